@@ -3,33 +3,34 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, bmp, output, save, from string
-	rbac, watching                                        bool
-	rate                                                  int
-	interval                                              time.Duration
+	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade string
+	rbac, watching, redact                                                   bool
+	rate                                                                     int
+	interval                                                                 time.Duration
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -55,7 +56,8 @@ reads have or lack it, and for what is not read or not judged any more and again
 stay until they can be looked for again.
 
 Routers are those of a YAML file; without it no route is judged. They are read in the default
-VRF, for IPv4 and IPv6:
+VRF, for IPv4 and IPv6 (with --from the file only says how the commands that show a finding
+again reach them):
   - {name: tor1, kind: frr, ssh: ops@tor1.example}                # vtysh, and ip
   - {name: tor2, kind: bird, command: [docker, exec, tor2]}       # birdc -r, and ip
   - {name: tor3, kind: gobgp, address: "tor3:50051", ca: ca.pem}  # gRPC
@@ -65,6 +67,23 @@ ssh is the system's, and must log in without a question. A router is expected to
 node's pod range if it has learned a pod range of the cluster by BGP, and the node is one of
 its BGP neighbours. What that leaves out is printed as not judged, and so is what cannot be
 seen in the way in which a router is read, such as its FIB.
+
+Findings that --suppress lists are printed with the reason, and do not count:
+  - {id: 2edadcd36f84, reason: the rack moves in May, expires: 2027-05-31, owner: net}
+  - {detector: image-pin, kind: latest-tag, object: DaemonSet lab/*, reason: a lab, expires: 2027-12-31}
+expires is the last day, in UTC. An expired suppression is a latent finding.
+
+--upgrade cilium=VERSION also reads the ConfigMap kube-system/cilium-config, and finds what that
+version makes of its keys. The version that runs is that of the image of DaemonSet cilium;
+cilium=FROM..TO gives both. Versions without a table of keys are refused with the nearest.
+
+--redact replaces addresses, and the names of nodes, routers, pods, namespaces, Services,
+workloads, accounts and registries, in what is printed and what --save keeps, as relapse archive
+--redact does. With --from and --save it does so for reads that were saved before.
+
+-o writes text for people, json and sarif (2.1.0) for programs, junit for CIs, openmetrics
+for Prometheus, and html, one page. Each has the findings, and what was not read, not run
+and not judged.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
@@ -82,10 +101,13 @@ With --watch it is that of the last state, and 130 before anything was judged.`,
 	cmd.Flags().StringVar(&f.context, "context", "", "`NAME` of a context of the kubeconfig (default the current one)")
 	cmd.Flags().StringVar(&f.routers, "routers", "", "`FILE` with the routers")
 	cmd.Flags().StringVar(&f.bmp, "bmp", "", "wait on `ADDRESS`, such as :11019, for the routers of kind bmp to feed their routes")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", strings.Join(render.Formats(), ", "))
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
-	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole, and do nothing else")
+	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
+	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.12.0")
+	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
+	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole (with --upgrade also the Role), and do nothing else")
 	cmd.Flags().IntVar(&f.rate, "rate", audit.RequestsPerSecond, "requests per second, `N`, to the API server")
 	cmd.Flags().BoolVar(&f.watching, "watch", false, "go on, and print findings as they come and go")
 	cmd.Flags().DurationVar(&f.interval, "interval", 10*time.Second, "with --watch: `TIME` from one read of the routers to the next")
@@ -114,7 +136,11 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	if f.rbac {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role(f.watching))
+		text := audit.Role(f.watching)
+		if f.upgrade != "" {
+			text += "---\n" + audit.UpgradeRole()
+		}
+		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	tell := func(text string) {
@@ -122,26 +148,50 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			fmt.Fprintln(plain.Writer(cmd.ErrOrStderr()), "audit: "+text)
 		}
 	}
-	if f.watching {
-		return f.watch(cmd, tell)
+	upgrade, err := f.planned()
+	if err != nil {
+		return err
 	}
-	reads, cost, err := f.reads(cmd.Context(), tell)
+	routing, err := f.routing()
+	if err != nil {
+		return err
+	}
+	if f.watching {
+		return f.watch(cmd, routing, tell)
+	}
+	suppressions, err := f.suppressions()
+	if err != nil {
+		return err
+	}
+	reads, cost, err := f.reads(cmd.Context(), routing, tell)
 	if err != nil {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
 	result.Cost = cost
+	if unreadable == nil && upgrade != nil {
+		// The reads are kept first: the other version can be given with --from.
+		if err := result.Upgrade(reads, *upgrade, func(f audit.Finding) []audit.Incident { return incidentsOf(f.Finding) }); err != nil {
+			if f.save != "" && !f.redact {
+				err = errors.Join(err, audit.Save(f.save, reads))
+			}
+			return usagef("--upgrade: %w", err)
+		}
+	}
+	if unreadable == nil {
+		result.Detail(reads[len(reads)-1], f.reached(routing))
+		result.Suppress(suppressions)
+	}
+	if f.redact {
+		if reads, result, unreadable, err = f.redacted(reads, result, unreadable, routing); err != nil {
+			return &auditError{status: exitMachine, why: err}
+		}
+	}
 	var text bytes.Buffer
-	switch {
-	case unreadable != nil:
-	case f.output == "json":
-		out := json.NewEncoder(&text)
-		out.SetIndent("", "  ")
-		if err := out.Encode(result); err != nil {
+	if unreadable == nil {
+		if err := render.Write(&text, f.output, result); err != nil {
 			return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}
 		}
-	default:
-		printAudit(plain.Writer(&text), result)
 	}
 	// What was found is told, whether or not the reads can be kept.
 	_, err = cmd.OutOrStdout().Write(text.Bytes())
@@ -157,20 +207,55 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	return nil
 }
 
+// redacted are reads, and what was found in them, with names and addresses replaced.
+func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared) ([]snapshot.Snapshot, audit.Result, error, error) {
+	var hosts []string
+	if f.from == "" {
+		config, _, err := f.client().Config()
+		if err != nil {
+			return nil, result, nil, err
+		}
+		if at, err := url.Parse(config.Host); err == nil {
+			if _, err := netip.ParseAddr(at.Hostname()); err != nil { // an address is found by its form
+				hosts = append(hosts, at.Hostname())
+			}
+		}
+	}
+	x, err := audit.Redact(reads, routing, hosts)
+	if err != nil {
+		return nil, result, nil, err
+	}
+	if reads, err = x.Reads(reads); err != nil {
+		return nil, result, nil, err
+	}
+	if unreadable != nil {
+		return reads, result, errors.New(x.Text(unreadable.Error())), nil
+	}
+	result, err = x.Result(result)
+	return reads, result, nil, err
+}
+
 // check refuses flags that exclude each other.
 func (f auditFlags) check(cmd *cobra.Command) error {
 	if f.bmp != "" && f.routers == "" && f.from == "" && !f.rbac {
 		return usagef("--bmp: expected --routers, with the routers of kind bmp")
 	}
-	if f.output != "text" && f.output != "json" {
-		return usagef("-o: %q: expected text or json", f.output)
+	formats := render.Formats()
+	if f.watching {
+		formats = []string{"text", "json"}
+	}
+	if !slices.Contains(formats, f.output) {
+		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
 	for alone, others := range map[string][]string{
-		"rbac":  {"kubeconfig", "context", "routers", "bmp", "output", "save", "from", "rate"},
-		"from":  {"kubeconfig", "context", "routers", "bmp", "save", "watch", "rate"},
-		"watch": {"save"},
+		"rbac":  {"kubeconfig", "context", "routers", "bmp", "output", "save", "from", "rate", "suppress", "redact"},
+		"from":  {"kubeconfig", "context", "bmp", "save", "watch", "rate"},
+		"watch": {"save", "suppress", "redact", "upgrade"},
 	} {
 		for _, other := range others {
+			if other == "save" && alone == "from" && f.redact {
+				continue // names and addresses are replaced in what was saved before
+			}
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
 				return usagef("--%s and --%s exclude each other", alone, other)
 			}
@@ -187,8 +272,79 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// routing are the routers of the file.
+func (f auditFlags) routing() ([]bgprouter.Declared, error) {
+	if f.routers == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.routers)
+	if err != nil {
+		return nil, usagef("--routers: %w", err)
+	}
+	routers, err := bgprouter.Parse(f.routers, text)
+	if err != nil {
+		return nil, usagef("--routers: %w", err)
+	}
+	return routers, nil
+}
+
+// planned is the upgrade of the flag; nil if there is none.
+func (f auditFlags) planned() (*audit.Upgrade, error) {
+	if f.upgrade == "" {
+		return nil, nil
+	}
+	u, err := audit.ParseUpgrade(f.upgrade)
+	if err != nil {
+		return nil, usagef("--upgrade: %w", err)
+	}
+	return &u, nil
+}
+
+// further are the paths that are read besides what Role permits.
+func (f auditFlags) further() []string {
+	if f.upgrade == "" {
+		return nil
+	}
+	return []string{audit.ConfigPath}
+}
+
+// suppressions are those of the file.
+func (f auditFlags) suppressions() ([]audit.Suppression, error) {
+	if f.suppress == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.suppress)
+	if err != nil {
+		return nil, usagef("--suppress: %w", err)
+	}
+	all, err := audit.ParseSuppressions(f.suppress, text)
+	if err != nil {
+		return nil, usagef("--suppress: %w", err)
+	}
+	return all, nil
+}
+
+// reached is how a person reaches the same cluster and routers.
+func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
+	if f.redact { // paths, hosts and users are not found by their form
+		return audit.Reached{}
+	}
+	by := audit.Reached{Routers: routing}
+	for _, flag := range []struct{ name, value string }{{"--kubeconfig=", f.kubeconfig}, {"--context=", f.context}} {
+		if flag.value != "" {
+			by.Kubectl = append(by.Kubectl, flag.name+flag.value)
+		}
+	}
+	return by
+}
+
 // reads are those of the cluster, and what they took, or those of a folder.
-func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
+func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
+	if f.save != "" {
+		if err := audit.Prepare(f.save); err != nil {
+			return nil, nil, usagef("--save: %w", err)
+		}
+	}
 	if f.from != "" {
 		reads, err := audit.Saved(f.from)
 		if err != nil {
@@ -196,16 +352,11 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 		}
 		return reads, nil, nil
 	}
-	on, err := f.connect(ctx, tell)
+	on, err := f.connect(ctx, routing, tell)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer on.Close()
-	if f.save != "" {
-		if err := audit.Prepare(f.save); err != nil {
-			return nil, nil, usagef("--save: %w", err)
-		}
-	}
 	reads, err := audit.Read(ctx, on.Access, audit.Between, tell)
 	cost := on.meter.Cost()
 	return reads, &cost, err
@@ -234,41 +385,35 @@ func (c *connection) Close() error {
 
 // connect prepares to read the cluster and the routers, and waits until those are there that feed
 // their routes. The connection must be closed.
-func (f auditFlags) connect(ctx context.Context, tell func(string)) (_ *connection, err error) {
-	on := &connection{}
+func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, tell func(string)) (_ *connection, err error) {
+	on := &connection{Access: audit.Access{Upgrade: f.upgrade != ""}}
 	defer func() {
 		if err != nil {
 			on.Close()
 		}
 	}()
 	if f.routers != "" {
-		text, err := os.ReadFile(f.routers)
-		if err != nil {
-			return nil, usagef("--routers: %w", err)
-		}
-		declared, err := bgprouter.Parse(f.routers, text)
-		if err != nil {
-			return nil, usagef("--routers: %w", err)
-		}
-		feeds := slices.ContainsFunc(declared, func(d bgprouter.Declared) bool { return d.Kind == bgprouter.BMP })
+		feeds := slices.ContainsFunc(routing, func(d bgprouter.Declared) bool { return d.Kind == bgprouter.BMP })
 		switch {
 		case feeds != (f.bmp != ""):
 			return nil, usagef("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
 		case feeds:
-			if on.station, err = bgprouter.Listen(f.bmp, declared, tell); err != nil {
+			if on.station, err = bgprouter.Listen(f.bmp, routing, tell); err != nil {
 				return nil, usagef("--bmp: %w", err)
 			}
 		}
-		if on.Routing, err = bgprouter.Readers(declared, on.station); err != nil {
+		if on.Routing, err = bgprouter.Readers(routing, on.station); err != nil {
 			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
-	config, name, err := audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Watch: f.watching}.Config()
+	config, name, err := f.client().Config()
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
 	on.Config = config
-	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(on.Routing)))
+	if !f.redact { // what is printed may be sent to somebody
+		tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(on.Routing)))
+	}
 	on.meter = audit.Measure(config)
 	if on.station != nil {
 		if err := on.station.Await(ctx, fedWithin); err != nil {
@@ -278,19 +423,19 @@ func (f auditFlags) connect(ctx context.Context, tell func(string)) (_ *connecti
 	return on, nil
 }
 
-// costs is what reading took, in one line.
-func costs(c audit.Cost) string {
-	return fmt.Sprintf("%s, %s received, at most %s of memory", amount(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
+// client says which cluster is read, and how.
+func (f auditFlags) client() audit.Client {
+	return audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Watch: f.watching, Further: f.further()}
 }
 
 // auditStatus is the exit status of an audit.
 func auditStatus(r audit.Result) int {
-	switch {
-	case len(r.Of(detect.Active)) > 0:
+	switch r.Outcome() {
+	case audit.SomeActive:
 		return exitUnexpected
-	case len(r.Of(detect.Latent)) > 0:
+	case audit.SomeLatent:
 		return exitLatent
-	case r.Open():
+	case audit.Unsettled:
 		return exitInconclusive
 	}
 	return exitExpected
@@ -301,7 +446,7 @@ func auditStatus(r audit.Result) int {
 func incidentsOf(f detect.Finding) []audit.Incident {
 	kind, detector := []audit.Incident{}, []audit.Incident{}
 	for _, s := range scenarios.All {
-		is := audit.Incident{Name: s.Incident.Name, Describe: "relapse describe " + s.Incident.Name}
+		is := audit.Incident{Name: s.Incident.Name, Describe: self() + " describe " + s.Incident.Name, Remedies: s.Incident.Remedies}
 		found := findingsOf(s)
 		if slices.ContainsFunc(found, func(o framework.Finding) bool { return o.Detector == f.Detector && o.Kind == f.Kind }) {
 			kind = append(kind, is)
@@ -327,99 +472,4 @@ func findingsOf(s framework.Scenario) []framework.Finding {
 		}
 	}
 	return all
-}
-
-// printAudit prints what was not read first, and then the findings, the worst first.
-func printAudit(out io.Writer, r audit.Result) {
-	fmt.Fprintf(out, "read %d times: %s, %s\n", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
-	section := func(title string, lines []string) {
-		if len(lines) == 0 {
-			return
-		}
-		fmt.Fprintf(out, "\n%s\n", title)
-		for _, line := range lines {
-			fmt.Fprintln(out, "  "+plain.Line(line))
-		}
-	}
-	section("Not read", r.Unread)
-	if slices.ContainsFunc(r.Unread, audit.Forbidden) {
-		fmt.Fprintln(out, "  "+audit.RoleHint)
-	}
-	var notRun []string
-	for _, n := range r.NotRun {
-		notRun = append(notRun, n.String())
-	}
-	section("Not run", notRun)
-	var notJudged []string
-	for _, gap := range r.NotJudged {
-		notJudged = append(notJudged, gap.Says)
-	}
-	section("Not judged", notJudged)
-	for _, of := range []struct {
-		title    string
-		findings []audit.Finding
-	}{
-		{"Active", r.Of(detect.Active)},
-		{"Settling (may pass by itself: audit again)", r.Of(detect.Pending)},
-		{"Seen in one of the last two reads (audit again)", r.Once},
-		{"Latent", r.Of(detect.Latent)},
-		{"Hints", r.Of(detect.Hint)},
-	} {
-		if len(of.findings) > 0 {
-			fmt.Fprintf(out, "\n%s\n", of.title)
-		}
-		for _, f := range of.findings {
-			printFinding(out, f)
-		}
-	}
-	fmt.Fprintf(out, "\n%s\n", summed(r))
-	if r.Cost != nil {
-		fmt.Fprintln(out, costs(*r.Cost))
-	}
-}
-
-// summed is the last line.
-func summed(r audit.Result) string {
-	if len(r.Findings) == 0 {
-		switch auditStatus(r) {
-		case exitExpected:
-			return "nothing found"
-		default:
-			return "nothing found that holds, but not all could be judged"
-		}
-	}
-	var counts []string
-	for _, state := range []detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint} {
-		if n := len(r.Of(state)); n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, state))
-		}
-	}
-	return "findings: " + strings.Join(counts, ", ")
-}
-
-func printFinding(out io.Writer, f audit.Finding) {
-	fmt.Fprintf(out, "  %s %s, %s: %s\n", f.ID, f.Detector, f.Kind, plain.Line(f.Says))
-	objects := []string{"object " + f.Object.String()}
-	for _, o := range []struct{ what, is string }{
-		{"owner ", f.Owner}, {"announcer ", f.Announcer}, {"routers ", strings.Join(f.Routers, ", ")},
-	} {
-		if o.is != "" {
-			objects = append(objects, o.what+o.is)
-		}
-	}
-	if n := len(f.Pods); n > 0 {
-		objects = append(objects, amount(n, "pod"))
-	}
-	fmt.Fprintf(out, "    %s\n", plain.Line(strings.Join(objects, "; ")))
-	for _, i := range f.Incidents {
-		fmt.Fprintf(out, "    incident %s: %s\n", i.Name, i.Describe)
-	}
-}
-
-// amount is a number of things.
-func amount(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -159,10 +160,223 @@ func TestAuditOutput(t *testing.T) {
 	if r.Schema != audit.Schema || len(r.Findings) != 2 || r.Findings[0].State != detect.Active || len(r.Findings[0].Incidents) == 0 {
 		t.Errorf("%+v", r)
 	}
+	for format, has := range map[string]string{
+		"sarif": `"relapseFinding/v1": "2edadcd36f84"`, "junit": `<failure message="active: tor1 has no route`, "openmetrics": `relapse_audit_findings{state="active"} 1.0`,
+		"html": `<section id="2edadcd36f84">`,
+	} {
+		if got := relapse(t, "audit", "--from", dir, "-o", format); got.status != exitUnexpected || !strings.Contains(got.stdout, has) {
+			t.Errorf("-o %s: status %d, and no %s in\n%s", format, got.status, has, got.stdout)
+		}
+	}
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
 	want := strings.ReplaceAll(relapse(t, "audit", "--rbac").stdout, "  - list\n", "  - list\n  - watch\n")
 	if got := relapse(t, "audit", "--rbac", "--watch").stdout; got != want {
 		t.Errorf("with --watch (-want +got):\n%s", cmp.Diff(want, got))
+	}
+}
+
+// What is suppressed does not count, and what was not read does.
+func TestAuditSuppressed(t *testing.T) {
+	const active, latent = "- {id: 2edadcd36f84, reason: r, expires: 2026-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2027-01-01, owner: net}\n"
+	unread := func(s *snapshot.Snapshot) {
+		unannounced(s)
+		s.Services = snapshot.List[snapshot.Service]{Error: "services is forbidden"}
+	}
+	for _, test := range []struct {
+		name     string
+		change   func(*snapshot.Snapshot)
+		suppress string
+		status   int
+		says     string
+	}{
+		{"the active one", unannounced, active, exitLatent, "findings: 1 latent; 1 suppressed\n"},
+		{"the latent one", unannounced, latent, exitUnexpected, "findings: 1 active; 1 suppressed\n"},
+		{"both", unannounced, active + latent, exitExpected, "suppressed by net until 2027-01-01 (line 2): the rack moves\n\nnothing found; 2 suppressed\n"},
+		{"both, and Services not read", unread, active + latent, exitInconclusive, "nothing found that holds, but not all could be judged; 2 suppressed\n"},
+		{"expired", func(*snapshot.Snapshot) {}, strings.ReplaceAll(active, "2026-01-02", "2026-01-01"), exitLatent, "suppression, expired: The suppression of 2edadcd36f84 on line 1 expired after 2026-01-01"},
+		{"of nothing", func(*snapshot.Snapshot) {}, active, exitExpected, "Suppressions that match nothing\n  line 1, 2edadcd36f84: r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := saveReads(t, auditedCluster(test.change), auditedCluster(test.change))
+			file := filepath.Join(t.TempDir(), "suppress.yaml")
+			if err := os.WriteFile(file, []byte(test.suppress), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := relapse(t, "audit", "--from", dir, "--suppress", file); got.status != test.status || !strings.Contains(got.stdout, test.says) {
+				t.Errorf("status %d, want %d and %q:\n%s%s", got.status, test.status, test.says, got.stdout, got.stderr)
+			}
+		})
+	}
+}
+
+// secret is a cluster with names and addresses in each place that has them, the errors too.
+func secret(s *snapshot.Snapshot) {
+	unannounced(s)
+	s.Pods.Items[0].Namespace, s.Pods.Items[0].Name = "shop", "cart-7d9f"
+	s.Services.Items = []snapshot.Service{{Namespace: "shop", Name: "checkout", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.7.7")}}}
+	image := snapshot.Container{Name: "app", Image: "harbor.corp.example/cart", PullPolicy: "Always"}
+	s.Workloads.Items = []snapshot.Workload{{Kind: "Deployment", Namespace: "shop", Name: "cart", Containers: []snapshot.Container{image}}}
+	s.PodImages.Items = []snapshot.PodImages{{
+		Namespace: "shop", Name: "cart-7d9f", Node: "master2", OwnerKind: "Deployment", OwnerName: "cart", ServiceAccount: "cashier", Containers: []snapshot.RunningContainer{{Container: image}},
+	}}
+	s.Accounts.Items = []snapshot.Account{{Namespace: "shop", Name: "cashier"}}
+	s.EndpointSlices = snapshot.List[snapshot.EndpointSlice]{Error: `Get "https://api.corp.example:6443/apis": dial tcp: lookup api.corp.example on 10.4.94.53:53: no such host`}
+	s.Routers = append(s.Routers, snapshot.Router{Name: "spine9", Paths: snapshot.List[snapshot.Path]{Error: "running ssh -T -- ops@edge.corp.example 'vtysh -c ...': exit status 255"}})
+}
+
+var secrets = []string{
+	"master1", "master2", "tor1", "spine9", "shop", "cart", "checkout", "cashier", "harbor", "corp.example", "edge", "ops@",
+	"10.4.94.", "10.5.113.", "10.5.114.", "10.5.115.", "10.96.7.", "10-4-94", "10-5-11",
+}
+
+// With --redact nothing of the cluster is in what is printed, in any format, and in what is kept;
+// and what is kept leads to the same findings.
+func TestAuditRedact(t *testing.T) {
+	dir := saveReads(t, auditedCluster(secret), auditedCluster(secret))
+	routers, suppress := filepath.Join(t.TempDir(), "routers.yaml"), filepath.Join(t.TempDir(), "suppress.yaml")
+	for file, text := range map[string]string{
+		routers:  "- {name: tor1, kind: frr, ssh: ops@tor1.corp.example}\n",
+		suppress: "- {detector: image-pin, kind: untagged, object: Deployment shop/*, reason: master1 and 10.4.94.32 are old, expires: 2027-01-01}\n- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clean := func(where, text string) {
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s has %q", where, secret)
+			}
+		}
+	}
+	of := func(text string) (r audit.Result) {
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	kept := filepath.Join(t.TempDir(), "kept")
+	var redacted audit.Result
+	for _, format := range render.Formats() {
+		args := []string{"audit", "--from", dir, "--redact", "--routers", routers, "--suppress", suppress, "-o", format}
+		if format == "json" {
+			args = append(args, "--save", kept)
+		}
+		got := relapse(t, args...)
+		if got.status != exitUnexpected || got.stderr != "" {
+			t.Fatalf("-o %s: status %d, %s", format, got.status, got.stderr)
+		}
+		clean("-o "+format, got.stdout)
+		if format == "json" {
+			redacted = of(got.stdout)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(kept, "*"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v, want two reads", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clean(file, string(text))
+	}
+	found := func(r audit.Result) map[string]string {
+		all := map[string]string{}
+		for _, f := range r.Findings {
+			if f.Detector != audit.SuppressionDetector {
+				all[f.ID] = f.Kind + " " + f.Object.String() + " " + f.Says
+			}
+		}
+		for _, f := range r.Suppressed {
+			all[f.ID] = f.Kind + " " + f.Object.String() + " " + f.Says
+		}
+		return all
+	}
+	original, again := of(relapse(t, "audit", "--from", dir, "-o", "json").stdout), of(relapse(t, "audit", "--from", kept, "-o", "json").stdout)
+	if d := cmp.Diff(found(redacted), found(again)); d != "" || len(again.Findings) != len(original.Findings) || len(again.Findings) < 3 || len(again.Unread) != len(original.Unread) {
+		t.Errorf("%d findings, and %d before; (-redacted +from what was kept):\n%s", len(again.Findings), len(original.Findings), d)
+	}
+	if len(redacted.Suppressed) != 1 {
+		t.Errorf("suppressed: %+v", redacted.Suppressed)
+	}
+}
+
+// What an upgrade changes is found by the version that runs, or that is given.
+func TestAuditUpgrade(t *testing.T) {
+	running := func(image string) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			s.Sources = append(s.Sources, snapshot.Asked{Name: "ConfigMaps"})
+			s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Read: true, Items: []snapshot.ConfigMap{{
+				Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{"masquerade": "false", "tunnel": "disabled", "native-routing-cidr": "10.0.0.0/8"},
+			}}}
+			s.Workloads.Items = []snapshot.Workload{{Kind: "DaemonSet", Namespace: "kube-system", Name: "cilium", Containers: []snapshot.Container{{Name: "cilium-agent", Image: image, PullPolicy: "IfNotPresent"}}}}
+		}
+	}
+	unread := func(s *snapshot.Snapshot) {
+		running("example.org/cilium:v1.10.0")(s)
+		s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Error: "reading ConfigMap kube-system/cilium-config: forbidden"}
+	}
+	for _, test := range []struct {
+		name           string
+		change         func(*snapshot.Snapshot)
+		upgrade        string
+		status         int
+		stdout, stderr string
+	}{
+		{"from the tag", running("example.org/cilium:v1.10.0"), "cilium=1.11.1", exitLatent, "upgrade of cilium from 1.10.0 (the tag of the image of DaemonSet kube-system/cilium) to 1.11.1\n", ""},
+		{"its finding", running("example.org/cilium:v1.10.0"), "cilium=v1.11.1", exitLatent, "config-drift, not-read: masquerade is set to \"false\"", ""},
+		{"its incident", running("example.org/cilium:v1.10.0"), "cilium=1.11.1", exitLatent, "incident masquerade-drift: relapse describe masquerade-drift\n", ""},
+		{"as given", running("example.org/cilium@sha256:" + strings.Repeat("0", 64)), "cilium=1.10.0..1.11.1", exitLatent, "from 1.10.0 (as given) to 1.11.1\n", ""},
+		{"the ConfigMap is not read", unread, "cilium=1.11.1", exitInconclusive, "config-drift needs ConfigMap kube-system/cilium-config\n", ""},
+		{"reads without it", func(*snapshot.Snapshot) {}, "cilium=1.10.0..1.11.1", exitInconclusive, "ConfigMap kube-system/cilium-config: not asked for\n", ""},
+		{"without the flag", running("example.org/cilium:v1.10.0"), "", exitExpected, "config-drift needs the version of an upgrade (--upgrade)\n", ""},
+		{"a digest alone", running("example.org/cilium@sha256:" + strings.Repeat("0", 64)), "cilium=1.11.1", exitUsage, "", "has no tag that is a version: the version of Cilium that runs is not known: expected both versions, such as cilium=1.11.6..1.11.1\n"},
+		{"no Cilium", func(*snapshot.Snapshot) {}, "cilium=1.11.1", exitUsage, "", "no pod with a container cilium-agent was read, nor DaemonSet kube-system/cilium"},
+		{"a version that runs without a table", running("example.org/cilium:v1.18.4"), "cilium=1.12.4", exitUsage, "", `(the tag of the image of DaemonSet kube-system/cilium): no table of cilium "1.18.4"; the nearest known version is 1.12.4 (there are 1.8.1,`},
+		{"a version without a table", running("example.org/cilium:v1.10.0"), "cilium=1.19.5", exitUsage, "", `relapse: --upgrade: no table of cilium "1.19.5"; the nearest known version is 1.12.4`},
+		{"another component", running("example.org/cilium:v1.10.0"), "cilum=1.11.1", exitUsage, "", `relapse: --upgrade: no table of the keys of "cilum"; nearest is "cilium"`},
+		{"no version", running("example.org/cilium:v1.10.0"), "cilium", exitUsage, "", `relapse: --upgrade: "cilium": expected the version of an upgrade, such as cilium=1.12.0`},
+		{"half a version", running("example.org/cilium:v1.10.0"), "cilium=1.11..1.12.0", exitUsage, "", `relapse: --upgrade: version "1.11": expected`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"audit", "--from", saveReads(t, auditedCluster(test.change), auditedCluster(test.change))}
+			if test.upgrade != "" {
+				args = append(args, "--upgrade", test.upgrade)
+			}
+			got := relapse(t, args...)
+			if got.status != test.status || !strings.Contains(got.stdout, test.stdout) || !strings.Contains(got.stderr, test.stderr) || test.stderr == "" != (got.stderr == "") {
+				t.Errorf("status %d, want %d, %q and %q:\n%s%s", got.status, test.status, test.stdout, test.stderr, got.stdout, got.stderr)
+			}
+		})
+	}
+	golden(t, "audit-rbac-upgrade", relapse(t, "audit", "--rbac", "--upgrade", "cilium=1.12.0").stdout)
+}
+
+// As kubectl's plugin it calls itself what the user calls it.
+func TestAuditAsPlugin(t *testing.T) {
+	plugin := func(args ...string) ended {
+		cmd := program(t.Context(), args...)
+		cmd.Args[0] = "/usr/local/bin/kubectl-relapse"
+		return end(t, cmd)
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"usage", []string{"audit", "--help"}, "Usage:\n  kubectl relapse audit [flags]\n"},
+		{"usage of all", []string{"--help"}, "Use \"kubectl relapse [command] --help\""},
+		{"an unknown flag", []string{"audit", "--kubecfg", "a"}, "(see kubectl relapse audit --help)"},
+		{"an argument", []string{"audit", "a"}, "kubectl relapse audit takes no argument"},
+		{"an incident", []string{"audit", "--from", saveReads(t, auditedCluster(unannounced), auditedCluster(unannounced))}, "incident node-drain: kubectl relapse describe node-drain\n"},
+	} {
+		if got := plugin(test.args...); !strings.Contains(got.stdout+got.stderr, test.says) {
+			t.Errorf("%s: no %q in\n%s%s", test.name, test.says, got.stdout, got.stderr)
+		}
 	}
 }
 
@@ -182,6 +396,7 @@ func TestAuditInput(t *testing.T) {
 	well := write("well.yaml", "- {name: tor1, kind: frr, ssh: tor1}\n")
 	fed := write("fed.yaml", "- {name: tor1, kind: bmp, address: 192.0.2.1}\n")
 	dump := write("dump.yaml", "- {name: tor1, kind: mrt, file: "+filepath.Join(dir, "none")+"}\n")
+	suppress := write("suppress.yaml", "- {id: 2edadcd36f84, expires: 2027-01-31}\n")
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -198,15 +413,19 @@ func TestAuditInput(t *testing.T) {
 		{"a dump that is not there", []string{"--kubeconfig", kubeconfig, "--routers", dump}, exitUsage, "relapse: --routers: " + dump + ": router tor1: file: stat "},
 		{"no kubeconfig", []string{"--kubeconfig", filepath.Join(dir, "none")}, exitUsage, "relapse: reading the kubeconfig: "},
 		{"a context", []string{"--kubeconfig", kubeconfig, "--context", "b"}, exitUsage, "relapse: reading the kubeconfig: context \"b\" does not exist"},
-		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text or json`},
-		{"both", []string{"--from", dir, "--routers", routers}, exitUsage, "relapse: --from and --routers exclude each other"},
+		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text, json, sarif, junit, openmetrics, html`},
+		{"both", []string{"--from", dir, "--context", "a"}, exitUsage, "relapse: --from and --context exclude each other"},
 		{"a rate", []string{"--rate", "0"}, exitUsage, "relapse: --rate: 0: expected 1 or more"},
 		{"an interval", []string{"--watch", "--interval", "1s"}, exitUsage, "relapse: --interval: 1s: expected 3s or more"},
 		{"an interval of what", []string{"--interval", "5s"}, exitUsage, "relapse: --interval is for --watch alone"},
 		{"a watch of saved reads", []string{"--from", dir, "--watch"}, exitUsage, "relapse: --from and --watch exclude each other"},
 		{"a watch, and no answer", []string{"--kubeconfig", kubeconfig, "--quiet", "--watch"}, exitMachine, "relapse: the cluster cannot be read: listing Nodes: "},
+		{"a watch as a page", []string{"--watch", "-o", "html"}, exitUsage, `relapse: -o: "html": expected text, json`},
+		{"a watch that suppresses", []string{"--watch", "--suppress", suppress}, exitUsage, "relapse: --watch and --suppress exclude each other"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
+		{"a suppression without a reason", []string{"--from", dir, "--suppress", suppress}, exitUsage, "relapse: --suppress: " + suppress + ": line 1: field reason is missing: expected "},
+		{"no suppressions", []string{"--from", dir, "--suppress", filepath.Join(dir, "none")}, exitUsage, "relapse: --suppress: open "},
 		{"an argument", []string{"node-drain"}, exitUsage, "relapse: relapse audit takes no argument"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -9,13 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/audit/render"
+	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
 // watch audits until it is interrupted, and prints what comes and goes. The exit status is that of
 // the last state; before anything was judged it is that of every interrupted command.
-func (f auditFlags) watch(cmd *cobra.Command, tell func(string)) error {
-	on, err := f.connect(cmd.Context(), tell)
+func (f auditFlags) watch(cmd *cobra.Command, routing []bgprouter.Declared, tell func(string)) error {
+	on, err := f.connect(cmd.Context(), routing, tell)
 	if err != nil {
 		return err
 	}
@@ -47,7 +49,7 @@ func (f auditFlags) watch(cmd *cobra.Command, tell func(string)) error {
 	if f.output == "json" {
 		err = lines.Encode(watchEnd{time.Now(), "end", result})
 	} else {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s end: %s; %s\n", time.Now().UTC().Format(time.RFC3339), summed(result), costs(cost))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s end: %s; %s\n", time.Now().UTC().Format(time.RFC3339), render.Summary(result), render.Costs(cost))
 	}
 	if err != nil {
 		return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 
@@ -129,6 +130,14 @@ func (s *settings) logger() (*slog.Logger, error) {
 	return log, nil
 }
 
+// self is how a user calls this program. kubectl runs a program kubectl-relapse as its plugin.
+func self() string {
+	if filepath.Base(os.Args[0]) == "kubectl-relapse" {
+		return "kubectl relapse"
+	}
+	return "relapse"
+}
+
 func command() *cobra.Command {
 	var s settings
 	root := &cobra.Command{
@@ -143,6 +152,7 @@ NO-GO, both ends of a bisection are alike, something grows in a soak, or the com
 failed; 2 bad usage or bad input; 3 this machine cannot run it (see relapse doctor); 4
 inconclusive, UNKNOWN, or a bisection knows only a range; 5 an audit found what is latent
 alone; 130 interrupted, after the lab was taken down.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: self()},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
@@ -152,7 +162,7 @@ alone; 130 interrupted, after the lab was taken down.`,
 	root.PersistentFlags().BoolVar(&s.quiet, "quiet", false, "print no progress: only results and errors")
 	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colours; NO_COLOR in the environment does the same")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w (see relapse %s --help)", err, cmd.Name())
+		return usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(
 		runCommand(&s),

@@ -1,5 +1,10 @@
 // Package audit points detectors at a live cluster and its routers. It reads both from
 // outside, and changes nothing.
+//
+// Read takes the reads, Judge makes a Result of them. Then, in this order, Result.Upgrade adds what
+// a planned upgrade changes, Result.Detail what each layer says and what shows a finding again, and
+// Result.Suppress takes out what somebody lives with. Redact replaces names and addresses in reads
+// and Result. Package render writes a Result.
 package audit
 
 import (
@@ -55,7 +60,7 @@ func notRun(withRouters bool) []NotRun {
 		{detect.IPVSConvergence{}.Name(), "", "kube-proxy's log and the IPVS table of the nodes"},
 		{detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes, and the sockets of hosts outside"},
 		{detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes"},
-		{configdrift.Detector{}.Name(), "", "the version of an upgrade (relapse qualify)"},
+		{configdrift.Detector{}.Name(), "", "the version of an upgrade (--upgrade)"},
 	}
 	if withRouters {
 		return all
@@ -97,7 +102,11 @@ const (
 // to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
 // without them there is nothing to judge by. Tell is called before each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	collector, err := snapshot.Open(ctx, access, sources(len(access.Routing) > 0)...)
+	wanted := sources(len(access.Routing) > 0)
+	if access.Upgrade {
+		wanted = append(wanted, snapshot.ConfigMaps(ciliumConfig))
+	}
+	collector, err := snapshot.Open(ctx, access, wanted...)
 	if err != nil {
 		return nil, err
 	}
@@ -197,8 +206,12 @@ type Result struct {
 	Nodes int       `json:"nodes"`
 	// Routers are the names of those that were asked.
 	Routers []string `json:"routers"`
+	// Planned is the upgrade whose effects were looked for, if any.
+	Planned *Upgrade `json:"upgrade,omitempty"`
 	// Unread is what could not be read in one of the last two reads, each with the reason.
 	Unread []string `json:"unread"`
+	// Ran are the detectors that ran, if not with all that they read.
+	Ran    []string `json:"ran"`
 	NotRun []NotRun `json:"not_run"`
 	// NotJudged says what routers lack without being expected to have it.
 	NotJudged []detect.Gap `json:"not_judged"`
@@ -209,6 +222,10 @@ type Result struct {
 	Once []Finding `json:"once"`
 	// Cost is what reading the API server took; nil for saved reads.
 	Cost *Cost `json:"cost,omitempty"`
+	// Suppressed are findings, of both, that do not count. Unused are suppressions that match
+	// nothing.
+	Suppressed []Suppressed  `json:"suppressed,omitempty"`
+	Unused     []Suppression `json:"unused_suppressions,omitempty"`
 }
 
 // Schema is that of a Result.
@@ -219,14 +236,23 @@ type Finding struct {
 	// ID is the same in each audit that finds the same fault, active or latent.
 	ID string `json:"id"`
 	detect.Finding
+	// Layers are what each layer says of the object, from the top down, and MoreLayers is how
+	// many statements were left out.
+	Layers     []snapshot.Statement `json:"layers,omitempty"`
+	MoreLayers int                  `json:"more_layers,omitempty"`
+	// Again are commands that show it again.
+	Again []Command `json:"again,omitempty"`
 	// Incidents are those of the catalogue that it belongs to.
 	Incidents []Incident `json:"incidents,omitempty"`
 }
 
-// Incident is an incident of the catalogue, and the command that describes it.
+// Incident is an incident of the catalogue.
 type Incident struct {
-	Name     string `json:"name"`
+	Name string `json:"name"`
+	// Describe is the command that describes it.
 	Describe string `json:"describe"`
+	// Remedies are the documented ones.
+	Remedies []string `json:"remedies,omitempty"`
 }
 
 // UnreadableError says that a cluster cannot be judged at all.
@@ -261,6 +287,11 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
 		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
+	}
+	for _, d := range detectors {
+		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+			r.Ran = append(r.Ran, d.Name())
+		}
 	}
 	for _, router := range last.Routers {
 		r.Routers = append(r.Routers, router.Name)
@@ -359,6 +390,32 @@ func id(f detect.Finding) string {
 func (r Result) Open() bool {
 	return len(r.Unread) > 0 || len(r.Of(detect.Pending)) > 0 || len(r.Once) > 0 ||
 		slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open })
+}
+
+// Outcome is what an audit comes to.
+type Outcome string
+
+// Outcomes, the worst first.
+const (
+	SomeActive Outcome = "active"
+	SomeLatent Outcome = "latent"
+	// Unsettled: nothing was found that holds, and something is open.
+	Unsettled Outcome = "open"
+	// Nothing was found, and all was read.
+	Nothing Outcome = "nothing"
+)
+
+// Outcome returns the worst that holds.
+func (r Result) Outcome() Outcome {
+	switch {
+	case len(r.Of(detect.Active)) > 0:
+		return SomeActive
+	case len(r.Of(detect.Latent)) > 0:
+		return SomeLatent
+	case r.Open():
+		return Unsettled
+	}
+	return Nothing
 }
 
 // Of are the findings in a state.

@@ -179,7 +179,7 @@ func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads, err := Read(t.Context(), Access{s.config(t), readers}, time.Millisecond, func(text string) { t.Log(text) })
+	reads, err := Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(text string) { t.Log(text) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	// Watches are for Watcher alone.
 	for watch, refused := range map[bool]bool{false: true, true: false} {
-		client.Transport = readOnly{http.DefaultTransport, "", watch}
+		client.Transport = readOnly{http.DefaultTransport, "", watch, nil}
 		ctx, cancel := context.WithCancel(t.Context())
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/v1/nodes?watch=true", nil)
 		if err != nil {
@@ -599,7 +599,14 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		var s snapshot.Snapshot
 		if json.Unmarshal([]byte(text), &s) == nil {
-			Judge([]snapshot.Snapshot{s, s}, nil)
+			r, err := Judge([]snapshot.Snapshot{s, s}, nil)
+			if err != nil {
+				return
+			}
+			r.Detail(s, Reached{})
+			if x, err := Redact([]snapshot.Snapshot{s}, nil, nil); err == nil {
+				x.Result(r)
+			}
 		}
 	})
 }

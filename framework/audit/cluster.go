@@ -81,6 +81,8 @@ type Client struct {
 	Rate int
 	// Watch is set if lists may be watched.
 	Watch bool
+	// Further are paths of single objects that may be read as well.
+	Further []string
 }
 
 // Config is the configuration of a client that can only read what Role permits. The name is that
@@ -108,7 +110,7 @@ func (c Client) Config() (config *rest.Config, name string, err error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Watch}
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Watch, c.Further}
 	})
 	return config, name, nil
 }
@@ -121,11 +123,14 @@ type readOnly struct {
 	base string
 	// watch is set if lists may be watched.
 	watch bool
+	// further are paths of single objects.
+	further []string
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) })
+	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) }) ||
+		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
 	if r.Method != http.MethodGet || !listed || r.URL.Query().Has("watch") && !t.watch {
 		if r.Body != nil {
 			r.Body.Close()
@@ -140,6 +145,8 @@ type Access struct {
 	Config *rest.Config
 	// Routing are the routers by name.
 	Routing map[string]snapshot.RouterReader
+	// Upgrade is set if the configuration of Cilium is read as well. Cluster must permit it.
+	Upgrade bool
 }
 
 // Kubernetes implements snapshot.Access.

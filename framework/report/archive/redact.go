@@ -124,8 +124,11 @@ func membersOf(t *report.Topology, mark string) map[string]string {
 // wellKnown are namespaces that are the same everywhere.
 var wellKnown = []string{
 	"", "default", "kube-system", "kube-public", "kube-node-lease", "local-path-storage",
-	"calico-system", "tigera-operator", "metallb-system", "cilium-secrets",
+	"calico-system", "calico-apiserver", "tigera-operator", "metallb-system", "cilium", "cilium-secrets", "kube-router",
 }
+
+// WellKnown are the namespaces that are the same in many clusters, whose names are not replaced.
+func WellKnown() []string { return slices.Clone(wellKnown) }
 
 // redactor replaces what is in a run's folder.
 type redactor struct {
@@ -135,6 +138,10 @@ type redactor struct {
 	addresses  map[string]netip.Prefix // by their text; one without a length has all its bits
 	taken      map[string]bool         // marks that cannot be used: names of the run have them
 	scanner
+}
+
+func newRedactor() *redactor {
+	return &redactor{pods: map[string]bool{}, nodes: map[string]bool{}, namespaces: map[string]bool{}, addresses: map[string]netip.Prefix{}, taken: map[string]bool{}}
 }
 
 // redact writes the run in a folder to another folder, with addresses and names replaced.
@@ -148,7 +155,7 @@ func redact(run *rundir.Folder, to string, r report.Report, o Options) (*report.
 		return nil, nil, err
 	}
 	defer target.Close()
-	x := &redactor{pods: map[string]bool{}, nodes: map[string]bool{}, namespaces: map[string]bool{}, addresses: map[string]netip.Prefix{}, taken: map[string]bool{}}
+	x := newRedactor()
 	var left []report.LeftOut
 	var readable []string
 	for _, name := range paths {
@@ -267,7 +274,7 @@ var (
 		regexp.MustCompile(`/var/log/pods/([a-z0-9-]+)_([a-z0-9.-]+)_`),
 		regexp.MustCompile(`PodSandbox for ()name:\\*"([a-z0-9.-]+)\\*"`),
 	}
-	replacing = regexp.MustCompile(`\b(?:host|router|node|pod|namespace|machine)-([a-z])[0-9]+\b`)
+	replacing = regexp.MustCompile(`\b(?:host|router|node|pod|namespace|machine|service|workload|account)-([a-z])[0-9]+\b`)
 )
 
 func (x *redactor) mentions(text string) {
@@ -363,7 +370,10 @@ func (x *redactor) replaced() (all map[netip.Addr]netip.Addr, apart bool) {
 	all = map[netip.Addr]netip.Addr{}
 	kept := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(whole, func(w netip.Prefix) bool { return w.Overlaps(p) }) ||
-			slices.ContainsFunc(heads, func(h netip.Prefix) bool { return p.Bits() <= h.Bits() && p.Overlaps(h) })
+			slices.ContainsFunc(heads, func(h netip.Prefix) bool {
+				// Of an address of documentation nothing may change.
+				return p.Overlaps(h) && (p.Bits() <= h.Bits() || h.Bits() >= flippedBits(h.Addr()))
+			})
 	}
 	for _, p := range x.addresses {
 		to := netip.PrefixFrom(x.ip(p.Addr(), p.Bits()), p.Bits())

@@ -26,10 +26,24 @@ const Name = "junit.xml"
 
 // Write writes the suites of reports, one for each, into a file.
 func Write(path string, reports ...report.Report) error {
-	var all reporters.JUnitTestSuites
+	var suites []reporters.JUnitTestSuite
 	for _, r := range reports {
-		s := Suite(r)
-		all.TestSuites = append(all.TestSuites, s)
+		suites = append(suites, Suite(r))
+	}
+	text, err := Encode(suites...)
+	if err != nil {
+		return err
+	}
+	if err := rundir.Replace(path, text); err != nil {
+		return fmt.Errorf("writing a JUnit report: %w", err)
+	}
+	return nil
+}
+
+// Encode makes the text of a file of suites.
+func Encode(suites ...reporters.JUnitTestSuite) ([]byte, error) {
+	all := reporters.JUnitTestSuites{TestSuites: suites}
+	for _, s := range suites {
 		all.Tests += s.Tests
 		all.Errors += s.Errors
 		all.Failures += s.Failures
@@ -38,12 +52,9 @@ func Write(path string, reports ...report.Report) error {
 	}
 	text, err := xml.MarshalIndent(all, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding a JUnit report: %w", err)
+		return nil, fmt.Errorf("encoding a JUnit report: %w", err)
 	}
-	if err := rundir.Replace(path, slices.Concat([]byte(xml.Header), text, []byte("\n"))); err != nil {
-		return fmt.Errorf("writing a JUnit report: %w", err)
-	}
-	return nil
+	return slices.Concat([]byte(xml.Header), text, []byte("\n")), nil
 }
 
 // Suite makes the test suite of a run.
@@ -63,54 +74,70 @@ func Suite(r report.Report) reporters.JUnitTestSuite {
 		s.verdicts(v)
 	}
 	for _, v := range r.NotRun {
-		s.add(v.Name, 0, skipped, v.Reason)
+		s.add(v.Name, 0, Skipped, v.Reason)
 	}
 	switch {
 	case r.Unfinished != nil:
-		s.add("run", 0, broke, "it has not ended; running steps: "+strings.Join(r.Unfinished.Steps, ", "))
+		s.add("run", 0, Broke, "it has not ended; running steps: "+strings.Join(r.Unfinished.Steps, ", "))
 	case r.Verdict != string(framework.Pass) && s.Errors+s.Failures == 0:
 		// A reason that belongs to no step.
-		became := broke
+		became := Broke
 		if r.Verdict == string(framework.Fail) {
-			became = failed
+			became = Failed
 		}
 		s.add("run", 0, became, strings.Join(append([]string{r.Verdict}, reasons(r)...), "\n"))
 	}
 	return s.JUnitTestSuite
 }
 
-// outcome is the result of a case.
-type outcome int
+// Outcome is the result of a case.
+type Outcome int
 
+// Outcomes.
 const (
-	passed outcome = iota
-	failed
-	broke
-	skipped
+	Passed Outcome = iota
+	Failed
+	// Broke: it could not be judged.
+	Broke
+	Skipped
 )
+
+// Case is a case of a suite.
+type Case struct {
+	Name, Owner string
+	Took        time.Duration
+	Became      Outcome
+	// Why it did not pass, in one sentence, and Detail in as many as it takes.
+	Why, Detail string
+}
+
+// Add adds a case to a suite, and counts it.
+func Add(s *reporters.JUnitTestSuite, one Case) {
+	c := reporters.JUnitTestCase{Name: one.Name, Classname: s.Name, Owner: one.Owner, Time: one.Took.Seconds()}
+	switch one.Became {
+	case Passed:
+		c.Status = "passed"
+	case Failed:
+		c.Status, c.Failure = "failed", &reporters.JUnitFailure{Message: one.Why, Type: "not as expected", Description: one.Detail}
+		s.Failures++
+	case Broke:
+		c.Status, c.Error = "error", &reporters.JUnitError{Message: one.Why, Type: "not judged", Description: one.Detail}
+		s.Errors++
+	case Skipped:
+		c.Status, c.Skipped = "skipped", &reporters.JUnitSkipped{Message: one.Why}
+		s.Skipped++
+	}
+	s.Tests++
+	s.TestCases = append(s.TestCases, c)
+}
 
 type suite struct {
 	reporters.JUnitTestSuite
 	report report.Report
 }
 
-func (s *suite) add(name string, took time.Duration, became outcome, why string) {
-	c := reporters.JUnitTestCase{Name: name, Classname: s.Name, Owner: s.report.Owner, Time: took.Seconds()}
-	switch became {
-	case passed:
-		c.Status = "passed"
-	case failed:
-		c.Status, c.Failure = "failed", &reporters.JUnitFailure{Message: why, Type: "not as expected"}
-		s.Failures++
-	case broke:
-		c.Status, c.Error = "error", &reporters.JUnitError{Message: why, Type: "not judged"}
-		s.Errors++
-	case skipped:
-		c.Status, c.Skipped = "skipped", &reporters.JUnitSkipped{Message: why}
-		s.Skipped++
-	}
-	s.Tests++
-	s.TestCases = append(s.TestCases, c)
+func (s *suite) add(name string, took time.Duration, became Outcome, why string) {
+	Add(&s.JUnitTestSuite, Case{Name: name, Owner: s.report.Owner, Took: took, Became: became, Why: why})
 }
 
 // step adds the case of a step. Steps that have not ended are part of the run's case.
@@ -118,13 +145,13 @@ func (s *suite) step(step report.Step) {
 	if step.Ended == nil {
 		return
 	}
-	became := passed
+	became := Passed
 	switch {
 	case step.Failed == "":
 	case step.Broke || !s.judged(step.Scope):
-		became = broke
+		became = Broke
 	default:
-		became = failed
+		became = Failed
 	}
 	s.add(step.Scope+": "+step.Name, step.Ended.Sub(step.Began), became, step.Failed)
 }
@@ -163,12 +190,12 @@ func (s *suite) verdicts(v report.Variant) {
 }
 
 func (s *suite) verdict(name, expected, verdict string, reasons []string, elapsed int64) {
-	became := failed
+	became := Failed
 	switch {
 	case verdict == expected || expected == "" && judged(verdict):
-		became = passed
+		became = Passed
 	case !judged(verdict):
-		became = broke
+		became = Broke
 	}
 	why := verdict
 	if verdict == "" {

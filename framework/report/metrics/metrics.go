@@ -54,7 +54,7 @@ const (
 )
 
 // help is the help text of each metric, in the order of the file.
-var help = []struct{ name, help, unit string }{
+var help = []Family{
 	{Verdict, "Verdict of the newest run of a scenario with an affected and a fixed variant: 1 for its verdict, 0 for the others.", ""},
 	{Duration, "Duration of the newest run of a scenario, including the build of images.", "seconds"},
 	{Ended, "When the newest run of a scenario ended.", "seconds"},
@@ -144,74 +144,91 @@ func Write(out io.Writer, runs []report.Report, remembered map[string]float64) e
 			later(passed, r)
 		}
 	}
-	families := map[string]*dto.MetricFamily{}
-	for _, h := range help {
-		families[h.name] = &dto.MetricFamily{Name: &h.name, Help: &h.help, Type: dto.MetricType_GAUGE.Enum()}
-		if h.unit != "" {
-			families[h.name].Unit = &h.unit
-		}
-	}
-	g := gauges(families)
+	g := NewGauges(help)
 	for _, scenario := range slices.Sorted(maps.Keys(newest)) {
 		if r, there := whole[scenario]; there {
-			g.verdict(r)
+			verdictOf(g, r)
 		}
-		g.run(newest[scenario])
+		runOf(g, newest[scenario])
 		at, ever := remembered[scenario]
 		if r, stored := passed[scenario]; stored {
 			at, ever = max(at, seconds(ended(r))), true
 		}
 		if ever {
-			g.add(LastSuccess, at, "scenario", scenario)
+			g.Add(LastSuccess, at, "scenario", scenario)
 		}
 	}
-	for _, h := range help {
-		if len(families[h.name].Metric) == 0 {
+	return g.Write(out)
+}
+
+// Family is a metric: its name, its help text and its unit, which may be empty.
+type Family struct{ Name, Help, Unit string }
+
+// Gauges are the values of metrics.
+type Gauges struct {
+	order []Family
+	by    map[string]*dto.MetricFamily
+}
+
+// NewGauges makes metrics without values, which are written in their order.
+func NewGauges(families []Family) Gauges {
+	g := Gauges{families, map[string]*dto.MetricFamily{}}
+	for _, f := range families {
+		g.by[f.Name] = &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: dto.MetricType_GAUGE.Enum()}
+		if f.Unit != "" {
+			g.by[f.Name].Unit = &f.Unit
+		}
+	}
+	return g
+}
+
+// Add adds a value, with labels as name and value in turn.
+func (g Gauges) Add(name string, value float64, labels ...string) {
+	m := &dto.Metric{Gauge: &dto.Gauge{Value: &value}}
+	for i := 0; i < len(labels); i += 2 {
+		m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
+	}
+	g.by[name].Metric = append(g.by[name].Metric, m)
+}
+
+// Write writes the metrics that have values, as OpenMetrics text.
+func (g Gauges) Write(out io.Writer) error {
+	for _, f := range g.order {
+		if len(g.by[f.Name].Metric) == 0 {
 			continue
 		}
-		if _, err := expfmt.MetricFamilyToOpenMetrics(out, families[h.name], expfmt.WithUnit()); err != nil {
-			return fmt.Errorf("encoding the metric %s: %w", h.name, err)
+		if _, err := expfmt.MetricFamilyToOpenMetrics(out, g.by[f.Name], expfmt.WithUnit()); err != nil {
+			return fmt.Errorf("encoding the metric %s: %w", f.Name, err)
 		}
 	}
 	_, err := expfmt.FinalizeOpenMetrics(out)
 	return err
 }
 
-type gauges map[string]*dto.MetricFamily
-
-// add adds a value, with labels as name and value in turn.
-func (g gauges) add(name string, value float64, labels ...string) {
-	m := &dto.Metric{Gauge: &dto.Gauge{Value: &value}}
-	for i := 0; i < len(labels); i += 2 {
-		m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
-	}
-	g[name].Metric = append(g[name].Metric, m)
-}
-
-func (g gauges) verdict(r report.Report) {
+func verdictOf(g Gauges, r report.Report) {
 	for _, verdict := range []framework.RunVerdict{framework.Pass, framework.Fail, framework.Inconclusive} {
 		is := 0.0
 		if r.Verdict == string(verdict) {
 			is = 1
 		}
-		g.add(Verdict, is, "scenario", r.Scenario, "owner", r.Owner, "verdict", string(verdict))
+		g.Add(Verdict, is, "scenario", r.Scenario, "owner", r.Owner, "verdict", string(verdict))
 	}
 }
 
-func (g gauges) run(r report.Report) {
-	g.add(Duration, milliseconds(r.Timings.Total), "scenario", r.Scenario)
-	g.add(Ended, seconds(ended(r)), "scenario", r.Scenario)
+func runOf(g Gauges, r report.Report) {
+	g.Add(Duration, milliseconds(r.Timings.Total), "scenario", r.Scenario)
+	g.Add(Ended, seconds(ended(r)), "scenario", r.Scenario)
 	for _, v := range r.Variants {
 		of := []string{"scenario", r.Scenario, "variant", v.Name}
 		with := func(more ...string) []string { return slices.Concat(of, more) }
-		g.add(VariantVerdict, 1, with("role", v.Role, "verdict", v.Verdict, "expected", v.Expected)...)
-		g.add(VariantDuration, milliseconds(v.ElapsedMS), of...)
+		g.Add(VariantVerdict, 1, with("role", v.Role, "verdict", v.Verdict, "expected", v.Expected)...)
+		g.Add(VariantDuration, milliseconds(v.ElapsedMS), of...)
 		if detected, known := TimeToDetectOf(v); known {
-			g.add(TimeToDetect, detected.Seconds(), of...)
+			g.Add(TimeToDetect, detected.Seconds(), of...)
 		}
 		for _, m := range v.Remedies {
 			if m.TimeToRecoverMS != nil {
-				g.add(TimeToRecover, milliseconds(*m.TimeToRecoverMS), with("remedy", m.Name)...)
+				g.Add(TimeToRecover, milliseconds(*m.TimeToRecoverMS), with("remedy", m.Name)...)
 			}
 		}
 	}

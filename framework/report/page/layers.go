@@ -71,7 +71,7 @@ func newTable(s stored, f report.Finding) table {
 			return
 		}
 		for _, st := range from.Statements() {
-			if !concerns(st, f) {
+			if !f.Concerns(st) {
 				continue
 			}
 			at := place{string(st.Layer), st.Where}
@@ -118,21 +118,6 @@ func newTable(s stored, f report.Finding) table {
 		t.Rows[i].First = true
 	}
 	return t
-}
-
-// concerns reports whether a statement is about the object of a finding, or a rule of
-// its owner that names the object; if the object is a program, also whether it is about
-// the node that the program runs on.
-func concerns(st snapshot.Statement, f report.Finding) bool {
-	object := f.Object.String()
-	_, prefix := f.Object.Prefix()
-	switch {
-	case st.Object == object:
-		return true
-	case prefix:
-		return st.Rule && st.Object == f.Owner && strings.Contains(st.Says, object)
-	}
-	return st.Object == f.Announcer && !st.Rule && !strings.Contains(object, "/") // a container has the node of its pod
 }
 
 func joined(before, more string) string {

@@ -34,7 +34,7 @@ var (
 	script string
 
 	functions = template.FuncMap{
-		"style":    func() template.CSS { return template.CSS(style) },
+		"style":    Style,
 		"script":   func() template.JS { return template.JS(script) },
 		"seconds":  seconds,
 		"title":    report.Variant.Title,
@@ -56,6 +56,9 @@ var (
 	}
 	pageTemplate = template.Must(template.New("page").Funcs(functions).Parse(pageText))
 )
+
+// Style is the style of the pages, for other pages that are read beside them.
+func Style() template.CSS { return template.CSS(style) }
 
 // view is what the template renders.
 type view struct {

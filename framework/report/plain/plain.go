@@ -4,11 +4,13 @@
 package plain
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
 // isControl reports whether a character moves, hides or reorders text instead of being
@@ -44,6 +46,26 @@ func escaped(text, kept string) string {
 		}
 	}
 	return out.String()
+}
+
+// JSON is JSON with each control character written as \uXXXX, which says the same.
+func JSON(text []byte) []byte {
+	if bytes.IndexFunc(text, isControl) < 0 {
+		return text
+	}
+	var out bytes.Buffer
+	for _, r := range string(text) {
+		switch {
+		case !isControl(r) || r == '\n' || r == '\t' || r == '\r': // between values; in strings they are escaped
+			out.WriteRune(r)
+		case r >= 0x10000:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.Bytes()
 }
 
 // colour is a sequence that package display writes: bold, faint, red, green, yellow, and

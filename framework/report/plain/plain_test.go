@@ -2,6 +2,7 @@ package plain_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -79,4 +80,21 @@ func FuzzMarkdown(f *testing.F) {
 			t.Errorf("%q in a block is %q", text, code)
 		}
 	})
+}
+
+// A terminal is sent no control character, and a program reads the same value.
+func TestJSON(t *testing.T) {
+	for _, value := range []string{"a", "a\x1b[2J\u009b2J\u202eb\x7f", "\U000f0000 and \ufffd", "<a>\n\t"} {
+		text, err := json.MarshalIndent(map[string]string{"name": value}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]string
+		if err := json.Unmarshal(plain.JSON(text), &got); err != nil || got["name"] != value {
+			t.Errorf("%q: %q, %v", value, got["name"], err)
+		}
+		if plain.Text(string(plain.JSON(text))) != string(plain.JSON(text)) {
+			t.Errorf("%q: %q", value, plain.JSON(text))
+		}
+	}
 }

@@ -1,0 +1,116 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/report/plain"
+)
+
+// formats are what a result is written as, by their names.
+var formats = []struct {
+	name  string
+	write func(io.Writer, audit.Result) error
+}{
+	{"text", Text}, {"json", JSON}, {"sarif", SARIF}, {"junit", JUnit}, {"openmetrics", OpenMetrics}, {"html", HTML},
+}
+
+// Formats are the names of the formats.
+func Formats() []string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// Write writes a result in one of the formats.
+func Write(to io.Writer, format string, r audit.Result) error {
+	for _, f := range formats {
+		if f.name == format {
+			return f.write(to, r)
+		}
+	}
+	return fmt.Errorf("there is no format %q", format)
+}
+
+// JSON writes a result for programs, under audit.Schema.
+func JSON(to io.Writer, r audit.Result) error { return encode(to, r) }
+
+// encode writes a value as JSON, without a character that a terminal obeys.
+func encode(to io.Writer, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(append(plain.JSON(text), '\n'))
+	return err
+}
+
+// shown is a result whose texts can be shown: control characters in them are written out.
+func shown(r audit.Result) (audit.Result, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return r, err
+	}
+	var value any
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.UseNumber()
+	if err := in.Decode(&value); err != nil {
+		return r, err
+	}
+	if text, err = json.Marshal(lines(value)); err != nil {
+		return r, err
+	}
+	var to audit.Result
+	err = json.Unmarshal(text, &to)
+	return to, err
+}
+
+// lines has each text of a JSON value on one line.
+func lines(value any) any {
+	switch v := value.(type) {
+	case string:
+		return plain.Line(v)
+	case []any:
+		for i := range v {
+			v[i] = lines(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = lines(v[key])
+		}
+	}
+	return value
+}
+
+// stated is a finding with what its state is for a reader: seen once, or as it is.
+type stated struct {
+	audit.Finding
+	State string
+}
+
+// once is the state of a finding that one of the last two reads has alone.
+const once = "once"
+
+// all are the findings that count, the worst first.
+func all(r audit.Result) []stated {
+	var found []stated
+	add := func(findings []audit.Finding, state string) {
+		for _, f := range findings {
+			found = append(found, stated{f, state})
+		}
+	}
+	for _, state := range []detect.State{detect.Active, detect.Pending} {
+		add(r.Of(state), string(state))
+	}
+	add(r.Once, once)
+	for _, state := range []detect.State{detect.Latent, detect.Hint} {
+		add(r.Of(state), string(state))
+	}
+	return found
+}

@@ -1,0 +1,328 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/ginkgo/v2/reporters"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/net/html"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)
+
+func one(id string, state detect.State, detector, kind string, object detect.Object) audit.Finding {
+	return audit.Finding{ID: id, Finding: detect.Finding{Detector: detector, Kind: kind, State: state, Object: object, Says: "It is " + string(state) + "."}}
+}
+
+// full is a result with something in each of its parts.
+func full() audit.Result {
+	active := one("2edadcd36f84", detect.Active, "route-ownership", "unannounced", detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")))
+	active.Owner, active.Announcer, active.Routers, active.Pods = "master2", "master1", []string{"tor1", "tor2"}, []string{"default/web"}
+	active.Layers = []snapshot.Statement{
+		{Layer: snapshot.Agent, Where: "CiliumNode.spec.ipam.podCIDRs", Object: "10.5.115.0/24", Node: "master2", Says: "master2"},
+		{Layer: snapshot.RIB, Where: "tor1", Object: "10.5.115.0/24", Says: "no route"},
+	}
+	active.MoreLayers = 1
+	active.Again = []audit.Command{{Run: "kubectl get ciliumnodes.cilium.io/master2"}, {On: "tor1", Run: "vtysh -c 'show bgp ipv4 unicast 10.5.115.0/24'"}}
+	active.Incidents = []audit.Incident{{Name: "node-drain", Describe: "relapse describe node-drain", Remedies: []string{"a static route", "restarting the agents does not help"}}}
+	return audit.Result{
+		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1", "tor2"},
+		Unread: []string{"FIB of tor1: running ssh tor1: exit status 255: Permission denied (publickey)."},
+		Ran:    []string{"route-ownership", "service-route", "image-pin"},
+		NotRun: []audit.NotRun{{Detector: "image-pin", Part: "moved tags", Lacks: "what the registry has"}, {Detector: "snat", Lacks: "NAT rules of the nodes"}},
+		NotJudged: []detect.Gap{
+			{Says: "tor2 has no route to pod ranges of master3.", Open: true}, {Says: "IPv6 is not judged."},
+		},
+		Findings: []audit.Finding{
+			active,
+			one("000000000001", detect.Pending, "service-route", "no-route", detect.Prefix(netip.MustParsePrefix("192.0.2.7/32"))),
+			one("000000000002", detect.Latent, "image-pin", "latest-tag", detect.Named("DaemonSet kube-system/kube-router, container kube-router")),
+			one("000000000003", detect.Hint, "config-drift", "unknown", detect.Named("ConfigMap kube-system/cilium-config, tunel")),
+		},
+		Once: []audit.Finding{one("000000000004", detect.Active, "route-ownership", "twin-range", detect.Prefix(netip.MustParsePrefix("10.5.116.0/24")))},
+		Suppressed: []audit.Suppressed{{
+			Finding: one("000000000005", detect.Latent, "image-pin", "untagged", detect.Named("Deployment lab/a, container a")),
+			By:      audit.Suppression{ID: "000000000005", Reason: "a lab", Expires: "2026-12-31", Owner: "net", Line: 3},
+		}},
+		Unused: []audit.Suppression{{Detector: "image-pin", Kind: "*", Object: "gone", Reason: "r", Expires: "2026-12-31", Line: 4}},
+	}
+}
+
+// quiet is a result of an audit that has read all, and found nothing.
+func quiet() audit.Result {
+	return audit.Result{
+		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1"},
+		Unread: []string{}, Ran: []string{"route-ownership"}, NotRun: []audit.NotRun{}, NotJudged: []detect.Gap{}, Findings: []audit.Finding{}, Once: []audit.Finding{},
+	}
+}
+
+func written(t *testing.T, format string, r audit.Result) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, format, r); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestGolden(t *testing.T) {
+	for format, name := range map[string]string{
+		"text": "audit.txt", "json": "audit.json", "sarif": "audit.sarif", "junit": "audit.xml", "openmetrics": "audit.prom", "html": "audit.html",
+	} {
+		got := written(t, format, full())
+		if format == "html" {
+			got = regexp.MustCompile(`(?s)<style>.*?</style>`).ReplaceAllString(got, "<style/>") // that of the report page
+		}
+		goldentest.Compare(t, name, got)
+		if again := written(t, format, full()); format != "html" && again != got {
+			t.Errorf("%s: written twice, it differs", format)
+		}
+	}
+	if Write(&bytes.Buffer{}, "yaml", full()) == nil {
+		t.Error("yaml is a format")
+	}
+}
+
+// Each gap and each finding is in each format: nothing that is not known looks quiet.
+func TestNothingIsLost(t *testing.T) {
+	for _, format := range Formats() {
+		text := html.UnescapeString(written(t, format, full()))
+		for _, want := range []string{
+			"FIB of tor1", "moved tags", "snat", "tor2 has no route to pod ranges of master3.", "IPv6 is not judged.",
+			"2edadcd36f84", "000000000001", "000000000002", "000000000003", "000000000004", "000000000005", "a lab",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", format, want)
+			}
+		}
+	}
+}
+
+// A program reads from each format whether an audit came to nothing.
+func TestAlarms(t *testing.T) {
+	with := func(change func(*audit.Result)) audit.Result {
+		r := quiet()
+		change(&r)
+		return r
+	}
+	of := func(state detect.State) audit.Finding {
+		return one("2edadcd36f84", state, "route-ownership", "unannounced", detect.Named("a"))
+	}
+	for _, test := range []struct {
+		name                 string
+		r                    audit.Result
+		junit                string // failures and errors
+		successful, complete bool
+		levels               []string // of results and notifications
+	}{
+		{"nothing", quiet(), "0 0", true, true, nil},
+		{"an unread source", with(func(r *audit.Result) { r.Unread = []string{"Nodes: forbidden"} }), "0 1", false, false, []string{"error"}},
+		{"an open gap", with(func(r *audit.Result) { r.NotJudged = []detect.Gap{{Says: "a", Open: true}} }), "0 1", true, false, []string{"warning"}},
+		{"a gap", with(func(r *audit.Result) { r.NotJudged = []detect.Gap{{Says: "a"}} }), "0 0", true, true, []string{"note"}},
+		{"a detector that did not run", with(func(r *audit.Result) { r.NotRun = []audit.NotRun{{Detector: "snat", Lacks: "a"}} }), "0 0", true, true, []string{"note"}},
+		{"seen once", with(func(r *audit.Result) { r.Once = []audit.Finding{of(detect.Active)} }), "0 1", true, false, []string{"warning"}},
+		{"settling", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Pending)} }), "0 1", true, false, []string{"warning"}},
+		{"active", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Active)} }), "1 0", true, true, []string{"error"}},
+		{"latent", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Latent)} }), "1 0", true, true, []string{"warning"}},
+		{"a hint", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Hint)} }), "0 0", true, true, []string{"note"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var suites reporters.JUnitTestSuites
+			if err := xml.Unmarshal([]byte(written(t, "junit", test.r)), &suites); err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(suites.Failures, " ", suites.Errors); got != test.junit || suites.Tests == 0 {
+				t.Errorf("JUnit: %s failures and errors, want %s", got, test.junit)
+			}
+			var log sarifLog
+			if err := json.Unmarshal([]byte(written(t, "sarif", test.r)), &log); err != nil {
+				t.Fatal(err)
+			}
+			var levels []string
+			for _, r := range log.Runs[0].Results {
+				levels = append(levels, r.Level)
+			}
+			for _, n := range log.Runs[0].Invocations[0].Notifications {
+				levels = append(levels, n.Level)
+			}
+			if d := cmp.Diff(test.levels, levels); d != "" || log.Runs[0].Invocations[0].Successful != test.successful {
+				t.Errorf("SARIF: success %t; levels (-want +got):\n%s", log.Runs[0].Invocations[0].Successful, d)
+			}
+			if got := parsed(t, written(t, "openmetrics", test.r))[complete]; got != number(test.complete) {
+				t.Errorf("OpenMetrics: complete %v", got)
+			}
+		})
+	}
+}
+
+// parsed reads metrics as Prometheus' own code does.
+func parsed(t *testing.T, text string) map[string]float64 {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	read, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	values := map[string]float64{}
+	for name, f := range read {
+		seen := map[string]bool{}
+		for _, m := range f.Metric {
+			key := name
+			for _, l := range m.Label {
+				key += fmt.Sprintf(" %s=%q", l.GetName(), l.GetValue())
+			}
+			if seen[key] {
+				t.Errorf("%s is there twice", key)
+			}
+			seen[key], values[key] = true, m.GetGauge().GetValue()
+		}
+	}
+	if !strings.HasSuffix(text, "# EOF\n") {
+		t.Error("OpenMetrics ends with # EOF")
+	}
+	return values
+}
+
+func TestOpenMetrics(t *testing.T) {
+	got := parsed(t, written(t, "openmetrics", full()))
+	for key, want := range map[string]float64{
+		`relapse_audit_findings state="active"`: 1, `relapse_audit_findings state="once"`: 1, `relapse_audit_findings state="suppressed"`: 1,
+		`relapse_audit_gaps gap="not_read"`: 1, `relapse_audit_gaps gap="open"`: 1, `relapse_audit_unread source="FIB of tor1"`: 1,
+		`relapse_audit_end_timestamp_seconds`: 1767323049.678, complete: 0,
+	} {
+		if value, there := got[key]; !there || value != want {
+			t.Errorf("%s is %v (there: %t), want %v", key, value, there, want)
+		}
+	}
+	if got := parsed(t, written(t, "openmetrics", quiet())); got[`relapse_audit_findings state="active"`] != 0 || len(got) == 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// What SARIF's schema asks for (OASIS, sarif-schema-2.1.0.json): required properties, enumerations,
+// and indices that point at something.
+func TestSARIF(t *testing.T) {
+	var log sarifLog
+	in := json.NewDecoder(strings.NewReader(written(t, "sarif", full())))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&log); err != nil {
+		t.Fatal(err)
+	}
+	run := log.Runs[0]
+	if log.Version != "2.1.0" || len(log.Runs) != 1 || run.Tool.Driver.Name == "" {
+		t.Errorf("%+v", log)
+	}
+	ids := map[string]bool{}
+	for _, r := range run.Results {
+		id := r.Fingerprints["relapseFinding/v1"]
+		if run.Tool.Driver.Rules[r.RuleIndex].ID != r.RuleID || !slices.Contains([]string{"none", "note", "warning", "error"}, r.Level) || r.Message.Text == "" || len(id) != 12 || ids[id] {
+			t.Errorf("%+v", r)
+		}
+		ids[id] = true
+		for _, s := range r.Suppressions {
+			if s.Kind != "external" || s.Status != "accepted" || s.Justification == "" {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	for _, n := range run.Invocations[0].Notifications {
+		if run.Tool.Driver.Notifications[n.Descriptor.Index].ID != n.Descriptor.ID || n.Message.Text == "" {
+			t.Errorf("%+v", n)
+		}
+	}
+	for _, at := range []string{run.Invocations[0].Start, run.Invocations[0].End} {
+		if _, err := time.Parse(time.RFC3339, at); err != nil {
+			t.Error(err)
+		}
+	}
+	seen := map[string]bool{} // rules are unique
+	for _, r := range run.Tool.Driver.Rules {
+		if seen[r.ID] {
+			t.Errorf("rule %s is there twice", r.ID)
+		}
+		seen[r.ID] = true
+	}
+}
+
+// Names of somebody else's cluster reach neither a terminal nor a browser, and break no format.
+func TestHostileNames(t *testing.T) {
+	const name = "a\x1b]0;owned\a\u009b2J\u202e\x00\uffff<script>alert(1)</script>]]>\"' onload=x\nb\\ {{.}}"
+	r := full()
+	r.Routers, r.Unread, r.NotJudged[0].Says = []string{name}, []string{name}, name
+	r.NotRun[0].Lacks = name
+	r.Suppressed[0].By.Reason, r.Suppressed[0].Says = name, name
+	f := &r.Findings[0]
+	f.Object, f.Owner, f.Announcer, f.Routers, f.Pods, f.Says = detect.Named(name), name, name, []string{name}, []string{name}, name
+	f.Layers[0].Where, f.Layers[0].Says, f.Again[0].Run, f.Again[1].On = name, name, name, name
+	for _, format := range Formats() {
+		text := written(t, format, r)
+		if format == "junit" { // encoding/xml writes what XML cannot say as U+FFFD
+			text = strings.ReplaceAll(text, "\ufffd", "?")
+		}
+		if plain.Text(text) != text {
+			t.Errorf("%s lets a control character out: %q", format, text)
+		}
+		switch format {
+		case "json", "sarif":
+			var value any
+			if err := json.Unmarshal([]byte(text), &value); err != nil {
+				t.Errorf("%s: %v", format, err)
+			}
+		case "junit":
+			var suites reporters.JUnitTestSuites
+			if err := xml.Unmarshal([]byte(text), &suites); err != nil {
+				t.Error(err)
+			}
+		case "openmetrics":
+			parsed(t, text)
+		case "html":
+			if n := elements(t, text, "script"); n != 0 || strings.Contains(text, "onload=x\"") {
+				t.Errorf("%d scripts", n)
+			}
+		}
+	}
+	var back audit.Result
+	if err := json.Unmarshal([]byte(written(t, "json", r)), &back); err != nil || back.Findings[0].Owner != strings.ToValidUTF8(name, "\ufffd") {
+		t.Errorf("a program reads the owner as %q, %v", back.Findings[0].Owner, err)
+	}
+}
+
+// elements counts the elements of a name in a page, and fails if it loads anything.
+func elements(t *testing.T, text, name string) (n int) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node := range root.Descendants() {
+		if node.Type != html.ElementNode {
+			continue
+		}
+		if node.Data == name {
+			n++
+		}
+		for _, a := range node.Attr {
+			if a.Key == "src" || strings.HasPrefix(a.Key, "on") || a.Key == "href" && !strings.HasPrefix(a.Val, "#") {
+				t.Errorf("<%s %s=%q>", node.Data, a.Key, a.Val)
+			}
+		}
+	}
+	return n
+}

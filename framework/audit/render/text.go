@@ -1,0 +1,218 @@
+// Package render writes the result of an audit in the formats that people and programs read.
+// All are made of the Result alone, and the same Result is always written in the same way.
+// Names in it are those of somebody else's cluster: no format lets them out unescaped.
+package render
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/docker/go-units"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/report/plain"
+)
+
+// layersShown is how many statements of layers a finding has as text.
+const layersShown = 8
+
+// group is a part of the findings, under a title.
+type group struct {
+	Title    string
+	Findings []audit.Finding
+}
+
+// groups are the findings, the worst first.
+func groups(r audit.Result) []group {
+	var all []group
+	for _, g := range []group{
+		{"Active", r.Of(detect.Active)},
+		{"Settling (may pass by itself: audit again)", r.Of(detect.Pending)},
+		{"Seen in one of the last two reads (audit again)", r.Once},
+		{"Latent", r.Of(detect.Latent)},
+		{"Hints", r.Of(detect.Hint)},
+	} {
+		if len(g.Findings) > 0 {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// gap is what an audit says of what it did not find out, under a title.
+type gap struct {
+	Title string
+	Lines []string
+}
+
+// gaps are what was not read, not run and not judged.
+func gaps(r audit.Result) []gap {
+	var notRun, notJudged []string
+	for _, n := range r.NotRun {
+		notRun = append(notRun, n.String())
+	}
+	for _, g := range r.NotJudged {
+		notJudged = append(notJudged, g.Says)
+	}
+	unread := r.Unread
+	if slices.ContainsFunc(unread, audit.Forbidden) {
+		unread = append(slices.Clone(unread), audit.RoleHint)
+	}
+	var all []gap
+	for _, g := range []gap{{"Not read", unread}, {"Not run", notRun}, {"Not judged", notJudged}} {
+		if len(g.Lines) > 0 {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// Text writes a result for a person: first what was not read, then the findings, the worst
+// first.
+func Text(to io.Writer, r audit.Result) error {
+	var out strings.Builder
+	line := func(format string, args ...any) { out.WriteString(plain.Line(fmt.Sprintf(format, args...)) + "\n") }
+	line("%s", head(r))
+	for _, g := range gaps(r) {
+		line("")
+		line("%s", g.Title)
+		for _, text := range g.Lines {
+			line("  %s", text)
+		}
+	}
+	for _, g := range groups(r) {
+		line("")
+		line("%s", g.Title)
+		for _, f := range g.Findings {
+			finding(line, f)
+		}
+	}
+	if len(r.Suppressed) > 0 {
+		line("")
+		line("Suppressed")
+	}
+	for _, f := range r.Suppressed {
+		line("  %s %s, %s, %s: %s", f.ID, f.Detector, f.Kind, f.State, f.Says)
+		line("    %s", strings.Join(objects(f.Finding), "; "))
+		line("    %s", why(f.By))
+	}
+	if len(r.Unused) > 0 {
+		line("")
+		line("Suppressions that match nothing")
+	}
+	for _, s := range r.Unused {
+		line("  %s", unused(s))
+	}
+	line("")
+	line("%s", Summary(r))
+	if r.Cost != nil {
+		line("%s", Costs(*r.Cost))
+	}
+	_, err := io.WriteString(to, out.String())
+	return err
+}
+
+// head says what was read.
+func head(r audit.Result) string {
+	text := fmt.Sprintf("read %d times: %s, %s", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
+	if r.Planned != nil {
+		text += "; " + r.Planned.String()
+	}
+	return text
+}
+
+func finding(line func(string, ...any), f audit.Finding) {
+	line("  %s %s, %s: %s", f.ID, f.Detector, f.Kind, f.Says)
+	line("    %s", strings.Join(objects(f), "; "))
+	for i, s := range f.Layers {
+		if more := len(f.Layers) + f.MoreLayers - i; i == layersShown {
+			line("    and %s of layers: -o json", amount(more, "statement"))
+			break
+		}
+		line("    %s, %s: %s", s.Layer, s.Where, s.Says)
+	}
+	for _, c := range f.Again {
+		line("    shown by%s: %s", on(c), c.Run)
+	}
+	for _, i := range f.Incidents {
+		line("    incident %s: %s", i.Name, i.Describe)
+		if len(i.Remedies) > 0 {
+			line("      remedies: %s", strings.Join(i.Remedies, "; "))
+		}
+	}
+}
+
+// on says where a command is run.
+func on(c audit.Command) string {
+	if c.On == "" {
+		return ""
+	}
+	return " (on " + c.On + ")"
+}
+
+// why says why a finding is suppressed.
+func why(s audit.Suppression) string {
+	by := ""
+	if s.Owner != "" {
+		by = " by " + s.Owner
+	}
+	return fmt.Sprintf("suppressed%s until %s (line %d): %s", by, s.Expires, s.Line, s.Reason)
+}
+
+// unused says where a suppression is that matches nothing.
+func unused(s audit.Suppression) string {
+	return fmt.Sprintf("line %d, %s: %s", s.Line, s.Of(), s.Reason)
+}
+
+// objects are what a finding is about.
+func objects(f audit.Finding) []string {
+	all := []string{"object " + f.Object.String()}
+	for _, o := range []struct{ what, is string }{
+		{"owner ", f.Owner}, {"announcer ", f.Announcer}, {"routers ", strings.Join(f.Routers, ", ")},
+	} {
+		if o.is != "" {
+			all = append(all, o.what+o.is)
+		}
+	}
+	if n := len(f.Pods); n > 0 {
+		all = append(all, amount(n, "pod"))
+	}
+	return all
+}
+
+// Summary is one line on what was found.
+func Summary(r audit.Result) string {
+	suppressed := ""
+	if n := len(r.Suppressed); n > 0 {
+		suppressed = fmt.Sprintf("; %d suppressed", n)
+	}
+	if len(r.Findings) == 0 {
+		if r.Open() {
+			return "nothing found that holds, but not all could be judged" + suppressed
+		}
+		return "nothing found" + suppressed
+	}
+	var counts []string
+	for _, state := range []detect.State{detect.Active, detect.Pending, detect.Latent, detect.Hint} {
+		if n := len(r.Of(state)); n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return "findings: " + strings.Join(counts, ", ") + suppressed
+}
+
+// Costs is one line on what reading took.
+func Costs(c audit.Cost) string {
+	return fmt.Sprintf("%s, %s received, at most %s of memory", amount(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
+}
+
+// amount is a number of things.
+func amount(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,221 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Suppression is a finding, or several, that somebody has decided to live with for some time.
+type Suppression struct {
+	// ID is that of the finding. Without it Detector, Kind and Object are set; in the latter two
+	// a * stands for any text.
+	ID       string `json:"id,omitempty"`
+	Detector string `json:"detector,omitempty"`
+	Kind     string `json:"kind,omitempty"`
+	Object   string `json:"object,omitempty"`
+	Reason   string `json:"reason"`
+	// Expires is the last day on which it holds, in UTC, as 2006-01-02.
+	Expires string `json:"expires"`
+	// Owner is who decided it; it may be empty.
+	Owner string `json:"owner,omitempty"`
+	// Line is where it begins in its file.
+	Line int `json:"line"`
+}
+
+// Suppressed is a finding that does not count, and why.
+type Suppressed struct {
+	Finding
+	By Suppression `json:"by"`
+}
+
+// Of says which findings it suppresses.
+func (s Suppression) Of() string {
+	if s.ID != "" {
+		return s.ID
+	}
+	return fmt.Sprintf("%s, %s of %s", s.Detector, s.Kind, s.Object)
+}
+
+// expired reports whether it does not hold any more at a time.
+func (s Suppression) expired(at time.Time) bool {
+	last, err := time.Parse(time.DateOnly, s.Expires)
+	return err != nil || !at.Before(last.AddDate(0, 0, 1))
+}
+
+// matches reports whether it is of a finding.
+func (s Suppression) matches(f Finding) bool {
+	if s.ID != "" {
+		return s.ID == f.ID
+	}
+	return s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
+}
+
+// matches reports whether a text is that of a pattern, in which a * stands for any text.
+func matches(pattern, text string) bool {
+	quoted := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`)
+	return regexp.MustCompile(`(?s)^` + quoted + `$`).MatchString(text)
+}
+
+// SuppressionDetector is the detector of the findings that are expired suppressions, and Expired
+// their kind.
+const (
+	SuppressionDetector = "suppression"
+	Expired             = "expired"
+)
+
+// Suppress takes the suppressed findings out of those that count. A suppression that had expired
+// when the last read ended suppresses nothing, and is a latent finding itself. Those that hold
+// and match nothing are noted. What was not read, not run and not judged stays as it is.
+func (r *Result) Suppress(all []Suppression) {
+	used := make([]bool, len(all))
+	take := func(f Finding) bool {
+		by := -1
+		for i, s := range all {
+			if s.expired(r.Ended) || !s.matches(f) {
+				continue
+			}
+			if used[i] = true; by < 0 {
+				by = i
+			}
+		}
+		if by >= 0 {
+			r.Suppressed = append(r.Suppressed, Suppressed{f, all[by]})
+		}
+		return by >= 0
+	}
+	r.Findings, r.Once = slices.DeleteFunc(r.Findings, take), slices.DeleteFunc(r.Once, take)
+	for i, s := range all {
+		switch {
+		case s.expired(r.Ended):
+			f := detect.Finding{Detector: SuppressionDetector, Kind: Expired, State: detect.Latent, Object: detect.Named("suppression of " + s.Of())}
+			f.Says = fmt.Sprintf("The suppression of %s on line %d expired after %s: it suppresses nothing any more. Its reason was: %s.",
+				s.Of(), s.Line, s.Expires, strings.TrimSuffix(s.Reason, "."))
+			f.Owner = s.Owner
+			r.Findings = append(r.Findings, Finding{ID: id(f), Finding: f})
+		case !used[i]:
+			r.Unused = append(r.Unused, s)
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
+}
+
+var anID = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
+// ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or
+// detector, kind and object, then reason, expires and owner. The error is one sentence, with the
+// name of the file, the line, the field and what is expected.
+func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
+	wrong := func(line int, format string, args ...any) error {
+		return fmt.Errorf("%s: line %d: %s", name, line, fmt.Sprintf(format, args...))
+	}
+	var document yaml.Node
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := in.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %s; expected a list of suppressions", name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
+	}
+	if err := in.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: expected one list of suppressions, and nothing after it", name)
+	}
+	list := document.Content[0]
+	if list.Kind == yaml.ScalarNode && list.Tag == "!!null" {
+		return nil, nil
+	}
+	if list.Kind != yaml.SequenceNode {
+		return nil, wrong(list.Line, "expected a list of suppressions, each with id (or detector, kind and object), reason and expires")
+	}
+	var all []Suppression
+	for _, item := range list.Content {
+		s, err := parseSuppression(item, wrong)
+		if err != nil {
+			return nil, err
+		}
+		if i := slices.IndexFunc(all, func(o Suppression) bool { return o.Of() == s.Of() }); i >= 0 {
+			return nil, wrong(s.Line, "line %d suppresses %s already", all[i].Line, s.Of())
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func parseSuppression(item *yaml.Node, wrong func(line int, format string, args ...any) error) (Suppression, error) {
+	s := Suppression{Line: item.Line}
+	if item.Kind != yaml.MappingNode {
+		return s, wrong(item.Line, "expected a suppression, with id (or detector, kind and object), reason and expires")
+	}
+	fields := []struct {
+		name string
+		to   *string
+		line int
+	}{
+		{"id", &s.ID, 0}, {"detector", &s.Detector, 0}, {"kind", &s.Kind, 0}, {"object", &s.Object, 0},
+		{"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"owner", &s.Owner, 0},
+	}
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	for i := 0; i+1 < len(item.Content); i += 2 {
+		key, value := item.Content[i], item.Content[i+1]
+		at := slices.Index(names, key.Value)
+		switch {
+		case key.Kind != yaml.ScalarNode || at < 0:
+			return s, wrong(key.Line, "field %q is not known%s: expected %s", key.Value, topology.Nearest(key.Value, names), strings.Join(names, ", "))
+		case fields[at].line > 0:
+			return s, wrong(key.Line, "field %s: line %d has it already", key.Value, fields[at].line)
+		case value.Kind != yaml.ScalarNode || value.Tag == "!!null" || strings.TrimSpace(value.Value) == "":
+			return s, wrong(value.Line, "field %s: expected a text", key.Value)
+		}
+		*fields[at].to, fields[at].line = value.Value, key.Line
+	}
+	lineOf := func(name string) int { return max(item.Line, fields[slices.Index(names, name)].line) }
+	known := detectorNames()
+	switch {
+	case s.ID != "" && s.Detector+s.Kind+s.Object != "":
+		return s, wrong(lineOf("id"), "field id: expected either id, or detector, kind and object")
+	case s.ID != "" && !anID.MatchString(s.ID):
+		return s, wrong(lineOf("id"), "field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
+	case s.ID == "" && s.Detector == "":
+		return s, wrong(item.Line, "fields id and detector are missing: expected id, or detector, kind and object")
+	case s.ID == "" && !slices.Contains(known, s.Detector):
+		return s, wrong(lineOf("detector"), "field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
+	case s.ID == "" && s.Kind == "":
+		return s, wrong(item.Line, "field kind is missing: expected a kind that an audit prints, or * for all")
+	case s.ID == "" && s.Object == "":
+		return s, wrong(item.Line, "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*")
+	case s.Reason == "":
+		return s, wrong(item.Line, "field reason is missing: expected why nobody has to act")
+	case s.Expires == "":
+		return s, wrong(item.Line, "field expires is missing: expected the last day, such as 2027-01-31")
+	}
+	if _, err := time.Parse(time.DateOnly, s.Expires); err != nil {
+		return s, wrong(lineOf("expires"), "field expires: %q: expected a date such as 2027-01-31", s.Expires)
+	}
+	return s, nil
+}
+
+// detectorNames are those of all detectors that an audit knows, in order.
+func detectorNames() []string {
+	var names []string
+	for _, d := range detectors {
+		names = append(names, d.Name())
+	}
+	for _, n := range notRun(false) {
+		names = append(names, n.Detector)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,152 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+)
+
+func TestParseSuppressions(t *testing.T) {
+	const rest = "reason: r, expires: 2027-01-31}"
+	for _, test := range []struct {
+		name, text string
+		want       []Suppression
+		says       string // in the error
+	}{
+		{
+			name: "both forms",
+			text: "# ours\n- {id: 123456789012, reason: 'moves on Monday', expires: 2027-01-31, owner: net}\n- detector: image-pin\n  kind: latest-tag\n  object: DaemonSet kube-system/*\n  reason: r\n  expires: \"2027-02-01\"\n",
+			want: []Suppression{
+				{ID: "123456789012", Reason: "moves on Monday", Expires: "2027-01-31", Owner: "net", Line: 2},
+				{Detector: "image-pin", Kind: "latest-tag", Object: "DaemonSet kube-system/*", Reason: "r", Expires: "2027-02-01", Line: 3},
+			},
+		},
+		{name: "an ID that looks like a number", text: "- {id: 12e456789012, " + rest, want: []Suppression{{ID: "12e456789012", Reason: "r", Expires: "2027-01-31", Line: 1}}},
+		{name: "empty"},
+		{name: "an empty list", text: "[]"},
+		{name: "a comment alone", text: "# none\n"},
+		{name: "no list", text: "id: 2edadcd36f84", says: "s.yaml: line 1: expected a list of suppressions"},
+		{name: "no YAML", text: "- [", says: "s.yaml: line 1: did not find expected node content; expected a list"},
+		{name: "two documents", text: "[]\n---\n[]", says: "s.yaml: expected one list of suppressions, and nothing after it"},
+		{name: "no mapping", text: "- 2edadcd36f84", says: "s.yaml: line 1: expected a suppression, with id"},
+		{name: "an unknown field", text: "- id: 2edadcd36f84\n  resaon: r", says: `s.yaml: line 2: field "resaon" is not known; nearest is "reason": expected id, detector, kind, object, reason, expires, owner`},
+		{name: "a field twice", text: "- id: 2edadcd36f84\n  id: 2edadcd36f84", says: "s.yaml: line 2: field id: line 1 has it already"},
+		{name: "an alias", text: "- id: &a 2edadcd36f84\n- id: *a", says: "line 1: field reason is missing"},
+		{name: "an alias as value", text: "- {id: &a 2edadcd36f84, " + rest + "\n- {id: *a, " + rest, says: "line 2: field id: expected a text"},
+		{name: "no reason", text: "- {id: 2edadcd36f84, expires: 2027-01-31}", says: "s.yaml: line 1: field reason is missing: expected why"},
+		{name: "a blank reason", text: "- {id: 2edadcd36f84, reason: ' ', expires: 2027-01-31}", says: "s.yaml: line 1: field reason: expected a text"},
+		{name: "no date", text: "- {id: 2edadcd36f84, reason: r}", says: "s.yaml: line 1: field expires is missing: expected the last day, such as 2027-01-31"},
+		{name: "no such date", text: "- id: 2edadcd36f84\n  reason: r\n  expires: 2027-02-30", says: `s.yaml: line 3: field expires: "2027-02-30": expected a date`},
+		{name: "no ID", text: "- {id: 2EDADCD36F84, " + rest, says: `field id: "2EDADCD36F84": expected the 12 hexadecimal digits`},
+		{name: "nothing", text: "- {" + rest, says: "fields id and detector are missing"},
+		{name: "both in one", text: "- {id: 2edadcd36f84, kind: a, " + rest, says: "field id: expected either id, or detector, kind and object"},
+		{name: "a detector that is near", text: "- {detector: image-pins, kind: a, object: a, " + rest, says: `field detector: "image-pins"; nearest is "image-pin": expected the name of one detector`},
+		{name: "all detectors", text: "- {detector: '*', kind: '*', object: '*', " + rest, says: `field detector: "*"; there are ["config-drift" "gone-endpoints"`},
+		{name: "no kind", text: "- {detector: image-pin, object: a, " + rest, says: "field kind is missing"},
+		{name: "no object", text: "- {detector: image-pin, kind: a, " + rest, says: "field object is missing"},
+		{name: "twice", text: "- {id: 2edadcd36f84, " + rest + "\n- {id: 2edadcd36f84, " + rest, says: "s.yaml: line 2: line 1 suppresses 2edadcd36f84 already"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseSuppressions("s.yaml", []byte(test.text))
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("error %v, want one line with %q", err, test.says)
+				}
+				return
+			}
+			if d := cmp.Diff(test.want, got); err != nil || d != "" {
+				t.Errorf("error %v (-want +got):\n%s", err, d)
+			}
+		})
+	}
+}
+
+// What is accepted has a reason, a date and something that it can match.
+func FuzzParseSuppressions(f *testing.F) {
+	f.Add("- {id: 2edadcd36f84, reason: r, expires: 2027-01-31}")
+	f.Add("- {detector: image-pin, kind: '*', object: 'DaemonSet kube-system/*', reason: r, expires: 2027-01-31, owner: o}")
+	f.Add("- &a {id: *a, <<: *a}")
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := ParseSuppressions("s.yaml", []byte(text))
+		if err != nil {
+			if len(all) > 0 || !strings.HasPrefix(err.Error(), "s.yaml: ") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%d suppressions, and error %q", len(all), err)
+			}
+			return
+		}
+		for _, s := range all {
+			_, err := time.Parse(time.DateOnly, s.Expires)
+			if err != nil || strings.TrimSpace(s.Reason) == "" || s.Line == 0 || (s.ID == "") == (s.Detector == "") {
+				t.Errorf("%+v", s)
+			}
+			s.matches(Finding{ID: "2edadcd36f84"})
+		}
+	})
+}
+
+func TestSuppress(t *testing.T) {
+	ended := time.Date(2027, 1, 31, 23, 59, 59, 0, time.UTC)
+	finding := func(state detect.State, detector, kind, object string) Finding {
+		f := detect.Finding{Detector: detector, Kind: kind, State: state, Object: detect.Named(object)}
+		return Finding{ID: id(f), Finding: f}
+	}
+	latest := finding(detect.Latent, "image-pin", "latest-tag", "DaemonSet kube-system/a, container a")
+	active := finding(detect.Active, "route-ownership", "unannounced", "10.5.115.0/24")
+	kind := func(expires, kind, object string) Suppression {
+		return Suppression{Detector: "image-pin", Kind: kind, Object: object, Reason: "r.", Expires: expires, Line: 1}
+	}
+	for _, test := range []struct {
+		name                       string
+		all                        []Suppression
+		holds, once                []string
+		suppressed, unused, unread int
+	}{
+		{"none", nil, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
+		{"by ID, in both reads and in one", []Suppression{{ID: active.ID, Expires: "2027-01-31"}}, []string{"latent latest-tag"}, nil, 2, 0, 1},
+		{"by kind and object", []Suppression{kind("2027-01-31", "latest-*", "DaemonSet kube-system/*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
+		{"all of a detector", []Suppression{kind("2027-01-31", "*", "*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
+		{"another object", []Suppression{kind("2027-01-31", "*", "kube-system/*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1, 1},
+		{"a pattern is no expression", []Suppression{kind("2027-01-31", "latest.tag", "*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1, 1},
+		{"expired", []Suppression{kind("2027-01-30", "*", "*")}, []string{"active unannounced", "latent latest-tag", "latent expired"}, []string{"active unannounced"}, 0, 0, 1},
+		{"one that holds and one that has expired", []Suppression{kind("2027-01-30", "*", "*"), {ID: latest.ID, Expires: "2027-03-01"}}, []string{"active unannounced", "latent expired"}, []string{"active unannounced"}, 1, 0, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := Result{Ended: ended, Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []string{"FIB of tor1: no"}}
+			r.Suppress(test.all)
+			says := func(all []Finding) (texts []string) {
+				for _, f := range all {
+					texts = append(texts, fmt.Sprint(f.State, " ", f.Kind))
+				}
+				return texts
+			}
+			if d := cmp.Diff(test.holds, says(r.Findings)) + cmp.Diff(test.once, says(r.Once)); d != "" {
+				t.Errorf("findings (-want +got):\n%s", d)
+			}
+			if len(r.Suppressed) != test.suppressed || len(r.Unused) != test.unused || len(r.Unread) != test.unread || !r.Open() {
+				t.Errorf("suppressed %v, unused %v, unread %v", r.Suppressed, r.Unused, r.Unread)
+			}
+			if _, err := json.Marshal(r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The finding of an expired suppression has one ID from day to day, whatever else is in the file.
+func TestExpiredID(t *testing.T) {
+	of := func(at time.Time, line int) Finding {
+		r := Result{Ended: at}
+		r.Suppress([]Suppression{{ID: "2edadcd36f84", Reason: "r", Expires: "2027-01-31", Line: line}})
+		return r.Findings[0]
+	}
+	a, b := of(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), 1), of(time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC), 7)
+	if a.ID != b.ID || !strings.Contains(a.Says, "on line 1 expired after 2027-01-31") {
+		t.Errorf("%+v and %+v", a, b)
+	}
+}

@@ -1,0 +1,199 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// The ConfigMap that Cilium's agents read, under the name that the vendor's chart gives it.
+const (
+	configNamespace = "kube-system"
+	configName      = "cilium-config"
+	ciliumConfig    = configNamespace + "/" + configName
+)
+
+// ConfigPath is the path of that ConfigMap, the one further request of an audit with an upgrade.
+const ConfigPath = "/api/v1/namespaces/" + configNamespace + "/configmaps/" + configName
+
+// Upgrade is a planned one.
+type Upgrade struct {
+	Component string `json:"component"`
+	// From is the version that runs; empty in what ParseUpgrade returns: that of the cluster.
+	From string `json:"from"`
+	// Known says how From is known.
+	Known string `json:"known"`
+	To    string `json:"to"`
+}
+
+func (u Upgrade) String() string {
+	return fmt.Sprintf("upgrade of %s from %s (%s) to %s", u.Component, u.From, u.Known, u.To)
+}
+
+var aVersion = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+
+// ParseUpgrade reads COMPONENT=VERSION, or COMPONENT=FROM..TO. The versions that it names have a
+// table of keys.
+func ParseUpgrade(text string) (Upgrade, error) {
+	const want = "expected the version of an upgrade, such as cilium=1.12.0, or both, such as cilium=1.11.6..1.12.0"
+	component, versions, both := strings.Cut(text, "=")
+	if !both {
+		return Upgrade{}, fmt.Errorf("%q: %s", text, want)
+	}
+	if component != configdrift.Cilium().Component {
+		known := []string{configdrift.Cilium().Component}
+		return Upgrade{}, fmt.Errorf("no table of the keys of %q%s", component, topology.Nearest(component, known))
+	}
+	u := Upgrade{Component: component, To: versions}
+	if from, to, is := strings.Cut(versions, ".."); is {
+		u.From, u.To, u.Known = from, to, "as given"
+		if err := known(u.From, want); err != nil {
+			return Upgrade{}, err
+		}
+	}
+	if err := known(u.To, want); err != nil {
+		return Upgrade{}, err
+	}
+	return u, nil
+}
+
+// known returns an error unless there is a table of a version.
+func known(version, want string) error {
+	if !aVersion.MatchString(version) {
+		return fmt.Errorf("version %q: %s", version, want)
+	}
+	v := configdrift.Setup{Version: version}
+	_, err := configdrift.Cilium().Compare(v, v)
+	return err
+}
+
+// Upgrade adds what an upgrade changes in the effect of the cluster's configuration. The error is
+// about the version that runs: it cannot be found, or there is no table of its keys. A ConfigMap that
+// was not read is unread.
+func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(Finding) []Incident) error {
+	last := reads[len(reads)-1]
+	if u.From == "" {
+		var err error
+		if u.From, u.Known, err = running(last); err != nil {
+			return fmt.Errorf("%w: expected both versions, such as %s=1.11.6..%s", err, u.Component, u.To)
+		}
+	}
+	if err := known(u.From, "expected one such as 1.11.6"); err != nil {
+		return fmt.Errorf("the version that runs (%s): %w", u.Known, err)
+	}
+	r.Planned = &u
+	detector := configdrift.Detector{}
+	lacks := func(s snapshot.Snapshot) bool {
+		return !slices.ContainsFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
+	}
+	before := reads[max(0, len(reads)-2)]
+	if lacks(last) || lacks(before) {
+		if last.ConfigMaps.Error == "" && before.ConfigMaps.Error == "" { // else it is there already
+			r.Unread = append(r.Unread, "ConfigMap "+ciliumConfig+": not asked for")
+		}
+		for i := range r.NotRun {
+			if r.NotRun[i].Detector == detector.Name() {
+				r.NotRun[i].Lacks = "ConfigMap " + ciliumConfig
+			}
+		}
+		return nil
+	}
+	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == detector.Name() })
+	r.Ran = append(r.Ran, detector.Name())
+	find := func(s snapshot.Snapshot) []Finding {
+		i := slices.IndexFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
+		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: s.ConfigMaps.Items[i].Data}, Version: u.To, ConfigMap: ciliumConfig}
+		var all []Finding
+		for _, f := range d.Detect([]snapshot.Snapshot{s}) {
+			one := Finding{ID: id(f), Finding: f}
+			if incidents != nil {
+				one.Incidents = incidents(one)
+			}
+			all = append(all, one)
+		}
+		return all
+	}
+	found, earlier := find(last), find(before)
+	in := func(all []Finding, f Finding) bool {
+		return slices.ContainsFunc(all, func(o Finding) bool { return o.ID == f.ID })
+	}
+	for _, f := range found {
+		if in(earlier, f) {
+			r.Findings = append(r.Findings, f)
+		} else {
+			r.Once = append(r.Once, f)
+		}
+	}
+	for _, f := range earlier {
+		if !in(found, f) {
+			r.Once = append(r.Once, f)
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
+	return nil
+}
+
+// running returns the version of Cilium's agents, and what says so.
+func running(s snapshot.Snapshot) (version, how string, err error) {
+	const agent, daemonSet = "cilium-agent", "DaemonSet kube-system/cilium"
+	tag := func(image string) string {
+		ref, err := snapshot.ParseReference(image)
+		if err != nil || !aVersion.MatchString(ref.Tag) {
+			return ""
+		}
+		return strings.TrimPrefix(ref.Tag, "v")
+	}
+	versions, pods := map[string]bool{}, 0
+	for _, p := range s.PodImages.Items {
+		for _, c := range p.Containers {
+			if c.Name == agent {
+				versions[tag(c.Image)] = true
+				pods++
+			}
+		}
+	}
+	for _, w := range s.Workloads.Items {
+		for _, c := range w.Containers {
+			if w.Kind+" "+w.Namespace+"/"+w.Name == daemonSet && c.Name == agent {
+				versions[tag(c.Image)] = true
+				how = "the tag of the image of " + daemonSet
+			}
+		}
+	}
+	if how == "" {
+		how = fmt.Sprintf("the tags of the images of %d pods", pods)
+	}
+	all := slices.Sorted(maps.Keys(versions))
+	switch {
+	case len(all) == 0:
+		return "", "", fmt.Errorf("no pod with a container %s was read, nor %s: the version of Cilium that runs is not known", agent, daemonSet)
+	case slices.Contains(all, ""):
+		return "", "", fmt.Errorf("an image of container %s has no tag that is a version: the version of Cilium that runs is not known", agent)
+	case len(all) > 1:
+		return "", "", fmt.Errorf("containers %s have images of %s: the version of Cilium that runs is not known", agent, strings.Join(all, " and "))
+	}
+	return all[0], how, nil
+}
+
+// UpgradeRole is a manifest of the Role that permits what an audit with an upgrade reads besides.
+func UpgradeRole() string {
+	text, err := yaml.Marshal(rbacv1.Role{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
+		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit", Namespace: configNamespace},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{configName}, Verbs: []string{"get"}}},
+	})
+	if err != nil {
+		panic(err) // of a value that is written above
+	}
+	return string(text)
+}

@@ -1,0 +1,85 @@
+package audit
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// One ConfigMap more is read, and nothing else: the Role permits the same.
+func TestUpgradeReadsOneConfigMap(t *testing.T) {
+	var role struct {
+		Metadata struct{ Namespace string }
+		Rules    []struct{ APIGroups, Resources, ResourceNames, Verbs []string }
+	}
+	if err := yaml.Unmarshal([]byte(UpgradeRole()), &role); err != nil || len(role.Rules) != 1 {
+		t.Fatalf("%+v, %v", role, err)
+	}
+	rule := role.Rules[0]
+	if got := role.Metadata.Namespace + " " + strings.Join(rule.Verbs, ",") + " " + strings.Join(rule.Resources, ",") + " " + strings.Join(rule.ResourceNames, ","); got != "kube-system get configmaps cilium-config" {
+		t.Errorf("the Role permits %s", got)
+	}
+	s := newServer(t)
+	for _, test := range []struct {
+		further []string
+		path    string
+		sent    bool
+	}{
+		{nil, ConfigPath, false}, {[]string{ConfigPath}, ConfigPath, true},
+		{[]string{ConfigPath}, "/api/v1/namespaces/kube-system/configmaps", false}, {[]string{ConfigPath}, "/api/v1/namespaces/kube-system/configmaps/other", false},
+	} {
+		client := http.Client{Transport: readOnly{to: http.DefaultTransport, further: test.further}}
+		response, err := client.Get(s.URL + test.path)
+		if err == nil {
+			response.Body.Close()
+		}
+		if (err == nil) != test.sent {
+			t.Errorf("%v, %s: error %v", test.further, test.path, err)
+		}
+	}
+}
+
+// A read for an upgrade asks for the ConfigMap.
+func TestReadForUpgrade(t *testing.T) {
+	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
+	config := rest.CopyConfig(s.config(t))
+	reads, err := Read(t.Context(), Access{Config: config, Upgrade: true}, 0, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := reads[len(reads)-1]
+	if last.ConfigMaps.Read || !strings.Contains(last.ConfigMaps.Error, "only lists, and does not send GET "+ConfigPath) {
+		t.Errorf("the ConfigMap was asked for as %q", last.ConfigMaps.Error)
+	}
+}
+
+// Agents of two versions, as during a roll-out, have no one version that runs.
+func TestRunning(t *testing.T) {
+	pod := func(image string) snapshot.PodImages {
+		return snapshot.PodImages{Containers: []snapshot.RunningContainer{{Container: snapshot.Container{Name: "cilium-agent", Image: image}}, {Container: snapshot.Container{Name: "envoy", Image: "example.org/envoy:v9.9.9"}}}}
+	}
+	for _, test := range []struct {
+		name string
+		pods []snapshot.PodImages
+		want string
+	}{
+		{"pods alone", []snapshot.PodImages{pod("example.org/cilium:v1.11.6"), pod("example.org/cilium:v1.11.6")}, "1.11.6, the tags of the images of 2 pods"},
+		{"two versions", []snapshot.PodImages{pod("example.org/cilium:v1.11.6"), pod("example.org/cilium:v1.12.0")}, "containers cilium-agent have images of 1.11.6 and 1.12.0"},
+		{"latest", []snapshot.PodImages{pod("example.org/cilium:latest")}, "has no tag that is a version"},
+		{"none", nil, "no pod with a container cilium-agent was read"},
+	} {
+		version, how, err := running(snapshot.Snapshot{PodImages: snapshot.List[snapshot.PodImages]{Items: test.pods}})
+		got := version + ", " + how
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package bgprouter
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"al.essio.dev/pkg/shellescape"
+)
+
+// shows are, by kind, the commands that show what a router's RIB says of one prefix. They change as
+// little as those that read it.
+var shows = map[Kind]func(Declared, netip.Prefix) []string{
+	FRR: func(_ Declared, p netip.Prefix) []string {
+		return []string{"vtysh", "-c", "show bgp " + either(p, "ipv4", "ipv6") + " unicast " + p.String()}
+	},
+	BIRD: func(_ Declared, p netip.Prefix) []string {
+		return []string{"birdc", "-r", "show route " + p.String() + " all"}
+	},
+	GoBGP: func(d Declared, p netip.Prefix) []string {
+		host, port, _ := net.SplitHostPort(d.Address) // which Parse has seen
+		command := []string{"gobgp", "--host=" + host, "--port=" + port}
+		if !d.Plaintext {
+			command = append(command, "--tls")
+		}
+		for _, file := range []struct{ flag, name string }{{"--tls-ca-file=", d.CA}, {"--tls-client-cert-file=", d.Cert}, {"--tls-client-key-file=", d.Key}} {
+			if file.name != "" {
+				command = append(command, file.flag+file.name)
+			}
+		}
+		return append(command, "global", "rib", p.String(), "--address-family="+either(p, "ipv4", "ipv6"))
+	},
+}
+
+// either is the word for the family of a prefix.
+func either(p netip.Prefix, v4, v6 string) string {
+	if p.Addr().Is4() {
+		return v4
+	}
+	return v6
+}
+
+// Show returns the command lines, for a shell, that show what a router says of a prefix: its RIB,
+// then its FIB. They are run where the file of routers is used. A router that is known by its name
+// alone has no kind: the commands of all kinds that have one are run on it.
+func Show(d Declared, p netip.Prefix) []string {
+	var lines []string
+	add := func(command []string) {
+		line := shellescape.QuoteCommand(slices.Concat(d.Command, command))
+		if d.SSH != "" {
+			line = shellescape.QuoteCommand([]string{"ssh", d.SSH, line})
+		}
+		lines = append(lines, line)
+	}
+	switch d.Kind {
+	case "":
+		add(shows[FRR](d, p))
+		add(shows[BIRD](d, p))
+	case GoBGP: // which is asked from here
+		lines = append(lines, shellescape.QuoteCommand(shows[GoBGP](d, p)))
+	default:
+		add(shows[d.Kind](d, p))
+	}
+	if d.Kind == "" || d.hasFIB() {
+		add([]string{"ip", either(p, "-4", "-6"), "route", "show", "to", "exact", p.String()})
+	}
+	return lines
+}
