@@ -382,9 +382,11 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestDescribeContainerlab(t *testing.T) {
-	got := relapse(t, "describe", "node-drain", "--containerlab")
-	if got.status != exitExpected || !strings.Contains(got.stdout, "\nname: node-drain\ntopology:\n") {
-		t.Errorf("%+v", got)
+	dir := filepath.Join(t.TempDir(), "lab")
+	got := relapse(t, "describe", "node-drain", "--containerlab", dir)
+	text, err := os.ReadFile(filepath.Join(dir, "node-drain.clab.yml"))
+	if got.status != exitExpected || err != nil || !strings.Contains(string(text), "\nname: node-drain\ntopology:\n") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
@@ -371,8 +370,8 @@ kubeadm join --config /kind/kubeadm.conf
 // and would assign them in any order.
 func (c *Cluster) registerAll(ctx context.Context) error {
 	objects := c.Client.Resources()
-	given := netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
-	for i, n := range c.spec.Nodes {
+	for i, given := range c.spec.NodeRanges() {
+		n := c.spec.Nodes[i]
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), []string{given.String()}
 		err := objects.Create(ctx, node)
@@ -384,7 +383,6 @@ func (c *Cluster) registerAll(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("registering node %q: %w", n.Name, err)
 		}
-		given = next(given)
 	}
 	return nil
 }
@@ -460,17 +458,9 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 	if err != nil {
 		return given, lowest, err
 	}
-	for lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask); taken[lowest.String()]; lowest = next(lowest) {
+	for lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask); taken[lowest.String()]; lowest = topology.NextRange(lowest) {
 	}
 	return given, lowest, nil
-}
-
-// next is the IPv4 prefix of the same length that comes after p.
-func next(p netip.Prefix) netip.Prefix {
-	addr := p.Addr().As4()
-	after := binary.BigEndian.Uint32(addr[:]) + 1<<(32-p.Bits())
-	binary.BigEndian.PutUint32(addr[:], after)
-	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
 // tokenLifetime is the validity of a bootstrap token. kubelets use it within
