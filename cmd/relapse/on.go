@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/adopt"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // on are the flags of a lab that somebody else has brought up.
@@ -44,6 +45,11 @@ func (o on) open(ctx context.Context, chosen []framework.Scenario, s *suite.Opti
 	})
 	if err := lab.Check(ctx, chosen[0], variants, o.isLab); err != nil {
 		return err
+	}
+	// The report names what the routers are.
+	chosen[0].Topology.Routers = slices.Clone(chosen[0].Topology.Routers)
+	for i := range chosen[0].Topology.Routers {
+		chosen[0].Topology.Routers[i].Kind = topology.FRR
 	}
 	s.Foreign, s.On = true, lab.Labs
 	return nil

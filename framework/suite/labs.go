@@ -53,7 +53,10 @@ func newLabs(o Options) labs {
 
 // Prepare builds what is not in the cache.
 func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
-	refs := ImagesOf(s, len(l.Upstreams) > 0, variants...)
+	return l.prepare(ctx, ImagesOf(s, len(l.Upstreams) > 0, variants...))
+}
+
+func (l labs) prepare(ctx context.Context, refs []string) (map[string]string, []report.Module, error) {
 	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
 		return nil, nil, err
 	}
@@ -123,6 +126,19 @@ type adopted struct {
 	labs
 	foreign kindlab.Foreign
 }
+
+// Prepare builds what the lab does not have.
+func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
+	refs := kindlab.AdoptedImages(s.Topology)
+	for _, v := range variants {
+		refs = append(refs, v.Images...)
+	}
+	slices.Sort(refs)
+	return a.prepare(ctx, slices.Compact(refs))
+}
+
+// Down does nothing: a lab that was not adopted stays as it is, and others put themselves back.
+func (a adopted) Down(context.Context, framework.Scenario) error { return nil }
 
 func (a adopted) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, _ bool) (engine.Lab, error) {
 	made, err := kindlab.Adopt(ctx, a.Docker, s.TopologyFor(variants), a.foreign, a.kindOptions(variants))

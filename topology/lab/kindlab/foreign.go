@@ -86,11 +86,28 @@ func Adopt(ctx context.Context, docker *client.Client, t topology.Topology, f Fo
 		return nil, err
 	}
 	l.foreign = &foreign{Foreign: f, nodes: map[string]*before{}}
+	there, err := Exists(ctx, docker, t.Name)
+	if err == nil && there {
+		err = fmt.Errorf("there are containers of relapse's own lab %q already: relapse down %s removes them", t.Name, t.Name)
+	}
+	if err != nil {
+		l.Release()
+		return nil, err
+	}
 	if err := l.record(ctx); err != nil {
 		l.Release()
 		return nil, errors.Join(err, removeStateDir(t.Name))
 	}
 	return l, l.equip(ctx)
+}
+
+// AdoptedImages are the images that a lab needs to be adopted, without those of its workloads.
+func AdoptedImages(t topology.Topology) []string {
+	refs := []string{registryImage}
+	if len(t.Hosts) > 0 {
+		refs = append(refs, hostImage)
+	}
+	return refs
 }
 
 // Look is a handle for reading a lab that somebody else has brought up, which is not adopted:
@@ -209,11 +226,7 @@ func (c *Cluster) advertised(ctx context.Context) (netip.AddrPort, error) {
 
 // equip adds what a lab of relapse has besides its topology.
 func (l *Lab) equip(ctx context.Context) error {
-	refs := []string{registryImage}
-	if len(l.Topology.Hosts) > 0 {
-		refs = append(refs, hostImage)
-	}
-	images, err := l.load(ctx, refs)
+	images, err := l.load(ctx, AdoptedImages(l.Topology))
 	if err != nil {
 		return err
 	}
