@@ -71,7 +71,11 @@ func configure(cables []cable) error {
 			return fmt.Errorf("setting %s up: %w", c.name, err)
 		}
 		for _, a := range c.addresses {
-			if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: a.IPNet}); err != nil {
+			again := &netlink.Addr{IPNet: a.IPNet, Broadcast: a.Broadcast}
+			if again.Broadcast == nil {
+				again.Broadcast = net.IPv4zero // none: otherwise the library takes the subnet's last
+			}
+			if err := netlink.AddrReplace(link, again); err != nil {
 				return fmt.Errorf("giving %s the address %s: %w", c.name, a.IPNet, err)
 			}
 		}
