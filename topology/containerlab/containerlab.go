@@ -128,7 +128,6 @@ type extras struct {
 type endpoint struct {
 	Node      string `yaml:"node"`
 	Interface string `yaml:"interface"`
-	IPv4      string `yaml:"ipv4,omitempty"`
 }
 
 type link struct {
@@ -392,7 +391,7 @@ func (e *export) member(key string, m topology.Member, n node, labels map[string
 		ifname := fmt.Sprintf("eth%d", first+i)
 		n.Exec = append(n.Exec, fmt.Sprintf("ip address add %s dev %s", address, ifname))
 		e.file.Topology.Links = append(e.file.Topology.Links, link{Type: "veth", Endpoints: []endpoint{
-			{Node: key, Interface: ifname, IPv4: address},
+			{Node: key, Interface: ifname},
 			{Node: e.bridges[l.Network], Interface: e.bridgePort()},
 		}})
 	}
