@@ -348,7 +348,8 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 		made := node{Stages: &stages{}}
 		made.Stages.Create.WaitFor = []waitFor{{Node: key, Stage: "create"}}
 		for _, setting := range sysctls() {
-			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "for f in /proc/sys/%s; do echo %s >$f; done"`, setting.pattern, setting.value))
+			// Without a variable: containerlab takes those of its own environment.
+			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))
 		}
 		if err := e.member(nodes[n.Name], m, made, labels, afterJoin(c, i)...); err != nil {
 			return err
