@@ -152,7 +152,13 @@ func foreignState(t *testing.T, docker *client.Client) map[string][]string {
 	state["cluster"] = lines("k8s-control-plane", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+objects)
 	for _, c := range state["containers"] {
 		name, _, _ := strings.Cut(c, " ")
-		script := `ip -4 route; ip -4 -o address | sed -E "s/^[0-9]+: //; s/valid_lft.*//"; ip -o link | sed -E "s/^[0-9]+: //; s/ .*//"`
+		// Without indexes: those of cables that are laid again are new ones.
+		const links = `; ip -o link | sed -E "s/^[0-9]+: //; s/[@:].*//"`
+		addresses := `{ ip -4 route; ip -4 -o address | sed -E "s/^[0-9]+: //; s/valid_lft.*//"; }`
+		if strings.HasPrefix(name, "k8s-") {
+			addresses += ` | sed "/eth0/d"` // Docker chooses the address on kind's network at each start
+		}
+		script := addresses + links
 		if strings.HasPrefix(name, "k8s-") {
 			script += `; iptables-save | sed "/^[#:]/d"; find /etc/cni /opt/cni /etc/containerd /run/relapse 2>/dev/null || true; crictl images; ip rule; tc qdisc show dev eth0; tc qdisc show dev eth1`
 		}

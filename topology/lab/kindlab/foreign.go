@@ -76,7 +76,8 @@ type before struct {
 //
 // Power cuts kill the container of a node. Remove does the same, because the machine that
 // comes back must have the same cables: Docker's network card comes back with the container,
-// and this package lays the others again.
+// and this package lays the others again. Docker chooses the address of its own card anew: one
+// of a network whose subnet it has chosen itself cannot be asked for.
 //
 // When it fails, it also returns the lab if parts of it may be changed; the caller must take
 // it down. Its bridges are not isolated by relapse.
