@@ -58,7 +58,7 @@ func TestOnContainerlab(t *testing.T) {
 		if left := foreignContainers(t, docker); len(left) > 0 {
 			t.Errorf("containerlab and kind left %q", left)
 		}
-		if !hadNetwork { // kind leaves it
+		if !hadNetwork && dockerHas(t, docker, "kind") { // kind leaves it
 			if err := docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind"); err != nil {
 				t.Error(err)
 			}
@@ -184,7 +184,7 @@ func inContainer(t *testing.T, docker *client.Client, name string, command ...st
 
 func dockerHas(t *testing.T, docker *client.Client, name string) bool {
 	t.Helper()
-	_, err := docker.NetworkInspect(t.Context(), name, network.InspectOptions{})
+	_, err := docker.NetworkInspect(context.WithoutCancel(t.Context()), name, network.InspectOptions{})
 	return err == nil
 }
 

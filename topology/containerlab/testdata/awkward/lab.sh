@@ -16,6 +16,10 @@ down)
 	containerlab destroy --cleanup --topo node-drain.clab.yml
 	for bridge in $bridges; do
 		iptables -D FORWARD -i "$bridge" -j ACCEPT -w 5 2>/dev/null || true
+		# The kernel may remove links to containers a minute after them.
+		for port in $(ls "/sys/class/net/$bridge/brif"); do
+			ip link delete "$port" || true
+		done
 		ip link delete "$bridge"
 	done
 	;;
