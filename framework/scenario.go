@@ -71,6 +71,9 @@ type Scenario struct {
 	// which the incident cannot happen: an upgrade whose values do not have it as true is not
 	// qualified by the incident. Empty: it can happen with all values.
 	NeedsValue string
+	// Foreign is set if the scenario can run on a lab that somebody else has brought up: all
+	// that it changes there is known to come back.
+	Foreign bool
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
 	// the nodes changes the result of the next.
 	NewLabs bool

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -37,11 +36,14 @@ func printed(t *testing.T, s framework.Scenario) []string {
 			}
 		}
 	}
-	var file bytes.Buffer
-	if err := containerlab.Export(&file, s.Topology); err != nil {
+	files, err := containerlab.Files(s.Topology)
+	if err != nil {
 		t.Error(err)
 	}
-	return append(texts, file.String())
+	for _, f := range files {
+		texts = append(texts, f.Text)
+	}
+	return texts
 }
 
 var address = regexp.MustCompile(`\b(?:\d{1,3}\.){3}\d{1,3}\b`)

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 )
@@ -140,4 +141,23 @@ func (t Topology) nextHop(links []Link, r Router) (NextHop, bool) {
 func linkOn(links []Link, network string) (Link, bool) {
 	l, i := Member{Links: links}.LinkOn(network)
 	return l, i >= 0
+}
+
+// NodeRanges are the Node.spec.podCIDRs of the cluster's nodes, in their order.
+func (c Cluster) NodeRanges() []netip.Prefix {
+	var ranges []netip.Prefix
+	given := netip.PrefixFrom(c.PodCIDR.Masked().Addr(), c.NodeMask)
+	for range c.Nodes {
+		ranges = append(ranges, given)
+		given = NextRange(given)
+	}
+	return ranges
+}
+
+// NextRange is the IPv4 prefix of the same length that comes after p.
+func NextRange(p netip.Prefix) netip.Prefix {
+	addr := p.Addr().As4()
+	after := binary.BigEndian.Uint32(addr[:]) + 1<<(32-p.Bits())
+	binary.BigEndian.PutUint32(addr[:], after)
+	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }

@@ -322,3 +322,16 @@ func TestLookups(t *testing.T) {
 		t.Errorf("MembersOn(outside) = %v", on)
 	}
 }
+
+func TestNextRange(t *testing.T) {
+	for _, test := range []struct{ prefix, want string }{
+		{"10.5.112.0/24", "10.5.113.0/24"},
+		{"10.5.255.0/24", "10.6.0.0/24"},
+		{"10.5.112.0/26", "10.5.112.64/26"},
+		{"10.0.0.0/8", "11.0.0.0/8"},
+	} {
+		if got := NextRange(netip.MustParsePrefix(test.prefix)).String(); got != test.want {
+			t.Errorf("NextRange(%s) = %s, want %s", test.prefix, got, test.want)
+		}
+	}
+}

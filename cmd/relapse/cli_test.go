@@ -198,6 +198,9 @@ func TestBadUsage(t *testing.T) {
 			"unknown part", []string{"run", "node-drain", "--ablate", "detectors"},
 			`--ablate: no part "detectors"; nearest is "detector"`,
 		},
+		{"a file of routers for no lab", []string{"run", "node-drain", "--routers", "routers.yml"}, `--routers and --yes-this-is-a-lab are for --on`},
+		{"two scenarios on one lab", []string{"run", "node-drain", "twin-cidr", "--on", "lab"}, `--on: expected one scenario, not 2`},
+		{"a lab that is not ours to keep", []string{"run", "node-drain", "--on", "lab", "--keep"}, `--on excludes --keep, --reuse, --subnets and --images=upstream: the lab stays up as it is, and gets its images from a registry of relapse's`},
 		{"unknown flag", []string{"run", "node-drain", "--kep"}, `unknown flag: --kep (see relapse run --help)`},
 		{"flag without a value", []string{"run", "--variant"}, `flag needs an argument: --variant (see relapse run --help)`},
 		{
@@ -382,9 +385,11 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestDescribeContainerlab(t *testing.T) {
-	got := relapse(t, "describe", "node-drain", "--containerlab")
-	if got.status != exitExpected || !strings.Contains(got.stdout, "\nname: node-drain\ntopology:\n") {
-		t.Errorf("%+v", got)
+	dir := filepath.Join(t.TempDir(), "lab")
+	got := relapse(t, "describe", "node-drain", "--containerlab", dir)
+	text, err := os.ReadFile(filepath.Join(dir, "node-drain.clab.yml"))
+	if got.status != exitExpected || err != nil || !strings.Contains(string(text), "\nname: node-drain\ntopology:\n") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -62,7 +62,7 @@ func further(labels, common []string) string {
 }
 
 func describeCommand() *cobra.Command {
-	var clab bool
+	var clab string
 	var on subnets
 	var set map[string]string
 	cmd := &cobra.Command{
@@ -78,8 +78,8 @@ func describeCommand() *cobra.Command {
 			if err := setParameters(one, set); err != nil {
 				return err
 			}
-			if clab {
-				return containerlab.Export(cmd.OutOrStdout(), one[0].Topology)
+			if clab != "" {
+				return containerlab.Write(clab, one[0].Topology)
 			}
 			describe(cmd.OutOrStdout(), one[0])
 			return nil
@@ -87,7 +87,7 @@ func describeCommand() *cobra.Command {
 	}
 	on.register(cmd)
 	cmd.Flags().StringToStringVar(&set, "set", nil, "describe it with parameters, `NAME=VALUE`")
-	cmd.Flags().BoolVar(&clab, "containerlab", false, "print the topology as a containerlab file instead")
+	cmd.Flags().StringVar(&clab, "containerlab", "", "write the topology as a folder that containerlab deploys, `DIR`, instead")
 	return cmd
 }
 

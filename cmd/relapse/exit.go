@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/adopt"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/suite"
@@ -101,6 +102,9 @@ func exitStatus(ctx context.Context, err error) int {
 		verdict *verdictError
 		several *notAllPassed
 		audited *auditError
+		input   *adopt.InputError
+		noLab   *adopt.NoLabError
+		lacking *adopt.MissingError
 	)
 	switch {
 	case errors.As(err, &audited) && audited.watched:
@@ -109,14 +113,15 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitInterrupted
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &form), errors.As(err, &missing), errors.As(err, &unsafe):
+	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &form), errors.As(err, &missing), errors.As(err, &unsafe),
+		errors.As(err, &input), errors.As(err, &noLab):
 		return exitUsage
 	case errors.As(err, &audited):
 		return audited.status
 	case errors.As(err, &several):
 		return several.status
 	case errors.As(err, &silent), errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
-		errors.As(err, &held), errors.As(err, &release), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor),
+		errors.As(err, &held), errors.As(err, &release), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor), errors.As(err, &lacking),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
 		return exitMachine
 	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/adopt"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/images"
@@ -56,6 +57,9 @@ func TestExitStatus(t *testing.T) {
 		{"a version without a recipe", &images.UnknownVersionError{}, exitUsage},
 		{"an image that does not build", &images.BuildError{Err: errors.New("exit status 1")}, exitMachine},
 		{"a module proxy that does not answer", fmt.Errorf("deriving: %w", &images.UnreachableError{}), exitMachine},
+		{"a folder that was not deployed", &adopt.InputError{Err: errors.New("no file")}, exitUsage},
+		{"a cluster that nobody calls a lab", &adopt.NoLabError{}, exitUsage},
+		{"a lab that does not fit", &adopt.MissingError{}, exitMachine},
 		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
 		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},
 		{"a lab that is held", held, exitMachine},

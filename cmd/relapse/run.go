@@ -43,8 +43,9 @@ type runOptions struct {
 	with     map[string]string // versions that no variant has
 	subnets  subnets
 	keep     report.Keep
-	recorded bool           // add to the rates on record
-	parallel int            // labs at the same time; 0: as many as the machine has room for
+	recorded bool // add to the rates on record
+	parallel int  // labs at the same time; 0: as many as the machine has room for
+	on       on
 	progress int            // an open file that gets the progress; 0: none
 	flags    *pflag.FlagSet // all flags of run
 }
@@ -84,6 +85,9 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP ove
 	flags.StringSliceVar(&options.Variants, "variant", nil, "run only these variants")
 	flags.BoolVar(&options.Keep, "keep", false, "restore the lab and leave it running, for --reuse")
 	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run kept, if there is one")
+	flags.StringVar(&how.on.dir, "on", "", "run on the lab that containerlab has deployed from this folder, `DIR`, and leave it as it was")
+	flags.StringVar(&how.on.routers, "routers", "", "with --on: how its routers are read, a `FILE` as that of audit (default DIR/routers.yml)")
+	flags.BoolVar(&how.on.isLab, "yes-this-is-a-lab", false, "with --on: it is a lab, though its cluster has no label that says so")
 	flags.StringVar(&ablate, "ablate", "", "switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
 	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream for their own registries")
 	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: a mirror for a vendor's registry, `HOST=URL`")
@@ -175,6 +179,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 			return err
 		}
 		defer r.suite.Docker.Close()
+		if err := how.on.open(ctx, chosen, &r.suite); err != nil {
+			return err
+		}
 		if err := r.checkReuse(ctx); err != nil {
 			return err
 		}
@@ -208,6 +215,9 @@ func (r *prepared) check(labelled []string) error {
 	}
 	if len(r.how.with) == 0 { // with it there is one variant, which has no labels
 		r.suite.Variants = append(r.suite.Variants, labelled...)
+	}
+	if err := r.how.on.check(r); err != nil {
+		return err
 	}
 	if err := r.checkNumbers(); err != nil {
 		return err
@@ -366,7 +376,7 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
 	for _, arg := range childArgs(s, flags) {
 		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains([]string{"--variant", "--label", "--set", "--ablate", "--repeat", "--wait", "--with", "--subnets", "--images", "--upstream"}, name) {
+		if slices.Contains([]string{"--variant", "--label", "--set", "--ablate", "--repeat", "--wait", "--with", "--subnets", "--images", "--upstream", "--on", "--routers", "--yes-this-is-a-lab"}, name) {
 			words = append(words, arg)
 		}
 	}

@@ -67,10 +67,11 @@ type Step struct {
 	Run func(ctx context.Context) error
 }
 
-// labScope is the scope of the lab's steps, and labDown the last of them.
+// labScope is the scope of the lab's steps, and the others are the last of them.
 const (
-	labScope = report.LabScope
-	labDown  = "lab is down"
+	labScope    = report.LabScope
+	labDown     = "lab is down"
+	labRestored = "lab is as it was"
 )
 
 // Skipped says why a step had nothing to do.
@@ -358,7 +359,7 @@ func (e *Execution) keepLogs(ctx context.Context) {
 
 // logsSince is the beginning of this run in the logs of a reused lab; zero for a new one.
 func (e *Execution) logsSince() time.Time {
-	if e.options.Reuse {
+	if e.options.Reuse || e.options.Foreign {
 		return e.began
 	}
 	return time.Time{}
@@ -368,6 +369,14 @@ func (e *Execution) logsSince() time.Time {
 func (e *Execution) lastStepName() string {
 	if e.options.Keep {
 		return "lab is left running"
+	}
+	return e.downName()
+}
+
+// downName is the name of the step that ends the lab.
+func (e *Execution) downName() string {
+	if e.options.Foreign {
+		return labRestored
 	}
 	return labDown
 }
@@ -475,7 +484,7 @@ func (e *Execution) store() error {
 
 // takeDown takes the lab down if the last step did not run.
 func (e *Execution) takeDown(ctx context.Context, down func(context.Context) error) error {
-	done := e.options.Progress.Step(labScope, labDown)
+	done := e.options.Progress.Step(labScope, e.downName())
 	err := down(watched(ctx, e.options.Progress, labScope))
 	done(err)
 	return err

@@ -99,6 +99,8 @@ type Options struct {
 	Keep bool
 	// Reuse uses a running lab if there is one.
 	Reuse bool
+	// Foreign is set if the lab is somebody else's: it is put back as it was, not taken down.
+	Foreign bool
 	// Ablate, Repeat, Brief and Wait are as in verdict.Options.
 	Ablate Part
 	Repeat int

@@ -53,7 +53,10 @@ func newLabs(o Options) labs {
 
 // Prepare builds what is not in the cache.
 func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
-	refs := ImagesOf(s, len(l.Upstreams) > 0, variants...)
+	return l.prepare(ctx, ImagesOf(s, len(l.Upstreams) > 0, variants...))
+}
+
+func (l labs) prepare(ctx context.Context, refs []string) (map[string]string, []report.Module, error) {
 	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
 		return nil, nil, err
 	}
@@ -73,17 +76,22 @@ func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []fram
 	return digests, modules, err
 }
 
-func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
+// kindOptions say how a lab of variants is brought up.
+func (l labs) kindOptions(variants []framework.Variant) kindlab.Options {
 	var serve []string
 	for _, v := range variants {
 		serve = append(serve, v.Images...)
 	}
 	slices.Sort(serve)
-	options := kindlab.Options{
+	return kindlab.Options{
 		Images: l.Images, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
 		Step: func(name string) func(error) { return l.Progress.Step("lab", name) },
 		Note: func(text string) { l.Progress.Note("lab", text) },
 	}
+}
+
+func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
+	options := l.kindOptions(variants)
 	t := s.TopologyFor(variants)
 	there, err := kindlab.Exists(ctx, l.Docker, t.Name)
 	if err != nil {
@@ -99,10 +107,42 @@ func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework
 		}
 		made, err = kindlab.Up(ctx, l.Docker, t, options)
 	}
-	if made == nil { // an engine.Lab with a nil pointer is not nil
-		return nil, err
+	return labOf(made, l.Log), err
+}
+
+// labOf is a lab of package kindlab; nil without one.
+func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
+	if l == nil { // an engine.Lab with a nil pointer is not nil
+		return nil
 	}
-	return lab{made, l.Log}, err
+	return lab{l, log}
+}
+
+// Adopted makes the lab that somebody else has brought up the lab of scenarios: see
+// kindlab.Adopt.
+func Adopted(o Options, f kindlab.Foreign) engine.Labs { return adopted{newLabs(o), f} }
+
+type adopted struct {
+	labs
+	foreign kindlab.Foreign
+}
+
+// Prepare builds what the lab does not have.
+func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
+	refs := kindlab.AdoptedImages(s.Topology)
+	for _, v := range variants {
+		refs = append(refs, v.Images...)
+	}
+	slices.Sort(refs)
+	return a.prepare(ctx, slices.Compact(refs))
+}
+
+// Down does nothing: a lab that was not adopted stays as it is, and others put themselves back.
+func (a adopted) Down(context.Context, framework.Scenario) error { return nil }
+
+func (a adopted) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, _ bool) (engine.Lab, error) {
+	made, err := kindlab.Adopt(ctx, a.Docker, s.TopologyFor(variants), a.foreign, a.kindOptions(variants))
+	return labOf(made, a.Log), err
 }
 
 func (l labs) Down(ctx context.Context, s framework.Scenario) error {

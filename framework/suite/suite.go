@@ -26,6 +26,8 @@ type Options struct {
 	Images Images
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
+	// On makes the labs, from these options; nil: they are kind labs of this machine's own.
+	On func(Options) engine.Labs
 	// DryRun passes every step to Progress, and runs none.
 	DryRun bool
 }
@@ -35,6 +37,13 @@ func (o Options) timeout() time.Duration {
 		return o.Timeout
 	}
 	return time.Hour
+}
+
+func (o Options) labs() engine.Labs {
+	if o.On != nil {
+		return o.On(o)
+	}
+	return newLabs(o)
 }
 
 // Run runs scenarios, one after the other, until ctx ends.
@@ -82,7 +91,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	for _, s := range scenarios {
 		o := o
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
-		e := engine.New(s.ForMemory(host.MemoryGiB()), newLabs(o), o.Options)
+		e := engine.New(s.ForMemory(host.MemoryGiB()), o.labs(), o.Options)
 		for _, line := range s.Subnets() {
 			o.Progress.Note("lab", line)
 		}

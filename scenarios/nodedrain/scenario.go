@@ -38,6 +38,7 @@ var Scenario = framework.Scenario{
 	Labels:   []framework.Label{framework.BGP, framework.IPAM},
 	// Of whole Cilium; the slices, of which no chart is asked, announce in any case.
 	NeedsValue: "bgpControlPlane.enabled",
+	Foreign:    true,
 	Budget: framework.Budget{
 		Whole: 90 * time.Second, Affected: 75 * time.Second,
 		Reuse: 40 * time.Second, Lab: 14 * time.Second, Detect: time.Second,

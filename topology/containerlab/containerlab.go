@@ -1,33 +1,45 @@
-// Package containerlab writes a topology as a file that containerlab
-// (containerlab.dev) can draw and deploy.
+// Package containerlab writes a topology as a folder that containerlab
+// (containerlab.dev) deploys.
 //
-// Such a file (containerlab.dev/manual/topo-def-file, and the schema
+// containerlab's file (containerlab.dev/manual/topo-def-file, and the schema
 // schemas/clab.schema.json of srl-labs/containerlab) has nodes of a kind, and
 // point-to-point links between their interfaces. The mapping is:
 //
-//	Network        node of kind bridge; the bridge must exist beforehand
-//	Cluster        node of kind k8s-kind, its kind configuration embedded
+//	Network        node of kind bridge; the script of the folder makes the bridge
+//	Cluster        node of kind k8s-kind, with a file of kind's configuration
 //	Node           node of kind ext-container, named as kind names containers
-//	Router, Host   node of kind linux
+//	Router         node of kind linux with FRR, whatever its kind, and a file of its configuration
+//	Host           node of kind linux
 //	Link           veth between a member and a bridge
+//
+// A Kubernetes node keeps the network card that kind gives it, eth0, over which kubelets
+// join. Its links follow, and its address on the first of them becomes that of the Node
+// object. A node with a kernel of its own is a container like the others.
 //
 // Labels under relapse.dev hold the data that containerlab has no field for.
 package containerlab
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 )
+
+// LabLabel is the label of the namespace kube-system that says that a cluster is a lab. Its
+// value is true.
+const LabLabel = labelPrefix + "lab"
 
 // labelPrefix is the prefix of all labels.
 const labelPrefix = "relapse.dev/"
@@ -69,16 +81,14 @@ const (
 	typeCluster = "cluster"
 )
 
-// Images of containerlab's examples: the exported lab has drawing and wiring, but its
-// routers have no BGP configuration.
+// Images of containerlab's examples.
 const (
 	routerImage = "quay.io/frrouting/frr:10.5.1"
 	hostImage   = "docker.io/wbitt/network-multitool:alpine-extra"
 )
 
-const header = `# A containerlab topology, written by relapse. Labels under relapse.dev hold the
-# data that containerlab has no field for. Create the bridges before deployment,
-# and configure BGP on the routers.
+const header = `# A containerlab topology, written by relapse: ./lab.sh up deploys it. Labels under
+# relapse.dev hold the data that containerlab has no field for.
 `
 
 type node struct {
@@ -86,15 +96,38 @@ type node struct {
 	Image         string            `yaml:"image,omitempty"`
 	NetworkMode   string            `yaml:"network-mode,omitempty"`
 	StartupConfig string            `yaml:"startup-config,omitempty"`
-	Sysctls       map[string]int    `yaml:"sysctls,omitempty"`
+	Binds         []string          `yaml:"binds,omitempty"`
+	Sysctls       map[string]string `yaml:"sysctls,omitempty"`
+	Stages        *stages           `yaml:"stages,omitempty"`
+	Extras        *extras           `yaml:"extras,omitempty"`
 	Exec          []string          `yaml:"exec,omitempty"`
 	Labels        map[string]string `yaml:"labels"`
+}
+
+// stages make a node wait for another one.
+type stages struct {
+	Create struct {
+		WaitFor []waitFor `yaml:"wait-for"`
+	} `yaml:"create"`
+}
+
+type waitFor struct {
+	Node  string `yaml:"node"`
+	Stage string `yaml:"stage"`
+}
+
+// extras are containerlab's own fields of a k8s-kind node.
+type extras struct {
+	Kind struct {
+		Deploy struct {
+			Wait string `yaml:"wait"`
+		} `yaml:"deploy"`
+	} `yaml:"k8s_kind"`
 }
 
 type endpoint struct {
 	Node      string `yaml:"node"`
 	Interface string `yaml:"interface"`
-	IPv4      string `yaml:"ipv4,omitempty"`
 }
 
 type link struct {
@@ -111,27 +144,56 @@ type file struct {
 	} `yaml:"topology"`
 }
 
-// Export writes t to w. It returns a *topology.InvalidError, and writes
-// nothing, if t is not valid.
-func Export(w io.Writer, t topology.Topology) error {
+// File is a file of the folder.
+type File struct {
+	// Name is relative to the folder, with slashes.
+	Name string
+	Text string
+	Mode fs.FileMode
+}
+
+// Files are the files of a topology's folder. The error is a *topology.InvalidError if t is
+// not valid.
+func Files(t topology.Topology) ([]File, error) {
 	if err := t.Validate(); err != nil {
-		return err
+		return nil, err
 	}
 	e := export{t: t, taken: map[string]bool{}, bridges: map[string]string{}}
 	e.file.Name = t.Name
 	e.file.Topology.Nodes.Kind = yaml.MappingNode
 	if err := e.build(); err != nil {
-		return fmt.Errorf("exporting topology %q: %w", t.Name, err)
+		return nil, fmt.Errorf("exporting topology %q: %w", t.Name, err)
 	}
-	var b bytes.Buffer
+	var b strings.Builder
 	b.WriteString(header)
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
 	if err := errors.Join(enc.Encode(e.file), enc.Close()); err != nil {
-		return fmt.Errorf("exporting topology %q: %w", t.Name, err)
+		return nil, fmt.Errorf("exporting topology %q: %w", t.Name, err)
 	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("writing topology %q: %w", t.Name, err)
+	e.add(e.TopologyFile(), b.String(), 0o644)
+	if err := e.render("lab.sh", script, 0o755, &e); err != nil {
+		return nil, err
+	}
+	return e.files, nil
+}
+
+// Write writes the folder of a topology, which may exist. The error is a
+// *topology.InvalidError, and nothing is written, if t is not valid.
+func Write(dir string, t topology.Topology) error {
+	files, err := Files(t)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, []byte(f.Text), f.Mode)
+		}
+		if err != nil {
+			return fmt.Errorf("exporting topology %q: %w", t.Name, err)
+		}
 	}
 	return nil
 }
@@ -139,9 +201,24 @@ func Export(w io.Writer, t topology.Topology) error {
 type export struct {
 	t     topology.Topology
 	file  file
+	files []File
 	taken map[string]bool
 	// bridges maps a network's name to its key among the nodes.
 	bridges map[string]string
+}
+
+func (e *export) add(name, text string, mode fs.FileMode) {
+	e.files = append(e.files, File{name, text, mode})
+}
+
+// render adds a file of a template.
+func (e *export) render(name string, t *template.Template, mode fs.FileMode, data any) error {
+	var text strings.Builder
+	if err := t.Execute(&text, data); err != nil {
+		return fmt.Errorf("rendering %s: %w", name, err)
+	}
+	e.add(name, text.String(), mode)
+	return nil
 }
 
 // key returns want, with a number if it is taken: containerlab has one name space, a
@@ -199,13 +276,28 @@ func (e *export) build() error {
 			}
 			labels[labelPeers] = strings.Join(peers, ",")
 		}
-		n := node{Image: routerImage, NetworkMode: "none", Sysctls: map[string]int{"net.ipv4.ip_forward": 1}}
+		config := "frr/" + nodes[r.Name] + ".conf"
+		text, err := router.FRRConfig(e.bgp(r))
+		if err != nil {
+			return err
+		}
+		e.add(config, text, 0o644)
+		n := node{
+			Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
+			Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
+		}
 		if err := e.member(nodes[r.Name], topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n, labels); err != nil {
 			return err
 		}
 	}
+	if len(e.t.Routers) > 0 {
+		e.add("frr/daemons", daemons, 0o644)
+		if err := e.routersFile(nodes); err != nil {
+			return err
+		}
+	}
 	for _, h := range e.t.Hosts {
-		n := node{Image: hostImage, NetworkMode: "none"}
+		n := node{Image: hostImage, NetworkMode: "none", Sysctls: forwarding}
 		m := topology.Member{Kind: topology.KindHost, Name: h.Name, Links: h.Links, Via: h.Via}
 		labels := map[string]string{labelVia: strings.Join(h.Via, ",")}
 		if h.Image != "" {
@@ -231,13 +323,14 @@ func kindContainer(cluster string, role topology.Role, workers *int) string {
 }
 
 func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string) error {
-	var config strings.Builder
-	fmt.Fprintf(&config, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n"+
-		"  disableDefaultCNI: true\n  podSubnet: %s\n  serviceSubnet: %s\nnodes:\n", c.PodCIDR, c.ServiceCIDR)
-	for _, n := range c.Nodes {
-		fmt.Fprintf(&config, "- role: %s\n", n.Role)
+	config := key + ".kind.yml"
+	if err := e.render(config, kindConfig, 0o644, c); err != nil {
+		return err
 	}
-	err := e.node(key, c.Name, typeCluster, node{StartupConfig: config.String()}, map[string]string{
+	n := node{StartupConfig: config, Extras: &extras{}}
+	// Without a CNI plugin no node gets ready.
+	n.Extras.Kind.Deploy.Wait = "0s"
+	err := e.node(key, c.Name, typeCluster, n, map[string]string{
 		labelASN:         asn(c.ASN),
 		labelPodCIDR:     c.PodCIDR.String(),
 		labelNodeMask:    strconv.Itoa(c.NodeMask),
@@ -246,22 +339,48 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 	if err != nil {
 		return err
 	}
-	for _, n := range c.Nodes {
+	for i, n := range c.Nodes {
 		labels := map[string]string{labelCluster: c.Name, labelRole: string(n.Role), labelVia: strings.Join(n.Via, ",")}
 		if n.Kernel != "" {
 			labels[labelKernel] = n.Kernel
 		}
 		m := topology.Member{Kind: topology.KindNode, Name: n.Name, Links: n.Links, Via: n.Via}
-		if err := e.member(nodes[n.Name], m, node{}, labels); err != nil {
+		made := node{Stages: &stages{}}
+		made.Stages.Create.WaitFor = []waitFor{{Node: key, Stage: "create"}}
+		for _, setting := range sysctls() {
+			// Without a variable: containerlab takes those of its own environment.
+			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))
+		}
+		if err := e.member(nodes[n.Name], m, made, labels, afterJoin(c, i)...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// member adds a node with links. containerlab does not configure addresses for the
-// kinds linux and ext-container, so exec does.
-func (e *export) member(key string, m topology.Member, n node, labels map[string]string) error {
+// afterJoin are commands of a node that has its links: kubelet takes the node's address on
+// the first of them. The first node gives all nodes their ranges, in the order of the
+// topology, and labels the cluster as a lab.
+func afterJoin(c topology.Cluster, i int) []string {
+	commands := []string{fmt.Sprintf(
+		`sh -c "sed -i s/--node-ip=[0-9.]*/--node-ip=%s/ /var/lib/kubelet/kubeadm-flags.env && systemctl restart kubelet"`, c.Nodes[i].Links[0].Address)}
+	if i > 0 {
+		return commands
+	}
+	const kubectl = "kubectl --kubeconfig=/etc/kubernetes/admin.conf "
+	for j, given := range c.NodeRanges() {
+		commands = append(commands, fmt.Sprintf(kubectl+`patch node %s -p '{"spec":{"podCIDR":"%[2]s","podCIDRs":["%[2]s"]}}'`, c.Nodes[j].Name, given))
+	}
+	for _, n := range c.Nodes { // whose kubelets have just started again
+		commands = append(commands, fmt.Sprintf(kubectl+"wait node/%s --for=jsonpath={.status.addresses[0].address}=%s --timeout=120s", n.Name, n.Links[0].Address))
+	}
+	return append(commands, kubectl+"label namespace kube-system "+LabLabel+"=true")
+}
+
+// member adds a node with links, and with commands that follow those of the links.
+// containerlab does not configure addresses for the kinds linux and ext-container, so exec
+// does.
+func (e *export) member(key string, m topology.Member, n node, labels map[string]string, after ...string) error {
 	// eth0 of a kind node is on Docker's network, which containerlab cannot link.
 	first := 0
 	if m.Kind == topology.KindNode {
@@ -273,7 +392,7 @@ func (e *export) member(key string, m topology.Member, n node, labels map[string
 		ifname := fmt.Sprintf("eth%d", first+i)
 		n.Exec = append(n.Exec, fmt.Sprintf("ip address add %s dev %s", address, ifname))
 		e.file.Topology.Links = append(e.file.Topology.Links, link{Type: "veth", Endpoints: []endpoint{
-			{Node: key, Interface: ifname, IPv4: address},
+			{Node: key, Interface: ifname},
 			{Node: e.bridges[l.Network], Interface: e.bridgePort()},
 		}})
 	}
@@ -284,6 +403,7 @@ func (e *export) member(key string, m topology.Member, n node, labels map[string
 		}
 		n.Exec = append(n.Exec, route)
 	}
+	n.Exec = append(n.Exec, after...)
 	return e.node(key, m.Name, string(m.Kind), n, labels)
 }
 

@@ -1,9 +1,9 @@
 package containerlab
 
 import (
-	"bytes"
 	"errors"
 	"flag"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -107,28 +108,51 @@ func awkward() topology.Topology {
 
 var labs = map[string]topology.Topology{"node-drain": drain(), "awkward": awkward(), "empty": {Name: "empty"}}
 
-func TestExportGolden(t *testing.T) {
+func TestFilesGolden(t *testing.T) {
 	for name, lab := range labs {
 		t.Run(name, func(t *testing.T) {
-			var got bytes.Buffer
-			if err := Export(&got, lab); err != nil {
-				t.Fatal(err)
-			}
-			golden := filepath.Join("testdata", name+".clab.yml")
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
+			files, err := Files(lab)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("%s (-want +got), run with -update if the change is meant:\n%s", golden, diff)
+			dir := filepath.Join("testdata", name)
+			if *update {
+				if err := errors.Join(os.RemoveAll(dir), Write(dir, lab)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden := 0
+			err = filepath.WalkDir(dir, func(_ string, f fs.DirEntry, err error) error {
+				if err == nil && !f.IsDir() {
+					golden++
+				}
+				return err
+			})
+			if err != nil || golden != len(files) {
+				t.Errorf("%d golden files in %s for %d: %v", golden, dir, len(files), err)
+			}
+			for _, f := range files {
+				want, err := os.ReadFile(filepath.Join(dir, f.Name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), f.Text); diff != "" {
+					t.Errorf("%s (-want +got), run with -update if the change is meant:\n%s", f.Name, diff)
+				}
 			}
 		})
 	}
+}
+
+// topologyFile is the text of containerlab's own file of a lab.
+func topologyFile(t *testing.T, lab topology.Topology) string {
+	t.Helper()
+	files, err := Files(lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(files, func(f File) bool { return f.Name == lab.Name+".clab.yml" })
+	return files[i].Text
 }
 
 // What containerlab needs to wire a lab: each member is one node of the file,
@@ -137,17 +161,13 @@ func TestExportGolden(t *testing.T) {
 func TestExportIsWired(t *testing.T) {
 	for name, lab := range labs {
 		t.Run(name, func(t *testing.T) {
-			var text bytes.Buffer
-			if err := Export(&text, lab); err != nil {
-				t.Fatal(err)
-			}
 			var read struct {
 				Topology struct {
 					Nodes map[string]node // a key that is there twice is an error
 					Links []link
 				}
 			}
-			if err := yaml.Unmarshal(text.Bytes(), &read); err != nil {
+			if err := yaml.Unmarshal([]byte(topologyFile(t, lab)), &read); err != nil {
 				t.Fatal(err)
 			}
 			declared := func(key string) (kind, name string) {
@@ -166,7 +186,14 @@ func TestExportIsWired(t *testing.T) {
 				}
 				kind, member := declared(l.Endpoints[0].Node)
 				bridge, network := declared(l.Endpoints[1].Node)
-				got = append(got, strings.Join([]string{kind, member, bridge, network, l.Endpoints[0].IPv4}, " "))
+				// containerlab gives such nodes no addresses: commands do.
+				address := ""
+				for _, command := range read.Topology.Nodes[l.Endpoints[0].Node].Exec {
+					if words := strings.Fields(command); strings.HasPrefix(command, "ip address add ") && words[5] == l.Endpoints[0].Interface {
+						address += words[3]
+					}
+				}
+				got = append(got, strings.Join([]string{kind, member, bridge, network, address}, " "))
 			}
 			var want []string
 			for _, m := range lab.Members() {
@@ -188,23 +215,57 @@ func TestExportIsWired(t *testing.T) {
 	}
 }
 
-func TestExportInvalid(t *testing.T) {
-	lab := drain()
-	lab.Clusters[0].ASN = 0
-	var b bytes.Buffer
-	var invalid *topology.InvalidError
-	if err := Export(&b, lab); !errors.As(err, &invalid) || b.Len() > 0 {
-		t.Errorf("Export() = %v and wrote %d bytes, want an *InvalidError and nothing", err, b.Len())
-	}
-}
-
-func TestExportFailingWriter(t *testing.T) {
-	closed, err := os.Open(os.DevNull) // not open for writing
+// kind and kubeadm read what the files hold: every node has its name, and the ranges are those
+// of the topology.
+func TestKindConfiguration(t *testing.T) {
+	files, err := Files(awkward())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closed.Close() })
-	if err := Export(closed, drain()); err == nil || !strings.Contains(err.Error(), `writing topology "node-drain"`) {
-		t.Errorf("Export() = %v", err)
+	i := slices.IndexFunc(files, func(f File) bool { return f.Name == "drain.kind.yml" })
+	var config v1alpha4.Cluster
+	if err := yaml.Unmarshal([]byte(files[i].Text), &config); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range config.Nodes {
+		var patch struct {
+			Kind             string
+			NodeRegistration struct{ Name string } `yaml:"nodeRegistration"`
+		}
+		if err := yaml.Unmarshal([]byte(n.KubeadmConfigPatches[0]), &patch); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(n.Role)+" "+patch.Kind+" "+patch.NodeRegistration.Name)
+	}
+	want := []string{
+		"control-plane InitConfiguration master1", "worker JoinConfiguration master3",
+		"worker JoinConfiguration master2", "worker JoinConfiguration node1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("nodes are %q, want %q", got, want)
+	}
+}
+
+func TestWriteInvalid(t *testing.T) {
+	lab := drain()
+	lab.Clusters[0].ASN = 0
+	dir := filepath.Join(t.TempDir(), "lab")
+	var invalid *topology.InvalidError
+	if err := Write(dir, lab); !errors.As(err, &invalid) {
+		t.Errorf("Write() = %v, want an *InvalidError", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v, want nothing to be written", dir, err)
+	}
+}
+
+func TestWriteToNoFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(file, drain()); err == nil || !strings.Contains(err.Error(), `exporting topology "node-drain"`) {
+		t.Errorf("Write() = %v", err)
 	}
 }

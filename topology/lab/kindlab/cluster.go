@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
@@ -73,7 +72,12 @@ func (c *Cluster) Nodes() []string {
 // APIServer is the address and port at which the cluster's nodes, and pods in
 // their networks, reach the API server. It needs no Service proxy and no name
 // server.
-func (c *Cluster) APIServer() netip.AddrPort { return apiEndpoint(c.spec) }
+func (c *Cluster) APIServer() netip.AddrPort {
+	if c.lab.foreign != nil {
+		return c.lab.foreign.api
+	}
+	return apiEndpoint(c.spec)
+}
 
 // PodRange reads a node's Node.spec.podCIDR.
 func (c *Cluster) PodRange(ctx context.Context, node string) (netip.Prefix, error) {
@@ -371,8 +375,8 @@ kubeadm join --config /kind/kubeadm.conf
 // and would assign them in any order.
 func (c *Cluster) registerAll(ctx context.Context) error {
 	objects := c.Client.Resources()
-	given := netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask)
-	for i, n := range c.spec.Nodes {
+	for i, given := range c.spec.NodeRanges() {
+		n := c.spec.Nodes[i]
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), []string{given.String()}
 		err := objects.Create(ctx, node)
@@ -384,7 +388,6 @@ func (c *Cluster) registerAll(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("registering node %q: %w", n.Name, err)
 		}
-		given = next(given)
 	}
 	return nil
 }
@@ -460,17 +463,9 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 	if err != nil {
 		return given, lowest, err
 	}
-	for lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask); taken[lowest.String()]; lowest = next(lowest) {
+	for lowest = netip.PrefixFrom(c.spec.PodCIDR.Masked().Addr(), c.spec.NodeMask); taken[lowest.String()]; lowest = topology.NextRange(lowest) {
 	}
 	return given, lowest, nil
-}
-
-// next is the IPv4 prefix of the same length that comes after p.
-func next(p netip.Prefix) netip.Prefix {
-	addr := p.Addr().As4()
-	after := binary.BigEndian.Uint32(addr[:]) + 1<<(32-p.Bits())
-	binary.BigEndian.PutUint32(addr[:], after)
-	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
 }
 
 // tokenLifetime is the validity of a bootstrap token. kubelets use it within
@@ -519,17 +514,7 @@ func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error
 	if _, err := node.ExecInput(ctx, strings.NewReader(script.String()), "sh", "-e"); err != nil {
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
-	// The Node object has no capacity at first. The kubelet permanently rejects a pod
-	// that is bound before it has written one (OutOfpods).
-	err = await.Until(ctx, "kubelet to report how many pods it can run", 50*time.Millisecond, time.Minute,
-		func(ctx context.Context) (bool, string, error) {
-			var object corev1.Node
-			if err := c.Client.Resources().Get(ctx, n.Name, "", &object); err != nil {
-				return false, "", err
-			}
-			return !object.Status.Allocatable.Pods().IsZero(), "Node.status.allocatable has no pods", nil
-		})
-	if err == nil && n.Kernel != "" {
+	if err = c.takesPods(ctx, n.Name); err == nil && n.Kernel != "" {
 		// A guest's kernel may delay writes for half a minute. The node must also boot
 		// after its power is cut.
 		_, err = node.Exec(ctx, "sync")
@@ -538,6 +523,20 @@ func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error
 		return fmt.Errorf("joining node %q: %w", n.Name, err)
 	}
 	return nil
+}
+
+// takesPods waits until kubelet has said how many pods the node can run. The Node object has
+// no capacity at first, and kubelet permanently rejects a pod that is bound before it has
+// written one (OutOfpods).
+func (c *Cluster) takesPods(ctx context.Context, node string) error {
+	return await.Until(ctx, "kubelet to report how many pods it can run", 50*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var object corev1.Node
+			if err := c.Client.Resources().Get(ctx, node, "", &object); err != nil {
+				return false, "", err
+			}
+			return !object.Status.Allocatable.Pods().IsZero(), "Node.status.allocatable has no pods", nil
+		})
 }
 
 // ReplaceNodes creates declared nodes again after Remove, as new machines with the
@@ -552,6 +551,9 @@ func (c *Cluster) ReplaceNodes(ctx context.Context, names ...string) error {
 			return fmt.Errorf("cluster %q has no node %q", c.Name, name)
 		}
 		nodes = append(nodes, c.spec.Nodes[i])
+	}
+	if c.lab.foreign != nil {
+		return c.lab.putBack(ctx, names)
 	}
 	var token string
 	all := c.lab.actions(ctx)

@@ -18,6 +18,11 @@ func (l *Lab) CPUTime(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	if l.foreign != nil {
+		for _, name := range l.foreign.Containers {
+			containers = append(containers, container.Summary{ID: name, Names: []string{name}, State: "running"})
+		}
+	}
 	var sum atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range containers {

@@ -54,6 +54,8 @@ type Lab struct {
 	// Clusters are the running clusters, in the order of the topology.
 	Clusters []*Cluster
 
+	// foreign is the state of a lab that was adopted; nil of others.
+	foreign *foreign
 	docker  *client.Client
 	options Options
 	log     *slog.Logger
@@ -68,7 +70,7 @@ type Host struct{ member }
 // Router is a BGP router of a lab.
 type Router struct {
 	member
-	*router.Client
+	RouterControl
 }
 
 // ImagesOf returns the images that a topology needs, without those of its workloads.
@@ -205,11 +207,16 @@ func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/c
 // loadImages loads the images of the lab's own containers into Docker. It returns
 // Docker's references by image.
 func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
+	return l.load(ctx, containerImages(l.Topology))
+}
+
+// load loads images into Docker, and returns its references by image.
+func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error) {
 	loaded := map[string]string{}
 	err := l.options.step("images into Docker", func() error {
 		var mu sync.Mutex
 		load, ctx := errgroup.WithContext(ctx)
-		for _, ref := range containerImages(l.Topology) {
+		for _, ref := range refs {
 			load.Go(func() error {
 				image, err := l.options.Images.LoadDocker(ctx, l.docker, ref)
 				mu.Lock()
@@ -300,7 +307,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	if err != nil {
 		return err
 	}
-	handle, err := l.Router(r.Name)
+	handle, err := router.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -311,7 +318,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 			return status.Ready && status.Error == "", "not ready: " + status.Error, err
 		})
 	if err != nil && ctx.Err() == nil {
-		log, logErr := handle.Logs(ctx)
+		log, logErr := l.member(r.Name).Logs(ctx)
 		return errors.Join(fmt.Errorf("%w; its log ends with: %s", err, lastLines(log, 5)), logErr)
 	}
 	return err
@@ -381,6 +388,9 @@ func (l *Lab) member(name string) *member {
 			}
 		}
 	}
+	if l.foreign != nil && !slices.ContainsFunc(l.Topology.Hosts, func(h topology.Host) bool { return h.Name == name }) {
+		m.container = cmp.Or(l.foreign.Containers[name], m.container)
+	}
 	return m
 }
 
@@ -389,6 +399,9 @@ func (l *Lab) Node(name string) *Node { return &Node{*l.member(name), l} }
 
 // Router is the handle of a declared router. It must be closed.
 func (l *Lab) Router(name string) (*Router, error) {
+	if l.foreign != nil {
+		return &Router{*l.member(name), l.foreign.Routers[name]}, nil
+	}
 	client, err := router.Open(l.runFolder(name))
 	if err != nil {
 		return nil, err
@@ -399,8 +412,11 @@ func (l *Lab) Router(name string) (*Router, error) {
 // Host is the handle of a declared host.
 func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
 
-// Down removes the lab and releases it.
+// Down removes the lab and releases it. One that was adopted is put back as it was.
 func (l *Lab) Down(ctx context.Context) error {
+	if l.foreign != nil {
+		return l.leave(ctx)
+	}
 	err := down(ctx, l.docker, l.Topology.Name, l.options.step)
 	l.Release()
 	return err

@@ -50,10 +50,38 @@ func (l *Lab) EachNode(ctx context.Context, nodes []string, do func(context.Cont
 // waits until the node can run containers and has its routes; kubelet needs some
 // seconds more.
 func (n *Node) Start(ctx context.Context) error {
+	if n.lab.foreign != nil {
+		return n.lab.powerOn(ctx, n)
+	}
 	if err := n.start(ctx); err != nil {
 		return fmt.Errorf("powering %s on: %w", n.name, err)
 	}
 	return n.boot(ctx)
+}
+
+// Remove removes the node's container and its volumes, running or not. That of an adopted lab
+// is powered off: see Adopt.
+func (n *Node) Remove(ctx context.Context) error {
+	if n.lab.foreign == nil {
+		return n.member.Remove(ctx)
+	}
+	if there, err := n.Exists(ctx); !there || err != nil {
+		return err
+	}
+	return n.Stop(ctx)
+}
+
+// Exists reports whether the node has a container, running or not; in an adopted lab, one
+// that runs.
+func (n *Node) Exists(ctx context.Context) (bool, error) {
+	if n.lab.foreign == nil {
+		return n.member.Exists(ctx)
+	}
+	info, err := n.docker.ContainerInspect(ctx, n.container)
+	if err != nil {
+		return false, fmt.Errorf("inspecting container %q: %w", n.container, err)
+	}
+	return info.State.Running, nil
 }
 
 // nodeBoots bounds the time from a container's start to its containerd: some seconds.

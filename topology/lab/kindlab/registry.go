@@ -30,7 +30,15 @@ type Registry struct {
 }
 
 // Registry is the handle of the lab's registry. A lab without clusters has none.
-func (l *Lab) Registry() *Registry { return &Registry{*l.member("registry"), l.registryAddr(0)} }
+func (l *Lab) Registry() *Registry {
+	r := &Registry{member: *l.member("registry")}
+	if l.foreign != nil {
+		r.Addr = l.foreign.registry
+	} else {
+		r.Addr = l.registryAddr(0)
+	}
+	return r
+}
 
 // caches are the lab's pull-through caches by the vendor's host: a registry can be
 // the cache of only one other. A lab without upstreams has none.
@@ -146,7 +154,11 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 // startOurs starts the lab's registry. It reads blobs from the image cache: copying
 // 1 GB for each lab would take seconds of CPU and disk time.
 func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
-	blobs, byRepository, err := l.options.Images.Blobs(ctx, l.pushed(append(slices.Clone(controlPlaneImages), l.options.Serve...)))
+	refs := slices.Clone(l.options.Serve)
+	if l.foreign == nil {
+		refs = append(refs, controlPlaneImages...)
+	}
+	blobs, byRepository, err := l.options.Images.Blobs(ctx, l.pushed(refs))
 	if err != nil {
 		return err
 	}
@@ -154,8 +166,12 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	if err != nil {
 		return err
 	}
-	err = r.create(ctx, []topology.Link{l.registryLink(r)}, &container.Config{Image: image},
-		&container.HostConfig{Binds: []string{blobs + ":" + blobs + ":ro"}})
+	host := &container.HostConfig{Binds: []string{blobs + ":" + blobs + ":ro"}}
+	if l.foreign != nil {
+		err = r.createOn(ctx, l.foreign.network, &container.Config{Image: image}, host)
+	} else {
+		err = r.create(ctx, []topology.Link{l.registryLink(r)}, &container.Config{Image: image}, host)
+	}
 	if err != nil {
 		return err
 	}
@@ -167,7 +183,40 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	if err := r.start(ctx); err != nil {
 		return err
 	}
+	if l.foreign != nil {
+		if r.Addr, err = r.addressOn(ctx, l.foreign.network); err != nil {
+			return err
+		}
+		l.foreign.registry = r.Addr
+	}
 	return r.answers(ctx)
+}
+
+// createOn creates the registry on a network of Docker's, with an address of Docker's choice.
+func (r *Registry) createOn(ctx context.Context, network string, config *container.Config, host *container.HostConfig) error {
+	config.Labels = map[string]string{labelLab: r.lab, labelMember: r.name}
+	host.NetworkMode = container.NetworkMode(network)
+	if _, err := r.docker.ContainerCreate(ctx, config, host, nil, nil, r.container); err != nil {
+		return fmt.Errorf("creating container %q: %w", r.container, err)
+	}
+	return nil
+}
+
+// addressOn is where the registry listens on a network of Docker's.
+func (r *Registry) addressOn(ctx context.Context, network string) (netip.AddrPort, error) {
+	info, err := r.docker.ContainerInspect(ctx, r.container)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("inspecting container %q: %w", r.container, err)
+	}
+	at := info.NetworkSettings.Networks[network]
+	if at == nil {
+		return netip.AddrPort{}, fmt.Errorf("container %q is not on network %q", r.container, network)
+	}
+	address, err := netip.ParseAddr(at.IPAddress)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("the address of container %q: %w", r.container, err)
+	}
+	return netip.AddrPortFrom(address, registryPort), nil
 }
 
 // serve adds the images of Options.Serve to the lab's registry. It copies those of

@@ -105,8 +105,8 @@ func settingsOf(c Config) settings {
 	return settings{Config: c, Hold: hold, Keepalive: hold / 3}
 }
 
-// bgpdConfig is the configuration of bgpd.
-func bgpdConfig(c Config) (string, error) {
+// FRRConfig is the configuration of FRR's bgpd for a router.
+func FRRConfig(c Config) (string, error) {
 	var text strings.Builder
 	if err := bgpdTemplate.Execute(&text, settingsOf(c)); err != nil {
 		return "", fmt.Errorf("writing bgpd's configuration: %w", err)
@@ -132,7 +132,7 @@ func (f *frr) start(ctx context.Context) (err error) {
 			return fmt.Errorf("making a folder of FRR: %w", err)
 		}
 	}
-	text, err := bgpdConfig(f.config)
+	text, err := FRRConfig(f.config)
 	if err != nil {
 		return err
 	}

@@ -240,7 +240,7 @@ func TestConfigurations(t *testing.T) {
 		HoldTimeSeconds: 30,
 	}
 	statics := []Static{{Prefix: prefix("10.5.113.0/24"), NextHops: []netip.Addr{addr("192.0.2.2"), addr("192.0.2.130")}}}
-	bgpd, err := bgpdConfig(c)
+	bgpd, err := FRRConfig(c)
 	if err != nil {
 		t.Fatal(err)
 	}

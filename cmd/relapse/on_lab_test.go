@@ -1,0 +1,385 @@
+//go:build lab && night
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// onWithin bounds a run of all variants and remedies on a lab that is up.
+const onWithin = 10 * time.Minute
+
+// TestOnContainerlab runs node-drain on what containerlab deploys of its exported folder, with
+// the images of this tree. The run passes, and leaves objects, routes, links, rules, files and
+// containers as they were.
+func TestOnContainerlab(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("labs need root")
+	}
+	docker := dockerEngine(t)
+	dir := t.TempDir()
+	if got := relapse(t, "describe", scenario, "--containerlab", dir); got.status != exitExpected {
+		t.Fatalf("%+v", got)
+	}
+	withImagesOfThisTree(t, docker, filepath.Join(dir, scenario+".clab.yml"))
+	path := buildContainerlab(t) + ":" + os.Getenv("PATH")
+	hadNetwork := dockerHas(t, docker, "kind")
+	script := func(command string) {
+		cmd := exec.Command(filepath.Join(dir, "lab.sh"), command)
+		cmd.Env = append(os.Environ(), "PATH="+path, "CLAB_VERSION_CHECK=disable")
+		out, err := cmd.CombinedOutput()
+		t.Logf("lab.sh %s:\n%s", command, out)
+		if err != nil || bytes.Contains(out, []byte("level=error")) { // commands that fail do not fail containerlab
+			t.Fatalf("lab.sh %s: %v, or it reports errors", command, err)
+		}
+	}
+	t.Cleanup(func() {
+		script("down")
+		if left := foreignContainers(t, docker); len(left) > 0 {
+			t.Errorf("containerlab and kind left %q", left)
+		}
+		if !hadNetwork && dockerHas(t, docker, "kind") { // kind leaves it
+			if err := docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	script("up")
+
+	before := foreignState(t, docker)
+	kubectl := func(args ...string) {
+		inContainer(t, docker, "k8s-control-plane", append([]string{"kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
+	}
+	refused := func(name string, status int, want ...string) {
+		t.Run(name, func(t *testing.T) {
+			got := relapse(t, "run", scenario, "--on", dir, "--output", t.TempDir())
+			if got.status != status {
+				t.Errorf("status %d, want %d", got.status, status)
+			}
+			for _, w := range want {
+				if !strings.Contains(got.stderr, w) {
+					t.Errorf("%q does not say %q", got.stderr, w)
+				}
+			}
+		})
+	}
+	kubectl("label", "namespace", "kube-system", "relapse.dev/lab-")
+	refused("a cluster that nobody calls a lab", exitUsage, "nothing says that this cluster is a lab")
+	kubectl("label", "namespace", "kube-system", "relapse.dev/lab=true")
+	inContainer(t, docker, "k8s-worker", "touch", "/etc/cni/net.d/10-x.conflist")
+	inContainer(t, docker, "clab-node-drain-tor1", "ip", "address", "delete", "10.4.94.239/24", "dev", "eth1")
+	refused("a lab that does not fit", exitMachine,
+		"node master3: it has a CNI configuration, /etc/cni/net.d/10-x.conflist", "router tor1: address 10.4.94.239 on network nodes")
+	inContainer(t, docker, "k8s-worker", "rm", "/etc/cni/net.d/10-x.conflist")
+	inContainer(t, docker, "clab-node-drain-tor1", "ip", "address", "add", "10.4.94.239/24", "dev", "eth1")
+	same(t, "refused runs", before, foreignState(t, docker))
+
+	s := start(t, nil, "run", scenario, "--on", dir)
+	s.ends(exitExpected, onWithin)
+	if r := s.report(); r.Verdict != "pass" {
+		t.Errorf("the run is %s", r.Verdict)
+	}
+	same(t, "the run", before, foreignState(t, docker))
+}
+
+// same fails the test for each line that only one of two states has.
+func same(t *testing.T, what string, before, after map[string][]string) {
+	t.Helper()
+	for _, of := range slices.Sorted(maps.Keys(before)) {
+		for _, line := range before[of] {
+			if !slices.Contains(after[of], line) {
+				t.Errorf("%s took away from %s: %s", what, of, line)
+			}
+		}
+		for _, line := range after[of] {
+			if !slices.Contains(before[of], line) {
+				t.Errorf("%s left at %s: %s", what, of, line)
+			}
+		}
+	}
+}
+
+// foreignContainers are the containers of containerlab and kind for this lab, and those that
+// relapse adds beside them.
+func foreignContainers(t *testing.T, docker *client.Client) []string {
+	t.Helper()
+	all, err := docker.ContainerList(context.WithoutCancel(t.Context()), container.ListOptions{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range all {
+		name := strings.TrimPrefix(c.Names[0], "/")
+		if strings.HasPrefix(name, "clab-"+scenario+"-") || c.Labels["io.x-k8s.kind.cluster"] == "k8s" || strings.HasPrefix(name, prefixed+"-") {
+			names = append(names, name+" "+c.ID+" "+c.State)
+		}
+	}
+	return names
+}
+
+// foreignState is what there is of the lab, by where it is, as its own programs say it.
+func foreignState(t *testing.T, docker *client.Client) map[string][]string {
+	t.Helper()
+	state := map[string][]string{"containers": foreignContainers(t, docker)}
+	objects := `for type in $(kubectl api-resources --verbs=list,delete -o name); do
+		case $type in events*|endpoints*|apiservices*) continue;; esac
+		kubectl get $type --all-namespaces --no-headers -o custom-columns=N:.metadata.namespace,M:.metadata.name | sed "s/^/$type /"
+	done
+	kubectl get nodes -o custom-columns=N:.metadata.name,R:.spec.podCIDRs,U:.spec.unschedulable`
+	lines := func(container, script string) []string {
+		return strings.Split(strings.TrimSpace(inContainer(t, docker, container, "sh", "-ec", script)), "\n")
+	}
+	state["cluster"] = lines("k8s-control-plane", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+objects)
+	for _, c := range state["containers"] {
+		name, _, _ := strings.Cut(c, " ")
+		// Without indexes: those of cables that are laid again are new ones.
+		const links = `; ip -o link | sed -E "s/^[0-9]+: //; s/[@:].*//"`
+		addresses := `{ ip -4 route; ip -4 -o address | sed -E "s/^[0-9]+: //; s/valid_lft.*//"; }`
+		if strings.HasPrefix(name, "k8s-") {
+			addresses += ` | sed "/eth0/d"` // Docker chooses the address on kind's network at each start
+		}
+		script := addresses + links
+		if strings.HasPrefix(name, "k8s-") {
+			script += `; iptables-save | sed "/^[#:]/d"; find /etc/cni /opt/cni /etc/containerd /run/relapse 2>/dev/null || true; crictl images; ip rule; tc qdisc show dev eth0; tc qdisc show dev eth1`
+		}
+		if strings.Contains(name, "-tor") {
+			script += `; vtysh -c "show running-config"`
+		}
+		state[name] = lines(name, script)
+	}
+	return state
+}
+
+// inContainer runs a command in a container, and returns its output.
+func inContainer(t *testing.T, docker *client.Client, name string, command ...string) string {
+	t.Helper()
+	cmd := exec.Command("docker", append([]string{"exec", name}, command...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s in %s: %v: %s", command, name, err, errs.String())
+	}
+	return out.String()
+}
+
+func dockerHas(t *testing.T, docker *client.Client, name string) bool {
+	t.Helper()
+	_, err := docker.NetworkInspect(context.WithoutCancel(t.Context()), name, network.InspectOptions{})
+	return err == nil
+}
+
+// buildContainerlab builds containerlab from its module, and returns the folder of the
+// program. One of its dependencies is not served any more, and one is under another name. On a
+// machine without modules it must not read their list.
+func buildContainerlab(t *testing.T) string {
+	t.Helper()
+	const module = "github.com/srl-labs/containerlab@v0.60.0"
+	run := func(dir string, args ...string) []byte {
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go %q: %v: %s%s", args, err, out, errs.String())
+		}
+		return out
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal(run(t.TempDir(), "mod", "download", "-json", module), &found); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "containerlab")
+	if err := os.CopyFS(dir, os.DirFS(found.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "netaddr"), os.DirFS("testdata/netaddr")); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(name string, change func(string) string) {
+		path := filepath.Join(dir, name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o644); err != nil { // those of the module cache are read-only
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(change(string(text))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("go.mod", func(text string) string {
+		return text + "\nreplace inet.af/netaddr => ./netaddr\n\nreplace vbom.ml/util => github.com/fvbommel/util v0.0.3\n"
+	})
+	if err := os.Chmod(filepath.Join(dir, "go.sum"), 0o644); err != nil { // the replaced modules are added
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/proc/modules"); err != nil {
+		t.Log("this machine has no /proc/modules: containerlab is changed to do without")
+		edit("utils/kernel_module.go", func(text string) string {
+			const open = `f, err := os.Open("/proc/modules")`
+			if !strings.Contains(text, open) {
+				t.Fatal("containerlab does not open /proc/modules any more")
+			}
+			return strings.Replace(text, open, open+"\n\tif os.IsNotExist(err) {\n\t\treturn true, nil\n\t}", 1)
+		})
+	}
+	bin := t.TempDir()
+	run(dir, "build", "-mod=mod", "-o", filepath.Join(bin, "containerlab"), ".")
+	return bin
+}
+
+// withImagesOfThisTree puts the images of this tree into a file of containerlab: no registry is
+// asked. FRR's own image starts its daemons from frr.conf; ours has another program first, so
+// that the node's command does it. kind's own image of a node has those of the control plane.
+func withImagesOfThisTree(t *testing.T, docker *client.Client, path string) {
+	t.Helper()
+	const (
+		frr  = "relapse.dev/frr:10.3"
+		host = "relapse.dev/host:dev"
+	)
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared, err := scenarioNamed(scenario)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var node string
+	var controlPlane []string
+	for _, ref := range kindlab.ImagesOf(topology.Topology{Clusters: declared.Topology.Clusters}) {
+		switch {
+		case strings.HasPrefix(ref, "relapse.dev/node:"):
+			node = ref
+		case !kindlab.Ours(ref):
+			controlPlane = append(controlPlane, ref)
+		}
+	}
+	refs := append([]string{frr, host, node}, controlPlane...)
+	if _, err := catalogue.Build(t.Context(), refs, nil); err != nil {
+		t.Fatal(err)
+	}
+	loaded := map[string]string{}
+	for _, ref := range refs {
+		if loaded[ref], err = catalogue.LoadDocker(t.Context(), docker, ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := nodeWithImages(t, docker, loaded, node, controlPlane)
+
+	const daemons = `mkdir -p /run/frr /var/lib/frr; chown frr:frr /run/frr /var/lib/frr
+for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
+until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
+vtysh -b
+wait`
+	start := filepath.Join(filepath.Dir(path), "frr", "start.sh")
+	if err := os.WriteFile(start, []byte(daemons), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var file map[string]any
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = yaml.Unmarshal(text, &file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range file["topology"].(map[string]any)["nodes"].(map[string]any) {
+		n := n.(map[string]any)
+		switch named, _ := n["image"].(string); {
+		case n["kind"] == "k8s-kind":
+			n["image"] = full
+		case strings.Contains(named, "frr"):
+			n["image"], n["entrypoint"], n["cmd"] = loaded[frr], "sh", "/start.sh"
+			n["binds"] = append(n["binds"].([]any), "frr/start.sh:/start.sh")
+		case named != "":
+			n["image"] = loaded[host]
+		}
+	}
+	text, err = yaml.Marshal(file)
+	if err == nil {
+		err = os.WriteFile(path, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodeWithImages makes an image of a node with those of the control plane in its containerd,
+// as kind's own have them, and returns its name.
+func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]string, node string, controlPlane []string) string {
+	t.Helper()
+	const name = "relapse.dev/node-with-images:test"
+	ctx := context.WithoutCancel(t.Context())
+	made, err := docker.ContainerCreate(ctx, &container.Config{
+		Image: loaded[node], Entrypoint: []string{"containerd"},
+	}, &container.HostConfig{Privileged: true}, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := docker.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := docker.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range controlPlane {
+		if err := docker.ImageTag(ctx, loaded[ref], ref); err != nil {
+			t.Fatal(err)
+		}
+		archive, err := docker.ImageSave(ctx, []string{ref})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := exec.Command("docker", "exec", "--interactive", made.ID, "sh", "-c",
+			"until ctr version >/dev/null 2>&1; do sleep 0.1; done; ctr -n k8s.io images import --no-unpack -")
+		in.Stdin = archive
+		out, err := in.CombinedOutput()
+		archive.Close()
+		if _, untag := docker.ImageRemove(ctx, ref, image.RemoveOptions{}); untag != nil {
+			t.Error(untag)
+		}
+		if err != nil {
+			t.Fatalf("importing %s: %v: %s", ref, err, out)
+		}
+	}
+	if err := docker.ContainerStop(ctx, made.ID, container.StopOptions{Signal: "SIGTERM"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = docker.ContainerCommit(ctx, made.ID, container.CommitOptions{
+		Reference: name, Changes: []string{`ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := docker.ImageRemove(ctx, name, image.RemoveOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}

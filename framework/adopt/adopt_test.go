@@ -1,0 +1,88 @@
+package adopt
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// A folder that was not deployed, and a lab that is not on this machine, are refused before
+// Docker is asked.
+func TestOpenRefuses(t *testing.T) {
+	const data = `{"nodes": {"k8s": {"longname": "clab-x-k8s", "kind": "k8s-kind"}}}`
+	write := func(dir, name, text string) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		prepare func(dir string)
+		file    string // below the folder, in its place
+		lacks   bool   // a *MissingError, not an *InputError
+		says    string
+	}{
+		{name: "a kubeconfig", prepare: func(dir string) { write(dir, "config", "") }, file: "config", lacks: true, says: "by a kubeconfig alone the nodes' power"},
+		{name: "not deployed", says: "0 files clab-*/topology-data.json"},
+		{name: "no cluster", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", `{"nodes": {}}`) }, says: "has 0 clusters of kind"},
+		{name: "no file of routers", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", data) }, says: "reading the file of the routers"},
+		{
+			name: "a file of routers that is none", says: "expected a list of routers",
+			prepare: func(dir string) {
+				write(dir, "clab-x/topology-data.json", data)
+				write(dir, "routers.yml", "a: b")
+			},
+		},
+		{
+			name: "a router without static routes", lacks: true, says: "router tor1 is of kind bird",
+			prepare: func(dir string) {
+				write(dir, "clab-x/topology-data.json", data)
+				write(dir, "routers.yml", "- {name: tor1, kind: bird, ssh: tor1}")
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if test.prepare != nil {
+				test.prepare(dir)
+			}
+			_, err := Open(t.Context(), nil, filepath.Join(dir, test.file), "")
+			var input *InputError
+			var missing *MissingError
+			if errors.As(err, &missing) != test.lacks || errors.As(err, &input) == test.lacks || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error %v, want %q", err, test.says)
+			}
+		})
+	}
+}
+
+// What no lab of this kind has is named, all of it.
+func TestCheckOfScenario(t *testing.T) {
+	fits := framework.Scenario{Foreign: true, Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "a"}}}}}}
+	slice := []framework.Variant{{Name: "v1", Form: framework.Slice}}
+	c := checker{t: fits.Topology}
+	if c.scenario(fits, slice); len(c.found) > 0 {
+		t.Errorf("%q is missing for a scenario that fits", c.found)
+	}
+	not := framework.Scenario{Incident: framework.Incident{Name: "flood"}, Topology: topology.Topology{
+		Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "a", Kernel: "6.1"}}}},
+		Hosts:    []topology.Host{{Name: "db", Image: "relapse.dev/mariadb:10.11"}},
+	}}
+	c = checker{t: not.Topology}
+	c.scenario(not, []framework.Variant{{Name: "v2", Form: framework.Whole}})
+	said := (&MissingError{c.found}).Error()
+	for _, want := range []string{
+		"nothing was touched", "scenario flood: it is not known to leave", "variant v2 runs whole",
+		"node a needs a kernel of its own (6.1)", "host db must run image relapse.dev/mariadb:10.11",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("%q does not say %q", said, want)
+		}
+	}
+}

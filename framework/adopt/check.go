@@ -1,0 +1,202 @@
+package adopt
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/containerlab"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// NoLabError says that nothing tells that a cluster is a lab.
+type NoLabError struct{}
+
+func (*NoLabError) Error() string {
+	return "nothing says that this cluster is a lab: label it (kubectl label namespace kube-system " + containerlab.LabLabel + "=true), or say so with --yes-this-is-a-lab"
+}
+
+// MissingError says what a lab lacks for a scenario, or has in its way.
+type MissingError struct{ Missing []string }
+
+func (e *MissingError) Error() string {
+	return "the lab does not fit, and nothing was touched:\n  " + strings.Join(e.Missing, "\n  ")
+}
+
+// Check reads whether the lab is one, and whether it fits a scenario's variants. It changes
+// nothing. The error is a *NoLabError, or a *MissingError that names all that is missing.
+func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framework.Variant, isLab bool) error {
+	if !isLab {
+		var system corev1.Namespace
+		if err := l.api.Resources().Get(ctx, metav1.NamespaceSystem, "", &system); err != nil {
+			return fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
+		}
+		if system.Labels[containerlab.LabLabel] != "true" {
+			return &NoLabError{}
+		}
+	}
+	c := checker{l, s.TopologyFor(variants), nil}
+	c.scenario(s, variants)
+	if len(c.found) == 0 { // of another scenario the lab has nothing
+		c.members(ctx)
+		c.cluster(ctx)
+		c.readRouters(ctx)
+	}
+	if len(c.found) > 0 {
+		return &MissingError{c.found}
+	}
+	return nil
+}
+
+// checker collects what is missing.
+type checker struct {
+	*Lab
+	t     topology.Topology
+	found []string
+}
+
+func (c *checker) missing(format string, args ...any) {
+	c.found = append(c.found, fmt.Sprintf(format, args...))
+}
+
+// scenario checks what no lab of this kind can give.
+func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
+	if !s.Foreign {
+		c.missing("scenario %s: it is not known to leave such a lab as it was", s.Incident.Name)
+	}
+	if len(c.t.Clusters) != 1 {
+		c.missing("scenario %s has %d clusters; expected one", s.Incident.Name, len(c.t.Clusters))
+	}
+	for _, v := range variants {
+		if v.Form == framework.Whole {
+			c.missing("variant %s runs whole: what it leaves in a node's kernel is not known to come back", v.Name)
+		}
+	}
+	for _, n := range s.Topology.Clusters[0].Nodes {
+		if n.Kernel != "" {
+			c.missing("node %s needs a kernel of its own (%s), which containerlab does not give", n.Name, n.Kernel)
+		}
+	}
+	for _, h := range c.t.Hosts {
+		if h.Image != "" {
+			c.missing("host %s must run image %s", h.Name, h.Image)
+		}
+	}
+}
+
+// members checks that each member has a container that runs, with its addresses.
+func (c *checker) members(ctx context.Context) {
+	look := kindlab.Look(c.docker, c.t, c.foreign)
+	for _, m := range c.t.Members() {
+		container := c.foreign.Containers[m.Name]
+		if container == "" {
+			if m.Kind != topology.KindNode { // cluster says more of a node
+				c.missing("%s %s: containerlab has deployed no container of that name", m.Kind, m.Name)
+			}
+			continue
+		}
+		has, err := look.AddressesOf(ctx, container)
+		if err != nil {
+			c.missing("%s %s: %v", m.Kind, m.Name, err)
+			continue
+		}
+		for _, link := range m.Links {
+			if !slices.Contains(has, link.Address) {
+				c.missing("%s %s: address %s on network %s; container %s has %v", m.Kind, m.Name, link.Address, link.Network, container, has)
+			}
+		}
+	}
+}
+
+// cluster checks the nodes, and that no component is in the way of the scenario's own.
+func (c *checker) cluster(ctx context.Context) {
+	spec := c.t.Clusters[0]
+	look := kindlab.Look(c.docker, c.t, c.foreign)
+	for i, given := range spec.NodeRanges() {
+		name := spec.Nodes[i].Name
+		object, there := c.nodes[name]
+		if !there {
+			c.missing("node %s: the cluster has %q", name, slices.Sorted(maps.Keys(c.nodes)))
+			continue
+		}
+		if c.foreign.Containers[name] == "" {
+			c.missing("node %s: it is no container of kind on this machine, but %q", name, object.Spec.ProviderID)
+			continue
+		}
+		if object.Spec.PodCIDR != given.String() {
+			c.missing("node %s: Node.spec.podCIDR %s; it is %q", name, given, object.Spec.PodCIDR)
+		}
+		address := spec.Nodes[i].Links[0].Address.String()
+		if !slices.ContainsFunc(object.Status.Addresses, func(a corev1.NodeAddress) bool {
+			return a.Type == corev1.NodeInternalIP && a.Address == address
+		}) {
+			c.missing("node %s: InternalIP %s; it has %v", name, address, object.Status.Addresses)
+		}
+		for _, taint := range object.Spec.Taints {
+			if !strings.HasPrefix(taint.Key, "node.kubernetes.io/") { // those follow its state
+				c.missing("node %s: it has taint %s, which the scenario's cluster does not have", name, taint.ToString())
+			}
+		}
+		said, err := look.Node(name).Exec(ctx, "sh", "-c", examine)
+		if err != nil {
+			c.missing("node %s: %v", name, err)
+		}
+		for line := range strings.Lines(said) {
+			c.missing("node %s: %s", name, strings.TrimSpace(line))
+		}
+	}
+	for name := range maps.Keys(c.nodes) {
+		if !slices.ContainsFunc(spec.Nodes, func(n topology.Node) bool { return n.Name == name }) {
+			c.missing("node %s is there, which the scenario's cluster does not have", name)
+		}
+	}
+	var sets appsv1.DaemonSetList
+	if err := c.api.Resources().List(ctx, &sets); err != nil {
+		c.missing("DaemonSets of the cluster: %v", err)
+	}
+	for _, d := range sets.Items {
+		c.missing("DaemonSet %s/%s is there; expected a cluster without CNI plugin, kube-proxy and other agents on its nodes", d.Namespace, d.Name)
+	}
+}
+
+// examine prints a line for all that a node lacks, or has in the way.
+const examine = `for tool in conntrack crictl ip iptables-save iptables-restore tc systemctl; do
+	command -v $tool >/dev/null || echo "program $tool"
+done
+for f in /etc/cni/net.d/*; do test ! -e "$f" || echo "it has a CNI configuration, $f; expected none"; done
+grep -q 'config_path *= *"/etc/containerd/certs.d"' /etc/containerd/config.toml || echo "config_path = \"/etc/containerd/certs.d\" in /etc/containerd/config.toml, for a registry of relapse's"
+test ! -e /etc/containerd/certs.d/_default || echo "it has a registry mirror for all hosts in /etc/containerd/certs.d/_default; expected none"`
+
+// readRouters checks that each router can be read, and lets no packet out of the lab.
+func (c *checker) readRouters(ctx context.Context) {
+	for _, r := range c.t.Routers {
+		control, there := c.foreign.Routers[r.Name]
+		if !there {
+			c.missing("router %s: the file of the routers has none of that name", r.Name)
+			continue
+		}
+		table, err := control.FIB(ctx)
+		if err == nil {
+			_, err = control.RIB(ctx)
+		}
+		if err == nil {
+			_, err = control.Neighbors(ctx)
+		}
+		if err != nil {
+			c.missing("router %s: %v", r.Name, err)
+		}
+		for _, route := range table {
+			if route.Prefix.Bits() == 0 && len(route.NextHops) > 0 {
+				c.missing("router %s: it has a default route, %s, by which packets to withdrawn ranges would leave the lab", r.Name, route)
+			}
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package bgprouter
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What was added is removed, by the one who added it, and nothing else is.
+func TestControl(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	// fake writes the commands that a router gets to a file.
+	fake := filepath.Join(dir, "fake")
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\nshift 2\necho \"$*\" >>"+log+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewControl(Declared{Name: "tor1", Kind: FRR, Command: []string{fake}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, hop := netip.MustParsePrefix("10.5.115.0/24"), netip.MustParseAddr("10.4.94.21")
+	for _, do := range []func() error{
+		func() error { return c.RemoveStatic(t.Context(), prefix) },
+		func() error { return c.AddStatic(t.Context(), prefix, hop) },
+		func() error { return c.AddStatic(t.Context(), prefix, hop.Next()) },
+		func() error { return c.Clear(t.Context(), hop) },
+		func() error { return c.Restore(t.Context()) },
+		func() error { return c.Restore(t.Context()) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `configure terminal -c ip route 10.5.115.0/24 10.4.94.21
+configure terminal -c no ip route 10.5.115.0/24 10.4.94.21
+configure terminal -c ip route 10.5.115.0/24 10.4.94.22
+clear bgp 10.4.94.21
+configure terminal -c no ip route 10.5.115.0/24 10.4.94.22
+`
+	if string(text) != want {
+		t.Errorf("commands:\n%s\nwant:\n%s", text, want)
+	}
+}
+
+func TestControlOfBIRD(t *testing.T) {
+	_, err := NewControl(Declared{Name: "tor1", Kind: BIRD, SSH: "tor1"})
+	if err == nil || !strings.Contains(err.Error(), "router tor1 is of kind bird") {
+		t.Errorf("error %v", err)
+	}
+}

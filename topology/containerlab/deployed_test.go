@@ -1,0 +1,63 @@
+package containerlab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// exported is topology-data.json of containerlab 0.60.0, cut to three nodes and to what is
+// read, of a lab whose host has the name of a network.
+const exported = `{
+  "name": "node-drain", "type": "clab",
+  "nodes": {
+    "rack-2": {"shortname": "rack-2", "longname": "clab-node-drain-rack-2", "kind": "bridge", "labels": {"relapse.dev/name": "rack"}},
+    "k8s": {"shortname": "k8s", "longname": "clab-node-drain-k8s", "kind": "k8s-kind", "labels": {"relapse.dev/name": "k8s"}},
+    "k8s-worker": {"shortname": "k8s-worker", "longname": "k8s-worker", "kind": "ext-container", "labels": {"relapse.dev/name": "master3"}},
+    "tor1": {"shortname": "tor1", "longname": "clab-node-drain-tor1", "kind": "linux", "labels": {}},
+    "rack": {"shortname": "rack", "longname": "clab-node-drain-rack", "kind": "linux", "labels": {"relapse.dev/name": "outside"}}
+  },
+  "links": []
+}`
+
+func TestReadDeployed(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		files map[string]string
+		want  Deployed
+		says  string // in the error
+	}{
+		{
+			name: "one", files: map[string]string{"clab-node-drain": exported},
+			want: Deployed{Clusters: []string{"k8s"}, Containers: map[string]string{"tor1": "clab-node-drain-tor1", "outside": "clab-node-drain-rack"}},
+		},
+		{name: "not deployed", says: "has 0 files clab-*/topology-data.json, which containerlab deploy writes"},
+		{name: "two", files: map[string]string{"clab-a": exported, "clab-b": exported}, says: "has 2 files"},
+		{name: "deployment under way", files: map[string]string{"clab-a": ""}, says: "topology-data.json: unexpected end of JSON input"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range test.files {
+				if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, name, "topology-data.json"), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := ReadDeployed(dir)
+			if test.says != "" {
+				if err == nil || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("error %v, want %q", err, test.says)
+				}
+				return
+			}
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("error %v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}

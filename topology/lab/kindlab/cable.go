@@ -1,0 +1,240 @@
+package kindlab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// cable is a veth between a node and a bridge of the machine. The kernel removes it with the
+// node's network namespace.
+type cable struct {
+	name string
+	mac  net.HardwareAddr
+	mtu  int
+	// addresses are those of the node's end.
+	addresses []netlink.Addr
+	// peer is the index of the other end, and port and bridge its name and master.
+	peer         int
+	port, bridge string
+}
+
+// findPort finds the other end, in the namespace of this thread.
+func (c *cable) findPort() error {
+	port, err := netlink.LinkByIndex(c.peer)
+	if err != nil {
+		return fmt.Errorf("finding the other end of %s: %w", c.name, err)
+	}
+	if port.Attrs().MasterIndex == 0 {
+		return fmt.Errorf("the other end of %s, %s, is on no bridge of this machine", c.name, port.Attrs().Name)
+	}
+	bridge, err := netlink.LinkByIndex(port.Attrs().MasterIndex)
+	if err != nil {
+		return fmt.Errorf("finding the bridge of %s: %w", port.Attrs().Name, err)
+	}
+	c.port, c.bridge = port.Attrs().Name, bridge.Attrs().Name
+	return nil
+}
+
+// lay makes the cable again, to the node of a process. Its own end still has no address.
+func (c cable) lay(pid int) error {
+	bridge, err := netlink.LinkByName(c.bridge)
+	if err != nil {
+		return err
+	}
+	port := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: c.port, MTU: c.mtu, MasterIndex: bridge.Attrs().Index, Flags: net.FlagUp},
+		PeerName:  c.name, PeerHardwareAddr: c.mac, PeerNamespace: netlink.NsPid(pid), PeerMTU: uint32(c.mtu),
+	}
+	if err := netlink.LinkAdd(port); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(port)
+}
+
+// configure gives the cables' ends in this thread's namespace their addresses.
+func configure(cables []cable) error {
+	for _, c := range cables {
+		link, err := netlink.LinkByName(c.name)
+		if err != nil {
+			return fmt.Errorf("finding %s: %w", c.name, err)
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("setting %s up: %w", c.name, err)
+		}
+		for _, a := range c.addresses {
+			again := &netlink.Addr{IPNet: a.IPNet, Broadcast: a.Broadcast}
+			if again.Broadcast == nil {
+				again.Broadcast = net.IPv4zero // none: otherwise the library takes the subnet's last
+			}
+			if err := netlink.AddrReplace(link, again); err != nil {
+				return fmt.Errorf("giving %s the address %s: %w", c.name, a.IPNet, err)
+			}
+		}
+	}
+	return nil
+}
+
+// kernelState is what a node's kernel has of links, routes and sysctls.
+type kernelState struct {
+	links  []string
+	routes []route
+	// sysctls are those of forwarding, by path.
+	sysctls map[string]string
+}
+
+// route is an IPv4 route of the main table, with the names of its links: their indexes change
+// when the node starts again.
+type route struct {
+	netlink.Route
+	link  string
+	links []string // of the next hops
+}
+
+// readKernel reads the state of this thread's namespace, and the cables of a member's links.
+// A link whose card Docker makes is no cable: it has no declared address, or comes back with
+// the container.
+func readKernel(declared []topology.Link) (kernelState, []cable, error) {
+	var k kernelState
+	var cables []cable
+	links, err := netlink.LinkList()
+	if err != nil {
+		return k, nil, fmt.Errorf("listing links: %w", err)
+	}
+	for _, l := range links {
+		k.links = append(k.links, l.Attrs().Name)
+		addresses, err := netlink.AddrList(l, netlink.FAMILY_V4)
+		if err != nil {
+			return k, nil, fmt.Errorf("listing the addresses of %s: %w", l.Attrs().Name, err)
+		}
+		if slices.ContainsFunc(addresses, func(a netlink.Addr) bool {
+			return slices.ContainsFunc(declared, func(d topology.Link) bool { return a.IP.String() == d.Address.String() })
+		}) {
+			cables = append(cables, cable{
+				name: l.Attrs().Name, mac: l.Attrs().HardwareAddr, mtu: l.Attrs().MTU, addresses: addresses, peer: l.Attrs().ParentIndex,
+			})
+		}
+	}
+	if k.routes, err = listRoutes(); err != nil {
+		return k, nil, err
+	}
+	k.sysctls = map[string]string{}
+	for pattern := range forwarding {
+		paths, err := filepath.Glob("/proc/sys/" + pattern)
+		if err != nil {
+			return k, nil, fmt.Errorf("sysctl %s: %w", pattern, err)
+		}
+		for _, path := range paths {
+			value, err := os.ReadFile(path)
+			if err != nil {
+				return k, nil, fmt.Errorf("reading %s: %w", path, err)
+			}
+			k.sysctls[path] = string(value)
+		}
+	}
+	return k, cables, nil
+}
+
+// listRoutes lists the routes of the main table that the kernel has not made itself.
+func listRoutes() ([]route, error) {
+	list, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("listing routes: %w", err)
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing links: %w", err)
+	}
+	name := func(index int) string {
+		for _, l := range links {
+			if l.Attrs().Index == index {
+				return l.Attrs().Name
+			}
+		}
+		return ""
+	}
+	var routes []route
+	for _, r := range list {
+		if r.Protocol == unix.RTPROT_KERNEL {
+			continue
+		}
+		named := route{Route: r, link: name(r.LinkIndex)}
+		for _, hop := range r.MultiPath {
+			named.links = append(named.links, name(hop.LinkIndex))
+		}
+		routes = append(routes, named)
+	}
+	return routes, nil
+}
+
+// String identifies the route, whatever the indexes of its links.
+func (r route) String() string {
+	text := fmt.Sprintf("%v via %v dev %s metric %d", r.Dst, r.Gw, r.link, r.Priority)
+	for i, hop := range r.MultiPath {
+		text += fmt.Sprintf(" nexthop %v dev %s", hop.Gw, r.links[i])
+	}
+	return text
+}
+
+// restore brings this thread's namespace back: what was not there is removed, and routes and
+// sysctls that were there are set. Errors of one do not keep the others from being restored.
+func (k kernelState) restore() error {
+	var errs []error
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing links: %w", err)
+	}
+	index := map[string]int{}
+	for _, l := range links {
+		name := l.Attrs().Name
+		index[name] = l.Attrs().Index
+		if slices.Contains(k.links, name) {
+			continue
+		}
+		var gone netlink.LinkNotFoundError // with the pod at its other end
+		if err := netlink.LinkDel(l); err != nil && !errors.As(err, &gone) && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("deleting link %s: %w", name, err))
+		}
+	}
+	for path, value := range k.sysctls {
+		if err := os.WriteFile(path, []byte(value), 0); err != nil {
+			errs = append(errs, fmt.Errorf("setting %s: %w", path, err))
+		}
+	}
+	present, err := listRoutes()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, r := range present {
+		if !slices.ContainsFunc(k.routes, func(was route) bool { return was.String() == r.String() }) {
+			if err := netlink.RouteDel(&r.Route); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("deleting route %s: %w", r, err))
+			}
+		}
+	}
+	for _, r := range k.routes {
+		if slices.ContainsFunc(present, func(is route) bool { return is.String() == r.String() }) {
+			continue
+		}
+		again := r.Route
+		if again.LinkIndex != 0 {
+			again.LinkIndex = index[r.link]
+		}
+		again.MultiPath = nil
+		for i, hop := range r.MultiPath {
+			again.MultiPath = append(again.MultiPath, &netlink.NexthopInfo{Gw: hop.Gw, LinkIndex: index[r.links[i]], Hops: hop.Hops})
+		}
+		if err := netlink.RouteReplace(&again); err != nil {
+			errs = append(errs, fmt.Errorf("setting route %s: %w", r, err))
+		}
+	}
+	return errors.Join(errs...)
+}

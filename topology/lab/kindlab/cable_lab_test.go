@@ -1,0 +1,148 @@
+//go:build lab
+
+package kindlab
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// ip runs ip(8) in this thread's network namespace.
+func ip(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// TestCableComesBack cuts the power of a node with a cable to a bridge: its namespace goes, and
+// a new one gets the same cable, routes and sysctls.
+func TestCableComesBack(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	machine, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer machine.Close()
+	ip(t, "link", "add", "rack", "type", "bridge")
+	ip(t, "link", "set", "rack", "up")
+
+	// node is a process with a network namespace of its own.
+	node := func() (pid int, space netns.NsHandle) {
+		cmd := exec.Command("unshare", "--net", "sh", "-c", "echo; exec sleep 1000")
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // it may have ended
+			_ = cmd.Wait()
+		})
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if space, err = netns.GetFromPid(cmd.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+		return cmd.Process.Pid, space
+	}
+	in := func(space netns.NsHandle, do func() error) {
+		t.Helper()
+		if err := netns.Set(space); err != nil {
+			t.Fatal(err)
+		}
+		err := do()
+		if back := netns.Set(machine); back != nil {
+			t.Fatal(back)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	shows := func() string {
+		links := ip(t, "-o", "link", "show", "eth1")
+		mac := links[strings.Index(links, "link/ether"):]
+		value, err := os.ReadFile("/proc/sys/net/ipv4/fib_multipath_hash_policy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes := strings.Split(strings.TrimSpace(ip(t, "-4", "route")), "\n")
+		slices.Sort(routes)
+		return fmt.Sprintf("%s%s%s%s", strings.Fields(mac)[1], ip(t, "-4", "-o", "address", "show", "eth1")[2:], strings.Join(routes, "\n"), value)
+	}
+
+	pid, first := node()
+	ip(t, "link", "add", "r1-0", "mtu", "1400", "master", "rack", "type", "veth", "peer", "name", "eth1", "mtu", "1400", "netns", fmt.Sprint(pid))
+	ip(t, "link", "set", "r1-0", "up")
+	var was kernelState
+	var cables []cable
+	var before string
+	in(first, func() (err error) {
+		ip(t, "link", "set", "lo", "up")
+		ip(t, "link", "set", "eth1", "up")
+		ip(t, "address", "add", "10.4.94.32/24", "dev", "eth1")
+		ip(t, "route", "add", "default", "nexthop", "via", "10.4.94.239", "nexthop", "via", "10.4.94.238")
+		ip(t, "route", "add", "10.9.0.0/16", "via", "10.4.94.21")
+		if err := os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("1"), 0); err != nil {
+			return err
+		}
+		was, cables, err = readKernel([]topology.Link{{Network: "rack", Address: netip.MustParseAddr("10.4.94.32")}})
+		before = shows()
+		return err
+	})
+	if len(cables) != 1 {
+		t.Fatalf("cables are %+v, want one", cables)
+	}
+	if err := cables[0].findPort(); err != nil || cables[0].port != "r1-0" || cables[0].bridge != "rack" {
+		t.Fatalf("the cable is %+v, %v", cables[0], err)
+	}
+	first.Close()
+	ip(t, "link", "delete", "r1-0") // as the kernel does when the namespace ends
+
+	pid, second := node()
+	defer second.Close()
+	if err := cables[0].lay(pid); err != nil {
+		t.Fatal(err)
+	}
+	in(second, func() error {
+		ip(t, "link", "set", "lo", "up")
+		if err := configure(cables); err != nil {
+			return err
+		}
+		// What components leave.
+		ip(t, "link", "add", "cni0", "type", "bridge")
+		ip(t, "route", "add", "10.8.0.0/16", "via", "10.4.94.21")
+		ip(t, "route", "add", "default", "via", "10.4.94.21")
+		if err := was.restore(); err != nil {
+			return err
+		}
+		if after := shows(); after != before {
+			t.Errorf("the node has\n%s\nand had\n%s", after, before)
+		}
+		if links := ip(t, "-br", "link"); strings.Contains(links, "cni0") {
+			t.Errorf("a link was left:\n%s", links)
+		}
+		return nil
+	})
+	if port := ip(t, "-o", "link", "show", "r1-0"); !strings.Contains(port, "master rack") || !strings.Contains(port, "mtu 1400") {
+		t.Errorf("the port is %s", port)
+	}
+}

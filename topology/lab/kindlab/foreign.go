@@ -1,0 +1,426 @@
+package kindlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// RouterControl reads a router and changes its static routes, as *router.Client does.
+type RouterControl interface {
+	RIB(context.Context) ([]router.Path, error)
+	FIB(context.Context) ([]router.Route, error)
+	Neighbors(context.Context) ([]router.Neighbor, error)
+	AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error
+	RemoveStatic(ctx context.Context, prefix netip.Prefix) error
+	Clear(ctx context.Context, neighbor netip.Addr) error
+	Close() error
+}
+
+// Foreign is a lab that somebody else has brought up on this machine's Docker: one cluster
+// of kind, with the topology's names, addresses and ranges.
+type Foreign struct {
+	// Containers are those of the topology's members, by member.
+	Containers map[string]string
+	// Kubeconfig is the administrator's.
+	Kubeconfig []byte
+	Routers    map[string]RouterControl
+}
+
+// foreign is the state of a lab that was adopted.
+type foreign struct {
+	Foreign
+	api, registry netip.AddrPort
+	// network is Docker's network over which nodes reach the registry.
+	network string
+	objects map[string]bool
+	nodes   map[string]*before
+}
+
+// before is what a node was before the lab was adopted.
+type before struct {
+	object corev1.Node
+	kernel kernelState
+	cables []cable
+	// rules are what iptables-save prints. Files and images are sorted.
+	rules         string
+	files, images []string
+}
+
+// Adopt takes over a lab that somebody else has brought up. It makes nothing of the topology,
+// and adds what the lab does not have: a registry on the network of kind, from which the nodes
+// pull while the lab is adopted, and beside each host a container in its network namespace,
+// with the probe agent, which is the handle of that host. Down removes both, and puts back
+// what was there before. It works by comparison: objects of the cluster and nodes' routes,
+// links, rules, files and images that were not there are removed, and Node objects, power and
+// links that were there come back.
+//
+// Power cuts kill the container of a node. Remove does the same, because the machine that
+// comes back must have the same cables: Docker's network card comes back with the container,
+// and this package lays the others again. Docker chooses the address of its own card anew: one
+// of a network whose subnet it has chosen itself cannot be asked for.
+//
+// When it fails, it also returns the lab if parts of it may be changed; the caller must take
+// it down. Its bridges are not isolated by relapse.
+func Adopt(ctx context.Context, docker *client.Client, t topology.Topology, f Foreign, o Options) (*Lab, error) {
+	l, err := hold(docker, t, o)
+	if err != nil {
+		return nil, err
+	}
+	l.foreign = &foreign{Foreign: f, nodes: map[string]*before{}}
+	there, err := Exists(ctx, docker, t.Name)
+	if err == nil && there {
+		err = fmt.Errorf("there are containers of relapse's own lab %q already: relapse down %s removes them", t.Name, t.Name)
+	}
+	if err != nil {
+		l.Release()
+		return nil, err
+	}
+	if err := l.record(ctx); err != nil {
+		l.Release()
+		return nil, errors.Join(err, removeStateDir(t.Name))
+	}
+	return l, l.equip(ctx)
+}
+
+// AdoptedImages are the images that a lab needs to be adopted, without those of its workloads.
+func AdoptedImages(t topology.Topology) []string {
+	refs := []string{registryImage}
+	if len(t.Hosts) > 0 {
+		refs = append(refs, hostImage)
+	}
+	return refs
+}
+
+// Look is a handle for reading a lab that somebody else has brought up, which is not adopted:
+// its nodes' commands, namespaces and files.
+func Look(docker *client.Client, t topology.Topology, f Foreign) *Lab {
+	return &Lab{Topology: t, docker: docker, log: slog.New(slog.DiscardHandler), foreign: &foreign{Foreign: f}, unlock: func() {}}
+}
+
+// AddressesOf are the IPv4 addresses in the network namespace of a container.
+func (l *Lab) AddressesOf(ctx context.Context, container string) ([]netip.Addr, error) {
+	var all []netip.Addr
+	err := (&member{name: container, container: container, docker: l.docker}).InNetns(ctx, func() error {
+		list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		for _, a := range list {
+			if address, is := netip.AddrFromSlice(a.IP.To4()); is {
+				all = append(all, address)
+			}
+		}
+		return err
+	})
+	return all, err
+}
+
+// record notes what the lab is, and changes nothing of it.
+func (l *Lab) record(ctx context.Context) error {
+	c := l.Topology.Clusters[0]
+	if err := os.MkdirAll(stateDir(l.Topology.Name), 0o700); err != nil {
+		return fmt.Errorf("creating the state folder of lab %q: %w", l.Topology.Name, err)
+	}
+	if err := os.WriteFile(l.kubeconfig(c), l.foreign.Kubeconfig, 0o600); err != nil {
+		return fmt.Errorf("writing the kubeconfig of lab %q: %w", l.Topology.Name, err)
+	}
+	running, err := l.openCluster(c)
+	if err != nil {
+		return err
+	}
+	l.Clusters = []*Cluster{running}
+	if l.foreign.api, err = running.advertised(ctx); err != nil {
+		return err
+	}
+	if l.foreign.objects, err = running.objects(ctx); err != nil {
+		return err
+	}
+	first, err := l.docker.ContainerInspect(ctx, l.foreign.Containers[c.Nodes[0].Name])
+	if err != nil {
+		return fmt.Errorf("inspecting container %q: %w", l.foreign.Containers[c.Nodes[0].Name], err)
+	}
+	for name := range first.NetworkSettings.Networks {
+		l.foreign.network = name
+	}
+	var mu sync.Mutex
+	return l.EachNode(ctx, running.Nodes(), func(ctx context.Context, n *Node) error {
+		b, err := l.recordNode(ctx, n)
+		mu.Lock()
+		defer mu.Unlock()
+		l.foreign.nodes[n.name] = b
+		return err
+	})
+}
+
+func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
+	b := &before{}
+	if err := l.Clusters[0].Client.Resources().Get(ctx, n.name, "", &b.object); err != nil {
+		return nil, fmt.Errorf("reading its Node object: %w", err)
+	}
+	declared, _ := l.Topology.Member(n.name)
+	err := n.InNetns(ctx, func() (err error) {
+		b.kernel, b.cables, err = readKernel(declared.Links)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range b.cables {
+		if err := b.cables[i].findPort(); err != nil {
+			return nil, err
+		}
+	}
+	if b.rules, err = n.Exec(ctx, "iptables-save"); err != nil {
+		return nil, err
+	}
+	if b.files, err = n.lines(ctx, "sh", "-c", listFiles); err != nil {
+		return nil, err
+	}
+	b.images, err = n.lines(ctx, "crictl", "images", "--quiet", "--no-trunc")
+	return b, err
+}
+
+// listFiles lists what components put on a node's disk: CNI's configuration and programs,
+// state of theirs, sockets of ours.
+const listFiles = `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
+	test ! -e $d || find $d -xdev -maxdepth 2
+done`
+
+// lines runs a command and returns the sorted lines of its output.
+func (m *member) lines(ctx context.Context, command ...string) ([]string, error) {
+	text, err := m.Exec(ctx, command...)
+	return slices.Sorted(slices.Values(strings.Fields(text))), err
+}
+
+// advertised is where nodes reach the API server.
+func (c *Cluster) advertised(ctx context.Context) (netip.AddrPort, error) {
+	var slice discoveryv1.EndpointSlice
+	if err := c.Client.Resources().Get(ctx, "kubernetes", metav1.NamespaceDefault, &slice); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("reading the addresses of the API server: %w", err)
+	}
+	if len(slice.Endpoints) == 0 || len(slice.Endpoints[0].Addresses) == 0 || len(slice.Ports) == 0 || slice.Ports[0].Port == nil {
+		return netip.AddrPort{}, errors.New("EndpointSlice default/kubernetes has no address of the API server")
+	}
+	address, err := netip.ParseAddr(slice.Endpoints[0].Addresses[0])
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("reading the addresses of the API server: %w", err)
+	}
+	return netip.AddrPortFrom(address, uint16(*slice.Ports[0].Port)), nil
+}
+
+// equip adds what a lab of relapse has besides its topology.
+func (l *Lab) equip(ctx context.Context) error {
+	images, err := l.load(ctx, AdoptedImages(l.Topology))
+	if err != nil {
+		return err
+	}
+	err = l.options.step("registry", func() error {
+		if err := l.startOurs(ctx, l.Registry(), images[registryImage]); err != nil {
+			return err
+		}
+		return l.push(ctx, l.options.Serve)
+	})
+	if err != nil {
+		return err
+	}
+	mirror := fmt.Sprintf("[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", l.foreign.registry)
+	err = l.EachNode(ctx, l.Clusters[0].Nodes(), func(ctx context.Context, n *Node) error {
+		const write = "mkdir -p " + mirrorFolder + " && cat >" + mirrorFolder + "/hosts.toml"
+		_, err := n.ExecInput(ctx, strings.NewReader(mirror), "sh", "-c", write)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, h := range l.Topology.Hosts {
+		if err := l.startBeside(ctx, h.Name, images[hostImage]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mirrorFolder is where a node's containerd finds the registry that it asks first for
+// images of every host.
+const mirrorFolder = "/etc/containerd/certs.d/_default"
+
+// startBeside runs a host's probe agent in the network namespace of its container.
+func (l *Lab) startBeside(ctx context.Context, host, image string) error {
+	dir, err := l.makeRunFolder(host)
+	if err != nil {
+		return err
+	}
+	m := l.member(host)
+	_, err = l.docker.ContainerCreate(ctx, &container.Config{
+		Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket},
+		Labels: map[string]string{labelLab: m.lab, labelMember: m.name},
+	}, &container.HostConfig{
+		NetworkMode: container.NetworkMode("container:" + l.foreign.Containers[host]),
+		CapAdd:      []string{"NET_ADMIN"},
+		Binds:       []string{dir + ":" + runDir},
+	}, nil, nil, m.container)
+	if err != nil {
+		return fmt.Errorf("creating container %q: %w", m.container, err)
+	}
+	return m.start(ctx)
+}
+
+// powerOn starts a node, and lays its cables.
+func (l *Lab) powerOn(ctx context.Context, n *Node) error {
+	if err := n.member.start(ctx); err != nil {
+		return err
+	}
+	pid, err := n.PID(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range l.foreign.nodes[n.name].cables {
+		// The kernel removes the old one some time after the kill.
+		err := await.Until(ctx, "the old "+c.port+" to go", 20*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+			_, err := netlink.LinkByName(c.port)
+			var gone netlink.LinkNotFoundError
+			if errors.As(err, &gone) {
+				return true, "", nil
+			}
+			return false, "it is there", err
+		})
+		if err == nil {
+			err = c.lay(pid)
+		}
+		if err != nil {
+			return fmt.Errorf("connecting %s to %s again: %w", n.name, c.bridge, err)
+		}
+	}
+	if err := n.InNetns(ctx, func() error { return configure(l.foreign.nodes[n.name].cables) }); err != nil {
+		return fmt.Errorf("on %s: %w", n.name, err)
+	}
+	// The node's entrypoint fails if the default route has two next hops already.
+	if err := await.Until(ctx, "containerd on "+n.name, 100*time.Millisecond, nodeBoots, n.containerd); err != nil {
+		return err
+	}
+	return n.InNetns(ctx, func() error { return l.foreign.nodes[n.name].kernel.restore() })
+}
+
+// putBack powers declared nodes on again, with the Node objects that they had when the lab was
+// adopted, which have their ranges.
+func (l *Lab) putBack(ctx context.Context, names []string) error {
+	for _, name := range names {
+		if err := l.registerAgain(ctx, name); err != nil {
+			return err
+		}
+	}
+	return l.EachNode(ctx, names, func(ctx context.Context, n *Node) error {
+		if err := n.Start(ctx); err != nil {
+			return err
+		}
+		return l.Clusters[0].takesPods(ctx, n.name)
+	})
+}
+
+// registerAgain creates the Node object of a node as it was, if there is none.
+func (l *Lab) registerAgain(ctx context.Context, name string) error {
+	was := l.foreign.nodes[name].object
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: was.Labels, Annotations: was.Annotations}, Spec: was.Spec}
+	object.Spec.Taints = nil // such as that of a node that is not ready yet
+	if err := l.Clusters[0].Client.Resources().Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("registering node %q again: %w", name, err)
+	}
+	return nil
+}
+
+// restore puts back what was there before the lab was adopted.
+func (l *Lab) restore(ctx context.Context) error {
+	c := l.Clusters[0]
+	var errs []error
+	step := func(name string, do func() error) {
+		errs = append(errs, l.options.step(name, do))
+	}
+	step("nodes are as they were", func() error {
+		var off []string
+		for _, name := range c.Nodes() {
+			there, err := l.Node(name).Exists(ctx)
+			if err != nil {
+				return err
+			}
+			registered := c.Client.Resources().Get(ctx, name, "", &corev1.Node{})
+			if apierrors.IsNotFound(registered) && there {
+				// A running kubelet does not notice its Node object.
+				if err := l.registerAgain(ctx, name); err != nil {
+					return err
+				}
+				if _, err := l.Node(name).Exec(ctx, "systemctl", "restart", "kubelet"); err != nil {
+					return err
+				}
+			}
+			if !there {
+				off = append(off, name)
+			}
+		}
+		return l.putBack(ctx, off)
+	})
+	step("objects are as they were", func() error { return c.deleteOthers(ctx, l.foreign.objects) })
+	step("nodes' networks and files are as they were", func() error {
+		return l.EachNode(ctx, c.Nodes(), func(ctx context.Context, n *Node) error {
+			return n.cleanTo(ctx, l.foreign.nodes[n.name])
+		})
+	})
+	return errors.Join(errs...)
+}
+
+// cleanTo removes what was not on the node before, and restores its rules.
+func (n *Node) cleanTo(ctx context.Context, was *before) error {
+	if _, err := n.ExecInput(ctx, strings.NewReader(was.rules), "iptables-restore", "--wait"); err != nil {
+		return err
+	}
+	if err := n.InNetns(ctx, func() error { return was.kernel.restore() }); err != nil {
+		return fmt.Errorf("on %s: %w", n.name, err)
+	}
+	files, err := n.lines(ctx, "sh", "-c", listFiles)
+	if err != nil {
+		return err
+	}
+	if more := others(files, was.files); len(more) > 0 {
+		if _, err := n.Exec(ctx, append([]string{"rm", "-rf", "--one-file-system", "--"}, more...)...); err != nil {
+			return err
+		}
+	}
+	images, err := n.lines(ctx, "crictl", "images", "--quiet", "--no-trunc")
+	if err != nil {
+		return err
+	}
+	if more := others(images, was.images); len(more) > 0 {
+		if _, err := n.Exec(ctx, append([]string{"crictl", "rmi"}, more...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// others are the elements of a list that are not in another one.
+func others(list, known []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(known, s) })
+}
+
+// leave restores an adopted lab, removes what was added, and releases it.
+func (l *Lab) leave(ctx context.Context) error {
+	err := errors.Join(l.restore(ctx), down(ctx, l.docker, l.Topology.Name, l.options.step))
+	l.Release()
+	return err
+}

@@ -1,0 +1,118 @@
+package kindlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// object is an object of a cluster.
+type object struct {
+	of              schema.GroupVersionResource
+	namespace, name string
+}
+
+func (o object) String() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s/%s %s/%s", o.of.Group, o.of.Resource, o.namespace, o.name), "/")
+}
+
+// passing are resources whose objects come and go by themselves.
+var passing = []string{"events", "endpoints", "endpointslices", "componentstatuses", "apiservices"}
+
+// list lists the objects of every type that can be listed and deleted.
+func (c *Cluster) list(ctx context.Context) ([]object, error) {
+	config := c.Client.RESTConfig()
+	types, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("listing the objects of cluster %q: %w", c.Name, err)
+	}
+	reader, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("listing the objects of cluster %q: %w", c.Name, err)
+	}
+	lists, err := types.ServerPreferredResources()
+	if err != nil {
+		return nil, fmt.Errorf("listing the types of cluster %q: %w", c.Name, err)
+	}
+	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists)
+	var all []object
+	for _, l := range lists {
+		group, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("listing the types of cluster %q: %w", c.Name, err)
+		}
+		for _, r := range l.APIResources {
+			if slices.Contains(passing, r.Name) {
+				continue
+			}
+			of := group.WithResource(r.Name)
+			items, err := reader.Resource(of).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) { // the type was deleted a moment ago
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("listing %s of cluster %q: %w", of.Resource, c.Name, err)
+			}
+			for _, i := range items.Items {
+				all = append(all, object{of, i.Namespace, i.Name})
+			}
+		}
+	}
+	return all, nil
+}
+
+// objects are the names of the cluster's objects.
+func (c *Cluster) objects(ctx context.Context) (map[string]bool, error) {
+	all, err := c.list(ctx)
+	names := map[string]bool{}
+	for _, o := range all {
+		names[o.String()] = true
+	}
+	return names, err
+}
+
+// goneWithin bounds how long objects take to go: pods end within their grace period, which is
+// 30 s unless they say otherwise.
+const goneWithin = 2 * time.Minute
+
+// deleteOthers deletes the objects that are not known, and waits until they are gone. Types go
+// with all of their objects.
+func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error {
+	writer, err := metadata.NewForConfig(c.Client.RESTConfig())
+	if err != nil {
+		return fmt.Errorf("deleting objects of cluster %q: %w", c.Name, err)
+	}
+	return await.Until(ctx, "the objects that were not there before to go", 500*time.Millisecond, goneWithin,
+		func(ctx context.Context) (bool, string, error) {
+			all, err := c.list(ctx)
+			if err != nil {
+				return false, "", err
+			}
+			left := 0
+			var last object
+			var errs []error
+			for _, o := range all {
+				if known[o.String()] {
+					continue
+				}
+				left, last = left+1, o
+				background := metav1.DeletePropagationBackground
+				err := writer.Resource(o.of).Namespace(o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{PropagationPolicy: &background})
+				if err != nil && !apierrors.IsNotFound(err) {
+					errs = append(errs, fmt.Errorf("deleting %s: %w", o, err))
+				}
+			}
+			return left == 0, fmt.Sprintf("%d are there, such as %s", left, last), errors.Join(errs...)
+		})
+}
