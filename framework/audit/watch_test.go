@@ -192,7 +192,7 @@ func TestWatcherRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := w.Run(ctx, Access{s.config(t), readers})
+	r, err := w.Run(ctx, Access{Config: s.config(t), Routing: readers})
 	if err != nil || len(r.Findings) != 0 || len(r.Unread) != 1 || r.Nodes != 2 {
 		t.Errorf("%+v, error %v\n%s", r, err, strings.Join(tells, "\n"))
 	}
