@@ -62,7 +62,7 @@ func startEtcd(t *testing.T) *controlPlane {
 	t.Helper()
 	c := &controlPlane{etcd: "http://" + freeAddress(t)}
 	programs := compiled(t, "registry.k8s.io/etcd:3.6.5-0")
-	start(t, "etcd", programs[0], "--data-dir", filepath.Join(t.TempDir(), "etcd"), "--unsafe-no-fsync", "--quota-backend-bytes", "8589934592",
+	startServer(t, "etcd", programs[0], "--data-dir", filepath.Join(t.TempDir(), "etcd"), "--unsafe-no-fsync", "--quota-backend-bytes", "8589934592",
 		"--listen-client-urls", c.etcd, "--advertise-client-urls", c.etcd, "--listen-peer-urls", "http://"+freeAddress(t), "--log-level", "error")
 	wait(t, "etcd to be healthy", time.Minute, func() error { return get(http.DefaultClient, c.etcd+"/health", "") })
 	return c
@@ -88,7 +88,7 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 	c.log = filepath.Join(dir, "audit.log")
 	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
-	start(t, "kube-apiserver", compiled(t, "registry.k8s.io/kube-apiserver:v1.34.4")[0], "--etcd-servers", c.etcd, "--bind-address", "127.0.0.1", "--secure-port", port,
+	startServer(t, "kube-apiserver", compiled(t, "registry.k8s.io/kube-apiserver:v1.34.4")[0], "--etcd-servers", c.etcd, "--bind-address", "127.0.0.1", "--secure-port", port,
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none", "--cert-dir", filepath.Join(dir, "certs"), "--token-auth-file", tokens, "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,
 		"--service-cluster-ip-range", "10.96.0.0/12", "--audit-policy-file", policy, "--audit-log-path", c.log)
@@ -462,8 +462,8 @@ func compiled(t *testing.T, ref string) []string {
 	return programs
 }
 
-// start starts a program, which ends with the test.
-func start(t *testing.T, name, file string, args ...string) {
+// startServer starts a program, which ends with the test.
+func startServer(t *testing.T, name, file string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
 	if err != nil {
