@@ -24,8 +24,9 @@ import (
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, output, save, from string
-	rbac                                             bool
+	kubeconfig, context, routers, nodes, output, save, from string
+	rbac, manifest, calico                                  bool
+	image                                                   string
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -34,12 +35,22 @@ func auditCommand(s *settings) *cobra.Command {
 		Use:   "audit",
 		Short: "Find what is wrong, or waits to happen, in a cluster of your own; changes nothing",
 		Long: `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
-can be read from outside. It reads both twice, 3 s apart, and a third time if the reads
-disagree. A finding counts if the last read and the one before it have it. What was not
-read comes first.
+can be read from outside. It reads both twice, 3 s apart (10 s with --nodes), and a third
+time if the reads disagree. A finding counts if the last read and the one before it have it.
+What was not read comes first.
 
-The cluster is that of a kubeconfig. The client only lists: every other request is refused
-before it is sent. --rbac prints the ClusterRole that an audit needs.
+The cluster is that of a kubeconfig. The client only lists, and with --nodes reads by pods:
+every other request is refused before it is sent. --rbac prints the ClusterRole that an audit
+needs.
+
+What only nodes know (rules, connections, IPVS, kube-proxy, BIRD) is read by pods that you
+start and remove:
+  relapse audit --nodes-manifest --image REGISTRY/nodestate:dev > nodes.yaml
+  kubectl apply -f nodes.yaml
+  relapse audit --nodes nodes.yaml
+  kubectl delete -f nodes.yaml
+The manifest says of each privilege what it is for. The image is relapse.dev/nodestate:dev
+(relapse images build), which the nodes must be able to pull as REF. nodes.yaml has a key.
 
 Routers are those of a YAML file; without it no route is judged. On FRR an audit runs
 vtysh, on BIRD 2 birdc -r, and on both ip, for IPv4 in the default VRF:
@@ -63,10 +74,14 @@ settled or is left open, and nothing was found in the rest; 5 latent findings on
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the cluster (default KUBECONFIG, or ~/.kube/config)")
 	cmd.Flags().StringVar(&f.context, "context", "", "`NAME` of a context of the kubeconfig (default the current one)")
 	cmd.Flags().StringVar(&f.routers, "routers", "", "`FILE` with the routers")
+	cmd.Flags().StringVar(&f.nodes, "nodes", "", "`FILE` with the manifest of the pods that read the nodes")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole, and do nothing else")
+	cmd.Flags().BoolVar(&f.manifest, "nodes-manifest", false, "print a manifest for --nodes, with a new key, and do nothing else")
+	cmd.Flags().StringVar(&f.image, "image", audit.NodeImage, "for --nodes-manifest: the image, `REF`")
+	cmd.Flags().BoolVar(&f.calico, "calico", false, "for --nodes-manifest: read Calico's BIRD as well")
 	return cmd
 }
 
@@ -91,6 +106,14 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	}
 	if f.rbac {
 		_, err := fmt.Fprint(cmd.OutOrStdout(), audit.Role())
+		return err
+	}
+	if f.manifest {
+		text, err := audit.NodesManifest(f.image, f.calico)
+		if err != nil {
+			return usagef("--image: %w", err)
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	tell := func(text string) {
@@ -134,9 +157,15 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	if f.output != "text" && f.output != "json" {
 		return usagef("-o: %q: expected text or json", f.output)
 	}
+	for _, of := range []string{"image", "calico"} {
+		if cmd.Flags().Changed(of) && !f.manifest {
+			return usagef("--%s is for --nodes-manifest", of)
+		}
+	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "output", "save", "from"},
-		"from": {"kubeconfig", "context", "routers", "save"},
+		"rbac":           {"kubeconfig", "context", "routers", "nodes", "output", "save", "from"},
+		"nodes-manifest": {"kubeconfig", "context", "routers", "nodes", "output", "save", "from", "rbac"},
+		"from":           {"kubeconfig", "context", "routers", "nodes", "save"},
 	} {
 		for _, other := range others {
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
@@ -170,18 +199,29 @@ func (f auditFlags) reads(ctx context.Context, tell func(string)) ([]snapshot.Sn
 			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
+	between := audit.Between
+	if f.nodes != "" {
+		text, err := os.ReadFile(f.nodes)
+		if err != nil {
+			return nil, usagef("--nodes: %w", err)
+		}
+		if access.ByNode, err = audit.ParseNodes(f.nodes, text); err != nil {
+			return nil, usagef("--nodes: %w", err)
+		}
+		between = audit.BetweenNodes
+	}
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {
 			return nil, usagef("--save: %w", err)
 		}
 	}
-	config, name, err := audit.Cluster(f.kubeconfig, f.context, thisVersion())
+	config, name, err := audit.Cluster(f.kubeconfig, f.context, thisVersion(), access.ByNode)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
 	access.Config = config
 	tell(fmt.Sprintf("cluster %s of context %q, %d routers", config.Host, name, len(access.Routing)))
-	return audit.Read(ctx, access, audit.Between, tell)
+	return audit.Read(ctx, access, between, tell)
 }
 
 // auditStatus is the exit status of an audit.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -21,14 +22,36 @@ import (
 var detectors = []detect.Detector{
 	detect.RouteOwnership{Peering: detect.Observed},
 	detect.ServiceRoute{Peering: detect.Observed},
-	detect.NodeAddress{Peering: detect.Observed},
 	detect.Permission{Peering: detect.Observed},
 	detect.ImageDrift{Peering: detect.Observed},
 	detect.ImagePin{},
 }
 
-// notRead are the sources of these detectors that an audit does not read.
-var notRead = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snapshot.Tags}
+// overTime are those that need the nodes, at least in part. They judge by all reads so far: in the
+// first one alone, what they see may be about to pass.
+var overTime = []detect.Detector{
+	detect.NodeAddress{Peering: detect.Observed},
+	detect.GoneEndpoints{},
+	detect.IPVSConvergence{},
+	detect.SNAT{},
+	detect.StaleFirewallRules{},
+}
+
+// notRead are the sources of these detectors that no audit reads.
+var notRead = []snapshot.Source{snapshot.Tags, snapshot.Sockets}
+
+// scope is what an audit reads beside the cluster's API server.
+type scope struct{ routers, nodes bool }
+
+// scopeOf is that of a read.
+func scopeOf(s snapshot.Snapshot) scope {
+	return scope{asked(s, snapshot.Routers), asked(s, snapshot.NAT)}
+}
+
+// reads reports whether a source is read.
+func (in scope) reads(s snapshot.Source) bool {
+	return !slices.Contains(notRead, s) && (in.routers || s != snapshot.Routers) && (in.nodes || !slices.Contains(nodestate.Sources, s))
+}
 
 // NotRun is a detector that does not run, or not with all that it reads.
 type NotRun struct {
@@ -47,34 +70,44 @@ func (n NotRun) String() string {
 }
 
 // notRun are the detectors that an audit does not run as they run in a lab.
-func notRun(withRouters bool) []NotRun {
-	all := []NotRun{
-		{detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection", "interfaces, routes and BIRD's sessions of the nodes"},
-		{detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name"},
-		{detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track"},
-		{detect.IPVSConvergence{}.Name(), "", "kube-proxy's log and the IPVS table of the nodes"},
-		{detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes, and the sockets of hosts outside"},
-		{detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes"},
-		{configdrift.Detector{}.Name(), "", "the version of an upgrade (relapse qualify)"},
-	}
-	if withRouters {
-		return all
-	}
+func notRun(in scope) []NotRun {
 	const routers = "the cluster's routers"
-	return append([]NotRun{
-		{detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers},
-		{detect.ServiceRoute{}.Name(), "", routers},
-		{detect.Permission{}.Name(), "lost routes of the nodes concerned", routers},
-		{detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers},
-	}, all...)
+	var all []NotRun
+	add := func(detector, part, lacks string) { all = append(all, NotRun{detector, part, lacks}) }
+	if !in.routers {
+		add(detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers)
+		add(detect.ServiceRoute{}.Name(), "", routers)
+		add(detect.Permission{}.Name(), "lost routes of the nodes concerned", routers)
+		add(detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers)
+	}
+	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
+	if !in.nodes {
+		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection", "interfaces, routes and BIRD's sessions of the nodes (--nodes)")
+		add(detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track (--nodes)")
+		add(detect.IPVSConvergence{}.Name(), "", "what the nodes' kube-proxies say, and their IPVS tables (--nodes)")
+		add(detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes (--nodes)")
+	}
+	switch {
+	case !in.nodes:
+		add(detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes (--nodes)")
+	case !in.routers:
+		add(detect.SNAT{}.Name(), "", routers)
+	default:
+		add(detect.SNAT{}.Name(), "what BPF programs translate", "the sockets of hosts outside")
+	}
+	add(configdrift.Detector{}.Name(), "", "the version of an upgrade (relapse qualify)")
+	return all
 }
 
-// sources are those that an audit reads, each once.
-func sources(withRouters bool) []snapshot.Source {
+// sources are those that the detectors read which run, each once.
+func sources(in scope) []snapshot.Source {
 	var all []snapshot.Source
-	for _, d := range detectors {
+	for _, d := range slices.Concat(detectors, overTime) {
+		if slices.ContainsFunc(notRun(in), func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+			continue
+		}
 		for _, s := range d.Reads() {
-			if !slices.Contains(all, s) && !slices.Contains(notRead, s) && (withRouters || s != snapshot.Routers) {
+			if !slices.Contains(all, s) && in.reads(s) {
 				all = append(all, s)
 			}
 		}
@@ -86,6 +119,9 @@ const (
 	// Between is the time from the end of one read to the beginning of the next: routes of a
 	// change that one read saw half of have converged by the next.
 	Between = 3 * time.Second
+	// BetweenNodes is the same if nodes are read: a difference that has lasted for so long is no
+	// restart of a kube-proxy or of a BGP session.
+	BetweenNodes = detect.DefaultSettle
 	// within bounds each answer in a read: a router with all routes of the internet takes
 	// ten seconds to print them.
 	within = 30 * time.Second
@@ -93,26 +129,40 @@ const (
 	mostReads = 3
 )
 
-// Read reads a cluster and its routers twice, and a third time if the two reads do not lead
+// Read reads a cluster, its routers and nodes twice, and a third time if the two reads do not lead
 // to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
 // without them there is nothing to judge by. Tell is called before each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	collector, err := snapshot.Open(ctx, access, sources(len(access.Routing) > 0)...)
-	if err != nil {
-		return nil, err
-	}
-	defer collector.Close()
-	collector.Allow(within)
-	return repeat(ctx, collector.Collect, between, tell)
+	// Each read has a collector of its own, because pods come and go. They share the routers, which
+	// to close a collector closes.
+	var collectors []*snapshot.Collector
+	defer func() {
+		for _, c := range collectors {
+			c.Close()
+		}
+	}()
+	return repeat(ctx, func(ctx context.Context, number int) (snapshot.Snapshot, error) {
+		machines, unreachable := access.machines(ctx)
+		tell(fmt.Sprintf("read %d", number))
+		in := scope{routers: len(access.Routing) > 0, nodes: access.ByNode != nil}
+		collector, err := snapshot.Open(ctx, oneRead{access, machines, unreachable}, sources(in)...)
+		if err != nil {
+			return snapshot.Snapshot{}, err
+		}
+		collectors = append(collectors, collector)
+		// Each node takes a request.
+		collector.Allow(within + time.Duration(len(machines))*time.Second/requestsPerSecond)
+		return collector.Collect(ctx), nil
+	}, between, tell)
 }
 
-// repeat is Read with what reads once.
-func repeat(ctx context.Context, collect func(context.Context) snapshot.Snapshot, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
+// repeat is Read with what reads once, and is told for which time.
+func repeat(ctx context.Context, read func(ctx context.Context, number int) (snapshot.Snapshot, error), between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
 	var reads []snapshot.Snapshot
 	for len(reads) < mostReads {
 		why := ""
 		if len(reads) == 2 {
-			if agree(reads[0], reads[1]) {
+			if agree(reads) {
 				break
 			}
 			why = ", because the first two disagree"
@@ -123,10 +173,12 @@ func repeat(ctx context.Context, collect func(context.Context) snapshot.Snapshot
 				return nil, err
 			}
 		}
-		tell(fmt.Sprintf("read %d", len(reads)+1))
-		s := collect(ctx)
+		s, err := read(ctx, len(reads)+1)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
 		}
 		reads = append(reads, s)
 		if !s.Nodes.Read {
@@ -149,20 +201,40 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // agree reports whether two reads lead to the same findings and gaps, and read the same.
-func agree(a, b snapshot.Snapshot) bool {
-	return maps.Equal(ids(a), ids(b)) && slices.Equal(unread(a), unread(b)) && slices.Equal(detect.Unjudged(a), detect.Unjudged(b))
+func agree(reads []snapshot.Snapshot) bool {
+	a, b := reads[0], reads[1]
+	return maps.Equal(ids(reads[:1]), ids(reads)) && slices.Equal(unread(a), unread(b)) && slices.Equal(detect.Unjudged(a), detect.Unjudged(b))
 }
 
-// find runs the detectors on one read. Each read is a history of its own: two that are seconds
-// apart are no history of a cluster.
-func find(s snapshot.Snapshot) []detect.Finding {
-	return detect.Run(detectors, []snapshot.Snapshot{s})
+// find returns the findings at the last of some reads. For most detectors each read is a history of
+// its own: two that are seconds apart are no history of a cluster.
+func find(reads []snapshot.Snapshot) []detect.Finding {
+	return append(detect.Run(detectors, reads[len(reads)-1:]), detect.Run(overTime, reads)...)
 }
 
-func ids(s snapshot.Snapshot) map[detect.ID]bool {
+func ids(reads []snapshot.Snapshot) map[detect.ID]bool {
 	all := map[detect.ID]bool{}
-	for _, f := range find(s) {
+	for _, f := range find(reads) {
 		all[f.ID()] = true
+	}
+	return all
+}
+
+// lacks returns what a read lacks, each with the reason.
+func lacks(s snapshot.Snapshot) []string {
+	all := s.Unavailable()
+	if !scopeOf(s).nodes {
+		return all
+	}
+	for _, n := range s.Nodes.Items {
+		if i := slices.IndexFunc(s.NAT, func(of snapshot.NodeNAT) bool { return of.Node == n.Name }); i < 0 && len(s.NAT) > 0 {
+			all = append(all, "all of "+n.Name+": the node was added after the nodes were listed")
+		}
+	}
+	for _, p := range s.Proxies {
+		if p.Read && p.Mode == "" && len(p.Table) > 0 {
+			all = append(all, "mode of kube-proxy on "+p.Node+": it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table")
+		}
 	}
 	return all
 }
@@ -170,7 +242,7 @@ func ids(s snapshot.Snapshot) map[detect.ID]bool {
 // unread are the names of what a read lacks.
 func unread(s snapshot.Snapshot) []string {
 	var names []string
-	for _, text := range s.Unavailable() {
+	for _, text := range lacks(s) {
 		what, _, _ := strings.Cut(text, ": ")
 		names = append(names, what)
 	}
@@ -239,10 +311,10 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	if len(last.Nodes.Items) == 0 {
 		return Result{}, &UnreadableError{"it has no Node"}
 	}
-	withRouters := asked(last, snapshot.Routers)
+	in := scopeOf(last)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
-		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
+		Routers: []string{}, Unread: []string{}, NotRun: notRun(in), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
 	}
 	for _, router := range last.Routers {
 		r.Routers = append(r.Routers, router.Name)
@@ -254,20 +326,18 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		}
 		r.NotJudged = append(r.NotJudged, gap)
 	}
-	r.Unread = append(r.Unread, last.Unavailable()...)
-	for _, source := range sources(withRouters) {
+	r.Unread = append(r.Unread, lacks(last)...)
+	for _, source := range sources(in) {
 		if !asked(last, source) { // of a saved read alone
 			r.Unread = append(r.Unread, source.String()+": not asked for")
 		}
 	}
-	before := last
-	if len(reads) > 1 {
-		before = reads[len(reads)-2]
-	}
+	earlier := reads[:max(1, len(reads)-1)]
+	before := earlier[len(earlier)-1]
 	now := unread(last)
 	for i, name := range unread(before) {
 		if !slices.Contains(now, name) {
-			r.Unread = append(r.Unread, before.Unavailable()[i]+" (in the read before the last)")
+			r.Unread = append(r.Unread, lacks(before)[i]+" (in the read before the last)")
 		}
 	}
 	told := func(f detect.Finding) Finding {
@@ -277,15 +347,15 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		}
 		return t
 	}
-	found, earlier := find(last), find(before)
+	found, foundBefore := find(reads), find(earlier)
 	for _, f := range found {
-		if held, in := hold(f, earlier); in {
+		if held, in := hold(f, foundBefore); in {
 			r.Findings = append(r.Findings, told(held))
 		} else {
 			r.Once = append(r.Once, told(f))
 		}
 	}
-	for _, f := range earlier {
+	for _, f := range foundBefore {
 		if _, in := hold(f, found); !in {
 			r.Once = append(r.Once, told(f))
 		}
@@ -295,14 +365,16 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 }
 
 // hold returns what a finding and one of another read have in common: the milder state, and the
-// routers that both name. Where they name different ones they are not the same.
+// routers that both name. Where they name different ones they are not the same. What a detector of
+// overTime left pending in the other read it has judged by both in this one.
 func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bool) {
 	for _, o := range others {
 		routers := slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return !slices.Contains(o.Routers, r) })
 		if id(o) != id(f) || len(routers) == 0 && len(f.Routers)+len(o.Routers) > 0 {
 			continue
 		}
-		if held = f; mildness(o.State) > mildness(f.State) {
+		judged := o.State == detect.Pending && slices.ContainsFunc(overTime, func(d detect.Detector) bool { return d.Name() == f.Detector })
+		if held = f; mildness(o.State) > mildness(f.State) && !judged {
 			held = o
 		}
 		held.Routers = routers

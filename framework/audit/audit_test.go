@@ -24,6 +24,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios"
 )
@@ -37,6 +38,8 @@ type server struct {
 	agents map[string]bool
 	// refused are paths that it forbids.
 	refused []string
+	// pods answers what is passed on to pods; nil: there are none.
+	pods http.Handler
 }
 
 func newServer(t *testing.T) *server {
@@ -59,6 +62,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	items, there := s.lists[r.URL.Path]
 	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case s.pods != nil && strings.Contains(r.URL.Path, "/proxy/"):
+		s.pods.ServeHTTP(w, r)
+	case s.pods != nil && r.URL.Path == "/api/v1/namespaces/relapse-nodes/pods":
+		fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}`, items)
 	case slices.Contains(s.refused, r.URL.Path):
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: not for you","reason":"Forbidden","code":403}`)
@@ -102,7 +109,9 @@ func incident(t *testing.T, ciliumFirst, ciliumSecond string) *server {
 }
 
 // config is the client of a server, of a kubeconfig.
-func (s *server) config(t *testing.T) *rest.Config {
+func (s *server) config(t *testing.T) *rest.Config { return s.configOf(t, nil) }
+
+func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
@@ -110,7 +119,7 @@ func (s *server) config(t *testing.T) *rest.Config {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, name, err := Cluster(file, "", "v1.2.3")
+	config, name, err := Cluster(file, "", "v1.2.3", nodes)
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
 	}
@@ -156,7 +165,7 @@ func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads, err := Read(t.Context(), Access{s.config(t), readers}, time.Millisecond, func(text string) { t.Log(text) })
+	reads, err := Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(text string) { t.Log(text) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +300,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 // for the second one.
 func cluster(wrong bool) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	for _, of := range sources(true) {
+	for _, of := range sources(scope{routers: true}) {
 		s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
 	}
 	for _, read := range []*bool{
@@ -334,12 +343,10 @@ func TestDisagreement(t *testing.T) {
 		{"the other way round", []bool{false, true, false}, 3, []string{}, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			n := 0
-			collect := func(context.Context) snapshot.Snapshot {
-				n++
-				return cluster(test.wrong[n-1])
+			read := func(_ context.Context, number int) (snapshot.Snapshot, error) {
+				return cluster(test.wrong[number-1]), nil
 			}
-			reads, err := repeat(t.Context(), collect, time.Millisecond, func(string) {})
+			reads, err := repeat(t.Context(), read, time.Millisecond, func(string) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +430,7 @@ func TestLostMeanwhile(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want open %t", test.name, r, err, test.open)
 		}
 	}
-	if agree(cluster(false), lost) {
+	if agree([]snapshot.Snapshot{cluster(false), lost}) {
 		t.Error("the two reads agree")
 	}
 }
@@ -460,7 +467,7 @@ func TestHold(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := repeat(ctx, func(context.Context) snapshot.Snapshot { return cluster(false) }, time.Hour, func(text string) {
+	_, err := repeat(ctx, func(context.Context, int) (snapshot.Snapshot, error) { return cluster(false), nil }, time.Hour, func(text string) {
 		if strings.HasPrefix(text, "read 2 begins") {
 			cancel()
 		}
@@ -485,14 +492,25 @@ func TestID(t *testing.T) {
 // Each detector of the catalogue runs, or is listed with what it lacks.
 func TestEveryDetectorIsNamed(t *testing.T) {
 	named := map[string]bool{}
-	for _, d := range detectors {
-		named[d.Name()] = true
-	}
-	for _, n := range notRun(true) {
-		if runs := slices.ContainsFunc(detectors, func(d detect.Detector) bool { return d.Name() == n.Detector }); runs != (n.Part != "") || n.Lacks == "" {
-			t.Errorf("%+v", n)
+	for _, in := range []scope{{}, {routers: true}, {nodes: true}, {routers: true, nodes: true}} {
+		// A detector that lacks a source that others have is listed; what else is listed lacks one.
+		lacking := map[string]bool{configdrift.Detector{}.Name(): true}
+		for _, d := range slices.Concat(detectors, overTime) {
+			named[d.Name()] = true
+			lacking[d.Name()] = slices.ContainsFunc(d.Reads(), func(s snapshot.Source) bool { return !in.reads(s) })
 		}
-		named[n.Detector] = true
+		for _, n := range notRun(in) {
+			if !lacking[n.Detector] || n.Lacks == "" {
+				t.Errorf("%+v: %+v is listed, and lacks nothing", in, n)
+			}
+			delete(lacking, n.Detector)
+			named[n.Detector] = true
+		}
+		for name, lacks := range lacking {
+			if lacks {
+				t.Errorf("%+v: %s lacks a source, and is not listed", in, name)
+			}
+		}
 	}
 	for _, s := range scenarios.All {
 		for _, v := range s.Variants {
@@ -540,7 +558,7 @@ func TestKubeconfigs(t *testing.T) {
 		"not there":          {"/no/such/file", "", "no such file"},
 		"an unknown context": {"", "b", `context "b" does not exist`},
 	} {
-		_, _, err := Cluster(test.file, test.context, "v1")
+		_, _, err := Cluster(test.file, test.context, "v1", nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q in it", name, err, test.want)
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 // resources are the lists that an audit reads: Role permits them, and the client refuses the rest.
-var resources = snapshot.Resources(sources(true)...)
+var resources = snapshot.Resources(sources(scope{routers: true, nodes: true})...)
 
 // path is where the API server has a list.
 func path(r schema.GroupVersionResource) string {
@@ -63,8 +63,9 @@ const (
 
 // Cluster is the configuration of a client of the cluster of a kubeconfig, by default that of
 // KUBECONFIG or the user's own, and of a context, by default the current one. The client can
-// only read what Role permits. The name is that of the context. version is of this program.
-func Cluster(kubeconfig, context, version string) (config *rest.Config, name string, err error) {
+// only read what Role permits, and the pods of nodes, which may be nil. The name is that of the
+// context. version is of this program.
+func Cluster(kubeconfig, context, version string, nodes *Nodes) (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
@@ -87,22 +88,27 @@ func Cluster(kubeconfig, context, version string) (config *rest.Config, name str
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return readOnly{to, strings.TrimSuffix(base.Path, "/")} })
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), nodes}
+	})
 	return config, name, nil
 }
 
-// readOnly passes requests on that list resources, and refuses all others, whatever the
-// credentials permit.
+// readOnly passes requests on that list resources or read nodes, and refuses all others, whatever
+// the credentials permit.
 type readOnly struct {
 	to http.RoundTripper
 	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
 	base string
+	// nodes are the pods that read nodes; nil: none may be asked.
+	nodes *Nodes
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) })
-	if r.Method != http.MethodGet || !listed {
+	below, of := strings.CutPrefix(r.URL.Path, t.base)
+	if r.Method != http.MethodGet || !listed && !(of && t.nodes.permits(below, r.URL.RawQuery)) {
 		if r.Body != nil {
 			r.Body.Close()
 		}
@@ -111,11 +117,13 @@ func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.to.RoundTrip(r)
 }
 
-// Access reaches a cluster and routers, and no nodes.
+// Access reaches a cluster, routers, and nodes by the pods on them.
 type Access struct {
 	Config *rest.Config
 	// Routing are the routers by name.
 	Routing map[string]snapshot.RouterReader
+	// ByNode are the pods that read the nodes; nil: nodes are not read.
+	ByNode *Nodes
 }
 
 // Kubernetes implements snapshot.Access.
@@ -128,8 +136,17 @@ func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 
 var errNotReached = errors.New("an audit does not reach it")
 
+// oneRead is the access of one read, with the nodes as they are then.
+type oneRead struct {
+	Access
+	nodes       map[string]snapshot.Machine
+	unreachable error
+}
+
 // Nodes implements snapshot.Access.
-func (Access) Nodes(context.Context) (map[string]snapshot.Machine, error) { return nil, errNotReached }
+func (r oneRead) Nodes(context.Context) (map[string]snapshot.Machine, error) {
+	return r.nodes, r.unreachable
+}
 
 // Outside implements snapshot.Access.
 func (Access) Outside(context.Context) (map[string]snapshot.Machine, error) {

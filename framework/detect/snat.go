@@ -239,15 +239,7 @@ func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.
 
 // reached reports whether packets that leave the node can reach a chain.
 func reached(rules []snapshot.Rule, chain string) bool {
-	chains := []string{"POSTROUTING"}
-	for i := 0; i < len(chains); i++ {
-		for _, r := range rules {
-			if r.Chain == chains[i] && r.Target != "" && !slices.Contains(chains, r.Target) {
-				chains = append(chains, r.Target)
-			}
-		}
-	}
-	return slices.Contains(chains, chain)
+	return slices.Contains(snapshot.ChainsFrom(rules, "POSTROUTING"), chain)
 }
 
 // maxDepth is how deep chains may call each other: the kernel rejects loops, but a
