@@ -155,6 +155,26 @@ func TestAuditOutput(t *testing.T) {
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
 }
 
+// A manifest that is printed is one that --nodes takes, and the nodes of a cluster that does not
+// answer are not read.
+func TestAuditNodes(t *testing.T) {
+	printed := relapse(t, "audit", "--nodes-manifest", "--calico", "--image", "registry.example/nodestate:dev")
+	if printed.status != exitExpected || !strings.Contains(printed.stdout, `image: "registry.example/nodestate:dev"`) || !strings.Contains(printed.stdout, "/run/calico") {
+		t.Fatalf("%+v", printed)
+	}
+	dir := t.TempDir()
+	nodes, kubeconfig := filepath.Join(dir, "nodes.yaml"), filepath.Join(dir, "kubeconfig")
+	for file, text := range map[string]string{nodes: printed.stdout, kubeconfig: strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1")} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := relapse(t, "audit", "--kubeconfig", kubeconfig, "--nodes", nodes, "--quiet")
+	if got.status != exitMachine || !strings.HasPrefix(got.stderr, "relapse: the cluster cannot be read: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Without a cluster that answers the status is 3, and a file of routers that is wrong is 2
 // before anything is read.
 func TestAuditInput(t *testing.T) {
@@ -181,6 +201,11 @@ func TestAuditInput(t *testing.T) {
 		{"a context", []string{"--kubeconfig", kubeconfig, "--context", "b"}, exitUsage, "relapse: reading the kubeconfig: context \"b\" does not exist"},
 		{"an output", []string{"-o", "yaml"}, exitUsage, `relapse: -o: "yaml": expected text or json`},
 		{"both", []string{"--from", dir, "--routers", routers}, exitUsage, "relapse: --from and --routers exclude each other"},
+		{"nodes", []string{"--kubeconfig", kubeconfig, "--nodes", routers}, exitUsage, "relapse: --nodes: " + routers + ": "},
+		{"no nodes", []string{"--kubeconfig", kubeconfig, "--nodes", filepath.Join(dir, "none")}, exitUsage, "relapse: --nodes: open "},
+		{"saved nodes", []string{"--from", dir, "--nodes", routers}, exitUsage, "relapse: --from and --nodes exclude each other"},
+		{"an image", []string{"--nodes-manifest", "--image", "a b"}, exitUsage, `relapse: --image: "a b" is no reference of an image`},
+		{"an image alone", []string{"--image", "a"}, exitUsage, "relapse: --image is for --nodes-manifest"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
 		{"an argument", []string{"node-drain"}, exitUsage, "relapse: relapse audit takes no argument"},
