@@ -27,7 +27,8 @@ const (
 // a host outside has a connection from the node with the source port of a
 // pod's flow, it names the BPF programs where packets leave the node. A pod to
 // which no router has a route must be translated: such pods are not examined, nor
-// is anything where no router was read.
+// is anything where no router was read. Neither are flows to endpoints of Services in the
+// cluster: kube-proxy translates those that would not come back to the node otherwise.
 type SNAT struct{}
 
 // Name implements Detector.
@@ -49,9 +50,10 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 		return nil
 	}
 	var findings []Finding
+	inside := inCluster(now)
 	for _, n := range now.NAT {
 		if n.Rules.Read {
-			findings = append(findings, d.node(history, now, n)...)
+			findings = append(findings, d.node(history, now, n, inside)...)
 		}
 	}
 	return findings
@@ -72,7 +74,7 @@ type hidden struct {
 	flows int
 }
 
-func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT) []Finding {
+func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
 	pods := map[netip.Addr]snapshot.Pod{}
 	for _, p := range now.Pods.Items {
 		if p.Node == n.Node {
@@ -82,7 +84,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 	var rules, byPrograms, left []*hidden // by rule, by route, by pod
 	for _, f := range n.Flows.Items {
 		pod, ok := pods[f.Source.Addr()]
-		if !ok {
+		if !ok || f.Redirected && inside[f.AnsweredBy.Addr()] {
 			continue
 		}
 		route, ok := routeTo(now, pod)
@@ -124,6 +126,20 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		findings = append(findings, d.stale(n.Node, h))
 	}
 	return findings
+}
+
+// inCluster are the addresses of pods and nodes.
+func inCluster(s snapshot.Snapshot) map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, p := range s.Pods.Items {
+		all[p.IP] = true
+	}
+	for _, n := range s.Nodes.Items {
+		for _, a := range n.InternalIPs {
+			all[a] = true
+		}
+	}
+	return all
 }
 
 func sameRule(rule snapshot.Rule) func(*hidden) bool {

@@ -214,7 +214,7 @@ func savedRules(ctx context.Context, m Machine, table, program string, args ...s
 	command := append([]string{"nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--", program}, args...)
 	_, own := m.(Own)
 	if own {
-		command = append([]string{program}, args...)
+		command = command[slices.Index(command, program):]
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.WaitDelay = time.Second // the program is a child of nsenter's, and may keep the pipe open
@@ -222,7 +222,7 @@ func savedRules(ctx context.Context, m Machine, table, program string, args ...s
 	cmd.Stderr = &complaint
 	saved, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("running %s in the namespaces of process %d: %w: %s", program, pid, err, strings.TrimSpace(complaint.String()))
+		return nil, fmt.Errorf("running %s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(complaint.String()))
 	}
 	if own && strings.Contains(string(saved), "# Table `"+table+"' is incompatible") {
 		return nil, fmt.Errorf("running %s: it cannot print all rules of table %s", program, table)

@@ -23,7 +23,8 @@ type NodeNAT struct {
 	// Rules are those that the node's own kind of iptables has made, or those of both kinds
 	// as Firewall has them, where the node has been read by an audit.
 	Rules List[Rule] `json:"rules"`
-	// Flows are of IPv4, without those of the loopback network.
+	// Flows are of IPv4, without those of the loopback network. Package nodestate leaves out rules
+	// and flows that detectors do not read.
 	Flows List[Flow] `json:"flows"`
 	// Programs are attached where packets leave the node's network devices (tc
 	// egress).
