@@ -56,14 +56,18 @@ func newServer(t *testing.T) *server {
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.asked[r.Method+" "+r.URL.Path]++
 	s.agents[r.UserAgent()] = true
+	s.mu.Unlock()
+	if s.pods != nil && strings.Contains(r.URL.Path, "/proxy/") {
+		s.pods.ServeHTTP(w, r)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	items, there := s.lists[r.URL.Path]
 	w.Header().Set("Content-Type", "application/json")
 	switch {
-	case s.pods != nil && strings.Contains(r.URL.Path, "/proxy/"):
-		s.pods.ServeHTTP(w, r)
 	case s.pods != nil && r.URL.Path == "/api/v1/namespaces/relapse-nodes/pods":
 		fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}`, items)
 	case slices.Contains(s.refused, r.URL.Path):

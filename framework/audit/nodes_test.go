@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,6 +147,55 @@ func TestNodes(t *testing.T) {
 				t.Errorf("master1 was asked %d times in %d reads", asked, len(reads))
 			}
 		})
+	}
+}
+
+// Of many nodes some are asked at a time, each once in a read.
+func TestManyNodes(t *testing.T) {
+	const nodes = 3 * atOnce
+	s := newServer(t)
+	for i := range nodes {
+		name := fmt.Sprintf("node%d", i)
+		s.node(name, fmt.Sprintf("10.4.94.%d", i+1), fmt.Sprintf("10.5.%d.0/24", i), fmt.Sprintf("10.5.%d.0/24", i))
+		s.podOn(name, ready)
+	}
+	var now, most atomic.Int32
+	full := make(chan bool) // closed when as many are asked as may be
+	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
+		}
+		if n == atOnce {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		select {
+		case <-full:
+		case <-r.Context().Done():
+		}
+		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
+		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
+	})
+	by := installed(t)
+	reads, err := Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Judge(reads, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Unread) > 0 || r.Nodes != nodes || most.Load() != atOnce {
+		t.Errorf("%d nodes, %d at once, unread %q", r.Nodes, most.Load(), r.Unread)
+	}
+	for path, times := range s.asked {
+		if strings.Contains(path, "/proxy/") && times != len(reads) {
+			t.Errorf("%s: %d times in %d reads", path, times, len(reads))
+		}
 	}
 }
 
