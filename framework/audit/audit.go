@@ -133,8 +133,8 @@ const (
 // to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
 // without them there is nothing to judge by. Tell is called before each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	// Each read has a collector of its own, because pods come and go. They share the routers, which
-	// to close a collector closes.
+	// Each read has a collector of its own, because pods come and go. Closing one closes the routers,
+	// which all of them read.
 	var collectors []*snapshot.Collector
 	defer func() {
 		for _, c := range collectors {

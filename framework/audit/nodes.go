@@ -20,9 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/nodestate"
@@ -131,24 +133,31 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", a.Config.Host, err)
 	}
-	nodes, err := client.Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
+	var nodes []string
+	list := func(o metav1.ListOptions) (runtime.Object, error) { return client.Nodes().List(ctx, o) }
+	if err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		nodes = append(nodes, o.(*corev1.Node).Name)
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("listing Nodes: %w", err)
 	}
-	list, err := client.Pods(a.ByNode.namespace).List(ctx, metav1.ListOptions{LabelSelector: a.ByNode.selector})
-	if err != nil {
-		return nil, fmt.Errorf("listing the pods that read nodes, in namespace %s: %w", a.ByNode.namespace, err)
-	}
 	pods := map[string]corev1.Pod{}
-	for _, p := range list.Items {
+	list = func(o metav1.ListOptions) (runtime.Object, error) {
+		return client.Pods(a.ByNode.namespace).List(ctx, o)
+	}
+	if err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{LabelSelector: a.ByNode.selector}, func(o runtime.Object) error {
+		p := *o.(*corev1.Pod)
 		if _, there := pods[p.Spec.NodeName]; !there || notReady(p) == "" {
 			pods[p.Spec.NodeName] = p
 		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("listing the pods that read nodes, in namespace %s: %w", a.ByNode.namespace, err)
 	}
 	r := reading{of: a.ByNode, client: client, free: make(chan bool, atOnce), began: time.Now()}
 	machines := map[string]snapshot.Machine{}
-	for _, n := range nodes.Items {
-		pod, there := pods[n.Name]
+	for _, node := range nodes {
+		pod, there := pods[node]
 		ask := func(ctx context.Context) (snapshot.Snapshot, error) { return r.ask(ctx, pod.Name) }
 		switch why := notReady(pod); {
 		case !there:
@@ -159,7 +168,7 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 		var once sync.Once
 		var s snapshot.Snapshot
 		var err error
-		machines[n.Name] = snapshot.Remote{Read: func(ctx context.Context) (snapshot.Snapshot, error) {
+		machines[node] = snapshot.Remote{Read: func(ctx context.Context) (snapshot.Snapshot, error) {
 			once.Do(func() { s, err = ask(ctx) })
 			return s, err
 		}}
