@@ -27,10 +27,10 @@ import (
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade string
-	rbac, watching, redact                                                   bool
-	rate                                                                     int
-	interval                                                                 time.Duration
+	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade, nodes, image string
+	rbac, watching, redact, manifest, calico                                               bool
+	rate                                                                                   int
+	interval                                                                               time.Duration
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -39,14 +39,23 @@ func auditCommand(s *settings) *cobra.Command {
 		Use:   "audit",
 		Short: "Find what is wrong, or waits to happen, in a cluster of your own; changes nothing",
 		Long: `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
-can be read from outside. It reads both twice, 3 s apart, and a third time if the reads
-disagree. A finding counts if the last read and the one before it have it. What was not
-read comes first.
+can be read from outside. It reads both twice, 3 s apart (10 s with --nodes), and a third
+time if the reads disagree. A finding counts if the last read and the one before it have it.
+What was not read comes first.
 
 The cluster is that of a kubeconfig. The client only lists, in pages of 500, at most --rate
-requests a second: every other request is refused before it is sent. --rbac prints the
+requests a second, and with --nodes reads by pods: every other request is refused before it is sent. --rbac prints the
 ClusterRole that an audit needs. What is not permitted is named, and the rest is audited.
 Requests, bytes and memory are printed at the end.
+
+What only nodes know (rules, connections, IPVS, kube-proxy, BIRD) is read by pods that you
+start and remove:
+  relapse audit --nodes-manifest --image REGISTRY/nodestate:dev > nodes.yaml
+  kubectl apply -f nodes.yaml
+  relapse audit --nodes nodes.yaml
+  kubectl delete -f nodes.yaml
+The manifest says of each privilege what it is for. The image is relapse.dev/nodestate:dev
+(relapse images build), which the nodes must be able to pull as REF. nodes.yaml has a key.
 
 --watch goes on until Ctrl-C. It lists once and then watches (--rbac --watch prints that
 ClusterRole), reads the routers every --interval, and sooner after a change that concerns
@@ -111,6 +120,10 @@ With --watch it is that of the last state, and 130 before anything was judged.`,
 	cmd.Flags().IntVar(&f.rate, "rate", audit.RequestsPerSecond, "requests per second, `N`, to the API server")
 	cmd.Flags().BoolVar(&f.watching, "watch", false, "go on, and print findings as they come and go")
 	cmd.Flags().DurationVar(&f.interval, "interval", 10*time.Second, "with --watch: `TIME` from one read of the routers to the next")
+	cmd.Flags().StringVar(&f.nodes, "nodes", "", "`FILE` with the manifest of the pods that read the nodes")
+	cmd.Flags().BoolVar(&f.manifest, "nodes-manifest", false, "print a manifest for --nodes, with a new key, and do nothing else")
+	cmd.Flags().StringVar(&f.image, "image", audit.NodeImage, "for --nodes-manifest: the image, `REF`")
+	cmd.Flags().BoolVar(&f.calico, "calico", false, "for --nodes-manifest: read Calico's BIRD as well")
 	return cmd
 }
 
@@ -141,6 +154,14 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			text += "---\n" + audit.UpgradeRole()
 		}
 		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
+		return err
+	}
+	if f.manifest {
+		text, err := audit.NodesManifest(f.image, f.calico)
+		if err != nil {
+			return usagef("--image: %w", err)
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	tell := func(text string) {
@@ -247,10 +268,16 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	if !slices.Contains(formats, f.output) {
 		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
+	for _, of := range []string{"image", "calico"} {
+		if cmd.Flags().Changed(of) && !f.manifest {
+			return usagef("--%s is for --nodes-manifest", of)
+		}
+	}
 	for alone, others := range map[string][]string{
-		"rbac":  {"kubeconfig", "context", "routers", "bmp", "output", "save", "from", "rate", "suppress", "redact"},
-		"from":  {"kubeconfig", "context", "bmp", "save", "watch", "rate"},
-		"watch": {"save", "suppress", "redact", "upgrade"},
+		"rbac":           {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact"},
+		"nodes-manifest": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "upgrade", "watch", "rbac"},
+		"from":           {"kubeconfig", "context", "bmp", "nodes", "save", "watch", "rate"},
+		"watch":          {"save", "suppress", "redact", "upgrade", "nodes"},
 	} {
 		for _, other := range others {
 			if other == "save" && alone == "from" && f.redact {
@@ -357,7 +384,11 @@ func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tel
 		return nil, nil, err
 	}
 	defer on.Close()
-	reads, err := audit.Read(ctx, on.Access, audit.Between, tell)
+	between := audit.Between
+	if on.ByNode != nil {
+		between = audit.BetweenNodes
+	}
+	reads, err := audit.Read(ctx, on.Access, between, tell)
 	cost := on.meter.Cost()
 	return reads, &cost, err
 }
@@ -406,7 +437,18 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
-	config, name, err := f.client().Config()
+	if f.nodes != "" {
+		text, err := os.ReadFile(f.nodes)
+		if err != nil {
+			return nil, usagef("--nodes: %w", err)
+		}
+		if on.ByNode, err = audit.ParseNodes(f.nodes, text); err != nil {
+			return nil, usagef("--nodes: %w", err)
+		}
+	}
+	client := f.client()
+	client.Nodes = on.ByNode
+	config, name, err := client.Config()
 	if err != nil {
 		return nil, usagef("%w", err)
 	}

@@ -380,6 +380,26 @@ func TestAuditAsPlugin(t *testing.T) {
 	}
 }
 
+// A manifest that is printed is one that --nodes takes, and the nodes of a cluster that does not
+// answer are not read.
+func TestAuditNodes(t *testing.T) {
+	printed := relapse(t, "audit", "--nodes-manifest", "--calico", "--image", "registry.example/nodestate:dev")
+	if printed.status != exitExpected || !strings.Contains(printed.stdout, `image: "registry.example/nodestate:dev"`) || !strings.Contains(printed.stdout, "/run/calico") {
+		t.Fatalf("%+v", printed)
+	}
+	dir := t.TempDir()
+	nodes, kubeconfig := filepath.Join(dir, "nodes.yaml"), filepath.Join(dir, "kubeconfig")
+	for file, text := range map[string]string{nodes: printed.stdout, kubeconfig: strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1")} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := relapse(t, "audit", "--kubeconfig", kubeconfig, "--nodes", nodes, "--quiet")
+	if got.status != exitMachine || !strings.HasPrefix(got.stderr, "relapse: the cluster cannot be read: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Without a cluster that answers the status is 3, and a file of routers that is wrong is 2
 // before anything is read.
 func TestAuditInput(t *testing.T) {
@@ -422,6 +442,12 @@ func TestAuditInput(t *testing.T) {
 		{"a watch, and no answer", []string{"--kubeconfig", kubeconfig, "--quiet", "--watch"}, exitMachine, "relapse: the cluster cannot be read: listing Nodes: "},
 		{"a watch as a page", []string{"--watch", "-o", "html"}, exitUsage, `relapse: -o: "html": expected text, json`},
 		{"a watch that suppresses", []string{"--watch", "--suppress", suppress}, exitUsage, "relapse: --watch and --suppress exclude each other"},
+		{"nodes", []string{"--kubeconfig", kubeconfig, "--nodes", routers}, exitUsage, "relapse: --nodes: " + routers + ": "},
+		{"no nodes", []string{"--kubeconfig", kubeconfig, "--nodes", filepath.Join(dir, "none")}, exitUsage, "relapse: --nodes: open "},
+		{"saved nodes", []string{"--from", dir, "--nodes", routers}, exitUsage, "relapse: --from and --nodes exclude each other"},
+		{"an image", []string{"--nodes-manifest", "--image", "a b"}, exitUsage, `relapse: --image: "a b" is no reference of an image`},
+		{"an image alone", []string{"--image", "a"}, exitUsage, "relapse: --image is for --nodes-manifest"},
+		{"a watch of nodes", []string{"--watch", "--nodes", routers}, exitUsage, "relapse: --watch and --nodes exclude each other"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
 		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
 		{"a suppression without a reason", []string{"--from", dir, "--suppress", suppress}, exitUsage, "relapse: --suppress: " + suppress + ": line 1: field reason is missing: expected "},

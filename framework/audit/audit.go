@@ -19,6 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -26,14 +27,36 @@ import (
 var detectors = []detect.Detector{
 	detect.RouteOwnership{Peering: detect.Observed},
 	detect.ServiceRoute{Peering: detect.Observed},
-	detect.NodeAddress{Peering: detect.Observed},
 	detect.Permission{Peering: detect.Observed},
 	detect.ImageDrift{Peering: detect.Observed},
 	detect.ImagePin{},
 }
 
-// notRead are the sources of these detectors that an audit does not read.
-var notRead = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snapshot.Tags}
+// overTime are those that need the nodes, at least in part. They judge by all reads so far: in the
+// first one alone, what they see may be about to pass.
+var overTime = []detect.Detector{
+	detect.NodeAddress{Peering: detect.Observed},
+	detect.GoneEndpoints{},
+	detect.IPVSConvergence{},
+	detect.SNAT{Peering: detect.Observed},
+	detect.StaleFirewallRules{},
+}
+
+// notRead are the sources of these detectors that no audit reads.
+var notRead = []snapshot.Source{snapshot.Tags, snapshot.Sockets}
+
+// scope is what an audit reads beside the cluster's API server.
+type scope struct{ routers, nodes bool }
+
+// scopeOf is that of a read.
+func scopeOf(s snapshot.Snapshot) scope {
+	return scope{asked(s, snapshot.Routers), asked(s, snapshot.NAT)}
+}
+
+// reads reports whether a source is read.
+func (in scope) reads(s snapshot.Source) bool {
+	return !slices.Contains(notRead, s) && (in.routers || s != snapshot.Routers) && (in.nodes || !slices.Contains(nodestate.Sources, s))
+}
 
 // NotRun is a detector that does not run, or not with all that it reads.
 type NotRun struct {
@@ -52,34 +75,44 @@ func (n NotRun) String() string {
 }
 
 // notRun are the detectors that an audit does not run as they run in a lab.
-func notRun(withRouters bool) []NotRun {
-	all := []NotRun{
-		{detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection", "interfaces, routes and BIRD's sessions of the nodes"},
-		{detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name"},
-		{detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track"},
-		{detect.IPVSConvergence{}.Name(), "", "kube-proxy's log and the IPVS table of the nodes"},
-		{detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes, and the sockets of hosts outside"},
-		{detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes"},
-		{configdrift.Detector{}.Name(), "", "the version of an upgrade (--upgrade)"},
-	}
-	if withRouters {
-		return all
-	}
+func notRun(in scope) []NotRun {
 	const routers = "the cluster's routers"
-	return append([]NotRun{
-		{detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers},
-		{detect.ServiceRoute{}.Name(), "", routers},
-		{detect.Permission{}.Name(), "lost routes of the nodes concerned", routers},
-		{detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers},
-	}, all...)
+	var all []NotRun
+	add := func(detector, part, lacks string) { all = append(all, NotRun{detector, part, lacks}) }
+	if !in.routers {
+		add(detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers)
+		add(detect.ServiceRoute{}.Name(), "", routers)
+		add(detect.Permission{}.Name(), "lost routes of the nodes concerned", routers)
+		add(detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers)
+	}
+	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
+	if !in.nodes {
+		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection", "interfaces, routes and BIRD's sessions of the nodes (--nodes)")
+		add(detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track (--nodes)")
+		add(detect.IPVSConvergence{}.Name(), "", "what the nodes' kube-proxies say, and their IPVS tables (--nodes)")
+		add(detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes (--nodes)")
+	}
+	switch {
+	case !in.nodes:
+		add(detect.SNAT{}.Name(), "", "NAT rules and connections of the nodes (--nodes)")
+	case !in.routers:
+		add(detect.SNAT{}.Name(), "", routers)
+	default:
+		add(detect.SNAT{}.Name(), "what BPF programs translate", "the sockets of hosts outside")
+	}
+	add(configdrift.Detector{}.Name(), "", "the version of an upgrade (--upgrade)")
+	return all
 }
 
-// sources are those that an audit reads, each once.
-func sources(withRouters bool) []snapshot.Source {
+// sources are those that the detectors read which run, each once.
+func sources(in scope) []snapshot.Source {
 	var all []snapshot.Source
-	for _, d := range detectors {
+	for _, d := range slices.Concat(detectors, overTime) {
+		if slices.ContainsFunc(notRun(in), func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+			continue
+		}
 		for _, s := range d.Reads() {
-			if !slices.Contains(all, s) && !slices.Contains(notRead, s) && (withRouters || s != snapshot.Routers) {
+			if !slices.Contains(all, s) && in.reads(s) {
 				all = append(all, s)
 			}
 		}
@@ -91,6 +124,9 @@ const (
 	// Between is the time from the end of one read to the beginning of the next: routes of a
 	// change that one read saw half of have converged by the next.
 	Between = 3 * time.Second
+	// BetweenNodes is the same if nodes are read: a difference that has lasted for so long is no
+	// restart of a kube-proxy or of a BGP session.
+	BetweenNodes = detect.DefaultSettle
 	// within bounds each answer in a read: a router with all routes of the internet takes
 	// ten seconds to print them.
 	within = 30 * time.Second
@@ -98,30 +134,43 @@ const (
 	mostReads = 3
 )
 
-// Read reads a cluster and its routers twice, and a third time if the two reads do not lead
+// Read reads a cluster, its routers and nodes twice, and a third time if the two reads do not lead
 // to the same findings and the same unread sources. It ends early if the Nodes cannot be read:
 // without them there is nothing to judge by. Tell is called before each read.
 func Read(ctx context.Context, access Access, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
-	wanted := sources(len(access.Routing) > 0)
+	// Each read has a collector of its own, because pods come and go. Closing one closes the routers,
+	// which all of them read.
+	var collectors []*snapshot.Collector
+	defer func() {
+		for _, c := range collectors {
+			c.Close()
+		}
+	}()
+	wanted := sources(scope{routers: len(access.Routing) > 0, nodes: access.ByNode != nil})
 	if access.Upgrade {
 		wanted = append(wanted, snapshot.ConfigMaps(ciliumConfig))
 	}
-	collector, err := snapshot.Open(ctx, access, wanted...)
-	if err != nil {
-		return nil, err
-	}
-	defer collector.Close()
-	collector.Allow(within)
-	return repeat(ctx, collector.Collect, between, tell)
+	return repeat(ctx, func(ctx context.Context, number int) (snapshot.Snapshot, error) {
+		machines, unreachable := access.machines(ctx)
+		tell(fmt.Sprintf("read %d", number))
+		collector, err := snapshot.Open(ctx, oneRead{access, machines, unreachable}, wanted...)
+		if err != nil {
+			return snapshot.Snapshot{}, err
+		}
+		collectors = append(collectors, collector)
+		// Each node takes a request.
+		collector.Allow(within + time.Duration(len(machines))*time.Second/RequestsPerSecond)
+		return collector.Collect(ctx), nil
+	}, between, tell)
 }
 
-// repeat is Read with what reads once.
-func repeat(ctx context.Context, collect func(context.Context) snapshot.Snapshot, between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
+// repeat is Read with what reads once, and is told for which time.
+func repeat(ctx context.Context, read func(ctx context.Context, number int) (snapshot.Snapshot, error), between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
 	var reads []snapshot.Snapshot
 	for len(reads) < mostReads {
 		why := ""
 		if len(reads) == 2 {
-			if agree(reads[0], reads[1]) {
+			if agree(reads) {
 				break
 			}
 			why = ", because the first two disagree"
@@ -132,10 +181,12 @@ func repeat(ctx context.Context, collect func(context.Context) snapshot.Snapshot
 				return nil, err
 			}
 		}
-		tell(fmt.Sprintf("read %d", len(reads)+1))
-		s := collect(ctx)
+		s, err := read(ctx, len(reads)+1)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
 		}
 		reads = append(reads, s)
 		if !s.Nodes.Read {
@@ -157,24 +208,24 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// judged is what is found in one read. Each is a history of its own: two that are seconds apart
-// are no history of a cluster.
+// judged is what is found at the last of some reads. For most detectors each read is a history of
+// its own: two that are seconds apart are no history of a cluster.
 type judged struct {
 	findings []detect.Finding
 	gaps     []detect.Gap
 }
 
-func judge(s snapshot.Snapshot) judged {
-	x := detect.NewIndex([]snapshot.Snapshot{s})
-	return judged{x.Run(detectors), x.Unjudged()}
+func judge(reads ...snapshot.Snapshot) judged {
+	x := detect.NewIndex(reads[len(reads)-1:])
+	return judged{append(x.Run(detectors), detect.Run(overTime, reads)...), x.Unjudged()}
 }
 
 // agree reports whether two reads lead to the same findings and gaps, and read the same.
-func agree(a, b snapshot.Snapshot) bool {
-	if !slices.Equal(unread(a), unread(b)) {
+func agree(reads []snapshot.Snapshot) bool {
+	if !slices.Equal(unread(reads[0]), unread(reads[1])) {
 		return false
 	}
-	one, other := judge(a), judge(b)
+	one, other := judge(reads[0]), judge(reads[:2]...)
 	return maps.Equal(one.ids(), other.ids()) && slices.Equal(one.gaps, other.gaps)
 }
 
@@ -186,10 +237,29 @@ func (j judged) ids() map[detect.ID]bool {
 	return all
 }
 
+// lacks returns what a read lacks, each with the reason.
+func lacks(s snapshot.Snapshot) []string {
+	all := s.Unavailable()
+	if !scopeOf(s).nodes {
+		return all
+	}
+	for _, n := range s.Nodes.Items {
+		if i := slices.IndexFunc(s.NAT, func(of snapshot.NodeNAT) bool { return of.Node == n.Name }); i < 0 && len(s.NAT) > 0 {
+			all = append(all, "all of "+n.Name+": the node was added after the nodes were listed")
+		}
+	}
+	for _, p := range s.Proxies {
+		if p.Read && p.Mode == "" && len(p.Table) > 0 {
+			all = append(all, "mode of kube-proxy on "+p.Node+": it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table")
+		}
+	}
+	return all
+}
+
 // unread are the names of what a read lacks.
 func unread(s snapshot.Snapshot) []string {
 	var names []string
-	for _, text := range s.Unavailable() {
+	for _, text := range lacks(s) {
 		what, _, _ := strings.Cut(text, ": ")
 		names = append(names, what)
 	}
@@ -283,12 +353,12 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	if len(last.Nodes.Items) == 0 {
 		return Result{}, &UnreadableError{"it has no Node"}
 	}
-	withRouters := asked(last, snapshot.Routers)
+	in := scopeOf(last)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
-		Routers: []string{}, Unread: []string{}, NotRun: notRun(withRouters), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
+		Routers: []string{}, Unread: []string{}, NotRun: notRun(in), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
 	}
-	for _, d := range detectors {
+	for _, d := range slices.Concat(detectors, overTime) {
 		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
 			r.Ran = append(r.Ran, d.Name())
 		}
@@ -297,8 +367,8 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		r.Routers = append(r.Routers, router.Name)
 	}
 	of := make([]judged, len(reads))
-	for i, s := range reads {
-		of[i] = judge(s)
+	for i := range reads {
+		of[i] = judge(reads[:i+1]...)
 	}
 	for _, gap := range of[len(of)-1].gaps {
 		for _, j := range of[:len(of)-1] { // what an earlier read had is missing now
@@ -307,8 +377,8 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		}
 		r.NotJudged = append(r.NotJudged, gap)
 	}
-	r.Unread = append(r.Unread, last.Unavailable()...)
-	for _, source := range sources(withRouters) {
+	r.Unread = append(r.Unread, lacks(last)...)
+	for _, source := range sources(in) {
 		if !asked(last, source) { // of a saved read alone
 			r.Unread = append(r.Unread, source.String()+": not asked for")
 		}
@@ -318,7 +388,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	now := unread(last)
 	for i, name := range unread(before) {
 		if !slices.Contains(now, name) {
-			r.Unread = append(r.Unread, before.Unavailable()[i]+" (in the read before the last)")
+			r.Unread = append(r.Unread, lacks(before)[i]+" (in the read before the last)")
 		}
 	}
 	told := func(f detect.Finding) Finding { return identified(f, incidents) }
@@ -350,14 +420,16 @@ func identified(f detect.Finding, incidents func(detect.Finding) []Incident) Fin
 }
 
 // hold returns what a finding and one of another read have in common: the milder state, and the
-// routers that both name. Where they name different ones they are not the same.
+// routers that both name. Where they name different ones they are not the same. What a detector of
+// overTime left pending in the other read it has judged by both in this one.
 func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bool) {
 	for _, o := range others {
 		routers := slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return !slices.Contains(o.Routers, r) })
 		if id(o) != id(f) || len(routers) == 0 && len(f.Routers)+len(o.Routers) > 0 {
 			continue
 		}
-		if held = f; mildness(o.State) > mildness(f.State) {
+		judged := o.State == detect.Pending && slices.ContainsFunc(overTime, func(d detect.Detector) bool { return d.Name() == f.Detector })
+		if held = f; mildness(o.State) > mildness(f.State) && !judged {
 			held = o
 		}
 		held.Routers = routers

@@ -24,6 +24,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios"
 )
@@ -40,6 +41,8 @@ type server struct {
 	refused []string
 	// ahead is how far its clock is ahead of this machine's.
 	ahead time.Duration
+	// pods answers what is passed on to pods; nil: there are none.
+	pods http.Handler
 }
 
 func newServer(t *testing.T) *server {
@@ -63,13 +66,21 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.asked[r.Method+" "+r.URL.Path]++
 	s.agents[r.UserAgent()] = true
+	s.mu.Unlock()
+	if s.pods != nil && strings.Contains(r.URL.Path, "/proxy/") {
+		s.pods.ServeHTTP(w, r)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	items, there := s.lists[r.URL.Path]
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Date", time.Now().Add(s.ahead).UTC().Format(http.TimeFormat))
 	switch {
+	case s.pods != nil && r.URL.Path == "/api/v1/namespaces/relapse-nodes/pods":
+		fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}`, items)
 	case slices.Contains(s.refused, r.URL.Path):
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: not for you","reason":"Forbidden","code":403}`)
@@ -125,7 +136,9 @@ func incident(t *testing.T, ciliumFirst, ciliumSecond string) *server {
 }
 
 // config is the client of a server, of a kubeconfig.
-func (s *server) config(t *testing.T) *rest.Config {
+func (s *server) config(t *testing.T) *rest.Config { return s.configOf(t, nil) }
+
+func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
@@ -133,7 +146,7 @@ func (s *server) config(t *testing.T) *rest.Config {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Watch: true}.Config()
+	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Watch: true, Nodes: nodes}.Config()
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
 	}
@@ -269,7 +282,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	// Watches are for Watcher alone.
 	for watch, refused := range map[bool]bool{false: true, true: false} {
-		client.Transport = readOnly{http.DefaultTransport, "", watch, nil}
+		client.Transport = readOnly{http.DefaultTransport, "", watch, nil, nil}
 		ctx, cancel := context.WithCancel(t.Context())
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/v1/nodes?watch=true", nil)
 		if err != nil {
@@ -331,7 +344,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 // for the second one.
 func cluster(wrong bool) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	for _, of := range sources(true) {
+	for _, of := range sources(scope{routers: true}) {
 		s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
 	}
 	for _, read := range []*bool{
@@ -374,12 +387,10 @@ func TestDisagreement(t *testing.T) {
 		{"the other way round", []bool{false, true, false}, 3, []string{}, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			n := 0
-			collect := func(context.Context) snapshot.Snapshot {
-				n++
-				return cluster(test.wrong[n-1])
+			read := func(_ context.Context, number int) (snapshot.Snapshot, error) {
+				return cluster(test.wrong[number-1]), nil
 			}
-			reads, err := repeat(t.Context(), collect, time.Millisecond, func(string) {})
+			reads, err := repeat(t.Context(), read, time.Millisecond, func(string) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -463,7 +474,7 @@ func TestLostMeanwhile(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want open %t", test.name, r, err, test.open)
 		}
 	}
-	if agree(cluster(false), lost) {
+	if agree([]snapshot.Snapshot{cluster(false), lost}) {
 		t.Error("the two reads agree")
 	}
 }
@@ -500,7 +511,7 @@ func TestHold(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := repeat(ctx, func(context.Context) snapshot.Snapshot { return cluster(false) }, time.Hour, func(text string) {
+	_, err := repeat(ctx, func(context.Context, int) (snapshot.Snapshot, error) { return cluster(false), nil }, time.Hour, func(text string) {
 		if strings.HasPrefix(text, "read 2 begins") {
 			cancel()
 		}
@@ -525,14 +536,25 @@ func TestID(t *testing.T) {
 // Each detector of the catalogue runs, or is listed with what it lacks.
 func TestEveryDetectorIsNamed(t *testing.T) {
 	named := map[string]bool{}
-	for _, d := range detectors {
-		named[d.Name()] = true
-	}
-	for _, n := range notRun(true) {
-		if runs := slices.ContainsFunc(detectors, func(d detect.Detector) bool { return d.Name() == n.Detector }); runs != (n.Part != "") || n.Lacks == "" {
-			t.Errorf("%+v", n)
+	for _, in := range []scope{{}, {routers: true}, {nodes: true}, {routers: true, nodes: true}} {
+		// A detector that lacks a source that others have is listed; what else is listed lacks one.
+		lacking := map[string]bool{configdrift.Detector{}.Name(): true}
+		for _, d := range slices.Concat(detectors, overTime) {
+			named[d.Name()] = true
+			lacking[d.Name()] = slices.ContainsFunc(d.Reads(), func(s snapshot.Source) bool { return !in.reads(s) })
 		}
-		named[n.Detector] = true
+		for _, n := range notRun(in) {
+			if !lacking[n.Detector] || n.Lacks == "" {
+				t.Errorf("%+v: %+v is listed, and lacks nothing", in, n)
+			}
+			delete(lacking, n.Detector)
+			named[n.Detector] = true
+		}
+		for name, lacks := range lacking {
+			if lacks {
+				t.Errorf("%+v: %s lacks a source, and is not listed", in, name)
+			}
+		}
 	}
 	for _, s := range scenarios.All {
 		for _, v := range s.Variants {

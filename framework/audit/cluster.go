@@ -21,7 +21,7 @@ import (
 )
 
 // resources are the lists that an audit reads: Role permits them, and the client refuses the rest.
-var resources = snapshot.Resources(sources(true)...)
+var resources = snapshot.Resources(sources(scope{routers: true, nodes: true})...)
 
 // path is where the API server has a list.
 func path(r schema.GroupVersionResource) string {
@@ -83,9 +83,11 @@ type Client struct {
 	Watch bool
 	// Further are paths of single objects that may be read as well.
 	Further []string
+	// Nodes are the pods that may be asked; nil: none.
+	Nodes *Nodes
 }
 
-// Config is the configuration of a client that can only read what Role permits. The name is that
+// Config is the configuration of a client that can only read what Role permits, Further and the pods of Nodes. The name is that
 // of the context.
 func (c Client) Config() (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -110,13 +112,13 @@ func (c Client) Config() (config *rest.Config, name string, err error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Watch, c.Further}
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Watch, c.Further, c.Nodes}
 	})
 	return config, name, nil
 }
 
-// readOnly passes requests on that list resources, or watch them, and refuses all others, whatever the
-// credentials permit.
+// readOnly passes requests on that list resources, watch them or read nodes, and refuses all others,
+// whatever the credentials permit.
 type readOnly struct {
 	to http.RoundTripper
 	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
@@ -125,13 +127,17 @@ type readOnly struct {
 	watch bool
 	// further are paths of single objects.
 	further []string
+	// nodes are the pods that read nodes; nil: none may be asked.
+	nodes *Nodes
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) }) ||
 		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
-	if r.Method != http.MethodGet || !listed || r.URL.Query().Has("watch") && !t.watch {
+	listed = listed && (t.watch || !r.URL.Query().Has("watch"))
+	below, of := strings.CutPrefix(r.URL.Path, t.base)
+	if r.Method != http.MethodGet || !listed && !(of && t.nodes.permits(below, r.URL.RawQuery)) {
 		if r.Body != nil {
 			r.Body.Close()
 		}
@@ -140,13 +146,15 @@ func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.to.RoundTrip(r)
 }
 
-// Access reaches a cluster and routers, and no nodes.
+// Access reaches a cluster, routers, and nodes by the pods on them.
 type Access struct {
 	Config *rest.Config
 	// Routing are the routers by name.
 	Routing map[string]snapshot.RouterReader
 	// Upgrade is set if the configuration of Cilium is read as well. Cluster must permit it.
 	Upgrade bool
+	// ByNode are the pods that read the nodes; nil: nodes are not read.
+	ByNode *Nodes
 }
 
 // Kubernetes implements snapshot.Access.
@@ -159,8 +167,17 @@ func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 
 var errNotReached = errors.New("an audit does not reach it")
 
+// oneRead is the access of one read, with the nodes as they are then.
+type oneRead struct {
+	Access
+	nodes       map[string]snapshot.Machine
+	unreachable error
+}
+
 // Nodes implements snapshot.Access.
-func (Access) Nodes(context.Context) (map[string]snapshot.Machine, error) { return nil, errNotReached }
+func (r oneRead) Nodes(context.Context) (map[string]snapshot.Machine, error) {
+	return r.nodes, r.unreachable
+}
 
 // Outside implements snapshot.Access.
 func (Access) Outside(context.Context) (map[string]snapshot.Machine, error) {

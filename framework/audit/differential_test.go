@@ -337,7 +337,7 @@ func TestSameFindings(t *testing.T) {
 			found := struct {
 				Declared, Observed, Once []detect.Finding
 				Gaps                     []detect.Gap
-			}{detect.Run(declared, history), detect.Run(detectors, history), detect.Run(detectors, []snapshot.Snapshot{last}), detect.Unjudged(last)}
+			}{detect.Run(declared, history), detect.Run(slices.Concat(detectors, overTime), history), detect.Run(slices.Concat(detectors, overTime), []snapshot.Snapshot{last}), detect.Unjudged(last)}
 			text, err := json.MarshalIndent(found, "", " ")
 			if err != nil {
 				t.Fatal(err)

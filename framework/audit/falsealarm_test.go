@@ -205,7 +205,7 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	if err := yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers); err != nil {
 		t.Fatal(err)
 	}
-	collector, err := snapshot.Open(t.Context(), Access{Config: s.config(t)}, sources(true)...)
+	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: s.config(t)}, unreachable: errNotReached}, sources(scope{routers: true})...)
 	if err != nil {
 		t.Fatal(err)
 	}

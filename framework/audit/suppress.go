@@ -213,7 +213,7 @@ func detectorNames() []string {
 	for _, d := range detectors {
 		names = append(names, d.Name())
 	}
-	for _, n := range notRun(false) {
+	for _, n := range notRun(scope{}) {
 		names = append(names, n.Detector)
 	}
 	slices.Sort(names)

@@ -97,7 +97,7 @@ const (
 // that is not read. The error is the cause of ctx if it ended before anything was judged, and an
 // *UnreadableError if the first read, or the last one, has no Nodes.
 func (w *Watcher) Run(ctx context.Context, access Access) (Result, error) {
-	collector, err := snapshot.Follow(ctx, access, within, sources(len(access.Routing) > 0)...)
+	collector, err := snapshot.Follow(ctx, oneRead{Access: access, unreachable: errNotReached}, within, sources(scope{routers: len(access.Routing) > 0})...)
 	if err != nil {
 		return Result{}, err
 	}
@@ -171,7 +171,7 @@ func (w *Watcher) take(s snapshot.Snapshot) []Event {
 	}
 	w.judged = s.Time
 	before, gapsBefore := w.found, w.gaps
-	w.found, w.gaps = detect.Run(detectors, w.history), detect.Unjudged(s)
+	w.found, w.gaps = detect.Run(slices.Concat(detectors, overTime), w.history), detect.Unjudged(s)
 	if len(w.history) == 1 {
 		for _, g := range w.gaps {
 			w.atFirst = append(w.atFirst, g.Says)
@@ -249,7 +249,7 @@ func (w *Watcher) findings(s snapshot.Snapshot, before []detect.Finding) []Event
 // unseen is what each detector could not see in a read.
 func unseen(s snapshot.Snapshot) map[string][]string {
 	all := map[string][]string{}
-	for _, d := range detectors {
+	for _, d := range slices.Concat(detectors, overTime) {
 		all[d.Name()] = unread(s.Only(d.Reads()...))
 	}
 	return all

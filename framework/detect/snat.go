@@ -27,7 +27,8 @@ const (
 // a host outside has a connection from the node with the source port of a
 // pod's flow, it names the BPF programs where packets leave the node. A pod to
 // which no router has a route must be translated: such pods are not examined, nor
-// is anything where no router was read.
+// is anything where no router was read. Neither are flows to endpoints of Services in the
+// cluster: kube-proxy translates those that would not come back to the node otherwise.
 //
 // A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
 // pod's IPPool, towards what is in no pool, or to an address that is none of the node's, as
@@ -61,9 +62,10 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 		return nil
 	}
 	var findings []Finding
+	inside := inCluster(now)
 	for _, n := range now.NAT {
 		if n.Rules.Read {
-			findings = append(findings, d.node(history, now, n)...)
+			findings = append(findings, d.node(history, now, n, inside)...)
 		}
 	}
 	return findings
@@ -105,7 +107,7 @@ func (d SNAT) wanted(now snapshot.Snapshot, node string, pod snapshot.Pod, f sna
 	return ""
 }
 
-func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT) []Finding {
+func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
 	pods := map[netip.Addr]snapshot.Pod{}
 	for _, p := range now.Pods.Items {
 		if p.Node == n.Node {
@@ -115,7 +117,7 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 	var rules, byPrograms, left []*hidden // by rule, by route, by pod
 	for _, f := range n.Flows.Items {
 		pod, ok := pods[f.Source.Addr()]
-		if !ok {
+		if !ok || f.Redirected && inside[f.AnsweredBy.Addr()] {
 			continue
 		}
 		route, ok := routeTo(now, pod)
@@ -158,6 +160,20 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		findings = append(findings, d.stale(n.Node, h))
 	}
 	return findings
+}
+
+// inCluster are the addresses of pods and nodes.
+func inCluster(s snapshot.Snapshot) map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, p := range s.Pods.Items {
+		all[p.IP] = true
+	}
+	for _, n := range s.Nodes.Items {
+		for _, a := range n.InternalIPs {
+			all[a] = true
+		}
+	}
+	return all
 }
 
 func sameRule(rule snapshot.Rule, wanted string) func(*hidden) bool {
@@ -273,15 +289,7 @@ func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.
 
 // reached reports whether packets that leave the node can reach a chain.
 func reached(rules []snapshot.Rule, chain string) bool {
-	chains := []string{"POSTROUTING"}
-	for i := 0; i < len(chains); i++ {
-		for _, r := range rules {
-			if r.Chain == chains[i] && r.Target != "" && !slices.Contains(chains, r.Target) {
-				chains = append(chains, r.Target)
-			}
-		}
-	}
-	return slices.Contains(chains, chain)
+	return slices.Contains(snapshot.ChainsFrom(rules, "POSTROUTING"), chain)
 }
 
 // maxDepth is how deep chains may call each other: the kernel rejects loops, but a

@@ -96,6 +96,14 @@ func kubeProxy() []snapshot.Rule {
 	}
 }
 
+// answeredBy makes the flow one to a Service that another address answers for.
+func answeredBy(address string) func(*snapshot.Snapshot) {
+	return func(s *snapshot.Snapshot) {
+		f := &s.NAT[0].Flows.Items[0]
+		f.Redirected, f.AnsweredBy = true, netip.MustParseAddrPort(address)
+	}
+}
+
 func TestSNAT(t *testing.T) {
 	const rule = `-A CILIUM_POST_nat -s 10.20.30.32/27 ! -d 10.20.30.0/24 ! -o cilium_+ -m comment --comment \"cilium masquerade non-cluster\" -j MASQUERADE`
 	type change func(*snapshot.Snapshot)
@@ -128,6 +136,14 @@ func TestSNAT(t *testing.T) {
 			says: `node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`,
 		},
 		{name: "no rule, no flow", change: all(noRules, noFlows)},
+		{
+			name: "to a Service's endpoint outside", change: answeredBy("10.4.40.11:3306"),
+			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
+		},
+		{
+			name: "to a Service, and back to the pod itself", change: answeredBy("10.20.30.35:3306"),
+			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
+		},
 		{name: "a connection that is over keeps its entry for a while", change: noRules},
 		{
 			name: "a connection from before goes on", change: all(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),

@@ -137,13 +137,22 @@ const birdSocket = "/run/calico/bird.ctl"
 // what birdc does, without a program on the node. It only reads. Where nothing
 // listens no BIRD runs, which is not an error.
 func birdOf(ctx context.Context, m Machine) ([]BIRDProtocol, error) {
+	own, isOwn := m.(Own)
+	if isOwn {
+		if listens, err := own.listens("/calico/bird.ctl"); !listens {
+			return nil, err
+		}
+	}
 	path, err := m.Path(ctx, birdSocket)
 	if err != nil {
 		return nil, fmt.Errorf("finding BIRD's socket: %w", err)
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+	if !isOwn && errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("BIRD listens, but %s is not mounted here", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connecting to BIRD: %w", err)

@@ -13,7 +13,7 @@ type Firewall struct {
 
 // Firewalls is the source of the nodes' filter tables. It needs root on the
 // machine of the nodes' containers.
-var Firewalls = perName("filter tables", 0, allNodes, firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
+var Firewalls = perNode("filter tables", 0, firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
 
 func (f Firewall) names(to *Names) { to.Nodes[f.Node] = true }
 
@@ -24,17 +24,7 @@ func (f Firewall) parts() []part {
 func firewallReader(node string, m Machine) func(context.Context) Firewall {
 	return func(ctx context.Context) Firewall {
 		return Firewall{Node: node, Rules: list(ctx, func(ctx context.Context) ([]Rule, error) {
-			var all []Rule
-			for _, program := range []string{"iptables-nft-save", "iptables-legacy-save"} {
-				// The program is given no table: to name one creates it where it is
-				// missing.
-				rules, err := savedRules(ctx, m, FilterTable, program)
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, rules...)
-			}
-			return all, nil
+			return rulesOfBothKinds(ctx, m, FilterTable)
 		})}
 	}
 }

@@ -211,14 +211,63 @@ func savedRules(ctx context.Context, m Machine, table, program string, args ...s
 	if err != nil {
 		return nil, fmt.Errorf("finding the node's process: %w", err)
 	}
-	command := append([]string{"--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--", program}, args...)
-	cmd := exec.CommandContext(ctx, "nsenter", command...)
+	command := append([]string{"nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--pid", "--", program}, args...)
+	_, own := m.(Own)
+	if own {
+		command = command[slices.Index(command, program):]
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.WaitDelay = time.Second // the program is a child of nsenter's, and may keep the pipe open
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	saved, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("running %s in the namespaces of process %d: %w: %s", program, pid, err, strings.TrimSpace(complaint.String()))
+		return nil, fmt.Errorf("running %s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	if own && strings.Contains(string(saved), "# Table `"+table+"' is incompatible") {
+		return nil, fmt.Errorf("running %s: it cannot print all rules of table %s", program, table)
 	}
 	return ParseRules(string(saved), table)
+}
+
+const (
+	nftSave    = "iptables-nft-save"
+	legacySave = "iptables-legacy-save"
+)
+
+// rulesOfBothKinds are the rules of a table that the nft kind of iptables has made, and then
+// those of the legacy kind.
+func rulesOfBothKinds(ctx context.Context, m Machine, table string) ([]Rule, error) {
+	var all []Rule
+	for _, program := range []string{nftSave, legacySave} {
+		if own, is := m.(Own); is {
+			saves, err := own.saves(program, table)
+			if err != nil {
+				return nil, err
+			}
+			if !saves {
+				continue
+			}
+		}
+		// The program is given no table: to name one creates it where it is missing.
+		rules, err := savedRules(ctx, m, table, program)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rules...)
+	}
+	return all, nil
+}
+
+// ChainsFrom are the chains of a table that packets can reach from one of them, and that one.
+func ChainsFrom(rules []Rule, chain string) []string {
+	chains := []string{chain}
+	for i := 0; i < len(chains); i++ {
+		for _, r := range rules {
+			if r.Chain == chains[i] && r.Target != "" && !slices.Contains(chains, r.Target) {
+				chains = append(chains, r.Target)
+			}
+		}
+	}
+	return chains
 }

@@ -19,9 +19,12 @@ import (
 // nat table, the flows that its kernel knows, and the BPF programs that packets
 // pass after both.
 type NodeNAT struct {
-	Node  string     `json:"node"`
+	Node string `json:"node"`
+	// Rules are those that the node's own kind of iptables has made, or those of both kinds
+	// as Firewall has them, where the node has been read by an audit.
 	Rules List[Rule] `json:"rules"`
-	// Flows are of IPv4, without those of the loopback network.
+	// Flows are of IPv4, without those of the loopback network. Package nodestate leaves out rules
+	// and flows that detectors do not read.
 	Flows List[Flow] `json:"flows"`
 	// Programs are attached where packets leave the node's network devices (tc
 	// egress).
@@ -70,7 +73,7 @@ func (f Flow) Same(g Flow) bool {
 
 // NAT is the source of what the nodes do to the addresses of packets. It needs
 // root on the machine of the nodes' containers.
-var NAT = perName("nat tables", 0, allNodes, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
+var NAT = perNode("nat tables", 0, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
 
 func (n NodeNAT) names(to *Names) { to.Nodes[n.Node] = true }
 
@@ -90,6 +93,9 @@ func natReader(node string, m Machine) func(context.Context) NodeNAT {
 		var all sync.WaitGroup
 		all.Go(func() {
 			n.Rules = list(ctx, func(ctx context.Context) ([]Rule, error) {
+				if _, own := m.(Own); own { // its programs are not the node's
+					return rulesOfBothKinds(ctx, m, NATTable)
+				}
 				return savedRules(ctx, m, NATTable, "iptables-save", "--table", NATTable)
 			})
 		})
@@ -105,6 +111,11 @@ func natReader(node string, m Machine) func(context.Context) NodeNAT {
 // flowsOf lists what a node's kernel tracks of IPv4, without what comes from
 // the loopback network.
 func flowsOf(ctx context.Context, m Machine) ([]Flow, error) {
+	if own, is := m.(Own); is {
+		if tracks, err := own.tracks(); !tracks {
+			return nil, err
+		}
+	}
 	var flows []Flow
 	err := inNetns(ctx, m, unix.NETLINK_NETFILTER, func(_ string, h *netlink.Handle) error {
 		entries, err := rtnl.Dump(ctx, func() ([]*netlink.ConntrackFlow, error) {

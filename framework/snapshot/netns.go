@@ -25,7 +25,11 @@ func inNetns(ctx context.Context, m Machine, family int, do func(namespace strin
 	defer ns.Close()
 	// The handle's socket stays in ns; this thread is back in its own
 	// namespace when NewHandleAt returns.
-	h, err := netlink.NewHandleAt(ns, family)
+	into := ns
+	if _, own := m.(Own); own {
+		into = netns.None() // it is there already, and to enter takes CAP_SYS_ADMIN
+	}
+	h, err := netlink.NewHandleAt(into, family)
 	if err != nil {
 		return fmt.Errorf("opening netlink in network namespace %s: %w", path, err)
 	}

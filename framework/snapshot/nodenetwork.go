@@ -41,7 +41,7 @@ type Interface struct {
 }
 
 // NodeNetworks is the source of the nodes' interfaces and BIRDs.
-var NodeNetworks = perName("interfaces of the nodes", 0, allNodes, networkReader,
+var NodeNetworks = perNode("interfaces of the nodes", 0, networkReader,
 	func(s *Snapshot) *[]NodeNetwork { return &s.NodeNetworks })
 
 func (n NodeNetwork) names(to *Names) { to.Nodes[n.Node] = true }

@@ -21,7 +21,7 @@ type NodeTable struct {
 }
 
 // NodeTables is the source of the nodes' main routing tables.
-var NodeTables = perName("routes of the nodes", 0, allNodes, tableReader, func(s *Snapshot) *[]NodeTable { return &s.NodeTables })
+var NodeTables = perNode("routes of the nodes", 0, tableReader, func(s *Snapshot) *[]NodeTable { return &s.NodeTables })
 
 func (t NodeTable) names(to *Names) { to.Nodes[t.Node] = true }
 

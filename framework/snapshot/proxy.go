@@ -64,7 +64,7 @@ const proxyTimeout = 15 * time.Second
 
 // Proxies is the source of the nodes' kube-proxies and IPVS tables. That takes
 // a command on each node for every snapshot.
-var Proxies = perName("kube-proxies", proxyTimeout, allNodes, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
+var Proxies = perNode("kube-proxies", proxyTimeout, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
 
 func (p Proxy) names(to *Names) { to.Nodes[p.Node] = true }
 

@@ -429,6 +429,3 @@ func perName[H any, T interface {
 		},
 	}, namesOf(func(s Snapshot) []T { return *field(&s) }))}
 }
-
-// allNodes are the nodes' machines, for perName.
-func allNodes(o *opening) (map[string]Machine, error) { return o.nodes() }

@@ -1,0 +1,242 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"text/template"
+	"time"
+
+	"github.com/distribution/reference"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/nodestate"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// NodeImage is the image of cmd/nodestate that this tree builds.
+const NodeImage = "relapse.dev/nodestate:dev"
+
+//go:embed nodes.yaml.tmpl
+var manifest string
+
+// NodesManifest is a manifest of the pods that read the nodes, with a new key. Calico: the nodes run
+// its BIRD, which is read as well. An error is about the reference of the image.
+func NodesManifest(image string, calico bool) (string, error) {
+	if _, err := reference.ParseNormalizedNamed(image); err != nil {
+		return "", fmt.Errorf("%q is no reference of an image: %w", image, err)
+	}
+	return nodesManifest(image, calico, rand.Text())
+}
+
+func nodesManifest(image string, calico bool, key string) (string, error) {
+	var text strings.Builder
+	err := template.Must(template.New("").Parse(manifest)).Execute(&text, struct {
+		Image, Key string
+		Calico     bool
+		Port       int
+	}{image, key, calico, nodestate.Port})
+	return text.String(), err
+}
+
+// Nodes are the pods that read the nodes, as a manifest declares them.
+type Nodes struct {
+	namespace, selector, key string
+	// file is where the manifest is.
+	file string
+}
+
+// ParseNodes reads a manifest that NodesManifest has printed, of which names may have been
+// changed.
+func ParseNodes(file string, text []byte) (*Nodes, error) {
+	n := Nodes{file: file}
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var kind metav1.TypeMeta
+		if err == nil {
+			err = yaml.Unmarshal(document, &kind)
+		}
+		switch {
+		case err != nil:
+		case kind.Kind == "DaemonSet":
+			var set appsv1.DaemonSet
+			if err = yaml.Unmarshal(document, &set); err == nil {
+				n.namespace, n.selector = set.Namespace, metav1.FormatLabelSelector(set.Spec.Selector)
+			}
+		case kind.Kind == "Secret":
+			var secret corev1.Secret
+			if err = yaml.Unmarshal(document, &secret); err == nil {
+				n.key = secret.StringData["key"]
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	switch {
+	case n.key == "":
+		return nil, fmt.Errorf("%s: no Secret with stringData.key: expected what relapse audit --nodes-manifest prints", file)
+	case len(validation.IsDNS1123Label(n.namespace)) > 0:
+		return nil, fmt.Errorf("%s: no DaemonSet with a namespace: expected what relapse audit --nodes-manifest prints", file)
+	}
+	return &n, nil
+}
+
+// pods is the path of the list of the pods.
+func (n *Nodes) pods() string { return "/api/v1/namespaces/" + n.namespace + "/pods" }
+
+// permits reports whether a GET is one of those that read nodes.
+func (n *Nodes) permits(path, query string) bool {
+	if n == nil {
+		return false
+	}
+	_, asks := nodestate.Pod(path, n.namespace)
+	return path == n.pods() || asks && query == ""
+}
+
+const (
+	// atOnce is how many pods are asked at a time.
+	atOnce = 20
+	// mostOfNodes bounds what all nodes answer in a read, in bytes of JSON.
+	mostOfNodes = 512 << 20
+)
+
+// machines are the nodes of a cluster, to be read once: each answers for all of its sources by
+// one request, and one whose pod does not answer is there as well.
+func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, error) {
+	if a.ByNode == nil {
+		return nil, errNotReached
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %s", within))
+	defer cancel()
+	client, err := typedcorev1.NewForConfig(a.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", a.Config.Host, err)
+	}
+	var nodes []string
+	list := func(o metav1.ListOptions) (runtime.Object, error) { return client.Nodes().List(ctx, o) }
+	if err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		nodes = append(nodes, o.(*corev1.Node).Name)
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("listing Nodes: %w", err)
+	}
+	pods := map[string]corev1.Pod{}
+	list = func(o metav1.ListOptions) (runtime.Object, error) {
+		return client.Pods(a.ByNode.namespace).List(ctx, o)
+	}
+	if err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{LabelSelector: a.ByNode.selector}, func(o runtime.Object) error {
+		p := *o.(*corev1.Pod)
+		if _, there := pods[p.Spec.NodeName]; !there || notReady(p) == "" {
+			pods[p.Spec.NodeName] = p
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("listing the pods that read nodes, in namespace %s: %w", a.ByNode.namespace, err)
+	}
+	r := reading{of: a.ByNode, client: client, free: make(chan bool, atOnce), began: time.Now()}
+	machines := map[string]snapshot.Machine{}
+	for _, node := range nodes {
+		pod, there := pods[node]
+		ask := func(ctx context.Context) (snapshot.Snapshot, error) { return r.ask(ctx, pod.Name) }
+		switch why := notReady(pod); {
+		case !there:
+			ask = refuse("none of the pods that read nodes is on it")
+		case why != "":
+			ask = refuse(fmt.Sprintf("pod %s/%s on it is not ready: %s", pod.Namespace, pod.Name, why))
+		}
+		var once sync.Once
+		var s snapshot.Snapshot
+		var err error
+		machines[node] = snapshot.Remote{Read: func(ctx context.Context) (snapshot.Snapshot, error) {
+			once.Do(func() { s, err = ask(ctx) })
+			return s, err
+		}}
+	}
+	return machines, nil
+}
+
+func refuse(why string) func(context.Context) (snapshot.Snapshot, error) {
+	return func(context.Context) (snapshot.Snapshot, error) { return snapshot.Snapshot{}, errors.New(why) }
+}
+
+// notReady says why a pod is not ready; empty if it is.
+func notReady(p corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
+			return ""
+		}
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			return c.State.Waiting.Reason
+		}
+	}
+	return "phase " + string(p.Status.Phase)
+}
+
+// reading is one read of all nodes.
+type reading struct {
+	of     *Nodes
+	client *typedcorev1.CoreV1Client
+	free   chan bool // full while as many pods are asked as may be
+	began  time.Time
+	size   atomic.Int64 // of the answers
+}
+
+// ask asks a pod.
+func (r *reading) ask(ctx context.Context, pod string) (snapshot.Snapshot, error) {
+	select {
+	case r.free <- true:
+		defer func() { <-r.free }()
+	case <-ctx.Done():
+		return snapshot.Snapshot{}, context.Cause(ctx)
+	}
+	left := min(nodestate.MaxAnswer, mostOfNodes-r.size.Load())
+	if left <= 0 {
+		return snapshot.Snapshot{}, fmt.Errorf("the nodes that were read before it have answered with %d bytes, more than all may", r.size.Load())
+	}
+	// Stream takes a status other than 2xx for an error.
+	answer, err := r.client.RESTClient().Get().AbsPath(nodestate.Proxied(r.of.namespace, pod)).
+		SetHeader(nodestate.KeyHeader, r.of.key).SetHeader("Accept", "application/gzip").Stream(ctx)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.of.file)
+	case err != nil:
+		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, err)
+	}
+	defer answer.Close()
+	took := time.Since(r.began)
+	s, size, err := nodestate.Read(answer, left)
+	r.size.Add(size)
+	if err != nil {
+		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, err)
+	}
+	// Detectors compare these times with those of snapshots, and nodes are read one after another.
+	for _, n := range s.NAT {
+		for i := range n.Flows.Items {
+			n.Flows.Items[i].Expires += took
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,186 @@
+//go:build lab && night
+
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/nodestate"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// audited is a lab of two nodes and a router.
+var audited = topology.Topology{
+	Name: "audit-nodes",
+	Networks: []topology.Network{
+		{Name: "nodes", Subnet: netip.MustParsePrefix("10.233.1.0/24")},
+		{Name: "uplink", Subnet: netip.MustParsePrefix("10.233.2.0/24")},
+	},
+	Clusters: []topology.Cluster{{
+		Name: "k8s", ASN: 64513, NodeMask: 24,
+		PodCIDR:     netip.MustParsePrefix("10.234.0.0/16"),
+		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Nodes: []topology.Node{
+			{Name: "first", Role: topology.ControlPlane, Via: []string{"tor"},
+				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.233.1.21")}}},
+			{Name: "second", Role: topology.Worker, Via: []string{"tor"},
+				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.233.1.11")}}},
+		},
+	}},
+	Routers: []topology.Router{{
+		Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.233.2.254"),
+		Links: []topology.Link{
+			{Network: "uplink", Address: netip.MustParseAddr("10.233.2.254")},
+			{Network: "nodes", Address: netip.MustParseAddr("10.233.1.253")},
+		},
+		Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
+	}},
+}
+
+// The printed manifest starts pods on every node, which answer for their node and change nothing
+// on it; without one of them that node is unread, by name.
+func TestNodesOfALab(t *testing.T) {
+	ctx := t.Context()
+	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := []string{audit.NodeImage}
+	if _, err := catalogue.Build(ctx, append(kindlab.ImagesOf(audited), serve...), func(images.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	down := func() {
+		if err := kindlab.Down(context.WithoutCancel(ctx), docker, audited.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	down()
+	lab, err := kindlab.Up(ctx, docker, audited, kindlab.Options{Images: catalogue, Serve: serve})
+	t.Cleanup(func() {
+		if lab != nil {
+			lab.Release()
+		}
+		down()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(node string, command ...string) string {
+		t.Helper()
+		out, err := lab.Node(node).Exec(ctx, command...)
+		if err != nil {
+			t.Fatalf("%s on %s: %v", command, node, err)
+		}
+		return out
+	}
+	// kubectl is that of the control plane's node.
+	kubectl := func(command string) string {
+		return on("first", "bash", "-c", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+command)
+	}
+	text, err := audit.NodesManifest(audit.NodeImage, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What reading could change on a node.
+	const state = `nft list tables; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>&1; cut -d' ' -f1 /proc/modules 2>&1
+find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort | xargs grep -H '' 2>&1; ls -d /run/calico 2>&1; true`
+	on("second", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "10.234.0.0/16", "-d", "192.0.2.0/24", "-j", "MASQUERADE")
+	before := map[string]string{}
+	for _, node := range []string{"first", "second"} {
+		before[node] = on(node, "bash", "-c", state)
+	}
+	kubectl("kubectl apply -f - <<'end'\n" + text + "\nend")
+	waitFor := func(pods int) {
+		t.Helper()
+		err := await.Until(ctx, fmt.Sprintf("%d pods are ready", pods), time.Second, 2*time.Minute, func(context.Context) (bool, string, error) {
+			ready := kubectl(`kubectl -n relapse-nodes get pods -o jsonpath='{.items[*].status.conditions[?(@.type=="Ready")].status}'`)
+			return len(strings.Fields(ready)) == pods && strings.Count(ready, "True") == pods, ready, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(2)
+
+	file := filepath.Join(t.TempDir(), "nodes.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func(text string) audit.Result {
+		t.Helper()
+		nodes, err := audit.ParseNodes(file, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, _, err := audit.Client{Kubeconfig: lab.Clusters[0].Kubeconfig, Version: "test", Nodes: nodes}.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads, err := audit.Read(ctx, audit.Access{Config: config, ByNode: nodes}, time.Second, func(text string) { t.Log(text) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := reads[len(reads)-1]
+		for _, n := range last.NAT {
+			if n.Node == "second" && n.Rules.Read && !slices.ContainsFunc(n.Rules.Items, func(r snapshot.Rule) bool { return strings.Contains(r.Text, "192.0.2.0/24") }) {
+				t.Errorf("the rule is missing: %+v", n.Rules)
+			}
+		}
+		r, err := audit.Judge(reads, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := read(text); len(r.Unread) > 0 || r.Nodes != 2 {
+		t.Errorf("%d nodes, unread %q", r.Nodes, r.Unread)
+	}
+	for node, was := range before {
+		if d := cmp.Diff(was, on(node, "bash", "-c", state)); d != "" {
+			t.Errorf("reading %s changed it (-before +after):\n%s", node, d)
+		}
+	}
+	key := strings.Index(text, "  key: ")
+	if r := read(text[:key] + "  key: other\n" + text[key+strings.IndexByte(text[key:], '\n')+1:]); len(r.Unread) != 16 || !strings.Contains(r.Unread[0], "does not take the key") {
+		t.Errorf("with another key, unread: %q", r.Unread)
+	}
+	pod := netip.AddrPortFrom(netip.MustParseAddr("10.233.1.11"), nodestate.Port)
+	status, err := exec.CommandContext(ctx, "curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", "https://"+pod.String()+nodestate.Path).Output()
+	if err != nil || string(status) != "401" {
+		t.Errorf("without a key: %s, %v", status, err)
+	}
+
+	kubectl(`kubectl -n relapse-nodes patch daemonset relapse-nodes -p '{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"first"}}}}}'`)
+	waitFor(1)
+	r := read(text)
+	for _, text := range r.Unread {
+		if !strings.Contains(text, "of second: ") || !strings.Contains(text, "none of the pods that read nodes is on it") {
+			t.Errorf("unread: %q", text)
+		}
+	}
+	if len(r.Unread) != 8 {
+		t.Errorf("%d parts are unread, want 8 of second", len(r.Unread))
+	}
+	kubectl("kubectl delete --wait -f - <<'end'\n" + text + "\nend")
+}

@@ -1,0 +1,418 @@
+package audit
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/relapse-dev/relapse/framework/nodestate"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+
+func read[T any](items ...T) snapshot.List[T] { return snapshot.List[T]{Read: true, Items: items} }
+
+// nodeAnswer is what a node says of which nothing is wrong.
+func nodeAnswer(node string) snapshot.Snapshot {
+	return snapshot.Snapshot{
+		NodeNetworks: []snapshot.NodeNetwork{{Node: node, Interfaces: read(snapshot.Interface{Name: "eth0"}), BIRD: read[snapshot.BIRDProtocol]()}},
+		NodeTables:   []snapshot.NodeTable{{Node: node, Routes: read[snapshot.Route]()}},
+		Firewalls:    []snapshot.Firewall{{Node: node, Rules: read[snapshot.Rule]()}},
+		NAT:          []snapshot.NodeNAT{{Node: node, Rules: read[snapshot.Rule](), Flows: read[snapshot.Flow](), Programs: read[snapshot.Program]()}},
+		Proxies:      []snapshot.Proxy{{Node: node, Read: true}},
+	}
+}
+
+// zipped is an answer as nodestate sends it.
+func zipped(w io.Writer, answer any) {
+	zip := gzip.NewWriter(w)
+	_ = json.NewEncoder(zip).Encode(answer)
+	_ = zip.Close()
+}
+
+// installed is a manifest as it is applied.
+func installed(t *testing.T) *Nodes {
+	t.Helper()
+	text, err := nodesManifest(NodeImage, false, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := ParseNodes("nodes.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// podOn adds the pod of a node.
+func (s *server) podOn(node, status string) {
+	const path = "/api/v1/namespaces/relapse-nodes/pods"
+	if s.lists[path] != "" {
+		s.lists[path] += ","
+	}
+	s.lists[path] += fmt.Sprintf(`{"metadata":{"namespace":"relapse-nodes","name":"pod-on-%s"},"spec":{"nodeName":%q},"status":%s}`, node, node, status)
+}
+
+const ready = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}`
+
+// A node is read whole by one request, or is unread by name.
+func TestNodes(t *testing.T) {
+	const everything = 8 // parts of a node
+	for name, test := range map[string]struct {
+		status string // of master2's pod; empty: there is none
+		answer http.HandlerFunc
+		unread string // of master2
+		parts  int
+	}{
+		"read":      {ready, func(w http.ResponseWriter, _ *http.Request) { zipped(w, nodeAnswer("master2")) }, "", 0},
+		"no pod":    {"", nil, "none of the pods that read nodes is on it", everything},
+		"not ready": {`{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"ImagePullBackOff"}}}]}`, nil, "pod relapse-nodes/pod-on-master2 on it is not ready: ImagePullBackOff", everything},
+		"another key": {ready, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+			"pod pod-on-master2 does not take the key of nodes.yaml", everything},
+		"an error": {ready, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "full", http.StatusInternalServerError) }, "asking pod pod-on-master2: ", everything},
+		"a page":   {ready, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "the answer is not gzip", everything},
+		"half an answer": {ready, func(w http.ResponseWriter, _ *http.Request) {
+			var b strings.Builder
+			zipped(&b, nodeAnswer("master2"))
+			fmt.Fprint(w, b.String()[:b.Len()/2])
+		}, "the answer ends early", everything},
+		"too much":     {ready, func(w http.ResponseWriter, _ *http.Request) { zipped(w, strings.Repeat(" ", nodestate.MaxAnswer)) }, "the answer has more than", everything},
+		"no snapshot":  {ready, func(w http.ResponseWriter, _ *http.Request) { zipped(w, []int{1}) }, "the answer is no snapshot", everything},
+		"another node": {ready, func(w http.ResponseWriter, _ *http.Request) { zipped(w, nodeAnswer("master1")) }, "has not answered with ", everything},
+		"another version": {ready, func(w http.ResponseWriter, _ *http.Request) {
+			answer := nodeAnswer("master2")
+			answer.Proxies = nil
+			zipped(w, answer)
+		}, "the program on it has not answered with kube-proxies of this node", 1},
+		"a part is unread there": {ready, func(w http.ResponseWriter, _ *http.Request) {
+			answer := nodeAnswer("master2")
+			answer.NAT[0].Flows = snapshot.List[snapshot.Flow]{Error: "too many"}
+			zipped(w, answer)
+		}, "flows of master2: too many", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
+			s.podOn("master1", ready)
+			if test.status != "" {
+				s.podOn("master2", test.status)
+			}
+			s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method != http.MethodGet || r.Header.Get(nodestate.KeyHeader) != "secret":
+					t.Errorf("%s %s with key %q", r.Method, r.URL, r.Header.Get(nodestate.KeyHeader))
+				case strings.Contains(r.URL.Path, "master1"):
+					zipped(w, nodeAnswer("master1"))
+				default:
+					test.answer(w, r)
+				}
+			})
+			nodes := installed(t)
+			access := Access{Config: s.configOf(t, nodes), ByNode: nodes, Routing: nil}
+			reads, err := Read(t.Context(), access, time.Millisecond, func(string) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := Judge(reads, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Unread) != test.parts {
+				t.Errorf("unread: %q, want %d parts", r.Unread, test.parts)
+			}
+			for _, text := range r.Unread {
+				if !strings.Contains(text, test.unread) || !strings.Contains(text, "of master2") {
+					t.Errorf("unread: %q, want %q in it", text, test.unread)
+				}
+			}
+			for _, n := range r.NotRun {
+				if strings.Contains(n.Lacks, "--nodes") {
+					t.Errorf("not run: %s", n)
+				}
+			}
+			if asked := s.asked["GET "+nodestate.Proxied("relapse-nodes", "pod-on-master1")]; asked != len(reads) {
+				t.Errorf("master1 was asked %d times in %d reads", asked, len(reads))
+			}
+		})
+	}
+}
+
+// Of many nodes some are asked at a time, each once in a read.
+func TestManyNodes(t *testing.T) {
+	const nodes = 3 * atOnce
+	s := newServer(t)
+	for i := range nodes {
+		name := fmt.Sprintf("node%d", i)
+		s.node(name, fmt.Sprintf("10.4.94.%d", i+1), fmt.Sprintf("10.5.%d.0/24", i), fmt.Sprintf("10.5.%d.0/24", i))
+		s.podOn(name, ready)
+	}
+	var now, most atomic.Int32
+	full := make(chan bool) // closed when as many are asked as may be
+	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
+		}
+		if n == atOnce {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		select {
+		case <-full:
+		case <-r.Context().Done():
+		}
+		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
+		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
+	})
+	by := installed(t)
+	reads, err := Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Judge(reads, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Unread) > 0 || r.Nodes != nodes || most.Load() != atOnce {
+		t.Errorf("%d nodes, %d at once, unread %q", r.Nodes, most.Load(), r.Unread)
+	}
+	for path, times := range s.asked {
+		if strings.Contains(path, "/proxy/") && times != len(reads) {
+			t.Errorf("%s: %d times in %d reads", path, times, len(reads))
+		}
+	}
+}
+
+// Without the right to list the pods, nothing of the nodes is read, and that is said.
+func TestNodesForbidden(t *testing.T) {
+	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
+	s.refused = []string{"/api/v1/namespaces/relapse-nodes/pods"}
+	nodes := installed(t)
+	reads, err := Read(t.Context(), Access{Config: s.configOf(t, nodes), ByNode: nodes}, time.Millisecond, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Judge(reads, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Unread) != len(nodestate.Sources) || !strings.Contains(r.Unread[0], "listing the pods that read nodes, in namespace relapse-nodes: ") || !r.Open() {
+		t.Errorf("unread: %q", r.Unread)
+	}
+}
+
+// The client asks the pods of the manifest for the one path, and nobody else.
+func TestOnlyThesePods(t *testing.T) {
+	s := newServer(t)
+	s.pods = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	client, err := rest.HTTPClientFor(s.configOf(t, installed(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const proxied = "/api/v1/namespaces/relapse-nodes/pods/https:a:19767/proxy/node"
+	for _, test := range []struct {
+		method, path string
+		sent         bool
+	}{
+		{http.MethodGet, proxied, true},
+		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/pods?labelSelector=a", true},
+		{http.MethodPost, proxied, false},
+		{http.MethodDelete, "/api/v1/namespaces/relapse-nodes/pods", false},
+		{http.MethodGet, proxied + "/", false},
+		{http.MethodGet, proxied + "?a=b", false},
+		{http.MethodGet, strings.Replace(proxied, "/node", "/../node", 1), false},
+		{http.MethodGet, strings.Replace(proxied, "https:a:19767", "a", 1), false},
+		{http.MethodGet, strings.Replace(proxied, "19767", "10250", 1), false},
+		{http.MethodGet, strings.Replace(proxied, "https:a", "https:a%2f..%2fb", 1), false},
+		{http.MethodGet, strings.Replace(proxied, "https:a", "https:", 1), false},
+		{http.MethodGet, strings.Replace(proxied, "relapse-nodes", "kube-system", 1), false},
+		{http.MethodGet, "/api/v1/namespaces/kube-system/pods", false},
+		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/pods/a/exec", false},
+		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/secrets", false},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		if sent := err == nil; sent != test.sent {
+			t.Errorf("%s %s: sent %t, want %t (%v)", test.method, test.path, sent, test.sent, err)
+		}
+	}
+}
+
+func TestNodesManifest(t *testing.T) {
+	for name, calico := range map[string]bool{"nodes": false, "nodes-calico": true} {
+		text, err := nodesManifest("registry.example/relapse/nodestate:dev", calico, "KEY")
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := "testdata/" + name + ".yaml"
+		if *update {
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), text); d != "" {
+			t.Errorf("%s (-want +got), -update writes it anew:\n%s", file, d)
+		}
+	}
+	one, err := NodesManifest(NodeImage, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := NodesManifest(NodeImage, false)
+	if one == other || !regexp.MustCompile(`\n  key: [A-Z2-7]{26,}\n`).MatchString(one) {
+		t.Errorf("no key of its own:\n%s", one)
+	}
+	if _, err := NodesManifest("a b", false); err == nil {
+		t.Error("an image may be called a b")
+	}
+}
+
+func TestParseNodes(t *testing.T) {
+	text, err := nodesManifest(NodeImage, true, "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ from, to, want string }{
+		"as printed":           {"", "", ""},
+		"in another namespace": {"namespace: relapse-nodes", "namespace: audit", ""},
+		"without the key":      {"  key: secret", "  other: secret", "nodes.yaml: no Secret with stringData.key"},
+		"without the pods":     {"kind: DaemonSet", "kind: Deployment", "nodes.yaml: no DaemonSet with a namespace"},
+		"another path":         {"namespace: relapse-nodes", "namespace: a/b", "nodes.yaml: no DaemonSet with a namespace"},
+		"no YAML":              {"kind: DaemonSet", "kind: [", "nodes.yaml: "},
+	} {
+		n, err := ParseNodes("nodes.yaml", []byte(strings.ReplaceAll(text, test.from, test.to)))
+		switch {
+		case test.want != "":
+			if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("%s: error %v, want %q", name, err, test.want)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case n.key != "secret" || n.selector != "app.kubernetes.io/name=relapse-nodes" || n.namespace == "":
+			t.Errorf("%s: %+v", name, n)
+		}
+	}
+}
+
+// withNodes is one read of a cluster whose nodes are read, some seconds after the first.
+func withNodes(seconds int, change func(*snapshot.Snapshot)) snapshot.Snapshot {
+	s := cluster(false)
+	s.Time = s.Time.Add(time.Duration(seconds) * time.Second)
+	for _, source := range nodestate.Sources {
+		s.Sources = append(s.Sources, snapshot.Asked{Name: source.String()})
+	}
+	for _, n := range s.Nodes.Items {
+		answer := nodeAnswer(n.Name)
+		s.NodeNetworks = append(s.NodeNetworks, answer.NodeNetworks...)
+		s.NodeTables = append(s.NodeTables, answer.NodeTables...)
+		s.Firewalls = append(s.Firewalls, answer.Firewalls...)
+		s.NAT = append(s.NAT, answer.NAT...)
+		s.Proxies = append(s.Proxies, answer.Proxies...)
+	}
+	change(&s)
+	return s
+}
+
+// What one read leaves open, detectors of nodes judge by two.
+func TestOverTime(t *testing.T) {
+	dns := func(s *snapshot.Snapshot) {
+		s.Services.Items = []snapshot.Service{{Namespace: "default", Name: "dns", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Ports: []snapshot.ServicePort{{Protocol: "UDP", Port: 53}}}}
+		s.EndpointSlices.Items = []snapshot.EndpointSlice{{Namespace: "default", Service: "dns", Ports: []snapshot.ServicePort{{Protocol: "UDP", Port: 53}}, Ready: []netip.Addr{netip.MustParseAddr("10.5.112.9")}}}
+	}
+	gone := func(expires time.Duration) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			dns(s)
+			client := netip.MustParseAddrPort("10.5.112.2:40000")
+			s.NAT[0].Flows = read(snapshot.Flow{
+				Protocol: "udp", Source: client, SeenAs: client, Destination: netip.MustParseAddrPort("10.96.0.10:53"),
+				Redirected: true, AnsweredBy: netip.MustParseAddrPort("10.5.112.8:53"), Expires: expires,
+			})
+		}
+	}
+	stopped := func(s *snapshot.Snapshot) {
+		dns(s)
+		p := &s.Proxies[0]
+		p.Mode, p.Health.Status, p.Health.CurrentTime = "ipvs", http.StatusOK, s.Time
+		p.Health.LastUpdated = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	}
+	mesh := func(state string) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			for i := range s.Nodes.Items {
+				s.Nodes.Items[i].Calico.Address = netip.PrefixFrom(s.Nodes.Items[i].InternalIPs[0], 24)
+				s.NodeNetworks[i].BIRD = read(snapshot.BIRDProtocol{Name: "Mesh_1", Proto: "BGP", BGPState: state, Neighbor: s.Nodes.Items[1-i].InternalIPs[0]})
+			}
+		}
+	}
+	quiet := func(*snapshot.Snapshot) {}
+	for _, test := range []struct {
+		name  string
+		reads []snapshot.Snapshot
+		want  []string
+		once  int
+	}{
+		{"nothing", []snapshot.Snapshot{withNodes(0, quiet), withNodes(10, quiet)}, []string{}, 0},
+		{"packets go to what is no endpoint", []snapshot.Snapshot{withNodes(0, gone(110*time.Second)), withNodes(10, gone(115*time.Second))}, []string{"active gone-endpoint default/dns:53/UDP"}, 0},
+		{"no packets any more", []snapshot.Snapshot{withNodes(0, gone(110*time.Second)), withNodes(10, gone(100*time.Second))}, []string{}, 1},
+		{"and a third read", []snapshot.Snapshot{withNodes(0, gone(110*time.Second)), withNodes(10, gone(100*time.Second)), withNodes(20, gone(90*time.Second))}, []string{}, 0},
+		{"it has just begun", []snapshot.Snapshot{withNodes(0, quiet), withNodes(10, gone(110*time.Second))}, []string{}, 1},
+		{"kube-proxy has stopped", []snapshot.Snapshot{withNodes(0, stopped), withNodes(10, stopped)}, []string{"active missing-virtual-server master1"}, 0},
+		{"kube-proxy may catch up", []snapshot.Snapshot{withNodes(0, stopped), withNodes(5, stopped)}, []string{"settling missing-virtual-server master1"}, 0},
+		{"no session of the mesh", []snapshot.Snapshot{withNodes(0, mesh("Active")), withNodes(10, mesh("Active"))}, []string{"active session-down master1"}, 0},
+		{"the mesh is up", []snapshot.Snapshot{withNodes(0, mesh(snapshot.Established)), withNodes(10, mesh(snapshot.Established))}, []string{}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := Judge(test.reads, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(test.want, found(r.Findings)); d != "" || len(r.Once) != test.once || len(r.Unread) > 0 {
+				t.Errorf("%v once, unread %q; findings (-want +got):\n%s", found(r.Once), r.Unread, d)
+			}
+		})
+	}
+}
+
+// What a read of nodes lacks without an error is said as well.
+func TestNodesLacking(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*snapshot.Snapshot)
+		want   []string
+	}{
+		"a new node": {func(s *snapshot.Snapshot) { s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: "new"}) }, []string{"all of new: the node was added after the nodes were listed"}},
+		"a kube-proxy of unknown mode": {func(s *snapshot.Snapshot) { s.Proxies[0].Table = []snapshot.VirtualServer{{Protocol: "TCP"}} },
+			[]string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"}},
+		"no kube-proxy": {func(*snapshot.Snapshot) {}, []string{}},
+	} {
+		r, err := Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(test.want, r.Unread); d != "" {
+			t.Errorf("%s: unread (-want +got):\n%s", name, d)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+// Package nodestate answers with what one node alone knows, for relapse audit: interfaces and
+// routes, rules of iptables, connections, the IPVS table, and what kube-proxy and BIRD say. The
+// readers are those of package snapshot. No request changes anything.
+package nodestate
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+const (
+	// Port is where the program listens, on the node's address, with TLS.
+	Port = 19767
+	// Path is the one path that it answers.
+	Path = "/node"
+	// KeyHeader is the header of a request that has the key.
+	KeyHeader = "Relapse-Key"
+	// MaxAnswer bounds an answer, in bytes of JSON.
+	MaxAnswer = 32 << 20
+	// maxFlows bounds the connections of an answer.
+	maxFlows = 20_000
+	// within bounds the reading of each source, on a node whose processors are busy.
+	within = 10 * time.Second
+)
+
+// Sources are those that a node answers with.
+var Sources = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snapshot.Firewalls, snapshot.NAT, snapshot.Proxies}
+
+// Handler answers a GET that has the key with a snapshot of Sources of this node, as gzipped
+// JSON, and one request at a time. It does not stop until ctx ends.
+//
+// Of the nat table it has the chains that packets pass which leave the node, and of the
+// connections those whose source is translated, and those of UDP to an address that another one
+// answers for: detectors read no others without the sockets of hosts outside, of which there may be
+// a hundred times as many.
+func Handler(ctx context.Context, node, key string, machine snapshot.Machine) (http.Handler, error) {
+	if key == "" {
+		return nil, errors.New("there is no key: everybody could read this node")
+	}
+	collector, err := snapshot.Open(ctx, one{node, machine}, Sources...)
+	if err != nil {
+		return nil, err
+	}
+	collector.Allow(within)
+	return &handler{key: key, collector: collector, free: make(chan bool, 1)}, nil
+}
+
+type handler struct {
+	key       string
+	collector *snapshot.Collector
+	free      chan bool // full while a request is answered
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case subtle.ConstantTimeCompare([]byte(r.Header.Get(KeyHeader)), []byte(h.key)) != 1:
+		http.Error(w, "the key is not this one", http.StatusUnauthorized)
+		return
+	case r.URL.Path != Path:
+		http.NotFound(w, r)
+		return
+	case r.Method != http.MethodGet:
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+		return
+	}
+	select {
+	case h.free <- true:
+		defer func() { <-h.free }()
+	case <-r.Context().Done():
+		return
+	}
+	s := h.collector.Collect(r.Context())
+	cut(&s)
+	text, err := json.Marshal(s)
+	if err == nil && len(text) > MaxAnswer {
+		err = fmt.Errorf("the answer has %d bytes, and may have %d", len(text), MaxAnswer)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/gzip")
+	zip := gzip.NewWriter(w)
+	_, _ = zip.Write(text) // the client is gone, or sees that the end is missing
+	_ = zip.Close()
+}
+
+// cut leaves out what no detector reads, and all connections if there are too many.
+func cut(s *snapshot.Snapshot) {
+	for i := range s.NAT {
+		n := &s.NAT[i]
+		chains := snapshot.ChainsFrom(n.Rules.Items, "POSTROUTING")
+		n.Rules.Items = slices.DeleteFunc(n.Rules.Items, func(r snapshot.Rule) bool { return !slices.Contains(chains, r.Chain) })
+		n.Flows.Items = slices.DeleteFunc(n.Flows.Items, func(f snapshot.Flow) bool {
+			return !f.Translated() && !(f.Protocol == "udp" && f.Redirected)
+		})
+		if many := len(n.Flows.Items); many > maxFlows {
+			n.Flows = snapshot.List[snapshot.Flow]{Error: fmt.Sprintf("%d connections are translated, and %d are sent at most", many, maxFlows)}
+		}
+	}
+}
+
+// Read reads an answer of Handler's of at most some bytes of JSON, and returns how many it has.
+// What it holds comes from the node, and may be anything.
+func Read(answer io.Reader, most int64) (s snapshot.Snapshot, size int64, err error) {
+	zip, err := gzip.NewReader(answer)
+	if err != nil {
+		return s, 0, fmt.Errorf("the answer is not gzip: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(zip, most+1))
+	size = int64(len(text))
+	switch {
+	case err != nil:
+		return s, size, fmt.Errorf("the answer ends early: %w", err)
+	case size > most:
+		return s, size, fmt.Errorf("the answer has more than %d bytes", most)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return snapshot.Snapshot{}, size, fmt.Errorf("the answer is no snapshot: %w", err)
+	}
+	return s, size, nil
+}
+
+// Proxied returns the URL path by which the API server passes a request on to a pod.
+func Proxied(namespace, pod string) string {
+	return fmt.Sprintf("/api/v1/namespaces/%s/pods/https:%s:%d/proxy%s", namespace, pod, Port, Path)
+}
+
+// Pod returns the name of the pod that such a path asks, and whether it is one.
+func Pod(path, namespace string) (name string, is bool) {
+	before, after, _ := strings.Cut(Proxied(namespace, "*"), "*")
+	name, begins := strings.CutPrefix(path, before)
+	name, ends := strings.CutSuffix(name, after)
+	return name, begins && ends && name != "" && !strings.ContainsAny(name, "/:%")
+}
+
+// one is the access to one node.
+type one struct {
+	name    string
+	machine snapshot.Machine
+}
+
+var errNotRead = errors.New("a node reads itself alone")
+
+func (o one) Kubernetes(context.Context) (*rest.Config, error) { return nil, errNotRead }
+func (o one) Routers(context.Context) (map[string]snapshot.RouterReader, error) {
+	return nil, errNotRead
+}
+func (o one) Nodes(context.Context) (map[string]snapshot.Machine, error) {
+	return map[string]snapshot.Machine{o.name: o.machine}, nil
+}
+func (o one) Outside(context.Context) (map[string]snapshot.Machine, error) { return nil, errNotRead }
+func (o one) Registry(context.Context) (snapshot.Registry, error)          { return nil, errNotRead }

@@ -1,0 +1,63 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Remote is a node that a program on it reads (package nodestate): its kernel is not reached
+// from here, and all methods of Machine return an error.
+type Remote struct {
+	// Read returns a snapshot of that node alone. It is called once for each source of nodes.
+	Read func(context.Context) (Snapshot, error)
+	// why is the error of all methods.
+	why error
+}
+
+func (r Remote) err() error { return cmp.Or(r.why, errors.New("it is not reached from here")) }
+
+// Exec implements Machine.
+func (r Remote) Exec(context.Context, ...string) (string, error) { return "", r.err() }
+
+// PID implements Machine.
+func (r Remote) PID(context.Context) (int, error) { return 0, r.err() }
+
+// Netns implements Machine.
+func (r Remote) Netns(context.Context) (string, error) { return "", r.err() }
+
+// Path implements Machine.
+func (r Remote) Path(context.Context, string) (string, error) { return "", r.err() }
+
+// perNode is perName of the nodes.
+func perNode[T interface {
+	named
+	parts() []part
+}](name string, timeout time.Duration, reader func(node string, m Machine) func(context.Context) T, field func(*Snapshot) *[]T) Source {
+	reachable := func(o *opening) (map[string]Machine, error) { return o.nodes() }
+	return perName(name, timeout, reachable, func(node string, m Machine) func(context.Context) T {
+		r, remote := m.(Remote)
+		if !remote {
+			return reader(node, m)
+		}
+		return func(ctx context.Context) T {
+			s, err := r.Read(ctx)
+			if items := *field(&s); err == nil && len(items) == 1 && namedOnly(items[0], node) {
+				return items[0]
+			}
+			if err == nil {
+				err = fmt.Errorf("the program on it has not answered with %s of this node, and is perhaps of another version", name)
+			}
+			return reader(node, Remote{why: err})(ctx)
+		}
+	}, field)
+}
+
+// namedOnly reports whether an item is of that node.
+func namedOnly(item named, node string) bool {
+	n := Names{Nodes: map[string]bool{}, Pods: map[string]bool{}, Namespaces: map[string]bool{}}
+	item.names(&n)
+	return len(n.Nodes) == 1 && n.Nodes[node]
+}
