@@ -21,7 +21,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-
 func read[T any](items ...T) snapshot.List[T] { return snapshot.List[T]{Read: true, Items: items} }
 
 // nodeAnswer is what a node says of which nothing is wrong.
