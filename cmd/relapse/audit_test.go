@@ -177,7 +177,7 @@ func TestAuditOutput(t *testing.T) {
 
 // What is suppressed does not count, and what was not read does.
 func TestAuditSuppressed(t *testing.T) {
-	const active, latent = "- {id: 2edadcd36f84, reason: r, expires: 2026-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2027-01-01, owner: net}\n"
+	const active, latent = "- {id: 2edadcd36f84, active: true, reason: r, expires: 2026-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2027-01-01, owner: net}\n"
 	unread := func(s *snapshot.Snapshot) {
 		unannounced(s)
 		s.Services = snapshot.List[snapshot.Service]{Error: "services is forbidden"}
@@ -190,6 +190,7 @@ func TestAuditSuppressed(t *testing.T) {
 		says     string
 	}{
 		{"the active one", unannounced, active, exitLatent, "findings: 1 latent; 1 suppressed\n"},
+		{"the active one as a latent one", unannounced, strings.ReplaceAll(active, "active: true, ", ""), exitUnexpected, "findings: 1 active, 1 latent\n"},
 		{"the latent one", unannounced, latent, exitUnexpected, "findings: 1 active; 1 suppressed\n"},
 		{"both", unannounced, active + latent, exitExpected, "suppressed by net until 2027-01-01 (line 2): the rack moves\n\nnothing found; 2 suppressed\n"},
 		{"both, and Services not read", unread, active + latent, exitInconclusive, "nothing found that holds, but not all could be judged; 2 suppressed\n"},

@@ -77,7 +77,7 @@ func (d detail) routes() []Command {
 			declared = d.by.Routers[i]
 		}
 		on := ""
-		if declared.Kind == "" {
+		if declared.Kind == "" || declared.Kind == bgprouter.BMP {
 			on = name
 		}
 		for _, line := range bgprouter.Show(declared, p) {

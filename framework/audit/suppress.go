@@ -24,7 +24,10 @@ type Suppression struct {
 	Detector string `json:"detector,omitempty"`
 	Kind     string `json:"kind,omitempty"`
 	Object   string `json:"object,omitempty"`
-	Reason   string `json:"reason"`
+	// Active is set if it holds while the finding is active, or may become so, as well. Without it
+	// a risk that somebody lives with is told again once it hurts.
+	Active bool   `json:"active,omitempty"`
+	Reason string `json:"reason"`
 	// Expires is the last day on which it holds, in UTC, as 2006-01-02.
 	Expires string `json:"expires"`
 	// Owner is who decided it; it may be empty.
@@ -55,6 +58,9 @@ func (s Suppression) expired(at time.Time) bool {
 
 // matches reports whether it is of a finding.
 func (s Suppression) matches(f Finding) bool {
+	if !s.Active && (f.State == detect.Active || f.State == detect.Pending) {
+		return false
+	}
 	if s.ID != "" {
 		return s.ID == f.ID
 	}
@@ -113,7 +119,7 @@ func (r *Result) Suppress(all []Suppression) {
 var anID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or
-// detector, kind and object, then reason, expires and owner. The error is one sentence, with the
+// detector, kind and object, then reason, expires, active and owner. The error is one sentence, with the
 // name of the file, the line, the field and what is expected.
 func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 	wrong := func(line int, format string, args ...any) error {
@@ -152,7 +158,7 @@ func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 }
 
 func parseSuppression(item *yaml.Node, wrong func(line int, format string, args ...any) error) (Suppression, error) {
-	s := Suppression{Line: item.Line}
+	s, active := Suppression{Line: item.Line}, "false"
 	if item.Kind != yaml.MappingNode {
 		return s, wrong(item.Line, "expected a suppression, with id (or detector, kind and object), reason and expires")
 	}
@@ -162,7 +168,7 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 		line int
 	}{
 		{"id", &s.ID, 0}, {"detector", &s.Detector, 0}, {"kind", &s.Kind, 0}, {"object", &s.Object, 0},
-		{"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"owner", &s.Owner, 0},
+		{"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"active", &active, 0}, {"owner", &s.Owner, 0},
 	}
 	var names []string
 	for _, f := range fields {
@@ -196,6 +202,8 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 		return s, wrong(item.Line, "field kind is missing: expected a kind that an audit prints, or * for all")
 	case s.ID == "" && s.Object == "":
 		return s, wrong(item.Line, "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*")
+	case active != "true" && active != "false":
+		return s, wrong(lineOf("active"), "field active: %q: expected true or false", active)
 	case s.Reason == "":
 		return s, wrong(item.Line, "field reason is missing: expected why nobody has to act")
 	case s.Expires == "":
@@ -204,6 +212,7 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 	if _, err := time.Parse(time.DateOnly, s.Expires); err != nil {
 		return s, wrong(lineOf("expires"), "field expires: %q: expected a date such as 2027-01-31", s.Expires)
 	}
+	s.Active = active == "true"
 	return s, nil
 }
 

@@ -30,6 +30,9 @@ var shows = map[Kind]func(Declared, netip.Prefix) []string{
 		}
 		return append(command, "global", "rib", p.String(), "--address-family="+either(p, "ipv4", "ipv6"))
 	},
+	MRT: func(d Declared, p netip.Prefix) []string {
+		return []string{"sh", "-c", "bgpdump -m " + shellescape.Quote(d.File) + " | grep -F '|" + p.String() + "|'"}
+	},
 }
 
 // either is the word for the family of a prefix.
@@ -41,8 +44,8 @@ func either(p netip.Prefix, v4, v6 string) string {
 }
 
 // Show returns the command lines, for a shell, that show what a router says of a prefix: its RIB,
-// then its FIB. They are run where the file of routers is used. A router that is known by its name
-// alone has no kind: the commands of all kinds that have one are run on it.
+// then its FIB. They are run where the file of routers is used. Of a router that is known by its name
+// alone, or feeds by BMP, the program is not known: the commands of both that have one are for it.
 func Show(d Declared, p netip.Prefix) []string {
 	var lines []string
 	add := func(command []string) {
@@ -53,15 +56,15 @@ func Show(d Declared, p netip.Prefix) []string {
 		lines = append(lines, line)
 	}
 	switch d.Kind {
-	case "":
+	case "", BMP:
 		add(shows[FRR](d, p))
 		add(shows[BIRD](d, p))
-	case GoBGP: // which is asked from here
-		lines = append(lines, shellescape.QuoteCommand(shows[GoBGP](d, p)))
+	case GoBGP, MRT: // which is asked, or lies, here
+		lines = append(lines, shellescape.QuoteCommand(shows[d.Kind](d, p)))
 	default:
 		add(shows[d.Kind](d, p))
 	}
-	if d.Kind == "" || d.hasFIB() {
+	if d.Kind == "" || d.Kind == BMP || d.hasFIB() {
 		add([]string{"ip", either(p, "-4", "-6"), "route", "show", "to", "exact", p.String()})
 	}
 	return lines

@@ -236,6 +236,21 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 	return append(all, Gap{fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)), true})
 }
 
+// elsewhere are the nodes of whose routes a router has accepted some, and of whose routes its RIB
+// has none: they are in a table that is not read. BIRD has any number, GoBGP keeps the routes of
+// the clients of a route server apart, and a VRF has its own.
+func (v *view) elsewhere(r *router) (nodes []string) {
+	for _, n := range r.Neighbors.Items {
+		node := v.addresses[n.Address]
+		if r.Paths.Read && node != "" && n.State == snapshot.SessionEstablished && n.Accepted > 0 &&
+			!slices.ContainsFunc(r.Paths.Items, func(p snapshot.Path) bool { return p.Neighbor == n.Address }) {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
 // Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
 // unseen, and what routers lack without being expected to have it: addresses of Services, and
 // pod ranges, one gap for each router and reason.
@@ -256,6 +271,11 @@ func (x *Index) Unjudged() []Gap {
 		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})
 	}
 	all = append(all, blindness(s.Routers)...)
+	for _, r := range v.routers {
+		if nodes := v.elsewhere(r); len(nodes) > 0 {
+			all = append(all, Gap{fmt.Sprintf("%s has accepted routes from %s, and its RIB has none from there: they are in a table that is not read, such as that of a VRF.", r.Name, and(few(nodes))), true})
+		}
+	}
 	if _, read := podRanges(s); read && !v.known {
 		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, v.intended) + ".", true})
 	}

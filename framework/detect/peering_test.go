@@ -87,6 +87,34 @@ func announces(p string) func(*world) {
 	}
 }
 
+// A router whose nodes announce into a table that is not read is not taken for one to which they
+// announce nothing.
+func TestObservedAnotherTable(t *testing.T) {
+	accepting := func(n uint64) func(*world) {
+		return func(w *world) {
+			for i := range w.Routers[0].Neighbors.Items {
+				w.Routers[0].Neighbors.Items[i].Accepted = n
+			}
+		}
+	}
+	const says = "tor1 has accepted routes from "
+	for _, test := range []struct {
+		name string
+		is   *world
+		want bool
+	}{
+		{"the routes are in another table", observed(silenced, accepting(1)), true},
+		{"nothing is announced", observed(silenced, accepting(0)), false},
+		{"the routes are in the RIB", observed(accepting(1)), false},
+		{"the RIB was not read", observed(silenced, accepting(1), func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} }), false},
+	} {
+		got := slices.ContainsFunc(Unjudged(test.is.Snapshot), func(g Gap) bool { return g.Open && strings.HasPrefix(g.Says, says) })
+		if got != test.want {
+			t.Errorf("%s: said %t, want %t", test.name, got, test.want)
+		}
+	}
+}
+
 // What is active outside of a lab: the nodes whose ranges are unannounced.
 func TestObservedPeering(t *testing.T) {
 	const node1Range, node1IP = "10.5.112.0/24", "10.4.94.23"

@@ -102,18 +102,18 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 			}
 		}
 		for _, advertisement := range advertisements {
-			selected, err := advertised(advertisement, peerings, peers)
+			families, err := advertised(advertisement, peerings, peers)
 			if err != nil {
 				return nil, err
 			}
-			if !selected {
+			if len(families) == 0 {
 				continue
 			}
 			if advertisement.err != nil {
 				return nil, advertisement.err
 			}
 			for _, entry := range advertisement.is.Spec.Advertisements {
-				shared, alone, err := entry.addresses(services)
+				shared, alone, err := entry.addresses(services, families)
 				if err != nil {
 					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
 				}
@@ -167,8 +167,9 @@ func poolLabels(pool *custom[ciliumPodIPPool]) map[string]string {
 }
 
 // addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
-// those that it may aggregate, and those of policy Local, which never are.
-func (e ciliumBGPEntry) addresses(services []*keptService) (shared, alone []AddressRange, err error) {
+// those that it may aggregate, and those of policy Local, which never are. Those of other families
+// than the peers' are left out.
+func (e ciliumBGPEntry) addresses(services []*keptService, families map[string]bool) (shared, alone []AddressRange, err error) {
 	if e.Type != "Service" || e.Service == nil || !slices.Contains(e.Service.Addresses, "LoadBalancerIP") {
 		return nil, nil, nil
 	}
@@ -185,33 +186,37 @@ func (e ciliumBGPEntry) addresses(services []*keptService) (shared, alone []Addr
 			to = &alone
 		}
 		for _, address := range s.LoadBalancerIPs {
+			if address.Is4() && !families["ipv4"] || address.Is6() && !families["ipv6"] {
+				continue
+			}
 			*to = append(*to, AddressRange{address, address})
 		}
 	}
 	return shared, alone, nil
 }
 
-// advertised reports whether peers with one of these configurations are sent an advertisement
-// for IPv4.
-func advertised(advertisement *custom[ciliumBGPAdvertisement], peerings []*custom[ciliumBGPPeerConfig], peers map[string]bool) (bool, error) {
+// advertised are the address families, ipv4 and ipv6, for which peers with one of these
+// configurations are sent an advertisement.
+func advertised(advertisement *custom[ciliumBGPAdvertisement], peerings []*custom[ciliumBGPPeerConfig], peers map[string]bool) (map[string]bool, error) {
+	families := map[string]bool{}
 	for _, peering := range peerings {
 		if !peers[peering.name] {
 			continue
 		}
 		if peering.err != nil {
-			return false, peering.err
+			return nil, peering.err
 		}
 		for _, family := range peering.is.Spec.Families {
 			selected, err := selects(family.Advertisements, advertisement.labels)
 			if err != nil {
-				return false, fmt.Errorf("%s: spec.families: %w", peering, err)
+				return nil, fmt.Errorf("%s: spec.families: %w", peering, err)
 			}
-			if selected && family.AFI == "ipv4" {
-				return true, nil
+			if selected {
+				families[family.AFI] = true
 			}
 		}
 	}
-	return false, nil
+	return families, nil
 }
 
 // Cilium's resources of BGP, of each version that has them, the newest first.

@@ -32,6 +32,10 @@ func TestCiliumAdvertisements(t *testing.T) {
 		service("local", "192.0.2.2", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }),
 		service("classed", "192.0.2.3", class("io.cilium/bgp-control-plane")),
 		service("others", "192.0.2.4", class("metallb")),
+		service("dual", "192.0.2.6", func(s *corev1.Service) {
+			s.Labels = nil
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: "2001:db8::6"})
+		}),
 		service("inside", "192.0.2.5", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }),
 	}}
 	object := func(kind, name, spec string) string {
@@ -61,6 +65,8 @@ func TestCiliumAdvertisements(t *testing.T) {
 		other = `{"bgpInstances":[{"peers":[{"peerConfigRef":{"name":"spine"}},{}]}]}`
 		peer  = `{"families":[{"afi":"ipv4","safi":"unicast","advertisements":{"matchLabels":{"advertise":"lab"}}}]}`
 		peer6 = `{"families":[{"afi":"ipv6","safi":"unicast","advertisements":{"matchLabels":{"advertise":"lab"}}}]}`
+		both  = `{"families":[{"afi":"ipv6","safi":"unicast","advertisements":{"matchLabels":{"advertise":"lab"}}},{"afi":"ipv4","safi":"unicast","advertisements":{"matchLabels":{"advertise":"lab"}}}]}`
+		dual  = `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"io.kubernetes.service.name":"dual"}}}`
 		users = `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"for":"users"}}}`
 	)
 	one := func(address string) AddressRange {
@@ -104,6 +110,9 @@ func TestCiliumAdvertisements(t *testing.T) {
 		{"cluster IPs alone", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["ClusterIP"]},"selector":{"matchLabels":{"for":"users"}}}`, nil},
 		{"by peers of another configuration", "v2", other, peer, users, nil},
 		{"to IPv6 peers alone", "v2", every, peer6, users, nil},
+		{"of both families, to IPv4 peers", "v2", every, peer, dual, []BGPAdvertisement{of(0, []AddressRange{one("192.0.2.6")}, "a", "b", "c")}},
+		{"of both families, to IPv6 peers", "v2", every, peer6, dual, []BGPAdvertisement{of(0, []AddressRange{one("2001:db8::6")}, "a", "b", "c")}},
+		{"of both families, to peers of both", "v2", every, both, dual, []BGPAdvertisement{of(0, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c")}},
 	} {
 		got, err := read(test.version, test.config, test.peer, test.entry)
 		if diff := cmp.Diff(test.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
