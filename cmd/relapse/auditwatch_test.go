@@ -17,7 +17,7 @@ import (
 )
 
 // watched is an API server with one Node and a DaemonSet of an image without a version, whose
-// Services nobody may list. Nothing changes.
+// Roles nobody may list. Nothing changes.
 func watched(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]string{
 		"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
@@ -37,7 +37,7 @@ func watched(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case kinds[name] == "":
 		status(http.StatusNotFound, "NotFound")
-	case name == "services":
+	case name == "roles":
 		status(http.StatusForbidden, "Forbidden")
 	case r.URL.Query().Has("watch"):
 		w.WriteHeader(http.StatusOK)

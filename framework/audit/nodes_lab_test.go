@@ -172,6 +172,7 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 	}
 
 	kubectl(`kubectl -n relapse-nodes patch daemonset relapse-nodes -p '{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"first"}}}}}'`)
+	kubectl("kubectl -n relapse-nodes rollout status daemonset --timeout=2m >&2")
 	waitFor(1)
 	r := read(text)
 	for _, text := range r.Unread {
