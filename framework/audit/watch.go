@@ -312,6 +312,11 @@ func (w *Watcher) result(interrupted error) (Result, error) {
 	for _, name := range sorted(w.unread) {
 		r.Unread = append(r.Unread, name+": "+w.unread[name])
 	}
+	for _, text := range lacks(w.history[len(w.history)-2]) { // one look at a source is not enough
+		if name, _, _ := strings.Cut(text, ": "); w.unread[name] == "" {
+			r.Unread = append(r.Unread, text+" (in the read before the last)")
+		}
+	}
 	r.NotJudged = append(r.NotJudged, w.gaps...)
 	return r, nil
 }

@@ -143,6 +143,23 @@ func TestWatcherLeavesOpenWhatIsLost(t *testing.T) {
 	}
 }
 
+// One look at a source that was not read before is not enough for quiet.
+func TestWatcherLeavesOpenWhatWasReadOnce(t *testing.T) {
+	unread := cluster(false)
+	unread.Routers = slices.Clone(unread.Routers)
+	unread.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"}
+	for open, reads := range map[bool][]snapshot.Snapshot{true: {unread, cluster(false)}, false: {unread, cluster(false), cluster(false)}} {
+		var w Watcher
+		for n, s := range reads {
+			s.Time = s.Time.Add(time.Duration(n) * 3 * time.Second)
+			w.take(s)
+		}
+		if r, err := w.result(nil); err != nil || r.Open() != open {
+			t.Errorf("%d reads: %q, %v, want open %t", len(reads), r.Unread, err, open)
+		}
+	}
+}
+
 // What has not changed is judged once a minute, and its routers are kept once.
 func TestWatcherRests(t *testing.T) {
 	var w Watcher

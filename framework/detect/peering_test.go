@@ -510,6 +510,7 @@ func TestObservedServiceRoute(t *testing.T) {
 		}, "", true},
 		{"an aggregate of a spine", func(w *world) { spineTo(w, "10.66.128.0/24") }, "", false},
 		{"a wider route to elsewhere", func(w *world) { spineTo(w, "10.0.0.0/8") }, Active, false},
+		{"a wider route to elsewhere, which begins where the pool does", func(w *world) { spineTo(w, "10.66.128.0/17") }, Active, false},
 		{"by way of a spine", spine, "", false},
 		{"one router was not read", func(w *world) { w.Routers[1].Routes.Read = false }, "", false},
 		{"no router", func(w *world) { w.Routers = nil }, "", false},

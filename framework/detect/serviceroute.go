@@ -135,6 +135,13 @@ func (b advertisement) announces(a netip.Addr) bool {
 	return after > 0 && a.Compare(b.reach[after-1]) <= 0
 }
 
+// includes reports whether all of a prefix is announced. A wider one that begins with what is
+// announced, such as 10.0.0.0/8, is no aggregate of it.
+func (b advertisement) includes(p netip.Prefix) bool {
+	r, err := snapshot.ParseAddressRange(p.String())
+	return err == nil && b.announces(r.First) && b.announces(r.Last)
+}
+
 // advertised are the advertisements of an address.
 func (v *view) advertised(address netip.Addr) []advertisement {
 	var all []advertisement
@@ -232,7 +239,7 @@ func (v *view) hasRoute(address netip.Addr) bool {
 	brings := func(p netip.Prefix, w *way) bool {
 		return p == alone || v.addresses[w.nextHop] != "" || v.addresses[w.neighbor] != "" ||
 			slices.ContainsFunc(by, func(b advertisement) bool {
-				return b.Prefix(address) == p || v.peering == Observed && b.announces(p.Addr())
+				return b.Prefix(address) == p || v.peering == Observed && b.includes(p)
 			})
 	}
 	for _, r := range v.routers {
