@@ -58,9 +58,6 @@ func (s Suppression) expired(at time.Time) bool {
 
 // matches reports whether it is of a finding.
 func (s Suppression) matches(f Finding) bool {
-	if !s.Active && (f.State == detect.Active || f.State == detect.Pending) {
-		return false
-	}
 	if s.ID != "" {
 		return s.ID == f.ID
 	}
@@ -91,7 +88,8 @@ func (r *Result) Suppress(all []Suppression) {
 			if s.expired(r.Ended) || !s.matches(f) {
 				continue
 			}
-			if used[i] = true; by < 0 {
+			used[i] = true
+			if counts := !s.Active && (f.State == detect.Active || f.State == detect.Pending); !counts && by < 0 {
 				by = i
 			}
 		}
