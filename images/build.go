@@ -218,15 +218,9 @@ func (b *build) run(ctx context.Context, missing []string) error {
 	return group.Wait()
 }
 
-// image builds one image, if no other process has done so in the meantime.
+// image builds one image, if no other process has done so in the meantime. Its programs are
+// compiled while its base is built and its Debian packages are installed.
 func (b *build) image(ctx context.Context, r *Recipe) error {
-	if r.Base != "" {
-		select {
-		case <-b.ready[r.Base]:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 	start := time.Now()
 	unlock, err := b.cache.lock(ctx, r.Ref, func() { b.event(Event{Ref: r.Ref, Step: Waiting}, start) })
 	if err != nil {
@@ -237,51 +231,69 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 	if err != nil {
 		return err
 	}
-	compiled, cost := 0, Cost{}
+	var built programs
 	if !cached {
 		tell := func(e Event) {
-			e.Ref, compiled = r.Ref, max(compiled, e.Compiled)
+			e.Ref = r.Ref
 			b.event(e, start)
 		}
-		if cost, err = b.assemble(ctx, r, tell); err != nil {
+		compiled := make(chan programs, 1)
+		work, ctx := errgroup.WithContext(ctx)
+		work.Go(func() error {
+			p, err := b.compiler.compile(ctx, r, tell)
+			if err == nil {
+				compiled <- p
+			}
+			return err
+		})
+		work.Go(func() (err error) {
+			built, err = b.assemble(ctx, r, compiled, tell)
+			return err
+		})
+		if err := work.Wait(); err != nil {
 			return err
 		}
 	}
-	b.event(Event{Ref: r.Ref, Step: Built, Compiled: compiled, Cost: cost}, start)
+	b.event(Event{Ref: r.Ref, Step: Built, Compiled: built.compiled, Cost: built.cost}, start)
 	close(b.ready[r.Ref])
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.summary.Built = append(b.summary.Built, Timing{r.Ref, cost})
+	b.summary.Built = append(b.summary.Built, Timing{r.Ref, built.cost})
 	return nil
 }
 
-// assemble makes an image's layers, config and manifest, and enters it into
-// the cache with what that has cost.
-func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (cost Cost, err error) {
+// assemble makes an image's layers, config and manifest, and enters it into the cache with
+// what that has cost. It waits for the base, and then for the programs, which it returns with
+// the cost of all.
+func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan programs, tell func(Event)) (built programs, err error) {
 	m := newMeter()
 	log, err := b.cache.newLog(r.Ref, m)
 	if err != nil {
-		return Cost{}, err
+		return programs{}, err
 	}
 	defer func() { err = log.close(ctx, r.Ref, err) }()
 
 	base := &v1.Manifest{}
 	config := &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}}
 	if r.Base != "" {
+		if _, err := await(ctx, m, b.ready[r.Base]); err != nil {
+			return programs{}, err
+		}
 		digest, _, err := b.cache.lookup(r.Base, b.keys[r.Base])
 		if err != nil {
-			return Cost{}, err
+			return programs{}, err
 		}
 		if base, err = b.cache.manifest(digest); err != nil {
-			return Cost{}, fmt.Errorf("reading base %s: %w", r.Base, err)
+			return programs{}, fmt.Errorf("reading base %s: %w", r.Base, err)
 		}
 		if config, err = b.cache.config(base); err != nil {
-			return Cost{}, fmt.Errorf("reading base %s: %w", r.Base, err)
+			return programs{}, fmt.Errorf("reading base %s: %w", r.Base, err)
 		}
 	}
-	layers, err := b.layers(ctx, r, base.Layers, log, tell)
+	programsOf := sync.OnceValues(func() (programs, error) { return await(ctx, m, compiled) })
+	layers, err := b.layers(ctx, r, base.Layers, programsOf, log, tell)
 	if err != nil {
-		return Cost{}, err
+		return programs{}, err
 	}
 	if r.Debian != nil && r.Debian.Slim {
 		base.Layers, config.RootFS.DiffIDs = nil, nil
@@ -292,7 +304,7 @@ func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (cost
 	r.configure(config)
 	configBlob, err := b.cache.putJSON(b.dir, config, types.OCIConfigJSON)
 	if err != nil {
-		return Cost{}, fmt.Errorf("writing config: %w", err)
+		return programs{}, fmt.Errorf("writing config: %w", err)
 	}
 	manifest, err := b.cache.putJSON(b.dir, v1.Manifest{
 		SchemaVersion: 2,
@@ -301,15 +313,30 @@ func (b *build) assemble(ctx context.Context, r *Recipe, tell func(Event)) (cost
 		Layers:        slices.Concat(base.Layers, layers),
 	}, types.OCIManifestSchema1)
 	if err != nil {
-		return Cost{}, fmt.Errorf("writing manifest: %w", err)
+		return programs{}, fmt.Errorf("writing manifest: %w", err)
 	}
-	cost = m.cost()
-	return cost, b.cache.add(ctx, r.Ref, b.keys[r.Ref], manifest, cost)
+	if built, err = programsOf(); err != nil {
+		return programs{}, err
+	}
+	built.cost = built.cost.add(m.cost())
+	return built, b.cache.add(ctx, r.Ref, b.keys[r.Ref], manifest, built.cost)
+}
+
+// await waits for what a channel yields, or until it is closed.
+func await[T any](ctx context.Context, m *meter, from <-chan T) (value T, err error) {
+	m.wait(func() {
+		select {
+		case value = <-from:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	})
+	return value, err
 }
 
 // layers makes the layers that the recipe adds to its base: Debian packages,
 // then programs and files, then what the script changes.
-func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
+func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, programsOf func() (programs, error), log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
 	var layers []v1.Descriptor
 	add := func(fill func(*layerWriter) error) error {
 		layer, err := b.cache.layer(b.dir, fill)
@@ -332,15 +359,15 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, log
 			return nil, fmt.Errorf("writing the layer of Debian packages: %w", err)
 		}
 	}
-	programs, compiled, err := b.compiler.compile(ctx, r, log.meter, tell)
+	built, err := programsOf()
 	if err != nil {
 		return nil, err
 	}
-	if err := r.provePrograms(programs); err != nil {
+	if err := r.provePrograms(built.files); err != nil {
 		return nil, err
 	}
-	tell(Event{Step: Assembling, Compiled: compiled})
-	items, err := r.items(ctx, programs)
+	tell(Event{Step: Assembling, Compiled: built.compiled})
+	items, err := r.items(ctx, built.files)
 	if err != nil {
 		return nil, err
 	}

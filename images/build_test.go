@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,6 +53,11 @@ func program(source string) map[string]string {
 }
 
 const hello = "package main\n\nfunc main() { println(1) }\n"
+
+// uncompiled is a program that Go's cache does not have.
+func uncompiled() string {
+	return strings.Replace(hello, "1", fmt.Sprint(time.Now().UnixNano()), 1)
+}
 
 // mustBuild builds refs and returns the digests of the cached images.
 func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
@@ -406,28 +412,36 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 
 	compiler.running.Lock() // as another go command does that compiles
 	type result struct {
-		files []string
-		err   error
+		programs
+		err error
 	}
-	compiled := make(chan result, 1)
-	began, m := time.Now(), newMeter()
+	compiled, waits := make(chan result, 1), make(chan struct{})
+	began := time.Now()
 	go func() {
-		files, _, err := compiler.compile(t.Context(), r, m, func(Event) {})
-		compiled <- result{files, err}
+		built, err := compiler.compile(t.Context(), r, func(e Event) {
+			if e.Step == Compiling && e.Package == "" {
+				close(waits)
+			}
+		})
+		compiled <- result{built, err}
 	}()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(said(), "+ go list"); {
-		if time.Now().After(deadline) {
-			t.Fatalf("no download began beside another compilation; the log says %q", said())
-		}
-		select {
-		case got := <-compiled:
-			t.Fatalf("compiled beside another compilation: %+v", got)
-		case <-time.After(10 * time.Millisecond):
-		}
+	select {
+	case <-waits:
+	case got := <-compiled:
+		t.Fatalf("compiled beside another compilation: %+v", got)
+	case <-time.After(time.Minute):
+		t.Fatalf("no download ended beside another compilation; the log says %q", said())
 	}
-	if strings.Contains(said(), "+ go build") {
-		t.Error("compiled beside another compilation")
+	waiting := time.Now()
+	select {
+	case got := <-compiled:
+		t.Fatalf("compiled beside another compilation: %+v", got)
+	case <-time.After(100 * time.Millisecond): // that nothing happens has no condition to wait for
 	}
+	if log := said(); !strings.Contains(log, "+ go list") || strings.Contains(log, "+ go build") {
+		t.Errorf("beside another compilation it ran %q", log)
+	}
+	waited := time.Since(waiting)
 	compiler.running.Unlock()
 	got := <-compiled
 	if got.err != nil {
@@ -437,8 +451,71 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 		t.Error(err)
 	}
 	// Its own work is told without the time in which the other one compiled.
-	if cost := m.cost(); m.waited <= 0 || cost.Took > time.Since(began)-m.waited || cost.CPU <= 0 {
-		t.Errorf("it cost %+v, and waited %s of %s", cost, m.waited, time.Since(began))
+	if all := time.Since(began); got.cost.Took > all-waited/2 || got.cost.CPU <= 0 {
+		t.Errorf("it cost %+v, and waited %s of %s", got.cost, waited, all)
+	}
+}
+
+// A go command that only links lets the next one compile, where memory is enough for both.
+func TestCompilationBesideLinking(t *testing.T) {
+	for _, enough := range []bool{true, false} {
+		c := open(t, newRoot(t, program(uncompiled())))
+		if err := c.cache.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := c.recipe("x.dev/p:1")
+		compiler := newCompiler(c.cache, t.TempDir())
+		compiler.linkBeside = enough
+		compiler.plan(r)
+		last := false
+		_, err := compiler.compile(t.Context(), r, func(e Event) {
+			if e.Package == "" || e.Number < e.Packages {
+				return
+			}
+			last = true
+			if free := compiler.running.TryLock(); free != enough {
+				t.Errorf("when memory is enough (%v), another go command may compile: %v", enough, free)
+			} else if free {
+				compiler.running.Unlock()
+			}
+		})
+		if err != nil || !last {
+			t.Errorf("the last package was told: %v, %v", last, err)
+		}
+	}
+}
+
+// Programs are compiled while another process builds the base of their image.
+func TestCompilationBeforeBase(t *testing.T) {
+	files := program(uncompiled())
+	files["p/image.yaml"] = strings.Replace(files["p/image.yaml"], "ref: x.dev/p:1", "ref: x.dev/p:1, base: x.dev/a:1", 1)
+	maps.Copy(files, tiny)
+	c := open(t, newRoot(t, files))
+	if err := c.cache.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := c.cache.lock(t.Context(), "x.dev/a:1", func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := sync.OnceFunc(unlock)
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var steps []string
+	_, err = c.Build(ctx, []string{"x.dev/p:1"}, func(e Event) {
+		if e.Package != "" && e.Number == e.Packages {
+			steps = append(steps, "compiled "+e.Ref)
+			release()
+		} else if e.Step == Built {
+			steps = append(steps, "built "+e.Ref)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"compiled x.dev/p:1", "built x.dev/a:1", "built x.dev/p:1"}; !slices.Equal(steps, want) {
+		t.Errorf("got %q, want %q", steps, want)
 	}
 }
 

@@ -12,17 +12,20 @@ import (
 	"sync"
 
 	"golang.org/x/mod/module"
+	"golang.org/x/sys/unix"
 )
 
 // compiler builds the Go programs of several images. Programs of one module
 // that take the same flags are built by one go command, which shares their
 // packages and links them in parallel. One go command compiles at a time: it
-// uses all CPUs by itself. Modules of the others are downloaded meanwhile.
+// uses all CPUs by itself. Modules of the others are downloaded meanwhile. A go
+// command that only links does not, and the next one compiles beside it.
 type compiler struct {
 	cache *cache
 	dir   string // where the programs go
 
 	running     sync.Mutex // held while a go command compiles
+	linkBeside  bool       // whether memory is enough for linkers beside compilers
 	downloading sync.Mutex // held while one downloads modules
 	groups      map[groupKey][]*group
 	planned     map[string][]*group // by image: that of each of its programs
@@ -30,8 +33,17 @@ type compiler struct {
 }
 
 func newCompiler(cache *cache, dir string) compiler {
-	return compiler{cache: cache, dir: dir, groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
+	var memory unix.Sysinfo_t
+	err := unix.Sysinfo(&memory)
+	return compiler{
+		cache: cache, dir: dir, groups: map[groupKey][]*group{}, planned: map[string][]*group{},
+		linkBeside: err == nil && memory.Totalram*uint64(memory.Unit) >= memoryToLinkBeside,
+	}
 }
+
+// memoryToLinkBeside is the memory in bytes of a machine with two CPUs on which two linkers and
+// two compilers run at once. Each takes up to 1 GiB.
+const memoryToLinkBeside = 7 << 30
 
 // groupKey is what programs must have in common to be built together.
 type groupKey struct {
@@ -80,20 +92,27 @@ func (c *compiler) groupFor(key groupKey, pkg string) *group {
 	return g
 }
 
-// compile returns the files of a recipe's programs, in their order, and how many
-// packages were compiled for them. It builds those that are not built yet, and reports
-// of each package.
-func (c *compiler) compile(ctx context.Context, r *Recipe, m *meter, tell func(Event)) (files []string, compiled int, err error) {
-	files = make([]string, len(r.Programs))
+// programs are the compiled ones of a recipe.
+type programs struct {
+	files    []string // in the recipe's order
+	compiled int      // packages that were compiled for them
+	cost     Cost
+}
+
+// compile builds the programs of a recipe that are not built yet, and reports of each package.
+func (c *compiler) compile(ctx context.Context, r *Recipe, tell func(Event)) (programs, error) {
+	m := newMeter()
+	built := programs{files: make([]string, len(r.Programs))}
 	for i, g := range c.planned[r.Ref] {
 		packages, err := c.build(ctx, r.Ref, g, m, tell)
 		if err != nil {
-			return nil, compiled, err
+			return programs{}, err
 		}
-		compiled += packages
-		files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
+		built.compiled += packages
+		built.files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
 	}
-	return files, compiled, nil
+	built.cost = m.cost()
+	return built, nil
 }
 
 // build builds a group, if it is not built yet, and returns how many packages it has compiled.
@@ -135,7 +154,8 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 		}
 		tell(Event{Step: Compiling})
 		m.lock(&c.running)
-		defer c.running.Unlock()
+		free := sync.OnceFunc(c.running.Unlock)
+		defer free()
 		// What the go commands before this one have compiled is not stale any more.
 		stale, err := key.module.stale(ctx, args, m)
 		if err != nil {
@@ -147,6 +167,9 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 		build.Env = append(build.Env, compilerGC...)
 		build.Stderr = &packageLines{packages: stale, told: func(name string) {
 			compiled++
+			if compiled == len(stale) && c.linkBeside { // only linking is left
+				free()
+			}
 			tell(Event{Step: Compiling, Package: name, Number: compiled, Packages: len(stale)})
 		}}
 		return log.run(ctx, build)

@@ -34,7 +34,7 @@ func costOf(entry v1.Descriptor) Cost {
 	return Cost{Took: took, CPU: cpu}
 }
 
-// meter adds up what the work on one image costs. The image has one goroutine.
+// meter adds up what work on an image costs that one goroutine does.
 type meter struct {
 	began  time.Time
 	waited time.Duration
@@ -43,12 +43,15 @@ type meter struct {
 
 func newMeter() *meter { return &meter{began: time.Now()} }
 
-// lock takes a lock that images share. Until it has it the image waits.
-func (m *meter) lock(l sync.Locker) {
+// wait calls a function that waits for work on another image, or for other work on this one.
+func (m *meter) wait(until func()) {
 	began := time.Now()
-	l.Lock()
+	until()
 	m.waited += time.Since(began)
 }
+
+// lock takes a lock that images share. Until it has it the image waits.
+func (m *meter) lock(l sync.Locker) { m.wait(l.Lock) }
 
 // ran adds what a command that has ended has used.
 func (m *meter) ran(cmd *exec.Cmd) {
@@ -56,6 +59,9 @@ func (m *meter) ran(cmd *exec.Cmd) {
 		m.cpu += state.UserTime() + state.SystemTime()
 	}
 }
+
+// add returns the cost of two pieces of work.
+func (c Cost) add(other Cost) Cost { return Cost{Took: c.Took + other.Took, CPU: c.CPU + other.CPU} }
 
 // cost is what the work has cost so far.
 func (m *meter) cost() Cost { return Cost{Took: time.Since(m.began) - m.waited, CPU: m.cpu} }

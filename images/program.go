@@ -33,11 +33,11 @@ func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, err
 	}
 	compiler := newCompiler(c.cache, dir)
 	compiler.plan(r)
-	files, _, err := compiler.compile(ctx, r, newMeter(), func(Event) {})
+	built, err := compiler.compile(ctx, r, func(Event) {})
 	if err != nil {
 		return nil, err
 	}
-	return files, r.provePrograms(files)
+	return built.files, r.provePrograms(built.files)
 }
 
 // Derive asks the module proxy for what an image is built from, and builds nothing. Its
