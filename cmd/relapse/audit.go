@@ -193,7 +193,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	result.Cost = cost
 	if unreadable == nil && upgrade != nil {
 		// The reads are kept first: the other version can be given with --from.
-		if err := result.Upgrade(reads, *upgrade, func(f audit.Finding) []audit.Incident { return incidentsOf(f.Finding) }); err != nil {
+		if err := result.Upgrade(reads, *upgrade, incidentsOf); err != nil {
 			if f.save != "" && !f.redact {
 				err = errors.Join(err, audit.Save(f.save, reads))
 			}
