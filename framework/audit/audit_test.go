@@ -532,7 +532,7 @@ func TestActiveInOneRead(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var r Result
 			r.add(test.found, test.earlier, nil)
-			r.Suppress([]Suppression{{ID: id(twin(detect.Latent)), Reason: "r", Expires: "2099-01-31"}})
+			r.Suppress([]Suppression{{ID: id(twin(detect.Latent)), Reason: "r", Expires: "2026-01-31"}}, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
 			var got []string
 			for _, f := range r.Findings {
 				got = append(got, fmt.Sprint(f.State, " ", f.Routers))
