@@ -80,8 +80,9 @@ seen in the way in which a router is read, such as its FIB.
 Findings that --suppress lists are printed with the reason, and do not count:
   - {id: 2edadcd36f84, reason: the rack moves in May, expires: 2027-05-31, owner: net}
   - {detector: image-pin, kind: latest-tag, object: DaemonSet lab/*, reason: a lab, expires: 2027-12-31}
-expires is the last day, in UTC. An expired suppression is a latent finding. An active finding is
-suppressed only with active: true.
+expires is the last day, in UTC, by the clock of this machine, with --from as well. An expired
+suppression is a latent finding. An active finding is suppressed only with active: true, and with
+routers: [tor1] only one that is on no other router.
 
 --upgrade cilium=VERSION also reads the ConfigMap kube-system/cilium-config, and finds what that
 version makes of its keys. The version that runs is that of the image of DaemonSet cilium;
@@ -193,7 +194,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	result.Cost = cost
 	if unreadable == nil && upgrade != nil {
 		// The reads are kept first: the other version can be given with --from.
-		if err := result.Upgrade(reads, *upgrade, func(f audit.Finding) []audit.Incident { return incidentsOf(f.Finding) }); err != nil {
+		if err := result.Upgrade(reads, *upgrade, incidentsOf); err != nil {
 			if f.save != "" && !f.redact {
 				err = errors.Join(err, audit.Save(f.save, reads))
 			}
@@ -202,7 +203,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	}
 	if unreadable == nil {
 		result.Detail(reads[len(reads)-1], f.reached(routing))
-		result.Suppress(suppressions)
+		result.Suppress(suppressions, time.Now())
 	}
 	if f.redact {
 		if reads, result, unreadable, err = f.redacted(reads, result, unreadable, routing); err != nil {

@@ -177,7 +177,7 @@ func TestAuditOutput(t *testing.T) {
 
 // What is suppressed does not count, and what was not read does.
 func TestAuditSuppressed(t *testing.T) {
-	const active, latent = "- {id: 2edadcd36f84, active: true, reason: r, expires: 2026-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2027-01-01, owner: net}\n"
+	const active, latent = "- {id: 2edadcd36f84, active: true, reason: r, expires: 2099-01-02}\n", "- {detector: route-ownership, kind: absent-node, object: 10.5.*, reason: the rack moves, expires: 2099-01-01, owner: net}\n"
 	unread := func(s *snapshot.Snapshot) {
 		unannounced(s)
 		s.Services = snapshot.List[snapshot.Service]{Error: "services is forbidden"}
@@ -192,9 +192,9 @@ func TestAuditSuppressed(t *testing.T) {
 		{"the active one", unannounced, active, exitLatent, "findings: 1 latent; 1 suppressed\n"},
 		{"the active one as a latent one", unannounced, strings.ReplaceAll(active, "active: true, ", ""), exitUnexpected, "findings: 1 active, 1 latent\n"},
 		{"the latent one", unannounced, latent, exitUnexpected, "findings: 1 active; 1 suppressed\n"},
-		{"both", unannounced, active + latent, exitExpected, "suppressed by net until 2027-01-01 (line 2): the rack moves\n\nnothing found; 2 suppressed\n"},
+		{"both", unannounced, active + latent, exitExpected, "suppressed by net until 2099-01-01 (line 2): the rack moves\n\nnothing found; 2 suppressed\n"},
 		{"both, and Services not read", unread, active + latent, exitInconclusive, "nothing found that holds, but not all could be judged; 2 suppressed\n"},
-		{"expired", func(*snapshot.Snapshot) {}, strings.ReplaceAll(active, "2026-01-02", "2026-01-01"), exitLatent, "suppression, expired: The suppression of 2edadcd36f84 on line 1 expired after 2026-01-01"},
+		{"expired", func(*snapshot.Snapshot) {}, strings.ReplaceAll(active, "2099-01-02", "2026-01-01"), exitLatent, "suppression, expired: The suppression of 2edadcd36f84 on line 1 expired after 2026-01-01"},
 		{"of nothing", func(*snapshot.Snapshot) {}, active, exitExpected, "Suppressions that match nothing\n  line 1, 2edadcd36f84: r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestAuditRedact(t *testing.T) {
 	routers, suppress := filepath.Join(t.TempDir(), "routers.yaml"), filepath.Join(t.TempDir(), "suppress.yaml")
 	for file, text := range map[string]string{
 		routers:  "- {name: tor1, kind: frr, ssh: ops@tor1.corp.example}\n",
-		suppress: "- {detector: image-pin, kind: untagged, object: Deployment shop/*, reason: master1 and 10.4.94.32 are old, expires: 2027-01-01}\n- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n",
+		suppress: "- {detector: image-pin, kind: untagged, object: Deployment shop/*, reason: master1 and 10.4.94.32 are old, expires: 2099-01-01}\n- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

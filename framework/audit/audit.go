@@ -285,7 +285,7 @@ type Result struct {
 	NotRun []NotRun `json:"not_run"`
 	// NotJudged says what routers lack without being expected to have it.
 	NotJudged []detect.Gap `json:"not_judged"`
-	// Findings are those of the last read that the one before has as well.
+	// Findings are those that the last two reads have, in the worse state.
 	Findings []Finding `json:"findings"`
 	// Once are those of one of the last two reads alone: something changes, and what it comes
 	// to is not known.
@@ -391,23 +391,20 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			r.Unread = append(r.Unread, lacks(before)[i]+" (in the read before the last)")
 		}
 	}
-	told := func(f detect.Finding) Finding { return identified(f, incidents) }
-	found, earlier := of[len(of)-1].findings, of[previous].findings
-	sameNow, sameEarlier := byID(found), byID(earlier)
-	for _, f := range found {
-		if held, in := hold(f, sameEarlier[id(f)]); in {
-			r.Findings = append(r.Findings, told(held))
-		} else {
-			r.Once = append(r.Once, told(f))
-		}
+	r.add(of[len(of)-1].findings, of[previous].findings, incidents)
+	return r, nil
+}
+
+// add adds what the last read and the one before it have found.
+func (r *Result) add(found, earlier []detect.Finding, incidents func(detect.Finding) []Incident) {
+	both, once := common(found, earlier)
+	for _, f := range both {
+		r.Findings = append(r.Findings, identified(f, incidents))
 	}
-	for _, f := range earlier {
-		if _, in := hold(f, sameNow[id(f)]); !in {
-			r.Once = append(r.Once, told(f))
-		}
+	for _, f := range once {
+		r.Once = append(r.Once, identified(f, incidents))
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
-	return r, nil
 }
 
 // identified is a finding with what an audit adds to it.
@@ -419,23 +416,69 @@ func identified(f detect.Finding, incidents func(detect.Finding) []Incident) Fin
 	return t
 }
 
-// hold returns what a finding and one of another read have in common: the milder state, and the
-// routers that both name. Where they name different ones they are not the same. What a detector of
-// overTime left pending in the other read it has judged by both in this one.
+// common returns what two reads have in common, and what one of them has alone.
+func common(found, earlier []detect.Finding) (both, once []detect.Finding) {
+	sameNow, sameEarlier, worst := byID(found), byID(earlier), map[string]int{}
+	for _, f := range found {
+		held, in := hold(f, sameEarlier[id(f)])
+		if !in {
+			once = append(once, f)
+			continue
+		}
+		both = append(both, held)
+		if is, known := worst[id(f)]; !known || mildness(held.State) < is {
+			worst[id(f)] = mildness(held.State)
+		}
+	}
+	for _, f := range earlier {
+		switch held, in := hold(f, sameNow[id(f)]); {
+		case !in:
+			once = append(once, f)
+		case mildness(held.State) < worst[id(f)] && !(f.State == detect.Pending && judgedOverTime(f)):
+			both = append(both, held) // it was active on a router on which the last read has nothing
+		}
+	}
+	return both, once
+}
+
+// hold returns what a finding and one of another read have in common. The worse state counts: what is
+// active in one read is not hidden by the suppression of what is latent in the other. What is pending
+// in one of them is not active yet; but what a detector of overTime left pending in the other read it
+// has judged by both in this one. Routers are those that both name. Where they name different ones
+// they are not the same; a milder one may name none, as that of a range that no router has yet.
 func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bool) {
+	if slices.ContainsFunc(others, func(o detect.Finding) bool { return o.ID() == f.ID() }) {
+		return f, true
+	}
 	for _, o := range others {
-		routers := slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return !slices.Contains(o.Routers, r) })
+		worse, milder := f, o
+		if mildness(o.State) < mildness(f.State) {
+			worse, milder = o, f
+		}
+		routers := slices.DeleteFunc(slices.Clone(worse.Routers), func(r string) bool { return !slices.Contains(milder.Routers, r) })
+		if len(milder.Routers) == 0 && worse.State != milder.State {
+			routers = worse.Routers
+		}
 		if id(o) != id(f) || len(routers) == 0 && len(f.Routers)+len(o.Routers) > 0 {
 			continue
 		}
-		judged := o.State == detect.Pending && slices.ContainsFunc(overTime, func(d detect.Detector) bool { return d.Name() == f.Detector })
-		if held = f; mildness(o.State) > mildness(f.State) && !judged {
-			held = o
+		switch {
+		case o.State == detect.Pending && judgedOverTime(f):
+			held = f
+		case worse.State == detect.Active && milder.State == detect.Pending:
+			held = milder
+		default:
+			held = worse
 		}
 		held.Routers = routers
 		return held, true
 	}
 	return detect.Finding{}, false
+}
+
+// judgedOverTime reports whether the detector of a finding judges by all reads so far.
+func judgedOverTime(f detect.Finding) bool {
+	return slices.ContainsFunc(overTime, func(d detect.Detector) bool { return d.Name() == f.Detector })
 }
 
 func byID(findings []detect.Finding) map[string][]detect.Finding {

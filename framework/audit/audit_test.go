@@ -479,7 +479,7 @@ func TestLostMeanwhile(t *testing.T) {
 	}
 }
 
-// Two reads have the milder state in common, and the routers that both name.
+// Two reads have the worse state in common, unless one is pending, and the routers that both name.
 func TestHold(t *testing.T) {
 	of := func(state detect.State, routers ...string) detect.Finding {
 		return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Routers: routers}
@@ -494,7 +494,13 @@ func TestHold(t *testing.T) {
 		{"one router more", of(detect.Active, "tor1", "tor2"), []detect.Finding{of(detect.Active, "tor2")}, "active [tor2]"},
 		{"another router", of(detect.Active, "tor1"), []detect.Finding{of(detect.Active, "tor2")}, ""},
 		{"it was pending", of(detect.Active, "tor1"), []detect.Finding{of(detect.Pending, "tor1")}, "settling [tor1]"},
-		{"it is latent now", of(detect.Latent), []detect.Finding{of(detect.Active)}, "latent []"},
+		{"it is latent now", of(detect.Latent), []detect.Finding{of(detect.Active)}, "active []"},
+		{"it was latent", of(detect.Active, "tor1"), []detect.Finding{of(detect.Latent, "tor1")}, "active [tor1]"},
+		{"no router had it", of(detect.Active, "tor1"), []detect.Finding{of(detect.Latent)}, "active [tor1]"},
+		{"no router has it any more", of(detect.Latent), []detect.Finding{of(detect.Active, "tor1")}, "active [tor1]"},
+		{"latent and pending", of(detect.Latent, "tor1"), []detect.Finding{of(detect.Pending, "tor1")}, "settling [tor1]"},
+		{"a hint before", of(detect.Latent), []detect.Finding{of(detect.Hint)}, "latent []"},
+		{"one of two is the same", of(detect.Pending, "tor2"), []detect.Finding{of(detect.Active, "tor1"), of(detect.Pending, "tor2")}, "settling [tor2]"},
 		{"it was not there", of(detect.Active), nil, ""},
 	} {
 		got := ""
@@ -504,6 +510,37 @@ func TestHold(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+// What is active in one of the last two reads counts as active, and a suppression of a latent finding
+// does not hide it.
+func TestActiveInOneRead(t *testing.T) {
+	twin := func(state detect.State, routers ...string) detect.Finding {
+		return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "a", Announcer: "b", Routers: routers}
+	}
+	for _, test := range []struct {
+		name           string
+		found, earlier []detect.Finding
+		want           []string
+	}{
+		{"active, then latent", []detect.Finding{twin(detect.Latent)}, []detect.Finding{twin(detect.Active, "tor1")}, []string{"active [tor1]"}},
+		{"latent, then active", []detect.Finding{twin(detect.Active, "tor1")}, []detect.Finding{twin(detect.Latent)}, []string{"active [tor1]"}},
+		{"active on one of two routers", []detect.Finding{twin(detect.Latent, "tor2"), twin(detect.Latent)}, []detect.Finding{twin(detect.Latent, "tor2"), twin(detect.Active, "tor1")}, []string{"active [tor1]"}},
+		{"pending, then active", []detect.Finding{twin(detect.Active, "tor1")}, []detect.Finding{twin(detect.Pending, "tor1")}, []string{"settling [tor1]"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var r Result
+			r.add(test.found, test.earlier, nil)
+			r.Suppress([]Suppression{{ID: id(twin(detect.Latent)), Reason: "r", Expires: "2026-01-31"}}, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+			var got []string
+			for _, f := range r.Findings {
+				got = append(got, fmt.Sprint(f.State, " ", f.Routers))
+			}
+			if d := cmp.Diff(test.want, got); d != "" || len(r.Once) > 0 {
+				t.Errorf("once %v; findings (-want +got):\n%s", r.Once, d)
+			}
+		})
 	}
 }
 

@@ -24,6 +24,8 @@ type Suppression struct {
 	Detector string `json:"detector,omitempty"`
 	Kind     string `json:"kind,omitempty"`
 	Object   string `json:"object,omitempty"`
+	// Routers are those on which it holds; empty: all. A finding on another one as well counts.
+	Routers []string `json:"routers,omitempty"`
 	// Active is set if it holds while the finding is active, or may become so, as well. Without it
 	// a risk that somebody lives with is told again once it hurts.
 	Active bool   `json:"active,omitempty"`
@@ -44,10 +46,14 @@ type Suppressed struct {
 
 // Of says which findings it suppresses.
 func (s Suppression) Of() string {
-	if s.ID != "" {
-		return s.ID
+	of := s.ID
+	if of == "" {
+		of = fmt.Sprintf("%s, %s of %s", s.Detector, s.Kind, s.Object)
 	}
-	return fmt.Sprintf("%s, %s of %s", s.Detector, s.Kind, s.Object)
+	if len(s.Routers) > 0 {
+		of += " on " + strings.Join(s.Routers, ", ")
+	}
+	return of
 }
 
 // expired reports whether it does not hold any more at a time.
@@ -64,6 +70,11 @@ func (s Suppression) matches(f Finding) bool {
 	return s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
 
+// covers reports whether it holds on all routers of a finding.
+func (s Suppression) covers(f Finding) bool {
+	return len(s.Routers) == 0 || !slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
+}
+
 // matches reports whether a text is that of a pattern, in which a * stands for any text.
 func matches(pattern, text string) bool {
 	quoted := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`)
@@ -77,19 +88,20 @@ const (
 	Expired             = "expired"
 )
 
-// Suppress takes the suppressed findings out of those that count. A suppression that had expired
-// when the last read ended suppresses nothing, and is a latent finding itself. Those that hold
-// and match nothing are noted. What was not read, not run and not judged stays as it is.
-func (r *Result) Suppress(all []Suppression) {
+// Suppress takes the suppressed findings out of those that count. A suppression that has expired at a
+// time, that of the audit and not that of reads that were saved before, suppresses nothing, and is a
+// latent finding itself. Those that hold and match nothing are noted. What was not read, not run and
+// not judged stays as it is.
+func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
 	take := func(f Finding) bool {
 		by := -1
 		for i, s := range all {
-			if s.expired(r.Ended) || !s.matches(f) {
+			if s.expired(at) || !s.matches(f) {
 				continue
 			}
 			used[i] = true
-			if counts := !s.Active && (f.State == detect.Active || f.State == detect.Pending); !counts && by < 0 {
+			if counts := !s.covers(f) || !s.Active && (f.State == detect.Active || f.State == detect.Pending); !counts && by < 0 {
 				by = i
 			}
 		}
@@ -101,7 +113,7 @@ func (r *Result) Suppress(all []Suppression) {
 	r.Findings, r.Once = slices.DeleteFunc(r.Findings, take), slices.DeleteFunc(r.Once, take)
 	for i, s := range all {
 		switch {
-		case s.expired(r.Ended):
+		case s.expired(at):
 			f := detect.Finding{Detector: SuppressionDetector, Kind: Expired, State: detect.Latent, Object: detect.Named("suppression of " + s.Of())}
 			f.Says = fmt.Sprintf("The suppression of %s on line %d expired after %s: it suppresses nothing any more. Its reason was: %s.",
 				s.Of(), s.Line, s.Expires, strings.TrimSuffix(s.Reason, "."))
@@ -117,7 +129,7 @@ func (r *Result) Suppress(all []Suppression) {
 var anID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or
-// detector, kind and object, then reason, expires, active and owner. The error is one sentence, with the
+// detector, kind and object, then routers, reason, expires, active and owner. The error is one sentence, with the
 // name of the file, the line, the field and what is expected.
 func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 	wrong := func(line int, format string, args ...any) error {
@@ -168,16 +180,31 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 		{"id", &s.ID, 0}, {"detector", &s.Detector, 0}, {"kind", &s.Kind, 0}, {"object", &s.Object, 0},
 		{"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"active", &active, 0}, {"owner", &s.Owner, 0},
 	}
-	var names []string
+	names, routers := []string{}, 0
 	for _, f := range fields {
 		names = append(names, f.name)
 	}
+	names = append(names, "routers")
 	for i := 0; i+1 < len(item.Content); i += 2 {
 		key, value := item.Content[i], item.Content[i+1]
 		at := slices.Index(names, key.Value)
 		switch {
 		case key.Kind != yaml.ScalarNode || at < 0:
 			return s, wrong(key.Line, "field %q is not known%s: expected %s", key.Value, topology.Nearest(key.Value, names), strings.Join(names, ", "))
+		case key.Value == "routers" && routers > 0:
+			return s, wrong(key.Line, "field routers: line %d has it already", routers)
+		case key.Value == "routers":
+			routers = key.Line
+			if value.Kind != yaml.SequenceNode || len(value.Content) == 0 {
+				return s, wrong(value.Line, "field routers: expected a list of the names of routers, such as [tor1]")
+			}
+			for _, name := range value.Content {
+				if name.Kind != yaml.ScalarNode || name.Tag == "!!null" || strings.TrimSpace(name.Value) == "" {
+					return s, wrong(name.Line, "field routers: expected the name of a router")
+				}
+				s.Routers = append(s.Routers, name.Value)
+			}
+			continue
 		case fields[at].line > 0:
 			return s, wrong(key.Line, "field %s: line %d has it already", key.Value, fields[at].line)
 		case value.Kind != yaml.ScalarNode || value.Tag == "!!null" || strings.TrimSpace(value.Value) == "":

@@ -35,7 +35,7 @@ func TestParseSuppressions(t *testing.T) {
 		{name: "no YAML", text: "- [", says: "s.yaml: line 1: did not find expected node content; expected a list"},
 		{name: "two documents", text: "[]\n---\n[]", says: "s.yaml: expected one list of suppressions, and nothing after it"},
 		{name: "no mapping", text: "- 2edadcd36f84", says: "s.yaml: line 1: expected a suppression, with id"},
-		{name: "an unknown field", text: "- id: 2edadcd36f84\n  resaon: r", says: `s.yaml: line 2: field "resaon" is not known; nearest is "reason": expected id, detector, kind, object, reason, expires, active, owner`},
+		{name: "an unknown field", text: "- id: 2edadcd36f84\n  resaon: r", says: `s.yaml: line 2: field "resaon" is not known; nearest is "reason": expected id, detector, kind, object, reason, expires, active, owner, routers`},
 		{name: "a field twice", text: "- id: 2edadcd36f84\n  id: 2edadcd36f84", says: "s.yaml: line 2: field id: line 1 has it already"},
 		{name: "an alias", text: "- id: &a 2edadcd36f84\n- id: *a", says: "line 1: field reason is missing"},
 		{name: "an alias as value", text: "- {id: &a 2edadcd36f84, " + rest + "\n- {id: *a, " + rest, says: "line 2: field id: expected a text"},
@@ -44,6 +44,14 @@ func TestParseSuppressions(t *testing.T) {
 		{name: "no date", text: "- {id: 2edadcd36f84, reason: r}", says: "s.yaml: line 1: field expires is missing: expected the last day, such as 2027-01-31"},
 		{name: "active as well", text: "- {id: 2edadcd36f84, active: true, " + rest, want: []Suppression{{ID: "2edadcd36f84", Active: true, Reason: "r", Expires: "2027-01-31", Line: 1}}},
 		{name: "active, perhaps", text: "- {id: 2edadcd36f84, active: perhaps, " + rest, says: `s.yaml: line 1: field active: "perhaps": expected true or false`},
+		{name: "of routers", text: "- {id: 2edadcd36f84, routers: [tor1, '2'], " + rest, want: []Suppression{{ID: "2edadcd36f84", Routers: []string{"tor1", "2"}, Reason: "r", Expires: "2027-01-31", Line: 1}}},
+		{name: "each router for itself", text: "- {id: 2edadcd36f84, routers: [tor1], " + rest + "\n- {id: 2edadcd36f84, routers: [tor2], " + rest, want: []Suppression{
+			{ID: "2edadcd36f84", Routers: []string{"tor1"}, Reason: "r", Expires: "2027-01-31", Line: 1}, {ID: "2edadcd36f84", Routers: []string{"tor2"}, Reason: "r", Expires: "2027-01-31", Line: 2},
+		}},
+		{name: "one router, and no list", text: "- {id: 2edadcd36f84, routers: tor1, " + rest, says: "s.yaml: line 1: field routers: expected a list of the names of routers"},
+		{name: "no router", text: "- {id: 2edadcd36f84, routers: [], " + rest, says: "field routers: expected a list of the names of routers"},
+		{name: "a router without a name", text: "- {id: 2edadcd36f84, routers: [~], " + rest, says: "field routers: expected the name of a router"},
+		{name: "routers twice", text: "- id: 2edadcd36f84\n  routers: [a]\n  routers: [a]", says: "s.yaml: line 3: field routers: line 2 has it already"},
 		{name: "no such date", text: "- id: 2edadcd36f84\n  reason: r\n  expires: 2027-02-30", says: `s.yaml: line 3: field expires: "2027-02-30": expected a date`},
 		{name: "no ID", text: "- {id: 2EDADCD36F84, " + rest, says: `field id: "2EDADCD36F84": expected the 12 hexadecimal digits`},
 		{name: "nothing", text: "- {" + rest, says: "fields id and detector are missing"},
@@ -74,6 +82,7 @@ func FuzzParseSuppressions(f *testing.F) {
 	f.Add("- {id: 2edadcd36f84, reason: r, expires: 2027-01-31}")
 	f.Add("- {detector: image-pin, kind: '*', object: 'DaemonSet kube-system/*', reason: r, expires: 2027-01-31, owner: o}")
 	f.Add("- &a {id: *a, <<: *a}")
+	f.Add("- {id: 2edadcd36f84, routers: [tor1, *a], reason: r, expires: 2027-01-31}")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := ParseSuppressions("s.yaml", []byte(text))
 		if err != nil {
@@ -93,13 +102,14 @@ func FuzzParseSuppressions(f *testing.F) {
 }
 
 func TestSuppress(t *testing.T) {
-	ended := time.Date(2027, 1, 31, 23, 59, 59, 0, time.UTC)
+	at := time.Date(2027, 1, 31, 23, 59, 59, 0, time.UTC)
 	finding := func(state detect.State, detector, kind, object string) Finding {
 		f := detect.Finding{Detector: detector, Kind: kind, State: state, Object: detect.Named(object)}
 		return Finding{ID: id(f), Finding: f}
 	}
 	latest := finding(detect.Latent, "image-pin", "latest-tag", "DaemonSet kube-system/a, container a")
 	active := finding(detect.Active, "route-ownership", "unannounced", "10.5.115.0/24")
+	active.Routers = []string{"tor1", "tor2"}
 	kind := func(expires, kind, object string) Suppression {
 		return Suppression{Detector: "image-pin", Kind: kind, Object: object, Reason: "r.", Expires: expires, Line: 1}
 	}
@@ -112,6 +122,9 @@ func TestSuppress(t *testing.T) {
 		{"none", nil, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
 		{"by ID, in both reads and in one", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31"}}, []string{"latent latest-tag"}, nil, 2, 0, 1},
 		{"of an active one, which counts all the same", []Suppression{{ID: active.ID, Expires: "2027-01-31"}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
+		{"on both of its routers", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31", Routers: []string{"tor2", "tor1", "tor3"}}}, []string{"latent latest-tag"}, nil, 2, 0, 1},
+		{"on one of its routers", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31", Routers: []string{"tor1"}}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
+		{"on a router, of what has none", []Suppression{{ID: latest.ID, Expires: "2027-01-31", Routers: []string{"tor1"}}}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
 		{"by kind and object", []Suppression{kind("2027-01-31", "latest-*", "DaemonSet kube-system/*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
 		{"all of a detector", []Suppression{kind("2027-01-31", "*", "*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
 		{"another object", []Suppression{kind("2027-01-31", "*", "kube-system/*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1, 1},
@@ -120,8 +133,9 @@ func TestSuppress(t *testing.T) {
 		{"one that holds and one that has expired", []Suppression{kind("2027-01-30", "*", "*"), {ID: latest.ID, Expires: "2027-03-01"}}, []string{"active unannounced", "latent expired"}, []string{"active unannounced"}, 1, 0, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := Result{Ended: ended, Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []string{"FIB of tor1: no"}}
-			r.Suppress(test.all)
+			// The reads may be older than the suppressions.
+			r := Result{Ended: at.AddDate(-1, 0, 0), Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []string{"FIB of tor1: no"}}
+			r.Suppress(test.all, at)
 			says := func(all []Finding) (texts []string) {
 				for _, f := range all {
 					texts = append(texts, fmt.Sprint(f.State, " ", f.Kind))
@@ -144,8 +158,8 @@ func TestSuppress(t *testing.T) {
 // The finding of an expired suppression has one ID from day to day, whatever else is in the file.
 func TestExpiredID(t *testing.T) {
 	of := func(at time.Time, line int) Finding {
-		r := Result{Ended: at}
-		r.Suppress([]Suppression{{ID: "2edadcd36f84", Reason: "r", Expires: "2027-01-31", Line: line}})
+		var r Result
+		r.Suppress([]Suppression{{ID: "2edadcd36f84", Reason: "r", Expires: "2027-01-31", Line: line}}, at)
 		return r.Findings[0]
 	}
 	a, b := of(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), 1), of(time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC), 7)

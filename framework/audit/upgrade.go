@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
@@ -80,7 +81,7 @@ func known(version, want string) error {
 // Upgrade adds what an upgrade changes in the effect of the cluster's configuration. The error is
 // about the version that runs: it cannot be found, or there is no table of its keys. A ConfigMap that
 // was not read is unread.
-func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(Finding) []Incident) error {
+func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(detect.Finding) []Incident) error {
 	last := reads[len(reads)-1]
 	if u.From == "" {
 		var err error
@@ -110,36 +111,12 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(Fi
 	}
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == detector.Name() })
 	r.Ran = append(r.Ran, detector.Name())
-	find := func(s snapshot.Snapshot) []Finding {
+	find := func(s snapshot.Snapshot) []detect.Finding {
 		i := slices.IndexFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
 		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: s.ConfigMaps.Items[i].Data}, Version: u.To, ConfigMap: ciliumConfig}
-		var all []Finding
-		for _, f := range d.Detect([]snapshot.Snapshot{s}) {
-			one := Finding{ID: id(f), Finding: f}
-			if incidents != nil {
-				one.Incidents = incidents(one)
-			}
-			all = append(all, one)
-		}
-		return all
+		return d.Detect([]snapshot.Snapshot{s})
 	}
-	found, earlier := find(last), find(before)
-	in := func(all []Finding, f Finding) bool {
-		return slices.ContainsFunc(all, func(o Finding) bool { return o.ID == f.ID })
-	}
-	for _, f := range found {
-		if in(earlier, f) {
-			r.Findings = append(r.Findings, f)
-		} else {
-			r.Once = append(r.Once, f)
-		}
-	}
-	for _, f := range earlier {
-		if !in(found, f) {
-			r.Once = append(r.Once, f)
-		}
-	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
+	r.add(find(last), find(before), incidents)
 	return nil
 }
 
