@@ -7,11 +7,17 @@ import (
 	"log"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	gobgp "github.com/osrg/gobgp/v3/pkg/server"
 )
+
+// GoBGPPort is where GoBGP serves its own gRPC API, in plaintext, on each address of
+// Config.Listen: the default of gobgpd and gobgp. It is how a GoBGP is read from outside, as FRR
+// and BIRD are by vtysh and birdc. Only members of the lab and this machine reach it.
+const GoBGPPort = 50051
 
 // goBGP is GoBGP in this process. It installs no routes.
 type goBGP struct {
@@ -26,13 +32,13 @@ type goBGP struct {
 }
 
 func (g *goBGP) start(ctx context.Context) error {
-	g.bgp = gobgp.NewBgpServer(gobgp.LoggerOption(&bgpLogger{log: g.log, fatal: g.fail}))
+	var listen, grpc []string
+	for _, a := range g.config.Listen {
+		listen, grpc = append(listen, a.String()), append(grpc, netip.AddrPortFrom(a, GoBGPPort).String())
+	}
+	g.bgp = gobgp.NewBgpServer(gobgp.LoggerOption(&bgpLogger{log: g.log, fatal: g.fail}), gobgp.GrpcListenAddress(strings.Join(grpc, ",")))
 	go g.bgp.Serve() // never ends: GoBGP cannot stop it
 
-	var listen []string
-	for _, a := range g.config.Listen {
-		listen = append(listen, a.String())
-	}
 	err := g.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn:              g.config.AS,
 		RouterId:         g.config.RouterID.String(),

@@ -1,0 +1,263 @@
+//go:build lab && night
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/scenarios/scenariotest"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/router"
+)
+
+// fromOutside is how the latent form of an incident is seen from outside.
+type fromOutside struct {
+	scenario, variant string
+	// precursor leads to the latent form; empty: it is there at rest.
+	precursor string
+	// upgrade is the flag for the time before the fault, where only a planned upgrade has the
+	// latent form.
+	upgrade string
+	// nodes: it takes --nodes, and calico BIRD's socket as well.
+	nodes, calico bool
+}
+
+// seenFromOutside are the scenarios with a latent form. What of it is not seen is that a tag has
+// moved (unpinned-image), which the registry alone knows: that the image has no tag is seen.
+var seenFromOutside = []fromOutside{
+	{scenario: "node-drain", variant: "cilium-1.11.6"},
+	{scenario: "unpinned-image", variant: "untagged"},
+	{scenario: "added-nic", variant: "first-found-restarted", precursor: "card-unnoticed", nodes: true, calico: true},
+	{scenario: "masquerade-drift", variant: "off-by-old-key", upgrade: "cilium=1.8.1..1.11.1", nodes: true},
+	{scenario: "lost-permission", variant: "cilium-1.18.4-chart-1.19.3", precursor: "release-upgraded"},
+}
+
+// An audit is another process, which has a kubeconfig and a file of routers: it names the latent
+// form of an incident before the fault, and nothing that is active; and the incident as active
+// after the fault, and nothing else. So it does with routers of each kind.
+func TestAuditSeesScenarios(t *testing.T) {
+	for _, s := range scenarios.All {
+		is := func(o fromOutside) bool { return o.scenario == s.Incident.Name }
+		latent := slices.ContainsFunc(findingsOf(s), func(f framework.Finding) bool { return f.State == detect.Latent })
+		if latent != slices.ContainsFunc(seenFromOutside, is) {
+			t.Errorf("%s has a latent form: %t", s.Incident.Name, latent)
+		}
+	}
+	for _, from := range seenFromOutside {
+		for _, kind := range topology.RouterKinds {
+			t.Run(from.scenario+"/"+string(kind), func(t *testing.T) { from.test(t, kind) })
+		}
+	}
+}
+
+func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
+	s, err := scenarioNamed(o.scenario)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Incident.Facts = nil // some are those of steps that are left out
+	s.Topology.Routers = slices.Clone(s.Topology.Routers)
+	for i := range s.Topology.Routers {
+		s.Topology.Routers[i].Kind = kind
+	}
+	s.Variants = slices.Clone(s.Variants)
+	v := &s.Variants[slices.IndexFunc(s.Variants, func(v framework.Variant) bool { return v.Name == o.variant })]
+	a := auditor{fromOutside: o, T: t, dir: t.TempDir()}
+	if o.nodes {
+		a.nodes = a.manifest()
+		v.Images = append(slices.Clone(v.Images), audit.NodeImage)
+	}
+	script, audits := v.Script, 0
+	v.Script = func() framework.Script {
+		s := script()
+		s.Remedies = nil
+		if install := s.Install; o.nodes {
+			s.Install = func(ctx context.Context, r *framework.Run) error {
+				if err := install(ctx, r); err != nil {
+					return err
+				}
+				return a.startNodes(ctx, r)
+			}
+		}
+		// A check may be made again, until it holds: these hold whatever the audit has said.
+		audited := func(id string, judge func(context.Context, *framework.Run)) framework.Check {
+			return framework.Check{ID: id, Name: "relapse audit has been run from outside", Holds: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+				audits++
+				judge(ctx, r)
+				return true, "", nil
+			}}
+		}
+		latent, checks := s.Latent, &s.Baseline
+		if o.precursor != "" {
+			p := &s.Precursors[slices.IndexFunc(s.Precursors, func(p framework.Precursor) bool { return p.ID == o.precursor })]
+			latent, checks = p.Expected, &p.Aftermath
+		}
+		*checks = append(*checks, audited("audit-before", func(ctx context.Context, r *framework.Run) { a.before(ctx, r, latent) }))
+		expected, besides := s.Expected, s.Transient
+		s.Aftermath = append(slices.Clone(s.Aftermath), audited("audit-after", func(ctx context.Context, r *framework.Run) { a.after(ctx, r, expected, besides) }))
+		return s
+	}
+	r := scenariotest.Judge(t, s, engine.Options{Variants: []string{o.variant}, Output: t.TempDir()})
+	if r.Verdict != string(framework.Pass) {
+		t.Errorf("the run is %s, not %s: %q", r.Verdict, framework.Pass, r.Variants[0].Reasons)
+	}
+	if audits != 2 {
+		t.Errorf("%d audits, want 2", audits)
+	}
+}
+
+// auditor runs audits.
+type auditor struct {
+	fromOutside
+	*testing.T
+	// dir is all that an audit has.
+	dir string
+	// nodes is the manifest of the pods that read nodes; empty: they are not read.
+	nodes string
+}
+
+// write writes a file for the audit, and returns its path.
+func (a auditor) write(name, text string) string {
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		a.Error(err)
+	}
+	return path
+}
+
+func (a auditor) manifest() string {
+	args := []string{"audit", "--nodes-manifest"}
+	if a.calico {
+		args = append(args, "--calico")
+	}
+	got := relapse(a.T, args...)
+	if got.status != exitExpected {
+		a.Fatalf("%+v", got)
+	}
+	return got.stdout
+}
+
+// startNodes starts the pods that read nodes.
+func (a auditor) startNodes(ctx context.Context, r *framework.Run) error {
+	if err := workload.Apply(ctx, labaccess.Cluster(r), a.nodes); err != nil {
+		return err
+	}
+	pods := workload.Pods{Namespace: "relapse-nodes", Labels: map[string]string{"app.kubernetes.io/name": "relapse-nodes"}}
+	return pods.Started(ctx, labaccess.Cluster(r), len(labaccess.Cluster(r).Nodes()), time.Minute)
+}
+
+// routers is a file of routers: each by the program that it has, in its container.
+func (a auditor) routers(r *framework.Run) string {
+	var all []map[string]any
+	for _, of := range r.Topology.Routers {
+		one := map[string]any{"name": of.Name, "kind": string(of.Kind), "command": []string{"docker", "exec", "relapse-" + r.Topology.Name + "-" + of.Name}}
+		if of.Kind == topology.GoBGP {
+			one["address"], one["plaintext"] = netip.AddrPortFrom(of.Links[0].Address, router.GoBGPPort).String(), true
+		}
+		all = append(all, one)
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		a.Error(err)
+	}
+	return a.write("routers.yaml", string(text))
+}
+
+// audit runs an audit of a lab.
+func (a auditor) audit(ctx context.Context, r *framework.Run, when string, flags ...string) (audit.Result, int) {
+	kubeconfig, err := os.ReadFile(labaccess.Cluster(r).Kubeconfig)
+	if err != nil {
+		a.Error(err)
+	}
+	args := []string{"audit", "--kubeconfig", a.write("kubeconfig", string(kubeconfig)), "--routers", a.routers(r), "-o", "json"}
+	if a.nodes != "" {
+		args = append(args, "--nodes", a.write("nodes.yaml", a.nodes))
+	}
+	cmd := program(ctx, append(args, flags...)...)
+	cmd.Dir = a.dir
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "HOME=") || strings.HasPrefix(v, "XDG_") })
+	cmd.Env = append(cmd.Env, "HOME="+a.dir)
+	began := time.Now()
+	got := end(a.T, cmd)
+	var result audit.Result
+	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil {
+		a.Errorf("%s: status %d: %v: %s%s", when, got.status, err, got.stdout, got.stderr)
+	}
+	a.Logf("%s: status %d in %s: relapse %q\n%s", when, got.status, time.Since(began).Round(100*time.Millisecond), args, sayFindings(result))
+	for _, what := range result.Unread {
+		a.Errorf("%s: not read: %s", when, what)
+	}
+	return result, got.status
+}
+
+// sayFindings lists what an audit has found, one finding a line.
+func sayFindings(r audit.Result) string {
+	var text strings.Builder
+	for _, f := range r.Findings {
+		fmt.Fprintf(&text, "  %s\n", framework.As(f.Finding))
+	}
+	for _, f := range r.Once {
+		fmt.Fprintf(&text, "  once: %s\n", framework.As(f.Finding))
+	}
+	for _, g := range r.NotJudged {
+		fmt.Fprintf(&text, "  not judged: %s\n", g.Says)
+	}
+	return text.String()
+}
+
+// found are the findings of an audit as detectors have them.
+func found(r audit.Result) []detect.Finding {
+	var all []detect.Finding
+	for _, f := range r.Findings {
+		all = append(all, f.Finding)
+	}
+	return all
+}
+
+// before audits a lab before the fault.
+func (a auditor) before(ctx context.Context, r *framework.Run, latent []framework.Finding) {
+	var flags []string
+	if a.upgrade != "" {
+		flags = []string{"--upgrade", a.upgrade}
+	}
+	result, status := a.audit(ctx, r, "before the fault", flags...)
+	if status != exitLatent {
+		a.Errorf("before the fault: status %d, want %d", status, exitLatent)
+	}
+	for _, f := range framework.Missing(latent, found(result)) {
+		a.Errorf("before the fault: no finding %s", f)
+	}
+}
+
+// after audits a lab after the fault.
+func (a auditor) after(ctx context.Context, r *framework.Run, expected, besides []framework.Finding) {
+	result, status := a.audit(ctx, r, "after the fault")
+	if status != exitUnexpected {
+		a.Errorf("after the fault: status %d, want %d", status, exitUnexpected)
+	}
+	for _, f := range framework.Missing(expected, found(result)) {
+		a.Errorf("after the fault: no finding %s", f)
+	}
+	active := slices.DeleteFunc(found(result), func(f detect.Finding) bool { return f.State != detect.Active })
+	if more := framework.Unexpected(active, slices.Concat(expected, besides)...); len(more) > 0 {
+		a.Errorf("after the fault also: %s", framework.DescribeFindings(more))
+	}
+}
