@@ -114,6 +114,14 @@ func TestFalseAlarms(t *testing.T) {
 		{name: "cilium-services-and-pods", faults: []fault{
 			{"worker2 announces Services alone", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
 			{"worker2 announces Services alone to one router", []edit{{old: "prefix: 10.0.2.0/24", first: true}}, judgement{findings: []string{"active unannounced 10.0.2.0/24"}}},
+			{
+				"the advertisement's label has changed",
+				[]edit{{old: "neighbor: 10.4"}, {old: "labels: {advertise: bgp}", new: "labels: {advertise: pods}"}}, judgement{notJudged: []string{keptIn, keptIn}, open: true},
+			},
+			{
+				"the nodes' peers know no configuration",
+				[]edit{{old: "neighbor: 10.4"}, {old: "name: tor}}]", new: "name: gone}}]"}}, judgement{notJudged: []string{keptIn, keptIn}, open: true},
+			},
 		}},
 		{name: "anycast-ecmp", faults: []fault{
 			{"worker2 announces Services alone", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}}},

@@ -27,38 +27,48 @@ const (
 type intents struct {
 	// cilium are the nodes for which Cilium's BGP is configured, and metalLB those that MetalLB
 	// announces from.
-	cilium  map[string]ciliumIntent
+	cilium  map[string]*ciliumIntent
 	metalLB map[string]bool
+	// announced are Cilium's pools that some node announces, and unselected those of an
+	// advertisement that no peer selects.
+	announced, unselected map[poolOf]bool
 	// inside are the pools of Calico that are not exported. exported: the others are, to peers
 	// besides the mesh, and no filter may keep them back.
 	inside   map[string]bool
 	exported bool
 }
 
-// ciliumIntent is what a node announces of its ranges: those in podCIDRs, and those of pools.
+// ciliumIntent is what a node announces of its ranges.
 type ciliumIntent struct {
-	podCIDRs bool
-	pools    map[string]bool
+	// pools are those that it announces. The one without a name are the ranges in podCIDRs.
+	pools map[poolOf]bool
+	// ipv6 is set if it is known what it announces of IPv6, and silent if its peers select no
+	// advertisement at all.
+	ipv6, silent bool
 }
 
+// poolOf is a pool in a family.
+type poolOf struct {
+	name string
+	ipv6 bool
+}
+
+// poolOf is the pool of a range.
+func (v *view) poolOf(p netip.Prefix) poolOf { return poolOf{v.pools[p], !p.Addr().Is4()} }
+
 func intentsOf(s snapshot.Snapshot) intents {
-	all := intents{cilium: map[string]ciliumIntent{}, metalLB: map[string]bool{}, inside: map[string]bool{}}
+	all := intents{
+		cilium: map[string]*ciliumIntent{}, metalLB: map[string]bool{},
+		announced: map[poolOf]bool{}, unselected: map[poolOf]bool{}, inside: map[string]bool{},
+	}
 	for _, b := range s.BGPAdvertisements.Items {
-		for _, node := range b.Nodes {
-			switch b.Speaker {
-			case "":
+		switch b.Speaker {
+		case "":
+			for _, node := range b.Nodes {
 				all.metalLB[node] = true
-			case snapshot.CiliumBGP:
-				of := all.cilium[node]
-				of.podCIDRs = of.podCIDRs || b.PodCIDRs
-				if of.pools == nil {
-					of.pools = map[string]bool{}
-				}
-				for _, pool := range b.PodPools {
-					of.pools[pool] = true
-				}
-				all.cilium[node] = of
 			}
+		case snapshot.CiliumBGP:
+			all.addCilium(b)
 		}
 	}
 	for _, p := range s.CalicoPools.Items {
@@ -69,28 +79,72 @@ func intentsOf(s snapshot.Snapshot) intents {
 	return all
 }
 
+// addCilium adds what an advertisement of Cilium says.
+func (i intents) addCilium(b snapshot.BGPAdvertisement) {
+	var pools []poolOf
+	for _, ipv6 := range []bool{false, true} {
+		told := slices.Contains(b.Families, "ipv6")
+		if !ipv6 { // a snapshot that was stored before has no families, and what it has is of IPv4
+			told = len(b.Families) == 0 || slices.Contains(b.Families, "ipv4")
+		}
+		if !told && !b.Unselected {
+			continue
+		}
+		if b.PodCIDRs {
+			pools = append(pools, poolOf{ipv6: ipv6})
+		}
+		for _, name := range b.PodPools {
+			pools = append(pools, poolOf{name, ipv6})
+		}
+	}
+	for _, pool := range pools {
+		i.announced[pool] = i.announced[pool] || len(b.Nodes) > 0
+		i.unselected[pool] = i.unselected[pool] || b.Unselected
+	}
+	for _, node := range b.Nodes {
+		of := i.cilium[node]
+		if of == nil {
+			of = &ciliumIntent{pools: map[poolOf]bool{}}
+			i.cilium[node] = of
+		}
+		of.silent = of.silent || b.Unselected
+		of.ipv6 = of.ipv6 || len(b.Families) > 0 || b.Unselected
+		for _, pool := range pools {
+			of.pools[pool] = true
+		}
+	}
+}
+
 // declared returns what the objects of the CNI say of a node's range: that it is announced, or why
-// it is not. With neither they say nothing. Which peers are told ranges of IPv6 is not read.
+// it is not. With neither they say nothing. Which peers Calico tells ranges of IPv6 is not read.
 func (v *view) declared(node string, p netip.Prefix) (yes bool, why string) {
-	pool := v.pools[p]
 	switch v.layer {
 	case calicoLayer:
+		pool := v.pools[p]
 		inside, known := v.intents().inside[pool]
 		if inside {
 			return false, fmt.Sprintf(notExported, pool)
 		}
 		return known && v.intents().exported && p.Addr().Is4(), ""
 	case ciliumLayer:
-		of, configured := v.intents().cilium[node]
-		if !configured || !p.Addr().Is4() {
+		of, pool := v.intents().cilium[node], v.poolOf(p)
+		switch {
+		case of == nil || pool.ipv6 && !of.ipv6:
 			return false, ""
-		}
-		if pool == "" && of.podCIDRs || of.pools[pool] {
+		case of.pools[pool]:
 			return true, ""
 		}
 		return false, notAdvertised
 	}
 	return false, ""
+}
+
+// lostAdvertisement reports whether a range that a node of Cilium is not to announce may have been lost by
+// a change of labels or objects, and not left out by intent: others of its pool are announced, an
+// advertisement of them is selected by no peer, or the node's peers select nothing.
+func (v *view) lostAdvertisement(node string, p netip.Prefix) bool {
+	i, pool := v.intents(), v.poolOf(p)
+	return i.announced[pool] || i.unselected[pool] || v.learned()[pool] || i.cilium[node].silent
 }
 
 // speaksForOthers reports whether a node may announce Services by another program than the one

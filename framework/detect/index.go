@@ -115,6 +115,7 @@ type view struct {
 	services       func() map[string]service
 	podsByAddress  func() []int // their places in the list
 	intents        func() intents
+	learned        func() map[poolOf]bool // the pools of ranges that a router has learned by BGP
 	advertisements func() []advertisement
 }
 
@@ -148,6 +149,15 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 		v.routers = append(v.routers, newRouter(v, r, routingOf))
 	}
 	v.intents = sync.OnceValue(func() intents { return intentsOf(s) })
+	v.learned = sync.OnceValue(func() map[poolOf]bool {
+		all := map[poolOf]bool{}
+		for p := range v.origins.All() {
+			if pool := v.poolOf(p); !all[pool] {
+				all[pool] = slices.ContainsFunc(v.routers, func(r *router) bool { return r.routing().learned(p) })
+			}
+		}
+		return all
+	})
 	v.services = sync.OnceValue(func() map[string]service { return servicesOf(s) })
 	v.advertisements = sync.OnceValue(func() []advertisement { return advertisementsOf(s) })
 	v.podsByAddress = sync.OnceValue(func() []int {

@@ -36,7 +36,9 @@ const (
 	//     stay inside.
 	//   - the CNI's own objects do not keep the range back: an IPPool of Calico that is not
 	//     exported, or CiliumBGPAdvertisements to the node's peers without it. Where they say
-	//     that it is announced, the two conditions before this one are not asked.
+	//     that it is announced, the two conditions before this one are not asked. Cilium's may
+	//     keep it back by a fault (a label has changed): that is left open if others of its
+	//     pool are announced, or an advertisement is selected by no peer.
 	//
 	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
@@ -117,10 +119,10 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	}
 	declared, withheld := v.declared(node, p)
 	switch {
-	case !p.Addr().Is4() && !r.IPv6:
-		return notIPv6
 	case withheld != "":
 		return withheld
+	case !p.Addr().Is4() && !r.IPv6:
+		return notIPv6
 	case r.Role == snapshot.RoleSpine:
 		return noAggregate
 	case !r.Neighbors.Read:
@@ -153,9 +155,11 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 
 // open reports whether a range that a router is not expected to have may be missing by a fault.
 func (v *view) open(r *router, p netip.Prefix, why string) bool {
+	node, _ := v.owner(p)
 	switch why {
+	case notAdvertised:
+		return v.lostAdvertisement(node, p)
 	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
-		node, _ := v.owner(p)
 		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
 	case noNeighbors, notReady, noSession, noLinks, rejected, tooOld:
 		return true
@@ -170,9 +174,8 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		down := slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
 			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
 		})
-		node, _ := v.owner(p)
 		declared, _ := v.declared(node, p)
-		return down || (declared || p.Addr().Is4() && v.rejects(r, node)) && r.peers[node] && !v.somewhere(p)
+		return down || v.intents().unselected[v.poolOf(p)] || (declared || p.Addr().Is4() && v.rejects(r, node)) && r.peers[node] && !v.somewhere(p)
 	case otherPrefixes, anotherRange:
 		// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that
 		// the router does not reach may be meant so as well, or not.

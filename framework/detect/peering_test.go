@@ -139,6 +139,19 @@ func TestObservedPeering(t *testing.T) {
 		w.withdraw("10.5.115.0/24", tors...)
 		w.announce(node1IP, "10.66.128.1/32", tors...)
 	}
+	// selecting has the nodes but node1, and then node1, announce what an advertisement says.
+	selecting := func(others, node1 snapshot.BGPAdvertisement) func(*world) {
+		return func(w *world) {
+			for i, of := range []snapshot.BGPAdvertisement{others, node1} {
+				of.Speaker = snapshot.CiliumBGP
+				if of.Nodes = []string{"master1", "master2", "master3"}; i == 1 {
+					of.Nodes = []string{"node1"}
+				}
+				w.BGPAdvertisements.Items = append(w.BGPAdvertisements.Items, of)
+			}
+		}
+	}
+	ofPods, ofServices := snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv4"}}, snapshot.BGPAdvertisement{Families: []string{"ipv4"}}
 	for _, test := range []struct {
 		name     string
 		is       *world
@@ -241,6 +254,22 @@ func TestObservedPeering(t *testing.T) {
 				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
 			}
 		}), nil, "It is read for IPv4 alone: refused.\n", false},
+		{"Cilium's nodes announce pods, but for one that announces Services alone", observed(withdrawn, selecting(ofPods, ofServices)), nil, notAdvertised, true},
+		{"the same, by IPv6 alone", observed(withdrawn, selecting(ofPods, snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv6"}})), nil, notAdvertised, true},
+		{"no node is to announce pods, and the others do", observed(withdrawn, selecting(ofServices, ofServices)), nil, notAdvertised, true},
+		{"Cilium's nodes announce Services alone", observed(silenced, selecting(ofServices, ofServices)), nil, notAdvertised, false},
+		{"the same, and an advertisement of pods that no peer selects", observed(silenced, selecting(ofServices, ofServices), func(w *world) {
+			w.BGPAdvertisements.Items = append(w.BGPAdvertisements.Items, snapshot.BGPAdvertisement{Speaker: snapshot.CiliumBGP, PodCIDRs: true, Unselected: true})
+		}), nil, notAdvertised, true},
+		{"an advertisement of pods, and no configuration with peers", observed(silenced, unpeered, func(w *world) {
+			w.BGPAdvertisements.Items = []snapshot.BGPAdvertisement{{Speaker: snapshot.CiliumBGP, PodCIDRs: true, Unselected: true}}
+		}), nil, noPodRange, true},
+		{"no advertisement is selected", observed(silenced, selecting(snapshot.BGPAdvertisement{Unselected: true}, snapshot.BGPAdvertisement{Unselected: true})), nil, notAdvertised, true},
+		{"Cilium's nodes announce IPv4, and ranges of IPv6 are inside", observed(dualStack, selecting(ofPods, ofPods), func(w *world) {
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+			}
+		}), nil, notAdvertised, false},
 		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
 			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
 			for i := range w.Routers {

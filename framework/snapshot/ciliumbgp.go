@@ -61,12 +61,13 @@ type (
 const ciliumBGPClass = "io.cilium/bgp-control-plane"
 
 // ciliumBGPAdvertisements are what Cilium's nodes are to announce: one item for each
-// CiliumBGPClusterConfig and each entry of a CiliumBGPAdvertisement that its peers select, of
-// LoadBalancer addresses, of CiliumNodes' ranges or of pools. The ranges of the first are the addresses of the Services that the entry selects, by
-// the rules of the agent (pkg/bgp/manager/reconciler/service.go).
+// CiliumBGPClusterConfig and each entry of a CiliumBGPAdvertisement that its peers select. The
+// ranges of one are the addresses of the Services that the entry selects, by the rules of the
+// agent (pkg/bgp/manager/reconciler/service.go). A configuration whose peers select nothing has
+// an item as well, and so has each entry of pods' ranges that no peer selects: both are Unselected.
 func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	configs, err := ciliumBGP(ctx, c, ciliumClusterConfigs)
-	if err != nil || len(configs) == 0 {
+	if err != nil || configs == nil {
 		return nil, err
 	}
 	peerings, err := ciliumBGP(ctx, c, ciliumPeerConfigs)
@@ -78,6 +79,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 		return nil, err
 	}
 	var all []BGPAdvertisement
+	unselected := slices.Clone(advertisements)
 	for _, config := range configs {
 		if config.err != nil {
 			return nil, config.err
@@ -101,6 +103,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 				}
 			}
 		}
+		nothing := true
 		for _, advertisement := range advertisements {
 			families, err := advertised(advertisement, peerings, peers)
 			if err != nil {
@@ -112,16 +115,18 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 			if advertisement.err != nil {
 				return nil, advertisement.err
 			}
+			nothing = false
+			unselected = slices.DeleteFunc(unselected, func(o *custom[ciliumBGPAdvertisement]) bool { return o == advertisement })
 			for _, entry := range advertisement.is.Spec.Advertisements {
 				shared, alone, err := entry.addresses(services, families)
 				if err != nil {
 					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
 				}
-				b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Nodes: announce}
+				b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Nodes: announce, Families: slices.Sorted(maps.Keys(families))}
 				if b.PodCIDRs, b.PodPools, err = entry.pods(pools); err != nil {
 					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
 				}
-				if b.PodCIDRs || len(b.PodPools) > 0 {
+				if len(shared) == 0 && len(alone) == 0 { // of pods, or of nothing so far
 					all = append(all, b)
 				}
 				if len(shared) > 0 {
@@ -133,6 +138,23 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 					b.Ranges = alone
 					all = append(all, b)
 				}
+			}
+		}
+		if nothing {
+			all = append(all, BGPAdvertisement{Name: config.name, Speaker: CiliumBGP, Nodes: announce, Unselected: true})
+		}
+	}
+	for _, advertisement := range unselected {
+		if advertisement.err != nil {
+			return nil, advertisement.err
+		}
+		for _, entry := range advertisement.is.Spec.Advertisements {
+			b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Unselected: true}
+			if b.PodCIDRs, b.PodPools, err = entry.pods(pools); err != nil {
+				return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
+			}
+			if b.PodCIDRs || len(b.PodPools) > 0 {
+				all = append(all, b)
 			}
 		}
 	}
@@ -236,7 +258,7 @@ func ciliumBGPList[T any](name string) []listed[*custom[T]] {
 }
 
 // ciliumBGP lists a resource of Cilium's BGP control plane, in order of name. A cluster that does
-// not know it has none.
+// not know it has nil.
 func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[*custom[T]]) ([]*custom[T], error) {
 	for _, of := range versions {
 		all, err := of.in(ctx, c)

@@ -75,8 +75,14 @@ func TestCiliumAdvertisements(t *testing.T) {
 	}
 	shared, alone := []AddressRange{one("192.0.2.1"), one("192.0.2.3")}, []AddressRange{one("192.0.2.2")}
 	of := func(length int, ranges []AddressRange, nodes ...string) BGPAdvertisement {
-		return BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Ranges: ranges, Nodes: nodes, AggregationLength: length}
+		return BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Ranges: ranges, Nodes: nodes, AggregationLength: length, Families: []string{"ipv4"}}
 	}
+	to := func(b BGPAdvertisement, families ...string) []BGPAdvertisement {
+		b.Families = families
+		return []BGPAdvertisement{b}
+	}
+	nothing := []BGPAdvertisement{of(0, nil, "a", "b", "c")} // they are configured
+	silent := BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b", "c"}, Unselected: true}
 	for _, test := range []struct {
 		name, version, config, peer, entry string
 		want                               []BGPAdvertisement
@@ -93,26 +99,34 @@ func TestCiliumAdvertisements(t *testing.T) {
 			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"io.kubernetes.service.name":"local"}}}`,
 			[]BGPAdvertisement{of(0, alone, "a", "b", "c")},
 		},
-		{"without a selector, of no Service", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]}}`, nil},
+		{"without a selector, of no Service", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]}}`, nothing},
 		{
 			"pod ranges alone", "v2", every, peer, `{"advertisementType":"PodCIDR"}`,
-			[]BGPAdvertisement{{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b", "c"}, PodCIDRs: true}},
+			to(BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b", "c"}, PodCIDRs: true}, "ipv4"),
+		},
+		{
+			"pod ranges of both families", "v2", every, both, `{"advertisementType":"PodCIDR"}`,
+			to(BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b", "c"}, PodCIDRs: true}, "ipv4", "ipv6"),
+		},
+		{
+			"pod ranges that no peer selects", "v2", other, peer, `{"advertisementType":"PodCIDR"}`,
+			[]BGPAdvertisement{silent, {Name: "lab", Speaker: CiliumBGP, PodCIDRs: true, Unselected: true}},
 		},
 		{
 			"a pool", "v2", rack1, peer, `{"advertisementType":"CiliumPodIPPool","selector":{"matchLabels":{"io.cilium.podippool.name":"blue"}}}`,
-			[]BGPAdvertisement{{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue"}}},
+			to(BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue"}}, "ipv4"),
 		},
 		{
 			"all pools", "v2alpha1", rack1, peer, `{"advertisementType":"CiliumPodIPPool","selector":{"matchExpressions":[{"key":"a","operator":"NotIn","values":["b"]}]}}`,
-			[]BGPAdvertisement{{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue", "default"}}},
+			to(BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue", "default"}}, "ipv4"),
 		},
-		{"without a selector, of no pool", "v2", every, peer, `{"advertisementType":"CiliumPodIPPool"}`, nil},
-		{"cluster IPs alone", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["ClusterIP"]},"selector":{"matchLabels":{"for":"users"}}}`, nil},
-		{"by peers of another configuration", "v2", other, peer, users, nil},
-		{"to IPv6 peers alone", "v2", every, peer6, users, nil},
+		{"without a selector, of no pool", "v2", every, peer, `{"advertisementType":"CiliumPodIPPool"}`, nothing},
+		{"cluster IPs alone", "v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["ClusterIP"]},"selector":{"matchLabels":{"for":"users"}}}`, nothing},
+		{"by peers of another configuration", "v2", other, peer, users, []BGPAdvertisement{silent}},
+		{"to IPv6 peers alone", "v2", every, peer6, users, to(of(0, nil, "a", "b", "c"), "ipv6")},
 		{"of both families, to IPv4 peers", "v2", every, peer, dual, []BGPAdvertisement{of(0, []AddressRange{one("192.0.2.6")}, "a", "b", "c")}},
-		{"of both families, to IPv6 peers", "v2", every, peer6, dual, []BGPAdvertisement{of(0, []AddressRange{one("2001:db8::6")}, "a", "b", "c")}},
-		{"of both families, to peers of both", "v2", every, both, dual, []BGPAdvertisement{of(0, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c")}},
+		{"of both families, to IPv6 peers", "v2", every, peer6, dual, to(of(0, []AddressRange{one("2001:db8::6")}, "a", "b", "c"), "ipv6")},
+		{"of both families, to peers of both", "v2", every, both, dual, to(of(0, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c"), "ipv4", "ipv6")},
 	} {
 		got, err := read(test.version, test.config, test.peer, test.entry)
 		if diff := cmp.Diff(test.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {

@@ -28,6 +28,12 @@ type BGPAdvertisement struct {
 	// are the CiliumPodIPPools of which they announce what they have.
 	PodCIDRs bool     `json:"pod_cidrs,omitempty"`
 	PodPools []string `json:"pod_pools,omitempty"`
+	// Families are the address families, ipv4 and ipv6, for which peers of Cilium's nodes are told;
+	// empty: not known.
+	Families []string `json:"families,omitempty"`
+	// Unselected is set for a CiliumBGPAdvertisement that the peers of no CiliumBGPClusterConfig
+	// select, which has no Nodes, and for a CiliumBGPClusterConfig whose peers select none.
+	Unselected bool `json:"unselected,omitempty"`
 	// Peers are the names of MetalLB's BGPPeers that alone are told; empty: all are.
 	Peers []string `json:"peers,omitempty"`
 	// AggregationLength is of the prefixes that are announced of IPv4 addresses. Zero: the
