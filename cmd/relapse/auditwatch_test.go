@@ -22,7 +22,7 @@ func watched(w http.ResponseWriter, r *http.Request) {
 	kinds := map[string]string{
 		"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
 		"statefulsets": "StatefulSetList", "endpointslices": "EndpointSliceList", "clusterrolebindings": "ClusterRoleBindingList",
-		"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList",
+		"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList", "customresourcedefinitions": "CustomResourceDefinitionList",
 	}
 	items := map[string]string{
 		"nodes":      `{"metadata":{"name":"a"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`,

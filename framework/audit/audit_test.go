@@ -111,6 +111,7 @@ var kinds = map[string]string{
 	"ippools": "IPPoolList", "bgppeers": "BGPPeerList", "bgpconfigurations": "BGPConfigurationList", "ciliumpodippools": "CiliumPodIPPoolList",
 	"ciliumbgppeerconfigs": "CiliumBGPPeerConfigList", "ciliumbgpadvertisements": "CiliumBGPAdvertisementList", "bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList",
 	"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList",
+	"customresourcedefinitions": "CustomResourceDefinitionList",
 }
 
 // add adds an item to a list.

@@ -65,9 +65,9 @@ const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all o
 // Forbidden reports whether that is why something was not read.
 func Forbidden(why string) bool { return strings.Contains(why, snapshot.NotPermitted) }
 
-// RequestsPerSecond limit the requests to an API server, those of all clients
-// together, if nothing else is asked for; twice as many may follow each other at once. A read takes 19 of a small cluster, and up to 26 where addresses of Services are
-// announced; each 500 objects more are one more.
+// RequestsPerSecond limit the requests to an API server, those of all clients together, if nothing else
+// is asked for; twice as many may follow each other at once. A read takes 20 of a small cluster, and up
+// to 27 where addresses of Services are announced; each 500 objects more are one more.
 const RequestsPerSecond = 5
 
 // Client says which cluster is read, and how.

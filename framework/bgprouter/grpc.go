@@ -23,7 +23,9 @@ type overGRPC struct {
 }
 
 // RIB implements Source.
-func (g overGRPC) RIB(ctx context.Context) ([]router.Path, error) { return g.ipv6.both(ctx, g.api.RIB) }
+func (g overGRPC) RIB(ctx context.Context) ([]router.Path, error) {
+	return g.families.both(ctx, g.api.RIB)
+}
 
 // Neighbors implements Source.
 func (g overGRPC) Neighbors(ctx context.Context) ([]router.Neighbor, error) {

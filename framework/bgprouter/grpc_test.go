@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	api "github.com/osrg/gobgp/v3/api"
 	gobgp "github.com/osrg/gobgp/v3/pkg/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -110,6 +111,29 @@ func TestGRPC(t *testing.T) {
 		if paths, err := reader(t, d).RIB(t.Context()); err == nil {
 			t.Errorf("%s: %v", name, paths)
 		}
+	}
+}
+
+// A GoBGP without IPv4 is read for IPv6, and that is told.
+func TestGRPCWithoutIPv4(t *testing.T) {
+	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
+	s := gobgp.NewBgpServer(gobgp.GrpcListenAddress(address))
+	go s.Serve()
+	t.Cleanup(s.Stop)
+	const ipv6Unicast = 1 // in the order of GoBGP's configuration
+	if err := s.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{Asn: routerAS, RouterId: "192.0.2.1", ListenPort: -1, Families: []uint32{ipv6Unicast}}}); err != nil {
+		t.Fatal(err)
+	}
+	announce(t, s, "fd00:10:5:112::/64")
+	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, Plaintext: true})
+	paths, err := r.RIB(t.Context())
+	if err != nil || len(paths) != 1 || paths[0].Prefix.String() != "fd00:10:5:112::/64" {
+		t.Fatalf("%+v, %v", paths, err)
+	}
+	is := snapshot.Router{Name: "tor1"}
+	r.(snapshot.RouterDescriber).Describe(&is)
+	if !is.IPv6 || !is.NoIPv4 || len(is.Remarks) != 1 || !strings.HasPrefix(is.Remarks[0].Says, "tor1 is read for IPv6 alone: ") {
+		t.Errorf("%+v", is)
 	}
 }
 

@@ -23,6 +23,8 @@ const (
 	// oldDump is the age from which a dump is said to be old: routers write one every 5 to 15
 	// minutes, and what they have may change within.
 	oldDump = 5 * time.Minute
+	// clockApart is how far clocks that are set by NTP are apart at most.
+	clockApart = 10 * time.Second
 )
 
 // dumped is a router of which there is a table dump.
@@ -32,15 +34,27 @@ type dumped struct {
 	mu   sync.Mutex
 	last router.Dump // what RIB has read
 	err  error       // why it has not
-	age  time.Duration
+	// at is when the dump was written, by the clock of this machine at the latest, and age how long
+	// ago that was. ahead is how far the dump's own time is after that of its file, or after now.
+	at         time.Time
+	age, ahead time.Duration
 }
 
 // RIB implements Source. It reads the file anew.
 func (d *dumped) RIB(ctx context.Context) ([]router.Path, error) {
-	dump, err := readDump(ctx, d.router.File)
+	dump, written, err := readDump(ctx, d.router.File)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.last, d.err, d.age = dump, err, time.Since(dump.Time)
+	d.last, d.err = dump, err
+	if err == nil {
+		// A copy may be younger than what it is of, and no dump was written after its file: a time
+		// after that is of a clock that is ahead, and would make the dump young for as long.
+		d.at, d.ahead = dump.Time, dump.Time.Sub(written)
+		if d.ahead > 0 {
+			d.at = written
+		}
+		d.age = time.Since(d.at)
+	}
 	return dump.Paths, err
 }
 
@@ -65,34 +79,58 @@ func (d *dumped) Describe(is *snapshot.Router) {
 	if d.err != nil || d.last.Time.IsZero() {
 		return
 	}
-	is.IPv6, is.At = d.last.IPv6, d.last.Time
+	is.IPv6, is.NoIPv4, is.At = d.last.IPv6, !d.last.IPv4, d.at
+	open := func(format string, args ...any) {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: true})
+	}
 	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(
 		"%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a session without a path is up is not known.",
 		is.Name, d.last.Time.Format(time.RFC3339))})
-	if d.age.Abs() >= oldDump {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute)), Open: true})
+	if d.ahead > clockApart {
+		open("The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than the file of %s.", is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
+	}
+	if d.age >= oldDump {
+		open("The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute))
+	}
+	if d.last.Others != "" {
+		open("The table dump of %s has records that are not read, and that may change routes: %s.", is.Name, d.last.Others)
 	}
 }
 
-// readDump reads a dump of IPv4, or of both families.
-func readDump(ctx context.Context, name string) (router.Dump, error) {
+// readDump reads a dump, and when its file was written: now at the latest. A file that changes
+// meanwhile is an error, because a dump does not say where it ends.
+func readDump(ctx context.Context, name string) (router.Dump, time.Time, error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return router.Dump{}, err
+		return router.Dump{}, time.Time{}, err
 	}
 	defer file.Close()
+	before, err := file.Stat()
+	if err != nil {
+		return router.Dump{}, time.Time{}, err
+	}
 	in, err := unpacked(&counted{ctx: ctx, from: file, left: maxDump})
 	if err != nil {
-		return router.Dump{}, fmt.Errorf("unpacking %s: %w", name, err)
+		return router.Dump{}, time.Time{}, fmt.Errorf("unpacking %s: %w", name, err)
 	}
 	dump, err := router.MRT(&counted{ctx: ctx, from: in, left: maxDump})
-	if err == nil && !dump.IPv4 {
-		err = errors.New("the dump has no route of IPv4")
+	if err == nil && !dump.IPv4 && !dump.IPv6 {
+		err = errors.New("the dump has no route")
+	}
+	if err == nil {
+		var after os.FileInfo
+		if after, err = os.Stat(name); err == nil && (!os.SameFile(before, after) || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime())) {
+			err = errors.New("it was written while it was read")
+		}
 	}
 	if err != nil {
-		return router.Dump{}, fmt.Errorf("%s: %w", name, err)
+		return router.Dump{}, time.Time{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return dump, nil
+	written := before.ModTime()
+	if now := time.Now(); written.After(now) {
+		written = now
+	}
+	return dump, written, nil
 }
 
 // unpacked decompresses what begins as gzip or bzip2 does.

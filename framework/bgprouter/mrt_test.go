@@ -12,8 +12,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// dumpFile writes a dump of FRR, whose records are as old as is told.
-func dumpFile(t *testing.T, name string, age time.Duration, pack func([]byte) []byte) string {
+// realDump is a dump of FRR, whose records are as old as is told.
+func realDump(t *testing.T, age time.Duration) []byte {
 	t.Helper()
 	text, err := os.ReadFile("../../topology/lab/router/testdata/frr-10.3.mrt")
 	if err != nil {
@@ -21,14 +21,22 @@ func dumpFile(t *testing.T, name string, age time.Duration, pack func([]byte) []
 	}
 	at := uint32(time.Now().Add(-age).Unix())
 	copy(text, []byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}) // of the first record
+	return text
+}
+
+// dumpFile writes a dump, to a file that is as old as is told.
+func dumpFile(t *testing.T, name string, text []byte, age time.Duration) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, pack(text), 0o600); err != nil {
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(-age)
+	if err := os.Chtimes(file, at, at); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
-
-func asIs(text []byte) []byte { return text }
 
 func gzipped(text []byte) []byte {
 	var b bytes.Buffer
@@ -40,18 +48,29 @@ func gzipped(text []byte) []byte {
 
 // A dump is read anew each time. Its age is told, and that it has no FIB.
 func TestDump(t *testing.T) {
+	const old, ahead, others = "The table dump of tor1 is old: ", "The table dump of tor1 is of a time ", "The table dump of tor1 has records that are not read, and that may change routes: 1 of type 16, subtype 4."
+	update := []byte{0, 0, 0, 0, 0, 16, 0, 4, 0, 0, 0, 0} // BGP4MP, a message, which is empty
 	for _, test := range []struct {
 		name string
-		age  time.Duration
-		pack func([]byte) []byte
-		old  bool
+		// age is that of the dump, and file that of its file.
+		age, file time.Duration
+		pack      func([]byte) []byte
+		says      []string
 	}{
-		{"rib.mrt", time.Minute, asIs, false},
-		{"rib.mrt.gz", 47 * time.Minute, gzipped, true},
-		{"rib.of-the-future.mrt", -time.Hour, asIs, true},
+		{name: "rib.mrt", age: time.Minute},
+		{name: "rib.mrt.gz", age: 47 * time.Minute, pack: gzipped, says: []string{old}},
+		{name: "an old file", age: 47 * time.Minute, file: 46 * time.Minute, says: []string{old}},
+		{name: "of a clock that is an hour ahead", age: -time.Hour, says: []string{ahead}},
+		{name: "of a clock that is a day ahead, a day ago", age: time.Minute, file: 24 * time.Hour, says: []string{ahead, old}},
+		{name: "of a clock that is 3 seconds ahead", age: -3 * time.Second},
+		{name: "with an update", pack: func(text []byte) []byte { return append(text, update...) }, says: []string{others}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, test.name, test.age, test.pack)})
+			text := realDump(t, test.age)
+			if test.pack != nil {
+				text = test.pack(text)
+			}
+			r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", text, test.file)})
 			if _, err := r.Neighbors(t.Context()); err == nil {
 				t.Error("neighbours of a dump that was not read")
 			}
@@ -65,11 +84,13 @@ func TestDump(t *testing.T) {
 			}
 			is := snapshot.Router{Name: "tor1"}
 			r.(snapshot.RouterDescriber).Describe(&is)
-			if !is.RIBOnly || !is.IPv6 || time.Since(is.At)-test.age > time.Minute || len(is.Remarks) == 0 || is.Remarks[0].Open {
+			if age := time.Since(is.At) - max(test.age, test.file); !is.RIBOnly || !is.IPv6 || is.NoIPv4 || age.Abs() > 10*time.Second || len(is.Remarks) != 1+len(test.says) || is.Remarks[0].Open {
 				t.Errorf("%+v", is)
 			}
-			if old := len(is.Remarks) > 1 && is.Remarks[1].Open && strings.HasPrefix(is.Remarks[1].Says, "The table dump of tor1 is old: "); old != test.old {
-				t.Errorf("old %t, want %t: %+v", old, test.old, is.Remarks)
+			for i, want := range test.says {
+				if said := is.Remarks[min(1+i, len(is.Remarks)-1)]; !said.Open || !strings.HasPrefix(said.Says, want) {
+					t.Errorf("%+v, want %q", said, want)
+				}
 			}
 		})
 	}
@@ -77,12 +98,12 @@ func TestDump(t *testing.T) {
 
 func TestDumpErrors(t *testing.T) {
 	for want, pack := range map[string]func([]byte) []byte{
-		"it has no PEER_INDEX_TABLE":    func([]byte) []byte { return nil },
-		"unexpected EOF":                func(text []byte) []byte { return gzipped(text)[:40] },
-		"bzip2 data invalid":            func([]byte) []byte { return []byte("BZh9 and something else") },
-		"the dump has no route of IPv4": func(text []byte) []byte { return text[:12+int(text[11])] },
+		"it has no PEER_INDEX_TABLE": func([]byte) []byte { return nil },
+		"unexpected EOF":             func(text []byte) []byte { return gzipped(text)[:40] },
+		"bzip2 data invalid":         func([]byte) []byte { return []byte("BZh9 and something else") },
+		"the dump has no route":      func(text []byte) []byte { return text[:12+int(text[11])] },
 	} {
-		r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", 0, pack)})
+		r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", pack(realDump(t, 0)), 0)})
 		if _, err := r.RIB(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -69,60 +69,81 @@ func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterRe
 var errNoFIB = errors.New("the FIB cannot be read in this way")
 
 type outside struct {
-	router Declared
-	ipv6   family
+	router   Declared
+	families families
 }
 
-// family is what came of the last question for the routes of a family.
+// families are what came of the last question for the routes of each family.
+type families struct {
+	mu         sync.Mutex
+	ipv4, ipv6 family
+}
+
+// family is what came of the question for one.
 type family struct {
-	mu      sync.Mutex
 	read    bool
 	refused string // what the router said instead
 }
 
-// answered keeps what came of a question.
-func (f *family) answered(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.read, f.refused = err == nil, ""
+func familyOf(err error) family {
+	f := family{read: err == nil}
 	if errors.Is(err, router.ErrRefused) {
 		f.refused = err.Error()
 	}
+	return f
 }
 
-// describe sets whether the routes of IPv6 were read.
-func (f *family) describe(is *snapshot.Router) {
+// answered keeps what came of the questions.
+func (f *families) answered(ipv4, ipv6 error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is.IPv6 = f.read
-	if f.refused != "" {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s is read for IPv4 alone: %s.", is.Name, f.refused)})
+	f.ipv4, f.ipv6 = familyOf(ipv4), familyOf(ipv6)
+}
+
+// describe sets of which families the routes were read.
+func (f *families) describe(is *snapshot.Router) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	is.IPv6, is.NoIPv4 = f.ipv6.read, f.ipv6.read && !f.ipv4.read
+	for _, of := range []struct {
+		other   string
+		read    bool
+		refused string
+	}{{"IPv4", f.ipv4.read, f.ipv6.refused}, {"IPv6", f.ipv6.read, f.ipv4.refused}} {
+		if of.read && of.refused != "" {
+			is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s is read for %s alone: %s.", is.Name, of.other, of.refused)})
+		}
 	}
 }
 
-// both reads a RIB of both families. A router without one of IPv6 is read for IPv4.
-func (f *family) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]router.Path, error)) ([]router.Path, error) {
-	paths, err := read(ctx, false)
-	if err != nil {
-		return nil, err
+// both reads a RIB of both families. A router that has none of one of them is read for the other.
+func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]router.Path, error)) ([]router.Path, error) {
+	paths, ipv4 := read(ctx, false)
+	if ipv4 != nil && !errors.Is(ipv4, router.ErrRefused) {
+		f.answered(ipv4, ipv4)
+		return nil, ipv4
 	}
-	more, err := read(ctx, true)
-	if f.answered(err); errors.Is(err, router.ErrRefused) {
-		err = nil
+	more, ipv6 := read(ctx, true)
+	f.answered(ipv4, ipv6)
+	switch {
+	case ipv6 != nil && !errors.Is(ipv6, router.ErrRefused):
+		return nil, ipv6
+	case ipv6 != nil && ipv4 != nil:
+		return nil, ipv4
 	}
-	return append(paths, more...), err
+	return append(paths, more...), nil
 }
 
 // Describe implements snapshot.RouterDescriber.
 func (o *outside) Describe(is *snapshot.Router) {
 	o.router.Describe(is)
-	o.ipv6.describe(is)
+	o.families.describe(is)
 }
 
 // RIB implements Source.
 func (o *outside) RIB(ctx context.Context) ([]router.Path, error) {
 	if o.router.Kind == FRR {
-		return o.ipv6.both(ctx, func(ctx context.Context, v6 bool) ([]router.Path, error) {
+		return o.families.both(ctx, func(ctx context.Context, v6 bool) ([]router.Path, error) {
 			command := frrRIB
 			if v6 {
 				command = frrRIB6
@@ -136,7 +157,7 @@ func (o *outside) RIB(ctx context.Context) ([]router.Path, error) {
 		return nil, err
 	}
 	paths, err := answer(ctx, o, func(protocols string) ([]router.Path, error) { return router.BIRDPaths(routes, protocols) }, birdProtocols)
-	o.ipv6.answered(err)
+	o.families.answered(err, err)
 	return paths, err
 }
 

@@ -25,12 +25,18 @@ const (
 	// maxMessage is the size in bytes of the longest BMP message: a BGP message of 64 KiB
 	// (RFC 8654), or two of 4 KiB, and headers.
 	maxMessage = 1 << 17
-	// quiet is how long a router must have told nothing for its initial routes to be complete, and
-	// quietAfterEnd where it has sent an End-of-RIB for each session.
+	// quiet is how long a router must have told nothing before its initial routes may be complete,
+	// and quietAfterEnd where it has sent an End-of-RIB for each session.
 	quiet, quietAfterEnd = 5 * time.Second, time.Second
 	// maxStrangers bounds how many of the addresses that are refused are told.
 	maxStrangers = 20
+	// maxFeeds bounds the connections of a router that are open.
+	maxFeeds = 4
 )
+
+// keepAlive ends a connection, of which nothing is sent, 11 s after the router has lost its power. By
+// default it takes minutes, in which all that the router had is taken for what it has.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
 // Station is a BMP station that the routers of a file feed.
 type Station struct {
@@ -47,14 +53,25 @@ type Station struct {
 type feeding struct {
 	router Declared
 
-	mu   sync.Mutex
-	conn net.Conn     // nil before the first connection
-	feed *router.Feed // of the last connection
-	// err is why that has ended.
+	mu sync.Mutex
+	// open are its connections, in the order in which they began: one, but for two programs with
+	// one address, and for a router that has started anew before the end of the old one is seen.
+	open []*feed
+	// last is the one that has ended last.
+	last *feed
+}
+
+// feed is a connection of a router.
+type feed struct {
+	*router.Feed
+	conn net.Conn
+	// err is why it has ended.
 	err error
 	// last is when the last message came, and complete is set once the initial routes have.
 	last     time.Time
 	complete bool
+	// late are the sessions without an End-of-RIB then.
+	late []string
 }
 
 // Listen opens a station on an address such as :11019, for the routers of kind bmp. Tell gets what
@@ -97,10 +114,24 @@ func (s *Station) accept() {
 			s.refused(from)
 			continue
 		}
-		feed := f.begin(conn)
-		s.tell(fmt.Sprintf("%s feeds from %s", f.router.Name, from))
-		s.ended.Go(func() { f.end(feed, f.read(conn, feed)) })
+		begun, open := f.begin(conn)
+		switch {
+		case begun == nil:
+			conn.Close()
+			s.tell(fmt.Sprintf("refused a BMP connection of %s from %s: it has %d", f.router.Name, from, open))
+			continue
+		case open > 1:
+			s.tell(fmt.Sprintf("%s: %s", f.router.Name, severalFeeds(open, from)))
+		default:
+			s.tell(fmt.Sprintf("%s feeds from %s", f.router.Name, from))
+		}
+		s.ended.Go(func() { f.end(begun, f.read(begun)) })
 	}
+}
+
+// severalFeeds says that a router has several connections at once.
+func severalFeeds(n int, from netip.Addr) string {
+	return fmt.Sprintf("%d BMP connections from %s are open at once, as of two programs, or of one for each VRF: which routes are whose is not known", n, from)
 }
 
 // refused tells a connection from an address that no router has, once.
@@ -116,40 +147,45 @@ func (s *Station) refused(from netip.Addr) {
 	}
 }
 
-// begin begins a feed. A connection of the router that is open is closed: it has started anew.
-func (f *feeding) begin(conn net.Conn) *router.Feed {
+// begin begins a feed, and returns how many are open; nil if there are too many. One that was open
+// before stays so: two programs would close each other's in turns. That of a router that has lost its
+// power, or has started anew, ends by TCP's keepalive.
+func (f *feeding) begin(conn net.Conn) (*feed, int) {
+	if tcp, is := conn.(*net.TCPConn); is {
+		// An error leaves the system's own, which take longer.
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conn != nil {
-		f.conn.Close()
+	if len(f.open) == maxFeeds {
+		return nil, maxFeeds
 	}
-	f.conn, f.feed, f.err, f.last, f.complete = conn, router.NewFeed(), nil, time.Now(), false
-	return f.feed
+	begun := &feed{Feed: router.NewFeed(), conn: conn, last: time.Now()}
+	f.open = append(f.open, begun)
+	return begun, len(f.open)
 }
 
-// end notes why a feed has ended, unless there is another one by now.
-func (f *feeding) end(feed *router.Feed, err error) {
+// end notes why a feed has ended.
+func (f *feeding) end(ended *feed, err error) {
+	ended.conn.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.feed == feed {
-		f.conn.Close()
-		f.err = err
-	}
+	ended.err = err
+	f.last = ended
+	f.open = slices.DeleteFunc(f.open, func(o *feed) bool { return o == ended })
 }
 
 // read reads messages until the connection ends.
-func (f *feeding) read(conn net.Conn, feed *router.Feed) error {
-	in := bufio.NewReaderSize(conn, 1<<16)
+func (f *feeding) read(from *feed) error {
+	in := bufio.NewReaderSize(from.conn, 1<<16)
 	for {
 		message, err := readMessage(in)
 		if err != nil {
 			return err
 		}
 		f.mu.Lock()
-		err = feed.Add(message)
-		if f.feed == feed {
-			f.last = time.Now()
-		}
+		err = from.Add(message)
+		from.last = time.Now()
 		f.mu.Unlock()
 		if err != nil {
 			return err
@@ -213,8 +249,8 @@ func (s *Station) Close() error {
 	err := s.listener.Close()
 	for _, f := range s.feeds {
 		f.mu.Lock()
-		if f.conn != nil {
-			f.conn.Close()
+		for _, o := range f.open {
+			o.conn.Close()
 		}
 		f.mu.Unlock()
 	}
@@ -226,43 +262,59 @@ func (s *Station) Close() error {
 func (f *feeding) state() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stateLocked()
+	_, err := f.feedLocked()
+	return err
 }
 
-func (f *feeding) stateLocked() error {
-	switch idle := time.Since(f.last); {
-	case f.conn == nil:
-		return fmt.Errorf("it has not connected from %s", f.router.Address)
-	case f.err != nil:
-		return fmt.Errorf("its BMP connection has ended: %w", f.err)
-	case !f.complete && (idle < quietAfterEnd || idle < quiet && !f.feed.Ended()):
-		return errors.New("it has not fed all of its routes yet")
+// feedLocked is the feed by which a router can be read. The error is why it cannot.
+func (f *feeding) feedLocked() (*feed, error) {
+	switch {
+	case len(f.open) > 1:
+		return nil, errors.New(severalFeeds(len(f.open), bmpAddress(f.router.Address)))
+	case len(f.open) == 0 && f.last == nil:
+		return nil, fmt.Errorf("it has not connected from %s", f.router.Address)
+	case len(f.open) == 0:
+		return nil, fmt.Errorf("its BMP connection has ended, and the last message came at %s: %w", f.last.last.UTC().Format(time.RFC3339), f.last.err)
 	}
-	f.complete = true
-	return nil
+	is := f.open[0]
+	if is.complete {
+		return is, nil
+	}
+	idle := time.Since(is.last)
+	if idle < quietAfterEnd || idle < quiet && !is.Ended() {
+		return nil, errors.New("it has not fed all of its routes yet")
+	}
+	missing, late := is.Unended()
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("it has fed no End-of-RIB of %s, so that its routes may not be whole", strings.Join(missing, ", "))
+	}
+	is.complete, is.late = true, late
+	return is, nil
 }
 
 // RIB implements Source.
 func (f *feeding) RIB(context.Context) ([]router.Path, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.stateLocked(); err != nil {
+	is, err := f.feedLocked()
+	if err != nil {
 		return nil, err
 	}
-	if !f.feed.View().IPv4 {
-		return nil, errors.New("it has fed neither a route nor an End-of-RIB of IPv4")
+	if view := is.View(); !view.IPv4 && !view.IPv6 {
+		return nil, errors.New("it has fed neither a route nor an End-of-RIB of IPv4 or IPv6")
 	}
-	return f.feed.RIB(), nil
+	return is.RIB(), nil
 }
 
 // Neighbors implements Source.
 func (f *feeding) Neighbors(context.Context) ([]router.Neighbor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.stateLocked(); err != nil {
+	is, err := f.feedLocked()
+	if err != nil {
 		return nil, err
 	}
-	return f.feed.Neighbors(), nil
+	return is.Neighbors(), nil
 }
 
 // FIB implements Source.
@@ -273,20 +325,28 @@ func (f *feeding) Describe(is *snapshot.Router) {
 	f.router.Describe(is)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stateLocked() != nil {
+	from, err := f.feedLocked()
+	if err != nil {
 		return
 	}
-	view := f.feed.View()
-	is.IPv6 = view.IPv6
+	view := from.View()
+	is.IPv6, is.NoIPv4 = view.IPv6, view.IPv6 && !view.IPv4
 	remark := snapshot.Remark{Says: "the routes of its peers after its import policy, of which the best path is computed"}
 	switch {
 	case view.Filtered:
 		remark = snapshot.Remark{Says: "a part of its Loc-RIB, so that other routes may be wrong unseen", Open: true}
 	case view.LocRIB:
 		remark.Says = "its Loc-RIB: the best path to each prefix, and no other"
+		if view.Endless {
+			remark.Says += fmt.Sprintf("; it does not say when that is whole, and said nothing for %s", quiet)
+		}
 	case view.Before:
 		remark = snapshot.Remark{Says: "the routes of its peers before its import policy: one that the policy refuses counts as a route", Open: true}
 	}
 	remark.Says = fmt.Sprintf("%s feeds %s.", is.Name, remark.Says)
 	is.Remarks = append(is.Remarks, remark)
+	_, late := from.Unended()
+	if still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) }); len(still) > 0 {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s has fed no End-of-RIB of %s: routes from there may be missing.", is.Name, strings.Join(still, ", ")), Open: true})
+	}
 }

@@ -2,15 +2,21 @@ package bgprouter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -173,4 +179,121 @@ func TestStationRefuses(t *testing.T) {
 	if _, err := Readers([]Declared{{Name: "a", Kind: BMP, Address: "192.0.2.1"}}, nil); err == nil {
 		t.Error("a router of kind bmp without a station")
 	}
+}
+
+// dialed is a connection of a router to a station.
+func dialed(t *testing.T, s *Station, from string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.DialContext(t.Context(), "tcp", s.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// says waits until a router cannot be read for a reason; "" until it can.
+func says(t *testing.T, r snapshot.RouterReader, want string) {
+	t.Helper()
+	err := await.Until(t.Context(), fmt.Sprintf("%q", want), 20*time.Millisecond, 20*time.Second, func(ctx context.Context) (bool, string, error) {
+		_, err := r.RIB(ctx)
+		return want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want), fmt.Sprint(err), nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Two programs that feed from one address are told, and do not close each other's connections. What one
+// of them has fed counts once the other has ended.
+func TestStationTwoFeeds(t *testing.T) {
+	s, routers, h := station(t, "127.0.0.11")
+	readers, err := Readers(routers, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := readers["tor-127.0.0.11"]
+	first := dialed(t, s, "127.0.0.11")
+	says(t, r, "it has not fed all of its routes yet")
+	second := dialed(t, s, "127.0.0.11")
+	const both = "2 BMP connections from 127.0.0.11 are open at once"
+	h.has(t, "tor-127.0.0.11: "+both)
+	says(t, r, both)
+	for _, c := range []net.Conn{first, second} {
+		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the connection has ended: %v", err)
+		}
+	}
+	_ = first.Close()
+	says(t, r, "it has not fed all of its routes yet")
+	for range maxFeeds + 1 {
+		dialed(t, s, "127.0.0.11")
+	}
+	h.has(t, fmt.Sprintf("refused a BMP connection of tor-127.0.0.11 from 127.0.0.11: it has %d", maxFeeds))
+}
+
+// A router that has lost its power is not read for long.
+func TestStationKeepAlive(t *testing.T) {
+	s, _, h := station(t, "127.0.0.12")
+	dialed(t, s, "127.0.0.12")
+	h.has(t, "tor-127.0.0.12 feeds from")
+	f := s.feeds[netip.MustParseAddr("127.0.0.12")]
+	raw, err := f.open[0].conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range map[string]struct{ option, want int }{"idle": {syscall.TCP_KEEPIDLE, 5}, "interval": {syscall.TCP_KEEPINTVL, 2}, "count": {syscall.TCP_KEEPCNT, 3}} {
+		var got int
+		var wrong error
+		if err := raw.Control(func(fd uintptr) { got, wrong = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, of.option) }); err != nil || wrong != nil || got != of.want {
+			t.Errorf("%s: %d, want %d: %v, %v", name, got, of.want, err, wrong)
+		}
+	}
+}
+
+// A router that stops in the middle of its routes is not read. A session that came up meanwhile, of
+// which FRR sends no End-of-RIB, is told.
+func TestStationNoEnd(t *testing.T) {
+	t.Parallel()
+	s, routers, h := station(t, "127.0.0.13")
+	readers, err := Readers(routers, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, r := dialed(t, s, "127.0.0.13"), readers["tor-127.0.0.13"]
+	h.has(t, "feeds from")
+	send := func(m *bmp.BMPMessage) {
+		t.Helper()
+		text, err := m.Serialize()
+		if err == nil {
+			_, err = conn.Write(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(peer string) bmp.BMPPeerHeader {
+		return *bmp.NewBMPPeerHeader(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, 0, peer, nodeAS, "192.0.2.9", 1767323045)
+	}
+	up := func(peer string) *bmp.BMPMessage {
+		open := bgp.NewBGPOpenMessage(nodeAS, 90, "192.0.2.9", nil)
+		return bmp.NewBMPPeerUpNotification(of(peer), "192.0.2.1", 179, 40000, open, open)
+	}
+	send(up("192.0.2.2"))
+	send(bmp.NewBMPRouteMonitoring(of("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{
+		bgp.NewPathAttributeOrigin(0), bgp.NewPathAttributeAsPath(nil), bgp.NewPathAttributeNextHop("192.0.2.2"),
+	}, []*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(24, "10.5.112.0")})))
+	send(up("192.0.2.3"))
+	says(t, r, "it has fed no End-of-RIB of 192.0.2.2, so that its routes may not be whole")
+	send(bmp.NewBMPRouteMonitoring(of("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, nil, nil)))
+	says(t, r, "")
+	is := snapshot.Router{Name: "tor1"}
+	r.(snapshot.RouterDescriber).Describe(&is)
+	if len(is.Remarks) != 2 || is.Remarks[1] != (snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}) {
+		t.Errorf("%+v", is.Remarks)
+	}
+	_ = conn.Close()
+	says(t, r, "its BMP connection has ended, and the last message came at 2")
 }

@@ -57,6 +57,7 @@ const (
 
 // Reasons why a router is not expected to have a node's range.
 const (
+	notIPv4       = "its routes of IPv4 were not read"
 	notIPv6       = "its routes of IPv6 were not read"
 	noNeighbors   = "its BGP neighbours were not read"
 	notReady      = "the node is not ready"
@@ -121,6 +122,8 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	switch {
 	case withheld != "":
 		return withheld
+	case p.Addr().Is4() && r.NoIPv4:
+		return notIPv4
 	case !p.Addr().Is4() && !r.IPv6:
 		return notIPv6
 	case r.Role == snapshot.RoleSpine:
@@ -161,7 +164,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		return v.lostAdvertisement(node, p)
 	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
 		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
-	case noNeighbors, notReady, noSession, noLinks, rejected, tooOld:
+	case notIPv4, noNeighbors, notReady, noSession, noLinks, rejected, tooOld:
 		return true
 	case noAggregate:
 		// A cluster that announces no pod ranges has none on any router.
@@ -271,7 +274,7 @@ func (x *Index) Unjudged() []Gap {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump.", and(few(addresses))), true})
 	}
 	if addresses, open := v.unaskedAddresses(); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of IPv6 of a router were not read.", and(few(addresses))), open})
+		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of their family were not read of a router.", and(few(addresses))), open})
 	}
 	all = append(all, blindness(s.Routers)...)
 	for _, r := range v.routers {

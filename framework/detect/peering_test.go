@@ -238,6 +238,11 @@ func TestObservedPeering(t *testing.T) {
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, false},
+		{"routers that were read for IPv6 alone", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].NoIPv4 = true
+			}
+		}), nil, notIPv4, true},
 		{"both families", observed(dualStack), nil, "", false},
 		{"a range of IPv6 is not announced, and that of IPv4 is", observed(dualStack, func(w *world) { w.withdraw("fd00:10:3::/64", tors...) }), []string{"node1"}, "", false},
 		{"IPv6 is not announced by any node", observed(dualStack, func(w *world) {

@@ -192,17 +192,17 @@ const announcedWithin = 20 * time.Second
 
 // readForFamily reports whether the routers were read for routes to an address of a family.
 func (v *view) readForFamily(address netip.Addr) bool {
-	return address.Is4() || !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return !r.IPv6 })
+	return !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return address.Is4() && r.NoIPv4 || !address.Is4() && !r.IPv6 })
 }
 
 // unaskedAddresses are the addresses that nodes are to announce, and whose family some router was
-// not read for. Open: a Service has no other.
+// not read for. Open: a Service has no other, or it is one of IPv4.
 func (v *view) unaskedAddresses() (addresses []string, open bool) {
 	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
 			if v.readForRoutes() && !v.readForFamily(address) && v.announced(service, address) {
 				addresses = append(addresses, address.String())
-				open = open || !slices.ContainsFunc(service.LoadBalancerIPs, netip.Addr.Is4)
+				open = open || address.Is4() || !slices.ContainsFunc(service.LoadBalancerIPs, netip.Addr.Is4)
 			}
 		}
 	}

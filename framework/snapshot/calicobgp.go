@@ -28,7 +28,7 @@ var calicoBGPConfigurations = customList[calicoBGPConfiguration](calicoGroup.Wit
 func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	configurations, err := calicoBGPConfigurations.in(ctx, c)
 	if err != nil {
-		return nil, ignoreNotFound(err)
+		return nil, c.absent(ctx, err, calicoBGPConfigurations.resource)
 	}
 	var all []BGPAdvertisement
 	for _, of := range configurations {

@@ -36,7 +36,7 @@ type LentAddress struct {
 
 // CalicoBlocks is the source of Calico's blocks, in order of prefix. A cluster that does
 // not know the resource has none.
-var CalicoBlocks = clusterList("IPAMBlocks", []*resource{listedBlocks.resource}, (*cluster).calicoBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
+var CalicoBlocks = clusterList("IPAMBlocks", []*resource{listedBlocks.resource, listedDefinitions.resource}, (*cluster).calicoBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
 
 func (b CalicoBlock) names(to *Names) {
 	if b.Node != "" {
@@ -116,7 +116,7 @@ var listedBlocks = listing(resource{
 func (c *cluster) calicoBlocks(ctx context.Context) ([]CalicoBlock, error) {
 	all, err := listedBlocks.in(ctx, c)
 	if err != nil {
-		return nil, ignoreNotFound(err)
+		return nil, c.absent(ctx, err, listedBlocks.resource)
 	}
 	var blocks []CalicoBlock
 	for _, b := range all {

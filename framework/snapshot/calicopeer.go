@@ -16,7 +16,7 @@ type CalicoPeer struct {
 
 // CalicoPeers is the source of Calico's BGPPeers, in order of name. A cluster that does not know
 // the resource has none.
-var CalicoPeers = clusterList("BGPPeers of Calico", []*resource{calicoBGPPeers.resource}, (*cluster).calicoPeers, func(s *Snapshot) *List[CalicoPeer] { return &s.CalicoPeers }, nil)
+var CalicoPeers = clusterList("BGPPeers of Calico", []*resource{calicoBGPPeers.resource, listedDefinitions.resource}, (*cluster).calicoPeers, func(s *Snapshot) *List[CalicoPeer] { return &s.CalicoPeers }, nil)
 
 func (CalicoPeer) names(*Names) {} // the name of a peer is a router's
 
@@ -33,7 +33,7 @@ var calicoBGPPeers = customList[calicoPeer](calicoGroup.WithResource("bgppeers")
 func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
 	all, err := calicoBGPPeers.in(ctx, c)
 	if err != nil {
-		return nil, ignoreNotFound(err)
+		return nil, c.absent(ctx, err, calicoBGPPeers.resource)
 	}
 	var peers []CalicoPeer
 	for _, o := range all {

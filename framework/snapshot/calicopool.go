@@ -23,7 +23,7 @@ type CalicoPool struct {
 
 // CalicoPools is the source of Calico's pools, in order of name. A cluster that does not know
 // the resource has none.
-var CalicoPools = clusterList("IPPools", []*resource{calicoIPPools.resource}, (*cluster).calicoPools, func(s *Snapshot) *List[CalicoPool] { return &s.CalicoPools }, CalicoPool.state)
+var CalicoPools = clusterList("IPPools", []*resource{calicoIPPools.resource, listedDefinitions.resource}, (*cluster).calicoPools, func(s *Snapshot) *List[CalicoPool] { return &s.CalicoPools }, CalicoPool.state)
 
 func (CalicoPool) names(*Names) {} // a range, and not where it is
 
@@ -53,7 +53,7 @@ var (
 func (c *cluster) calicoPools(ctx context.Context) ([]CalicoPool, error) {
 	all, err := calicoIPPools.in(ctx, c)
 	if err != nil {
-		return nil, ignoreNotFound(err)
+		return nil, c.absent(ctx, err, calicoIPPools.resource)
 	}
 	var pools []CalicoPool
 	for _, o := range all {

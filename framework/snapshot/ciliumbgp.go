@@ -260,15 +260,18 @@ func ciliumBGPList[T any](name string) []listed[*custom[T]] {
 // ciliumBGP lists a resource of Cilium's BGP control plane, in order of name. A cluster that does
 // not know it has nil.
 func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[*custom[T]]) ([]*custom[T], error) {
+	var unknown error
+	var asked []*resource
 	for _, of := range versions {
 		all, err := of.in(ctx, c)
 		if apierrors.IsNotFound(err) {
+			unknown, asked = err, append(asked, of.resource)
 			continue
 		}
 		slices.SortFunc(all, func(a, b *custom[T]) int { return cmp.Compare(a.name, b.name) })
 		return all, err
 	}
-	return nil, nil
+	return nil, c.absent(ctx, unknown, asked...)
 }
 
 // selects reports whether a selector selects labels. None selects nothing.

@@ -37,7 +37,7 @@ type AllocatedPool struct {
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
 // that does not know the resource has none.
-var CiliumNodes = clusterList("CiliumNodes", []*resource{listedCiliumNodes.resource}, (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
+var CiliumNodes = clusterList("CiliumNodes", []*resource{listedCiliumNodes.resource, listedDefinitions.resource}, (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
 
 func (n CiliumNode) names(to *Names) { to.Nodes[n.Name] = true }
 
@@ -114,7 +114,7 @@ var listedCiliumNodes = listing(resource{
 func (c *cluster) ciliumNodes(ctx context.Context) ([]CiliumNode, error) {
 	all, err := listedCiliumNodes.in(ctx, c)
 	if err != nil {
-		return nil, ignoreNotFound(err)
+		return nil, c.absent(ctx, err, listedCiliumNodes.resource)
 	}
 	nodes := make([]CiliumNode, 0, len(all))
 	for _, n := range all {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -24,7 +26,11 @@ type cluster struct {
 	core    typedcorev1.CoreV1Interface
 	typed   map[schema.GroupVersion]rest.Interface // of builtIn
 	dynamic dynamic.Interface
-	clock   *serverClock
+	// metadata reads of objects their metadata alone.
+	metadata metadata.Interface
+	clock    *serverClock
+	// absentees are the resources that the cluster does not have, though it might: see absent.
+	absentees *sync.Map
 }
 
 // newCluster makes a cluster that reads with c's credentials. Each source
@@ -37,7 +43,7 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	if c.RateLimiter == nil {
 		c.QPS = -1
 	}
-	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}, clock: &serverClock{}}
+	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}, clock: &serverClock{}, absentees: &sync.Map{}}
 	c.Wrap(cluster.clock.wrap)
 	cluster.lister = &paged{cluster: cluster, ctx: context.Background(), lists: map[*resource]*reading{}}
 	for _, group := range builtIn {
@@ -56,6 +62,9 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	cluster.core = typedcorev1.New(cluster.typed[builtIn[0]])
 	var err error
 	if cluster.dynamic, err = dynamic.NewForConfig(c); err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
+	}
+	if cluster.metadata, err = metadata.NewForConfig(c); err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Host, err)
 	}
 	return cluster, nil

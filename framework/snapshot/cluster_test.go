@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +63,10 @@ const ciliumNodeList = `{"apiVersion":"cilium.io/v2","kind":"CiliumNodeList","me
 // serve is an API server with one answer for each path.
 func serve(t testing.TB, answers map[string]http.HandlerFunc) *rest.Config {
 	mux := http.NewServeMux()
+	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	if answers[definitions] == nil {
+		mux.HandleFunc("GET "+definitions, answer(http.StatusOK, definitionsOf()))
+	}
 	for path, answer := range answers {
 		mux.HandleFunc("GET "+path, answer)
 	}
@@ -174,6 +179,87 @@ func TestClusterWithoutCilium(t *testing.T) {
 	nodes, err := c.ciliumNodes(t.Context())
 	if err != nil || len(nodes) != 0 {
 		t.Errorf("CiliumNodes() = %v, %v, want none and no error", nodes, err)
+	}
+}
+
+// definitionsOf is a list of CustomResourceDefinitions.
+func definitionsOf(names ...string) string {
+	var items []string
+	for _, name := range names {
+		items = append(items, `{"metadata":{"name":"`+name+`"}}`)
+	}
+	return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[` + strings.Join(items, ",") + `]}`
+}
+
+// A server that answers 404 has no such resource only if there is no CustomResourceDefinition of it:
+// one that has started a moment ago does not know all of them.
+func TestAbsentResources(t *testing.T) {
+	unknown := answer(http.StatusNotFound, "404 page not found\n")
+	for _, test := range []struct {
+		name        string
+		definitions http.HandlerFunc
+		v2alpha1    http.HandlerFunc
+		cilium, bgp string // what the errors contain
+	}{
+		{"no definition", answer(http.StatusOK, definitionsOf("ippools.crd.projectcalico.org")), unknown, "", ""},
+		{
+			"defined, and not served", answer(http.StatusOK, definitionsOf("ciliumnodes.cilium.io", "ciliumbgpclusterconfigs.cilium.io")), unknown,
+			"listing CiliumNodes: the server does not know ciliumnodes.cilium.io v2, though there is a CustomResourceDefinition",
+			"the server does not know ciliumbgpclusterconfigs.cilium.io v2 or v2alpha1, though",
+		},
+		{"served in one version", answer(http.StatusOK, definitionsOf("ciliumbgpclusterconfigs.cilium.io")), answer(http.StatusOK, `{"kind":"AList","apiVersion":"cilium.io/v2alpha1","items":[]}`), "", ""},
+		{
+			"definitions are forbidden", answer(http.StatusForbidden, forbidden), unknown,
+			"whether there is a CustomResourceDefinition ciliumnodes.cilium.io is not known: listing CustomResourceDefinitions: list on customresourcedefinitions in apiextensions.k8s.io is not permitted: not allowed", "is not permitted",
+		},
+		{"definitions are not known either", unknown, unknown, "whether there is a CustomResourceDefinition ciliumnodes.cilium.io is not known", "is not known"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": test.definitions,
+				ciliumPath: unknown, "/apis/cilium.io/v2/ciliumbgpclusterconfigs": unknown, "/apis/cilium.io/v2alpha1/ciliumbgpclusterconfigs": test.v2alpha1,
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			says := func(err error, want string) {
+				if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+					t.Errorf("error %v, want %q", err, want)
+				}
+			}
+			_, err = c.ciliumNodes(t.Context())
+			says(err, test.cilium)
+			_, err = ciliumBGP(t.Context(), c, ciliumClusterConfigs)
+			says(err, test.bgp)
+		})
+	}
+}
+
+// What was found to be absent is not looked for in each snapshot, until it was there.
+func TestAbsentOnce(t *testing.T) {
+	var asked, there atomic.Int32
+	c := open(t, fakeAccess{api: serve(t, map[string]http.HandlerFunc{
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			answer(http.StatusOK, definitionsOf([]string{"ciliumnodes.cilium.io"}[:min(1, int(there.Load()))]...))(w, r)
+		},
+		ciliumPath: func(w http.ResponseWriter, r *http.Request) {
+			if there.Load() == 1 {
+				answer(http.StatusOK, ciliumNodeList)(w, r)
+				return
+			}
+			answer(http.StatusNotFound, "404 page not found\n")(w, r)
+		},
+	})}, CiliumNodes)
+	for i, test := range []struct {
+		there int32
+		read  bool
+		asked int32
+	}{{0, true, 1}, {0, true, 1}, {1, true, 1}, {2, false, 2}, {2, false, 3}} {
+		there.Store(test.there)
+		if s := c.Collect(t.Context()); s.CiliumNodes.Read != test.read || asked.Load() != test.asked {
+			t.Errorf("snapshot %d: %+v; definitions were listed %d times, want %d", i+1, s.CiliumNodes, asked.Load(), test.asked)
+		}
 	}
 }
 

@@ -43,6 +43,8 @@ type resource struct {
 	fields, labels string
 	// routes is set if a change of it may change which routes routers are to have.
 	routes bool
+	// metadata is set if of an object its metadata is enough.
+	metadata bool
 	// keep makes, of an object, what is kept of it. Of 150,000 pods that is 70 MB, and
 	// the pods themselves are more than 1 GB.
 	keep func(runtime.Object) (any, error)
@@ -53,8 +55,8 @@ type resource struct {
 type listed[T any] struct{ *resource }
 
 // listing declares a resource whose objects are an O: of a built-in type, which is asked for as
-// protobuf, or else unstructured, which is JSON. Metadata alone (PartialObjectMetadata) is enough
-// for no source: each list has one at least that reads spec or status.
+// protobuf, or else unstructured, which is JSON, or metadata alone (PartialObjectMetadata), where
+// that is enough.
 func listing[O runtime.Object, T any](r resource, keep func(O) T) listed[T] {
 	r.keep = func(o runtime.Object) (any, error) {
 		object, ok := o.(O)
@@ -72,6 +74,7 @@ func (l listed[T]) in(ctx context.Context, c *cluster) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.absentees.Delete(l.resource)
 	all := make([]T, len(items))
 	for i, item := range items {
 		all[i] = item.(T)
@@ -218,7 +221,9 @@ func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOpti
 	}
 	var page runtime.Object
 	var err error
-	if client, builtIn := c.typed[r.GroupVersion()]; builtIn {
+	if r.metadata {
+		page, err = c.metadata.Resource(r.GroupVersionResource).List(ctx, options)
+	} else if client, builtIn := c.typed[r.GroupVersion()]; builtIn {
 		page, err = client.Get().Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Get()
 	} else {
 		page, err = c.dynamic.Resource(r.GroupVersionResource).List(ctx, options)
@@ -232,6 +237,9 @@ func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOpti
 // watch watches a list from a version on.
 func (c *cluster) watch(ctx context.Context, r *resource, options metav1.ListOptions) (watch.Interface, error) {
 	options.FieldSelector, options.LabelSelector = r.fields, r.labels
+	if r.metadata {
+		return c.metadata.Resource(r.GroupVersionResource).Watch(ctx, options)
+	}
 	if client, builtIn := c.typed[r.GroupVersion()]; builtIn {
 		options.Watch = true
 		return client.Get().Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)

@@ -80,7 +80,7 @@ var BGPAdvertisements = clusterList("BGP advertisements of MetalLB, Cilium and C
 	listedAdvertisements.resource, listedPools.resource, listedNodes.resource, listedServices.resource,
 	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
 	ciliumClusterConfigs[1].resource, ciliumPeerConfigs[1].resource, ciliumAdvertisements[1].resource,
-	ciliumPodPools[0].resource, ciliumPodPools[1].resource, calicoBGPConfigurations.resource,
+	ciliumPodPools[0].resource, ciliumPodPools[1].resource, calicoBGPConfigurations.resource, listedDefinitions.resource,
 }, (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 
@@ -133,7 +133,7 @@ var (
 func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	advertisements, err := listedAdvertisements.in(ctx, c)
 	if err != nil || len(advertisements) == 0 {
-		return nil, ignoreNotFound(err)
+		return nil, c.absent(ctx, err, listedAdvertisements.resource)
 	}
 	pools, err := listedPools.in(ctx, c)
 	nodes, err2 := listedNodes.in(ctx, c)

@@ -18,8 +18,10 @@ type Router struct {
 	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
 	// nothing, and was not to be read.
 	RIBOnly bool `json:"rib_only,omitempty"`
-	// IPv6 is set if Paths and Routes are of both families, and not of IPv4 alone.
-	IPv6 bool `json:"ipv6,omitempty"`
+	// IPv6 is set if Paths and Routes are of both families, and not of IPv4 alone; with NoIPv4 they
+	// are of IPv6 alone.
+	IPv6   bool `json:"ipv6,omitempty"`
+	NoIPv4 bool `json:"no_ipv4,omitempty"`
 	// At is when the router had what was read, where that is not the time of the snapshot: that of
 	// a table dump.
 	At time.Time `json:"at,omitzero"`

@@ -20,7 +20,9 @@ type Feed struct {
 	local *fed
 	// filtered is set if the router says that it does not feed its whole Loc-RIB.
 	filtered bool
-	used     int // bytes of memory
+	// begun is set once any table has been fed.
+	begun bool
+	used  int // bytes of memory
 }
 
 // fed is what is fed of one peer, or the Loc-RIB.
@@ -33,6 +35,8 @@ type fed struct {
 	addPath       map[bgp.RouteFamily]bgp.BGPAddPathMode
 	// ended is set once the initial routes have been fed.
 	ended bool
+	// told is set by a Peer Up, and late if that came once routes had begun to be fed.
+	told, late bool
 }
 
 // fedTable are routes.
@@ -54,6 +58,9 @@ type View struct {
 	LocRIB, Before bool
 	// Filtered is set if the router says that the Loc-RIB is not fed whole.
 	Filtered bool
+	// Endless is set if the router sends no End-of-RIB of its Loc-RIB, and no Peer Up either, as
+	// GoBGP 3 does not.
+	Endless bool
 	// IPv4 and IPv6 are set if anything of that family was fed.
 	IPv4, IPv6 bool
 }
@@ -91,6 +98,7 @@ func (f *Feed) add(message []byte) error {
 		}
 		f.drop(p)
 		p.up(m.PeerHeader, body)
+		p.told, p.late = true, f.begun
 	case *bmp.BMPPeerDownNotification:
 		// FRR tells at first of those that are down as well.
 		p, err := f.peer(m.PeerHeader)
@@ -217,6 +225,7 @@ func fedSize(p ranked) int { return sizeOf(p.Path) + 96 }
 
 // update applies an UPDATE.
 func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error {
+	f.begun = true
 	in := &p.before
 	if loc(h) || h.IsPostPolicy() {
 		in = &p.after
@@ -311,6 +320,29 @@ func (f *Feed) Ended() bool {
 	return (f.local == nil || f.local.ended) && (f.local != nil || len(f.peers) > 0)
 }
 
+// Unended are the sessions that are up, and the Loc-RIB, of which no End-of-RIB was fed that the router
+// must send (RFC 7854, 5). FRR, BIRD and GoBGP do, but GoBGP not of its Loc-RIB (View.Endless), and FRR
+// not of a session that comes up while it feeds, or later: such ones are late, and so is one of which
+// nothing was fed. Where a Loc-RIB is fed, no session counts.
+func (f *Feed) Unended() (missing, late []string) {
+	if f.local != nil && f.local.after != nil {
+		if f.local.told && !f.local.ended {
+			missing = append(missing, "the Loc-RIB")
+		}
+		return missing, nil
+	}
+	for _, n := range f.Neighbors() {
+		switch p := f.peers[n.Address]; {
+		case n.State != StateEstablished || p.ended:
+		case p.late || p.before == nil && p.after == nil:
+			late = append(late, n.Address.String())
+		default:
+			missing = append(missing, n.Address.String())
+		}
+	}
+	return missing, late
+}
+
 // Neighbors are the peers, in order of address: established, idle once their session has ended,
 // or of StateUnknown if their session was never told.
 func (f *Feed) Neighbors() []Neighbor {
@@ -371,7 +403,7 @@ func (f *Feed) View() View {
 // tables are those that RIB has.
 func (f *Feed) tables() (view View, all []*fedTable) {
 	if f.local != nil && f.local.after != nil {
-		return View{LocRIB: true, Filtered: f.filtered}, []*fedTable{f.local.after}
+		return View{LocRIB: true, Filtered: f.filtered, Endless: !f.local.told && !f.local.ended}, []*fedTable{f.local.after}
 	}
 	for _, p := range f.peers {
 		switch {

@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -68,6 +69,8 @@ func TestFeed(t *testing.T) {
 	vrf.PeerDistinguisher = 7
 	filtered := local
 	filtered.Flags = bmp.BMP_PEER_FLAG_IPV6
+	localUp := peerUp(t, "0.0.0.0", feedAS)
+	localUp[bmp.BMP_HEADER_SIZE] = bmp.BMP_PEER_TYPE_LOCAL_RIB
 	up, route := peerUp(t, one, 64513), fedRoute(t, before, one, []uint32{64513}, "10.5.112.0/24", "10.5.113.0/24")
 	path := func(p, hop, from, as, flags string) string {
 		return p + " via " + hop + " from " + from + " as [" + as + "]" + flags
@@ -81,24 +84,27 @@ func TestFeed(t *testing.T) {
 		peers []string
 		view  View
 		ended bool
+		// unended are the sessions of which an End-of-RIB is missing, and those that are late.
+		unended string
 	}{
-		{name: "nothing"},
-		{"a session", [][]byte{up}, nil, []string{one + " AS 64513 established"}, View{}, false},
-		{"before the policy", [][]byte{up, route, endOf(t, before)}, first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true},
-		{"withdrawn", [][]byte{up, route, withdrawal(t, before, "10.5.112.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, false},
+		{name: "nothing", unended: "[] []"},
+		{"a session", [][]byte{up}, nil, []string{one + " AS 64513 established"}, View{}, false, "[] [192.0.2.2]"},
+		{"before the policy", [][]byte{up, route, endOf(t, before)}, first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true, "[] []"},
+		{"withdrawn", [][]byte{up, route, withdrawal(t, before, "10.5.112.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, false, "[192.0.2.2] []"},
 		{"the session is down", [][]byte{up, route, encoded(t, bmp.NewBMPPeerDownNotification(before, bmp.BMP_PEER_DOWN_REASON_REMOTE_NO_NOTIFICATION, nil, nil))},
-			nil, []string{one + " AS 64513 idle"}, View{}, true},
-		{"after the policy", [][]byte{up, route, fedRoute(t, after, one, []uint32{64513}, "10.5.113.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true}, false},
-		{"what is announced to a peer", [][]byte{up, fedRoute(t, out, one, []uint32{64513}, "10.5.113.0/24")}, nil, []string{one + " AS 64513 established"}, View{}, false},
+			nil, []string{one + " AS 64513 idle"}, View{}, true, "[] []"},
+		{"after the policy", [][]byte{up, route, fedRoute(t, after, one, []uint32{64513}, "10.5.113.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true}, false, "[192.0.2.2] []"},
+		{"what is announced to a peer", [][]byte{up, fedRoute(t, out, one, []uint32{64513}, "10.5.113.0/24")}, nil, []string{one + " AS 64513 established"}, View{}, false, "[] [192.0.2.2]"},
 		{"two peers, one of them internal", [][]byte{up, route, peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24")}, []string{
 			path("10.5.112.0/24", two, two, "", " best multipath internal"), path("10.5.112.0/24", one, one, "64513", ""), first[1],
-		}, []string{one + " AS 64513 established", two + " AS 64524 established"}, View{IPv4: true, Before: true}, false},
-		{"Loc-RIB alone", [][]byte{fedRoute(t, local, one, []uint32{64513}, "10.5.112.0/24"), endOf(t, local)}, first[:1], nil, View{LocRIB: true, IPv4: true}, true},
+		}, []string{one + " AS 64513 established", two + " AS 64524 established"}, View{IPv4: true, Before: true}, false, "[192.0.2.2] [192.0.2.3]"},
+		{"Loc-RIB alone", [][]byte{fedRoute(t, local, one, []uint32{64513}, "10.5.112.0/24"), endOf(t, local)}, first[:1], nil, View{LocRIB: true, IPv4: true}, true, "[] []"},
+		{"Loc-RIB without its end", [][]byte{localUp, fedRoute(t, local, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true}, false, "[the Loc-RIB] []"},
 		{"Loc-RIB and a peer that sends another's next hop", [][]byte{
 			up, fedRoute(t, before, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"), fedRoute(t, local, "192.0.2.77", []uint32{64513}, "10.5.112.0/24"),
-		}, []string{path("10.5.112.0/24", "192.0.2.77", one, "64513", best)}, []string{one + " AS 64513 established"}, View{LocRIB: true, IPv4: true}, false},
-		{"the Loc-RIB of a VRF", [][]byte{fedRoute(t, vrf, one, []uint32{64513}, "10.5.112.0/24")}, nil, nil, View{}, false},
-		{"a part of the Loc-RIB", [][]byte{fedRoute(t, filtered, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true, Filtered: true}, false},
+		}, []string{path("10.5.112.0/24", "192.0.2.77", one, "64513", best)}, []string{one + " AS 64513 established"}, View{LocRIB: true, IPv4: true, Endless: true}, false, "[] []"},
+		{"the Loc-RIB of a VRF", [][]byte{fedRoute(t, vrf, one, []uint32{64513}, "10.5.112.0/24")}, nil, nil, View{}, false, "[] []"},
+		{"a part of the Loc-RIB", [][]byte{fedRoute(t, filtered, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true, Filtered: true, Endless: true}, false, "[] []"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := NewFeed()
@@ -115,6 +121,9 @@ func TestFeed(t *testing.T) {
 			}
 			if d := cmp.Diff(test.view, f.View()); d != "" || f.Ended() != test.ended {
 				t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
+			}
+			if missing, late := f.Unended(); fmt.Sprint(missing, " ", late) != test.unended {
+				t.Errorf("no End-of-RIB of %v, late %v, want %s", missing, late, test.unended)
 			}
 		})
 	}

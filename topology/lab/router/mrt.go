@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -27,6 +28,9 @@ type Dump struct {
 	Neighbors []Neighbor
 	// IPv4 and IPv6 are set if the dump has a route of that family.
 	IPv4, IPv6 bool
+	// Others says which further records the dump has that may change routes and are not read, such
+	// as "12 of type 16, subtype 4"; it is empty if there are none.
+	Others string
 }
 
 // StateUnknown is the state of a session of which a dump or feed does not tell it.
@@ -41,7 +45,8 @@ const maxTables = 16
 
 // MRT reads a table dump, with additional paths as well (RFC 8050). A dump that cannot be read to
 // its end is an error, and so is one with two tables of a family. Of a table that is there several
-// times the last one counts: BIRD may append them to one file. Records of other types are left out.
+// times the last one counts: BIRD may append them to one file. Records of multicast, and of other
+// address families than IPv4 and IPv6 unicast, are left out; other ones are told in Others.
 func MRT(from io.Reader) (Dump, error) {
 	d, err := readMRT(bufio.NewReaderSize(from, 1<<16))
 	if err != nil {
@@ -62,13 +67,18 @@ type mrtTable struct {
 
 func readMRT(in *bufio.Reader) (Dump, error) {
 	tables := map[string]*mrtTable{} // by the name of the view
+	others := map[[2]uint16]int{}    // by type and subtype
 	var current *mrtTable
 	for number := 1; ; number++ {
 		header, body, err := mrtRecord(in)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && header.Type == mrt.TABLE_DUMPv2 {
+		switch {
+		case err != nil:
+		case header.Type != mrt.TABLE_DUMPv2:
+			others[[2]uint16{uint16(header.Type), header.SubType}]++
+		default:
 			switch mrt.MRTSubTypeTableDumpv2(header.SubType) {
 			case mrt.PEER_INDEX_TABLE:
 				var message *mrt.MRTMessage
@@ -81,13 +91,34 @@ func readMRT(in *bufio.Reader) (Dump, error) {
 				}
 			case mrt.RIB_IPV4_UNICAST, mrt.RIB_IPV4_UNICAST_ADDPATH, mrt.RIB_IPV6_UNICAST, mrt.RIB_IPV6_UNICAST_ADDPATH:
 				err = current.add(header, body)
+			case mrt.RIB_IPV4_MULTICAST, mrt.RIB_IPV6_MULTICAST, mrt.RIB_IPV4_MULTICAST_ADDPATH, mrt.RIB_IPV6_MULTICAST_ADDPATH, mrt.GEO_PEER_TABLE:
+			default:
+				if !otherFamily(mrt.MRTSubTypeTableDumpv2(header.SubType), body) {
+					others[[2]uint16{uint16(header.Type), header.SubType}]++
+				}
 			}
 		}
 		if err != nil {
 			return Dump{}, fmt.Errorf("record %d: %w", number, err)
 		}
 	}
-	return dumpOf(tables)
+	d, err := dumpOf(tables)
+	var told []string
+	for _, kind := range slices.SortedFunc(maps.Keys(others), func(a, b [2]uint16) int { return slices.Compare(a[:], b[:]) }) {
+		told = append(told, fmt.Sprintf("%d of type %d, subtype %d", others[kind], kind[0], kind[1]))
+	}
+	d.Others = strings.Join(told, ", ")
+	return d, err
+}
+
+// otherFamily reports whether a record is a RIB_GENERIC (RFC 6396, 4.3.3) of another address family than
+// IPv4 and IPv6 unicast.
+func otherFamily(kind mrt.MRTSubTypeTableDumpv2, body []byte) bool {
+	if kind != mrt.RIB_GENERIC && kind != mrt.RIB_GENERIC_ADDPATH || len(body) < 7 {
+		return false
+	}
+	afi, safi := uint16(body[4])<<8|uint16(body[5]), body[6] // after the sequence number
+	return safi != bgp.SAFI_UNICAST || afi != bgp.AFI_IP && afi != bgp.AFI_IP6
 }
 
 // add adds the paths to a prefix.
@@ -190,6 +221,9 @@ func ribEntries(kind mrt.MRTSubTypeTableDumpv2, body []byte) (prefix netip.Prefi
 			return prefix, nil, err
 		}
 		entries = append(entries, entry)
+	}
+	if err == nil && len(body) > 0 {
+		return prefix, nil, fmt.Errorf("it has %d bytes more than its paths", len(body))
 	}
 	return prefix, entries, err
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -140,19 +141,52 @@ func TestMRTRefusals(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"empty":               {nil, "it has no PEER_INDEX_TABLE"},
-		"text":                {[]byte("no dump at all, but some text"), "record 1: it has "},
-		"cut off":             {index[:len(index)-1], "record 1: it ends early: unexpected EOF"},
-		"cut off in a header": {append(bytes.Clone(index), 0, 0), "record 2: unexpected EOF"},
-		"a length":            {long, "record 1: it has 4294967295 bytes, and at most 16777216 are read"},
-		"no table":            {rib, "record 1: a path is before the PEER_INDEX_TABLE"},
-		"a peer":              {append(bytes.Clone(index), ribOf(t, "10.5.112.0", 24, 7)...), "record 2: a path is of peer 7, and the table has 4"},
-		"a record of 4 bytes": {append(bytes.Clone(index), 0, 0, 0, 0, 0, 13, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0), "record 2: "},
-		"two tables of a VRF": {bytes.Join([][]byte{index, rib, indexOf(t, "vrf"), rib}, nil), "two tables have routes of one family"},
+		"empty":                 {nil, "it has no PEER_INDEX_TABLE"},
+		"text":                  {[]byte("no dump at all, but some text"), "record 1: it has "},
+		"cut off":               {index[:len(index)-1], "record 1: it ends early: unexpected EOF"},
+		"cut off in a header":   {append(bytes.Clone(index), 0, 0), "record 2: unexpected EOF"},
+		"a length":              {long, "record 1: it has 4294967295 bytes, and at most 16777216 are read"},
+		"no table":              {rib, "record 1: a path is before the PEER_INDEX_TABLE"},
+		"a peer":                {append(bytes.Clone(index), ribOf(t, "10.5.112.0", 24, 7)...), "record 2: a path is of peer 7, and the table has 4"},
+		"a record of 4 bytes":   {append(bytes.Clone(index), 0, 0, 0, 0, 0, 13, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0), "record 2: "},
+		"bytes after the paths": {append(bytes.Clone(index), longer(rib, 9)...), "record 2: it has 9 bytes more than its paths"},
+		"two tables of a VRF":   {bytes.Join([][]byte{index, rib, indexOf(t, "vrf"), rib}, nil), "two tables have routes of one family"},
 	} {
 		if _, err := MRT(bytes.NewReader(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// longer is a record with some bytes after what it has.
+func longer(record []byte, by int) []byte {
+	all := append(bytes.Clone(record), make([]byte, by)...)
+	binary.BigEndian.PutUint32(all[8:], uint32(len(all)-mrt.MRT_COMMON_HEADER_LEN))
+	return all
+}
+
+// What a dump has besides, and may change its routes, is told.
+func TestMRTOthers(t *testing.T) {
+	raw := func(kind, subtype uint16, body ...byte) []byte {
+		return append([]byte{0, 0, 0, 0, byte(kind >> 8), byte(kind), byte(subtype >> 8), byte(subtype), 0, 0, 0, byte(len(body))}, body...)
+	}
+	for _, test := range []struct {
+		name, want string
+		records    [][]byte
+	}{
+		{"none", "", nil},
+		{"multicast", "", [][]byte{raw(13, 3), raw(13, 11)}},
+		{"VPN routes", "", [][]byte{raw(13, 6, 0, 0, 0, 1, 0, 1, 128)}},
+		{"unicast routes in a generic record", "1 of type 13, subtype 6", [][]byte{raw(13, 6, 0, 0, 0, 1, 0, 1, 1)}},
+		{"an unknown subtype", "1 of type 13, subtype 77", [][]byte{raw(13, 77)}},
+		{"updates and a table of version 1", "1 of type 12, subtype 1, 2 of type 16, subtype 4", [][]byte{raw(16, 4), raw(12, 1), raw(16, 4)}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, err := MRT(bytes.NewReader(bytes.Join(append([][]byte{indexOf(t, ""), ribOf(t, "10.5.112.0", 24, 0)}, test.records...), nil)))
+			if err != nil || d.Others != test.want || len(d.Paths) != 1 {
+				t.Errorf("others %q, want %q; %d paths, %v", d.Others, test.want, len(d.Paths), err)
+			}
+		})
 	}
 }
 
