@@ -35,6 +35,9 @@ type Declared struct {
 	Kind Kind   `yaml:"kind"`
 	// Role is that of snapshot.Router, or tor.
 	Role string `yaml:"role"`
+	// Pods says that the cluster's nodes announce their pod ranges to the router: it is expected
+	// to have a route to each, whatever its sessions are.
+	Pods bool `yaml:"pods"`
 	// SSH is where the system's ssh connects to, USER@HOST or a host of its configuration.
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
@@ -100,7 +103,7 @@ func (d Declared) Describe(is *snapshot.Router) {
 	if d.Role != tor {
 		is.Role = d.Role
 	}
-	is.RIBOnly = !d.hasFIB()
+	is.RIBOnly, is.Pods = !d.hasFIB(), d.Pods
 }
 
 // Parse reads a file of routers: a YAML list of Declared, with no other keys. Each router has a
@@ -151,6 +154,9 @@ func (d Declared) check() error {
 	}
 	if d.Role != "" && !slices.Contains(roles, d.Role) {
 		return fmt.Errorf("role %q%s: expected %s", d.Role, topology.Nearest(d.Role, roles), oneOf(roles))
+	}
+	if d.Pods && d.Role == snapshot.RoleSpine {
+		return fmt.Errorf("pods: a %s has aggregates, and no route to each pod range", snapshot.RoleSpine)
 	}
 	for _, key := range d.given() {
 		if !slices.Contains(has, key) {

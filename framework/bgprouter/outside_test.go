@@ -41,6 +41,8 @@ func TestParse(t *testing.T) {
 		{name: "MRT", text: "- {name: a, kind: mrt, file: a.mrt}", want: []Declared{{Name: "a", Kind: MRT, File: "a.mrt"}}},
 		{name: "MRT without a file", text: "- {name: a, kind: mrt}", says: "router a: expected file, a table dump in MRT"},
 		{name: "a role", text: "- {name: a, kind: frr, ssh: a, role: spine}", want: []Declared{{Name: "a", Kind: FRR, SSH: "a", Role: "spine"}}},
+		{name: "pods", text: "- {name: a, kind: frr, ssh: a, pods: true}", want: []Declared{{Name: "a", Kind: FRR, SSH: "a", Pods: true}}},
+		{name: "pods of a spine", text: "- {name: a, kind: frr, ssh: a, role: spine, pods: true}", says: "router a: pods: a spine has aggregates, and no route to each pod range"},
 		{name: "a role that is near", text: "- {name: a, kind: frr, ssh: a, role: spien}", says: `router a: role "spien"; nearest is "spine": expected tor, spine or route-server`},
 		{name: "a key of another kind", text: "- {name: a, kind: frr, ssh: a, address: a}", says: "router a: address: kind frr has no such key: expected ssh, command"},
 		{
@@ -186,6 +188,7 @@ func TestDescribe(t *testing.T) {
 		want snapshot.Router
 	}{
 		{"tor", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "tor"}, snapshot.Router{}},
+		{"pods", Declared{Name: "a", Kind: FRR, SSH: "a", Pods: true}, snapshot.Router{Pods: true}},
 		{"spine", Declared{Name: "a", Kind: BIRD, SSH: "a", Role: "spine"}, snapshot.Router{Role: snapshot.RoleSpine}},
 		{"route server", Declared{Name: "a", Kind: FRR, SSH: "a", Role: "route-server"}, snapshot.Router{Role: snapshot.RoleRouteServer, RIBOnly: true}},
 		{"gRPC alone", Declared{Name: "a", Kind: GoBGP, Address: "a:1"}, snapshot.Router{RIBOnly: true}},

@@ -40,6 +40,9 @@ const (
 	//     keep it back by a fault (a label has changed): that is left open if others of its
 	//     pool are announced, or an advertisement is selected by no peer.
 	//
+	// Of a router of which somebody has said that it gets the pod ranges (snapshot.Router.Pods) only
+	// the third and the last of these are asked.
+	//
 	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so, and
@@ -132,6 +135,10 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return noNeighbors
 	case !r.At.IsZero() && slices.ContainsFunc(v.of(p), func(o origin) bool { return o.node == node && o.since.After(r.At) }):
 		return tooOld
+	case r.Pods && v.nodes[node].Ready:
+		return ""
+	case r.Pods:
+		return notReady
 	case len(announce.pods) == 0 && !p.Addr().Is4():
 		return noPodRangeV6
 	case len(announce.pods) == 0:

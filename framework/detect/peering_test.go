@@ -58,6 +58,13 @@ func dualStack(w *world) {
 	}
 }
 
+// getPods says of the routers that they get the pod ranges.
+func getPods(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].Pods = true
+	}
+}
+
 // roles gives all routers a role.
 func roles(role string) func(*world) {
 	return func(w *world) {
@@ -259,6 +266,17 @@ func TestObservedPeering(t *testing.T) {
 				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
 			}
 		}), nil, "It is read for IPv4 alone: refused.\n", false},
+		{"all sessions are lost, of routers that get the pod ranges", observed(silenced, getPods, func(w *world) {
+			for _, n := range table {
+				w.silence(n.ip, tors...)
+			}
+		}), []string{"node1", "master1", "master3", "master2"}, "", false},
+		{"the session of a node is lost, of routers that get the pod ranges", observed(getPods, func(w *world) { w.silence(node1IP, tors...) }), []string{"node1"}, "", false},
+		{"the same, and the node is not ready", observed(getPods, func(w *world) {
+			w.silence(node1IP, tors...)
+			w.Nodes.Items[3].Ready = false
+		}), nil, notReady, true},
+		{"the same, and the node is to announce Services alone", observed(withdrawn, getPods, selecting(ofPods, ofServices)), nil, notAdvertised, true},
 		{"Cilium's nodes announce pods, but for one that announces Services alone", observed(withdrawn, selecting(ofPods, ofServices)), nil, notAdvertised, true},
 		{"the same, by IPv6 alone", observed(withdrawn, selecting(ofPods, snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv6"}})), nil, notAdvertised, true},
 		{"no node is to announce pods, and the others do", observed(withdrawn, selecting(ofServices, ofServices)), nil, notAdvertised, true},

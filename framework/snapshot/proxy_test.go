@@ -141,6 +141,12 @@ func TestProxies(t *testing.T) {
 			mode: "ipvs", health: ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, age: 2 * time.Second,
 		},
 		{
+			name: "well, of 1.34",
+			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+ok+
+				`{"lastUpdated":"2026-11-20T13:25:44.89222282Z","currentTime":"2026-11-20T13:25:46.89222282Z","nodeEligible":true}`),
+			mode: "ipvs", health: ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, age: 2 * time.Second,
+		},
+		{
 			name: "hangs",
 			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
 				`{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741","currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.495277741"}`,

@@ -181,11 +181,14 @@ func parseHealth(status int, body string) (ProxyHealth, error) {
 	return h, nil
 }
 
-// goTime is what time.Time.String prints, but for the monotonic reading: kube-proxy
-// puts that into its JSON.
+// goTime is what time.Time.String prints, but for the monotonic reading: kube-proxies before
+// 1.34 put that into their JSON, and later ones RFC 3339.
 const goTime = "2006-01-02 15:04:05.999999999 -0700 MST"
 
 func parseGoTime(text string) (time.Time, error) {
 	text, _, _ = strings.Cut(text, " m=")
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
 	return time.Parse(goTime, text)
 }

@@ -15,6 +15,8 @@ type Router struct {
 	// Role is what the router does in the network: empty for a top-of-rack switch, RoleSpine or
 	// RoleRouteServer.
 	Role string `json:"role,omitempty"`
+	// Pods is set if somebody has said that the cluster's nodes announce their pod ranges to it.
+	Pods bool `json:"pods,omitempty"`
 	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
 	// nothing, and was not to be read.
 	RIBOnly bool `json:"rib_only,omitempty"`
