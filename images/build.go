@@ -436,7 +436,7 @@ func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 		items = append(items, item{path: from, link: r.Links[from], mode: 0o777})
 	}
 	for _, f := range r.Files {
-		folder := r.folder
+		folder := filepath.Join(r.folder, f.In)
 		if f.Module != "" {
 			var err error
 			if folder, err = r.module(f.In).source(ctx, f.Module); err != nil {

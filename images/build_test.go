@@ -35,11 +35,12 @@ images:
   - ref: x.dev/b:1
     base: x.dev/a:1
     labels: {dev.x: b}
-    files: [{source: etc/first, path: /b}]
+    files: [{source: etc/first, path: /b}, {in: ../c, source: third, path: /c}]
     env: {A: "3"}
 `,
 	"a/etc/first":      "1",
 	"a/etc/sub/second": "2",
+	"c/third":          "3",
 }
 
 // program is a source tree with an image of one Go program.
@@ -93,7 +94,7 @@ func TestBuildContent(t *testing.T) {
 	}
 	want := []string{
 		"etc/first -rw-------", "etc/second -> first", "etc/sub/second -rw-------", "tmp/ dtrwxrwxrwx",
-		"b -rw-r--r--",
+		"b -rw-r--r--", "c -rw-r--r--",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("layers hold\n%q, expected\n%q", got, want)
@@ -221,6 +222,7 @@ func TestKey(t *testing.T) {
 		{"source", "p/main/main.go", hello + "\n", []string{"x.dev/p:1"}},
 		{"test", "p/main/main_test.go", "package main\n", nil},
 		{"file", "a/etc/sub/second", "3", []string{"x.dev/a:1", "x.dev/b:1"}},
+		{"file of another folder", "c/third", "4", []string{"x.dev/b:1"}},
 		{"recipe of one", "p/image.yaml", "images: [{ref: x.dev/p:1, user: '1', programs: [{package: ./main, path: /p}]}]", []string{"x.dev/p:1"}},
 	}
 	for _, test := range tests {

@@ -39,6 +39,9 @@
 //	      - source: files/etc   # file, or folder taken with all below it; in this folder
 //	        path: /etc          # where it goes: the file's or the folder's new name
 //	        mode: "0644"        # of files; absent: 0755 if executable, else 0644
+//	      - in: ../..           # source is in this folder instead
+//	        source: go.mod
+//	        path: /opt/relapse/go.mod
 //	      - module: sigs.k8s.io/kind   # source is inside this module instead, at the
 //	        in: ../..                  # version that the go.mod in the folder "in" asks for
 //	        source: images/base/files/etc

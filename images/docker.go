@@ -41,18 +41,36 @@ func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref s
 // itself shortens identifiers to.
 func dockerName(ref string, digest v1.Hash) string { return ref + "-" + digest.Hex[:12] }
 
-// load sends an image as docker save would write it, without a file between.
-func (c *Catalogue) load(ctx context.Context, docker *client.Client, loaded string, digest v1.Hash) error {
+// Save writes a built image under its own name to w, in the format of docker save, for docker
+// load and the tools of registries.
+func (c *Catalogue) Save(ctx context.Context, ref string, w io.Writer) error {
+	digests, err := c.Digests(ctx, []string{ref})
+	if err == nil {
+		err = c.archive(w, ref, digests[ref])
+	}
+	if err != nil {
+		return fmt.Errorf("saving image %s: %w", ref, err)
+	}
+	return nil
+}
+
+// archive writes an image as docker save would write it.
+func (c *Catalogue) archive(w io.Writer, as string, digest v1.Hash) error {
 	image, err := c.cache.image(digest)
 	if err != nil {
 		return err
 	}
-	tag, err := name.NewTag(loaded)
+	tag, err := name.NewTag(as)
 	if err != nil {
 		return err
 	}
+	return tarball.Write(tag, image, w)
+}
+
+// load sends an image as docker save would write it, without a file between.
+func (c *Catalogue) load(ctx context.Context, docker *client.Client, loaded string, digest v1.Hash) error {
 	archive, w := io.Pipe()
-	go func() { w.CloseWithError(tarball.Write(tag, image, w)) }()
+	go func() { w.CloseWithError(c.archive(w, loaded, digest)) }()
 	defer archive.Close() // ends the writer if Docker stops reading
 	response, err := docker.ImageLoad(ctx, archive, client.ImageLoadWithQuiet(true))
 	if err != nil {

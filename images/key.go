@@ -90,7 +90,7 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 	}
 	for _, f := range r.Files {
 		if f.Module == "" {
-			err = hashTree(h, filepath.Join(r.folder, f.Source), nil)
+			err = hashTree(h, filepath.Join(r.folder, f.In, f.Source), nil)
 		} else {
 			err = hashRequirement(h, r.module(f.In), f.Module)
 		}

@@ -2,6 +2,7 @@ package images
 
 import (
 	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 func TestPush(t *testing.T) {
@@ -135,5 +137,32 @@ func TestLoadDocker(t *testing.T) {
 	e.images, e.answer = map[string]bool{}, `{"errorDetail":{"message":"no space"},"error":"no space left"}`
 	if _, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1"); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("a failure in the answer: %v", err)
+	}
+}
+
+func TestSave(t *testing.T) {
+	c := open(t, newRoot(t, tiny))
+	var archive bytes.Buffer
+	if err := c.Save(t.Context(), "x.dev/b:1", &archive); err == nil || archive.Len() > 0 {
+		t.Errorf("an image that is not built: %v, %d bytes", err, archive.Len())
+	}
+	built := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]
+	if err := c.Save(t.Context(), "x.dev/b:1", &archive); err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag("x.dev/b:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, &tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := c.cache.manifest(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := saved.ConfigName(); err != nil || config != manifest.Config.Digest {
+		t.Errorf("config %s, %v; want %s", config, err, manifest.Config.Digest)
 	}
 }

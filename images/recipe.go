@@ -335,10 +335,8 @@ func (r *Recipe) validateFile(at string, f File, wrong func(field, format string
 		if _, err := r.module(f.In).require(f.Module); err != nil {
 			wrong(at+".module", "%v", err)
 		}
-	case f.In != "":
-		wrong(at+".in", "only beside module")
 	default:
-		if _, err := os.Stat(filepath.Join(r.folder, f.Source)); err != nil {
+		if _, err := os.Stat(filepath.Join(r.folder, f.In, f.Source)); err != nil {
 			wrong(at+".source", "%v", err)
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/plan"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -77,6 +80,7 @@ func imagesCommand(s *settings) *cobra.Command {
 				return nil
 			},
 		},
+		saveCommand(),
 		pruneCommand(),
 	)
 	return cmd
@@ -156,6 +160,25 @@ func imagesUsed(label string) ([]string, error) {
 		refs = append(refs, suite.ImagesOf(scenario, false, runnable...)...)
 	}
 	return refs, nil
+}
+
+func saveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "save REF",
+		Short:   "Write an image of the cache to standard output, in the format of docker save",
+		Example: "  relapse images save " + plan.Image + " | docker load",
+		Args:    exactArgs(1, "an image of relapse images list"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+				return usagef("standard output is a terminal, and an image is binary: redirect it to a file, or to docker load")
+			}
+			catalogue, _, err := openCatalogue()
+			if err != nil {
+				return err
+			}
+			return catalogue.Save(cmd.Context(), args[0], cmd.OutOrStdout())
+		},
+	}
 }
 
 func pruneCommand() *cobra.Command {

@@ -28,7 +28,7 @@ func planCommand() *cobra.Command {
 		format string
 		shards int
 		what   selection
-		source plan.Source
+		pods   plan.Pods
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [NAME...]",
@@ -43,8 +43,12 @@ that runs them:
           PersistentVolumeClaim relapse-reports; the annotation relapse.dev/merge is the
           command that merges them
 
-A scenario is never split. Pods of argo and jobs are privileged, fetch relapse from its
-repository, and build what the scenarios need; each runs relapse doctor first.
+A scenario is never split. Pods of argo and jobs are privileged, run the image of relapse
+with a Docker engine of their own, and build what the scenarios need. A Job starts a pod
+again that was killed or evicted. It does not start one again that ended with a verdict.
+
+"relapse images build relapse.dev/relapse:dev" builds the image, and "relapse images save"
+writes it for docker load. Push it to a registry of the cluster, and name it by --image.
 
 Exit status: 0 done; 2 bad input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,10 +68,10 @@ Exit status: 0 done; 2 bad input.`,
 			run, out := plan.Run{Label: what.label, With: withText(what.with)}, cmd.OutOrStdout()
 			switch format {
 			case planArgo:
-				return plan.Argo(out, all, run, source)
+				return plan.Argo(out, all, run, pods)
 			case planJobs:
 				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, plan.MergeCommand(all))
-				return plan.Jobs(out, all, run, source)
+				return plan.Jobs(out, all, run, pods)
 			}
 			return plan.GitHub(out, all, run)
 		},
@@ -77,9 +81,8 @@ Exit status: 0 done; 2 bad input.`,
 	flags.IntVar(&shards, "shards", 1, "the number of machines")
 	flags.StringVar(&what.label, "label", "", "the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
 	flags.StringToStringVar(&what.with, "with", nil, "run the scripts on versions that no variant has, `COMPONENT=VERSION` (see run)")
-	flags.StringVar(&source.Repository, "repository", "https://"+modulePath, "where pods fetch relapse from")
-	flags.StringVar(&source.Ref, "ref", "main", "the branch, tag or commit that they fetch")
-	flags.StringVar(&source.Image, "image", "docker.io/library/golang:1.26-bookworm", "the image of the pods: a Debian with git, make and Go")
+	flags.StringVar(&pods.Image, "image", plan.Image, "the image of the pods, as the cluster pulls it")
+	flags.StringVar(&pods.Cache, "cache", "", "a PersistentVolumeClaim, `CLAIM`, for what pods download and build; without one each pod builds its images anew")
 	return cmd
 }
 

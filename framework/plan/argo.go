@@ -56,16 +56,16 @@ type (
 )
 
 // merges is a container that merges the reports in folders, some of which may be missing.
-func (s Source) merges(shards []Shard, output string, folders []string) corev1.Container {
+func (p Pods) merges(shards []Shard, output string, folders []string) corev1.Container {
 	args := append([]string{"merge", "--output=" + output, "--expect=" + Expected(shards)}, folders...)
-	return corev1.Container{Name: "relapse", Image: s.Image, Command: s.checkout("exec bin/relapse \"$@\"\n", args)}
+	return corev1.Container{Name: container, Image: p.Image, Args: args}
 }
 
 // Argo writes an Argo Workflow, for argo submit: the shards in parallel, then one step that
 // merges their reports, even if shards failed. The reports are artifacts: the cluster needs
 // an artifact repository. The workflow succeeds if the merged
 // runs pass and none of the plan is missing.
-func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
+func Argo(out io.Writer, shards []Shard, r Run, p Pods) error {
 	const merge, merged = "merge", "/merged"
 	var (
 		night             dag
@@ -75,11 +75,11 @@ func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 	)
 	for _, shard := range shards {
 		name := fmt.Sprintf("shard-%d", shard.Number)
-		container := s.runs(r.args(shard, reports))
+		runs := p.runs(r.args(shard, reports))
 		result := artifact{Name: "reports", Path: reports, Optional: true} // a shard may end without one
 		templates = append(templates, template{
-			Name: name, Container: &container, ActiveDeadlineSeconds: fmt.Sprint(int64(shard.Deadline().Seconds())),
-			Outputs: &artifacts{[]artifact{result}}, Volumes: []corev1.Volume{scratch("docker"), scratch("reports")},
+			Name: name, Container: &runs, ActiveDeadlineSeconds: fmt.Sprint(int64(shard.Deadline().Seconds())),
+			Outputs: &artifacts{[]artifact{result}}, Volumes: append(p.volumes(), scratch("reports")),
 		})
 		night.Tasks = append(night.Tasks, task{Name: name, Template: name})
 		ended = append(ended, fmt.Sprintf("(%s.Succeeded || %s.Failed || %s.Errored)", name, name, name))
@@ -92,7 +92,7 @@ func Argo(out io.Writer, shards []Shard, r Run, s Source) error {
 	night.Tasks = append(night.Tasks, task{
 		Name: merge, Template: merge, Depends: strings.Join(ended, " && "), Arguments: &artifacts{given},
 	})
-	merges := s.merges(shards, merged, folders)
+	merges := p.merges(shards, merged, folders)
 	templates = append(templates, template{
 		Name: merge, Inputs: &artifacts{taken}, Outputs: &artifacts{all}, Container: &merges,
 	})

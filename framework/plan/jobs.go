@@ -13,6 +13,13 @@ import (
 // creates it.
 const Claim = "relapse-reports"
 
+// kills is how often a Job replaces a pod that was killed. Those that were evicted do not count.
+const kills = 2
+
+// results are the exit statuses of relapse run but for 0: a verdict that was not expected, bad
+// input, a machine that cannot run it, and an inconclusive run.
+var results = []int32{1, 2, 3, 4}
+
 // mergeAnnotation of each Job is the command that merges the reports of all Jobs of a plan,
 // in Claim. Without the plan's names, a report that is missing would not be noticed.
 const mergeAnnotation = "relapse.dev/merge"
@@ -31,31 +38,47 @@ func (s Shard) folder() string { return fmt.Sprintf("shard-%d", s.Number) }
 
 // Jobs writes a Kubernetes Job for each shard, for kubectl create. A shard's reports are in
 // the folder shard-N of Claim; MergeCommand merges them.
-func Jobs(out io.Writer, shards []Shard, r Run, s Source) error {
+func Jobs(out io.Writer, shards []Shard, r Run, p Pods) error {
 	var all []any
 	for _, shard := range shards {
-		all = append(all, job(shard, shards, r, s))
+		all = append(all, job(shard, shards, r, p))
 	}
 	return write(out, all...)
 }
 
-func job(s Shard, all []Shard, r Run, from Source) *batchv1.Job {
+func job(s Shard, all []Shard, r Run, p Pods) *batchv1.Job {
 	labels := map[string]string{"app.kubernetes.io/name": "relapse", "relapse.dev/shard": fmt.Sprint(s.Number)}
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels, Annotations: map[string]string{mergeAnnotation: MergeCommand(all)}},
 		Spec: batchv1.JobSpec{
-			// A verdict is a result: a retry would hide it.
-			BackoffLimit:          new(int32(0)),
-			ActiveDeadlineSeconds: new(int64(s.Deadline().Seconds())),
+			// The report of a pod that ran to its end is not hidden by another one: a run's
+			// exit statuses are results. Another pod replaces one that was killed, for lack of
+			// memory or with its node; the next report of a scenario is newer, and relapse merge
+			// takes the newest.
+			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
+				{
+					Action: batchv1.PodFailurePolicyActionIgnore,
+					OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
+						{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue},
+					},
+				},
+				{
+					Action: batchv1.PodFailurePolicyActionFailJob,
+					OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+						ContainerName: new(container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: results,
+					},
+				},
+			}},
+			BackoffLimit: new(int32(kills)),
+			// relapse ends by itself, at Limit. This is for all pods together.
+			ActiveDeadlineSeconds: new(int64((1 + kills) * s.Deadline().Seconds())),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
 					RestartPolicy: corev1.RestartPolicyNever,
-					Containers:    []corev1.Container{from.runs(r.args(s, reports+"/"+s.folder()))},
-					Volumes: []corev1.Volume{scratch("docker"), {Name: "reports", VolumeSource: corev1.VolumeSource{
-						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: Claim},
-					}}},
+					Containers:    []corev1.Container{p.runs(r.args(s, reports+"/"+s.folder()))},
+					Volumes:       append(p.volumes(), claimed("reports", Claim)),
 				},
 			},
 		},

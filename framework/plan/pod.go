@@ -10,15 +10,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Source is where pods fetch relapse: it builds its images from its own source, and no
-// image of it is published.
-type Source struct {
-	Repository string // a URL that git fetches from
-	Ref        string // a branch, a tag or a commit
-	// Image is a Debian with git, make and Go. relapse setup installs what else a lab
-	// needs.
-	Image string
+// Image is the image of relapse that its own recipes build (images/relapse).
+const Image = "relapse.dev/relapse:dev"
+
+// Pods says what pods run.
+type Pods struct {
+	Image string // of relapse, as the cluster pulls it
+	// Cache is a PersistentVolumeClaim for what relapse downloads and builds. Without one
+	// each pod builds its images anew.
+	Cache string
 }
+
+// container is the name of the container in a pod.
+const container = "relapse"
 
 // Paths in a pod.
 const (
@@ -26,26 +30,19 @@ const (
 	// docker is Docker's data folder. It must not be on the container's file system, which
 	// is an overlay: overlays cannot be stacked on it.
 	docker = "/var/lib/docker"
+	// cache is where the image of relapse keeps what it downloads and builds.
+	cache = "/root/.cache"
 )
 
-// checkout fetches and builds relapse, and then runs a script with arguments.
-func (s Source) checkout(then string, args []string) []string {
-	script := `set -eu
-cd "$(mktemp -d)"
-git init --quiet
-git fetch --quiet --depth=1 "$0" "$1" && git checkout --quiet FETCH_HEAD
-shift
-make build
-` + then
-	return append([]string{"/bin/bash", "-c", script, s.Repository, s.Ref}, args...)
-}
-
-// runs is a container that runs a shard. It runs doctor first: in a pod that is not
-// privileged, setup cannot fix the machine, and the shard ends with exit status 3.
-func (s Source) runs(args []string) corev1.Container {
+// runs is a container that runs a shard. In a pod that is not privileged, setup cannot fix
+// the machine, and the shard ends with exit status 3.
+func (p Pods) runs(args []string) corev1.Container {
+	mounts := []corev1.VolumeMount{{Name: "docker", MountPath: docker}, {Name: "reports", MountPath: reports}}
+	if p.Cache != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: "cache", MountPath: cache})
+	}
 	return corev1.Container{
-		Name: "relapse", Image: s.Image,
-		Command: s.checkout("bin/relapse doctor || bin/relapse setup\nexec bin/relapse \"$@\"\n", args),
+		Name: container, Image: p.Image, Args: args,
 		// A lab creates containers, networks and mounts.
 		SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
@@ -54,13 +51,29 @@ func (s Source) runs(args []string) corev1.Container {
 			corev1.ResourceMemory:           resource.MustParse("8Gi"),
 			corev1.ResourceEphemeralStorage: resource.MustParse("30Gi"),
 		}},
-		VolumeMounts: []corev1.VolumeMount{{Name: "docker", MountPath: docker}, {Name: "reports", MountPath: reports}},
+		VolumeMounts: mounts,
 	}
+}
+
+// volumes are those of a container that runs a shard, except for that of its reports.
+func (p Pods) volumes() []corev1.Volume {
+	all := []corev1.Volume{scratch("docker")}
+	if p.Cache != "" {
+		all = append(all, claimed("cache", p.Cache))
+	}
+	return all
 }
 
 // scratch is an empty folder with the lifetime of a pod.
 func scratch(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+}
+
+// claimed is the volume of a PersistentVolumeClaim.
+func claimed(name, claim string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+	}}
 }
 
 // write writes manifests as documents of one YAML file.

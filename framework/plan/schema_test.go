@@ -23,7 +23,7 @@ var schemas = flag.String("schemas", "", "folder with argo.json and kubernetes.j
 // published says where a schema is from, and which of its definitions a manifest is.
 var published = map[string]struct{ source, definition string }{
 	"argo.json": {
-		"github.com/argoproj/argo-workflows v4.1.2, api/jsonschema/schema.json", "io.argoproj.workflow.v1alpha1.Workflow",
+		"github.com/argoproj/argo-workflows/v3 v3.7.0, api/jsonschema/schema.json", "io.argoproj.workflow.v1alpha1.Workflow",
 	},
 	"kubernetes.json": {
 		"k8s.io/kubernetes v1.34.4, api/openapi-spec/swagger.json", "io.k8s.api.batch.v1.Job",
