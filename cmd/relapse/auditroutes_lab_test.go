@@ -1,0 +1,319 @@
+//go:build lab && night
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v3/pkg/packet/mrt"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/bgprouter"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/images"
+)
+
+// The routers of TestAuditRoutes: GoBGP has the routes of a table dump, and announces them to FRR.
+const (
+	routesNetwork = "relapse-test-routes"
+	routesSubnet  = "10.235.1.0/24"
+	gobgpAddress  = "10.235.1.2"
+	frrAddress    = "10.235.1.3"
+	gobgpPort     = 50051
+)
+
+// A million routes that GoBGP's own mrt inject has put into a gobgpd, which announces them to an
+// FRR, are read by an audit, completely: those of GoBGP by gRPC, and those of FRR by vtysh with its
+// kernel's by ip. Two wrong routes among FRR's are found.
+// RELAPSE_AUDIT_ROUTES takes another number of routes.
+func TestAuditRoutes(t *testing.T) {
+	routes := 1_000_000
+	if text := os.Getenv("RELAPSE_AUDIT_ROUTES"); text != "" {
+		var err error
+		if routes, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const nodes = 20
+	c := startEtcd(t)
+	c.fill(t, nodes)
+	c.startAPIServer(t)
+	c.define(t)
+	c.permit(t)
+
+	dir := t.TempDir()
+	dump := filepath.Join(dir, "routes.mrt")
+	began := time.Now()
+	writeDump(t, dump, routes, nodes)
+	t.Logf("%d routes in a table dump of %d MB, written in %s", routes, sizeOf(t, dump)>>20, since(began))
+	startRouters(t, dir)
+	began = time.Now()
+	inContainer(t, nil, "relapse-test-gobgp", "/lab/gobgp", "mrt", "inject", "global", "/lab/routes.mrt")
+	wait(t, "GoBGP to have the routes", 10*time.Minute, func() error {
+		return atLeast(routes+nodes, lineOf(inContainer(t, nil, "relapse-test-gobgp", "/lab/gobgp", "global", "rib", "summary"), "Path"))
+	})
+	t.Logf("GoBGP has them %s after gobgp mrt inject began: %s", since(began), memoryOf(t, "relapse-test-gobgp"))
+	wait(t, "FRR to have the routes", 10*time.Minute, func() error {
+		return atLeast(routes+nodes, lineOf(inContainer(t, nil, "relapse-test-frr", "vtysh", "-c", "show bgp ipv4 unicast statistics"), "Total Prefixes"))
+	})
+	wait(t, "FRR's kernel to have the routes", 10*time.Minute, func() error {
+		return atLeast(routes+nodes, inContainer(t, nil, "relapse-test-frr", "sed", "-n", `/^Main/,/^Local/s/.*Prefixes: *//p`, "/proc/net/fib_triestat"))
+	})
+	t.Logf("FRR and its kernel have them %s after: %s", since(began), memoryOf(t, "relapse-test-frr"))
+
+	address := gobgpAddress + ":" + strconv.Itoa(gobgpPort)
+	kubeconfig := c.kubeconfig(t)
+	for _, test := range []struct {
+		name, file string
+		status     int
+		findings   int // the two nodes with the other's range
+	}{
+		// Injected paths are GoBGP's own, which no node has announced; and its FIB is not read.
+		{"gobgp", `[{name: gobgp, kind: gobgp, address: "` + address + `", plaintext: true}]`, exitInconclusive, 0},
+		{"frr", `[{name: frr, kind: frr, command: [docker, exec, relapse-test-frr]}]`, exitLatent, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "routers.yaml")
+			if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			declared, err := bgprouter.Parse(file, []byte(test.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			readers, err := bgprouter.Readers(declared, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader := readers[test.name]
+			began := time.Now()
+			paths, err := reader.RIB(t.Context())
+			if err != nil || len(paths) != routes+nodes {
+				t.Errorf("RIB: %d paths, %v, want %d", len(paths), err, routes+nodes)
+			}
+			t.Logf("RIB: %d paths in %s", len(paths), since(began))
+			paths = nil
+			if test.name == "frr" {
+				began = time.Now()
+				fib, err := reader.FIB(t.Context())
+				learned := 0
+				for _, r := range fib {
+					if r.Protocol == snapshot.RouteBGP {
+						learned++
+					}
+				}
+				if err != nil || learned != routes+nodes {
+					t.Errorf("FIB: %d routes of BGP, %v, want %d", learned, err, routes+nodes)
+				}
+				t.Logf("FIB: %d routes in %s", len(fib), since(began))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			began = time.Now()
+			got := end(t, program(ctx, "audit", "--kubeconfig", kubeconfig, "--routers", file, "--rate", "100", "-o", "json"))
+			took := since(began)
+			var r audit.Result
+			if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+				t.Fatalf("%v: %s%s", err, got.stdout, got.stderr)
+			}
+			t.Logf("the audit took %s, its %d reads %s; at most %d MiB of memory; status %d\n%s", took, r.Reads, r.Ended.Sub(r.Began).Round(100*time.Millisecond), r.Cost.PeakMemory>>20, got.status, sayFindings(r))
+			if len(r.Unread) > 0 || got.status != test.status || len(r.Findings) != test.findings {
+				t.Errorf("status %d, unread %q, %d findings; want status %d, nothing unread, %d findings", got.status, r.Unread, len(r.Findings), test.status, test.findings)
+			}
+		})
+	}
+}
+
+func since(began time.Time) time.Duration { return time.Since(began).Round(100 * time.Millisecond) }
+
+func sizeOf(t *testing.T, file string) int64 {
+	t.Helper()
+	is, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return is.Size()
+}
+
+// writeDump writes a table dump (TABLE_DUMP_V2) of a number of routes, and of one more for the
+// pods of each node of controlPlane.fill: the first two nodes have the other's.
+func writeDump(t *testing.T, name string, routes, nodes int) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	out := bufio.NewWriter(f)
+	at := uint32(time.Now().Unix())
+	write := func(kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) {
+		m, err := mrt.NewMRTMessage(at, mrt.TABLE_DUMPv2, kind, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := m.Serialize()
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(mrt.PEER_INDEX_TABLE, mrt.NewPeerIndexTable("192.0.2.1", "", []*mrt.Peer{mrt.NewPeer("192.0.2.2", "192.0.2.2", 64500, true)}))
+	number := uint32(0)
+	route := func(prefix netip.Prefix, hop string, as ...uint32) {
+		write(mrt.RIB_IPV4_UNICAST, mrt.NewRib(number, bgp.NewIPAddrPrefix(uint8(prefix.Bits()), prefix.Addr().String()), []*mrt.RibEntry{
+			mrt.NewRibEntry(0, at, 0, []bgp.PathAttributeInterface{
+				bgp.NewPathAttributeOrigin(0),
+				bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, as)}),
+				bgp.NewPathAttributeNextHop(hop),
+			}, false),
+		}))
+		number++
+	}
+	prefix := func(first uint32, i int) netip.Prefix { // the ith /24
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], first<<24+uint32(i)<<8)
+		return netip.PrefixFrom(netip.AddrFrom4(a), 24)
+	}
+	for i := range nodes {
+		of := i
+		if i < 2 {
+			of = 1 - i
+		}
+		route(prefix(10, of), netip.AddrFrom4([4]byte{172, 0, 0, byte(i)}).String(), 64513)
+	}
+	// gobgp ends before gobgpd has taken what it has sent last, and that is lost: the dump ends
+	// with routes that it has had already.
+	for i := range routes + 10_000 {
+		i %= routes
+		// Some ten routes have the same attributes, as on the internet.
+		group := uint32(i / 10)
+		route(prefix(20, i), gobgpAddress, 64500, 100_000+group%1000, 200_000+group%70_000, 300_000+group)
+	}
+	if err := out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startRouters runs gobgpd of GoBGP's module and FRR in containers on a network of their own, and
+// has them peer. Dir is /lab in GoBGP's.
+func startRouters(t *testing.T, dir string) {
+	t.Helper()
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/osrg/gobgp/v3").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", dir, "./cmd/gobgpd", "./cmd/gobgp")
+	build.Dir, build.Env = strings.TrimSpace(string(module)), append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building gobgpd: %v: %s", err, out)
+	}
+	docker := dockerEngine(t)
+	catalogue, err := images.Open("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const debian, frr = "relapse.dev/debian:bookworm", "relapse.dev/frr:10.3"
+	if _, err := catalogue.Build(t.Context(), []string{debian, frr}, nil); err != nil {
+		t.Fatal(err)
+	}
+	loaded := map[string]string{}
+	for _, ref := range []string{debian, frr} {
+		if loaded[ref], err = catalogue.LoadDocker(t.Context(), docker, ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() { // also what an earlier test has left
+		_ = exec.Command("docker", "rm", "--force", "--volumes", "relapse-test-gobgp", "relapse-test-frr").Run()
+		_ = exec.Command("docker", "network", "rm", routesNetwork).Run()
+	}
+	remove()
+	t.Cleanup(remove)
+	run := func(args ...string) {
+		if out, err := exec.CommandContext(t.Context(), "docker", args...).CombinedOutput(); err != nil {
+			t.Fatalf("docker %q: %v: %s", args, err, out)
+		}
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("gobgpd.toml", `
+[global.config]
+  as = 64513
+  router-id = "`+gobgpAddress+`"
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "`+frrAddress+`"
+    peer-as = 64524
+`)
+	write("frr.sh", `mkdir -p /run/frr /var/lib/frr; chown frr:frr /run/frr /var/lib/frr
+for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
+until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
+vtysh -f /lab/frr.conf
+wait`)
+	write("frr.conf", `router bgp 64524
+ bgp router-id `+frrAddress+`
+ no bgp ebgp-requires-policy
+ neighbor `+gobgpAddress+` remote-as 64513
+ neighbor `+gobgpAddress+` ebgp-multihop 2
+exit
+ip route 172.0.0.0/24 `+gobgpAddress+`
+`)
+	run("network", "create", "--internal", "--subnet", routesSubnet, routesNetwork) // no way out
+	run("run", "--detach", "--name", "relapse-test-frr", "--network", routesNetwork, "--ip", frrAddress, "--cap-add", "NET_ADMIN", "--cap-add", "SYS_ADMIN",
+		"--volume", dir+":/lab", "--entrypoint", "sh", loaded[frr], "/lab/frr.sh")
+	run("run", "--detach", "--name", "relapse-test-gobgp", "--network", routesNetwork, "--ip", gobgpAddress,
+		"--volume", dir+":/lab", "--entrypoint", "/lab/gobgpd", loaded[debian], "--config-file", "/lab/gobgpd.toml", "--log-plain")
+	wait(t, "the session of GoBGP and FRR", time.Minute, func() error {
+		out, err := exec.CommandContext(t.Context(), "docker", "exec", "relapse-test-frr", "vtysh", "-c", "show bgp neighbors "+gobgpAddress).Output()
+		if err != nil || !bytes.Contains(out, []byte("BGP state = Established")) {
+			return fmt.Errorf("no session: %v", err)
+		}
+		return nil
+	})
+}
+
+// lineOf is the number in the line of a text that has a word.
+func lineOf(text, word string) string {
+	for line := range strings.Lines(text) {
+		if _, after, found := strings.Cut(line, word); found {
+			return strings.Trim(after, " \t\n:,")
+		}
+	}
+	return text
+}
+
+// atLeast returns an error unless a text begins with a number that is not smaller.
+func atLeast(want int, text string) error {
+	number, _, _ := strings.Cut(strings.TrimSpace(text), ",")
+	if got, err := strconv.Atoi(number); err != nil || got < want {
+		return fmt.Errorf("%q, want %d", text, want)
+	}
+	return nil
+}
+
+// memoryOf is what the processes of a container have of memory.
+func memoryOf(t *testing.T, name string) string {
+	t.Helper()
+	return strings.TrimSpace(inContainer(t, nil, name, "sh", "-c", `for p in /proc/[0-9]*; do
+	name=$(cat $p/comm); kib=$(sed -n 's/^VmRSS:\s*\([0-9]*\) kB/\1/p' $p/status)
+	case $name in gobgpd|bgpd|zebra) echo "$name $((kib / 1024)) MiB";; esac
+done`))
+}
