@@ -54,6 +54,8 @@ start and remove:
   kubectl apply -f nodes.yaml
   relapse audit --nodes nodes.yaml
   kubectl delete -f nodes.yaml
+Each node takes a request in each read; how long that takes at --rate is printed first. The
+ConfigMap kube-system/cilium-config is read as well if it may be (--rbac --upgrade).
 The manifest says of each privilege what it is for. The image is relapse.dev/nodestate:dev
 (relapse images build), which the nodes must be able to pull as REF. nodes.yaml has a key.
 
@@ -331,7 +333,7 @@ func (f auditFlags) planned() (*audit.Upgrade, error) {
 
 // further are the paths that are read besides what Role permits.
 func (f auditFlags) further() []string {
-	if f.upgrade == "" {
+	if f.upgrade == "" && f.nodes == "" {
 		return nil
 	}
 	return []string{audit.ConfigPath}

@@ -8,6 +8,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -112,7 +113,8 @@ func sources(in scope) []snapshot.Source {
 			continue
 		}
 		for _, s := range d.Reads() {
-			if !slices.Contains(all, s) && in.reads(s) {
+			// That of Cilium's ConfigMap may fail: see masquerade.
+			if !slices.Contains(all, s) && in.reads(s) && s != snapshot.ConfigMaps(ciliumConfig) {
 				all = append(all, s)
 			}
 		}
@@ -147,21 +149,32 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 		}
 	}()
 	wanted := sources(scope{routers: len(access.Routing) > 0, nodes: access.ByNode != nil})
-	if access.Upgrade {
+	if access.Upgrade || access.ByNode != nil {
 		wanted = append(wanted, snapshot.ConfigMaps(ciliumConfig))
 	}
+	rate := access.rate()
 	return repeat(ctx, func(ctx context.Context, number int) (snapshot.Snapshot, error) {
 		machines, unreachable := access.machines(ctx)
-		tell(fmt.Sprintf("read %d", number))
+		if n := len(machines); n == 0 {
+			tell(fmt.Sprintf("read %d", number))
+		} else {
+			tell(fmt.Sprintf("read %d of %d nodes takes %s or more, at %g requests a second", number, n, after(n, rate).Round(time.Second), rate))
+		}
 		collector, err := snapshot.Open(ctx, oneRead{access, machines, unreachable}, wanted...)
 		if err != nil {
 			return snapshot.Snapshot{}, err
 		}
 		collectors = append(collectors, collector)
-		// Each node takes a request.
-		collector.Allow(within + time.Duration(len(machines))*time.Second/RequestsPerSecond)
+		// A page waits for its turn among the lists, a node for those of all nodes and lists.
+		collector.Allow(within + after(len(resources), rate))
+		collector.Allow(within+snapshot.ListWithin+after(len(machines), rate), nodestate.Sources...)
 		return collector.Collect(ctx), nil
 	}, between, tell)
+}
+
+// after is when a number of requests have been sent, at a rate.
+func after(requests int, rate float32) time.Duration {
+	return time.Duration(float64(requests) / float64(rate) * float64(time.Second))
 }
 
 // repeat is Read with what reads once, and is told for which time.
@@ -239,7 +252,8 @@ func (j judged) ids() map[detect.ID]bool {
 
 // lacks returns what a read lacks, each with the reason.
 func lacks(s snapshot.Snapshot) []string {
-	all := s.Unavailable()
+	// A ConfigMap is asked for by an upgrade, which says itself that it is missing, and by masquerade.
+	all := slices.DeleteFunc(s.Unavailable(), func(text string) bool { return strings.HasPrefix(text, "ConfigMaps: ") })
 	if !scopeOf(s).nodes {
 		return all
 	}
@@ -358,6 +372,8 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
 		Routers: []string{}, Unread: []string{}, NotRun: notRun(in), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
 	}
+	previous := max(0, len(reads)-2)
+	r.masquerade(reads[previous:])
 	for _, d := range slices.Concat(detectors, overTime) {
 		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
 			r.Ran = append(r.Ran, d.Name())
@@ -383,7 +399,6 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 			r.Unread = append(r.Unread, source.String()+": not asked for")
 		}
 	}
-	previous := max(0, len(reads)-2)
 	before := reads[previous]
 	now := unread(last)
 	for i, name := range unread(before) {
@@ -393,6 +408,19 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	}
 	r.add(of[len(of)-1].findings, of[previous].findings, incidents)
 	return r, nil
+}
+
+// masquerade says that it is not known what Cilium was told to hide, where that is so: its ConfigMap was
+// not read, which the Role of an upgrade permits.
+func (r *Result) masquerade(reads []snapshot.Snapshot) {
+	d := detect.SNAT{Peering: detect.Observed}
+	i := slices.IndexFunc(reads, d.Unasked)
+	if i < 0 || slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
+		return
+	}
+	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
+	why := cmp.Or(reads[i].ConfigMaps.Error, "it was not asked for")
+	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig + ", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
 }
 
 // add adds what the last read and the one before it have found.

@@ -141,13 +141,17 @@ func (s *server) config(t *testing.T) *rest.Config { return s.configOf(t, nil) }
 
 func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	t.Helper()
+	var further []string
+	if nodes != nil {
+		further = []string{ConfigPath}
+	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":"` + s.URL + `"}}],"users":[{"name":"a","user":{"token":"t"}}]}`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Watch: true, Nodes: nodes}.Config()
+	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Watch: true, Nodes: nodes, Further: further}.Config()
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
 	}

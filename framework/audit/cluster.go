@@ -157,6 +157,14 @@ type Access struct {
 	ByNode *Nodes
 }
 
+// rate is how many requests a second the API server gets at most.
+func (a Access) rate() float32 {
+	if a.Config.RateLimiter == nil {
+		return RequestsPerSecond
+	}
+	return a.Config.RateLimiter.QPS()
+}
+
 // Kubernetes implements snapshot.Access.
 func (a Access) Kubernetes(context.Context) (*rest.Config, error) { return a.Config, nil }
 

@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -24,7 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/nodestate"
@@ -127,7 +130,7 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	if a.ByNode == nil {
 		return nil, errNotReached
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %s", within))
+	ctx, cancel := context.WithTimeoutCause(ctx, snapshot.ListWithin, fmt.Errorf("no answer within %s", snapshot.ListWithin))
 	defer cancel()
 	client, err := typedcorev1.NewForConfig(a.Config)
 	if err != nil {
@@ -154,7 +157,14 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	}); err != nil {
 		return nil, fmt.Errorf("listing the pods that read nodes, in namespace %s: %w", a.ByNode.namespace, err)
 	}
-	r := reading{of: a.ByNode, client: client, free: make(chan bool, atOnce), began: time.Now()}
+	// What is asked of nodes waits for its turn itself.
+	unlimited := rest.CopyConfig(a.Config)
+	unlimited.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	asks, err := typedcorev1.NewForConfig(unlimited)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", a.Config.Host, err)
+	}
+	r := reading{of: a.ByNode, client: asks, limit: a.Config.RateLimiter, free: make(chan bool, atOnce), began: time.Now()}
 	machines := map[string]snapshot.Machine{}
 	for _, node := range nodes {
 		pod, there := pods[node]
@@ -199,9 +209,26 @@ func notReady(p corev1.Pod) string {
 type reading struct {
 	of     *Nodes
 	client *typedcorev1.CoreV1Client
-	free   chan bool // full while as many pods are asked as may be
-	began  time.Time
-	size   atomic.Int64 // of the answers
+	// limit is that of all requests, and turn is held by the one that waits for it: lists, whose
+	// version the server forgets, are not behind all nodes.
+	limit flowcontrol.RateLimiter
+	turn  sync.Mutex
+	free  chan bool // full while as many pods are asked as may be
+	began time.Time
+	size  atomic.Int64 // of the answers
+}
+
+// wait waits until a pod may be asked.
+func (r *reading) wait(ctx context.Context) error {
+	if r.limit == nil {
+		return nil
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	if err := r.limit.Wait(ctx); err != nil {
+		return fmt.Errorf("waiting to be asked, at %g requests a second: %w", r.limit.QPS(), cmp.Or(context.Cause(ctx), err))
+	}
+	return nil
 }
 
 // ask asks a pod.
@@ -212,6 +239,11 @@ func (r *reading) ask(ctx context.Context, pod string) (snapshot.Snapshot, error
 	case <-ctx.Done():
 		return snapshot.Snapshot{}, context.Cause(ctx)
 	}
+	if err := r.wait(ctx); err != nil {
+		return snapshot.Snapshot{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %s", within))
+	defer cancel()
 	left := min(nodestate.MaxAnswer, mostOfNodes-r.size.Load())
 	if left <= 0 {
 		return snapshot.Snapshot{}, fmt.Errorf("the nodes that were read before it have answered with %d bytes, more than all may", r.size.Load())
@@ -222,6 +254,8 @@ func (r *reading) ask(ctx context.Context, pod string) (snapshot.Snapshot, error
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.of.file)
+	case err != nil && ctx.Err() != nil: // client-go says which of its waits it was
+		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, context.Cause(ctx))
 	case err != nil:
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, err)
 	}

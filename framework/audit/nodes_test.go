@@ -2,6 +2,7 @@ package audit
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -194,6 +197,109 @@ func TestManyNodes(t *testing.T) {
 			t.Errorf("%s: %d times in %d reads", path, times, len(reads))
 		}
 	}
+}
+
+// With the nodes Cilium's ConfigMap is read, where that is permitted. Where it is not, and Cilium runs, it
+// is not judged what is hidden, and that is said.
+func TestNodesReadCiliumsConfig(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		config, cilium bool
+		lacks          string
+	}{
+		{"read", true, true, "the sockets of hosts outside"},
+		{"not permitted", false, true, "ConfigMap kube-system/cilium-config, which says what Cilium is to hide (the Role of --rbac --upgrade permits it): no"},
+		{"no Cilium", false, false, "the sockets of hosts outside"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var reads []snapshot.Snapshot
+			for range 2 {
+				s := cluster(false)
+				of := nodeAnswer("master1")
+				s.NodeNetworks, s.NodeTables, s.Firewalls, s.NAT, s.Proxies = of.NodeNetworks, of.NodeTables, of.Firewalls, of.NAT, of.Proxies
+				s.Nodes.Items = s.Nodes.Items[:1]
+				s.ConfigMaps.Error = "no"
+				if test.config {
+					s.ConfigMaps = read(snapshot.ConfigMap{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{"enable-ipv4-masquerade": "true"}})
+				}
+				if !test.cilium {
+					s.CiliumNodes.Items = nil
+				}
+				s.Sources = nil
+				for _, of := range sources(scope{routers: true, nodes: true}) {
+					s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
+				}
+				s.Sources = append(s.Sources, snapshot.Asked{Name: "ConfigMaps"})
+				reads = append(reads, s)
+			}
+			r, err := Judge(reads, nil)
+			if err != nil || len(r.Unread) > 0 {
+				t.Fatalf("unread %q, %v", r.Unread, err)
+			}
+			ran := slices.Contains(r.Ran, "snat")
+			for _, n := range r.NotRun {
+				if n.Detector == "snat" && (n.Lacks != test.lacks || (n.Part == "") == ran) {
+					t.Errorf("%+v, ran %t, want %s", n, ran, test.lacks)
+				}
+			}
+		})
+	}
+	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
+	by := installed(t)
+	if _, err := Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}); err != nil || s.asked["GET "+ConfigPath] == 0 {
+		t.Errorf("the ConfigMap was asked for %d times: %v", s.asked["GET "+ConfigPath], err)
+	}
+}
+
+// A read of many nodes says how long it takes, by its rate, and is given that time.
+func TestNodesByRate(t *testing.T) {
+	s := newServer(t)
+	for i := range 4 {
+		name := fmt.Sprintf("node%d", i)
+		s.node(name, fmt.Sprintf("10.4.94.%d", i+1), fmt.Sprintf("10.5.%d.0/24", i), fmt.Sprintf("10.5.%d.0/24", i))
+		s.podOn(name, ready)
+	}
+	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
+		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
+	})
+	by := installed(t)
+	config := s.configOf(t, by)
+	limit := &turns{RateLimiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+	config.RateLimiter = limit
+	var told []string
+	if _, err := Read(t.Context(), Access{Config: config, ByNode: by}, time.Millisecond, func(text string) { told = append(told, text) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "read 1 of 4 nodes takes 8s or more, at 0.5 requests a second"; !slices.Contains(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if all := 0; limit.waited.Load() == 0 {
+		t.Error("no request waits for its turn")
+	} else {
+		for _, times := range s.asked {
+			all += times
+		}
+		if int(limit.waited.Load()) != all {
+			t.Errorf("%d requests, of which %d waited for their turn", all, limit.waited.Load())
+		}
+	}
+	if got := after(5000, 5); got != 1000*time.Second {
+		t.Errorf("5000 requests at 5 a second take %s", got)
+	}
+}
+
+// turns counts who waits for a turn, at half a request a second, and lets all go on at once.
+type turns struct {
+	flowcontrol.RateLimiter
+	waited atomic.Int32
+}
+
+func (l *turns) QPS() float32 { return 0.5 }
+
+func (l *turns) Wait(context.Context) error {
+	l.waited.Add(1)
+	return nil
 }
 
 // Without the right to list the pods, nothing of the nodes is read, and that is said.

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -21,10 +22,11 @@ import (
 const (
 	configNamespace = "kube-system"
 	configName      = "cilium-config"
-	ciliumConfig    = configNamespace + "/" + configName
+	ciliumConfig    = detect.CiliumConfig
 )
 
-// ConfigPath is the path of that ConfigMap, the one further request of an audit with an upgrade.
+// ConfigPath is the path of that ConfigMap, the one further request of an audit with an upgrade or of
+// nodes.
 const ConfigPath = "/api/v1/namespaces/" + configNamespace + "/configmaps/" + configName
 
 // Upgrade is a planned one.
@@ -99,9 +101,11 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	}
 	before := reads[max(0, len(reads)-2)]
 	if lacks(last) || lacks(before) {
-		if last.ConfigMaps.Error == "" && before.ConfigMaps.Error == "" { // else it is there already
-			r.Unread = append(r.Unread, "ConfigMap "+ciliumConfig+": not asked for")
+		why := "ConfigMap " + ciliumConfig + ": not asked for"
+		if failed := cmp.Or(last.ConfigMaps.Error, before.ConfigMaps.Error); failed != "" {
+			why = "ConfigMaps: " + failed
 		}
+		r.Unread = append(r.Unread, why)
 		for i := range r.NotRun {
 			if r.NotRun[i].Detector == detector.Name() {
 				r.NotRun[i].Lacks = "ConfigMap " + ciliumConfig

@@ -31,9 +31,11 @@ const (
 // cluster: kube-proxy translates those that would not come back to the node otherwise.
 //
 // A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
-// pod's IPPool, towards what is in no pool, or to an address that is none of the node's, as
-// egress gateways have. Whether Cilium, kube-router or another program was told to hide pods is
-// not read: what they hide is found as if they were not.
+// pod's IPPool, towards what is in no pool; by enable-ipv4-masquerade of Cilium's ConfigMap, towards
+// what is outside of its native routing range; or to an address that is none of the node's, as
+// egress gateways have. Where Cilium runs and its ConfigMap was not read (Unasked), nothing is found.
+// Whether kube-router or another program was told to hide pods is not read: what they hide is found
+// as if they were not.
 type SNAT struct {
 	// Peering: where it is observed, nobody has said that pods' addresses are to be seen.
 	Peering Peering
@@ -46,9 +48,27 @@ func (SNAT) Name() string { return "snat" }
 func (d SNAT) Reads() []snapshot.Source {
 	reads := []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
 	if d.Peering == Observed {
-		reads = append(reads, snapshot.CalicoPools)
+		reads = append(reads, snapshot.CalicoPools, snapshot.CiliumNodes, snapshot.ConfigMaps(CiliumConfig))
 	}
 	return reads
+}
+
+// CiliumConfig is the ConfigMap of Cilium's agents, under the name that the vendor's chart gives it.
+const CiliumConfig = "kube-system/cilium-config"
+
+// ciliumConfig is what Cilium's ConfigMap has; nil if it was not read.
+func ciliumConfig(s snapshot.Snapshot) map[string]string {
+	for _, m := range s.ConfigMaps.Items {
+		if m.String() == CiliumConfig {
+			return m.Data
+		}
+	}
+	return nil
+}
+
+// Unasked reports whether Cilium runs, or may, and it is not known what it was told to hide (Observed).
+func (d SNAT) Unasked(s snapshot.Snapshot) bool {
+	return d.Peering == Observed && (!s.CiliumNodes.Read || len(s.CiliumNodes.Items) > 0) && ciliumConfig(s) == nil
 }
 
 // Detect implements Detector. Findings are in order of node; for each node
@@ -58,7 +78,7 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 		return nil
 	}
 	now := history[len(history)-1]
-	if !now.Pods.Read {
+	if !now.Pods.Read || d.Unasked(now) {
 		return nil
 	}
 	var findings []Finding
@@ -104,7 +124,35 @@ func (d SNAT) wanted(now snapshot.Snapshot, node string, pod snapshot.Pod, f sna
 	if pool := of(pod.IP); pool >= 0 && now.CalicoPools.Items[pool].NATOutgoing && of(f.Destination.Addr()) < 0 {
 		return fmt.Sprintf("IPPool %s asks for it (natOutgoing)", now.CalicoPools.Items[pool].Name)
 	}
+	if native, asks := masquerades(ciliumConfig(now)); asks && !native.Contains(f.Destination.Addr()) {
+		return askedByCilium
+	}
 	return ""
+}
+
+const askedByCilium = "ConfigMap " + CiliumConfig + " asks for it (enable-ipv4-masquerade)"
+
+// wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
+// routed natively.
+func (d SNAT) wantedRule(now snapshot.Snapshot, r snapshot.Rule) string {
+	native, asks := masquerades(ciliumConfig(now))
+	if d.Peering == Declared || !asks || !strings.HasPrefix(r.Chain, "CILIUM_") || native.IsValid() && (!r.Destination.Not || r.Destination.Range != native) {
+		return ""
+	}
+	return askedByCilium
+}
+
+// masquerades reports whether Cilium's configuration says by its key of 1.10 and later, and does not deny
+// by the one before, that pods are hidden, and the range towards which they are not; invalid if it
+// names none. The default, which is to hide them, is nobody's wish.
+func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
+	for _, key := range []string{"ipv4-native-routing-cidr", "native-routing-cidr"} { // from 1.11 on, and before
+		if p, err := netip.ParsePrefix(config[key]); err == nil {
+			native = p.Masked()
+			break
+		}
+	}
+	return native, config["enable-ipv4-masquerade"] == "true" && config["masquerade"] != "false"
 }
 
 func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
@@ -145,7 +193,8 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 		for _, p := range now.Pods.Items {
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
-				findOrAdd(&rules, sameRule(rule, ""), hidden{rule: rule}).addPod(p, route)
+				wanted := d.wantedRule(now, rule)
+				findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).addPod(p, route)
 			}
 		}
 	}
@@ -395,9 +444,11 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 	}
 	routed := fmt.Sprintf("%s %s a route to them (%s)", and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
 	if h.flows == 0 {
-		f.State = Latent
-		f.Says = fmt.Sprintf("%s will translate the addresses of %d %s to its own, by the rule %q, although %s.",
-			node, len(h.pods), plural(len(h.pods), "pod", "pods"), h.rule.Text, routed)
+		if h.wanted == "" {
+			f.State = Latent
+		}
+		f.Says = fmt.Sprintf("%s will translate the addresses of %d %s to its own, by the rule %q, although %s%s.",
+			node, len(h.pods), plural(len(h.pods), "pod", "pods"), h.rule.Text, routed, h.sayWanted())
 		return f
 	}
 	f.Says = fmt.Sprintf("%s, which is pod %s (%s): %s translates it, by the rule %q, although %s%s.",

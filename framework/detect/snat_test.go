@@ -270,6 +270,17 @@ func TestSNATWanted(t *testing.T) {
 			s.NAT[0].Flows.Items[0].SeenAs = netip.AddrPortFrom(netip.MustParseAddr(target), 40312)
 		}
 	}
+	ciliumNodes := snapshot.List[snapshot.CiliumNode]{Read: true, Items: []snapshot.CiliumNode{{Name: "node2"}}}
+	config := func(keys ...string) func(*snapshot.Snapshot) {
+		data := map[string]string{"cluster-name": "default"}
+		for i := 0; i < len(keys); i += 2 {
+			data[keys[i]] = keys[i+1]
+		}
+		return func(s *snapshot.Snapshot) {
+			s.CiliumNodes = ciliumNodes
+			s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Read: true, Items: []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}}
+		}
+	}
 	for _, test := range []struct {
 		name    string
 		peering Peering
@@ -292,16 +303,31 @@ func TestSNATWanted(t *testing.T) {
 				s.NAT[0].Rules.Items, s.NAT[0].Flows.Items[0].Established = nil, true
 			}, []brief{{StaleTranslation, Hint, "10.20.30.35", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway.",
 		},
-		{"Cilium's rule", Observed, func(*snapshot.Snapshot) {}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule", Observed, config("enable-ipv4-masquerade", "true", "ipv4-native-routing-cidr", "10.20.30.0/24"), []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
+		{"Cilium's rule in a lab", Declared, config("enable-ipv4-masquerade", "true"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule, by default", Observed, config(), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule, and the key of before denies it", Observed, config("enable-ipv4-masquerade", "true", "masquerade", "false"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule, and a destination that is routed natively", Observed, config("enable-ipv4-masquerade", "true", "native-routing-cidr", "10.4.0.0/16"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule before the first flow", Observed, func(s *snapshot.Snapshot) {
+			config("enable-ipv4-masquerade", "true", "ipv4-native-routing-cidr", "10.20.30.0/24")(s)
+			noFlows(s)
+		}, []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
+		{"Cilium's rule does not spare what is routed natively, before the first flow", Observed, func(s *snapshot.Snapshot) {
+			config("enable-ipv4-masquerade", "true", "ipv4-native-routing-cidr", "10.0.0.0/8")(s)
+			noFlows(s)
+		}, []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule, and its ConfigMap was not read", Observed, func(s *snapshot.Snapshot) { s.CiliumNodes = ciliumNodes }, nil, ""},
+		{"CiliumNodes were not read", Observed, func(s *snapshot.Snapshot) { s.CiliumNodes.Read = false }, nil, ""},
+		{"another program's rule", Observed, func(*snapshot.Snapshot) {}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
 	} {
 		s := masqueraded(t)
-		s.Nodes.Read = true
+		s.Nodes.Read, s.CiliumNodes.Read = true, true
 		s.Nodes.Items = []snapshot.Node{{Name: "node2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.31")}}}
 		test.change(&s)
 		found := detected(t, SNAT{Peering: test.peering}, []snapshot.Snapshot{s})
 		if diff := cmp.Diff(test.want, briefs(found)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		} else if !strings.HasSuffix(found[0].Says, test.says) {
+		} else if len(found) > 0 && !strings.HasSuffix(found[0].Says, test.says) {
 			t.Errorf("%s: says\n%s\nwant\n%s", test.name, found[0].Says, test.says)
 		}
 	}

@@ -262,22 +262,25 @@ func (c *Collector) Close() error {
 	return errors.Join(errs...)
 }
 
-// listWithin bounds all pages of a list, where each has its own bound: in this time the server
+// ListWithin bounds all pages of a list, where each has its own bound: in this time the server
 // may forget the version that they are of.
-const listWithin = 5 * time.Minute
+const ListWithin = 5 * time.Minute
 
 // Allow bounds one answer by at least a time, for a cluster and routers that are far away, or
 // whose requests are limited: all that a router says, or a page of a list of the API server. Of a
-// large cluster there are hundreds.
-func (c *Collector) Allow(within time.Duration) {
+// large cluster there are hundreds. Of is what it is for; none: all sources.
+func (c *Collector) Allow(within time.Duration, of ...Source) {
 	for _, s := range c.sources {
+		if len(of) > 0 && !slices.ContainsFunc(of, func(o Source) bool { return o.kind == s.kind }) {
+			continue
+		}
 		s.usual = max(s.usual, within)
 		if len(s.kind.lists) > 0 {
-			s.usual = listWithin
+			s.usual = max(s.usual, ListWithin)
 		}
 		s.within = s.usual
 	}
-	if c.lists != nil {
+	if c.lists != nil && len(of) == 0 {
 		c.lists.within = within
 	}
 }
