@@ -20,9 +20,9 @@ const kills = 2
 // input, a machine that cannot run it, and an inconclusive run.
 var results = []int32{1, 2, 3, 4}
 
-// mergeAnnotation of each Job is the command that merges the reports of all Jobs of a plan,
+// MergeAnnotation of each Job is the command that merges the reports of all Jobs of a plan,
 // in Claim. Without the plan's names, a report that is missing would not be noticed.
-const mergeAnnotation = "relapse.dev/merge"
+const MergeAnnotation = "relapse.dev/merge"
 
 // MergeCommand is the command that merges the reports of the Jobs of a plan, in Claim.
 func MergeCommand(shards []Shard) string {
@@ -50,7 +50,7 @@ func job(s Shard, all []Shard, r Run, p Pods) *batchv1.Job {
 	labels := map[string]string{"app.kubernetes.io/name": "relapse", "relapse.dev/shard": fmt.Sprint(s.Number)}
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels, Annotations: map[string]string{mergeAnnotation: MergeCommand(all)}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels, Annotations: map[string]string{MergeAnnotation: MergeCommand(all)}},
 		Spec: batchv1.JobSpec{
 			// The report of a pod that ran to its end is not hidden by another one: a run's
 			// exit statuses are results. Another pod replaces one that was killed, for lack of
