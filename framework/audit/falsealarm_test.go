@@ -47,6 +47,7 @@ const (
 // Clusters as they are outside of a lab lead to no false alarm, and each of them with a fault to
 // a finding. The folders hold the objects, as the API server has them, and what routers say.
 func TestFalseAlarms(t *testing.T) {
+	spine := edit{old: "- name: spine1", new: "- name: spine1\n  role: spine"}
 	lost := func(prefix string) []edit { return []edit{{old: "prefix: " + prefix}} }
 	for _, c := range []struct {
 		name string // the folder
@@ -88,6 +89,13 @@ func TestFalseAlarms(t *testing.T) {
 			name: "spine-aggregate", judgement: judgement{notJudged: []string{"spine1 has no route to pod ranges of worker1 and worker2, and is not judged by that: " + noPods}},
 			faults: []fault{
 				{"the ToR has lost worker2's range", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}, notJudged: []string{"spine1 has no route"}}},
+				{"the spine is declared", []edit{spine}, judgement{}},
+				{"the spine is declared, and has lost the aggregate", []edit{spine, {old: "prefix: 10.0.0.0/16"}}, judgement{notJudged: []string{"it is a spine, and no aggregate"}, open: true}},
+				{
+					"the spine is declared, and its aggregate is one from above",
+					[]edit{spine, {old: "{prefix: 10.0.0.0/16, next_hop: 10.9.0.2, neighbor: 10.9.0.2, as_path: [64513]", new: "{prefix: 10.0.0.0/8, next_hop: 10.9.0.6, neighbor: 10.9.0.6, as_path: [64514]"}},
+					judgement{notJudged: []string{"it is a spine, and neither AS path nor next hop"}, open: true},
+				},
 			},
 		},
 		{name: "second-cluster", faults: []fault{

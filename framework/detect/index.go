@@ -2,6 +2,7 @@ package detect
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -109,8 +110,11 @@ type view struct {
 	addresses map[netip.Addr]string
 	// allocations are the nodes that have a range in Node.spec.podCIDRs.
 	allocations map[netip.Prefix]string
-	// routers are in the order of the snapshot.
+	// routers are in the order of the snapshot. below are addresses of those that are no spines,
+	// and nodeAS the AS of neighbours that are nodes.
 	routers []*router
+	below   map[netip.Addr]bool
+	nodeAS  map[uint32]bool
 	// services, by namespace/name, and the rest are made when they are first asked for.
 	services       func() map[string]service
 	podsByAddress  func() []int // their places in the list
@@ -120,7 +124,7 @@ type view struct {
 }
 
 func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *routing) *view {
-	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{}, peering: p}
+	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p}
 	v.intended, v.known = podRanges(s)
 	if p == Observed && unknownRanges(s, v.intended) != "" {
 		v.known = false
@@ -146,7 +150,14 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 		}
 	}
 	for _, r := range s.Routers {
-		v.routers = append(v.routers, newRouter(v, r, routingOf))
+		of := newRouter(v, r, routingOf)
+		v.routers = append(v.routers, of)
+		maps.Copy(v.nodeAS, of.nodeAS)
+		for _, f := range r.Routes.Items {
+			if r.Role != snapshot.RoleSpine && f.Protocol == snapshot.RouteKernel && f.Source.IsValid() {
+				v.below[f.Source] = true
+			}
+		}
 	}
 	v.intents = sync.OnceValue(func() intents { return intentsOf(s) })
 	v.learned = sync.OnceValue(func() map[poolOf]bool {
@@ -212,6 +223,8 @@ type router struct {
 	leads func() map[string][]*way
 	// byFamily are the nodes that announce something to it by BGP: prefixes of IPv4, and of IPv6.
 	byFamily func() (of4, of6 announcers)
+	// aggregates are what a spine has learned that includes pod ranges.
+	aggregates func() *bart.Table[aggregate]
 	// links are its own ones on which a node is a BGP neighbour.
 	links func() *bart.Lite
 }
@@ -261,6 +274,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		return of4, of6
 	})
+	r.aggregates = sync.OnceValue(func() *bart.Table[aggregate] { return v.aggregatesOf(r) })
 	r.links = sync.OnceValue(func() *bart.Lite {
 		var all, links bart.Lite
 		for _, f := range s.Routes.Items {
@@ -301,9 +315,10 @@ func (v *view) ofPods(p netip.Prefix) bool {
 // packets to pods, except on the spine.
 func (v *view) covered(r *router, p netip.Prefix) bool {
 	for q, w := range r.routing().over(p) {
-		if q.Bits() == p.Bits() || v.addresses[w.nextHop] != "" || aggregate(r, w) {
+		if q.Bits() == p.Bits() || v.addresses[w.nextHop] != "" {
 			return true
 		}
 	}
-	return false
+	brings, _ := v.aggregated(r, p)
+	return brings
 }

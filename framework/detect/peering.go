@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/gaissmai/bart"
+
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -43,6 +45,11 @@ const (
 	// Of a router of which somebody has said that it gets the pod ranges (snapshot.Router.Pods) only
 	// the third and the last of these are asked.
 	//
+	// A spine has a range inside an aggregate that it has learned from the cluster: by way of a
+	// router that is read, or of the nodes' AS, or where its route to the node leads. It is not
+	// expected to have one; without one that is open, unless another router tells that the
+	// cluster announces no pod ranges.
+	//
 	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so, and
@@ -72,6 +79,7 @@ const (
 	otherPrefixes = "the node announces to it other prefixes alone"
 	tooOld        = "its table dump is older than the node's claim to them"
 	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
+	fromAbove     = "it is a spine, and neither AS path nor next hop of the aggregate that includes them says that it comes from the cluster"
 	anotherRange  = "it has a range of the node of another pool"
 	rejected      = "it accepts fewer prefixes of the node than it gets"
 )
@@ -79,26 +87,77 @@ const (
 // announcers are the nodes that announce something to a router by BGP.
 type announcers struct{ pods, others map[string]bool }
 
-// aggregate reports whether a route to a wider prefix than a pod range brings packets to the
-// pods: one that a spine has learned.
-func aggregate(r *router, w *way) bool {
-	return r.Role == snapshot.RoleSpine && w.protocol == snapshot.RouteBGP
+// aggregate is a prefix that a spine has learned by BGP, which includes pod ranges.
+type aggregate struct {
+	// cluster is set if a path to it comes from the cluster: by way of a node or of another
+	// router that is read, or with the nodes' AS in its AS path.
+	cluster  bool
+	nextHops []netip.Addr
 }
 
-// aggregates reports whether a router is a spine that has learned a prefix that includes a pod
-// range.
-func (v *view) aggregates(r *router) bool {
+// aggregatesOf are the aggregates of a spine.
+func (v *view) aggregatesOf(r *router) *bart.Table[aggregate] {
+	all := &bart.Table[aggregate]{}
+	if r.Role != snapshot.RoleSpine {
+		return all
+	}
 	for _, w := range r.routing().ways {
-		if !aggregate(r, w) {
+		if w.protocol != snapshot.RouteBGP {
 			continue
 		}
-		for p := range r.routing().by(w) {
-			if v.includesRange(p) {
-				return true
+		below := v.peering == Declared || v.addresses[w.nextHop] != "" || v.below[w.nextHop] || v.below[w.neighbor]
+		for path := range r.routing().paths(w) {
+			if !v.includesRange(path.Prefix) {
+				continue
+			}
+			all.Modify(path.Prefix, func(a aggregate, _ bool) (aggregate, bool) {
+				a.cluster = a.cluster || below || slices.ContainsFunc(path.ASPath, func(as uint32) bool { return v.nodeAS[as] })
+				a.nextHops = append(a.nextHops, w.nextHop)
+				return a, false
+			})
+		}
+	}
+	return all
+}
+
+// aggregated reports whether the narrowest aggregate of a spine that includes a pod range brings
+// packets to its pods: it comes from the cluster, or leads where the narrower route to the node
+// does. One from above, such as 10.0.0.0/8, need not. There is false if there is none.
+func (v *view) aggregated(r *router, p netip.Prefix) (brings, there bool) {
+	prefix, a, there := r.aggregates().LookupPrefixLPM(p)
+	if !there || a.cluster {
+		return there, there
+	}
+	for _, o := range v.of(p) {
+		for _, address := range v.nodes[o.node].InternalIPs {
+			var narrowest netip.Prefix
+			for q, w := range r.routing().over(netip.PrefixFrom(address, address.BitLen())) {
+				if narrowest.IsValid() && q != narrowest || q == prefix || q.Bits() < prefix.Bits() {
+					break // a wider one may come from above as well
+				}
+				if narrowest = q; slices.Contains(a.nextHops, w.nextHop) {
+					return true, true
+				}
 			}
 		}
 	}
-	return false
+	return false, true
+}
+
+// announcesPods reports whether the cluster announces pod ranges of a family of p, as far as
+// routers tell: one has learned one, or a spine an aggregate from the cluster.
+func (v *view) announcesPods(p netip.Prefix) bool {
+	return slices.ContainsFunc(v.routers, func(r *router) bool {
+		if len(r.announcers(p).pods) > 0 {
+			return true
+		}
+		for q, a := range r.aggregates().All() {
+			if a.cluster && sameFamily(p, q) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // includesRange reports whether a prefix is a pod range of the cluster, or a wider one.
@@ -130,6 +189,9 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	case !p.Addr().Is4() && !r.IPv6:
 		return notIPv6
 	case r.Role == snapshot.RoleSpine:
+		if _, there := v.aggregated(r, p); there {
+			return fromAbove
+		}
 		return noAggregate
 	case !r.Neighbors.Read:
 		return noNeighbors
@@ -173,11 +235,14 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
 	case notIPv4, noNeighbors, notReady, noSession, noLinks, rejected, tooOld:
 		return true
-	case noAggregate:
-		// A cluster that announces no pod ranges has none on any router.
+	case noAggregate, fromAbove:
+		// A cluster that announces no pod ranges has none on any router, which a router that is
+		// no spine tells.
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
-			slices.ContainsFunc(v.routers, func(o *router) bool { return v.aggregates(o) || len(o.announcers(p).pods) > 0 })
+			v.announcesPods(p) || !slices.ContainsFunc(v.routers, func(o *router) bool {
+			return o.Role != snapshot.RoleSpine && complete(o.Router) && o.Neighbors.Read && (o.IPv6 || p.Addr().Is4())
+		})
 	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none. One that is
 		// to announce them has another router that gets them.

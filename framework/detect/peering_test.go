@@ -81,8 +81,15 @@ func asSpine(aggregates ...string) func(*world) {
 		r.Role, r.Paths.Items = snapshot.RoleSpine, nil
 		r.Neighbors.Items = []snapshot.Neighbor{{Address: from, AS: 64512, State: snapshot.SessionEstablished}}
 		for _, p := range aggregates {
-			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix(p), NextHop: from, Neighbor: from, Best: true})
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix(p), NextHop: from, Neighbor: from, ASPath: []uint32{64512, 64513}, Best: true})
 		}
+	}
+}
+
+// above has a spine's paths come from an AS that is not the nodes'.
+func above(w *world) {
+	for i := range w.at("tor2").Paths.Items {
+		w.at("tor2").Paths.Items[i].ASPath = []uint32{65000}
 	}
 }
 
@@ -331,6 +338,33 @@ func TestObservedPeering(t *testing.T) {
 			w.announce(node1IP, "10.5.200.0/24", "tor1")
 		}), nil, "tor2 has no route to pod ranges of node1, and is not judged by that: " + noAggregate, true},
 		{"a declared spine that has lost all", observed(asSpine()), nil, noAggregate, true},
+		{"a spine with an aggregate from above alone", observed(asSpine("10.0.0.0/8"), above), nil, fromAbove, true},
+		{"the same, and one from the cluster that is narrower", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
+			r := w.at("tor2")
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), ASPath: []uint32{64513}, Best: true})
+		}), nil, "", false},
+		{"the same, and one from the cluster that is wider", observed(asSpine("10.5.0.0/16"), above, func(w *world) {
+			r := w.at("tor2")
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.0.0.0/8"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), ASPath: []uint32{64513}, Best: true})
+		}), nil, fromAbove, true},
+		{"an aggregate by way of a router that is read", observed(asSpine("10.5.112.0/21"), above, func(w *world) {
+			w.at("tor1").Routes.Items = append(w.at("tor1").Routes.Items, snapshot.Route{
+				Prefix: prefix("10.4.94.252/30"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, Source: addr("10.4.94.254"),
+			})
+		}), nil, "", false},
+		{"an aggregate that leads where the route to the nodes does", observed(asSpine("10.5.112.0/21", "10.4.94.0/24"), above), nil, "", false},
+		{"an aggregate that leads elsewhere than the route to the nodes", observed(asSpine("10.5.112.0/21", "10.4.94.0/24"), above, func(w *world) {
+			w.at("tor2").Paths.Items[1].NextHop = addr("10.4.94.253")
+		}), nil, fromAbove, true},
+		{"a prefix from above that includes nodes and pods", observed(asSpine("10.0.0.0/8"), above, func(w *world) { w.Routers = w.Routers[1:] }), nil, fromAbove, true},
+		{"one from above, and the cluster announces no pod ranges", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
+			w.at("tor1").Paths.Items = nil
+		}), nil, fromAbove, false},
+		{"a declared spine alone that has lost all", observed(asSpine(), func(w *world) { w.Routers = w.Routers[1:] }), nil, noAggregate, true},
+		{"two spines that have lost all", observed(asSpine(), func(w *world) {
+			w.Routers[0] = w.Routers[1]
+			w.Routers[0].Name = "spine1"
+		}), nil, noAggregate, true},
 		{"a declared spine of a cluster that announces no pod ranges", observed(asSpine(), func(w *world) {
 			w.at("tor1").Paths.Items = nil
 		}), nil, noAggregate, false},

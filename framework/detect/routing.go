@@ -112,6 +112,17 @@ func (t *routing) by(w *way) iter.Seq[netip.Prefix] {
 	}
 }
 
+// paths are those of the RIB that lead a way.
+func (t *routing) paths(w *way) iter.Seq[*snapshot.Path] {
+	return func(yield func(*snapshot.Path) bool) {
+		for _, i := range w.places {
+			if int(i) < len(t.router.Paths.Items) && !yield(&t.router.Paths.Items[i]) {
+				return
+			}
+		}
+	}
+}
+
 // learned reports whether a prefix has been learned by BGP.
 func (t *routing) learned(p netip.Prefix) bool {
 	ways := t.exactly(p)

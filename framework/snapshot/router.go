@@ -43,7 +43,8 @@ type Remark struct {
 
 // Roles of routers.
 const (
-	// RoleSpine carries aggregates: what is inside one that it has learned has a route there.
+	// RoleSpine carries aggregates: what is inside one that it has learned from the cluster has a
+	// route there.
 	RoleSpine = "spine"
 	// RoleRouteServer forwards no packets: its FIB has no meaning, and is not read.
 	RoleRouteServer = "route-server"
