@@ -159,11 +159,6 @@ func (v *view) poolsDiffer(p, q netip.Prefix) bool {
 	return v.pools[p] != v.pools[q] || v.layer == calicoLayer && v.pools[p] == ""
 }
 
-// rejects reports whether a router gets more from a node than it accepts.
-func (v *view) rejects(r *router, node string) bool {
-	return slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.Received > n.Accepted && v.addresses[n.Address] == node })
-}
-
 // somewhere reports whether a router has a route to a range.
 func (v *view) somewhere(p netip.Prefix) bool {
 	return slices.ContainsFunc(v.routers, func(r *router) bool { return v.covered(r, p) })

@@ -213,26 +213,30 @@ type router struct {
 	// peers are the nodes that are BGP neighbours, in any state, and sessions the oldest
 	// established session with each.
 	peers    map[string]bool
+	from     map[string][]netip.Addr // addresses of nodes that are neighbours
 	sessions map[string]snapshot.Neighbor
+	// down is set if a session with a node is not up, and rejects are the nodes from which the
+	// router gets more than it accepts.
+	down    bool
+	rejects map[string]bool
 	// untold are nodes of whose session it is not told whether it is up, as in a table dump.
 	untold map[string]bool
 	// as are the AS of all neighbours, and nodeAS those of nodes.
 	as     map[netip.Addr]uint32
 	nodeAS map[uint32]bool
 	// leads are the ways of BGP that lead to each node.
-	leads func() map[string][]*way
-	// byFamily are the nodes that announce something to it by BGP: prefixes of IPv4, and of IPv6.
-	byFamily func() (of4, of6 announcers)
+	leads    func() map[string][]*way
+	families func() families
 	// aggregates are what a spine has learned that includes pod ranges.
 	aggregates func() *bart.Table[aggregate]
-	// links are its own ones on which a node is a BGP neighbour.
-	links func() *bart.Lite
+	// connected are its own links, and links those on which a node is a BGP neighbour.
+	connected, links func() *bart.Lite
 }
 
 func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *routing) *router {
 	r := &router{
 		Router: s, routing: func() *routing { return routingOf(s) },
-		peers: map[string]bool{}, sessions: map[string]snapshot.Neighbor{}, untold: map[string]bool{}, as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
+		peers: map[string]bool{}, from: map[string][]netip.Addr{}, rejects: map[string]bool{}, sessions: map[string]snapshot.Neighbor{}, untold: map[string]bool{}, as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
 	}
 	for _, n := range s.Neighbors.Items {
 		r.as[n.Address] = n.AS
@@ -241,6 +245,11 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 			continue
 		}
 		r.peers[node], r.nodeAS[n.AS] = true, true
+		r.down = r.down || n.State != snapshot.SessionEstablished
+		if n.Received > n.Accepted {
+			r.rejects[node] = true
+		}
+		r.from[node] = append(r.from[node], n.Address)
 		r.untold[node] = r.untold[node] || n.State == snapshot.SessionUnknown
 		if oldest, up := r.sessions[node]; n.State == snapshot.SessionEstablished && (!up || n.Established.Before(oldest.Established)) {
 			r.sessions[node] = n
@@ -255,14 +264,17 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		return leads
 	})
-	r.byFamily = sync.OnceValues(func() (of4, of6 announcers) {
-		of4, of6 = announcers{map[string]bool{}, map[string]bool{}}, announcers{map[string]bool{}, map[string]bool{}}
+	r.families = sync.OnceValue(func() families {
+		of := families{map[bool]bool{}, map[bool]announcers{}}
+		for _, ipv6 := range []bool{false, true} {
+			of.announcers[ipv6] = announcers{map[string]bool{}, map[string]bool{}}
+		}
 		for node, ways := range r.leads() {
 			for _, w := range ways {
 				for p := range r.routing().by(w) {
-					all := of4
-					if !p.Addr().Is4() {
-						all = of6
+					all := of.announcers[!p.Addr().Is4()]
+					if w.neighbor.IsValid() && w.neighbor.Is4() != p.Addr().Is4() && v.addresses[w.neighbor] != "" {
+						of.crossed[!p.Addr().Is4()] = true
 					}
 					if v.ofPods(p) {
 						all.pods[node] = true
@@ -272,19 +284,23 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 				}
 			}
 		}
-		return of4, of6
+		return of
 	})
 	r.aggregates = sync.OnceValue(func() *bart.Table[aggregate] { return v.aggregatesOf(r) })
-	r.links = sync.OnceValue(func() *bart.Lite {
-		var all, links bart.Lite
+	r.connected = sync.OnceValue(func() *bart.Lite {
+		var all bart.Lite
 		for _, f := range s.Routes.Items {
 			if f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0 {
 				all.Insert(f.Prefix)
 			}
 		}
+		return &all
+	})
+	r.links = sync.OnceValue(func() *bart.Lite {
+		var links bart.Lite
 		for _, n := range s.Neighbors.Items {
 			if v.addresses[n.Address] != "" {
-				for p := range all.Supernets(netip.PrefixFrom(n.Address, n.Address.BitLen())) {
+				for p := range r.connected().Supernets(netip.PrefixFrom(n.Address, n.Address.BitLen())) {
 					links.Insert(p)
 				}
 			}
@@ -294,13 +310,16 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 	return r
 }
 
+// families are, for IPv4 (false) and IPv6 (true), the nodes that announce prefixes to a router by
+// BGP, and whether some are announced over sessions between addresses of the other family.
+type families struct {
+	crossed    map[bool]bool
+	announcers map[bool]announcers
+}
+
 // announcers are the nodes that announce something to a router by BGP, of the family of a prefix.
 func (r *router) announcers(p netip.Prefix) announcers {
-	of4, of6 := r.byFamily()
-	if p.Addr().Is4() {
-		return of4
-	}
-	return of6
+	return r.families().announcers[!p.Addr().Is4()]
 }
 
 // ofPods reports whether a prefix is a pod range of the cluster, or a part of one.

@@ -28,7 +28,8 @@ const (
 	//   - the node is one of its BGP neighbours, whether the session is up or not. Otherwise
 	//     it is another rack's, or has no BGP. A router that accepts neighbours from a range
 	//     of addresses forgets one whose session is down: on a link where other nodes are
-	//     neighbours this is left open (Gap).
+	//     neighbours this is left open (Gap). So is a range of IPv6 of a node that has sessions
+	//     of IPv4 alone, if it is by sessions of IPv6 that others announce theirs.
 	//   - the node is ready. That of another is gone, or goes.
 	//   - it accepts all that the node announces to it, as far as it counts what it rejects.
 	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
@@ -53,7 +54,8 @@ const (
 	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so, and
-	// where that may be a fault (Gap.Open).
+	// where that may be a fault (Gap.Open), as where another router has what it lacks, and the
+	// nodes are its neighbours or on its links.
 	//
 	// A route to a node that does not own the range counts only where there is none to the
 	// owner: nodes with a mesh (Calico) announce each other's ranges as well.
@@ -76,6 +78,7 @@ const (
 	noNeighbor    = "the node is none of its BGP neighbours"
 	noLinks       = "the node is none of its BGP neighbours, and without its FIB it is not known which nodes are on its links"
 	noSession     = "the node has no BGP session on its link, where other nodes have, and may have none by intent"
+	noFamily      = "the node has no BGP session with it between addresses of that family, where other nodes have"
 	otherPrefixes = "the node announces to it other prefixes alone"
 	tooOld        = "its table dump is older than the node's claim to them"
 	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
@@ -84,7 +87,7 @@ const (
 	rejected      = "it accepts fewer prefixes of the node than it gets"
 )
 
-// announcers are the nodes that announce something to a router by BGP.
+// announcers are the nodes that announce something to a router by BGP, of one family.
 type announcers struct{ pods, others map[string]bool }
 
 // aggregate is a prefix that a spine has learned by BGP, which includes pod ranges.
@@ -184,9 +187,9 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	switch {
 	case withheld != "":
 		return withheld
-	case p.Addr().Is4() && r.NoIPv4:
+	case p.Addr().Is4() && !r.readFor(p):
 		return notIPv4
-	case !p.Addr().Is4() && !r.IPv6:
+	case !r.readFor(p):
 		return notIPv6
 	case r.Role == snapshot.RoleSpine:
 		if _, there := v.aggregated(r, p); there {
@@ -213,7 +216,9 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return noNeighbor
 	case !v.nodes[node].Ready:
 		return notReady
-	case p.Addr().Is4() && v.rejects(r, node): // of IPv6 nothing is counted
+	case !r.carries(node, p):
+		return noFamily
+	case p.Addr().Is4() && r.rejects[node]: // of IPv6 nothing is counted
 		return rejected
 	case declared:
 		return ""
@@ -231,9 +236,14 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	switch why {
 	case notAdvertised:
 		return v.lostAdvertisement(node, p)
-	case notIPv6: // a range that its node has besides one of IPv4 goes the same way
-		return !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
-	case notIPv4, noNeighbors, notReady, noSession, noLinks, rejected, tooOld:
+	case notIPv6:
+		// Where the cluster announces its ranges of IPv4, those of IPv6 go the same way. Another
+		// router that has them tells that they are announced.
+		if v.somewhere(p) {
+			return false
+		}
+		return v.announcesPods(ipv4) || !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
+	case notIPv4, noNeighbors, notReady, noSession, noFamily, noLinks, rejected, tooOld:
 		return true
 	case noAggregate, fromAbove:
 		// A cluster that announces no pod ranges has none on any router, which a router that is
@@ -241,16 +251,15 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
 			v.announcesPods(p) || !slices.ContainsFunc(v.routers, func(o *router) bool {
-			return o.Role != snapshot.RoleSpine && complete(o.Router) && o.Neighbors.Read && (o.IPv6 || p.Addr().Is4())
+			return o.Role != snapshot.RoleSpine && complete(o.Router) && o.Neighbors.Read && o.readFor(p)
 		})
 	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none. One that is
-		// to announce them has another router that gets them.
-		down := slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool {
-			return v.addresses[n.Address] != "" && n.State != snapshot.SessionEstablished
-		})
+		// to announce them has another router that gets them, or objects that say so. A router
+		// that is beside the node and lacks what another one has may be meant to, or not.
 		declared, _ := v.declared(node, p)
-		return down || v.intents().unselected[v.poolOf(p)] || (declared || p.Addr().Is4() && v.rejects(r, node)) && r.peers[node] && !v.somewhere(p)
+		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
+		return r.down || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
 	case otherPrefixes, anotherRange:
 		// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that
 		// the router does not reach may be meant so as well, or not.
@@ -279,6 +288,30 @@ func unknownRanges(s snapshot.Snapshot, i intended) string {
 func (r *router) amongNeighbors(n snapshot.Node) bool {
 	return slices.ContainsFunc(n.InternalIPs, r.links().Contains)
 }
+
+// readFor reports whether a router's routes of the family of p were read.
+func (r *router) readFor(p netip.Prefix) bool {
+	if p.Addr().Is4() {
+		return !r.NoIPv4
+	}
+	return r.IPv6
+}
+
+// beside reports whether a node is a neighbour of a router, or on one of its links, or may be on
+// one because they are not known.
+func (r *router) beside(n snapshot.Node) bool {
+	return r.peers[n.Name] || r.RIBOnly && len(r.peers) == 0 || slices.ContainsFunc(n.InternalIPs, r.connected().Contains)
+}
+
+// carries reports whether a node has a BGP session with a router, up or down, that carries prefixes
+// of the family of p: one between addresses of that family, or any where the router learns such
+// prefixes over sessions of the other family.
+func (r *router) carries(node string, p netip.Prefix) bool {
+	return r.families().crossed[!p.Addr().Is4()] || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+}
+
+// ipv4 stands for its family.
+var ipv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
 // Gap is what is not judged by the routes that a router lacks.
 type Gap struct {
@@ -345,8 +378,8 @@ func (x *Index) Unjudged() []Gap {
 	if addresses := v.unjudgedAddresses(); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump.", and(few(addresses))), true})
 	}
-	if addresses, open := v.unaskedAddresses(); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of their family were not read of a router.", and(few(addresses))), open})
+	if addresses := v.unaskedAddresses(); len(addresses) > 0 {
+		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of their family were not read of a router.", and(few(addresses))), true})
 	}
 	all = append(all, blindness(s.Routers)...)
 	for _, r := range v.routers {

@@ -251,6 +251,17 @@ func TestObservedPeering(t *testing.T) {
 		}), nil, rejected, true},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
+		}), nil, notIPv6, true},
+		{"the same, and another router has the ranges of IPv6", observed(dualStack, func(w *world) {
+			w.at("tor2").IPv6 = false
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), "tor2")
+			}
+		}), nil, notIPv6, false},
+		{"ranges of both families in an overlay, and routers that are asked for IPv4", observed(dualStack, silenced, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].IPv6 = false
+			}
 		}), nil, notIPv6, false},
 		{"routers that were read for IPv6 alone", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
@@ -263,16 +274,35 @@ func TestObservedPeering(t *testing.T) {
 			for i := range table {
 				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
 			}
-		}), nil, noPodRangeV6, false},
+		}), nil, noPodRangeV6, true},
+		{"neither family is announced by any node", observed(dualStack, silenced), nil, noPodRangeV6, false},
+		{"IPv6 by sessions of its own, and a node without one", observed(dualStack, func(w *world) {
+			w.withdraw("fd00:10:3::/64", tors...)
+			for i := range w.Routers {
+				for j, p := range w.Routers[i].Paths.Items {
+					if p.Prefix.Addr().Is6() {
+						a := netip.AddrFrom16([16]byte{0xfd, 15: p.NextHop.As4()[3]})
+						w.Routers[i].Paths.Items[j].NextHop, w.Routers[i].Paths.Items[j].Neighbor = a, a
+					}
+				}
+				for j, n := range table[:3] {
+					a := netip.AddrFrom16([16]byte{0xfd, 15: addr(n.ip).As4()[3]})
+					w.session(i, a.String(), start.Add(-time.Hour))
+					if i == 0 {
+						w.Nodes.Items[j].InternalIPs = append(w.Nodes.Items[j].InternalIPs, a)
+					}
+				}
+			}
+		}), nil, noFamily, true},
 		{"a router without IPv6", observed(dualStack, func(w *world) {
 			for i := range w.Routers {
 				w.Routers[i].IPv6 = false
-				w.Routers[i].Remarks = []snapshot.Remark{{Says: "It is read for IPv4 alone: refused."}}
+				w.Routers[i].Remarks = []snapshot.Remark{{Says: "It is read for IPv4 alone: refused.", Open: true}}
 			}
 			for i := range table {
 				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
 			}
-		}), nil, "It is read for IPv4 alone: refused.\n", false},
+		}), nil, "It is read for IPv4 alone: refused.\n", true},
 		{"all sessions are lost, of routers that get the pod ranges", observed(silenced, getPods, func(w *world) {
 			for _, n := range table {
 				w.silence(n.ip, tors...)
@@ -284,6 +314,24 @@ func TestObservedPeering(t *testing.T) {
 			w.Nodes.Items[3].Ready = false
 		}), nil, notReady, true},
 		{"the same, and the node is to announce Services alone", observed(withdrawn, getPods, selecting(ofPods, ofServices)), nil, notAdvertised, true},
+		{"one of two routers has lost all ranges, and the sessions are up", observed(func(w *world) { w.at("tor2").Paths.Items = nil }), nil, noPodRange, true},
+		{"one of two routers has Services alone", observed(func(w *world) {
+			w.at("tor2").Paths.Items = nil
+			w.announce(node1IP, "10.66.128.1/32", "tor2")
+		}), nil, noPodRange, true},
+		{"one of two routers has forgotten all sessions", observed(func(w *world) {
+			r := w.at("tor2")
+			r.Paths.Items, r.Neighbors.Items = nil, nil
+			r.Routes.Items = []snapshot.Route{{
+				Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
+			}}
+		}), nil, noPodRange, true},
+		{"the same, and its FIB cannot be read", observed(ribOnly, func(w *world) {
+			w.at("tor2").Paths.Items, w.at("tor2").Neighbors.Items = nil, nil
+		}), nil, noPodRange, true},
+		{"a router of another rack", observed(func(w *world) {
+			w.at("tor2").Paths.Items, w.at("tor2").Neighbors.Items = nil, nil
+		}), nil, noPodRange, false},
 		{"Cilium's nodes announce pods, but for one that announces Services alone", observed(withdrawn, selecting(ofPods, ofServices)), nil, notAdvertised, true},
 		{"the same, by IPv6 alone", observed(withdrawn, selecting(ofPods, snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv6"}})), nil, notAdvertised, true},
 		{"no node is to announce pods, and the others do", observed(withdrawn, selecting(ofServices, ofServices)), nil, notAdvertised, true},

@@ -195,18 +195,17 @@ func (v *view) readForFamily(address netip.Addr) bool {
 	return !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return address.Is4() && r.NoIPv4 || !address.Is4() && !r.IPv6 })
 }
 
-// unaskedAddresses are the addresses that nodes are to announce, and whose family some router was
-// not read for. Open: a Service has no other, or it is one of IPv4.
-func (v *view) unaskedAddresses() (addresses []string, open bool) {
+// unaskedAddresses are the addresses that nodes are to announce, to which no router has a route,
+// and whose family some router was not read for.
+func (v *view) unaskedAddresses() (addresses []string) {
 	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			if v.readForRoutes() && !v.readForFamily(address) && v.announced(service, address) {
+			if v.readForRoutes() && !v.readForFamily(address) && v.announced(service, address) && !v.hasRoute(address) {
 				addresses = append(addresses, address.String())
-				open = open || address.Is4() || !slices.ContainsFunc(service.LoadBalancerIPs, netip.Addr.Is4)
 			}
 		}
 	}
-	return addresses, open
+	return addresses
 }
 
 // lackedFor is for how long no router has had a route, at least, and whether that is long
