@@ -115,7 +115,7 @@ func (d GoneEndpoints) finding(now snapshot.Snapshot, node string, service snaps
 	for _, f := range flows {
 		holder := "which no pod has"
 		for _, p := range now.Pods.Items {
-			if p.IP == f.AnsweredBy.Addr() {
+			if p.Has(f.AnsweredBy.Addr()) {
 				holder = "which pod " + p.String() + " has now"
 				if !slices.Contains(finding.Pods, p.String()) {
 					finding.Pods = append(finding.Pods, p.String())

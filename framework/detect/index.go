@@ -117,7 +117,7 @@ type view struct {
 	nodeAS  map[uint32]bool
 	// services, by namespace/name, and the rest are made when they are first asked for.
 	services       func() map[string]service
-	podsByAddress  func() []int // their places in the list
+	podsByAddress  func() []int // their places in the list, and those of their addresses of IPv6 as ^place
 	intents        func() intents
 	learned        func() map[poolOf]bool // the pools of ranges that a router has learned by BGP
 	advertisements func() []advertisement
@@ -172,14 +172,25 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	v.services = sync.OnceValue(func() map[string]service { return servicesOf(s) })
 	v.advertisements = sync.OnceValue(func() []advertisement { return advertisementsOf(s) })
 	v.podsByAddress = sync.OnceValue(func() []int {
-		places := make([]int, len(s.Pods.Items))
-		for i := range places {
-			places[i] = i
+		places := make([]int, 0, len(s.Pods.Items))
+		for i := range s.Pods.Items {
+			places = append(places, i)
+			if s.Pods.Items[i].IPv6.IsValid() {
+				places = append(places, ^i)
+			}
 		}
-		slices.SortFunc(places, func(a, b int) int { return s.Pods.Items[a].IP.Compare(s.Pods.Items[b].IP) })
+		slices.SortFunc(places, func(a, b int) int { return v.podAddress(a).Compare(v.podAddress(b)) })
 		return places
 	})
 	return v
+}
+
+// podAddress is the address of a pod at one of podsByAddress.
+func (v *view) podAddress(place int) netip.Addr {
+	if place < 0 {
+		return v.Pods.Items[^place].IPv6
+	}
+	return v.Pods.Items[place].IP
 }
 
 func (v *view) router(name string) (*router, bool) {
@@ -193,13 +204,17 @@ func (v *view) router(name string) (*router, bool) {
 // podsIn are the pods with an address in a range, in the order of the snapshot.
 func (v *view) podsIn(p netip.Prefix) []snapshot.Pod {
 	places := v.podsByAddress()
-	first, _ := slices.BinarySearchFunc(places, p.Masked().Addr(), func(i int, a netip.Addr) int { return v.Pods.Items[i].IP.Compare(a) })
-	last := first
-	for last < len(places) && p.Contains(v.Pods.Items[places[last]].IP) {
-		last++
+	first, _ := slices.BinarySearchFunc(places, p.Masked().Addr(), func(i int, a netip.Addr) int { return v.podAddress(i).Compare(a) })
+	var in []int
+	for _, i := range places[first:] {
+		if !p.Contains(v.podAddress(i)) {
+			break
+		}
+		in = append(in, max(i, ^i))
 	}
+	slices.Sort(in)
 	var pods []snapshot.Pod
-	for _, i := range slices.Sorted(slices.Values(places[first:last])) {
+	for _, i := range in {
 		pods = append(pods, v.Pods.Items[i])
 	}
 	return pods

@@ -239,6 +239,10 @@ func TestObservedPeering(t *testing.T) {
 		{"a second range, of a pool that is not announced", observed(func(w *world) {
 			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "inside", CIDRs: []netip.Prefix{prefix("10.77.1.0/24")}}}
 		}), nil, anotherRange, false},
+		{"a second range, of IPv6, of such a pool, with a pod of both families", observed(dualStack, func(w *world) {
+			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "inside", CIDRs: []netip.Prefix{prefix("fd00:77::/64")}}}
+			w.Pods.Items[3].IPv6 = addr("fd00:77::5")
+		}), nil, anotherRange, true},
 		{"a second range of the same pool", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
 		}), []string{"node1"}, "", false},

@@ -106,7 +106,7 @@ func (d StaleFirewallRules) finding(now snapshot.Snapshot, f snapshot.Firewall, 
 	}
 	whose := fmt.Sprintf("%s, which no pod on it has", c.pod)
 	for _, p := range now.Pods.Items {
-		if p.Node == f.Node && p.IP.String() == c.pod {
+		if p.Node == f.Node && (p.IP.String() == c.pod || p.IPv6.String() == c.pod) {
 			finding.Kind, finding.State, finding.Pods = FrozenRules, Active, []string{p.String()}
 			whose = fmt.Sprintf("pod %s (%s)", p, c.pod)
 		}

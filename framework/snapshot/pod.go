@@ -14,13 +14,18 @@ import (
 // Pod is a pod with an address of its own. Pods in the host's network and
 // pods that have ended are left out.
 type Pod struct {
-	Namespace string     `json:"namespace"`
-	Name      string     `json:"name"`
-	Node      string     `json:"node"`
-	IP        netip.Addr `json:"ip"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	// IP is the address of IPv4 of a pod that has both, and IPv6 its other one.
+	IP   netip.Addr `json:"ip"`
+	IPv6 netip.Addr `json:"ipv6,omitzero"`
 }
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// Has reports whether an address is the pod's.
+func (p Pod) Has(a netip.Addr) bool { return a.IsValid() && (a == p.IP || a == p.IPv6) }
 
 // Pods is the source of the pods that have an address of their own, in order
 // of namespace and name.
@@ -33,15 +38,16 @@ func (p Pod) names(to *Names) {
 // keptPod is what sources read of a pod that has not ended.
 type keptPod struct {
 	images PodImages
-	// ip is not valid if the pod has no address of its own; err: nor can it be read.
-	ip     netip.Addr
-	err    error
-	calico []CalicoAgent
+	// ip is not valid if the pod has no address of its own; err: nor can it be read. ipv6 is that of
+	// a pod that has both.
+	ip, ipv6 netip.Addr
+	err      error
+	calico   []CalicoAgent
 }
 
 var listedPods = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), what: "Pods", fields: notEnded}, func(o *corev1.Pod) *keptPod {
 	p := &keptPod{images: podImagesOf(o), calico: calicoAgentsOf(o)}
-	p.ip, p.err = podIP(o)
+	p.ip, p.ipv6, p.err = podIPs(o)
 	return p
 })
 
@@ -59,7 +65,7 @@ func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
 			return nil, p.err
 		}
 		if p.ip.IsValid() {
-			pods = append(pods, Pod{Namespace: p.images.Namespace, Name: p.images.Name, Node: p.images.Node, IP: p.ip})
+			pods = append(pods, Pod{Namespace: p.images.Namespace, Name: p.images.Name, Node: p.images.Node, IP: p.ip, IPv6: p.ipv6})
 		}
 	}
 	slices.SortFunc(pods, func(a, b Pod) int {
@@ -68,19 +74,21 @@ func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
 	return pods, nil
 }
 
-// podIP is a pod's own address, the one of IPv4 if it has two.
-func podIP(o *corev1.Pod) (netip.Addr, error) {
+// podIPs are a pod's own addresses: the one of IPv4 first, and the one of IPv6 if it has both.
+func podIPs(o *corev1.Pod) (ip, ipv6 netip.Addr, err error) {
 	if o.Spec.HostNetwork || o.Status.PodIP == "" {
-		return netip.Addr{}, nil
+		return ip, ipv6, nil
 	}
-	ip, err := netip.ParseAddr(o.Status.PodIP)
-	if err != nil {
-		return ip, fmt.Errorf("pod %s/%s: status.podIP: %w", o.Namespace, o.Name, err)
+	if ip, err = netip.ParseAddr(o.Status.PodIP); err != nil {
+		return ip, ipv6, fmt.Errorf("pod %s/%s: status.podIP: %w", o.Namespace, o.Name, err)
 	}
-	for _, other := range o.Status.PodIPs { // routers are asked for their routes of IPv4
-		if a, err := netip.ParseAddr(other.IP); err == nil && a.Is4() && !ip.Is4() {
-			ip = a
+	for _, other := range o.Status.PodIPs {
+		if a, err := netip.ParseAddr(other.IP); err == nil && a.Is4() != ip.Is4() {
+			ipv6 = a
 		}
 	}
-	return ip, nil
+	if ipv6.Is4() {
+		ip, ipv6 = ipv6, ip
+	}
+	return ip, ipv6, nil
 }
