@@ -44,8 +44,12 @@ func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 				return nil, fmt.Errorf("%s: spec.serviceLoadBalancerIPs: %w", of, err)
 			}
 			b := BGPAdvertisement{Name: "serviceLoadBalancerIPs " + block.CIDR, Speaker: CalicoBGP, Ranges: []AddressRange{r}}
-			if prefixes, err := parsePrefixes([]string{block.CIDR}); err == nil && prefixes[0].Addr().Is4() {
-				b.AggregationLength = prefixes[0].Bits()
+			if prefixes, err := parsePrefixes([]string{block.CIDR}); err == nil {
+				length := &b.AggregationLength
+				if !r.First.Is4() {
+					length = &b.AggregationLengthV6
+				}
+				*length = prefixes[0].Bits()
 			}
 			all = append(all, b)
 		}

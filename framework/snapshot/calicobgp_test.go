@@ -62,7 +62,7 @@ func TestCalicoBGP(t *testing.T) {
 	at := netip.MustParseAddr
 	if diff := cmp.Diff([]BGPAdvertisement{
 		{Name: "serviceLoadBalancerIPs 192.0.2.0/24", Speaker: CalicoBGP, Ranges: []AddressRange{{at("192.0.2.0"), at("192.0.2.255")}}, Nodes: []string{"a", "b"}, AggregationLength: 24},
-		{Name: "serviceLoadBalancerIPs 2001:db8::/112", Speaker: CalicoBGP, Ranges: []AddressRange{{at("2001:db8::"), at("2001:db8::ffff")}}, Nodes: []string{"a", "b"}},
+		{Name: "serviceLoadBalancerIPs 2001:db8::/112", Speaker: CalicoBGP, Ranges: []AddressRange{{at("2001:db8::"), at("2001:db8::ffff")}}, Nodes: []string{"a", "b"}, AggregationLengthV6: 112},
 	}, advertisements, same); err != nil || diff != "" {
 		t.Errorf("advertisements: %v\n%s", err, diff)
 	}

@@ -25,8 +25,9 @@ type (
 		Type     string                `json:"advertisementType"`
 		Selector *metav1.LabelSelector `json:"selector"`
 		Service  *struct {
-			Addresses   []string `json:"addresses"`
-			Aggregation int      `json:"aggregationLengthIPv4"`
+			Addresses     []string `json:"addresses"`
+			Aggregation   int      `json:"aggregationLengthIPv4"`
+			AggregationV6 int      `json:"aggregationLengthIPv6"`
 		} `json:"service"`
 	}
 	ciliumBGPClusterConfig struct {
@@ -131,7 +132,8 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 				}
 				if len(shared) > 0 {
 					aggregated := b
-					aggregated.Ranges, aggregated.AggregationLength = shared, entry.Service.Aggregation
+					aggregated.Ranges = shared
+					aggregated.AggregationLength, aggregated.AggregationLengthV6 = entry.Service.Aggregation, entry.Service.AggregationV6
 					all = append(all, aggregated)
 				}
 				if len(alone) > 0 {

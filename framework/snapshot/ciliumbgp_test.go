@@ -95,6 +95,15 @@ func TestCiliumAdvertisements(t *testing.T) {
 			[]BGPAdvertisement{of(24, shared, "a", "b", "c"), of(0, alone, "a", "b", "c")},
 		},
 		{
+			"aggregated in both families", "v2", every, both,
+			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"],"aggregationLengthIPv4":24,"aggregationLengthIPv6":64},"selector":{"matchLabels":{"io.kubernetes.service.name":"dual"}}}`,
+			func() []BGPAdvertisement {
+				b := of(24, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c")
+				b.AggregationLengthV6 = 64
+				return to(b, "ipv4", "ipv6")
+			}(),
+		},
+		{
 			"by the Service's name", "v2", every, peer,
 			`{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchLabels":{"io.kubernetes.service.name":"local"}}}`,
 			[]BGPAdvertisement{of(0, alone, "a", "b", "c")},

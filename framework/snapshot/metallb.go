@@ -36,9 +36,11 @@ type BGPAdvertisement struct {
 	Unselected bool `json:"unselected,omitempty"`
 	// Peers are the names of MetalLB's BGPPeers that alone are told; empty: all are.
 	Peers []string `json:"peers,omitempty"`
-	// AggregationLength is of the prefixes that are announced of IPv4 addresses. Zero: the
-	// addresses alone (/32), which is the default.
-	AggregationLength int `json:"aggregation_length,omitempty"`
+	// AggregationLength is of the prefixes that are announced of IPv4 addresses, and
+	// AggregationLengthV6 of those of IPv6. Zero: the addresses alone (/32, /128), which is the
+	// default.
+	AggregationLength   int `json:"aggregation_length,omitempty"`
+	AggregationLengthV6 int `json:"aggregation_length_v6,omitempty"`
 }
 
 // AddressRange is from the first to the last address, both included.
@@ -66,10 +68,14 @@ func (b BGPAdvertisement) Serves(s Service) bool {
 
 // Prefix is what is announced of an address.
 func (b BGPAdvertisement) Prefix(a netip.Addr) netip.Prefix {
-	if a.Is4() && b.AggregationLength > 0 && b.AggregationLength < a.BitLen() {
-		return netip.PrefixFrom(a, b.AggregationLength).Masked()
+	length := b.AggregationLength
+	if !a.Is4() {
+		length = b.AggregationLengthV6
 	}
-	return netip.PrefixFrom(a, a.BitLen())
+	if length <= 0 || length > a.BitLen() {
+		length = a.BitLen()
+	}
+	return netip.PrefixFrom(a, length).Masked()
 }
 
 // BGPAdvertisements is the source of the BGPAdvertisements of MetalLB, in order of namespace and
@@ -115,6 +121,7 @@ type bgpAdvertisement struct {
 		NodeSelectors []metav1.LabelSelector `json:"nodeSelectors"`
 		Peers         []string               `json:"peers"`
 		Aggregation   int                    `json:"aggregationLength"`
+		AggregationV6 int                    `json:"aggregationLengthV6"`
 	} `json:"spec"`
 }
 
@@ -146,7 +153,10 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 			return nil, of.err
 		}
 		o := of.is
-		b := BGPAdvertisement{Namespace: of.namespace, Name: of.name, Peers: o.Spec.Peers, AggregationLength: o.Spec.Aggregation}
+		b := BGPAdvertisement{
+			Namespace: of.namespace, Name: of.name, Peers: o.Spec.Peers,
+			AggregationLength: o.Spec.Aggregation, AggregationLengthV6: o.Spec.AggregationV6,
+		}
 		for _, pool := range pools {
 			selected, err := anySelects(o.Spec.PoolSelectors, pool.labels)
 			if err != nil {

@@ -65,7 +65,7 @@ func TestBGPAdvertisements(t *testing.T) {
 	if _, err := read(object("BGPAdvertisement", "x", `{}`, bad)); err == nil || !strings.Contains(err.Error(), "BGPAdvertisement metallb-system/x: spec.nodeSelectors") {
 		t.Errorf("a bad selector: %v", err)
 	}
-	if got, err := read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"peers":["tor1"]}`)); err != nil || len(got) != 1 || got[0].AggregationLength != 24 || len(got[0].Peers) != 1 {
+	if got, err := read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"aggregationLengthV6":112,"peers":["tor1"]}`)); err != nil || len(got) != 1 || got[0].AggregationLength != 24 || got[0].AggregationLengthV6 != 112 || len(got[0].Peers) != 1 {
 		t.Errorf("aggregated, to one peer: %+v, %v", got, err)
 	}
 	for length, want := range map[int]string{0: "192.0.2.9/32", 24: "192.0.2.0/24", 32: "192.0.2.9/32"} {
@@ -73,8 +73,10 @@ func TestBGPAdvertisements(t *testing.T) {
 			t.Errorf("of length %d: %s, want %s", length, got, want)
 		}
 	}
-	if got := (BGPAdvertisement{AggregationLength: 24}).Prefix(at("fd00::9")); got.Bits() != 128 {
-		t.Errorf("IPv6: %s, which aggregationLengthV6 is for", got)
+	for length, want := range map[int]string{0: "fd00::9/128", 112: "fd00::/112", 128: "fd00::9/128", 129: "fd00::9/128"} {
+		if got := (BGPAdvertisement{AggregationLength: 24, AggregationLengthV6: length}).Prefix(at("fd00::9")); got.String() != want {
+			t.Errorf("%d: %s, want %s", length, got, want)
+		}
 	}
 	b := BGPAdvertisement{Ranges: []AddressRange{one, two}}
 	for address, want := range map[string]bool{"192.0.2.0": true, "192.0.2.8": false, "198.51.100.9": true, "198.51.100.10": false} {
