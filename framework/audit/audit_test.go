@@ -182,7 +182,7 @@ func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
 			t.Fatal(err)
 		}
 	}
-	script := "#!/bin/sh\ncd " + dir + "\ncase \"$*\" in *ipv6*) echo '{\"routes\":{}}';; *unicast*) cat rib;; *-6*) echo [];; *neighbors*) cat neighbors;; *route*) cat fib;; *) exit 1;; esac\n"
+	script := "#!/bin/sh\ncd " + dir + "\ncase \"$*\" in *vrfs*) echo '{\"vrfs\":{}}';; *ipv6*) echo '{\"routes\":{}}';; *unicast*) cat rib;; *-6*) echo [];; *neighbors*) cat neighbors;; *route*) cat fib;; *) exit 1;; esac\n"
 	run := filepath.Join(dir, "run")
 	if err := os.WriteFile(run, []byte(script), 0o755); err != nil {
 		t.Fatal(err)

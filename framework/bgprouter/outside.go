@@ -24,6 +24,7 @@ import (
 var (
 	frrRIB        = []string{"vtysh", "-c", "show bgp ipv4 unicast json"}
 	frrRIB6       = []string{"vtysh", "-c", "show bgp ipv6 unicast json"}
+	frrVRFs       = []string{"vtysh", "-c", "show bgp vrfs json"}
 	frrNeighbors  = []string{"vtysh", "-c", "show bgp neighbors json"}
 	birdRIB       = []string{"birdc", "-r", "show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP"}
 	birdProtocols = []string{"birdc", "-r", "show protocols all"}
@@ -71,6 +72,30 @@ var errNoFIB = errors.New("the FIB cannot be read in this way")
 type outside struct {
 	router   Declared
 	families families
+	vrfs     vrfs
+}
+
+// vrfs are the VRFs of FRR that were seen with the last RIB.
+type vrfs struct {
+	mu    sync.Mutex
+	names []string
+	err   error // why they are not known
+}
+
+func (v *vrfs) answered(names []string, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.names, v.err = names, err
+}
+
+// describe names the VRFs, which are not read.
+func (v *vrfs) describe(is *snapshot.Router) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	is.VRFs = v.names
+	if v.err != nil {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("Which VRFs of %s have BGP is not known: %s.", is.Name, v.err), Open: true})
+	}
 }
 
 // families are what came of the last question for the routes of each family.
@@ -138,11 +163,13 @@ func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 b
 func (o *outside) Describe(is *snapshot.Router) {
 	o.router.Describe(is)
 	o.families.describe(is)
+	o.vrfs.describe(is)
 }
 
 // RIB implements Source.
 func (o *outside) RIB(ctx context.Context) ([]router.Path, error) {
 	if o.router.Kind == FRR {
+		o.vrfs.answered(answer(ctx, o, router.FRRVRFs, frrVRFs))
 		return o.families.both(ctx, func(ctx context.Context, v6 bool) ([]router.Path, error) {
 			command := frrRIB
 			if v6 {

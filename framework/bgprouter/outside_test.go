@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,7 @@ func TestOutside(t *testing.T) {
 	script := `case "$*" in
 "vtysh -c show bgp ipv4 unicast json") cat ` + testdata + `/frr-10.3-rib-plain.json;;
 "vtysh -c show bgp ipv6 unicast json") cat ` + testdata + `/frr-10.3-rib6-plain.json;;
+"vtysh -c show bgp vrfs json") echo '{"vrfs":{"default":{"type":"DFLT","numConfiguredPeers":2},"red":{"type":"VRF","vrfId":9}},"totalVrfs":2}';;
 "vtysh -c show bgp neighbors json") cat ` + testdata + `/frr-10.3-neighbors.json;;
 "birdc -r show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP") cat ` + testdata + `/bird-2.17-routes-both.txt;;
 "birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-both.txt;;
@@ -155,6 +157,9 @@ esac`
 			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
 				t.Errorf("%+v, want IPv6", is)
 			}
+			if vrfs := map[Kind][]string{FRR: {"red"}}[kind]; !slices.Equal(is.VRFs, vrfs) {
+				t.Errorf("VRFs %q, want %q", is.VRFs, vrfs)
+			}
 		})
 	}
 }
@@ -168,7 +173,7 @@ func TestWithoutIPv6(t *testing.T) {
 		},
 		"exit 1": {Name: "tor1"},
 	} {
-		r := reader(t, as(t, FRR, `case "$*" in *ipv6*) `+answer+`;; *) echo '{"routes":{}}';; esac`))
+		r := reader(t, as(t, FRR, `case "$*" in *vrfs*) echo '{"vrfs":{},"totalVrfs":0}';; *ipv6*) `+answer+`;; *) echo '{"routes":{}}';; esac`))
 		if _, err := r.RIB(t.Context()); (err != nil) != (answer == "exit 1") {
 			t.Errorf("%s: %v", answer, err)
 		}
@@ -177,6 +182,22 @@ func TestWithoutIPv6(t *testing.T) {
 		if d := cmp.Diff(want, is); d != "" {
 			t.Errorf("%s (-want +got):\n%s", answer, d)
 		}
+	}
+}
+
+// A router that does not tell its VRFs is read, and what may be in them is left open.
+func TestWithoutVRFs(t *testing.T) {
+	r := reader(t, as(t, FRR, `case "$*" in *vrfs*) echo '% Unknown command: show bgp vrfs json';; *) echo '{"routes":{}}';; esac`))
+	if _, err := r.RIB(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	is := snapshot.Router{Name: "tor1"}
+	r.(snapshot.RouterDescriber).Describe(&is)
+	want := snapshot.Router{Name: "tor1", IPv6: true, Remarks: []snapshot.Remark{{
+		Says: "Which VRFs of tor1 have BGP is not known: vtysh -c show bgp vrfs json: reading FRR's VRFs: refused: % Unknown command: show bgp vrfs json.", Open: true,
+	}}}
+	if d := cmp.Diff(want, is); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

@@ -147,20 +147,24 @@ func (v *view) aggregated(r *router, p netip.Prefix) (brings, there bool) {
 	return false, true
 }
 
-// announcesPods reports whether the cluster announces pod ranges of a family of p, as far as
-// routers tell: one has learned one, or a spine an aggregate from the cluster.
+// announcesPods reports whether the cluster announces pod ranges of the family of p, as far as
+// routers tell.
 func (v *view) announcesPods(p netip.Prefix) bool {
-	return slices.ContainsFunc(v.routers, func(r *router) bool {
-		if len(r.announcers(p).pods) > 0 {
+	return slices.ContainsFunc(v.routers, func(r *router) bool { return v.hasPodsOf(r, p) })
+}
+
+// hasPodsOf reports whether a router has learned a pod range of the family of p, or as a spine an
+// aggregate from the cluster.
+func (v *view) hasPodsOf(r *router, p netip.Prefix) bool {
+	if len(r.announcers(p).pods) > 0 {
+		return true
+	}
+	for q, a := range r.aggregates().All() {
+		if a.cluster && sameFamily(p, q) {
 			return true
 		}
-		for q, a := range r.aggregates().All() {
-			if a.cluster && sameFamily(p, q) {
-				return true
-			}
-		}
-		return false
-	})
+	}
+	return false
 }
 
 // includesRange reports whether a prefix is a pod range of the cluster, or a wider one.
@@ -310,8 +314,8 @@ func (r *router) carries(node string, p netip.Prefix) bool {
 	return r.families().crossed[!p.Addr().Is4()] || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 }
 
-// ipv4 stands for its family.
-var ipv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+// ipv4 and ipv6 stand for their families.
+var ipv4, ipv6 = netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
 // Gap is what is not judged by the routes that a router lacks.
 type Gap struct {
@@ -385,6 +389,11 @@ func (x *Index) Unjudged() []Gap {
 	for _, r := range v.routers {
 		if nodes := v.elsewhere(r); len(nodes) > 0 {
 			all = append(all, Gap{fmt.Sprintf("%s has accepted routes from %s, and its RIB has none from there: they are in a table that is not read, such as that of a VRF.", r.Name, and(few(nodes))), true})
+		}
+	}
+	for _, r := range v.routers {
+		if len(r.VRFs) > 0 {
+			all = append(all, Gap{fmt.Sprintf("%s has BGP in VRF %s, which is not read.", r.Name, and(few(r.VRFs))), !v.hasPodsOf(r, ipv4) && !v.hasPodsOf(r, ipv6)})
 		}
 	}
 	if _, read := podRanges(s); read && !v.known {

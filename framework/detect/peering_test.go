@@ -129,6 +129,23 @@ func TestObservedAnotherTable(t *testing.T) {
 	}
 }
 
+// VRFs that are not read are told, and are open on a router that has no pod range beside them.
+func TestObservedVRFs(t *testing.T) {
+	red := func(w *world) { w.at("tor1").VRFs = []string{"blue", "red"} }
+	for name, test := range map[string]struct {
+		is   *world
+		open bool
+	}{
+		"the cluster is in the default one": {observed(red), false},
+		"it is not":                         {observed(red, silenced, unpeered), true},
+	} {
+		want := Gap{"tor1 has BGP in VRF blue and red, which is not read.", test.open}
+		if got := Unjudged(test.is.Snapshot); !slices.Contains(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 // What is active outside of a lab: the nodes whose ranges are unannounced.
 func TestObservedPeering(t *testing.T) {
 	const node1Range, node1IP = "10.5.112.0/24", "10.4.94.23"

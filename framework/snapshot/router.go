@@ -27,6 +27,8 @@ type Router struct {
 	// At is when the router had what was read, where that is not the time of the snapshot: that of
 	// a table dump.
 	At time.Time `json:"at,omitzero"`
+	// VRFs are those besides the default one that have a BGP instance. None of them is read.
+	VRFs []string `json:"vrfs,omitempty"`
 	// Remarks say what else must be known of how the router was read.
 	Remarks   []Remark       `json:"remarks,omitempty"`
 	Paths     List[Path]     `json:"paths"`     // the RIB

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -103,6 +104,23 @@ func frrAnswer(text string, to any) error {
 func firstLine(text string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return first
+}
+
+// frrDefaultVRF is FRR's name for the VRF in which it is where none is named.
+const frrDefaultVRF = "default"
+
+// FRRVRFs reads what `vtysh -c 'show bgp vrfs json'` prints: the names of the VRFs with a BGP
+// instance, but for the default one, in order. What FRR says in place of them is an ErrRefused.
+func FRRVRFs(text string) ([]string, error) {
+	var answer struct{ VRFs map[string]struct{} }
+	if err := frrAnswer(text, &answer); err != nil {
+		return nil, fmt.Errorf("reading FRR's VRFs: %w", err)
+	}
+	if answer.VRFs == nil {
+		return nil, errors.New("reading FRR's VRFs: the answer has no vrfs")
+	}
+	delete(answer.VRFs, frrDefaultVRF)
+	return slices.Sorted(maps.Keys(answer.VRFs)), nil
 }
 
 // FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. Sessions without

@@ -193,6 +193,7 @@ func TestOutsideRefusals(t *testing.T) {
 	}{
 		{"vtysh refuses", func() error { _, err := FRRPaths("% Unknown command: show bgp\n"); return err }, "refused: % Unknown command: show bgp"},
 		{"no BGP", func() error { _, err := FRRPaths(`{"warning":"Default BGP instance not found"}`); return err }, "Default BGP instance not found"},
+		{"no VRFs", func() error { _, err := FRRVRFs(`{}`); return err }, "the answer has no vrfs"},
 		{"no routes", func() error { _, err := FRRPaths(`{}`); return err }, "the answer has no routes"},
 		{"session without addresses", func() error {
 			_, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1","nexthops":[{"ip":"fe80::1"}]}]}}`)
@@ -228,6 +229,7 @@ func FuzzOutside(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		FRRPaths(text)
 		FRRNeighbors(text)
+		FRRVRFs(text)
 		BIRDPaths(text, text)
 		KernelRoutes(text, text)
 	})
