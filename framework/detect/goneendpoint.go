@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,51 +50,79 @@ func (d GoneEndpoints) Detect(history []snapshot.Snapshot) []Finding {
 	if !now.Services.Read || !now.EndpointSlices.Read {
 		return nil
 	}
+	indexed := lookups(history)
+	last := indexed[len(indexed)-1]
+	// targets are the UDP ports of Services, by address.
+	targets := map[netip.AddrPort][]target{}
+	for i, service := range now.Services.Items {
+		for j, port := range service.Ports {
+			if port.Protocol != "UDP" {
+				continue
+			}
+			for _, ip := range service.ClusterIPs {
+				at := netip.AddrPortFrom(ip, port.Port)
+				targets[at] = append(targets[at], target{i, j})
+			}
+		}
+	}
 	var findings []Finding
 	for _, n := range now.NAT {
-		for _, service := range now.Services.Items {
-			for _, port := range service.Ports {
-				if port.Protocol != "UDP" {
+		active, pending := map[target][]snapshot.Flow{}, map[target][]snapshot.Flow{}
+		var with []target
+		for _, f := range n.Flows.Items {
+			if f.Protocol != "udp" || !f.Redirected {
+				continue
+			}
+			for _, at := range targets[f.Destination] {
+				service := now.Services.Items[at.service]
+				port := service.Ports[at.port]
+				if serves(last, service, port, f.AnsweredBy) {
 					continue
 				}
-				var active, pending []snapshot.Flow
-				for _, f := range n.Flows.Items {
-					at := slices.ContainsFunc(service.ClusterIPs, func(ip netip.Addr) bool { return f.Destination == netip.AddrPortFrom(ip, port.Port) })
-					if f.Protocol != "udp" || !at || !f.Redirected || serves(now, service, port, f.AnsweredBy) {
-						continue
-					}
-					live, known := alive(history, n.Node, f)
-					if !live {
-						continue
-					}
-					if known && goneFor(history, service, port, f.AnsweredBy) >= endpointSettle {
-						active = append(active, f)
-					} else {
-						pending = append(pending, f)
-					}
+				live, known := alive(indexed, n.Node, f)
+				if !live {
+					continue
 				}
-				if len(active) > 0 {
-					findings = append(findings, d.finding(now, n.Node, service, port, active))
+				to := pending
+				if known && goneFor(indexed, service, port, f.AnsweredBy) >= endpointSettle {
+					to = active
 				}
-				if len(pending) > 0 {
-					f := d.finding(now, n.Node, service, port, pending)
-					f.State = Pending
-					f.Says += fmt.Sprintf(" Pending: this becomes active after %s if packets still arrive.", endpointSettle)
-					findings = append(findings, f)
-				}
+				to[at] = append(to[at], f)
+				with = append(with, at)
+			}
+		}
+		slices.SortFunc(with, func(a, b target) int { return cmp.Or(cmp.Compare(a.service, b.service), cmp.Compare(a.port, b.port)) })
+		for _, at := range slices.Compact(with) {
+			service := now.Services.Items[at.service]
+			port := service.Ports[at.port]
+			if len(active[at]) > 0 {
+				findings = append(findings, d.finding(last, n.Node, service, port, active[at]))
+			}
+			if len(pending[at]) > 0 {
+				f := d.finding(last, n.Node, service, port, pending[at])
+				f.State = Pending
+				f.Says += fmt.Sprintf(" Pending: this becomes active after %s if packets still arrive.", endpointSettle)
+				findings = append(findings, f)
 			}
 		}
 	}
 	return findings
 }
 
+// target is a port of a Service, by their places.
+type target struct{ service, port int }
+
 // serves reports whether an address is an endpoint that may have connections.
-func serves(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort, address netip.AddrPort) bool {
-	return servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr { return slices.Concat(slice.Ready, slice.Draining) })[address]
+func serves(s *lookup, service snapshot.Service, port snapshot.ServicePort, address netip.AddrPort) bool {
+	return slices.ContainsFunc(s.slicesOf()[service.String()], func(i int) bool {
+		slice := &s.EndpointSlices.Items[i]
+		return slices.Contains(slice.Ports, snapshot.ServicePort{Name: port.Name, Protocol: port.Protocol, Port: address.Port()}) &&
+			(slices.Contains(slice.Ready, address.Addr()) || slices.Contains(slice.Draining, address.Addr()))
+	})
 }
 
 // goneFor is how long an address has not been an endpoint, as far as the snapshots tell.
-func goneFor(history []snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort, address netip.AddrPort) time.Duration {
+func goneFor(history []*lookup, service snapshot.Service, port snapshot.ServicePort, address netip.AddrPort) time.Duration {
 	now := history[len(history)-1].Time
 	since := now
 	for _, s := range slices.Backward(history) {
@@ -108,18 +137,17 @@ func goneFor(history []snapshot.Snapshot, service snapshot.Service, port snapsho
 	return now.Sub(since)
 }
 
-func (d GoneEndpoints) finding(now snapshot.Snapshot, node string, service snapshot.Service, port snapshot.ServicePort, flows []snapshot.Flow) Finding {
+func (d GoneEndpoints) finding(now *lookup, node string, service snapshot.Service, port snapshot.ServicePort, flows []snapshot.Flow) Finding {
 	sp := servicePort{service.String(), port.Protocol, flows[0].Destination}
 	finding := Finding{Detector: d.Name(), Kind: GoneEndpoint, State: Active, Object: Named(sp.String()), Owner: node}
 	var to []string
 	for _, f := range flows {
 		holder := "which no pod has"
-		for _, p := range now.Pods.Items {
-			if p.Has(f.AnsweredBy.Addr()) {
-				holder = "which pod " + p.String() + " has now"
-				if !slices.Contains(finding.Pods, p.String()) {
-					finding.Pods = append(finding.Pods, p.String())
-				}
+		for _, i := range now.podsAt()[f.AnsweredBy.Addr()] {
+			p := now.Pods.Items[i]
+			holder = "which pod " + p.String() + " has now"
+			if !slices.Contains(finding.Pods, p.String()) {
+				finding.Pods = append(finding.Pods, p.String())
 			}
 		}
 		if !now.Pods.Read {

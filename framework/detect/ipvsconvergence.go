@@ -91,11 +91,12 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 		return nil
 	}
 	var findings []Finding
+	indexed := lookups(history)
 	for _, p := range history[len(history)-1].Proxies {
-		if !inIPVSMode(history, p.Node) || !p.Read {
+		if !inIPVSMode(indexed, p.Node) || !p.Read {
 			continue
 		}
-		for _, f := range d.node(history, p) {
+		for _, f := range d.node(indexed, p) {
 			f.Detector, f.Announcer = d.Name(), p.Node
 			findings = append(findings, f)
 		}
@@ -106,24 +107,16 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 // inIPVSMode reports whether a node's kube-proxy runs in IPVS mode: by the last
 // answer that named one, because a kube-proxy that hangs or has died does not
 // answer.
-func inIPVSMode(history []snapshot.Snapshot, node string) bool {
+func inIPVSMode(history []*lookup, node string) bool {
 	for _, s := range slices.Backward(history) {
-		if p, ok := proxyOf(s, node); ok && p.Mode != "" {
+		if p, ok := s.proxy(node); ok && p.Mode != "" {
 			return p.Mode == "ipvs"
 		}
 	}
 	return false
 }
 
-func proxyOf(s snapshot.Snapshot, node string) (snapshot.Proxy, bool) {
-	i := slices.IndexFunc(s.Proxies, func(p snapshot.Proxy) bool { return p.Node == node })
-	if i < 0 || !s.Proxies[i].Read {
-		return snapshot.Proxy{}, false
-	}
-	return s.Proxies[i], true
-}
-
-func (d IPVSConvergence) node(history []snapshot.Snapshot, p snapshot.Proxy) []Finding {
+func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	settle := cmp.Or(d.Settle, DefaultSettle)
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
@@ -180,10 +173,10 @@ func seconds(d time.Duration) string { return d.Round(time.Second).String() }
 
 // syncedTwice reports whether a kube-proxy has finished two syncs since a moment.
 // The first of them may have begun before it.
-func syncedTwice(history []snapshot.Snapshot, node string, since time.Time) bool {
+func syncedTwice(history []*lookup, node string, since time.Time) bool {
 	finished := map[time.Time]bool{} // one of them at or before that moment
 	for _, s := range history {
-		if p, read := proxyOf(s, node); read && !s.Time.Before(since) && !p.Health.LastUpdated.IsZero() {
+		if p, read := s.proxy(node); read && !s.Time.Before(since) && !p.Health.LastUpdated.IsZero() {
 			finished[p.Health.LastUpdated] = true
 		}
 	}
@@ -193,10 +186,10 @@ func syncedTwice(history []snapshot.Snapshot, node string, since time.Time) bool
 // waiting names the goroutines that wait for IPVS now and were in the same calls in
 // every snapshot since, by the clock of kube-proxy's node, while it finished no sync.
 // They were dumped after kube-proxy reported that time.
-func waiting(history []snapshot.Snapshot, p snapshot.Proxy) (ids []int, since time.Time) {
+func waiting(history []*lookup, p snapshot.Proxy) (ids []int, since time.Time) {
 	stuck := p.Goroutines
 	for _, s := range slices.Backward(history) {
-		then, ok := proxyOf(s, p.Node)
+		then, ok := s.proxy(p.Node)
 		if !ok {
 			continue // not read
 		}
@@ -234,7 +227,7 @@ type difference struct {
 
 // lasting returns what is different now, and since when each difference has
 // existed without a break.
-func (d IPVSConvergence) lasting(history []snapshot.Snapshot, node string) map[difference]time.Time {
+func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]time.Time {
 	since := map[difference]time.Time{}
 	now := history[len(history)-1]
 	open := d.differences(now, node)
@@ -245,7 +238,7 @@ func (d IPVSConvergence) lasting(history []snapshot.Snapshot, node string) map[d
 		if len(open) == 0 {
 			break
 		}
-		if _, read := proxyOf(s, node); !read || !s.Services.Read || !s.EndpointSlices.Read {
+		if _, read := s.proxy(node); !read || !s.Services.Read || !s.EndpointSlices.Read {
 			continue // not read
 		}
 		then := d.differences(s, node)
@@ -262,11 +255,19 @@ func (d IPVSConvergence) lasting(history []snapshot.Snapshot, node string) map[d
 
 // differences compares a node's table with what Kubernetes says. It returns
 // none where either is not known.
-func (d IPVSConvergence) differences(s snapshot.Snapshot, node string) map[difference]bool {
+func (d IPVSConvergence) differences(s *lookup, node string) map[difference]bool {
 	found := map[difference]bool{}
-	p, read := proxyOf(s, node)
+	p, read := s.proxy(node)
 	if !read || !s.Services.Read || !s.EndpointSlices.Read {
 		return found
+	}
+	type key struct {
+		protocol string
+		address  netip.AddrPort
+	}
+	table := map[key]*snapshot.VirtualServer{}
+	for i := range slices.Backward(p.Table) { // the first of an address
+		table[key{p.Table[i].Protocol, p.Table[i].Address}] = &p.Table[i]
 	}
 	for _, service := range s.Services.Items {
 		if service.OtherProxy || d.Except != nil && d.Except(service.String()) {
@@ -276,7 +277,7 @@ func (d IPVSConvergence) differences(s snapshot.Snapshot, node string) map[diffe
 			wants := wantedOn(s, service, port, node)
 			for _, ip := range service.ClusterIPs {
 				sp := servicePort{service.String(), port.Protocol, netip.AddrPortFrom(ip, port.Port)}
-				compare(found, sp, wants, p.Table)
+				compare(found, sp, wants, table[key{sp.protocol, sp.address}])
 			}
 		}
 	}
@@ -293,7 +294,7 @@ type wanted struct {
 }
 
 // wantedOn are those of a node.
-func wantedOn(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort, node string) wanted {
+func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, node string) wanted {
 	w := wanted{may: map[netip.AddrPort]bool{}}
 	w.must = servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr {
 		w.some = w.some || slice.Hinted
@@ -315,12 +316,10 @@ func wantedOn(s snapshot.Snapshot, service snapshot.Service, port snapshot.Servi
 }
 
 // servers are those endpoints of a port that are wanted.
-func servers(s snapshot.Snapshot, service snapshot.Service, port snapshot.ServicePort, wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
+func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort, wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
 	found := map[netip.AddrPort]bool{}
-	for _, slice := range s.EndpointSlices.Items {
-		if slice.Namespace != service.Namespace || slice.Service != service.Name {
-			continue
-		}
+	for _, i := range s.slicesOf()[service.String()] {
+		slice := s.EndpointSlices.Items[i]
 		for _, target := range slice.Ports {
 			if target.Name != port.Name || target.Protocol != port.Protocol {
 				continue
@@ -333,19 +332,16 @@ func servers(s snapshot.Snapshot, service snapshot.Service, port snapshot.Servic
 	return found
 }
 
-// compare adds the differences of one port of one cluster IP.
-func compare(found map[difference]bool, port servicePort, wants wanted, table []snapshot.VirtualServer) {
-	i := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
-		return v.Protocol == port.protocol && v.Address == port.address
-	})
-	if i < 0 {
+// compare adds the differences of one port of one cluster IP, whose virtual server may be missing.
+func compare(found map[difference]bool, port servicePort, wants wanted, virtual *snapshot.VirtualServer) {
+	if virtual == nil {
 		if len(wants.must) > 0 { // without endpoints no connection could succeed anyway
 			found[difference{port: port, kind: MissingVirtualServer}] = true
 		}
 		return
 	}
 	serving, enough := map[netip.AddrPort]bool{}, false
-	for _, server := range table[i].Servers {
+	for _, server := range virtual.Servers {
 		if server.Weight == 0 {
 			continue // it gets no new connections
 		}

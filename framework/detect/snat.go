@@ -78,14 +78,14 @@ func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
 		return nil
 	}
 	now := history[len(history)-1]
-	if !now.Pods.Read || d.Unasked(now) {
+	if !now.Pods.Read || len(now.NAT) == 0 || d.Unasked(now) {
 		return nil
 	}
 	var findings []Finding
-	inside := inCluster(now)
+	indexed, inside := lookups(history), inCluster(now)
 	for _, n := range now.NAT {
 		if n.Rules.Read {
-			findings = append(findings, d.node(history, now, n, inside)...)
+			findings = append(findings, d.node(indexed, n, inside)...)
 		}
 	}
 	return findings
@@ -110,12 +110,12 @@ type hidden struct {
 
 // wanted says what asks for the translation of a pod's flow; empty if nothing does, or where the
 // routers that pods' addresses are for are declared.
-func (d SNAT) wanted(now snapshot.Snapshot, node string, pod snapshot.Pod, f snapshot.Flow) string {
+func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow) string {
 	if d.Peering == Declared {
 		return ""
 	}
-	i := slices.IndexFunc(now.Nodes.Items, func(n snapshot.Node) bool { return n.Name == node })
-	if seen := f.SeenAs.Addr(); i >= 0 && seen.Is4() && !slices.Contains(now.Nodes.Items[i].InternalIPs, seen) {
+	i, there := now.nodes()[node]
+	if seen := f.SeenAs.Addr(); there && seen.Is4() && !slices.Contains(now.Nodes.Items[i].InternalIPs, seen) {
 		return fmt.Sprintf("%s is no address of %s, as that of an egress gateway", seen, node)
 	}
 	of := func(a netip.Addr) int {
@@ -124,7 +124,7 @@ func (d SNAT) wanted(now snapshot.Snapshot, node string, pod snapshot.Pod, f sna
 	if pool := of(pod.IP); pool >= 0 && now.CalicoPools.Items[pool].NATOutgoing && of(f.Destination.Addr()) < 0 {
 		return fmt.Sprintf("IPPool %s asks for it (natOutgoing)", now.CalicoPools.Items[pool].Name)
 	}
-	if native, asks := masquerades(ciliumConfig(now)); asks && !native.Contains(f.Destination.Addr()) {
+	if native, asks := masquerades(ciliumConfig(now.Snapshot)); asks && !native.Contains(f.Destination.Addr()) {
 		return askedByCilium
 	}
 	return ""
@@ -134,8 +134,8 @@ const askedByCilium = "ConfigMap " + CiliumConfig + " asks for it (enable-ipv4-m
 
 // wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
 // routed natively.
-func (d SNAT) wantedRule(now snapshot.Snapshot, r snapshot.Rule) string {
-	native, asks := masquerades(ciliumConfig(now))
+func (d SNAT) wantedRule(now *lookup, r snapshot.Rule) string {
+	native, asks := masquerades(ciliumConfig(now.Snapshot))
 	if d.Peering == Declared || !asks || !strings.HasPrefix(r.Chain, "CILIUM_") || native.IsValid() && (!r.Destination.Not || r.Destination.Range != native) {
 		return ""
 	}
@@ -155,13 +155,13 @@ func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
 	return native, config["enable-ipv4-masquerade"] == "true" && config["masquerade"] != "false"
 }
 
-func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
-	pods := map[netip.Addr]snapshot.Pod{}
-	for _, p := range now.Pods.Items {
-		if p.Node == n.Node {
-			pods[p.IP] = p
-		}
+func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
+	now, pods := history[len(history)-1], map[netip.Addr]snapshot.Pod{}
+	for _, i := range now.podsOn()[n.Node] {
+		pods[now.Pods.Items[i].IP] = now.Pods.Items[i]
 	}
+	chains := places(n.Rules.Items, func(r *snapshot.Rule) []string { return []string{r.Chain} })
+	leaving := snapshot.ChainsFrom(n.Rules.Items, "POSTROUTING")
 	var rules, byPrograms, left []*hidden // by rule, by route, by pod
 	for _, f := range n.Flows.Items {
 		pod, ok := pods[f.Source.Addr()]
@@ -180,17 +180,18 @@ func (d SNAT) node(history []snapshot.Snapshot, now snapshot.Snapshot, n snapsho
 			continue
 		}
 		wanted := d.wanted(now, n.Node, pod, f)
-		if rule, ok := translates(n.Rules.Items, f); ok {
+		if rule, ok := translates(n.Rules.Items, chains, f); ok {
 			findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).add(now, pod, route, f)
 		} else if live, _ := alive(history, n.Node, f); live {
 			findOrAdd(&left, func(h *hidden) bool { return h.pods[0] == pod && h.wanted == wanted }, hidden{wanted: wanted}).add(now, pod, route, f)
 		}
 	}
 	for _, rule := range n.Rules.Items {
-		if !isTranslation(rule) || !rule.Source.Range.IsValid() || rule.Source.Not || !reached(n.Rules.Items, rule.Chain) {
+		if !isTranslation(rule) || !rule.Source.Range.IsValid() || rule.Source.Not || !slices.Contains(leaving, rule.Chain) {
 			continue
 		}
-		for _, p := range now.Pods.Items {
+		for _, i := range now.podsOn()[n.Node] {
+			p := now.Pods.Items[i]
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
 				wanted := d.wantedRule(now, rule)
@@ -216,6 +217,9 @@ func inCluster(s snapshot.Snapshot) map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, p := range s.Pods.Items {
 		all[p.IP] = true
+		if p.IPv6.IsValid() {
+			all[p.IPv6] = true
+		}
 	}
 	for _, n := range s.Nodes.Items {
 		for _, a := range n.InternalIPs {
@@ -245,7 +249,7 @@ func (h *hidden) addPod(p snapshot.Pod, route podRoute) {
 	h.route = route
 }
 
-func (h *hidden) add(now snapshot.Snapshot, p snapshot.Pod, route podRoute, f snapshot.Flow) {
+func (h *hidden) add(now *lookup, p snapshot.Pod, route podRoute, f snapshot.Flow) {
 	h.addPod(p, route)
 	h.flows++
 	// The example is one that a host outside has seen, if there is one.
@@ -255,25 +259,20 @@ func (h *hidden) add(now snapshot.Snapshot, p snapshot.Pod, route podRoute, f sn
 }
 
 // seenBy names the host outside that has the flow among its sockets.
-func seenBy(now snapshot.Snapshot, f snapshot.Flow) string {
+func seenBy(now *lookup, f snapshot.Flow) string {
 	if f.Protocol != "tcp" {
 		return ""
 	}
-	for _, o := range now.Outside {
-		if slices.Contains(o.Sockets.Items, snapshot.Socket{Local: f.Destination, Remote: f.SeenAs}) {
-			return o.Host
-		}
-	}
-	return ""
+	return now.outside()[snapshot.Socket{Local: f.Destination, Remote: f.SeenAs}]
 }
 
 // translatedPast returns a flow as its destination sees it, if the translation
 // bypasses the node's connection tracking: a host outside has a
 // connection from an address of the node, with the source port of the pod's
 // flow, and none from the pod. A translation keeps the source port if it is free.
-func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapshot.Flow, bool) {
-	i := slices.IndexFunc(now.Nodes.Items, func(n snapshot.Node) bool { return n.Name == node })
-	if i < 0 || seenBy(now, f) != "" {
+func translatedPast(now *lookup, node string, f snapshot.Flow) (snapshot.Flow, bool) {
+	i, there := now.nodes()[node]
+	if !there || seenBy(now, f) != "" {
 		return f, false
 	}
 	for _, a := range now.Nodes.Items[i].InternalIPs {
@@ -289,17 +288,14 @@ func translatedPast(now snapshot.Snapshot, node string, f snapshot.Flow) (snapsh
 // connection past, which a host outside has, is the same traffic. The node's
 // kernel and the hosts outside keep ended connections for minutes: an old
 // connection from the node and a new flow of a pod may have the same port.
-func current(history []snapshot.Snapshot, node string, f, past snapshot.Flow) bool {
+func current(history []*lookup, node string, f, past snapshot.Flow) bool {
 	now := history[len(history)-1]
 	for _, s := range slices.Backward(history) {
 		if now.Time.Sub(s.Time) < silentFor {
 			continue
 		}
-		i := slices.IndexFunc(s.NAT, func(n snapshot.NodeNAT) bool { return n.Node == node })
-		if i < 0 || !s.NAT[i].Flows.Read {
-			return f.Established
-		}
-		if slices.ContainsFunc(s.NAT[i].Flows.Items, f.Same) {
+		_, there, read := s.flow(node, f)
+		if !read || there {
 			return f.Established
 		}
 		return seenBy(s, past) == ""
@@ -315,31 +311,12 @@ type podRoute struct {
 
 // routeTo returns the most specific route to a pod that any router's kernel
 // has, but for the default route.
-func routeTo(now snapshot.Snapshot, pod snapshot.Pod) (podRoute, bool) {
-	var best podRoute
-	for _, r := range now.Routers {
-		for _, route := range r.Routes.Items {
-			if route.Prefix.Bits() == 0 || !route.Prefix.Contains(pod.IP) || len(route.NextHops) == 0 {
-				continue
-			}
-			switch {
-			case !best.prefix.IsValid() || route.Prefix.Bits() > best.prefix.Bits():
-				best = podRoute{route.Prefix, []string{r.Name}}
-			case route.Prefix == best.prefix && !slices.Contains(best.routers, r.Name):
-				best.routers = append(best.routers, r.Name)
-			}
-		}
-	}
-	return best, best.prefix.IsValid()
+func routeTo(now *lookup, pod snapshot.Pod) (podRoute, bool) {
+	return now.routes().Lookup(pod.IP)
 }
 
 // isTranslation reports whether a rule changes the source of packets.
 func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
-
-// reached reports whether packets that leave the node can reach a chain.
-func reached(rules []snapshot.Rule, chain string) bool {
-	return slices.Contains(snapshot.ChainsFrom(rules, "POSTROUTING"), chain)
-}
 
 // maxDepth is how deep chains may call each other: the kernel rejects loops, but a
 // recorded table may have one.
@@ -347,13 +324,14 @@ const maxDepth = 16
 
 // translates returns the rule that gives a flow the source that the
 // destination sees. A rule with a condition that cannot be checked here, such
-// as a set or a mark, is returned only if no other rule fits.
-func translates(rules []snapshot.Rule, f snapshot.Flow) (rule snapshot.Rule, found bool) {
+// as a set or a mark, is returned only if no other rule fits. Chains are the places of their rules.
+func translates(rules []snapshot.Rule, chains map[string][]int, f snapshot.Flow) (rule snapshot.Rule, found bool) {
 	var maybe *snapshot.Rule
 	var walk func(chain string, sure bool, depth int) (ended bool)
 	walk = func(chain string, sure bool, depth int) bool {
-		for _, r := range rules {
-			if r.Chain != chain || depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
+		for _, i := range chains[chain] {
+			r := rules[i]
+			if depth > maxDepth || !r.Source.Matches(f.Source.Addr()) || !r.Destination.Matches(f.Destination.Addr()) {
 				continue
 			}
 			taken := sure && !r.Conditional // the flow is known to come here and to match
@@ -398,7 +376,7 @@ const silentFor = flowHistory
 
 // alive reports whether packets of a flow still arrive. That is not known without an earlier
 // snapshot, and where that one lacks the node's flows: a flow is taken for alive then.
-func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) (alive, known bool) {
+func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) {
 	if f.Protocol == "tcp" {
 		return f.Established, true
 	}
@@ -408,13 +386,12 @@ func alive(history []snapshot.Snapshot, node string, f snapshot.Flow) (alive, kn
 		if passed < silentFor {
 			continue
 		}
-		n := slices.IndexFunc(s.NAT, func(n snapshot.NodeNAT) bool { return n.Node == node })
-		if n < 0 || !s.NAT[n].Flows.Read {
+		was, there, read := s.flow(node, f)
+		if !read {
 			break // the flows of older ones are forgotten (Forget)
 		}
-		if i := slices.IndexFunc(s.NAT[n].Flows.Items, f.Same); i >= 0 {
-			// A packet in between would have reset it.
-			return s.NAT[n].Flows.Items[i].Expires-f.Expires < passed-time.Second, true
+		if there { // a packet in between would have reset it
+			return was.Expires-f.Expires < passed-time.Second, true
 		}
 		return true, true // it is new
 	}

@@ -66,11 +66,6 @@ type Flow struct {
 // source's own.
 func (f Flow) Translated() bool { return f.SeenAs.Addr() != f.Source.Addr() }
 
-// Same reports whether two flows are the same entry.
-func (f Flow) Same(g Flow) bool {
-	return f.Protocol == g.Protocol && f.Source == g.Source && f.Destination == g.Destination && f.SeenAs == g.SeenAs
-}
-
 // NAT is the source of what the nodes do to the addresses of packets. It needs
 // root on the machine of the nodes' containers.
 var NAT = perNode("nat tables", 0, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
