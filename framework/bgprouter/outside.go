@@ -1,7 +1,6 @@
 package bgprouter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -269,7 +268,7 @@ func lastLine(text string) string {
 
 // limited keeps what is written up to a size, and drops the rest.
 type limited struct {
-	text bytes.Buffer
+	text strings.Builder // of which no copy is made
 	most int
 	over bool
 }

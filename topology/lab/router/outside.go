@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,21 +17,18 @@ import (
 // This file reads the answers of programs on a router that this package does not run: their
 // configuration, clock and time zone are not known.
 
-// frrTable is what FRR prints for `show bgp ipv4 unicast json`: less than with "detail",
+// frrListed is a path of what FRR prints for `show bgp ipv4 unicast json`: less than with "detail",
 // and in one form from FRR 7 to 10.
-type frrTable struct {
-	Warning string
-	Routes  map[netip.Prefix][]struct {
-		BestPath  bool
-		Multipath bool
-		PathFrom  string // external, internal
-		PeerID    string // an interface for a session without addresses
-		Path      string
-		Origin    string
-		Metric    uint32
-		LocPrf    *uint32
-		NextHops  []struct{ IP netip.Addr }
-	}
+type frrListed struct {
+	BestPath  bool
+	Multipath bool
+	PathFrom  string // external, internal
+	PeerID    string // an interface for a session without addresses
+	Path      string
+	Origin    string
+	Metric    uint32
+	LocPrf    *uint32
+	NextHops  []struct{ IP netip.Addr }
 }
 
 // frrOriginated is the peer of a path that the router itself originates.
@@ -43,45 +41,53 @@ var ErrRefused = errors.New("refused")
 // FRRPaths reads the RIB that `vtysh -c 'show bgp ipv4 unicast json'` prints, or the one of ipv6,
 // without the times at which paths were received. A path of a session that has no address is an
 // error. What FRR says in place of a RIB is an ErrRefused.
+//
+// The prefixes are read one by one: of a million, all at once would take three times the memory.
 func FRRPaths(text string) ([]Path, error) {
-	var table frrTable
-	if err := frrAnswer(text, &table); err != nil {
+	if err := frrRefusal(text); err != nil {
 		return nil, fmt.Errorf("reading FRR's RIB: %w", err)
 	}
-	switch {
-	case table.Warning != "":
-		return nil, fmt.Errorf("reading FRR's RIB: %w: %s", ErrRefused, table.Warning)
-	case table.Routes == nil:
-		return nil, errors.New("reading FRR's RIB: the answer has no routes")
-	}
-	paths := []Path{}
-	for prefix, listed := range table.Routes {
-		for _, from := range listed {
-			p := Path{
-				Prefix: prefix, Origin: strings.ToLower(from.Origin), LocalPref: defaultLocalPref, MED: from.Metric,
-				Internal: from.PathFrom == "internal", Best: from.BestPath, Multipath: from.BestPath || from.Multipath,
-			}
-			if len(from.NextHops) > 0 {
-				p.NextHop = from.NextHops[0].IP
-			}
-			if from.LocPrf != nil {
-				p.LocalPref = *from.LocPrf
-			}
-			if from.PeerID != frrOriginated {
-				var err error
-				if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil || !p.NextHop.IsValid() {
-					return nil, fmt.Errorf("reading FRR's RIB: the path to %s from %q has no address of a peer, or no next hop", prefix, from.PeerID)
-				}
-			}
-			for word := range strings.FieldsFuncSeq(from.Path, func(r rune) bool { return strings.ContainsRune(" {},()", r) }) {
-				as, err := strconv.ParseUint(word, 10, 32)
+	var warning string
+	var paths []Path
+	in := json.NewDecoder(strings.NewReader(text))
+	err := fields(in, func(name string) error {
+		switch name {
+		case "warning":
+			return in.Decode(&warning)
+		case "routes":
+			paths = []Path{}
+			return fields(in, func(text string) error {
+				prefix, err := netip.ParsePrefix(text)
 				if err != nil {
-					return nil, fmt.Errorf("reading FRR's RIB: AS path %q of %s: %w", from.Path, prefix, err)
+					return err
 				}
-				p.ASPath = append(p.ASPath, uint32(as))
-			}
-			paths = append(paths, p)
+				var listed []frrListed
+				if err := in.Decode(&listed); err != nil {
+					return err
+				}
+				for _, from := range listed {
+					p, err := from.path(prefix)
+					if err != nil {
+						return err
+					}
+					paths = append(paths, p)
+				}
+				return nil
+			})
 		}
+		var other json.RawMessage
+		return in.Decode(&other)
+	})
+	if err == nil {
+		err = ended(in)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading FRR's RIB: %w", err)
+	case warning != "":
+		return nil, fmt.Errorf("reading FRR's RIB: %w: %s", ErrRefused, warning)
+	case paths == nil:
+		return nil, errors.New("reading FRR's RIB: the answer has no routes")
 	}
 	slices.SortStableFunc(paths, func(a, b Path) int {
 		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), firstIf(a.Best, b.Best), firstIf(a.Multipath, b.Multipath))
@@ -89,8 +95,71 @@ func FRRPaths(text string) ([]Path, error) {
 	return paths, nil
 }
 
-// frrAnswer reads an answer of vtysh in JSON. What it says in place of one is the error.
-func frrAnswer(text string, to any) error {
+// path is the path to a prefix.
+func (from frrListed) path(prefix netip.Prefix) (Path, error) {
+	p := Path{
+		Prefix: prefix, Origin: strings.ToLower(from.Origin), LocalPref: defaultLocalPref, MED: from.Metric,
+		Internal: from.PathFrom == "internal", Best: from.BestPath, Multipath: from.BestPath || from.Multipath,
+	}
+	if len(from.NextHops) > 0 {
+		p.NextHop = from.NextHops[0].IP
+	}
+	if from.LocPrf != nil {
+		p.LocalPref = *from.LocPrf
+	}
+	if from.PeerID != frrOriginated {
+		var err error
+		if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil || !p.NextHop.IsValid() {
+			return Path{}, fmt.Errorf("the path to %s from %q has no address of a peer, or no next hop", prefix, from.PeerID)
+		}
+	}
+	for word := range strings.FieldsFuncSeq(from.Path, func(r rune) bool { return strings.ContainsRune(" {},()", r) }) {
+		as, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return Path{}, fmt.Errorf("AS path %q of %s: %w", from.Path, prefix, err)
+		}
+		p.ASPath = append(p.ASPath, uint32(as))
+	}
+	return p, nil
+}
+
+// fields reads an object of JSON. One reads the value of a field.
+func fields(in *json.Decoder, one func(name string) error) error {
+	return elements(in, '{', func() error {
+		name, err := in.Token()
+		if err != nil {
+			return err
+		}
+		return one(name.(string)) // the decoder takes nothing else here
+	})
+}
+
+// elements reads what is between a bracket and the one that closes it. One reads an element.
+func elements(in *json.Decoder, opens json.Delim, one func() error) error {
+	if token, err := in.Token(); err != nil {
+		return err
+	} else if token != opens {
+		return fmt.Errorf("want %s, got %v", opens, token)
+	}
+	for in.More() {
+		if err := one(); err != nil {
+			return err
+		}
+	}
+	_, err := in.Token()
+	return err
+}
+
+// ended returns an error if something follows what was read.
+func ended(in *json.Decoder) error {
+	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more after the end of the JSON")
+	}
+	return nil
+}
+
+// frrRefusal is what vtysh says in place of an answer in JSON, as an error.
+func frrRefusal(text string) error {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "%") {
 		return fmt.Errorf("%w: %s", ErrRefused, firstLine(text))
@@ -98,7 +167,7 @@ func frrAnswer(text string, to any) error {
 	if !strings.HasPrefix(text, "{") {
 		return fmt.Errorf("want JSON, got %q", firstLine(text))
 	}
-	return json.Unmarshal([]byte(text), to)
+	return nil
 }
 
 func firstLine(text string) string {
@@ -126,7 +195,7 @@ func FRRVRFs(text string) ([]string, error) {
 // FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. Sessions without
 // addresses are left out.
 func FRRNeighbors(text string) ([]Neighbor, error) {
-	if err := frrAnswer(text, &struct{}{}); err != nil {
+	if err := frrRefusal(text); err != nil {
 		return nil, fmt.Errorf("reading FRR's neighbours: %w", err)
 	}
 	return parseFRRNeighbors(text, func(epoch int64) time.Time { return time.Unix(epoch, 0).UTC() })
@@ -214,10 +283,6 @@ func KernelRoutes(ipv4, ipv6 string) ([]Route, error) {
 
 // kernelRoutes reads the table of a family, whose default route has a prefix.
 func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
-	var listed []kernelRoute
-	if err := json.Unmarshal([]byte(text), &listed); err != nil {
-		return nil, fmt.Errorf("reading the routes of ip(8): %w", err)
-	}
 	number := func(text string, absent uint8) (uint8, error) {
 		if text == "" {
 			return absent, nil
@@ -226,7 +291,12 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 		return uint8(n), err
 	}
 	routes := []Route{}
-	for _, from := range listed {
+	in := json.NewDecoder(strings.NewReader(text))
+	err := elements(in, '[', func() error {
+		var from kernelRoute
+		if err := in.Decode(&from); err != nil {
+			return err
+		}
 		r := Route{Prefix: byDefault, Metric: from.Metric, Source: from.PrefSrc}
 		kind, err := number(from.Type, uint8(TypeUnicast))
 		r.Type = Type(kind)
@@ -241,7 +311,7 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 			r.Prefix, err = prefixOrAddress(from.Dst)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the route of ip(8) to %q: %w", from.Dst, err)
+			return fmt.Errorf("the route to %q: %w", from.Dst, err)
 		}
 		if from.Dev != "" && r.Type == TypeUnicast { // of IPv6 those that discard packets are on lo
 			r.NextHops = append(r.NextHops, NextHop{Address: from.Gateway, Interface: from.Dev})
@@ -251,6 +321,13 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 		}
 		slices.SortFunc(r.NextHops, compareHops)
 		routes = append(routes, r)
+		return nil
+	})
+	if err == nil {
+		err = ended(in)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the routes of ip(8): %w", err)
 	}
 	slices.SortFunc(routes, compareRoutes)
 	return routes, nil

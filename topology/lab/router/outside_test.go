@@ -194,6 +194,10 @@ func TestOutsideRefusals(t *testing.T) {
 		{"vtysh refuses", func() error { _, err := FRRPaths("% Unknown command: show bgp\n"); return err }, "refused: % Unknown command: show bgp"},
 		{"no BGP", func() error { _, err := FRRPaths(`{"warning":"Default BGP instance not found"}`); return err }, "Default BGP instance not found"},
 		{"no VRFs", func() error { _, err := FRRVRFs(`{}`); return err }, "the answer has no vrfs"},
+		{"a RIB that is cut off", func() error { _, err := FRRPaths(`{"routes":{"10.0.0.0/8":[]`); return err }, "EOF"},
+		{"a RIB and more", func() error { _, err := FRRPaths(`{"routes":{}} {}`); return err }, "there is more after the end of the JSON"},
+		{"routes that are none", func() error { _, err := FRRPaths(`{"routes":[]}`); return err }, "want {, got ["},
+		{"a FIB that is cut off", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8"}`, "[]"); return err }, "EOF"},
 		{"no routes", func() error { _, err := FRRPaths(`{}`); return err }, "the answer has no routes"},
 		{"session without addresses", func() error {
 			_, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1","nexthops":[{"ip":"fe80::1"}]}]}}`)
@@ -212,7 +216,7 @@ func TestOutsideRefusals(t *testing.T) {
 		{"no routes of BIRD", func() error { _, err := BIRDPaths("", header); return err }, `want "BIRD " first, got ""`},
 		{"no protocols of BIRD", func() error { _, err := BIRDNeighbors(ready); return err }, `want "BIRD " and a header first`},
 		{"no routes of ip", func() error { _, err := KernelRoutes("[]", "Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
-		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]"); return err }, `the route of ip(8) to "10.0.0.0/8"`},
+		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]"); return err }, `the route to "10.0.0.0/8"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.err(); err == nil || !strings.Contains(err.Error(), test.want) {
