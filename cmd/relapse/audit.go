@@ -234,7 +234,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 
 // redacted are reads, and what was found in them, with names and addresses replaced.
 func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared) ([]snapshot.Snapshot, audit.Result, error, error) {
-	var hosts []string
+	hosts := []string{f.nodes}
 	if f.from == "" {
 		config, _, err := f.client().Config()
 		if err != nil {
@@ -433,7 +433,11 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 		case feeds != (f.bmp != ""):
 			return nil, usagef("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
 		case feeds:
-			if on.station, err = bgprouter.Listen(f.bmp, routing, tell); err != nil {
+			heard := tell
+			if f.redact { // it names routers and addresses
+				heard = func(string) {}
+			}
+			if on.station, err = bgprouter.Listen(f.bmp, routing, heard); err != nil {
 				return nil, usagef("--bmp: %w", err)
 			}
 		}

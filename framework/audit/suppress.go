@@ -88,6 +88,9 @@ const (
 	Expired             = "expired"
 )
 
+// suppressionOf begins the object of such a finding.
+const suppressionOf = "suppression of "
+
 // Suppress takes the suppressed findings out of those that count. A suppression that has expired at a
 // time, that of the audit and not that of reads that were saved before, suppresses nothing, and is a
 // latent finding itself. Those that hold and match nothing are noted. What was not read, not run and
@@ -114,7 +117,7 @@ func (r *Result) Suppress(all []Suppression, at time.Time) {
 	for i, s := range all {
 		switch {
 		case s.expired(at):
-			f := detect.Finding{Detector: SuppressionDetector, Kind: Expired, State: detect.Latent, Object: detect.Named("suppression of " + s.Of())}
+			f := detect.Finding{Detector: SuppressionDetector, Kind: Expired, State: detect.Latent, Object: detect.Named(suppressionOf + s.Of())}
 			f.Says = fmt.Sprintf("The suppression of %s on line %d expired after %s: it suppresses nothing any more. Its reason was: %s.",
 				s.Of(), s.Line, s.Expires, strings.TrimSuffix(s.Reason, "."))
 			f.Owner = s.Owner

@@ -274,7 +274,7 @@ var (
 		regexp.MustCompile(`/var/log/pods/([a-z0-9-]+)_([a-z0-9.-]+)_`),
 		regexp.MustCompile(`PodSandbox for ()name:\\*"([a-z0-9.-]+)\\*"`),
 	}
-	replacing = regexp.MustCompile(`\b(?:host|router|node|pod|namespace|machine|service|workload|account)-([a-z])[0-9]+\b`)
+	replacing = regexp.MustCompile(`\b(?:host|router|node|pod|namespace|machine|service|workload|account|pool|object|rule)-([a-z])[0-9]+\b`)
 )
 
 func (x *redactor) mentions(text string) {
@@ -388,16 +388,23 @@ func (x *redactor) replaced() (all map[netip.Addr]netip.Addr, apart bool) {
 	return all, true
 }
 
-// forms are other ways to write an IPv4 address: with dashes as in names of the DNS, as
-// numbers in both byte orders, and as bytes, as in C.
+// forms are other ways to write an address: with dashes as in names of the DNS, and with underscores
+// as in those of BIRD's protocols; one of IPv4 also as numbers in both byte orders, and as bytes, as in C.
 func forms(a netip.Addr) []string {
 	if !a.Is4() {
-		return nil
+		var all []string
+		for _, text := range []string{a.String(), a.StringExpanded()} {
+			if strings.HasPrefix(text, ":") { // a word begins with a letter or a digit
+				text = ""
+			}
+			all = append(all, strings.ReplaceAll(text, ":", "-"), strings.ReplaceAll(text, ":", "_"))
+		}
+		return all
 	}
 	b := a.As4()
 	forth := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	back := uint32(b[3])<<24 | uint32(b[2])<<16 | uint32(b[1])<<8 | uint32(b[0])
-	all := []string{fmt.Sprintf("%d-%d-%d-%d", b[0], b[1], b[2], b[3])}
+	all := []string{fmt.Sprintf("%d-%d-%d-%d", b[0], b[1], b[2], b[3]), fmt.Sprintf("%d_%d_%d_%d", b[0], b[1], b[2], b[3])}
 	for _, n := range []uint32{forth, back} {
 		if n < 1<<24 { // it may be a port or a counter
 			all = append(all, "", "", "", "")

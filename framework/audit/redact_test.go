@@ -1,0 +1,202 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/bgprouter"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// fill gives each text of a value a name of its own, which it notes by the path of its field, and each
+// address one of a few.
+func fill(v reflect.Value, path string, texts map[string]string) {
+	switch v.Interface().(type) {
+	case netip.Addr:
+		v.Set(reflect.ValueOf(netip.MustParseAddr(fmt.Sprintf("10.77.%d.9", len(texts)%200))))
+		return
+	case netip.AddrPort:
+		v.Set(reflect.ValueOf(netip.MustParseAddrPort("[fd77:1:2:3::9]:80")))
+		return
+	case netip.Prefix:
+		v.Set(reflect.ValueOf(netip.MustParsePrefix("fd77:5::/48")))
+		return
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		texts[path] = fmt.Sprintf("secret%d", len(texts))
+		v.SetString(texts[path])
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				fill(v.Field(i), path+"."+f.Name, texts)
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), path, texts)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, path+"[key]", texts)
+		fill(value, path+"[value]", texts)
+		v.SetMapIndex(key, value)
+	}
+}
+
+// stays are the fields of a read of which a name stays: words of a program or a format, what findings
+// need, and texts, in which names are replaced that other fields have.
+var stays = []string{
+	"Accounts.Error", "Accounts.Items.Permissions.Groups", "Accounts.Items.Permissions.Resources", "Accounts.Items.Permissions.Verbs",
+	"BGPAdvertisements.Error", "BGPAdvertisements.Items.Families", "BGPAdvertisements.Items.Speaker",
+	"CalicoAgents.Error", "CalicoAgents.Items.IP", "CalicoAgents.Items.Method", "CalicoAgents.Items.Unknown",
+	"CalicoBlocks.Error",
+	"CalicoPeers.Error",
+	"CalicoPools.Error",
+	"CiliumNodes.Error",
+	"ConfigMaps.Error", "ConfigMaps.Items.Data[key]", "ConfigMaps.Items.Data[value]", "ConfigMaps.Items.Name",
+	"EndpointSlices.Error", "EndpointSlices.Items.Ports.Name", "EndpointSlices.Items.Ports.Protocol",
+	"Firewalls.Rules.Error", "Firewalls.Rules.Items.Out", "Firewalls.Rules.Items.Target", "Firewalls.Rules.Items.Text",
+	"NAT.Flows.Error", "NAT.Flows.Items.Protocol", "NAT.Programs.Error", "NAT.Programs.Items.Device", "NAT.Programs.Items.Name", "NAT.Rules.Error", "NAT.Rules.Items.Out", "NAT.Rules.Items.Target", "NAT.Rules.Items.Text",
+	"NodeNetworks.BIRD.Error", "NodeNetworks.BIRD.Items.BGPState", "NodeNetworks.BIRD.Items.Info", "NodeNetworks.BIRD.Items.LastError", "NodeNetworks.BIRD.Items.Name", "NodeNetworks.BIRD.Items.Proto", "NodeNetworks.BIRD.Items.Since", "NodeNetworks.BIRD.Items.State", "NodeNetworks.Interfaces.Error", "NodeNetworks.Interfaces.Items.Flags", "NodeNetworks.Interfaces.Items.Name", "NodeNetworks.Interfaces.Items.Type",
+	"NodeTables.Routes.Error", "NodeTables.Routes.Items.NextHops.Interface", "NodeTables.Routes.Items.Protocol", "NodeTables.Routes.Items.Type",
+	"Nodes.Error", "Nodes.Items.Arch", "Nodes.Items.Calico.RouteReflector", "Nodes.Items.UID",
+	"Outside.Host", "Outside.Sockets.Error",
+	"PodImages.Error", "PodImages.Items.Containers.Container.Image", "PodImages.Items.Containers.Container.Name", "PodImages.Items.Containers.Container.PullPolicy", "PodImages.Items.Containers.ImageID", "PodImages.Items.Containers.Trouble", "PodImages.Items.OwnerKind", "PodImages.Items.Template", "PodImages.Items.UID",
+	"Pods.Error",
+	"Proxies.Counters[key]", "Proxies.Error", "Proxies.Goroutines.Call", "Proxies.Goroutines.Functions", "Proxies.Goroutines.State", "Proxies.Mode", "Proxies.Table.Protocol", "Proxies.Table.Scheduler",
+	"Routers.Neighbors.Error", "Routers.Neighbors.Items.State", "Routers.Paths.Error", "Routers.Paths.Items.Origin", "Routers.Remarks.Says", "Routers.Role", "Routers.Routes.Error", "Routers.Routes.Items.NextHops.Interface", "Routers.Routes.Items.Protocol", "Routers.Routes.Items.Type",
+	"Services.Error", "Services.Items.Class", "Services.Items.Ports.Name", "Services.Items.Ports.Protocol",
+	"Sources.Name", "Sources.Unreachable",
+	"Tags.Error", "Tags.Items.Digest", "Tags.Items.Error", "Tags.Items.Image",
+	"Workloads.Error", "Workloads.Items.Containers.Image", "Workloads.Items.Containers.Name", "Workloads.Items.Containers.PullPolicy", "Workloads.Items.Kind",
+}
+
+// Each text of a read is replaced, or is of a field that is known to stay. Addresses are replaced
+// everywhere.
+func TestRedactFields(t *testing.T) {
+	texts := map[string]string{}
+	var s snapshot.Snapshot
+	fill(reflect.ValueOf(&s).Elem(), "", texts)
+	x, err := Redact([]snapshot.Snapshot{s}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads, err := x.Reads([]snapshot.Snapshot{s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(reads[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := []string{}
+	for path, secret := range texts {
+		if strings.Contains(string(text), `"`+secret+`"`) {
+			left = append(left, strings.TrimPrefix(path, "."))
+		}
+	}
+	slices.Sort(left)
+	if d := cmp.Diff(stays, left); d != "" {
+		t.Errorf("fields that stay (-want +got):\n%s", d)
+	}
+	for _, address := range []string{"10.77.", "fd77:"} {
+		if strings.Contains(string(text), address) {
+			t.Errorf("it has an address of %s", address)
+		}
+	}
+}
+
+// What texts have of names and addresses is replaced as well, in whatever form.
+func TestRedactTexts(t *testing.T) {
+	s := cluster(false)
+	s.Nodes.Items[0].InternalIPs = append(s.Nodes.Items[0].InternalIPs, netip.MustParseAddr("2001:db8:9::21"))
+	s.NodeNetworks = []snapshot.NodeNetwork{{Node: "master1", BIRD: snapshot.List[snapshot.BIRDProtocol]{Read: true, Items: []snapshot.BIRDProtocol{
+		{Name: "Mesh_10_4_94_32"}, {Name: "Mesh_2001_db8_9__21"}, {Name: "fd-2001-db8-9--21"}, {Info: "2001:DB8:9:0:0:0:0:21 and 2001:0db8:0009::0021"},
+	}}}}
+	s.CalicoAgents.Items = []snapshot.CalicoAgent{{Node: "master1", Pod: "kube-system/calico", Method: "can-reach=gate.corp.example"}}
+	s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Read: true, Items: []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{
+		"cluster-name": "plant7", "kvstore-opt": "{\"etcd.config\": \"https://etcd.corp.example:2379\"}", "k8s-service-host": "api.corp.example",
+	}}}}
+	s.NAT = []snapshot.NodeNAT{{Node: "master1", Rules: snapshot.List[snapshot.Rule]{Read: true, Items: []snapshot.Rule{
+		{Chain: "ACME-NAT", Comment: "for acme, by alice", Text: "-A ACME-NAT -s 10.4.94.32 -m comment --comment \"for acme, by alice\" -j MASQUERADE"},
+		{Chain: "KUBE-SERVICES", Comment: "kubernetes service portals"},
+	}}}}
+	for what, text := range map[string]string{
+		"certificate": `Get "https://10.4.94.32:6443/api": tls: failed to verify certificate: x509: certificate is valid for kubernetes, vip.corp.example, 10.96.0.1, not api2.corp.example`,
+		"file":        "/home/alice/rib.mrt: the MRT dump is cut off",
+		"command":     "running docker exec edge-of-acme vtysh -c 'show bgp ipv4 unicast json': exit status 1",
+		"ssh":         "running ssh -T -- router7 'vtysh -c x': exit status 255: ssh: Could not resolve hostname router7.plant: Name or service not known",
+	} {
+		s.Routers = append(s.Routers, snapshot.Router{Name: "r-" + what, Paths: snapshot.List[snapshot.Path]{Error: text}})
+	}
+	x, err := Redact([]snapshot.Snapshot{s}, []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.MRT, File: "/srv/acme/rib"}}, []string{"nodes-of-acme.yaml"}, "/srv/acme/rib")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads, err := x.Reads([]snapshot.Snapshot{s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := json.Marshal(reads[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := string(kept) + x.Text("open /srv/acme/rib: no such file; pod a does not take the key of nodes-of-acme.yaml")
+	for _, secret := range []string{
+		"10.4.94.", "10_4_94_", "2001_db8_9", "2001-db8-9", "2001:DB8:9:", "2001:0db8", "corp.example", "plant", "acme", "ACME", "alice", "router7", "master1", "tor1",
+	} {
+		if i := strings.Index(all, secret); i >= 0 {
+			t.Errorf("%q is left: %s", secret, all[max(0, i-80):min(len(all), i+80)])
+		}
+	}
+	for _, stays := range []string{"KUBE-SERVICES", "kubernetes service portals", "kube-system"} {
+		if !strings.Contains(all, stays) {
+			t.Errorf("%q is replaced", stays)
+		}
+	}
+}
+
+// No ID of the cluster is in what is redacted: names could be guessed by it.
+func TestRedactIDs(t *testing.T) {
+	f := detect.Finding{Detector: "image-pin", Kind: "latest-tag", State: detect.Latent, Object: detect.Named("DaemonSet shop/a, container a")}
+	r := Result{Findings: []Finding{identified(f, nil)}}
+	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	r.Suppress([]Suppression{
+		{ID: r.Findings[0].ID, Reason: "r", Expires: "2025-01-01"}, {ID: "2edadcd36f84", Reason: "r", Expires: "2025-01-01", Routers: []string{"tor1"}}, {ID: "3edadcd36f84", Reason: "r", Expires: "2027-01-01"},
+	}, at)
+	x, err := Redact([]snapshot.Snapshot{cluster(false)}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := x.Result(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"2edadcd36f84", "3edadcd36f84", "tor1"} {
+		if strings.Contains(string(text), secret) {
+			t.Errorf("%s is left in %s", secret, text)
+		}
+	}
+	if len(to.Findings) != 3 || len(to.Unused) != 1 || to.Findings[1].ID == to.Findings[2].ID {
+		t.Errorf("%+v", to)
+	}
+}
