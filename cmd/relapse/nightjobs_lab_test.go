@@ -337,7 +337,7 @@ func (n *nightCluster) describe() string {
 	for _, p := range n.pods() {
 		last := ""
 		if p.Status.Phase == corev1.PodRunning {
-			last = strings.TrimSpace(n.sh(p.Spec.NodeName, "crictl logs --tail 1 $(crictl ps --quiet --name '^relapse$') 2>&1"))
+			last = strings.TrimSpace(n.sh(p.Spec.NodeName, "c=$(crictl ps --quiet --name '^relapse$'); [ -z \"$c\" ] || crictl logs --tail 1 $c 2>&1"))
 		}
 		state := string(p.Status.Phase)
 		for _, c := range p.Status.ContainerStatuses {
