@@ -115,9 +115,19 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	}
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == detector.Name() })
 	r.Ran = append(r.Ran, detector.Name())
-	find := func(s snapshot.Snapshot) []detect.Finding {
+	config := func(s snapshot.Snapshot) map[string]string {
 		i := slices.IndexFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
-		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: s.ConfigMaps.Items[i].Data}, Version: u.To, ConfigMap: ciliumConfig}
+		return s.ConfigMaps.Items[i].Data
+	}
+	unjudged, err := configdrift.Cilium().Unjudged(configdrift.Setup{Version: u.From, Config: config(last)}, configdrift.Setup{Version: u.To, Config: config(last)})
+	if err != nil {
+		return err
+	}
+	if unjudged != "" {
+		r.NotRun = append(r.NotRun, NotRun{detector.Name(), unjudged, fmt.Sprintf("the agents of %s and %s (relapse qualify)", u.From, u.To)})
+	}
+	find := func(s snapshot.Snapshot) []detect.Finding {
+		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: config(s)}, Version: u.To, ConfigMap: ciliumConfig}
 		return d.Detect([]snapshot.Snapshot{s})
 	}
 	r.add(find(last), find(before), incidents)

@@ -1,15 +1,15 @@
 package qualify
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/relapse-dev/relapse/framework/detect/configdrift/source"
 )
 
 // Charts is what the charts of both versions make of the same values.
@@ -53,13 +53,13 @@ type Change struct {
 }
 
 // compare fills in what differs. Flags are those of each version, with their defaults.
-func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]string, notes []note) {
+func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]string, notes []source.Note) {
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		was, had := before[key]
 		is, has := after[key]
-		change := Change{Key: key, Kind: Changed, From: was, To: is, Note: quote(notes, key)}
+		change := Change{Key: key, Kind: Changed, From: was, To: is, Note: source.Quote(notes, key)}
 		switch {
 		case had && has && was == is:
 			continue
@@ -92,7 +92,7 @@ func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]strin
 }
 
 // noted fills in the user's values that the notes name.
-func (c *Charts) noted(users map[string]any, notes []note) {
+func (c *Charts) noted(users map[string]any, notes []source.Note) {
 	var walk func(values map[string]any, path string)
 	walk = func(values map[string]any, path string) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -104,7 +104,7 @@ func (c *Charts) noted(users map[string]any, notes []note) {
 			if !strings.Contains(at, ".") && strings.ToLower(at) == at {
 				continue
 			}
-			if says := quote(notes, at); says != "" {
+			if says := source.Quote(notes, at); says != "" {
 				c.Noted = append(c.Noted, Change{Key: at, To: fmt.Sprint(values[key]), Note: says})
 			}
 		}
@@ -197,89 +197,6 @@ func quoted(version, note string) string {
 		return ""
 	}
 	return fmt.Sprintf("; upgrade notes of %s: %q", version, note)
-}
-
-// note is an item of the vendor's upgrade notes, in one line.
-type note string
-
-// title is the heading of a minor's notes, and section any heading of that level.
-var (
-	title   = regexp.MustCompile(`(?m)^(\d+\.\d+|\|CURRENT_RELEASE\|) Upgrade Notes\n-+$`)
-	section = regexp.MustCompile(`(?m)^\S.*\n-{3,}$`)
-)
-
-// readNotes reads the upgrade notes of a minor from a folder of the vendor's documentation.
-// From 1.20 on they are in a file of their own, which upgrade.rst includes.
-func readNotes(folder string) ([]note, error) {
-	var text []byte
-	var at []int
-	for _, name := range []string{"upgrade.rst", "upgrade-current.inc"} {
-		var err error
-		if text, err = os.ReadFile(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("reading the vendor's upgrade notes: %w", err)
-		}
-		if at = title.FindIndex(text); at != nil {
-			break
-		}
-	}
-	if at == nil {
-		return nil, fmt.Errorf("reading the vendor's upgrade notes: no file in %s has the heading \"... Upgrade Notes\"", folder)
-	}
-	text = text[at[1]:]
-	if next := section.FindIndex(text); next != nil {
-		text = text[:next[0]]
-	}
-	return parseNotes(string(text)), nil
-}
-
-// parseNotes returns the items of lists. An item ends with the next one, or with a line
-// that is not indented.
-func parseNotes(text string) []note {
-	var all []note
-	var item []string
-	flush := func() {
-		if len(item) > 0 {
-			all = append(all, note(strings.Join(item, " ")))
-		}
-		item = nil
-	}
-	code := false // within an item: an example in another language
-	for line := range strings.Lines(text) {
-		trimmed := strings.TrimSpace(line)
-		indented := strings.HasPrefix(line, "  ")
-		switch {
-		case strings.HasPrefix(line, "* "), strings.HasPrefix(line, "- "):
-			flush()
-			item, code = []string{strings.TrimSpace(line[2:])}, false
-		case trimmed == "":
-		case !indented:
-			flush()
-		case strings.HasPrefix(trimmed, ".. "):
-			code = true
-		case len(item) > 0 && !(code && strings.HasPrefix(line, "    ")):
-			item, code = append(item, trimmed), false
-		}
-	}
-	flush()
-	return all
-}
-
-// sentence splits an item where a full stop ends a sentence.
-var sentence = regexp.MustCompile(`\. +`)
-
-// quote returns the sentences of notes that name a key or a flag.
-func quote(notes []note, key string) string {
-	// Names stand in double backquotes, flags with their dashes and maybe with a value.
-	named := regexp.MustCompile("``(?:--)?" + regexp.QuoteMeta(key) + "(?:[=:][^`]*)?``")
-	var all []string
-	for _, n := range notes {
-		for _, s := range sentence.Split(string(n), -1) {
-			if named.MatchString(s) {
-				all = append(all, strings.ReplaceAll(strings.TrimSuffix(s, "."), "``", "`")+".")
-			}
-		}
-	}
-	return strings.Join(all, " ")
 }
 
 // programs read the ConfigMap.

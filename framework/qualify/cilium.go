@@ -58,9 +58,9 @@ func (ciliumReader) Read(ctx context.Context, catalogue *images.Catalogue, in In
 		return Configuration{}, err
 	}
 	table := configdrift.Cilium()
-	if !table.Knows(in.From) || !table.Knows(in.To) {
+	if !table.Asked(in.From) || !table.Asked(in.To) {
 		ended = step(fmt.Sprintf("ask the slices of %s and %s about each key", in.From, in.To))
-		table, err = tabulate.Cilium(ctx, catalogue, built, table, func(string) {})
+		table, err = tabulate.Cilium(ctx, catalogue, built, table.OfAgents(), func(string) {})
 		ended(err)
 		if err != nil {
 			return Configuration{}, err

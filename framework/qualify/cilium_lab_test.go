@@ -68,7 +68,7 @@ func TestTableOnDemand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	others := *configdrift.Cilium()
+	others := *configdrift.Cilium().OfAgents()
 	others.Versions = slices.DeleteFunc(slices.Clone(others.Versions), func(v configdrift.Version) bool { return v.Version == "1.8.1" || v.Version == "1.11.1" })
 	table, err := tabulate.Cilium(t.Context(), catalogue, built, &others, func(version string) { t.Log("asking", version) })
 	if err != nil {
@@ -86,7 +86,7 @@ func TestTableOnDemand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := compare(configdrift.Cilium())
+		want, err := compare(configdrift.Cilium().OfAgents())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift/source"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -255,9 +256,9 @@ func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]an
 		return Charts{}, err
 	}
 	c.To = len(after)
-	var notes []note
+	var notes []source.Note
 	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // they are written for each minor
-		if notes, err = readNotes(filepath.Join(to.Module, "Documentation/operations")); err != nil {
+		if notes, err = source.Notes(filepath.Join(to.Module, "Documentation/operations")); err != nil {
 			return Charts{}, err
 		}
 	}

@@ -3,7 +3,6 @@ package qualify
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -162,39 +161,6 @@ func TestResumeWithOtherValues(t *testing.T) {
 	}
 	if err := other.Resume(dir); err == nil || err.Error() != dir+" is of other values: give the same files with --values" {
 		t.Errorf("without values: %v", err)
-	}
-}
-
-func TestNotes(t *testing.T) {
-	notes, err := readNotes("testdata/charts/1.19.0/Documentation/operations")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, want := range map[string]string{
-		"mesh-auth":               "The mesh auth flag `mesh-auth` (Helm `authentication.enabled`) is now disabled by default. Ensure that the flag is configured, with `--mesh-auth=true`.",
-		"enable-recorder":         "The previously deprecated recorder and its flags (`--enable-recorder`, `--hubble-recorder-*`) have been removed.",
-		"enable-recorder-old":     "", // an example
-		"mesh":                    "",
-		"bgpControlPlane.enabled": "The Helm option `bgpControlPlane.enabled` makes CRDs of `cilium.io/v2`.",
-	} {
-		if got := quote(notes, key); got != want {
-			t.Errorf("%s:\ngot  %s\nwant %s", key, got, want)
-		}
-	}
-	folder := t.TempDir()
-	if _, err := readNotes(folder); err == nil {
-		t.Error("notes were found where there are none")
-	}
-	for name, text := range map[string]string{
-		"upgrade.rst":         ".. include:: upgrade-current.inc\n",
-		"upgrade-current.inc": "|CURRENT_RELEASE| Upgrade Notes\n-----\n\n* The flag ``--old`` is gone.\n",
-	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if notes, err = readNotes(folder); err != nil || quote(notes, "old") == "" {
-		t.Errorf("included notes: %q, %v", notes, err)
 	}
 }
 

@@ -188,6 +188,9 @@ var (
 			warning(configdrift.DefaultChanged, "agent-health-port"), warning(configdrift.DefaultChanged, "annotate-k8s-node"),
 			warning(configdrift.DefaultChanged, "enable-icmp-rules"), warning(configdrift.DefaultChanged, "endpoint-interface-name-prefix"),
 			warning(configdrift.DefaultChanged, "prometheus-serve-addr"),
+			// The operator's keys.
+			warning(configdrift.DefaultChanged, "azure-use-primary-address"), warning(configdrift.DefaultChanged, "nodes-gc-interval"),
+			warning(configdrift.DefaultChanged, "operator-prometheus-serve-addr"),
 		},
 		refuses: "native routing cidr must be configured with option --ipv4-native-routing-cidr",
 	}

@@ -3,10 +3,12 @@
 // differently, and the values in force before and after. It is a pure function of two
 // versions and a ConfigMap.
 //
-// What a version reads is in a table that was made by running the vendor's own code
-// (command generate): flags with types, defaults and deprecations; the effect of each key
-// when it alone is set, which shows that two keys are names of one setting; and what is
-// refused.
+// What a version reads is in a table (command generate): flags of agent and operator with types,
+// defaults and deprecations. For some versions it was made by running the vendor's own code, and then
+// it also has the effect of each key when it alone is set, which shows that two keys are names of one
+// setting; and what is refused. For the others it is what the vendor's sources state, with the
+// sentences of the vendor's upgrade notes; what is not known of these is told as not known, and
+// Unjudged says what is not compared at all.
 package configdrift
 
 import (
@@ -39,11 +41,14 @@ const (
 	DefaultChanged Kind = "default-changed"
 	// The new version reads the key and reports it as deprecated.
 	Deprecated Kind = "deprecated"
+	// Noted: both versions read the key, and the vendor's upgrade notes name it, or another program
+	// reads it than before. What is in force after is NotKnown if the notes are about the key.
+	Noted Kind = "noted"
 	// Unknown: neither version reads the key.
 	Unknown Kind = "unknown"
 )
 
-var kinds = []Kind{Missing, Conflict, BadValue, NotRead, NewlyRead, DefaultChanged, Deprecated, Unknown}
+var kinds = []Kind{Missing, Conflict, BadValue, NotRead, NewlyRead, DefaultChanged, Deprecated, Noted, Unknown}
 
 // Drift is what an upgrade does to one key.
 type Drift struct {
@@ -53,15 +58,15 @@ type Drift struct {
 	// there is none.
 	Decides string `json:"decides,omitempty"`
 	// Before and After are the values in force, in the vendor's words for
-	// them; Refused where the agent does not start. Empty: none.
+	// them; Refused where the agent does not start, NotKnown where that takes the agent. Empty: none.
 	Before string `json:"before"`
 	After  string `json:"after"`
 	// Says is one sentence for the operator who upgrades.
 	Says string `json:"says"`
 }
 
-// Changed reports whether the upgrade changes what is in force.
-func (d Drift) Changed() bool { return d.Before != d.After }
+// Changed reports whether the upgrade changes what is in force, or may: it is not known.
+func (d Drift) Changed() bool { return d.Before != d.After || d.After == NotKnown }
 
 // Setup is a version, and the configuration that it has read or will read.
 type Setup struct {
@@ -97,6 +102,10 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 	if d, ok := c.missing(); ok {
 		drifts = append(drifts, d)
 	}
+	for i, d := range drifts {
+		says, _ := c.noted(d.Key)
+		drifts[i].Says += says
+	}
 	slices.SortStableFunc(drifts, func(a, b Drift) int {
 		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
 	})
@@ -114,6 +123,12 @@ func (c comparison) set(key string) (Drift, bool) {
 	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
 	o, wasRead := c.from.option(key)
 	n, isRead := c.to.option(key)
+	if !isRead && after.key == "" && o.Reader != "" {
+		after.value, d.After = NotKnown, NotKnown // names of a setting are known of the agent's keys alone
+	}
+	if !wasRead && before.key == "" && n.Reader != "" {
+		before.value, d.Before = NotKnown, NotKnown
+	}
 	setTo := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
 	switch {
 	case !wasRead && !isRead:
@@ -137,8 +152,20 @@ func (c comparison) set(key string) (Drift, bool) {
 	case o.Type != n.Type && before.value != after.value:
 		d.Kind = BadValue
 		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", setTo, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
+	case o.Reader == "" && n.Reader != "":
+		d.Kind, d.After = Noted, NotKnown
+		d.Says = fmt.Sprintf("%s, which the agent of %s reads, and with %s only %s.", setTo, c.from.name(), c.to.name(), n.Reader)
 	default:
-		return Drift{}, false
+		says, about := c.noted(key)
+		if says == "" {
+			return Drift{}, false
+		}
+		d.Kind = Noted
+		d.Says = setTo + ", which both versions read; upgrade notes name it."
+		if about {
+			d.After = NotKnown
+			d.Says = setTo + ", which both versions read; what it means may change."
+		}
 	}
 	return d, true
 }
@@ -153,7 +180,7 @@ func (c comparison) unset(key string) (Drift, bool) {
 		}
 	}
 	before, after := c.from.inForce(key), c.to.inForce(key)
-	if before.key == "" || after.key != key || before.value == after.value {
+	if before.key == "" || after.key != key || before.value == after.value || c.computed(key) {
 		return Drift{}, false
 	}
 	formerly := say(before.value)
@@ -164,6 +191,65 @@ func (c comparison) unset(key string) (Drift, bool) {
 		Key: key, Kind: DefaultChanged, Decides: key, Before: before.value, After: after.value,
 		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(), formerly),
 	}, true
+}
+
+// computed reports whether the default of a key is not known in one of the versions.
+func (c comparison) computed(key string) bool {
+	o, _ := c.from.option(key)
+	n, _ := c.to.option(key)
+	return o.Computed || n.Computed || o.Reader == Pods || n.Reader == Pods
+}
+
+// Unjudged says what Compare does not find between two versions; empty if there is nothing of that.
+func (t *Table) Unjudged(from, to Setup) (string, error) {
+	c := comparison{table: t, from: configured{table: t, config: from.Config}, to: configured{table: t, config: to.Config}}
+	var err error
+	if c.from.Version, err = t.find(from.Version); err != nil {
+		return "", err
+	}
+	if c.to.Version, err = t.find(to.Version); err != nil {
+		return "", err
+	}
+	if !c.from.Stated && !c.to.Stated {
+		return "", nil
+	}
+	says := "keys that the agent refuses together, and texts that it refuses or reads in another way"
+	var computed []string
+	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
+		_, set := to.Config[key]
+		_, read := c.from.option(key)
+		if _, also := c.to.option(key); read && also && !set && c.computed(key) {
+			computed = append(computed, key)
+		}
+	}
+	if computed != nil {
+		says += ", changed defaults of " + strings.Join(computed, ", ")
+	}
+	return says, nil
+}
+
+// noted is what the vendor's upgrade notes of the minors after the old version say of a key, up to
+// those of the new one, and whether one of them is about it. Where both agents were asked, nothing is
+// left for them to say.
+func (c comparison) noted(key string) (says string, about bool) {
+	if !c.from.Stated && !c.to.Stated {
+		return "", false
+	}
+	from, to := numbers(minor(c.from.name())), numbers(minor(c.to.name()))
+	notes := c.table.Notes[key]
+	for _, m := range slices.SortedFunc(maps.Keys(notes), byNumber) {
+		at := numbers(m)
+		if slices.Compare(from[:], at[:]) < 0 && slices.Compare(at[:], to[:]) <= 0 {
+			says += fmt.Sprintf(" Upgrade notes of %s: %q", m, notes[m].Says)
+			about = about || notes[m].About
+		}
+	}
+	return says, about
+}
+
+func byNumber(a, b string) int {
+	x, y := numbers(a), numbers(b)
+	return slices.Compare(x[:], y[:])
 }
 
 // missing judges what the new version asks for.
@@ -250,6 +336,9 @@ func (s configured) inForce(key string) force {
 			f.value, f.bad = read(o, s.Version, raw)
 		}
 	}
+	if f.key == "" && s.Stated {
+		f.value = NotKnown // another key may stand for the setting
+	}
 	return f
 }
 
@@ -272,13 +361,17 @@ func read(o Option, v Version, raw string) (value string, bad bool) {
 	if kind == "" {
 		return normal(o.Type, raw), false
 	}
-	if raw == "" {
-		return v.Empty[kind], true
+	outcomes := v.Empty
+	if raw != "" {
+		if value, ok := parse(kind, raw); ok {
+			return value, false
+		}
+		outcomes = v.Wrong
 	}
-	if value, ok := parse(kind, raw); ok {
-		return value, false
+	if value, ok := outcomes[kind]; ok && o.Reader == "" {
+		return value, true
 	}
-	return v.Wrong[kind], true
+	return NotKnown, true
 }
 
 // kindOf is the type of a value; empty for types that accept any text.
@@ -286,7 +379,9 @@ func kindOf(flagType string) string {
 	switch {
 	case flagType == "bool", flagType == "duration":
 		return flagType
-	case strings.HasPrefix(flagType, "int") && !strings.HasSuffix(flagType, "Slice"), strings.HasPrefix(flagType, "uint"):
+	case strings.HasSuffix(flagType, "Slice"):
+		return ""
+	case strings.HasPrefix(flagType, "int"), strings.HasPrefix(flagType, "uint"):
 		return "int"
 	}
 	return ""
@@ -329,6 +424,8 @@ func say(value string) string {
 // the key that this version goes by.
 func (c comparison) instead(after force) string {
 	switch {
+	case after.key == "" && after.value == NotKnown:
+		return ""
 	case after.key == "":
 		return ", nor any other key for it"
 	case after.set:
@@ -340,6 +437,14 @@ func (c comparison) instead(after force) string {
 // change says what is in force before and after.
 func (c comparison) change(before, after force) string {
 	switch {
+	case before.value == NotKnown && after.value == NotKnown:
+		return "; what comes of it is not known"
+	case after.value == NotKnown:
+		return fmt.Sprintf(": %s with %s, and what comes of it with %s is not known", say(before.value), c.from.name(), c.to.name())
+	case before.value == NotKnown && after.value == Refused:
+		return fmt.Sprintf(": %s does not start", c.to.name())
+	case before.value == NotKnown:
+		return fmt.Sprintf(": %s with %s, and what was in force with %s is not known", say(after.value), c.to.name(), c.from.name())
 	case before.value == after.value:
 		return fmt.Sprintf(": %s, as before", say(after.value))
 	case after.value == Refused:
@@ -360,7 +465,7 @@ func (c comparison) elsewhere(key string) string {
 				in = append(in, v.Version)
 			}
 		}
-		return fmt.Sprintf(", but %s %s", strings.Join(in, ", "), plural(len(in), "does", "do"))
+		return fmt.Sprintf(", but %s %s", strings.Join(ranges(c.table.Versions, in, " to "), ", "), plural(len(in), "does", "do"))
 	}
 	// A key may be misspelt in up to a third of its letters.
 	nearest, least := "", len(key)/3+1

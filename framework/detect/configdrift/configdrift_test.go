@@ -1,6 +1,7 @@
 package configdrift
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -107,7 +108,7 @@ func TestCompare(t *testing.T) {
 			name: "a key of another version", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"masquerade": "false", "ipv4-native-routing-cidr": cidr}),
 			want:   []brief{{"masquerade", Unknown, "", ""}},
-			says:   `masquerade is set to "false", which neither 1.11.1 nor 1.12.0 reads, but 1.8.1, 1.8.2, 1.10.0 do.`,
+			says:   `masquerade is set to "false", which neither 1.11.1 nor 1.12.0 reads, but 1.8.1 to 1.10.0 do.`,
 		},
 		{
 			name: "a switch that is none", from: "1.10.0", to: "1.11.1",
@@ -125,6 +126,46 @@ func TestCompare(t *testing.T) {
 			says:   `enable-ipv4-masquerade is set to "", which is not of type bool: false with 1.11.1, and 1.12.0 does not start.`,
 		},
 		{name: "no change of version", from: "1.11.1", to: "1.11.1", config: newKeys},
+		{
+			name: "a key that a version that was not asked does not read", from: "1.18.4", to: "1.19.5",
+			config: map[string]string{"enable-node-port": "true", "kube-proxy-replacement": "true"},
+			want: []brief{
+				{"enable-node-port", NotRead, "true", NotKnown},
+				{"kube-proxy-replacement", Noted, "true", NotKnown},
+			},
+			says: `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known. ` +
+				`Upgrade notes of 1.19: "The previously deprecated ` + "`--enable-node-port`, `--enable-host-port`, and `--enable-external-ips`" + ` flags have been removed."`,
+		},
+		{
+			name: "a text that is no switch any more", from: "1.13.0", to: "1.19.5",
+			config: map[string]string{"kube-proxy-replacement": "strict"},
+			want:   []brief{{"kube-proxy-replacement", BadValue, "strict", Refused}},
+		},
+		{
+			name: "a deprecated key", from: "1.18.4", to: "1.19.5",
+			config: map[string]string{"encryption-strict-mode-cidr": "10.0.0.0/8"},
+			want:   []brief{{"encryption-strict-mode-cidr", Deprecated, "10.0.0.0/8", "10.0.0.0/8"}},
+		},
+		{
+			name: "an empty number, of which no agent was asked", from: "1.18.4", to: "1.19.5",
+			config: map[string]string{"mtu": ""},
+			want:   []brief{{"mtu", BadValue, NotKnown, NotKnown}},
+			says:   `mtu is set to "", which is not of type int; what comes of it is not known.`,
+		},
+		{
+			name: "the operator's key", from: "1.18.4", to: "1.19.5",
+			config: map[string]string{"unmanaged-pod-watcher-interval": "15"},
+			want:   []brief{{"unmanaged-pod-watcher-interval", BadValue, "15", NotKnown}},
+		},
+		{
+			name: "a key without a flag that the code asks for", from: "1.18.4", to: "1.18.5",
+			config: map[string]string{"enable-source-ip-verification": "false"},
+		},
+		{
+			name: "a key of no version", from: "1.18.4", to: "1.19.5",
+			config: map[string]string{"enable-nodes-port": "true"},
+			want:   []brief{{"enable-nodes-port", Unknown, "", ""}},
+		},
 		{
 			name: "back again", from: "1.11.1", to: "1.8.1", config: newKeys,
 			want: []brief{
@@ -186,9 +227,53 @@ func TestDefaultChanged(t *testing.T) {
 	}
 }
 
+// What only agents can say is said to be missing, and keys whose defaults the code computes by name.
+func TestUnjudged(t *testing.T) {
+	for _, tt := range []struct {
+		name, from, to string
+		config         map[string]string
+		says, not      string
+	}{
+		{name: "agents were asked", from: "1.8.1", to: "1.12.4"},
+		{name: "one was not", from: "1.12.4", to: "1.19.5", says: "keys that the agent refuses together"},
+		{name: "a computed default", from: "1.18.4", to: "1.19.5", says: "local-max-addr-scope"},
+		{name: "a key that is set", from: "1.18.4", to: "1.19.5", config: map[string]string{"local-max-addr-scope": "252"}, says: "keys", not: "local-max-addr-scope"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Cilium().Unjudged(Setup{tt.from, tt.config}, Setup{tt.to, tt.config})
+			if err != nil || !strings.Contains(got, tt.says) || tt.says == "" && got != "" || tt.not != "" && strings.Contains(got, tt.not) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	if _, err := Cilium().Unjudged(Setup{"1.8.1", nil}, Setup{"1.99.0", nil}); err == nil {
+		t.Error("no error for a version without a table")
+	}
+}
+
+// Ranges of versions are those of the table's order, and a range that is none is an error.
+func TestRanges(t *testing.T) {
+	versions := []Version{{Version: "1.0.0"}, {Version: "1.0.1"}, {Version: "1.1.0"}, {Version: "1.2.0"}}
+	a, b := Option{Type: "bool"}, Option{Type: "int"}
+	got := Fold(versions, map[string]Option{"1.0.0": a, "1.0.1": a, "1.1.0": a, "1.2.0": b})
+	if diff := cmp.Diff([]Versioned{{In: []string{"1.0.0..1.1.0"}, Option: a}, {In: []string{"1.2.0"}, Option: b}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, in := range []string{"1.3.0", "1.1.0..1.0.0", "1.0.0..1.9.0", ""} {
+		text := fmt.Sprintf(`{"versions":[{"version":"1.0.0"},{"version":"1.1.0"}],"keys":{"a":[{"in":[%q]}]}}`, in)
+		if err := json.Unmarshal([]byte(text), &Table{}); err == nil {
+			t.Errorf("%q: no error", in)
+		}
+	}
+	var table Table
+	if err := json.Unmarshal([]byte(`{"versions":[{"version":"1.0.0"},{"version":"1.1.0"},{"version":"1.2.0"}],"keys":{"a":[{"in":["1.0.0..1.1.0"]}]}}`), &table); err != nil || len(table.Keys["a"]) != 2 {
+		t.Errorf("%+v, %v", table.Keys, err)
+	}
+}
+
 func TestUnknownVersion(t *testing.T) {
 	for _, tt := range []struct{ version, nearest string }{
-		{"1.11.9", "1.11.6"}, {"v1.9.4", "1.8.2"}, {"1.10.5", "1.10.0"}, {"1.16.1", "1.12.0"}, {"2", "1.12.4"}, {"nonsense", "1.8.1"}, {"", "1.8.1"},
+		{"1.11.9", "1.11.6"}, {"v1.9.4", "1.8.2"}, {"1.10.5", "1.10.0"}, {"1.16.99", "1.16.19"}, {"2", "1.20.2"}, {"nonsense", "1.8.1"}, {"", "1.8.1"},
 	} {
 		for _, pair := range [][2]string{{tt.version, "1.11.1"}, {"1.11.1", tt.version}} {
 			_, err := Cilium().Compare(Setup{pair[0], nil}, Setup{pair[1], nil})
@@ -196,7 +281,7 @@ func TestUnknownVersion(t *testing.T) {
 			if !errors.As(err, &unknown) {
 				t.Fatalf("%q: error %v", tt.version, err)
 			}
-			if unknown.Nearest != tt.nearest || !strings.Contains(err.Error(), "1.8.1, 1.8.2") {
+			if unknown.Nearest != tt.nearest || !strings.Contains(err.Error(), "there are ") {
 				t.Errorf("%q: %v; the nearest is %s", tt.version, err, tt.nearest)
 			}
 		}

@@ -17,8 +17,7 @@ import (
 //go:embed cilium.json
 var ciliumJSON []byte
 
-// Cilium returns the table of Cilium's agent. It was made by running the
-// vendor's own code at each version: see command generate.
+// Cilium returns the table of Cilium's ConfigMap: see command generate.
 var Cilium = sync.OnceValue(func() *Table {
 	t := &Table{}
 	if err := json.Unmarshal(ciliumJSON, t); err != nil {
@@ -35,6 +34,8 @@ type Table struct {
 	// Keys are by name and version. A version that does not read a key has
 	// no Option for it.
 	Keys map[string]map[string]Option `json:"-"`
+	// Notes are the sentences of the vendor's upgrade notes that name a key, by key and minor.
+	Notes map[string]map[string]Note `json:"notes,omitempty"`
 
 	// synonyms are, for each key, the keys of the same setting in
 	// one version or another, itself included, in order of name.
@@ -49,14 +50,36 @@ func NewTable(component string, versions []Version, keys map[string]map[string]O
 	return t
 }
 
-// Knows reports whether the table has a version.
-func (t *Table) Knows(version string) bool {
-	_, err := t.find(version)
-	return err == nil
+// Asked reports whether the table has a version whose agent was asked.
+func (t *Table) Asked(version string) bool {
+	v, err := t.find(version)
+	return err == nil && !v.Stated
 }
 
-// Refused means a value with which the agent does not start.
-const Refused = "refused"
+// OfAgents returns the part of the table that agents were asked for: their versions, and the keys that
+// they read.
+func (t *Table) OfAgents() *Table {
+	versions := slices.DeleteFunc(slices.Clone(t.Versions), func(v Version) bool { return v.Stated })
+	keys := map[string]map[string]Option{}
+	for key, options := range t.Keys {
+		for _, v := range versions {
+			if o, ok := options[v.Version]; ok && o.Reader == "" && !o.Computed {
+				if keys[key] == nil {
+					keys[key] = map[string]Option{}
+				}
+				keys[key][v.Version] = o
+			}
+		}
+	}
+	return NewTable(t.Component, versions, keys)
+}
+
+const (
+	// Refused means a value with which the agent does not start.
+	Refused = "refused"
+	// NotKnown means a value that is not known without asking the agent.
+	NotKnown = "not known"
+)
 
 // Any means every value but the empty one.
 const Any = "*"
@@ -64,8 +87,12 @@ const Any = "*"
 // Version is what holds for all keys of a version.
 type Version struct {
 	Version string `json:"version"`
+	// Stated is set where no agent was asked: the keys are those that the vendor's sources state. What
+	// a key sets, and with which others the agent does not start, is not known then.
+	Stated bool `json:"stated,omitempty"`
 	// Empty and Wrong are what an empty value, and a value of another type,
-	// come out as: by type, Refused where the agent does not start.
+	// come out as: by type, Refused where the agent does not start. Of a type that is not there it
+	// is not known.
 	Empty map[string]string `json:"empty"`
 	Wrong map[string]string `json:"wrong"`
 	// Needs is what native routing asks for, nil if nothing.
@@ -90,6 +117,11 @@ type Option struct {
 	// Deprecated is the vendor's own note.
 	Deprecated string `json:"deprecated,omitempty"`
 	Hidden     bool   `json:"hidden,omitempty"`
+	// Reader is what reads the key besides the agent, which does not; empty: the agent does.
+	Reader Reader `json:"reader,omitempty"`
+	// Computed: the code computes the default of a key that the vendor's reference lacks. It is
+	// not known.
+	Computed bool `json:"computed,omitempty"`
 	// Unregistered: there is no such flag, but the key in a ConfigMap has an
 	// effect.
 	Unregistered bool `json:"unregistered,omitempty"`
@@ -103,8 +135,27 @@ type Option struct {
 	Says     string `json:"says,omitempty"`
 }
 
+// Note is what the upgrade notes of a minor say of a key.
+type Note struct {
+	// Says are the sentences that name it.
+	Says string `json:"says"`
+	// About is set where one of them names it before all others: it is about the key.
+	About bool `json:"about,omitempty"`
+}
+
+// Reader is a program that reads the ConfigMap.
+type Reader string
+
+// Readers besides the agent.
+const (
+	Operator Reader = "the operator"
+	// Pods are containers that the chart gives the key in their environment.
+	Pods Reader = "containers of the chart"
+)
+
 // Versioned is an Option that several versions have in common.
 type Versioned struct {
+	// In are versions, and ranges of them in the table: FIRST..LAST.
 	In []string `json:"in"`
 	Option
 }
@@ -112,6 +163,7 @@ type Versioned struct {
 // Fold turns options by version into a list, in order of version.
 func Fold(versions []Version, options map[string]Option) []Versioned {
 	var all []Versioned
+	in := map[int][]string{} // by place in the list
 	for _, v := range versions {
 		o, ok := options[v.Version]
 		if !ok {
@@ -122,7 +174,29 @@ func Fold(versions []Version, options map[string]Option) []Versioned {
 			all = append(all, Versioned{Option: o})
 			i = len(all) - 1
 		}
-		all[i].In = append(all[i].In, v.Version)
+		in[i] = append(in[i], v.Version)
+	}
+	for i := range all {
+		all[i].In = ranges(versions, in[i], "..")
+	}
+	return all
+}
+
+// ranges writes versions that follow one another in the table as FIRST, a word and LAST.
+func ranges(versions []Version, in []string, to string) []string {
+	var all []string
+	for i := 0; i < len(in); {
+		first := slices.IndexFunc(versions, func(v Version) bool { return v.Version == in[i] })
+		n := 1
+		for i+n < len(in) && first+n < len(versions) && versions[first+n].Version == in[i+n] {
+			n++
+		}
+		if n > 2 {
+			all = append(all, in[i]+to+in[i+n-1])
+		} else {
+			all = append(all, in[i:i+n]...)
+		}
+		i += n
 	}
 	return all
 }
@@ -137,12 +211,27 @@ func (t *Table) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &read); err != nil {
 		return err
 	}
+	at := map[string]int{}
+	for i, v := range t.Versions {
+		at[v.Version] = i
+	}
 	t.Keys = make(map[string]map[string]Option, len(read.Keys))
 	for key, all := range read.Keys {
 		t.Keys[key] = map[string]Option{}
 		for _, v := range all {
-			for _, version := range v.In {
-				t.Keys[key][version] = v.Option
+			for _, in := range v.In {
+				first, last, is := strings.Cut(in, "..")
+				if !is {
+					last = first
+				}
+				from, ok := at[first]
+				to, also := at[last]
+				if !ok || !also || from > to {
+					return fmt.Errorf("key %s: %q: expected a version of the table, or FIRST..LAST", key, in)
+				}
+				for _, version := range t.Versions[from : to+1] {
+					t.Keys[key][version.Version] = v.Option
+				}
 			}
 		}
 	}
@@ -189,9 +278,26 @@ type UnknownVersionError struct {
 	Known   []string
 }
 
+// Error names the known versions of the same minor, or else the minors.
 func (e *UnknownVersionError) Error() string {
-	return fmt.Sprintf("no table of %s %q; the nearest known version is %s (there are %s)",
-		e.Component, e.Version, e.Nearest, strings.Join(e.Known, ", "))
+	var near, minors []string
+	for _, v := range e.Known {
+		minors = append(minors, minor(v))
+		if minor(v) == minor(e.Version) {
+			near = append(near, v)
+		}
+	}
+	known := "there are " + strings.Join(near, ", ")
+	if near == nil {
+		known = "there are versions of " + strings.Join(slices.Compact(minors), ", ")
+	}
+	return fmt.Sprintf("no table of %s %q; the nearest known version is %s (%s)", e.Component, e.Version, e.Nearest, known)
+}
+
+// minor is the beginning of a version, such as 1.12.
+func minor(version string) string {
+	n := numbers(version)
+	return fmt.Sprintf("%d.%d", n[0], n[1])
 }
 
 // find returns a version, which may begin with a v.

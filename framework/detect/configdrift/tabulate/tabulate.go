@@ -1,19 +1,17 @@
-// Package tabulate makes the table of package configdrift for some versions of
-// Cilium's agent: which keys of its ConfigMap each reads, and what it makes of them.
-// Nothing of it is typed by hand. The agent slices of images/cilium/rules are asked:
+// Package tabulate makes the table of package configdrift: which keys of Cilium's ConfigMap
+// each version reads, and what it makes of them. Nothing of it is typed by hand.
+//
+// Where there are slices of the agent (Cilium), the agent slices of images/cilium/rules are asked:
 // for their flags, and, in one run for each key that is not the same in all versions of
-// the table, for what becomes of the configuration when that key alone is set. See
-// package configdrift for what is recorded.
+// the table, for what becomes of the configuration when that key alone is set. Of other
+// versions it is what the vendor's sources state (Stated). See package configdrift for what is
+// recorded.
 package tabulate
 
 import (
 	"context"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift/agents"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift/source"
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -117,29 +116,15 @@ func (g *generator) readReplaced(ctx context.Context, catalogue *images.Catalogu
 		if err != nil {
 			return fmt.Errorf("looking for the source of %s: %w", a.Version, err)
 		}
-		file := filepath.Join(dir, "pkg/option/config.go")
-		source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		replaced, err := source.Replaced(dir)
 		if err != nil {
 			return err
 		}
-		found := source.Scope.Lookup("ReplaceDeprecatedFields")
-		if found == nil {
-			return fmt.Errorf("%s has no function ReplaceDeprecatedFields", file)
-		}
-		function, ok := found.Decl.(*ast.FuncDecl)
-		if !ok {
-			return fmt.Errorf("%s: ReplaceDeprecatedFields is no function", file)
-		}
-		ast.Inspect(function, func(n ast.Node) bool {
-			if pair, ok := n.(*ast.KeyValueExpr); ok {
-				if key, ok := pair.Key.(*ast.BasicLit); ok {
-					if name, err := strconv.Unquote(key.Value); err == nil && g.keys[name] == nil {
-						g.keys[name] = map[string]configdrift.Option{}
-					}
-				}
+		for name := range replaced {
+			if g.keys[name] == nil {
+				g.keys[name] = map[string]configdrift.Option{}
 			}
-			return true
-		})
+		}
 	}
 	return nil
 }
