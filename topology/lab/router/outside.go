@@ -181,11 +181,20 @@ const frrDefaultVRF = "default"
 // FRRVRFs reads what `vtysh -c 'show bgp vrfs json'` prints: the names of the VRFs with a BGP
 // instance, but for the default one, in order. What FRR says in place of them is an ErrRefused.
 func FRRVRFs(text string) ([]string, error) {
-	var answer struct{ VRFs map[string]struct{} }
-	if err := frrAnswer(text, &answer); err != nil {
-		return nil, fmt.Errorf("reading FRR's VRFs: %w", err)
+	var answer struct {
+		Warning string
+		VRFs    map[string]struct{}
 	}
-	if answer.VRFs == nil {
+	err := frrRefusal(text)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &answer)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading FRR's VRFs: %w", err)
+	case answer.Warning != "":
+		return nil, fmt.Errorf("reading FRR's VRFs: %w: %s", ErrRefused, answer.Warning)
+	case answer.VRFs == nil:
 		return nil, errors.New("reading FRR's VRFs: the answer has no vrfs")
 	}
 	delete(answer.VRFs, frrDefaultVRF)
