@@ -84,7 +84,8 @@ var kept = [...]struct{ list, remove []string }{
 done`},
 		[]string{"rm", "-rf", "--one-file-system", "--"},
 	},
-	{[]string{"crictl", "images", "--quiet", "--no-trunc"}, []string{"crictl", "rmi"}},
+	// crictl gives a request 2 s by default, and images are removed one after the other.
+	{[]string{"crictl", "--timeout=2m", "images", "--quiet", "--no-trunc"}, []string{"crictl", "--timeout=2m", "rmi"}},
 	{
 		[]string{"sh", "-c", `nft list tables | sed -n 's/^table \([^ ]*\) \([^ ]*\).*/\1:\2/p'`},
 		[]string{"sh", "-ec", `for t; do nft delete table "${t%%:*}" "${t#*:}"; done`, "nft"},
