@@ -72,8 +72,10 @@ type Scenario struct {
 	// qualified by the incident. Empty: it can happen with all values.
 	NeedsValue string
 	// Foreign is set if the scenario can run on a lab that somebody else has brought up: all
-	// that it changes there is known to come back.
-	Foreign bool
+	// that it changes there is known to come back. Otherwise OnlyOwnLab says why it cannot, as a
+	// clause.
+	Foreign    bool
+	OnlyOwnLab string
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
 	// the nodes changes the result of the next.
 	NewLabs bool
@@ -206,6 +208,9 @@ type Variant struct {
 	Form       Form
 	// Labels are in addition to the scenario's.
 	Labels []Label
+	// OnlyOwnLab is the reason why this variant of a scenario that is Foreign cannot run on
+	// such a lab, as a clause; empty: it can.
+	OnlyOwnLab string
 	// Refused is set if the expected verdict is Refused.
 	Refused bool
 	// Images are served to the nodes by the lab's registry.

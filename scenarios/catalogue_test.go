@@ -33,6 +33,9 @@ func TestCatalogue(t *testing.T) {
 			if s.Budget.Whole == 0 {
 				t.Error("it has no budget: make bench does not measure it")
 			}
+			if s.Foreign == (s.OnlyOwnLab != "") {
+				t.Errorf("Foreign is %t, and the reason why it runs on relapse's own labs alone is %q", s.Foreign, s.OnlyOwnLab)
+			}
 			// .ci finds the test of a scenario by the scenario's name.
 			folder := strings.ReplaceAll(s.Incident.Name, "-", "")
 			if _, err := os.Stat(filepath.Join(folder, "lab_test.go")); err != nil {

@@ -95,6 +95,11 @@ func variants(s framework.Scenario) string {
 	if kernels := guestKernels(s.Topology); len(kernels) > 0 {
 		fmt.Fprintf(&b, "\nNodes under test have a kernel of their own: Linux %s.\n", strings.Join(kernels, ", "))
 	}
+	if s.Foreign {
+		b.WriteString("\nIt runs on a lab of your own, too (`--on`).\n")
+	} else if s.OnlyOwnLab != "" {
+		fmt.Fprintf(&b, "\nIt runs on relapse's own labs alone, not with `--on`: %s.\n", escaped(s.OnlyOwnLab))
+	}
 	return b.String()
 }
 

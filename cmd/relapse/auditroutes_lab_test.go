@@ -62,16 +62,16 @@ func TestAuditRoutes(t *testing.T) {
 	t.Logf("%d routes in a table dump of %d MB, written in %s", routes, sizeOf(t, dump)>>20, since(began))
 	startRouters(t, dir)
 	began = time.Now()
-	inContainer(t, nil, "relapse-test-gobgp", "/lab/gobgp", "mrt", "inject", "global", "/lab/routes.mrt")
+	inContainer(t, "relapse-test-gobgp", "/lab/gobgp", "mrt", "inject", "global", "/lab/routes.mrt")
 	wait(t, "GoBGP to have the routes", 10*time.Minute, func() error {
-		return atLeast(routes+nodes, lineOf(inContainer(t, nil, "relapse-test-gobgp", "/lab/gobgp", "global", "rib", "summary"), "Path"))
+		return atLeast(routes+nodes, lineOf(inContainer(t, "relapse-test-gobgp", "/lab/gobgp", "global", "rib", "summary"), "Path"))
 	})
 	t.Logf("GoBGP has them %s after gobgp mrt inject began: %s", since(began), memoryOf(t, "relapse-test-gobgp"))
 	wait(t, "FRR to have the routes", 10*time.Minute, func() error {
-		return atLeast(routes+nodes, lineOf(inContainer(t, nil, "relapse-test-frr", "vtysh", "-c", "show bgp ipv4 unicast statistics"), "Total Prefixes"))
+		return atLeast(routes+nodes, lineOf(inContainer(t, "relapse-test-frr", "vtysh", "-c", "show bgp ipv4 unicast statistics"), "Total Prefixes"))
 	})
 	wait(t, "FRR's kernel to have the routes", 10*time.Minute, func() error {
-		return atLeast(routes+nodes, inContainer(t, nil, "relapse-test-frr", "sed", "-n", `/^Main/,/^Local/s/.*Prefixes: *//p`, "/proc/net/fib_triestat"))
+		return atLeast(routes+nodes, inContainer(t, "relapse-test-frr", "sed", "-n", `/^Main/,/^Local/s/.*Prefixes: *//p`, "/proc/net/fib_triestat"))
 	})
 	t.Logf("FRR and its kernel have them %s after: %s", since(began), memoryOf(t, "relapse-test-frr"))
 
@@ -312,7 +312,7 @@ func atLeast(want int, text string) error {
 // memoryOf is what the processes of a container have of memory.
 func memoryOf(t *testing.T, name string) string {
 	t.Helper()
-	return strings.TrimSpace(inContainer(t, nil, name, "sh", "-c", `for p in /proc/[0-9]*; do
+	return strings.TrimSpace(inContainer(t, name, "sh", "-c", `for p in /proc/[0-9]*; do
 	name=$(cat $p/comm); kib=$(sed -n 's/^VmRSS:\s*\([0-9]*\) kB/\1/p' $p/status)
 	case $name in gobgpd|bgpd|zebra) echo "$name $((kib / 1024)) MiB";; esac
 done`))

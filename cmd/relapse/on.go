@@ -12,16 +12,16 @@ import (
 
 // on are the flags of a lab that somebody else has brought up.
 type on struct {
-	dir, routers string
+	lab, routers string // lab is a folder or a kubeconfig
 	isLab        bool
 }
 
 // check refuses flags that make no sense with such a lab, or without one.
 func (o on) check(r *prepared) error {
 	switch {
-	case o.dir == "" && (o.routers != "" || o.isLab):
+	case o.lab == "" && (o.routers != "" || o.isLab):
 		return usagef("--routers and --yes-this-is-a-lab are for --on")
-	case o.dir == "":
+	case o.lab == "":
 		return nil
 	case len(r.chosen) != 1:
 		return usagef("--on: expected one scenario, not %d", len(r.chosen))
@@ -33,10 +33,10 @@ func (o on) check(r *prepared) error {
 
 // open finds the lab, and checks that it fits the scenario, whose labs it becomes.
 func (o on) open(ctx context.Context, chosen []framework.Scenario, s *suite.Options) error {
-	if o.dir == "" {
+	if o.lab == "" {
 		return nil
 	}
-	lab, err := adopt.Open(ctx, s.Docker, o.dir, o.routers)
+	lab, err := adopt.Open(ctx, s.Docker, o.lab, o.routers)
 	if err != nil {
 		return err
 	}

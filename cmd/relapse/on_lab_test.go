@@ -20,8 +20,10 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"go.yaml.in/yaml/v3"
+	kind "sigs.k8s.io/kind/pkg/cluster"
 
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -29,23 +31,50 @@ import (
 // onWithin bounds a run of all variants and remedies on a lab that is up.
 const onWithin = 10 * time.Minute
 
-// TestOnContainerlab runs node-drain on what containerlab deploys of its exported folder, with
-// the images of this tree. The run passes, and leaves objects, routes, links, rules, files and
-// containers as they were.
+// onLab is a lab that containerlab has deployed from the exported folder of a scenario.
+type onLab struct {
+	*testing.T
+	docker        *client.Client
+	scenario, dir string
+}
+
+// TestOnContainerlab runs each scenario that may be run on a lab of somebody else's on what
+// containerlab deploys of its exported folder, with the images of this tree. The runs pass, and
+// leave objects, routes, links, rules, sysctls, files and containers as they were.
 func TestOnContainerlab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("labs need root")
 	}
 	docker := dockerEngine(t)
-	dir := t.TempDir()
-	if got := relapse(t, "describe", scenario, "--containerlab", dir); got.status != exitExpected {
+	path := buildContainerlab(t) + ":" + os.Getenv("PATH")
+	for _, s := range scenarios.All {
+		if !s.Foreign {
+			continue
+		}
+		t.Run(s.Incident.Name, func(t *testing.T) {
+			l := deploy(t, docker, s.Incident.Name, path)
+			before := l.state()
+			if l.scenario == scenario {
+				l.refuses(before)
+			}
+			l.passes("the run", before, "--on", l.dir)
+			if l.scenario == scenario {
+				l.byKubeconfig(before)
+			}
+		})
+	}
+}
+
+// deploy deploys the exported folder of a scenario until the test ends.
+func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
+	l := onLab{t, docker, name, t.TempDir()}
+	if got := relapse(t, "describe", name, "--containerlab", l.dir); got.status != exitExpected {
 		t.Fatalf("%+v", got)
 	}
-	withImagesOfThisTree(t, docker, filepath.Join(dir, scenario+".clab.yml"))
-	path := buildContainerlab(t) + ":" + os.Getenv("PATH")
+	l.withImagesOfThisTree()
 	hadNetwork := dockerHas(t, docker, "kind")
 	script := func(command string) {
-		cmd := exec.Command(filepath.Join(dir, "lab.sh"), command)
+		cmd := exec.Command(filepath.Join(l.dir, "lab.sh"), command)
 		cmd.Env = append(os.Environ(), "PATH="+path, "CLAB_VERSION_CHECK=disable")
 		out, err := cmd.CombinedOutput()
 		t.Logf("lab.sh %s:\n%s", command, out)
@@ -55,7 +84,7 @@ func TestOnContainerlab(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		script("down")
-		if left := foreignContainers(t, docker); len(left) > 0 {
+		if left := l.containers(); len(left) > 0 {
 			t.Errorf("containerlab and kind left %q", left)
 		}
 		if !hadNetwork && dockerHas(t, docker, "kind") { // kind leaves it
@@ -65,14 +94,17 @@ func TestOnContainerlab(t *testing.T) {
 		}
 	})
 	script("up")
+	return l
+}
 
-	before := foreignState(t, docker)
+// refuses holds runs against a lab that does not fit, or is none.
+func (l onLab) refuses(before map[string][]string) {
 	kubectl := func(args ...string) {
-		inContainer(t, docker, "k8s-control-plane", append([]string{"kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
+		inContainer(l.T, "k8s-control-plane", append([]string{"kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
 	}
-	refused := func(name string, status int, want ...string) {
-		t.Run(name, func(t *testing.T) {
-			got := relapse(t, "run", scenario, "--on", dir, "--output", t.TempDir())
+	refused := func(title, name string, status int, on []string, want ...string) {
+		l.Run(title, func(t *testing.T) {
+			got := relapse(t, append([]string{"run", name, "--output", t.TempDir(), "--on"}, on...)...)
 			if got.status != status {
 				t.Errorf("status %d, want %d", got.status, status)
 			}
@@ -83,23 +115,73 @@ func TestOnContainerlab(t *testing.T) {
 			}
 		})
 	}
+	folder, kubeconfig := []string{l.dir}, l.kubeconfig()
 	kubectl("label", "namespace", "kube-system", "relapse.dev/lab-")
-	refused("a cluster that nobody calls a lab", exitUsage, "nothing says that this cluster is a lab")
+	refused("a cluster that nobody calls a lab", l.scenario, exitUsage, folder, "nothing says that this cluster is a lab")
 	kubectl("label", "namespace", "kube-system", "relapse.dev/lab=true")
-	inContainer(t, docker, "k8s-worker", "touch", "/etc/cni/net.d/10-x.conflist")
-	inContainer(t, docker, "clab-node-drain-tor1", "ip", "address", "delete", "10.4.94.239/24", "dev", "eth1")
-	refused("a lab that does not fit", exitMachine,
-		"node master3: it has a CNI configuration, /etc/cni/net.d/10-x.conflist", "router tor1: address 10.4.94.239 on network nodes")
-	inContainer(t, docker, "k8s-worker", "rm", "/etc/cni/net.d/10-x.conflist")
-	inContainer(t, docker, "clab-node-drain-tor1", "ip", "address", "add", "10.4.94.239/24", "dev", "eth1")
-	same(t, "refused runs", before, foreignState(t, docker))
+	refused("a scenario for labs of relapse alone", "lost-permission", exitMachine, folder, "scenario lost-permission runs on relapse's own labs alone: whole Cilium leaves")
+	inContainer(l.T, "k8s-worker", "touch", "/etc/cni/net.d/10-x.conflist")
+	inContainer(l.T, "k8s-worker2", "ip", "route", "add", "default", "via", "10.4.94.239", "metric", "9")
+	inContainer(l.T, "clab-node-drain-tor1", "ip", "address", "delete", "10.4.94.239/24", "dev", "eth1")
+	refused("a lab that does not fit", l.scenario, exitMachine, folder,
+		"node master3: it has a CNI configuration, /etc/cni/net.d/10-x.conflist", "router tor1: address 10.4.94.239 on network nodes",
+		"node master2: a default route via [10.4.94.238 10.4.94.239] and nothing else")
+	refused("routers by addresses that they do not have", l.scenario, exitMachine, kubeconfig, "router tor1: the file of the routers has none of that name, or with its addresses")
+	inContainer(l.T, "k8s-worker", "rm", "/etc/cni/net.d/10-x.conflist")
+	inContainer(l.T, "k8s-worker2", "ip", "route", "delete", "default", "via", "10.4.94.239", "metric", "9")
+	inContainer(l.T, "clab-node-drain-tor1", "ip", "address", "add", "10.4.94.239/24", "dev", "eth1")
+	rename := func(from, to string) {
+		if err := l.docker.ContainerRename(l.Context(), from, to); err != nil {
+			l.Fatal(err)
+		}
+	}
+	rename("k8s-worker", "k8s-elsewhere")
+	refused("a cluster with a node that is not on this machine", l.scenario, exitMachine, kubeconfig, "node master3: it is no container of this machine's Docker: ")
+	rename("k8s-worker2", "k8s-worker")
+	refused("a node of another cluster with the same names", l.scenario, exitMachine, kubeconfig, "node master3: it is no container of this machine's Docker: container k8s-worker has machine ID ")
+	rename("k8s-worker", "k8s-worker2")
+	rename("k8s-elsewhere", "k8s-worker")
+	same(l.T, "refused runs", before, l.state())
+}
 
-	s := start(t, nil, "run", scenario, "--on", dir)
+// byKubeconfig runs the affected variant on the same lab, of which there are a kubeconfig and a
+// file of routers that calls them by other names: routers and host are found by their addresses.
+func (l onLab) byKubeconfig(before map[string][]string) {
+	declared, err := scenarioNamed(l.scenario)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.passes("the run by a kubeconfig", before, append([]string{"--variant", declared.Variants[0].Name, "--on"}, l.kubeconfig()...)...)
+}
+
+// kubeconfig writes a kubeconfig and a file of routers, and returns the arguments of --on.
+func (l onLab) kubeconfig() []string {
+	kubeconfig, routers := filepath.Join(l.TempDir(), "config"), filepath.Join(l.TempDir(), "routers.yml")
+	text, err := kind.NewProvider(kind.ProviderWithDocker()).KubeConfig("k8s", false)
+	if err == nil {
+		err = os.WriteFile(kubeconfig, []byte(text), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(routers, []byte(`- {name: leaf-a, kind: frr, command: [docker, exec, clab-node-drain-tor2]}
+- {name: leaf-b, kind: frr, command: [docker, exec, clab-node-drain-tor1]}
+`), 0o600)
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+	return []string{kubeconfig, "--routers", routers}
+}
+
+// passes runs the scenario, which must pass and leave the lab as it was.
+func (l onLab) passes(what string, before map[string][]string, args ...string) {
+	began := time.Now()
+	s := start(l.T, nil, append([]string{"run", l.scenario}, args...)...)
 	s.ends(exitExpected, onWithin)
 	if r := s.report(); r.Verdict != "pass" {
-		t.Errorf("the run is %s", r.Verdict)
+		l.Errorf("%s is %s", what, r.Verdict)
 	}
-	same(t, "the run", before, foreignState(t, docker))
+	l.Logf("%s took %s", what, time.Since(began).Round(time.Second))
+	same(l.T, what, before, l.state())
 }
 
 // same fails the test for each line that only one of two states has.
@@ -119,35 +201,35 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 	}
 }
 
-// foreignContainers are the containers of containerlab and kind for this lab, and those that
-// relapse adds beside them.
-func foreignContainers(t *testing.T, docker *client.Client) []string {
-	t.Helper()
-	all, err := docker.ContainerList(context.WithoutCancel(t.Context()), container.ListOptions{All: true})
+// containers are those of containerlab and kind for this lab, and those that relapse adds beside
+// them.
+func (l onLab) containers() []string {
+	l.Helper()
+	all, err := l.docker.ContainerList(context.WithoutCancel(l.Context()), container.ListOptions{All: true})
 	if err != nil {
-		t.Fatal(err)
+		l.Fatal(err)
 	}
 	var names []string
 	for _, c := range all {
 		name := strings.TrimPrefix(c.Names[0], "/")
-		if strings.HasPrefix(name, "clab-"+scenario+"-") || c.Labels["io.x-k8s.kind.cluster"] == "k8s" || strings.HasPrefix(name, prefixed+"-") {
+		if strings.HasPrefix(name, "clab-"+l.scenario+"-") || c.Labels["io.x-k8s.kind.cluster"] == "k8s" || strings.HasPrefix(name, "relapse-"+l.scenario+"-") {
 			names = append(names, name+" "+c.ID+" "+c.State)
 		}
 	}
 	return names
 }
 
-// foreignState is what there is of the lab, by where it is, as its own programs say it.
-func foreignState(t *testing.T, docker *client.Client) map[string][]string {
-	t.Helper()
-	state := map[string][]string{"containers": foreignContainers(t, docker)}
+// state is what there is of the lab, by where it is, as its own programs say it.
+func (l onLab) state() map[string][]string {
+	l.Helper()
+	state := map[string][]string{"containers": l.containers()}
 	objects := `for type in $(kubectl api-resources --verbs=list,delete -o name); do
 		case $type in events*|endpoints*|apiservices*) continue;; esac
 		kubectl get $type --all-namespaces --no-headers -o custom-columns=N:.metadata.namespace,M:.metadata.name | sed "s/^/$type /"
 	done
 	kubectl get nodes -o custom-columns=N:.metadata.name,R:.spec.podCIDRs,U:.spec.unschedulable`
 	lines := func(container, script string) []string {
-		return strings.Split(strings.TrimSpace(inContainer(t, docker, container, "sh", "-ec", script)), "\n")
+		return strings.Split(strings.TrimSpace(inContainer(l.T, container, "sh", "-ec", script)), "\n")
 	}
 	state["cluster"] = lines("k8s-control-plane", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+objects)
 	for _, c := range state["containers"] {
@@ -160,7 +242,9 @@ func foreignState(t *testing.T, docker *client.Client) map[string][]string {
 		}
 		script := addresses + links
 		if strings.HasPrefix(name, "k8s-") {
-			script += `; iptables-save | sed "/^[#:]/d"; find /etc/cni /opt/cni /etc/containerd /run/relapse 2>/dev/null || true; crictl images; ip rule; tc qdisc show dev eth0; tc qdisc show dev eth1`
+			script += `; for f in iptables ip6tables; do $f-save | sed "/^[#:]/d; s/^/$f /"; done; nft list tables
+			sysctl -a 2>/dev/null | grep "^net" | grep -vE "nf_conntrack_count|stable_secret"
+			find /etc/cni /opt/cni /etc/containerd /kind /run/relapse 2>/dev/null || true; crictl images; ip rule; tc qdisc show dev eth0; tc qdisc show dev eth1`
 		}
 		if strings.Contains(name, "-tor") {
 			script += `; vtysh -c "show running-config"`
@@ -171,7 +255,7 @@ func foreignState(t *testing.T, docker *client.Client) map[string][]string {
 }
 
 // inContainer runs a command in a container, and returns its output.
-func inContainer(t *testing.T, docker *client.Client, name string, command ...string) string {
+func inContainer(t *testing.T, name string, command ...string) string {
 	t.Helper()
 	cmd := exec.Command("docker", append([]string{"exec", name}, command...)...)
 	var out, errs bytes.Buffer
@@ -253,7 +337,8 @@ func buildContainerlab(t *testing.T) string {
 // withImagesOfThisTree puts the images of this tree into a file of containerlab: no registry is
 // asked. FRR's own image starts its daemons from frr.conf; ours has another program first, so
 // that the node's command does it. kind's own image of a node has those of the control plane.
-func withImagesOfThisTree(t *testing.T, docker *client.Client, path string) {
+func (l onLab) withImagesOfThisTree() {
+	t, docker, path := l.T, l.docker, filepath.Join(l.dir, l.scenario+".clab.yml")
 	t.Helper()
 	const (
 		frr  = "relapse.dev/frr:10.3"
@@ -263,7 +348,7 @@ func withImagesOfThisTree(t *testing.T, docker *client.Client, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared, err := scenarioNamed(scenario)
+	declared, err := scenarioNamed(l.scenario)
 	if err != nil {
 		t.Fatal(err)
 	}

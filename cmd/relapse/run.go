@@ -85,7 +85,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP ove
 	flags.StringSliceVar(&options.Variants, "variant", nil, "run only these variants")
 	flags.BoolVar(&options.Keep, "keep", false, "restore the lab and leave it running, for --reuse")
 	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run kept, if there is one")
-	flags.StringVar(&how.on.dir, "on", "", "run on the lab that containerlab has deployed from this folder, `DIR`, and leave it as it was")
+	flags.StringVar(&how.on.lab, "on", "", "run on a lab that is up, and leave it as it was: what containerlab has deployed from this folder, or the cluster of kind of this kubeconfig, `DIR|FILE`")
 	flags.StringVar(&how.on.routers, "routers", "", "with --on: how its routers are read, a `FILE` as that of audit (default DIR/routers.yml)")
 	flags.BoolVar(&how.on.isLab, "yes-this-is-a-lab", false, "with --on: it is a lab, though its cluster has no label that says so")
 	flags.StringVar(&ablate, "ablate", "", "switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")

@@ -1,12 +1,13 @@
 // Package adopt runs a scenario on a lab that somebody else has brought up.
 //
-// The lab is what containerlab has deployed from a folder on this machine: one cluster of
-// kind, routers with FRR, and hosts. Its containers give what scripts need of a lab, as those
-// of relapse's own do: commands, network namespaces and power of nodes; tables, static routes
-// and sessions of routers; a network namespace of hosts for the probe agent. A registry is
-// not part of such a lab, so that one is added for the time of the run (kindlab.Adopt).
-// Nothing of this works for a cluster on other machines, of which there is only a kubeconfig:
-// its nodes' power and namespaces cannot be reached by it.
+// The lab is on this machine's Docker: what containerlab has deployed from a folder, or a cluster
+// of kind of which there is a kubeconfig. It has one cluster of kind, routers with FRR, and hosts.
+// Its containers give what scripts need of a lab, as those of relapse's own do: commands, network
+// namespaces and power of nodes; tables, static routes and sessions of routers; a network
+// namespace of hosts for the probe agent. Nodes are found by their names, routers and hosts by
+// their names or their addresses. A registry is not part of such a lab, so that one is added for
+// the time of the run (kindlab.Adopt). Nothing of this works for a cluster on other machines:
+// its nodes' power and namespaces cannot be reached.
 //
 // Nothing is touched before three questions are answered. Is it a lab? Its namespace
 // kube-system has the label containerlab.LabLabel, or the user says so. Can the scenario leave
@@ -17,17 +18,18 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/docker/docker/client"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/kind/pkg/cluster"
+	"k8s.io/client-go/tools/clientcmd/api"
+	kind "sigs.k8s.io/kind/pkg/cluster"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
@@ -40,12 +42,14 @@ import (
 
 // Lab is a lab that somebody else has brought up.
 type Lab struct {
-	docker  *client.Client
-	api     *kube.Client
-	nodes   map[string]corev1.Node
-	routers []bgprouter.Declared
-	foreign kindlab.Foreign
-	// controls are those of foreign.Routers.
+	docker *client.Client
+	api    *kube.Client
+	nodes  map[string]corev1.Node
+	// elsewhere says why nodes have no container on this machine, by node.
+	elsewhere map[string]string
+	routers   []bgprouter.Declared
+	foreign   kindlab.Foreign
+	// controls are those of routers.
 	controls []*bgprouter.Control
 }
 
@@ -56,67 +60,99 @@ func (e *InputError) Error() string { return e.Err.Error() }
 
 func (e *InputError) Unwrap() error { return e.Err }
 
-// Open reads the lab that containerlab has deployed from a folder, and the file of its routers
-// (bgprouter.Parse), by default the one that relapse has written into the folder. It connects
-// to the cluster, and to no router. The error is an *InputError if the folder or the file
-// cannot be used.
-func Open(ctx context.Context, docker *client.Client, dir, routers string) (*Lab, error) {
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, &MissingError{[]string{fmt.Sprintf(
-			"a folder that containerlab has deployed on this machine: %s is a file; by a kubeconfig alone the nodes' power and network namespaces cannot be reached", dir)}}
+// Open reads the lab that containerlab has deployed from a folder, or the cluster of a kubeconfig,
+// and the file of its routers (bgprouter.Parse), by default the one that relapse has written into
+// the folder. It connects to the cluster, and to no router. The error is an *InputError if the
+// folder or a file cannot be used.
+func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab, error) {
+	l := &Lab{
+		docker: docker, nodes: map[string]corev1.Node{}, elsewhere: map[string]string{},
+		foreign: kindlab.Foreign{Containers: map[string]string{}, Routers: map[string]kindlab.RouterControl{}},
 	}
-	deployed, err := containerlab.ReadDeployed(dir)
-	if err != nil {
-		return nil, &InputError{err}
-	}
-	if len(deployed.Clusters) != 1 {
-		return nil, &InputError{fmt.Errorf("%s has %d clusters of kind %q; expected one", dir, len(deployed.Clusters), deployed.Clusters)}
-	}
-	if routers == "" {
-		routers = filepath.Join(dir, containerlab.RoutersFile)
+	kubeconfig := func() ([]byte, error) { return readKubeconfig(on) }
+	if info, err := os.Stat(on); err != nil || info.IsDir() {
+		deployed, err := containerlab.ReadDeployed(on)
+		if err != nil {
+			return nil, &InputError{err}
+		}
+		if len(deployed.Clusters) != 1 {
+			return nil, &InputError{fmt.Errorf("%s has %d clusters of kind %q; expected one", on, len(deployed.Clusters), deployed.Clusters)}
+		}
+		l.foreign.Containers = deployed.Containers
+		kubeconfig = func() ([]byte, error) { return kubeconfigOf(deployed.Clusters[0]) }
+		routers = cmp.Or(routers, filepath.Join(on, containerlab.RoutersFile))
+	} else if routers == "" {
+		return nil, &InputError{fmt.Errorf("a kubeconfig, %s, says nothing of routers: expected --routers FILE, too", on)}
 	}
 	text, err := os.ReadFile(routers)
 	if err != nil {
 		return nil, &InputError{fmt.Errorf("reading the file of the routers: %w", err)}
 	}
-	l := &Lab{docker: docker, nodes: map[string]corev1.Node{}}
 	if l.routers, err = bgprouter.Parse(routers, text); err != nil {
 		return nil, &InputError{err}
 	}
-	l.foreign = kindlab.Foreign{Containers: deployed.Containers, Routers: map[string]kindlab.RouterControl{}}
 	for _, d := range l.routers {
 		control, err := bgprouter.NewControl(d)
 		if err != nil {
 			return nil, &MissingError{[]string{err.Error()}}
 		}
-		l.controls, l.foreign.Routers[d.Name] = append(l.controls, control), control
+		l.controls = append(l.controls, control)
 	}
-	return l, l.openCluster(ctx, deployed.Clusters[0])
+	if l.foreign.Kubeconfig, err = kubeconfig(); err != nil {
+		return nil, err
+	}
+	return l, l.openCluster(ctx)
 }
 
-// openCluster connects to a cluster of kind, and finds the containers of its nodes.
-func (l *Lab) openCluster(ctx context.Context, name string) error {
-	kubeconfig, err := cluster.NewProvider(cluster.ProviderWithDocker()).KubeConfig(name, false)
+// kubeconfigOf is the kubeconfig of a cluster of kind.
+func kubeconfigOf(cluster string) ([]byte, error) {
+	text, err := kind.NewProvider(kind.ProviderWithDocker()).KubeConfig(cluster, false)
 	if err != nil {
-		return fmt.Errorf("asking kind for the kubeconfig of cluster %q: %w", name, err)
+		return nil, fmt.Errorf("asking kind for the kubeconfig of cluster %q: %w", cluster, err)
 	}
-	l.foreign.Kubeconfig = []byte(kubeconfig)
+	return []byte(text), nil
+}
+
+// readKubeconfig reads the current context of a kubeconfig, with the files that it names.
+func readKubeconfig(path string) ([]byte, error) {
+	config, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = api.MinifyConfig(config)
+	}
+	if err == nil {
+		err = api.FlattenConfig(config)
+	}
+	var text []byte
+	if err == nil {
+		text, err = clientcmd.Write(*config)
+	}
+	if err != nil {
+		return nil, &InputError{fmt.Errorf("reading kubeconfig %s: %w", path, err)}
+	}
+	return text, nil
+}
+
+// openCluster connects to the cluster, and finds the containers of its nodes.
+func (l *Lab) openCluster(ctx context.Context) error {
 	config, err := clientcmd.RESTConfigFromKubeConfig(l.foreign.Kubeconfig)
 	if err != nil {
-		return fmt.Errorf("reading the kubeconfig of cluster %q: %w", name, err)
+		return &InputError{fmt.Errorf("reading the kubeconfig: %w", err)}
 	}
 	if l.api, err = kube.New(config); err != nil {
 		return err
 	}
 	var nodes corev1.NodeList
 	if err := l.api.Resources().List(ctx, &nodes); err != nil {
-		return fmt.Errorf("listing the nodes of cluster %q: %w", name, err)
+		return &MissingError{[]string{fmt.Sprintf("nodes of the cluster at %s: %v", config.Host, err)}}
 	}
 	for _, n := range nodes.Items {
 		l.nodes[n.Name] = n
-		if container, is := strings.CutPrefix(n.Spec.ProviderID, "kind://docker/"+name+"/"); is {
-			l.foreign.Containers[n.Name] = container
+		container, err := l.containerOf(ctx, n)
+		if err != nil {
+			l.elsewhere[n.Name] = err.Error()
+			continue
 		}
+		l.foreign.Containers[n.Name] = container
 	}
 	return nil
 }

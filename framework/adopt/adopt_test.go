@@ -25,10 +25,33 @@ func TestOpenRefuses(t *testing.T) {
 		name    string
 		prepare func(dir string)
 		file    string // below the folder, in its place
+		routers string // below the folder
 		lacks   bool   // a *MissingError, not an *InputError
 		says    string
 	}{
-		{name: "a kubeconfig", prepare: func(dir string) { write(dir, "config", "") }, file: "config", lacks: true, says: "by a kubeconfig alone the nodes' power"},
+		{name: "a kubeconfig without routers", prepare: func(dir string) { write(dir, "config", "") }, file: "config", says: "expected --routers FILE, too"},
+		{
+			name: "a kubeconfig that is none", file: "config", routers: "r.yml", says: "reading kubeconfig",
+			prepare: func(dir string) {
+				write(dir, "config", "a: [")
+				write(dir, "r.yml", "- {name: tor1, kind: frr, command: [docker, exec, tor1]}")
+			},
+		},
+		{
+			name: "a kubeconfig without a context", file: "config", routers: "r.yml", says: "reading kubeconfig",
+			prepare: func(dir string) {
+				write(dir, "config", "apiVersion: v1\nkind: Config\ncurrent-context: lab\n")
+				write(dir, "r.yml", "- {name: tor1, kind: frr, command: [docker, exec, tor1]}")
+			},
+		},
+		{
+			name: "a cluster that does not answer", file: "config", routers: "r.yml", lacks: true, says: "nodes of the cluster at https://127.0.0.1:1",
+			prepare: func(dir string) {
+				write(dir, "config", `{apiVersion: v1, kind: Config, current-context: lab, contexts: [{name: lab, context: {cluster: lab, user: u}}],
+clusters: [{name: lab, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {}}]}`)
+				write(dir, "r.yml", "- {name: tor1, kind: frr, command: [docker, exec, tor1]}")
+			},
+		},
 		{name: "not deployed", says: "0 files clab-*/topology-data.json"},
 		{name: "no cluster", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", `{"nodes": {}}`) }, says: "has 0 clusters of kind"},
 		{name: "no file of routers", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", data) }, says: "reading the file of the routers"},
@@ -52,7 +75,11 @@ func TestOpenRefuses(t *testing.T) {
 			if test.prepare != nil {
 				test.prepare(dir)
 			}
-			_, err := Open(t.Context(), nil, filepath.Join(dir, test.file), "")
+			routers := ""
+			if test.routers != "" {
+				routers = filepath.Join(dir, test.routers)
+			}
+			_, err := Open(t.Context(), nil, filepath.Join(dir, test.file), routers)
 			var input *InputError
 			var missing *MissingError
 			if errors.As(err, &missing) != test.lacks || errors.As(err, &input) == test.lacks || !strings.Contains(err.Error(), test.says) {
@@ -65,24 +92,39 @@ func TestOpenRefuses(t *testing.T) {
 // What no lab of this kind has is named, all of it.
 func TestCheckOfScenario(t *testing.T) {
 	fits := framework.Scenario{Foreign: true, Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "a"}}}}}}
-	slice := []framework.Variant{{Name: "v1", Form: framework.Slice}}
+	slice := []framework.Variant{{Name: "v1"}}
 	c := checker{t: fits.Topology}
 	if c.scenario(fits, slice); len(c.found) > 0 {
 		t.Errorf("%q is missing for a scenario that fits", c.found)
 	}
-	not := framework.Scenario{Incident: framework.Incident{Name: "flood"}, Topology: topology.Topology{
+	not := framework.Scenario{Incident: framework.Incident{Name: "flood"}, OnlyOwnLab: "it floods", Topology: topology.Topology{
 		Clusters: []topology.Cluster{{Nodes: []topology.Node{{Name: "a", Kernel: "6.1"}}}},
 		Hosts:    []topology.Host{{Name: "db", Image: "relapse.dev/mariadb:10.11"}},
 	}}
 	c = checker{t: not.Topology}
-	c.scenario(not, []framework.Variant{{Name: "v2", Form: framework.Whole}})
+	c.scenario(not, []framework.Variant{{Name: "v2", OnlyOwnLab: "it leaves programs"}})
 	said := (&MissingError{c.found}).Error()
 	for _, want := range []string{
-		"nothing was touched", "scenario flood: it is not known to leave", "variant v2 runs whole",
+		"nothing was touched", "scenario flood runs on relapse's own labs alone: it floods", "variant v2 runs on relapse's own labs alone: it leaves programs",
 		"node a needs a kernel of its own (6.1)", "host db must run image relapse.dev/mariadb:10.11",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q does not say %q", said, want)
+		}
+	}
+}
+
+func TestExecs(t *testing.T) {
+	for _, test := range []struct{ command, container string }{
+		{"docker exec tor1", "tor1"},
+		{"sudo docker exec -i -u root clab-x-tor1", "clab-x-tor1"},
+		{"docker exec", ""},
+		{"podman exec tor1", ""},
+		{"ip netns exec tor1", ""},
+		{"", ""},
+	} {
+		if got := execs(strings.Fields(test.command)); got != test.container {
+			t.Errorf("%q runs in %q, want %q", test.command, got, test.container)
 		}
 	}
 }

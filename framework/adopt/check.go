@@ -1,9 +1,11 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -46,6 +48,7 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 	c := checker{l, s.TopologyFor(variants), nil}
 	c.scenario(s, variants)
 	if len(c.found) == 0 { // of another scenario the lab has nothing
+		c.find(ctx)
 		c.members(ctx)
 		c.cluster(ctx)
 		c.readRouters(ctx)
@@ -70,19 +73,19 @@ func (c *checker) missing(format string, args ...any) {
 // scenario checks what no lab of this kind can give.
 func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 	if !s.Foreign {
-		c.missing("scenario %s: it is not known to leave such a lab as it was", s.Incident.Name)
+		c.missing("scenario %s runs on relapse's own labs alone: %s", s.Incident.Name, cmp.Or(s.OnlyOwnLab, "it is not known to leave another one as it was"))
 	}
 	if len(c.t.Clusters) != 1 {
 		c.missing("scenario %s has %d clusters; expected one", s.Incident.Name, len(c.t.Clusters))
 	}
 	for _, v := range variants {
-		if v.Form == framework.Whole {
-			c.missing("variant %s runs whole: what it leaves in a node's kernel is not known to come back", v.Name)
+		if v.OnlyOwnLab != "" {
+			c.missing("variant %s runs on relapse's own labs alone: %s", v.Name, v.OnlyOwnLab)
 		}
 	}
 	for _, n := range s.Topology.Clusters[0].Nodes {
 		if n.Kernel != "" {
-			c.missing("node %s needs a kernel of its own (%s), which containerlab does not give", n.Name, n.Kernel)
+			c.missing("node %s needs a kernel of its own (%s), which a container does not have", n.Name, n.Kernel)
 		}
 	}
 	for _, h := range c.t.Hosts {
@@ -92,26 +95,38 @@ func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 	}
 }
 
-// members checks that each member has a container that runs, with its addresses.
+// members checks that each member has a container that runs, with its addresses, and that its
+// default route leads to its routers and nowhere else.
 func (c *checker) members(ctx context.Context) {
 	look := kindlab.Look(c.docker, c.t, c.foreign)
 	for _, m := range c.t.Members() {
 		container := c.foreign.Containers[m.Name]
 		if container == "" {
 			if m.Kind != topology.KindNode { // cluster says more of a node
-				c.missing("%s %s: containerlab has deployed no container of that name", m.Kind, m.Name)
+				c.missing("%s %s: no container of this machine's Docker has that name in the lab, or %v", m.Kind, m.Name, addressesOf(m))
 			}
 			continue
 		}
-		has, err := look.AddressesOf(ctx, container)
+		has, err := look.InterfacesOf(ctx, container)
 		if err != nil {
 			c.missing("%s %s: %v", m.Kind, m.Name, err)
 			continue
 		}
 		for _, link := range m.Links {
-			if !slices.Contains(has, link.Address) {
-				c.missing("%s %s: address %s on network %s; container %s has %v", m.Kind, m.Name, link.Address, link.Network, container, has)
+			if !slices.Contains(has.Addresses, link.Address) {
+				c.missing("%s %s: address %s on network %s; container %s has %v", m.Kind, m.Name, link.Address, link.Network, container, has.Addresses)
 			}
+		}
+		if m.Kind == topology.KindRouter { // readRouters says more
+			continue
+		}
+		var hops []netip.Addr
+		for _, hop := range c.t.NextHops(m) {
+			hops = append(hops, hop.Address)
+		}
+		slices.SortFunc(hops, netip.Addr.Compare)
+		if !slices.Equal(has.Gateways, hops) {
+			c.missing("%s %s: a default route via %v and nothing else; container %s has %v", m.Kind, m.Name, hops, container, has.Gateways)
 		}
 	}
 }
@@ -128,9 +143,10 @@ func (c *checker) cluster(ctx context.Context) {
 			continue
 		}
 		if c.foreign.Containers[name] == "" {
-			c.missing("node %s: it is no container of kind on this machine, but %q", name, object.Spec.ProviderID)
+			c.missing("node %s: it is no container of this machine's Docker: %s", name, c.elsewhere[name])
 			continue
 		}
+		c.card(ctx, spec.Nodes[i])
 		if object.Spec.PodCIDR != given.String() {
 			c.missing("node %s: Node.spec.podCIDR %s; it is %q", name, given, object.Spec.PodCIDR)
 		}
@@ -167,8 +183,24 @@ func (c *checker) cluster(ctx context.Context) {
 	}
 }
 
+// card checks that a node keeps its address when its container starts again.
+func (c *checker) card(ctx context.Context, n topology.Node) {
+	container := c.foreign.Containers[n.Name]
+	info, err := c.docker.ContainerInspect(ctx, container)
+	if err != nil {
+		c.missing("node %s: %v", n.Name, err)
+		return
+	}
+	for network, is := range info.NetworkSettings.Networks {
+		fixed := is.IPAMConfig != nil && is.IPAMConfig.IPv4Address == is.IPAddress
+		if is.IPAddress == n.Links[0].Address.String() && !fixed {
+			c.missing("node %s: Docker has chosen its address %s, and may choose another when it is powered on again; expected docker network connect --ip %[2]s %s %s", n.Name, is.IPAddress, network, container)
+		}
+	}
+}
+
 // examine prints a line for all that a node lacks, or has in the way.
-const examine = `for tool in conntrack crictl ip iptables-save iptables-restore tc systemctl; do
+const examine = `for tool in conntrack crictl ip ip6tables-restore ip6tables-save iptables-restore iptables-save nft tc systemctl; do
 	command -v $tool >/dev/null || echo "program $tool"
 done
 for f in /etc/cni/net.d/*; do test ! -e "$f" || echo "it has a CNI configuration, $f; expected none"; done
@@ -180,7 +212,7 @@ func (c *checker) readRouters(ctx context.Context) {
 	for _, r := range c.t.Routers {
 		control, there := c.foreign.Routers[r.Name]
 		if !there {
-			c.missing("router %s: the file of the routers has none of that name", r.Name)
+			c.missing("router %s: the file of the routers has none of that name, or with its addresses", r.Name)
 			continue
 		}
 		table, err := control.FIB(ctx)

@@ -60,7 +60,8 @@ func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 			Whole: 180 * time.Second, Affected: 120 * time.Second,
 			Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
 		},
-		Topology: lab,
+		OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
+		Topology:   lab,
 		Variants: []framework.Variant{
 			variant(firstFound, framework.Affected, affectedScript),
 			variant(restarted, framework.Affected, func(nic fault.NIC) framework.Script {

@@ -38,7 +38,7 @@ const (
 var Scenario = framework.Scenario{
 	Incident: Record,
 	Topology: lab,
-	Owner:    framework.Maintainers, Slow: true,
+	Owner:    framework.Maintainers, Slow: true, Foreign: true,
 	Labels: []framework.Label{framework.BGP, framework.Services},
 	Budget: framework.Budget{
 		Whole: 240 * time.Second, Affected: 100 * time.Second,

@@ -39,6 +39,7 @@ var Scenario = framework.Scenario{
 	Owner:    framework.Maintainers, Slow: true,
 	Labels:     []framework.Label{framework.BGP, framework.Upgrade},
 	NeedsValue: "bgpControlPlane.enabled",
+	OnlyOwnLab: "whole Cilium leaves BPF programs and policy routes on nodes, which are not known to come back",
 	Budget: framework.Budget{
 		Whole: 600 * time.Second, Affected: 400 * time.Second,
 		Reuse: 200 * time.Second, Lab: 60 * time.Second, Detect: time.Second,

@@ -22,6 +22,7 @@ func isWhole(version string) bool { return semver.Compare("v"+version, "v"+relea
 func wholeVariant(version string) framework.Variant {
 	return framework.Variant{
 		Name: "cilium-" + version, Role: framework.Unclassified, Form: framework.Whole,
+		OnlyOwnLab: "whole Cilium leaves BPF programs and policy routes on nodes, which are not known to come back",
 		Components: map[string]string{"cilium": version},
 		Images:     append(release.Images(version), workload.ProbeImage),
 		Script: func() framework.Script {

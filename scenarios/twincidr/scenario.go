@@ -34,7 +34,7 @@ const (
 var Scenario = framework.Scenario{
 	Incident: Record,
 	Topology: lab,
-	Owner:    framework.Maintainers, Slow: true,
+	Owner:    framework.Maintainers, Slow: true, Foreign: true,
 	Labels: []framework.Label{framework.BGP, framework.IPAM},
 	Budget: framework.Budget{
 		Whole: 180 * time.Second, Affected: 120 * time.Second,

@@ -41,6 +41,7 @@ var Scenario = framework.Scenario{
 	Owner:    framework.Maintainers,
 	Labels:   []framework.Label{framework.Services},
 	Slow:     true,
+	Foreign:  true,
 	Budget: framework.Budget{ // 100 s a pair
 		Whole: 250 * time.Second, Affected: 100 * time.Second, Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second,
 	},

@@ -3,6 +3,7 @@ package kindlab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -87,7 +88,7 @@ func configure(cables []cable) error {
 type kernelState struct {
 	links  []string
 	routes []route
-	// sysctls are those of forwarding, by path.
+	// sysctls are those of the network namespace that can be read and set, by path.
 	sysctls map[string]string
 }
 
@@ -100,9 +101,9 @@ type route struct {
 }
 
 // readKernel reads the state of this thread's namespace, and the cables of a member's links.
-// A link whose card Docker makes is no cable: it has no declared address, or comes back with
+// Cards are the addresses of those that Docker makes, which are no cables: they come back with
 // the container.
-func readKernel(declared []topology.Link) (kernelState, []cable, error) {
+func readKernel(declared []topology.Link, cards []string) (kernelState, []cable, error) {
 	var k kernelState
 	var cables []cable
 	links, err := netlink.LinkList()
@@ -116,7 +117,8 @@ func readKernel(declared []topology.Link) (kernelState, []cable, error) {
 			return k, nil, fmt.Errorf("listing the addresses of %s: %w", l.Attrs().Name, err)
 		}
 		if slices.ContainsFunc(addresses, func(a netlink.Addr) bool {
-			return slices.ContainsFunc(declared, func(d topology.Link) bool { return a.IP.String() == d.Address.String() })
+			return !slices.Contains(cards, a.IP.String()) &&
+				slices.ContainsFunc(declared, func(d topology.Link) bool { return a.IP.String() == d.Address.String() })
 		}) {
 			cables = append(cables, cable{
 				name: l.Attrs().Name, mac: l.Attrs().HardwareAddr, mtu: l.Attrs().MTU, addresses: addresses, peer: l.Attrs().ParentIndex,
@@ -126,21 +128,64 @@ func readKernel(declared []topology.Link) (kernelState, []cable, error) {
 	if k.routes, err = listRoutes(); err != nil {
 		return k, nil, err
 	}
-	k.sysctls = map[string]string{}
-	for pattern := range forwarding {
-		paths, err := filepath.Glob("/proc/sys/" + pattern)
-		if err != nil {
-			return k, nil, fmt.Errorf("sysctl %s: %w", pattern, err)
+	k.sysctls, err = readSysctls()
+	return k, cables, err
+}
+
+// readSysctls reads the sysctls of this thread's namespace that can be read and set.
+func readSysctls() (map[string]string, error) {
+	values := map[string]string{}
+	err := filepath.WalkDir("/proc/sys/net", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return gone(err)
 		}
-		for _, path := range paths {
-			value, err := os.ReadFile(path)
-			if err != nil {
-				return k, nil, fmt.Errorf("reading %s: %w", path, err)
+		info, err := entry.Info()
+		if err != nil || info.Mode()&0o600 != 0o600 {
+			return gone(err)
+		}
+		value, err := os.ReadFile(path)
+		if errors.Is(err, unix.EIO) { // stable_secret, while it is not set
+			return nil
+		}
+		if err == nil {
+			values[path] = string(value)
+		}
+		return gone(err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading sysctls: %w", err)
+	}
+	return values, nil
+}
+
+// setSysctls sets those of this thread's namespace that have other values. Some set others, as
+// ip_forward does: those are set in a second pass.
+func setSysctls(values map[string]string) error {
+	var errs []error
+	for range 2 {
+		present, err := readSysctls()
+		if err != nil {
+			return err
+		}
+		errs = nil
+		for path, is := range present {
+			if was, known := values[path]; known && was != is {
+				if err := gone(os.WriteFile(path, []byte(was), 0)); err != nil {
+					errs = append(errs, fmt.Errorf("setting %s: %w", path, err))
+				}
 			}
-			k.sysctls[path] = string(value)
 		}
 	}
-	return k, cables, nil
+	return errors.Join(errs...)
+}
+
+// gone is err, and nil if it says that something is not there: an interface may go with its
+// sysctls at any moment.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
 }
 
 // listRoutes lists the routes of the main table that the kernel has not made itself.
@@ -204,11 +249,7 @@ func (k kernelState) restore() error {
 			errs = append(errs, fmt.Errorf("deleting link %s: %w", name, err))
 		}
 	}
-	for path, value := range k.sysctls {
-		if err := os.WriteFile(path, []byte(value), 0); err != nil {
-			errs = append(errs, fmt.Errorf("setting %s: %w", path, err))
-		}
-	}
+	errs = append(errs, setSysctls(k.sysctls))
 	present, err := listRoutes()
 	if err != nil {
 		return errors.Join(append(errs, err)...)

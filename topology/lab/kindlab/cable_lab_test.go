@@ -17,6 +17,8 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
+const icmpRate = "/proc/sys/net/ipv4/icmp_ratelimit"
+
 // ip runs ip(8) in this thread's network namespace.
 func ip(t *testing.T, args ...string) string {
 	t.Helper()
@@ -86,7 +88,11 @@ func TestCableComesBack(t *testing.T) {
 		}
 		routes := strings.Split(strings.TrimSpace(ip(t, "-4", "route")), "\n")
 		slices.Sort(routes)
-		return fmt.Sprintf("%s%s%s%s", strings.Fields(mac)[1], ip(t, "-4", "-o", "address", "show", "eth1")[2:], strings.Join(routes, "\n"), value)
+		rate, err := os.ReadFile(icmpRate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%s%s%s%s%s", strings.Fields(mac)[1], ip(t, "-4", "-o", "address", "show", "eth1")[2:], strings.Join(routes, "\n"), value, rate)
 	}
 
 	pid, first := node()
@@ -104,7 +110,7 @@ func TestCableComesBack(t *testing.T) {
 		if err := os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("1"), 0); err != nil {
 			return err
 		}
-		was, cables, err = readKernel([]topology.Link{{Network: "rack", Address: netip.MustParseAddr("10.4.94.32")}})
+		was, cables, err = readKernel([]topology.Link{{Network: "rack", Address: netip.MustParseAddr("10.4.94.32")}}, nil)
 		before = shows()
 		return err
 	})
@@ -131,6 +137,9 @@ func TestCableComesBack(t *testing.T) {
 		ip(t, "link", "add", "cni0", "type", "bridge")
 		ip(t, "route", "add", "10.8.0.0/16", "via", "10.4.94.21")
 		ip(t, "route", "add", "default", "via", "10.4.94.21")
+		if err := os.WriteFile(icmpRate, []byte("0"), 0); err != nil {
+			return err
+		}
 		if err := was.restore(); err != nil {
 			return err
 		}

@@ -256,25 +256,30 @@ func (m *member) start(ctx context.Context) error {
 	return nil
 }
 
-// create creates the member's container with its links.
-func (m *member) create(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
-	wrap := func(err error) error { return fmt.Errorf("creating container %q: %w", m.container, err) }
+// createIn creates the member's container in a network mode of Docker's.
+func (m *member) createIn(ctx context.Context, mode string, endpoints *network.NetworkingConfig, config *container.Config, host *container.HostConfig) error {
 	if config.Labels == nil {
 		config.Labels = map[string]string{}
 	}
-	config.Labels[labelLab] = m.lab
-	config.Labels[labelMember] = m.name
+	config.Labels[labelLab], config.Labels[labelMember] = m.lab, m.name
+	host.NetworkMode = container.NetworkMode(mode)
+	if _, err := m.docker.ContainerCreate(ctx, config, host, endpoints, nil, m.container); err != nil {
+		return fmt.Errorf("creating container %q: %w", m.container, err)
+	}
+	return nil
+}
+
+// create creates the member's container with its links.
+func (m *member) create(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
 	first, rest := links[0], links[1:]
-	host.NetworkMode = container.NetworkMode(networkName(m.lab, first.Network))
-	_, err := m.docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{
-		EndpointsConfig: map[string]*network.EndpointSettings{networkName(m.lab, first.Network): endpoint(first)},
-	}, nil, m.container)
+	on := networkName(m.lab, first.Network)
+	err := m.createIn(ctx, on, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{on: endpoint(first)}}, config, host)
 	if err != nil {
-		return wrap(err)
+		return err
 	}
 	for _, link := range rest { // engines before 25.0 take one endpoint at creation
 		if err := m.docker.NetworkConnect(ctx, networkName(m.lab, link.Network), m.container, endpoint(link)); err != nil {
-			return wrap(err)
+			return fmt.Errorf("creating container %q: %w", m.container, err)
 		}
 	}
 	return nil

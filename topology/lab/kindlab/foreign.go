@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -13,12 +15,14 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -61,9 +65,31 @@ type before struct {
 	object corev1.Node
 	kernel kernelState
 	cables []cable
-	// rules are what iptables-save prints. Files and images are sorted.
-	rules         string
-	files, images []string
+	// rules are what the programs of families print.
+	rules [len(families)]string
+	// has are the lines of kept, sorted.
+	has [len(kept)][]string
+}
+
+// families are the programs of IPv4's and IPv6's rules of iptables.
+var families = [...]string{"iptables", "ip6tables"}
+
+// kept are lists of what a node has, one a line, and the commands that remove what was not
+// there before. Files are those that components put on a node's disk: CNI's configuration and
+// programs, state of theirs, sockets of ours.
+var kept = [...]struct{ list, remove []string }{
+	{
+		[]string{"sh", "-c", `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /kind /var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
+	test ! -e $d || find $d -xdev -maxdepth 2
+done`},
+		[]string{"rm", "-rf", "--one-file-system", "--"},
+	},
+	// crictl gives a request 2 s by default, and images are removed one after the other.
+	{[]string{"crictl", "--timeout=2m", "images", "--quiet", "--no-trunc"}, []string{"crictl", "--timeout=2m", "rmi"}},
+	{
+		[]string{"sh", "-c", `nft list tables | sed -n 's/^table \([^ ]*\) \([^ ]*\).*/\1:\2/p'`},
+		[]string{"sh", "-ec", `for t; do nft delete table "${t%%:*}" "${t#*:}"; done`, "nft"},
+	},
 }
 
 // Adopt takes over a lab that somebody else has brought up. It makes nothing of the topology,
@@ -71,8 +97,8 @@ type before struct {
 // pull while the lab is adopted, and beside each host a container in its network namespace,
 // with the probe agent, which is the handle of that host. Down removes both, and puts back
 // what was there before. It works by comparison: objects of the cluster and nodes' routes,
-// links, rules, files and images that were not there are removed, and Node objects, power and
-// links that were there come back.
+// links, rules, tables of nftables, files and images that were not there are removed, and Node
+// objects, power, links and sysctls that were there come back.
 //
 // Power cuts kill the container of a node. Remove does the same, because the machine that
 // comes back must have the same cables: Docker's network card comes back with the container,
@@ -117,19 +143,43 @@ func Look(docker *client.Client, t topology.Topology, f Foreign) *Lab {
 	return &Lab{Topology: t, docker: docker, log: slog.New(slog.DiscardHandler), foreign: &foreign{Foreign: f}, unlock: func() {}}
 }
 
-// AddressesOf are the IPv4 addresses in the network namespace of a container.
-func (l *Lab) AddressesOf(ctx context.Context, container string) ([]netip.Addr, error) {
-	var all []netip.Addr
+// Interfaces are what the network namespace of a container has of IPv4.
+type Interfaces struct {
+	Addresses []netip.Addr
+	// Gateways are the next hops of default routes, sorted.
+	Gateways []netip.Addr
+}
+
+// InterfacesOf reads the network namespace of a container.
+func (l *Lab) InterfacesOf(ctx context.Context, container string) (Interfaces, error) {
+	var n Interfaces
+	add := func(to *[]netip.Addr, ip net.IP) {
+		if address, is := netip.AddrFromSlice(ip.To4()); is {
+			*to = append(*to, address)
+		}
+	}
 	err := (&member{name: container, container: container, docker: l.docker}).InNetns(ctx, func() error {
-		list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
-		for _, a := range list {
-			if address, is := netip.AddrFromSlice(a.IP.To4()); is {
-				all = append(all, address)
+		addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		if err != nil {
+			return fmt.Errorf("listing addresses: %w", err)
+		}
+		for _, a := range addresses {
+			add(&n.Addresses, a.IP)
+		}
+		routes, err := listRoutes()
+		for _, r := range routes {
+			if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
+				continue
+			}
+			add(&n.Gateways, r.Gw)
+			for _, hop := range r.MultiPath {
+				add(&n.Gateways, hop.Gw)
 			}
 		}
+		slices.SortFunc(n.Gateways, netip.Addr.Compare)
 		return err
 	})
-	return all, err
+	return n, err
 }
 
 // record notes what the lab is, and changes nothing of it.
@@ -156,9 +206,7 @@ func (l *Lab) record(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("inspecting container %q: %w", l.foreign.Containers[c.Nodes[0].Name], err)
 	}
-	for name := range first.NetworkSettings.Networks {
-		l.foreign.network = name
-	}
+	l.foreign.network = registryNetwork(first.NetworkSettings.Networks, c.Nodes[0])
 	var mu sync.Mutex
 	return l.EachNode(ctx, running.Nodes(), func(ctx context.Context, n *Node) error {
 		b, err := l.recordNode(ctx, n)
@@ -169,14 +217,35 @@ func (l *Lab) record(ctx context.Context) error {
 	})
 }
 
+// registryNetwork is the network of Docker's over which a node reaches the registry: kind's, and not
+// one of the topology, of which Docker may take an address.
+func registryNetwork(on map[string]*network.EndpointSettings, n topology.Node) string {
+	chosen := ""
+	for _, name := range slices.Sorted(maps.Keys(on)) {
+		declared := slices.ContainsFunc(n.Links, func(l topology.Link) bool { return l.Address.String() == on[name].IPAddress })
+		if chosen == "" || !declared {
+			chosen = name
+		}
+	}
+	return chosen
+}
+
 func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
 	b := &before{}
 	if err := l.Clusters[0].Client.Resources().Get(ctx, n.name, "", &b.object); err != nil {
 		return nil, fmt.Errorf("reading its Node object: %w", err)
 	}
 	declared, _ := l.Topology.Member(n.name)
-	err := n.InNetns(ctx, func() (err error) {
-		b.kernel, b.cables, err = readKernel(declared.Links)
+	info, err := l.docker.ContainerInspect(ctx, n.container)
+	if err != nil {
+		return nil, fmt.Errorf("inspecting container %q: %w", n.container, err)
+	}
+	var cards []string
+	for _, card := range info.NetworkSettings.Networks {
+		cards = append(cards, card.IPAddress)
+	}
+	err = n.InNetns(ctx, func() (err error) {
+		b.kernel, b.cables, err = readKernel(declared.Links, cards)
 		return err
 	})
 	if err != nil {
@@ -187,21 +256,18 @@ func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
 			return nil, err
 		}
 	}
-	if b.rules, err = n.Exec(ctx, "iptables-save"); err != nil {
-		return nil, err
+	for i, family := range families {
+		if b.rules[i], err = n.Exec(ctx, family+"-save"); err != nil {
+			return nil, err
+		}
 	}
-	if b.files, err = n.lines(ctx, "sh", "-c", listFiles); err != nil {
-		return nil, err
+	for i, k := range kept {
+		if b.has[i], err = n.lines(ctx, k.list...); err != nil {
+			return nil, err
+		}
 	}
-	b.images, err = n.lines(ctx, "crictl", "images", "--quiet", "--no-trunc")
-	return b, err
+	return b, nil
 }
-
-// listFiles lists what components put on a node's disk: CNI's configuration and programs,
-// state of theirs, sockets of ours.
-const listFiles = `for d in /etc/cni/net.d /opt/cni/bin /etc/containerd/certs.d /var/lib/cni /var/lib/cilium /run/cilium /run/relapse; do
-	test ! -e $d || find $d -xdev -maxdepth 2
-done`
 
 // lines runs a command and returns the sorted lines of its output.
 func (m *member) lines(ctx context.Context, command ...string) ([]string, error) {
@@ -240,10 +306,9 @@ func (l *Lab) equip(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mirror := fmt.Sprintf("[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", l.foreign.registry)
 	err = l.EachNode(ctx, l.Clusters[0].Nodes(), func(ctx context.Context, n *Node) error {
 		const write = "mkdir -p " + mirrorFolder + " && cat >" + mirrorFolder + "/hosts.toml"
-		_, err := n.ExecInput(ctx, strings.NewReader(mirror), "sh", "-c", write)
+		_, err := n.ExecInput(ctx, strings.NewReader(l.Registry().mirror()), "sh", "-c", write)
 		return err
 	})
 	if err != nil {
@@ -268,16 +333,11 @@ func (l *Lab) startBeside(ctx context.Context, host, image string) error {
 		return err
 	}
 	m := l.member(host)
-	_, err = l.docker.ContainerCreate(ctx, &container.Config{
-		Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket},
-		Labels: map[string]string{labelLab: m.lab, labelMember: m.name},
-	}, &container.HostConfig{
-		NetworkMode: container.NetworkMode("container:" + l.foreign.Containers[host]),
-		CapAdd:      []string{"NET_ADMIN"},
-		Binds:       []string{dir + ":" + runDir},
-	}, nil, nil, m.container)
+	err = m.createIn(ctx, "container:"+l.foreign.Containers[host], nil, agent(image), &container.HostConfig{
+		CapAdd: []string{"NET_ADMIN"}, Binds: []string{dir + ":" + runDir},
+	})
 	if err != nil {
-		return fmt.Errorf("creating container %q: %w", m.container, err)
+		return err
 	}
 	return m.start(ctx)
 }
@@ -373,7 +433,10 @@ func (l *Lab) restore(ctx context.Context) error {
 				off = append(off, name)
 			}
 		}
-		return l.putBack(ctx, off)
+		if err := l.putBack(ctx, off); err != nil {
+			return err
+		}
+		return l.EachNode(ctx, c.Nodes(), func(ctx context.Context, n *Node) error { return c.describeAs(ctx, &l.foreign.nodes[n.name].object) })
 	})
 	step("objects are as they were", func() error { return c.deleteOthers(ctx, l.foreign.objects) })
 	step("nodes' networks and files are as they were", func() error {
@@ -384,33 +447,56 @@ func (l *Lab) restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// describeAs gives a Node object its labels and annotations of before, and whether it takes pods.
+func (c *Cluster) describeAs(ctx context.Context, was *corev1.Node) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		var is corev1.Node
+		if err := c.Client.Resources().Get(ctx, was.Name, "", &is); err != nil {
+			return err
+		}
+		is.Labels, is.Annotations, is.Spec.Unschedulable = was.Labels, was.Annotations, was.Spec.Unschedulable
+		return c.Client.Resources().Update(ctx, &is)
+	})
+}
+
 // cleanTo removes what was not on the node before, and restores its rules.
 func (n *Node) cleanTo(ctx context.Context, was *before) error {
-	if _, err := n.ExecInput(ctx, strings.NewReader(was.rules), "iptables-restore", "--wait"); err != nil {
-		return err
+	for i, family := range families {
+		present, err := n.Exec(ctx, family+"-save")
+		if err != nil {
+			return err
+		}
+		if _, err := n.ExecInput(ctx, strings.NewReader(was.rules[i]+emptied(present, was.rules[i])), family+"-restore", "--wait"); err != nil {
+			return err
+		}
 	}
 	if err := n.InNetns(ctx, func() error { return was.kernel.restore() }); err != nil {
 		return fmt.Errorf("on %s: %w", n.name, err)
 	}
-	files, err := n.lines(ctx, "sh", "-c", listFiles)
-	if err != nil {
-		return err
-	}
-	if more := others(files, was.files); len(more) > 0 {
-		if _, err := n.Exec(ctx, append([]string{"rm", "-rf", "--one-file-system", "--"}, more...)...); err != nil {
+	for i, k := range kept {
+		has, err := n.lines(ctx, k.list...)
+		if err != nil {
 			return err
 		}
-	}
-	images, err := n.lines(ctx, "crictl", "images", "--quiet", "--no-trunc")
-	if err != nil {
-		return err
-	}
-	if more := others(images, was.images); len(more) > 0 {
-		if _, err := n.Exec(ctx, append([]string{"crictl", "rmi"}, more...)...); err != nil {
-			return err
+		if more := others(has, was.has[i]); len(more) > 0 {
+			if _, err := n.Exec(ctx, append(slices.Clone(k.remove), more...)...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// emptied is what iptables-restore reads to empty the tables that were not there before.
+func emptied(present, before string) string {
+	tables := func(text string) []string {
+		return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return !strings.HasPrefix(line, "*") })
+	}
+	var text string
+	for _, table := range others(tables(present), tables(before)) {
+		text += table + "\nCOMMIT\n"
+	}
+	return text
 }
 
 // others are the elements of a list that are not in another one.

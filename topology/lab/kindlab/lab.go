@@ -264,11 +264,14 @@ func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string
 // AgentSocket is the probe agent's socket in a host's file system.
 const AgentSocket = runDir + "/agent.sock"
 
+// agent is a container of the probe agent.
+func agent(image string) *container.Config {
+	return &container.Config{Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket}}
+}
+
 // startHost runs a host with its probe agent.
 func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
-	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, &container.Config{
-		Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket},
-	})
+	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, agent(image))
 	if err != nil {
 		return err
 	}

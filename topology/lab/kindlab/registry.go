@@ -118,7 +118,7 @@ func (l *Lab) writeMirrors() error {
 	for host, asked := range mirrors {
 		text := fmt.Sprintf("server = \"http://%s\"\n", asked[len(asked)-1].Addr)
 		for _, r := range asked {
-			text += fmt.Sprintf("\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", r.Addr)
+			text += r.mirror()
 		}
 		dir := filepath.Join(l.mirrorsDir(), host)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -129,6 +129,11 @@ func (l *Lab) writeMirrors() error {
 		}
 	}
 	return nil
+}
+
+// mirror is what the hosts.toml of a node's containerd says of the registry.
+func (r *Registry) mirror() string {
+	return fmt.Sprintf("\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", r.Addr)
 }
 
 // startRegistry starts the lab's registry and caches, and pushes the images that a
@@ -168,7 +173,7 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	}
 	host := &container.HostConfig{Binds: []string{blobs + ":" + blobs + ":ro"}}
 	if l.foreign != nil {
-		err = r.createOn(ctx, l.foreign.network, &container.Config{Image: image}, host)
+		err = r.createIn(ctx, l.foreign.network, nil, &container.Config{Image: image}, host)
 	} else {
 		err = r.create(ctx, []topology.Link{l.registryLink(r)}, &container.Config{Image: image}, host)
 	}
@@ -190,16 +195,6 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 		l.foreign.registry = r.Addr
 	}
 	return r.answers(ctx)
-}
-
-// createOn creates the registry on a network of Docker's, with an address of Docker's choice.
-func (r *Registry) createOn(ctx context.Context, network string, config *container.Config, host *container.HostConfig) error {
-	config.Labels = map[string]string{labelLab: r.lab, labelMember: r.name}
-	host.NetworkMode = container.NetworkMode(network)
-	if _, err := r.docker.ContainerCreate(ctx, config, host, nil, nil, r.container); err != nil {
-		return fmt.Errorf("creating container %q: %w", r.container, err)
-	}
-	return nil
 }
 
 // addressOn is where the registry listens on a network of Docker's.

@@ -1,0 +1,51 @@
+package kindlab
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Tables of iptables that were not there before are emptied, and no others.
+func TestEmptied(t *testing.T) {
+	const (
+		nat    = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n"
+		filter = "# Generated\n*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"
+	)
+	for _, test := range []struct{ name, present, before, want string }{
+		{"none", nat, nat, ""},
+		{"one is new", filter + nat, nat, "*filter\nCOMMIT\n"},
+		{"one is gone", nat, filter + nat, ""},
+		{"there were none", nat, "", "*nat\nCOMMIT\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := emptied(test.present, test.before); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRegistryNetwork(t *testing.T) {
+	node := topology.Node{Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.4.94.32")}}}
+	kind, declared := &network.EndpointSettings{IPAddress: "172.18.0.2"}, &network.EndpointSettings{IPAddress: "10.4.94.32"}
+	for _, test := range []struct {
+		name string
+		on   map[string]*network.EndpointSettings
+		want string
+	}{
+		{"kind's alone", map[string]*network.EndpointSettings{"kind": kind}, "kind"},
+		{"and one of the topology", map[string]*network.EndpointSettings{"kind": kind, "nodes": declared}, "kind"},
+		{"and one that sorts before it", map[string]*network.EndpointSettings{"a": declared, "kind": kind}, "kind"},
+		{"one of the topology alone", map[string]*network.EndpointSettings{"nodes": declared}, "nodes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := registryNetwork(test.on, node); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
