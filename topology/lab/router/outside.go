@@ -182,7 +182,11 @@ const frrDefaultVRF = "default"
 // instance, but for the default one, in order. What FRR says in place of them is an ErrRefused.
 func FRRVRFs(text string) ([]string, error) {
 	var answer struct{ VRFs map[string]struct{} }
-	if err := frrAnswer(text, &answer); err != nil {
+	err := frrRefusal(text)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &answer)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading FRR's VRFs: %w", err)
 	}
 	if answer.VRFs == nil {
