@@ -75,7 +75,7 @@ func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 	hadNetwork := dockerHas(t, docker, "kind")
 	script := func(command string) {
 		cmd := exec.Command(filepath.Join(l.dir, "lab.sh"), command)
-		cmd.Env = append(os.Environ(), "PATH="+path, "CLAB_VERSION_CHECK=disable")
+		cmd.Env = append(os.Environ(), "PATH="+path, "CLAB_VERSION_CHECK=disable", "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig")) // kind writes it
 		out, err := cmd.CombinedOutput()
 		t.Logf("lab.sh %s:\n%s", command, out)
 		if err != nil || bytes.Contains(out, []byte("level=error")) { // commands that fail do not fail containerlab

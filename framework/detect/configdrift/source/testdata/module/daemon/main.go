@@ -4,8 +4,8 @@ import (
 	"log/slog"
 
 	"github.com/cilium/cilium/pkg/cell"
-	"github.com/cilium/cilium/pkg/other"
 	"github.com/cilium/cilium/pkg/option"
+	"github.com/cilium/cilium/pkg/other"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 )
