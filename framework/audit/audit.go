@@ -420,6 +420,7 @@ func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	}
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
 	why := cmp.Or(reads[i].ConfigMaps.Error, "it was not asked for")
+	r.Unread = append(r.Unread, "ConfigMap "+ciliumConfig+": "+why)
 	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig + ", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
 }
 
@@ -464,6 +465,16 @@ func common(found, earlier []detect.Finding) (both, once []detect.Finding) {
 			once = append(once, f)
 		case mildness(held.State) < worst[id(f)] && !(f.State == detect.Pending && judgedOverTime(f)):
 			both = append(both, held) // it was active on a router on which the last read has nothing
+		}
+	}
+	held := map[string][]string{}
+	for _, f := range both {
+		held[id(f)] = append(held[id(f)], f.Routers...)
+	}
+	for _, f := range slices.Concat(found, earlier) {
+		routers, in := held[id(f)]
+		if f.Routers = slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return slices.Contains(routers, r) }); in && len(f.Routers) > 0 {
+			once = append(once, f) // on the routers that one read alone has
 		}
 	}
 	return both, once

@@ -111,6 +111,7 @@ func Redact(reads []snapshot.Snapshot, by []bgprouter.Declared, hosts []string, 
 		}
 		for _, r := range s.Routers {
 			add("router", r.Name)
+			add("object", r.VRFs...)
 			for _, remark := range r.Remarks {
 				add("host", hostsIn(remark.Says)...)
 			}

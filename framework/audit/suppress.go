@@ -70,9 +70,10 @@ func (s Suppression) matches(f Finding) bool {
 	return s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
 
-// covers reports whether it holds on all routers of a finding.
+// covers reports whether it holds on all routers of a finding. One that names routers does not hold for
+// a finding that has none.
 func (s Suppression) covers(f Finding) bool {
-	return len(s.Routers) == 0 || !slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
+	return len(s.Routers) == 0 || len(f.Routers) > 0 && !slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
 }
 
 // matches reports whether a text is that of a pattern, in which a * stands for any text.

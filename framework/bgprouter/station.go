@@ -339,6 +339,7 @@ func (f *feeding) Describe(is *snapshot.Router) {
 		remark.Says = "its Loc-RIB: the best path to each prefix, and no other"
 		if view.Endless {
 			remark.Says += fmt.Sprintf("; it does not say when that is whole, and said nothing for %s", quiet)
+			remark.Open = true
 		}
 	case view.Before:
 		remark = snapshot.Remark{Says: "the routes of its peers before its import policy: one that the policy refuses counts as a route", Open: true}

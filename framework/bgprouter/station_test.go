@@ -73,7 +73,7 @@ func TestStation(t *testing.T) {
 	}{
 		{api.AddBmpRequest_PRE, "before its import policy", true},
 		{api.AddBmpRequest_POST, "after its import policy", false},
-		{api.AddBmpRequest_LOCAL, "its Loc-RIB", false},
+		{api.AddBmpRequest_LOCAL, "its Loc-RIB", true},
 	} {
 		t.Run(test.policy.String(), func(t *testing.T) {
 			s, routers, h := station(t, "127.0.0.1", "127.0.0.5")

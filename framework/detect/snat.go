@@ -144,13 +144,19 @@ func (d SNAT) wantedRule(now *lookup, r snapshot.Rule) string {
 
 // masquerades reports whether Cilium's configuration says by its key of 1.10 and later, and does not deny
 // by the one before, that pods are hidden, and the range towards which they are not; invalid if it
-// names none. The default, which is to hide them, is nobody's wish.
+// names none. The default, which is to hide them, is nobody's wish. A range that cannot be read may
+// spare anything.
 func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
 	for _, key := range []string{"ipv4-native-routing-cidr", "native-routing-cidr"} { // from 1.11 on, and before
-		if p, err := netip.ParsePrefix(config[key]); err == nil {
-			native = p.Masked()
-			break
+		if config[key] == "" {
+			continue
 		}
+		p, err := netip.ParsePrefix(config[key])
+		if err != nil {
+			return netip.Prefix{}, false
+		}
+		native = p.Masked()
+		break
 	}
 	return native, config["enable-ipv4-masquerade"] == "true" && config["masquerade"] != "false"
 }

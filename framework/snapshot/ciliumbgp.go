@@ -270,6 +270,9 @@ func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[*custom
 			unknown, asked = err, append(asked, of.resource)
 			continue
 		}
+		if err == nil { // what absent has found out is of all versions, by the first one
+			c.absentees.Delete(versions[0].resource)
+		}
 		slices.SortFunc(all, func(a, b *custom[T]) int { return cmp.Compare(a.name, b.name) })
 		return all, err
 	}

@@ -33,8 +33,9 @@ type fed struct {
 	// are in after. One is nil until the router feeds it.
 	before, after *fedTable
 	addPath       map[bgp.RouteFamily]bgp.BGPAddPathMode
-	// ended is set once the initial routes have been fed.
-	ended bool
+	// ended are the families of which the initial routes have been fed, by the length of an
+	// address; 0 for those that are not read.
+	ended map[int]bool
 	// told is set by a Peer Up, and late if that came once routes had begun to be fed.
 	told, late bool
 }
@@ -145,7 +146,7 @@ func (f *Feed) peer(h bmp.BMPPeerHeader) (*fed, error) {
 	if p := f.known(h); p != nil || !ours(h) {
 		return p, nil
 	}
-	p := &fed{Neighbor: Neighbor{AS: h.PeerAS, State: StateUnknown}}
+	p := &fed{Neighbor: Neighbor{AS: h.PeerAS, State: StateUnknown}, ended: map[int]bool{}}
 	if loc(h) {
 		p.localAS = h.PeerAS
 		f.local = p
@@ -164,7 +165,7 @@ func (f *Feed) peer(h bmp.BMPPeerHeader) (*fed, error) {
 
 // up sets what a message says of a session that has come up.
 func (p *fed) up(h bmp.BMPPeerHeader, body *bmp.BMPPeerUpNotification) {
-	p.AS, p.RouterID, p.State, p.ended = h.PeerAS, address(h.PeerBGPID), StateEstablished, false
+	p.AS, p.RouterID, p.State, p.ended = h.PeerAS, address(h.PeerBGPID), StateEstablished, map[int]bool{}
 	p.Established = time.Unix(int64(h.Timestamp), 0).UTC()
 	p.addPath = map[bgp.RouteFamily]bgp.BGPAddPathMode{}
 	sent, received := addPathOf(body.SentOpenMsg), addPathOf(body.ReceivedOpenMsg)
@@ -217,7 +218,7 @@ func (f *Feed) drop(p *fed) {
 			}
 		}
 	}
-	p.before, p.after, p.ended = nil, nil, false
+	p.before, p.after, p.ended = nil, nil, map[int]bool{}
 }
 
 // fedSize is the memory that a path takes, in bytes, with its place in a table.
@@ -237,12 +238,9 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 	f.filtered = f.filtered || loc(h) && h.Flags&bmp.BMP_PEER_FLAG_IPV6 != 0
 	t := *in
 	if end, family := update.IsEndOfRib(); end {
-		p.ended = true
-		switch family {
-		case bgp.RF_IPv4_UC:
-			t.families[32] = true
-		case bgp.RF_IPv6_UC:
-			t.families[128] = true
+		bits := map[bgp.RouteFamily]int{bgp.RF_IPv4_UC: 32, bgp.RF_IPv6_UC: 128}[family]
+		if p.ended[bits] = true; bits > 0 {
+			t.families[bits] = true
 		}
 		return nil
 	}
@@ -309,15 +307,36 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 	return nil
 }
 
+// whole reports whether the initial routes of each family have been fed of which there are any.
+func (p *fed) whole() bool {
+	for _, t := range []*fedTable{p.before, p.after} {
+		if t == nil {
+			continue
+		}
+		for bits := range t.families {
+			if !p.ended[bits] {
+				return false
+			}
+		}
+	}
+	return len(p.ended) > 0
+}
+
+// feeds reports whether routes of a peer are expected: its session is up, or was never told and there
+// are some.
+func (p *fed) feeds() bool {
+	return p.State == StateEstablished || p.State == StateUnknown && (p.before != nil || p.after != nil)
+}
+
 // Ended reports whether the router has said of each session that is up, and of its Loc-RIB, that
 // the initial routes have been fed. Routers need not say that.
 func (f *Feed) Ended() bool {
 	for _, p := range f.peers {
-		if p.State == StateEstablished && !p.ended {
+		if p.feeds() && !p.whole() {
 			return false
 		}
 	}
-	return (f.local == nil || f.local.ended) && (f.local != nil || len(f.peers) > 0)
+	return (f.local == nil || f.local.whole()) && (f.local != nil || len(f.peers) > 0)
 }
 
 // Unended are the sessions that are up, and the Loc-RIB, of which no End-of-RIB was fed that the router
@@ -326,14 +345,14 @@ func (f *Feed) Ended() bool {
 // nothing was fed. Where a Loc-RIB is fed, no session counts.
 func (f *Feed) Unended() (missing, late []string) {
 	if f.local != nil && f.local.after != nil {
-		if f.local.told && !f.local.ended {
+		if f.local.told && !f.local.whole() {
 			missing = append(missing, "the Loc-RIB")
 		}
 		return missing, nil
 	}
 	for _, n := range f.Neighbors() {
 		switch p := f.peers[n.Address]; {
-		case n.State != StateEstablished || p.ended:
+		case !p.feeds() || p.whole():
 		case p.late || p.before == nil && p.after == nil:
 			late = append(late, n.Address.String())
 		default:
@@ -403,7 +422,7 @@ func (f *Feed) View() View {
 // tables are those that RIB has.
 func (f *Feed) tables() (view View, all []*fedTable) {
 	if f.local != nil && f.local.after != nil {
-		return View{LocRIB: true, Filtered: f.filtered, Endless: !f.local.told && !f.local.ended}, []*fedTable{f.local.after}
+		return View{LocRIB: true, Filtered: f.filtered, Endless: !f.local.told && !f.local.whole()}, []*fedTable{f.local.after}
 	}
 	for _, p := range f.peers {
 		switch {
