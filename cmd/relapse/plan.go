@@ -65,12 +65,12 @@ Exit status: 0 done; 2 bad input.`,
 			}
 			all := plan.Shards(items, shards)
 			describePlan(cmd, items, all, shards)
-			run, out := plan.Run{Label: what.label, With: withText(what.with)}, cmd.OutOrStdout()
+			run, out := plan.Run{Label: what.label, With: withText(what.with), Folder: time.Now().UTC().Format("2006-01-02T15-04-05Z")}, cmd.OutOrStdout()
 			switch format {
 			case planArgo:
 				return plan.Argo(out, all, run, pods)
 			case planJobs:
-				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, plan.MergeCommand(all))
+				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, run.MergeCommand(all))
 				return plan.Jobs(out, all, run, pods)
 			}
 			return plan.GitHub(out, all, run)

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"io"
+	"path"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,19 +26,19 @@ var results = []int32{1, 2, 3, 4}
 const MergeAnnotation = "relapse.dev/merge"
 
 // MergeCommand is the command that merges the reports of the Jobs of a plan, in Claim.
-func MergeCommand(shards []Shard) string {
-	command := "relapse merge --expect=" + Expected(shards)
+func (r Run) MergeCommand(shards []Shard) string {
+	command := "relapse merge --replaced --expect=" + Expected(shards)
 	for _, s := range shards {
-		command += " " + s.folder()
+		command += " " + r.folder(s)
 	}
 	return command
 }
 
 // folder is where a shard's reports are, in Claim.
-func (s Shard) folder() string { return fmt.Sprintf("shard-%d", s.Number) }
+func (r Run) folder(s Shard) string { return path.Join(r.Folder, fmt.Sprintf("shard-%d", s.Number)) }
 
 // Jobs writes a Kubernetes Job for each shard, for kubectl create. A shard's reports are in
-// the folder shard-N of Claim; MergeCommand merges them.
+// the folder shard-N of Run.Folder; MergeCommand merges them.
 func Jobs(out io.Writer, shards []Shard, r Run, p Pods) error {
 	var all []any
 	for _, shard := range shards {
@@ -50,12 +51,12 @@ func job(s Shard, all []Shard, r Run, p Pods) *batchv1.Job {
 	labels := map[string]string{"app.kubernetes.io/name": "relapse", "relapse.dev/shard": fmt.Sprint(s.Number)}
 	return &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels, Annotations: map[string]string{MergeAnnotation: MergeCommand(all)}},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels, Annotations: map[string]string{MergeAnnotation: r.MergeCommand(all)}},
 		Spec: batchv1.JobSpec{
 			// The report of a pod that ran to its end is not hidden by another one: a run's
 			// exit statuses are results. Another pod replaces one that was killed, for lack of
-			// memory or with its node; the next report of a scenario is newer, and relapse merge
-			// takes the newest.
+			// memory or with its node, and runs all scenarios of the shard again. relapse merge
+			// --replaced takes the newest report of each, and any with another verdict.
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 				{
 					Action: batchv1.PodFailurePolicyActionIgnore,
@@ -77,7 +78,7 @@ func job(s Shard, all []Shard, r Run, p Pods) *batchv1.Job {
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
 					RestartPolicy: corev1.RestartPolicyNever,
-					Containers:    []corev1.Container{p.runs(r.args(s, reports+"/"+s.folder()))},
+					Containers:    []corev1.Container{p.runs(r.args(s, reports+"/"+r.folder(s)))},
 					Volumes:       append(p.volumes(), claimed("reports", Claim)),
 				},
 			},

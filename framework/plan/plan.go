@@ -114,6 +114,9 @@ func (s Shard) Scenarios() []string {
 type Run struct {
 	Label string // a label expression
 	With  string // versions, as in "cilium=1.17.1,kube-proxy=1.13.2"
+	// Folder is where the reports of a plan's Jobs are, in Claim. Each plan has its own: a report
+	// of another night does not stand for one that is missing.
+	Folder string
 }
 
 // args are those of relapse run for a shard.

@@ -80,7 +80,7 @@ func TestGitHub(t *testing.T) {
 // A server with strict validation decodes manifests like this.
 func TestJobsAreJobs(t *testing.T) {
 	var out bytes.Buffer
-	if err := Jobs(&out, planned, Run{}, pods); err != nil {
+	if err := Jobs(&out, planned, Run{Folder: "2026-01-02T03-04-05Z"}, pods); err != nil {
 		t.Fatal(err)
 	}
 	goldentest.Compare(t, "jobs.yaml", out.String())

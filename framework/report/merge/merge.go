@@ -29,8 +29,10 @@ type Shard struct {
 
 // Find reads the shards below some folders: the newest run of each scenario in each
 // folder. Older is how many older runs were left out. Empty are the folders without a run,
-// or that do not exist.
-func Find(dirs ...string) (shards []Shard, older int, empty []string, err error) {
+// or that do not exist. With replaced an older run counts as well if its verdict differs from
+// the newest one's and was not inconclusive, as that of a run which was ended from outside is:
+// another run must not hide it.
+func Find(replaced bool, dirs ...string) (shards []Shard, older int, empty []string, err error) {
 	for _, dir := range dirs {
 		runs, err := page.Runs(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -40,7 +42,7 @@ func Find(dirs ...string) (shards []Shard, older int, empty []string, err error)
 			empty = append(empty, dir)
 			continue
 		}
-		newest := map[string]Shard{}
+		newest, all := map[string]Shard{}, map[string][]Shard{}
 		for _, run := range runs {
 			// All of them, before anything is written.
 			if err := rundir.Check(run); err != nil {
@@ -50,16 +52,24 @@ func Find(dirs ...string) (shards []Shard, older int, empty []string, err error)
 			if err != nil {
 				return nil, 0, nil, err
 			}
+			all[r.Scenario] = append(all[r.Scenario], Shard{run, r})
 			last, there := newest[r.Scenario]
-			if there {
-				older++
-			}
 			if !there || r.Started.After(last.Report.Started) {
 				newest[r.Scenario] = Shard{run, r}
 			}
 		}
 		for _, scenario := range slices.Sorted(maps.Keys(newest)) {
-			shards = append(shards, newest[scenario])
+			last := newest[scenario]
+			shards = append(shards, last)
+			for _, s := range all[scenario] {
+				switch {
+				case s.Dir == last.Dir:
+				case replaced && s.Report.Verdict != last.Report.Verdict && s.Report.Verdict != string(framework.Inconclusive):
+					shards = append(shards, s)
+				default:
+					older++
+				}
+			}
 		}
 	}
 	return shards, older, empty, nil
