@@ -230,8 +230,8 @@ type router struct {
 	peers    map[string]bool
 	from     map[string][]netip.Addr // addresses of nodes that are neighbours
 	sessions map[string]snapshot.Neighbor
-	// down is set if a session with a node is not up, and rejects are the nodes from which the
-	// router gets more than it accepts.
+	// down is set if a session with a node is not up, or with anybody where no neighbour is a node,
+	// and rejects are the nodes from which the router gets more than it accepts.
 	down    bool
 	rejects map[string]bool
 	// untold are nodes of whose session it is not told whether it is up, as in a table dump.
@@ -244,6 +244,9 @@ type router struct {
 	families func() families
 	// aggregates are what a spine has learned that includes pod ranges.
 	aggregates func() *bart.Table[aggregate]
+	// farther are the families, by whether they are IPv4, of which it has learned a range whose node is
+	// none of its neighbours.
+	farther func() map[bool]bool
 	// connected are its own links, and links those on which a node is a BGP neighbour.
 	connected, links func() *bart.Lite
 }
@@ -270,6 +273,18 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 			r.sessions[node] = n
 		}
 	}
+	r.down = r.down || len(r.peers) == 0 && slices.ContainsFunc(s.Neighbors.Items, func(n snapshot.Neighbor) bool {
+		return n.State != snapshot.SessionEstablished
+	})
+	r.farther = sync.OnceValue(func() map[bool]bool {
+		of := map[bool]bool{}
+		for p := range v.origins.All() {
+			if node, _ := v.owner(p); !of[p.Addr().Is4()] && !r.peers[node] && r.routing().learned(p) {
+				of[p.Addr().Is4()] = true
+			}
+		}
+		return of
+	})
 	r.leads = sync.OnceValue(func() map[string][]*way {
 		leads := map[string][]*way{}
 		for _, w := range r.routing().ways {

@@ -255,7 +255,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		return !r.Neighbors.Read ||
 			slices.ContainsFunc(r.Neighbors.Items, func(n snapshot.Neighbor) bool { return n.State != snapshot.SessionEstablished }) ||
 			v.announcesPods(p) || !slices.ContainsFunc(v.routers, func(o *router) bool {
-			return o.Role != snapshot.RoleSpine && complete(o.Router) && o.Neighbors.Read && o.readFor(p)
+			return o.Role != snapshot.RoleSpine && len(o.peers) > 0 && complete(o.Router) && o.Neighbors.Read && o.readFor(p)
 		})
 	case noPodRange, noPodRangeV6:
 		// A cluster that announces no pod ranges has its sessions up, or none. One that is
@@ -263,7 +263,12 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		// that is beside the node and lacks what another one has may be meant to, or not.
 		declared, _ := v.declared(node, p)
 		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
-		return r.down || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
+		return r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
+	case noNeighbor:
+		// A node of another rack is none of its neighbours, and its ranges may be behind an
+		// aggregate. A router that has exact ranges of other racks, or a link of the node, may
+		// have lost this one.
+		return r.farther()[p.Addr().Is4()] || slices.ContainsFunc(v.nodes[node].InternalIPs, r.connected().Contains)
 	case otherPrefixes, anotherRange:
 		// Nodes may announce Services alone, and pools may be meant to stay inside. Pods that
 		// the router does not reach may be meant so as well, or not.

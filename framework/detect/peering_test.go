@@ -39,6 +39,15 @@ func unpeered(w *world) {
 	}
 }
 
+// behind has all routers learn what they learn from one that is no node, such as a route reflector.
+func behind(state string) func(*world) {
+	return func(w *world) {
+		for i := range w.Routers {
+			w.Routers[i].Neighbors.Items = []snapshot.Neighbor{{Address: netip.MustParseAddr("10.9.9.9"), AS: 64512, State: state}}
+		}
+	}
+}
+
 // ribOnly has the routers read in a way that cannot give a FIB.
 func ribOnly(w *world) {
 	for i := range w.Routers {
@@ -202,6 +211,9 @@ func TestObservedPeering(t *testing.T) {
 		// Overlays, and clusters that announce other things.
 		{"Cilium without BGP: no sessions, no paths", observed(silenced, unpeered), nil, noPodRange, false},
 		{"Flannel", observed(withoutCilium, silenced, unpeered), nil, noPodRange, false},
+		{"the only neighbour, which is no node, is idle", observed(silenced, behind("Idle")), nil, noPodRange, true},
+		{"a route reflector is up, and tells nothing", observed(silenced, behind(snapshot.SessionEstablished)), nil, noPodRange, false},
+		{"a route reflector tells the other ranges", observed(withdrawn, behind(snapshot.SessionEstablished)), nil, noNeighbor, true},
 		{"Flannel and MetalLB: sessions, and Services alone", observed(withoutCilium, silenced, announces("10.66.128.1/32")), nil, noPodRange, false},
 		{"MetalLB without a Service", observed(withoutCilium, silenced), nil, noPodRange, false},
 		{"Cilium that announces Services alone", observed(silenced, announces("10.66.128.1/32")), nil, noPodRange, false},

@@ -116,8 +116,9 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 			if advertisement.err != nil {
 				return nil, advertisement.err
 			}
-			nothing = false
-			unselected = slices.DeleteFunc(unselected, func(o *custom[ciliumBGPAdvertisement]) bool { return o == advertisement })
+			if nothing = false; len(announce) > 0 { // else no node selects it by these peers
+				unselected = slices.DeleteFunc(unselected, func(o *custom[ciliumBGPAdvertisement]) bool { return o == advertisement })
+			}
 			for _, entry := range advertisement.is.Spec.Advertisements {
 				shared, alone, err := entry.addresses(services, families)
 				if err != nil {

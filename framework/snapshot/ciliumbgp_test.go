@@ -122,6 +122,13 @@ func TestCiliumAdvertisements(t *testing.T) {
 			[]BGPAdvertisement{silent, {Name: "lab", Speaker: CiliumBGP, PodCIDRs: true, Unselected: true}},
 		},
 		{
+			"pod ranges, by no node", "v2", `{"nodeSelector":{"matchLabels":{"rack":"9"}},"bgpInstances":[{"peers":[{"peerConfigRef":{"name":"tor"}}]}]}`, peer, `{"advertisementType":"PodCIDR"}`,
+			[]BGPAdvertisement{
+				{Name: "lab", Speaker: CiliumBGP, PodCIDRs: true, Families: []string{"ipv4"}},
+				{Name: "lab", Speaker: CiliumBGP, PodCIDRs: true, Unselected: true},
+			},
+		},
+		{
 			"a pool", "v2", rack1, peer, `{"advertisementType":"CiliumPodIPPool","selector":{"matchLabels":{"io.cilium.podippool.name":"blue"}}}`,
 			to(BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Nodes: []string{"a", "b"}, PodPools: []string{"blue"}}, "ipv4"),
 		},

@@ -213,7 +213,7 @@ func (t *Table) Unjudged(from, to Setup) (string, error) {
 	if !c.from.Stated && !c.to.Stated {
 		return "", nil
 	}
-	says := "keys that the agent refuses together, and texts that it refuses or reads in another way"
+	says := "keys that the agent refuses together, texts that it refuses or reads in another way, and what CiliumNodeConfigs, arguments and environment of the agents set besides"
 	var computed []string
 	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
 		_, set := to.Config[key]
@@ -228,14 +228,17 @@ func (t *Table) Unjudged(from, to Setup) (string, error) {
 	return says, nil
 }
 
-// noted is what the vendor's upgrade notes of the minors after the old version say of a key, up to
-// those of the new one, and whether one of them is about it. Where both agents were asked, nothing is
+// noted is what the vendor's upgrade notes of the minors after the older version say of a key, up to
+// those of the newer one, and whether one of them is about it. Where both agents were asked, nothing is
 // left for them to say.
 func (c comparison) noted(key string) (says string, about bool) {
 	if !c.from.Stated && !c.to.Stated {
 		return "", false
 	}
 	from, to := numbers(minor(c.from.name())), numbers(minor(c.to.name()))
+	if slices.Compare(from[:], to[:]) > 0 { // a rollback takes back what they say
+		from, to = to, from
+	}
 	notes := c.table.Notes[key]
 	for _, m := range slices.SortedFunc(maps.Keys(notes), byNumber) {
 		at := numbers(m)
