@@ -87,8 +87,9 @@ type Event struct {
 }
 
 const (
-	// rejudge is how long what has not changed is not judged again.
-	rejudge = time.Minute
+	// rejudge is how long what has not changed is not judged again. Judging 5,000 nodes takes
+	// seconds of processor time.
+	rejudge = 5 * time.Minute
 	// confirmed is how many reads in a row decide that a finding is gone.
 	confirmed = 2
 )
