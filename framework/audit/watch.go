@@ -27,7 +27,7 @@ import (
 //     or lacks it.
 //
 // A read that has the same to say as the one before is not judged again, if that had settled, but
-// for once a minute.
+// for once in five minutes.
 //
 // As in Read, what one read alone has is not told, and what one read alone lacks is not gone.
 type Watcher struct {
