@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -79,6 +80,10 @@ type Scenario struct {
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
 	// the nodes changes the result of the next.
 	NewLabs bool
+	// SecondLab is a private prefix into which the networks of a second lab fit, beside the
+	// lab and those of all other scenarios; variants can then run in two labs at once. Invalid:
+	// there is no second lab.
+	SecondLab netip.Prefix
 	// MinMemoryGiB is the memory that the scenario needs. A machine with less runs Small:
 	// the same variants, steps and facts on fewer nodes. Zero: no Small.
 	MinMemoryGiB int

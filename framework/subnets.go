@@ -18,6 +18,41 @@ func (s Scenario) Within(prefix netip.Prefix) (Scenario, error) {
 	return s.renumbered(moves)
 }
 
+// SecondLabOf is the name of the lab beside the lab of that name, for a part of the variants.
+func SecondLabOf(lab string) string { return lab + "-2" }
+
+// OnSecondLab returns the scenario on a second lab: with another name, its networks in the
+// scenario's SecondLab, and the given values of its parameters. The error is why there is none,
+// as one sentence.
+func (s Scenario) OnSecondLab(values map[string]string) (Scenario, error) {
+	switch {
+	case !s.SecondLab.IsValid():
+		return Scenario{}, fmt.Errorf("%s has no networks for a second lab", s.Incident.Name)
+	case len(s.Moved) > 0:
+		return Scenario{}, fmt.Errorf("the networks of %s have moved", s.Incident.Name)
+	}
+	second, err := s.Within(s.SecondLab)
+	if err != nil {
+		return Scenario{}, err
+	}
+	own := map[string]string{} // without the parameters of other scenarios
+	for _, p := range s.Parameters {
+		if value, given := values[p.Name]; given {
+			own[p.Name] = value
+		}
+	}
+	if len(own) > 0 {
+		if second, err = second.Set(own); err != nil {
+			return Scenario{}, err
+		}
+	}
+	second.Topology.Name = SecondLabOf(second.Topology.Name)
+	if second.Small != nil { // a copy of Within's
+		second.Small.Topology.Name = SecondLabOf(second.Small.Topology.Name)
+	}
+	return second, nil
+}
+
 // Onto returns the scenario with the networks of its lab moved to the subnets that a stored
 // run had, by name (topology.Onto). Parameters have their defaults: Set comes after.
 func (s Scenario) Onto(subnets map[string]netip.Prefix) (Scenario, error) {

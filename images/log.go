@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // BuildError says that an image could not be built. The cause is in a log.
@@ -96,6 +98,15 @@ func (l *buildLog) tail() ([]string, error) {
 	return lines[max(0, len(lines)-tailLines):], nil
 }
 
+// BesideLab is a context in which Build gives its commands the lowest priority: a lab runs
+// at the same time.
+func BesideLab(ctx context.Context) context.Context { return context.WithValue(ctx, besideLab{}, true) }
+
+type besideLab struct{}
+
+// lowest is the priority of a process that runs when no other does.
+const lowest = 19
+
 // run runs a command with its output in the log; its Stderr, where it is set, gets
 // both outputs as well. When ctx ends, the command
 // and its children are killed; they are also killed if this process dies.
@@ -112,6 +123,9 @@ func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
+	}
+	if beside, _ := ctx.Value(besideLab{}).(bool); beside { // its children inherit it
+		_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, lowest)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer stop()

@@ -128,6 +128,42 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 	}
 }
 
+// A second lab can be up beside the lab and those of all other scenarios.
+func TestSecondLabsOverlapNothing(t *testing.T) {
+	taken := map[netip.Prefix]string{}
+	second := 0
+	for _, s := range All {
+		for _, n := range s.Topology.Networks {
+			taken[n.Subnet] = n.Name + " of " + s.Incident.Name
+		}
+		for _, c := range s.Topology.Clusters {
+			taken[c.PodCIDR] = "pods of " + s.Incident.Name
+		}
+	}
+	for _, s := range All {
+		if !s.SecondLab.IsValid() {
+			continue
+		}
+		second++
+		moved, err := s.OnSecondLab(nil)
+		if err == nil {
+			err = moved.Validate()
+		}
+		if err != nil || moved.Topology.Name == s.Topology.Name || len(moved.Moved) != len(s.Topology.Networks) {
+			t.Errorf("%s on a second lab is %q, with %d of %d networks moved: %v", s.Incident.Name, moved.Topology.Name, len(moved.Moved), len(s.Topology.Networks), err)
+		}
+		for other, what := range taken {
+			if s.SecondLab.Overlaps(other) {
+				t.Errorf("the second lab of %s, %s, overlaps %s, %s", s.Incident.Name, s.SecondLab, other, what)
+			}
+		}
+		taken[s.SecondLab] = "the second lab of " + s.Incident.Name
+	}
+	if second == 0 {
+		t.Error("no scenario has a second lab")
+	}
+}
+
 // Every range of a scenario that stays is refused as a prefix.
 func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
 	for _, s := range All {

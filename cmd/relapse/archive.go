@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
@@ -74,7 +75,7 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 		// A run of a scenario that is no longer in the catalogue can be packed, but not
 		// judged.
 		if s, err := scenarioNamed(run.report.Scenario); err == nil {
-			o.Declared = declaredBy(s)
+			o.Declared = declaredBy(s, run.report)
 		}
 		if o.Machine, err = os.Hostname(); err != nil {
 			return fmt.Errorf("reading this machine's name, to replace it: %w", err)
@@ -107,9 +108,18 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 	return nil
 }
 
-// declaredBy are the addresses and names that a scenario declares.
-func declaredBy(s framework.Scenario) archive.Declared {
-	return archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: verdict.Texts(s)}
+// declaredBy are the addresses and names that a scenario declares, with those of the second
+// lab if variants of the run were on one.
+func declaredBy(s framework.Scenario, r report.Report) archive.Declared {
+	d := archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: verdict.Texts(s)}
+	second, err := s.OnSecondLab(nil)
+	if err == nil && slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Topology != nil }) {
+		for _, n := range second.Topology.Networks {
+			d.Texts = append(d.Texts, n.Subnet.String())
+		}
+		d.Texts = append(d.Texts, verdict.Texts(second)...)
+	}
+	return d
 }
 
 // restored is a run with the scenario's own addresses and names, and the function that
@@ -122,7 +132,7 @@ func restored(run storedRun, s framework.Scenario) (storedRun, func([]byte) []by
 	if m == nil || m.Redaction == nil {
 		return run, nil, nil
 	}
-	restore, err := archive.Restore(*m, declaredBy(s))
+	restore, err := archive.Restore(*m, declaredBy(s, run.report))
 	if err != nil {
 		return run, nil, err
 	}

@@ -108,7 +108,11 @@ func describe(out io.Writer, s framework.Scenario) {
 	section("Affected", i.Affected)
 	section("Fixed", i.Fixed)
 	section("Remedies", "- "+strings.Join(i.Remedies, "\n- "))
-	section("Lab", i.Diagram)
+	lab := i.Diagram
+	if s.SecondLab.IsValid() && len(s.Moved) == 0 {
+		lab = strings.TrimRight(lab, "\n") + fmt.Sprintf("\n\na part of the variants runs on a second lab, %s, with its networks in %s", framework.SecondLabOf(s.Topology.Name), s.SecondLab)
+	}
+	section("Lab", lab)
 	section("Reproduction", i.Reproduction)
 	var variants []string
 	for _, v := range s.Variants {

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/verdict"
@@ -97,6 +99,9 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err := setParameters(one, ofScenario(scenario, prepared.Parameters())); err != nil {
 		return false, err
 	}
+	if one[0].Variants, err = onTheirLabs(one[0].Variants, scenario, run.report, prepared.Parameters()); err != nil {
+		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
+	}
 	if versions := prepared.Versions(); len(versions) > 0 {
 		known := map[string]string{} // without the versions of other scenarios
 		for name, version := range versions {
@@ -130,6 +135,30 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 		fmt.Fprintf(out, "  not recorded, and so not judged: %s\n", what)
 	}
 	return false, nil
+}
+
+// onTheirLabs are variants of a scenario, those that ran on a second lab with its networks.
+func onTheirLabs(all []framework.Variant, s framework.Scenario, r report.Report, parameters map[string]string) ([]framework.Variant, error) {
+	all = slices.Clone(all)
+	for _, v := range r.Variants {
+		if v.Topology == nil {
+			continue
+		}
+		second, err := s.Onto(v.Topology.Subnets())
+		if err != nil {
+			return nil, err
+		}
+		one := []framework.Scenario{second}
+		if err := setParameters(one, ofScenario(second, parameters)); err != nil {
+			return nil, err
+		}
+		for i, on := range one[0].Variants {
+			if on.Name == v.Name {
+				all[i] = on
+			}
+		}
+	}
+	return all, nil
 }
 
 // ofScenario are the parameters that a scenario has.

@@ -123,6 +123,11 @@ func downCommand() *cobra.Command {
 			if len(names) == 0 {
 				names = there
 			}
+			for _, name := range names {
+				if second := framework.SecondLabOf(name); slices.Contains(there, second) && !slices.Contains(names, second) {
+					names = append(names, second)
+				}
+			}
 			var errs []error
 			for _, name := range names {
 				err := kindlab.Down(ctx, docker, name)

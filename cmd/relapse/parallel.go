@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/parallel"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -31,7 +32,7 @@ func runParallel(ctx context.Context, set *settings, chosen []framework.Scenario
 	pool := parallel.Pool{Room: n, Out: os.Stdout, ErrOut: os.Stderr}
 	var jobs []parallel.Job
 	for _, s := range chosen {
-		jobs = append(jobs, parallel.Job{Name: s.Incident.Name, Args: childArgs(s, flags), Room: rooms(s)})
+		jobs = append(jobs, parallel.Job{Name: s.Incident.Name, Args: childArgs(s, flags), Room: suite.Rooms(s)})
 	}
 	if common != nil {
 		pool.Out, pool.ErrOut = common, common
@@ -60,21 +61,6 @@ func runParallel(ctx context.Context, set *settings, chosen []framework.Scenario
 	return outcomeOf(chosen, statuses)
 }
 
-// rooms is how many labs could run instead of a scenario's. Each guest has a CPU for
-// itself: with four on two CPUs, another lab takes up to twice its time, and sometimes a
-// read that it waits for takes too long.
-func rooms(s framework.Scenario) int {
-	guests := 0
-	for _, c := range s.Topology.Clusters {
-		for _, n := range c.Nodes {
-			if n.Kernel != "" {
-				guests++
-			}
-		}
-	}
-	return max(1, guests)
-}
-
 // longestFirst orders scenarios so that those that run in parallel end at about the same
 // time. Scenarios that take the room of several come first, and scenarios without a
 // measurement before those with one.
@@ -86,7 +72,7 @@ func longestFirst(all []framework.Scenario, recorded figures.File) []framework.S
 		return math.MaxInt64
 	}
 	return slices.SortedStableFunc(slices.Values(all), func(a, b framework.Scenario) int {
-		return cmp.Or(cmp.Compare(rooms(b), rooms(a)), cmp.Compare(lasts(b), lasts(a)))
+		return cmp.Or(cmp.Compare(suite.Rooms(b), suite.Rooms(a)), cmp.Compare(lasts(b), lasts(a)))
 	})
 }
 
@@ -177,14 +163,5 @@ func outcomeOf(chosen []framework.Scenario, statuses []int) error {
 	return failed
 }
 
-// What a lab needs when labs run in parallel; one with guests needs it for each of them
-// (rooms). With three labs on two CPUs verdicts have changed.
-const (
-	labCPUs = 1
-	labGiB  = 4
-)
-
 // atOnce is how many labs this machine runs in parallel.
-func atOnce() int { return labsFor(runtime.NumCPU(), host.MemoryGiB()) }
-
-func labsFor(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }
+func atOnce() int { return suite.AtOnce(runtime.NumCPU(), host.MemoryGiB()) }

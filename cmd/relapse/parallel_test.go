@@ -7,6 +7,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -56,7 +57,7 @@ func TestOutcomeOf(t *testing.T) {
 
 func TestLabsFor(t *testing.T) {
 	for _, m := range []struct{ cpus, gib, want int }{{1, 2, 1}, {2, 4, 1}, {2, 8, 2}, {2, 24, 2}, {4, 16, 4}, {16, 24, 6}} {
-		if got := labsFor(m.cpus, m.gib); got != m.want {
+		if got := suite.AtOnce(m.cpus, m.gib); got != m.want {
 			t.Errorf("%d CPUs, %d GiB: %d, want %d", m.cpus, m.gib, got, m.want)
 		}
 	}

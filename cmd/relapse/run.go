@@ -100,7 +100,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP ove
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
 	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "limit for the whole run, or for each scenario if they run in parallel")
-	flags.IntVar(&how.parallel, "parallel", 0, "how many labs to run in parallel at most; a lab with guests counts once for each guest; by default one for every CPU and 4 GiB of memory")
+	flags.IntVar(&how.parallel, "parallel", 0, "how many labs to run in parallel at most, of several scenarios or of the variants of one; a lab with guests counts once for each guest; by default one for every CPU and 4 GiB of memory")
 	flags.IntVar(&how.progress, progressFlag, 0, "")
 	if err := flags.MarkHidden(progressFlag); err != nil {
 		panic(err) // the flag exists
@@ -297,7 +297,7 @@ func (r *prepared) inParallel(ctx context.Context) error {
 // inTurn runs the scenarios one after another in this process.
 func (r *prepared) inTurn(ctx context.Context) error {
 	o := r.suite
-	o.Parameters, o.Versions = r.how.set, r.how.with
+	o.Parameters, o.Versions, o.Labs = r.how.set, r.how.with, r.how.parallel
 	var shown *display.Display
 	if o.DryRun || r.how.progress > 0 { // the output of a dry run is its steps
 		shown = display.New(os.Stdout, display.Look{Planned: o.DryRun})

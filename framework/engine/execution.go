@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -21,29 +22,29 @@ import (
 )
 
 // Execution is one scenario of a run: its lab, and its variants, which run one after the
-// other or, if they have their own nodes, in parallel.
+// other or, if they have their own nodes, in parallel. With Options.Second it has two labs,
+// side by side (lane).
 type Execution struct {
 	scenario framework.Scenario
 	options  Options
 	labs     Labs
 	dir      string // of the run; empty until openFolder
 
-	lab       Lab
+	lanes     []*lane
 	steps     []Step
-	variants  []*variantRun
+	variants  []*variantRun // in the scenario's order
 	began     time.Time
 	over      bool // Finish has run
 	announced sync.Once
-	// cpuBefore is the CPU time up to the moment when the lab was up.
-	cpuBefore CPUTime
+	cpu       cpuUse
 	// busy has a value while a step or Finish runs. A runner may abandon a step, as Ginkgo
 	// does at a second interrupt, and call Finish while the step still makes containers.
 	busy   chan struct{}
 	report report.Report
-	// parallel are the variants that run in parallel; nil if they do not.
+	// parallel are the variants or the lanes that run in parallel; nil if none do.
 	parallel *parallel
-	// mu guards what parallel variants share: broken, notStored, soFar, and the state of
-	// their trials.
+	// mu guards what they share: broken, notStored, soFar, cpu, the report until Finish, and
+	// the state of trials.
 	mu    sync.Mutex
 	soFar progressSoFar
 	// writing keeps two variants from writing the report at once.
@@ -58,7 +59,7 @@ type Execution struct {
 
 // Step is a part of an execution.
 type Step struct {
-	// Scope is the case that the step belongs to (verdict.Case.Label), or "lab".
+	// Scope is the case that the step belongs to (verdict.Case.Label), "lab", or "second lab".
 	Scope string
 	// ID identifies the step in its scope; empty for steps of the lab.
 	ID   framework.StepID
@@ -67,9 +68,10 @@ type Step struct {
 	Run func(ctx context.Context) error
 }
 
-// labScope is the scope of the lab's steps, and the others are the last of them.
+// Names of the lab's steps.
 const (
-	labScope    = report.LabScope
+	labImages   = "images are there"
+	labUp       = "lab is up"
 	labDown     = "lab is down"
 	labRestored = "lab is as it was"
 )
@@ -82,8 +84,6 @@ func (s *Skipped) Error() string { return s.Why }
 // New plans the execution of a scenario. Nothing runs yet.
 func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	e := newExecution(s, labs, o)
-	e.labStep("images are there", e.prepare)
-	e.labStep("lab is up", e.bringUp)
 	var chosen []framework.Variant
 	for _, v := range s.Variants {
 		if len(o.Variants) > 0 && !slices.Contains(o.Variants, v.Name) {
@@ -95,11 +95,12 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 		}
 		chosen = append(chosen, v)
 	}
-	if len(chosen) > 1 && len(chosen[0].Nodes) > 0 {
-		e.parallel = newParallel()
-	}
+	e.planLanes(chosen)
+	first := e.lanes[0]
+	e.labStep(first, labImages, e.prepare)
+	e.labStep(first, labUp, e.bringUp)
 	e.planVariants(chosen)
-	e.labStep(e.lastStepName(), e.releaseLab)
+	e.labStep(first, e.lastStepName(), e.releaseLab)
 	return e
 }
 
@@ -131,15 +132,22 @@ func (e *Execution) planVariants(chosen []framework.Variant) {
 
 // planVariant plans the runs of one variant.
 func (e *Execution) planVariant(v framework.Variant) {
-	var l *parallelRun
-	if e.parallel != nil {
-		l = e.parallel.add()
+	l := e.laneOf(v)
+	v = l.variant(v.Name)
+	if e.parallel != nil && len(v.Nodes) > 0 {
+		l.runs = e.parallel.add()
+	}
+	if l.isSecond() && v.Name == l.variants[0].Name {
+		e.laneStep(l, labImages, e.prepare)
+		e.laneStep(l, labUp, e.bringUp)
 	}
 	for _, c := range verdict.Cases(v, e.options.cases()) {
-		run := newVariantRun(e, c)
-		run.parallel = l
+		run := newVariantRun(e, c, l)
 		e.variants = append(e.variants, run)
 		run.plan()
+	}
+	if l.isSecond() && v.Name == l.variants[len(l.variants)-1].Name {
+		e.laneStep(l, labDown, e.releaseLab)
 	}
 }
 
@@ -246,10 +254,18 @@ func (e *Execution) acquire(ctx context.Context) error {
 	}
 }
 
-// labStep plans a step of the lab. If it fails, the run is broken.
-func (e *Execution) labStep(name string, do func(context.Context) error) {
-	const scope = labScope
-	e.add(Step{Scope: scope, Name: name}, e.reported(scope, name, func(ctx context.Context) error {
+// labStep plans a step of a lab. If it fails, the run is broken.
+func (e *Execution) labStep(l *lane, name string, do func(context.Context, *lane) error) {
+	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do))
+}
+
+// laneStep plans such a step among those of the lane's variants.
+func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lane) error) {
+	e.add(Step{Scope: l.scope, Name: name}, l.runs.add(e.onLab(l, name, do)))
+}
+
+func (e *Execution) onLab(l *lane, name string, do func(context.Context, *lane) error) func(context.Context) error {
+	return e.reported(l.scope, name, func(ctx context.Context) error {
 		if e.Broken() != nil {
 			return &Skipped{"an earlier step failed"}
 		}
@@ -260,12 +276,12 @@ func (e *Execution) labStep(name string, do func(context.Context) error) {
 			e.setBroken(err)
 			return err
 		}
-		done := e.beginStep(scope, framework.StepID{}, name)
-		err := do(ctx)
+		done := e.beginStep(l.scope, framework.StepID{}, name)
+		err := do(ctx, l)
 		done(err)
 		e.setBroken(err)
 		return err
-	}))
+	})
 }
 
 func (e *Execution) begin() {
@@ -311,44 +327,64 @@ func (e *Execution) chosen() []framework.Variant {
 	return chosen
 }
 
-func (e *Execution) prepare(ctx context.Context) error {
+func (e *Execution) prepare(ctx context.Context, l *lane) error {
 	began := time.Now()
-	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
-	var err error
-	e.report.Images, e.report.Modules, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	built, modules, err := e.labs.Prepare(ctx, l.scenario, l.variants)
+	e.change(func(r *report.Report) {
+		if !l.isSecond() {
+			r.Timings.Images = time.Since(began).Milliseconds()
+		}
+		all := maps.Clone(built) // another goroutine may read the report's
+		maps.Copy(all, r.Images)
+		r.Images = all
+		for _, m := range modules {
+			if !slices.Contains(r.Modules, m) {
+				r.Modules = append(slices.Clone(r.Modules), m)
+			}
+		}
+	})
 	return err
 }
 
-func (e *Execution) bringUp(ctx context.Context) error {
+// change changes the report while variants run.
+func (e *Execution) change(do func(*report.Report)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	do(&e.report)
+}
+
+func (e *Execution) bringUp(ctx context.Context, l *lane) error {
 	began := time.Now()
-	defer func() { e.report.Timings.Lab = time.Since(began).Milliseconds() }()
 	var err error
-	if e.lab, err = e.labs.Up(ctx, e.scenario, e.chosen(), e.options.Reuse); e.lab == nil {
-		if heldByOther(err) { // no report of a lab that belongs to another process
+	if l.lab, err = e.labs.Up(ctx, l.scenario, l.variants, e.options.Reuse); l.lab == nil {
+		if heldByOther(err) && !l.isSecond() { // no report of a lab that belongs to another process
 			err = errors.Join(err, e.removeFolder())
 		}
 		return err
 	}
+	var guests []report.Guest
 	if err == nil {
-		e.report.Guests, err = e.lab.Guests(ctx)
+		guests, err = l.lab.Guests(ctx)
 	}
-	if err == nil {
-		var unknown error
-		if e.cpuBefore, unknown = e.lab.CPUTime(ctx); unknown != nil {
-			e.options.Log.Warn("the CPU time of the lab is unknown", "error", unknown)
-			e.cpuBefore = CPUTime{}
+	e.change(func(r *report.Report) {
+		if !l.isSecond() {
+			r.Timings.Lab = time.Since(began).Milliseconds()
 		}
+		r.Guests = append(slices.Clone(r.Guests), guests...)
+	})
+	if err == nil {
+		e.startCPU(ctx, l)
 	}
 	if err != nil && ctx.Err() == nil {
-		e.keepLogs(ctx)
+		e.keepLogs(ctx, l)
 	}
 	return err
 }
 
 // keepLogs stores the logs of a lab that did not come up.
-func (e *Execution) keepLogs(ctx context.Context) {
-	kept := Evidence{Dir: filepath.Join(e.dir, "evidence", "lab")}
-	logs, err := e.lab.Logs(ctx, e.logsSince(), nil)
+func (e *Execution) keepLogs(ctx context.Context, l *lane) {
+	kept := Evidence{Dir: filepath.Join(e.dir, "evidence", slug(l.scope))}
+	logs, err := l.lab.Logs(ctx, e.logsSince(), nil)
 	for name, text := range logs {
 		err = errors.Join(err, kept.Write("log-"+name, text))
 	}
@@ -381,38 +417,19 @@ func (e *Execution) downName() string {
 	return labDown
 }
 
-// releaseLab releases the lab or takes it down.
-func (e *Execution) releaseLab(ctx context.Context) error {
-	lab := e.lab
+// releaseLab releases a lab or takes it down.
+func (e *Execution) releaseLab(ctx context.Context, l *lane) error {
+	lab := l.lab
 	if lab == nil {
 		return nil
 	}
-	e.measureCPU(ctx)
-	e.lab = nil
+	e.measureCPU(ctx, l)
+	l.lab = nil
 	if e.options.Keep {
 		lab.Release()
 		return nil
 	}
 	return lab.Down(ctx)
-}
-
-// measureCPU notes the shares of the CPU time since the lab was up. An error changes no
-// verdict.
-func (e *Execution) measureCPU(ctx context.Context) {
-	if e.cpuBefore.All == 0 {
-		return // the lab did not come up, or its CPU time was unknown
-	}
-	now, err := e.lab.CPUTime(ctx)
-	all := float64(now.All - e.cpuBefore.All)
-	if err != nil || all <= 0 {
-		e.options.Log.Warn("the CPU time of the lab is unknown", "error", err)
-		return
-	}
-	// A restarted container counts from zero.
-	lab := max(0, now.Lab-e.cpuBefore.Lab)
-	e.report.CPU = &report.CPU{
-		Lab: float64(lab) / all, Others: max(0, float64(now.Machine-e.cpuBefore.Machine-lab)/all),
-	}
 }
 
 // Finish judges what was not judged yet, and writes the report. It takes the lab down if the
@@ -448,13 +465,15 @@ func (e *Execution) Finish(ctx context.Context) {
 	if e.options.Repeat > 1 {
 		e.report.Variants = verdict.MergeRepeats(e.judges())
 	}
-	switch {
-	case e.lab != nil:
-		e.measureCPU(ctx)
-		errs = append(errs, e.takeDown(ctx, e.lab.Down))
-	case e.broken != nil:
-		// The lab did not come up, or only in part.
-		errs = append(errs, e.takeDown(ctx, func(ctx context.Context) error { return e.labs.Down(ctx, e.scenario) }))
+	for _, l := range e.lanes {
+		switch {
+		case l.lab != nil:
+			e.measureCPU(ctx, l)
+			errs = append(errs, e.takeDown(ctx, l, l.lab.Down))
+		case e.broken != nil && !(l.isSecond() && heldByOther(e.broken)):
+			// The lab did not come up, or only in part.
+			errs = append(errs, e.takeDown(ctx, l, func(ctx context.Context) error { return e.labs.Down(ctx, l.scenario) }))
+		}
 	}
 	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
@@ -482,10 +501,10 @@ func (e *Execution) store() error {
 	return nil
 }
 
-// takeDown takes the lab down if the last step did not run.
-func (e *Execution) takeDown(ctx context.Context, down func(context.Context) error) error {
-	done := e.options.Progress.Step(labScope, e.downName())
-	err := down(watched(ctx, e.options.Progress, labScope))
+// takeDown takes a lab down if its last step did not run.
+func (e *Execution) takeDown(ctx context.Context, l *lane, down func(context.Context) error) error {
+	done := e.options.Progress.Step(l.scope, e.downName())
+	err := down(watched(ctx, e.options.Progress, l.scope))
 	done(err)
 	return err
 }

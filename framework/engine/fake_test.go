@@ -203,6 +203,10 @@ type fakeLabs struct {
 	digests map[string]string
 	running snapshot.List[snapshot.PodImages]
 
+	// noSecond is an error that Up ends with for any lab but the first.
+	noSecond error
+
+	names                         []string // of the topologies that came up
 	made, removed, released, open int
 }
 
@@ -213,15 +217,23 @@ func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Vari
 	return map[string]string{"relapse.dev/node:1": "sha256:1"}, nil, l.prepare
 }
 
-func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {
+func (l *fakeLabs) Up(_ context.Context, s framework.Scenario, _ []framework.Variant, _ bool) (Lab, error) {
+	counting.Lock()
+	defer counting.Unlock()
 	if l.up != nil {
 		return nil, l.up
 	}
+	if l.made > 0 && l.noSecond != nil {
+		return nil, l.noSecond
+	}
 	l.made++
+	l.names = append(l.names, s.Topology.Name)
 	return &fakeLab{l}, nil
 }
 
 func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
+	counting.Lock()
+	defer counting.Unlock()
 	l.removed++
 	return l.down
 }
@@ -237,6 +249,8 @@ func (l *fakeLab) Logs(context.Context, time.Time, []string) (map[string]string,
 func (l *fakeLab) Release()                       { l.released++ }
 func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
 func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
+	counting.Lock()
+	defer counting.Unlock()
 	l.used = CPUTime{l.used.Lab + l.cpu.Lab, l.used.Machine + l.cpu.Machine, l.used.All + l.cpu.All}
 	return l.used, l.noCPU
 }
@@ -251,7 +265,7 @@ func (l *fakeLab) Open(context.Context, []snapshot.Source, []string) (Reader, er
 	return &fakeReader{l}, nil
 }
 
-// counting guards the counts of what variants open side by side.
+// counting guards the counts of what variants and lanes open side by side.
 var counting sync.Mutex
 
 // worldOf is the world that these ends are in.

@@ -18,7 +18,7 @@ const imagesWithin = time.Minute
 // readImages notes which images the pods run. That they could not be read is noted as well.
 func (v *variantRun) readImages(ctx context.Context) error {
 	v.h.Do(history.Images, "", func(a *history.Act) {
-		reader, err := v.scenario.lab.Open(ctx, []snapshot.Source{snapshot.RunningImages}, v.others())
+		reader, err := v.lane.lab.Open(ctx, []snapshot.Source{snapshot.RunningImages}, v.others())
 		if err != nil {
 			a.Err = err
 			return

@@ -53,7 +53,7 @@ func (v *variantRun) dial(ctx context.Context, without []framework.Endpoint) err
 	}
 	there := slices.DeleteFunc(slices.Clone(v.c.Script.Endpoints), func(e framework.Endpoint) bool { return gone(e.Name) })
 	probes := slices.DeleteFunc(slices.Clone(v.c.Script.Probes), func(p probe.Probe) bool { return gone(p.From) || gone(p.To) })
-	ends, err := v.scenario.lab.Dial(ctx, v.run, there)
+	ends, err := v.lane.lab.Dial(ctx, v.run, there)
 	for _, e := range ends {
 		if e.Agent != nil { // a server has none
 			v.agents = append(v.agents, e.Agent)
@@ -90,7 +90,7 @@ func (v *variantRun) stopProbes(ctx context.Context) error {
 func (v *variantRun) startWatch(ctx context.Context) error {
 	var opened Reader
 	done := v.h.Do(history.OpenSources, "", func(a *history.Act) {
-		if opened, a.Err = v.scenario.lab.Open(ctx, v.c.Script.Reads(), v.others()); a.Err == nil {
+		if opened, a.Err = v.lane.lab.Open(ctx, v.c.Script.Reads(), v.others()); a.Err == nil {
 			a.Timeout = opened.Timeout()
 		}
 	})
@@ -98,7 +98,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 		return done.Err
 	}
 	v.reader = opened
-	d := &history.Detection{Every: v.c.Every(), Scope: verdict.ScopeOf(v.scenario.scenario, v.c.Variant)}
+	d := &history.Detection{Every: v.c.Every(), Scope: verdict.ScopeOf(v.lane.scenario, v.c.Variant)}
 	if v.c.Ablate != AblateDetector {
 		d.Detectors = v.c.Script.Detectors
 	}

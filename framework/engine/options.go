@@ -101,6 +101,10 @@ type Options struct {
 	Reuse bool
 	// Foreign is set if the lab is somebody else's: it is put back as it was, not taken down.
 	Foreign bool
+	// Second is the same scenario with the name and the networks of a second lab, which can be
+	// up at the same time: variants then run in two labs side by side, unless they have their
+	// own nodes. Nil: all run in one.
+	Second *framework.Scenario
 	// Ablate, Repeat, Brief and Wait are as in verdict.Options.
 	Ablate Part
 	Repeat int

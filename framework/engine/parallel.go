@@ -9,10 +9,11 @@ import (
 	"sync"
 )
 
-// parallel are variants that run in parallel on one lab. Each runs its own steps in order.
-// The steps of the execution wait for them.
+// parallel are variants that run in parallel on one lab, or lanes. Each runs its own steps in
+// order. The steps of the execution wait for them.
 type parallel struct {
 	all   []*parallelRun
+	apart bool // they are lanes: they do not wait for each other
 	begin sync.Once
 	stop  context.CancelFunc
 	// running ends when stop is called.
@@ -24,11 +25,11 @@ type parallel struct {
 	moved chan struct{}
 }
 
-// parallelRun is one of these variants.
+// parallelRun is one of these variants or lanes.
 type parallelRun struct {
 	*parallel
 	steps []*parallelStep
-	// broken is why the variant's nodes could not be restored.
+	// broken is why the variant's nodes, or the lane's lab, could not be restored.
 	broken error
 	// at is the last point that the variant has reached; guarded by mu.
 	at int
@@ -166,10 +167,10 @@ func (l *parallelRun) meet(ctx context.Context, point int) error {
 	}
 }
 
-// meet waits until the parallel variants, if there are any, have reached a point of their
-// runs with the same number.
+// meet waits until the parallel variants on the same lab, if there are any, have reached a
+// point of their runs with the same number.
 func (v *variantRun) meet(ctx context.Context, point int) error {
-	if v.parallel == nil {
+	if v.parallel == nil || v.parallel.apart {
 		return nil
 	}
 	return v.parallel.meet(ctx, pointsOfRun*v.c.Number+point)

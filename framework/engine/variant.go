@@ -21,11 +21,12 @@ import (
 // history. The judge judges each step by the history alone.
 type variantRun struct {
 	scenario *Execution
+	lane     *lane
 	c        verdict.Case
 	h        *history.History
 	judge    *verdict.Judge
-	// parallel is the run among those of parallel variants; nil if variants run one after
-	// the other.
+	// parallel is the run among those of parallel variants or lanes; nil if variants run one
+	// after the other.
 	parallel *parallelRun
 	evidence Evidence
 
@@ -44,9 +45,10 @@ type variantRun struct {
 	trialOutcome *framework.Outcome
 }
 
-func newVariantRun(e *Execution, c verdict.Case) *variantRun {
-	v := &variantRun{scenario: e, c: c, h: &history.History{}}
+func newVariantRun(e *Execution, c verdict.Case, l *lane) *variantRun {
+	v := &variantRun{scenario: e, lane: l, c: c, h: &history.History{}, parallel: l.runs}
 	v.judge = verdict.NewJudge(c, v.h, verdict.Setting{Due: v.trialsDue}, e.scenario.LabelsOf(c.Variant))
+	v.judge.Result.Topology = l.topology()
 	return v
 }
 
@@ -101,7 +103,7 @@ func (v *variantRun) isBroken() bool {
 
 // others are the nodes of other variants.
 func (v *variantRun) others() []string {
-	return verdict.ScopeOf(v.scenario.scenario, v.c.Variant).Others
+	return verdict.ScopeOf(v.lane.scenario, v.c.Variant).Others
 }
 
 // step carries out one step, and judges it.
@@ -139,7 +141,7 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 func (v *variantRun) begins(id framework.StepID) {
 	if v.h.Begin().Schema == "" {
 		o := v.scenario.options
-		v.judge.Accelerator, v.judge.Images = report.Accelerator(v.scenario.report), v.scenario.report.Images
+		v.scenario.change(func(r *report.Report) { v.judge.Accelerator, v.judge.Images = report.Accelerator(*r), r.Images })
 		v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
 			Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,
 			Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait, Brief: o.Brief,
@@ -184,7 +186,7 @@ func (v *variantRun) install(ctx context.Context) error {
 		return err
 	}
 	v.run = &framework.Run{
-		Topology: v.scenario.scenario.Topology,
+		Topology: v.lane.scenario.Topology,
 		Began:    v.h.Now(),
 		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
 		Findings: func() []detect.Finding { return nil },
@@ -199,7 +201,7 @@ func (v *variantRun) install(ctx context.Context) error {
 		Evidence:  v.keep,
 		Note:      func(text string) { v.scenario.options.Progress.Note(v.c.Label, text) },
 	}
-	v.scenario.lab.Attach(v.run)
+	v.lane.lab.Attach(v.run)
 	done := v.h.Do(history.Install, "", func(a *history.Act) { a.Err = v.c.Script.Install(ctx, v.run) })
 	if done.Err != nil && !v.c.Classified() && v.c.Script.Refuses != nil && ctx.Err() == nil {
 		if err := v.readImages(ctx); err != nil {
@@ -257,7 +259,7 @@ func (v *variantRun) verdict(context.Context) error {
 
 // restore undoes the faults, if the lab is still in use or kept.
 func (v *variantRun) restore(ctx context.Context) error {
-	if v.scenario.lab == nil || v.isBroken() {
+	if v.lane.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
 	}
 	v.h.BeginStep(framework.StepRestore)
@@ -267,7 +269,7 @@ func (v *variantRun) restore(ctx context.Context) error {
 		v.lose(err)
 	}
 	// On a lab that is not restored further variants would prove nothing.
-	if v.parallel != nil { // the nodes of other variants are not concerned
+	if v.parallel != nil { // the nodes or the labs of other variants are not concerned
 		v.parallel.broken = err
 		return err
 	}
@@ -284,8 +286,8 @@ func (v *variantRun) undoFaults(ctx context.Context) (err error) {
 		}
 	}()
 	err = v.close(ctx)
-	last := v == v.scenario.variants[len(v.scenario.variants)-1]
-	if last && v.parallel == nil && !v.scenario.options.Keep {
+	last := v.lane.isLast(v)
+	if last && (v.parallel == nil || v.parallel.apart) && !v.scenario.options.Keep {
 		return err
 	}
 	v.publish()
@@ -310,7 +312,7 @@ func (v *variantRun) close(ctx context.Context) error {
 		v.watch = nil
 	}
 	// Also if components did not come up: only their logs say why.
-	if v.run != nil && !v.logged && v.scenario.lab != nil {
+	if v.run != nil && !v.logged && v.lane.lab != nil {
 		v.logged = true
 		v.keepLogs(ctx)
 	}
@@ -336,7 +338,7 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 
 // keepLogs stores the logs of the lab, without the nodes of other variants.
 func (v *variantRun) keepLogs(ctx context.Context) {
-	logs, err := v.scenario.lab.Logs(ctx, v.scenario.logsSince(), v.others())
+	logs, err := v.lane.lab.Logs(ctx, v.scenario.logsSince(), v.others())
 	for name, text := range logs {
 		v.keep("log-"+name, text)
 	}

@@ -13,6 +13,7 @@ import (
 // A run of which something cannot be kept ends, and is no proof of anything.
 func TestEvidenceThatCannotBeKept(t *testing.T) {
 	e := newExecution(framework.Scenario{Variants: []framework.Variant{{Name: "v", Role: framework.Affected, Script: func() framework.Script { return framework.Script{} }}}}, nil, Options{})
+	e.planLanes(e.scenario.Variants)
 	e.planVariants(e.scenario.Variants)
 	v := e.variants[0]
 	v.evidence.Dir = "/dev/null/evidence"

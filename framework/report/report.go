@@ -124,6 +124,9 @@ func (v Variant) Title() string {
 // LabScope is the scope of steps that belong to no variant.
 const LabScope = "lab"
 
+// SecondLabScope is that of the steps of a second lab, on which a part of the variants runs.
+const SecondLabScope = "second lab"
+
 // Accelerator is that of the lab's guests; empty where there are none.
 func Accelerator(r Report) string {
 	if len(r.Guests) == 0 {
@@ -186,6 +189,9 @@ type Variant struct {
 	Form string `json:"form"`
 	// Labels are those that select it.
 	Labels []string `json:"labels,omitempty"`
+	// Topology is that of its lab if it ran on the second of two labs; absent if it is the
+	// report's.
+	Topology *Topology `json:"topology,omitempty"`
 	// Ablated is the part that was switched off. With --ablate=all, Expected is the
 	// verdict without that part.
 	Ablated string `json:"ablated,omitempty"`

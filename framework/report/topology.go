@@ -87,3 +87,11 @@ func links(declared []topology.Link) []Link {
 	}
 	return all
 }
+
+// TopologyOf is the topology of a variant's lab; nil in reports from before reports had one.
+func (r Report) TopologyOf(v Variant) *Topology {
+	if v.Topology != nil {
+		return v.Topology
+	}
+	return r.Topology
+}

@@ -53,6 +53,9 @@ func newLabs(o Options) labs {
 
 // Prepare builds what is not in the cache.
 func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
+	if l.isSecond(s) {
+		ctx = images.BesideLab(ctx)
+	}
 	return l.prepare(ctx, ImagesOf(s, len(l.Upstreams) > 0, variants...))
 }
 
@@ -77,21 +80,25 @@ func (l labs) prepare(ctx context.Context, refs []string) (map[string]string, []
 }
 
 // kindOptions say how a lab of variants is brought up.
-func (l labs) kindOptions(variants []framework.Variant) kindlab.Options {
+func (l labs) kindOptions(s framework.Scenario, variants []framework.Variant) kindlab.Options {
 	var serve []string
 	for _, v := range variants {
 		serve = append(serve, v.Images...)
 	}
 	slices.Sort(serve)
+	scope := report.LabScope
+	if l.isSecond(s) {
+		scope = report.SecondLabScope
+	}
 	return kindlab.Options{
 		Images: l.Images, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
-		Step: func(name string) func(error) { return l.Progress.Step("lab", name) },
-		Note: func(text string) { l.Progress.Note("lab", text) },
+		Step: func(name string) func(error) { return l.Progress.Step(scope, name) },
+		Note: func(text string) { l.Progress.Note(scope, text) },
 	}
 }
 
 func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
-	options := l.kindOptions(variants)
+	options := l.kindOptions(s, variants)
 	t := s.TopologyFor(variants)
 	there, err := kindlab.Exists(ctx, l.Docker, t.Name)
 	if err != nil {
@@ -141,12 +148,22 @@ func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []f
 func (a adopted) Down(context.Context, framework.Scenario) error { return nil }
 
 func (a adopted) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, _ bool) (engine.Lab, error) {
-	made, err := kindlab.Adopt(ctx, a.Docker, s.TopologyFor(variants), a.foreign, a.kindOptions(variants))
+	made, err := kindlab.Adopt(ctx, a.Docker, s.TopologyFor(variants), a.foreign, a.kindOptions(s, variants))
 	return labOf(made, a.Log), err
 }
 
+// Down also removes the second lab of an interrupted run.
 func (l labs) Down(ctx context.Context, s framework.Scenario) error {
-	return kindlab.Down(ctx, l.Docker, s.Topology.Name)
+	err := kindlab.Down(ctx, l.Docker, s.Topology.Name)
+	if err == nil && !l.isSecond(s) {
+		err = kindlab.Down(ctx, l.Docker, framework.SecondLabOf(s.Topology.Name))
+	}
+	return err
+}
+
+// isSecond reports whether a scenario is on the second lab of its run.
+func (l labs) isSecond(s framework.Scenario) bool {
+	return l.Second != nil && l.Second.Topology.Name == s.Topology.Name
 }
 
 // lab is a kind lab. It is an engine.Lab.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
 // Options of a run of scenarios.
@@ -28,6 +31,10 @@ type Options struct {
 	Timeout time.Duration
 	// On makes the labs, from these options; nil: they are kind labs of this machine's own.
 	On func(Options) engine.Labs
+	// Labs is how many labs may be up at the same time; a lab with guests counts once for each
+	// (Rooms). With room for two, the variants of a scenario that has a second lab run in two,
+	// side by side. Zero means one.
+	Labs int
 	// DryRun passes every step to Progress, and runs none.
 	DryRun bool
 }
@@ -91,9 +98,19 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	for _, s := range scenarios {
 		o := o
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
+		if o.Labs >= 2*Rooms(s) {
+			if second, err := s.OnSecondLab(o.Parameters); err == nil && isFree(second) {
+				o.Second = new(second.ForMemory(host.MemoryGiB()))
+			}
+		}
 		e := engine.New(s.ForMemory(host.MemoryGiB()), o.labs(), o.Options)
 		for _, line := range s.Subnets() {
-			o.Progress.Note("lab", line)
+			o.Progress.Note(report.LabScope, line)
+		}
+		if e.HasSecondLab() {
+			for _, line := range o.Second.Subnets() {
+				o.Progress.Note(report.SecondLabScope, line)
+			}
 		}
 		if o.DryRun {
 			for _, step := range e.Steps() {
@@ -178,4 +195,40 @@ func declare(scenario string, e *engine.Execution) {
 			}
 		})
 	})
+}
+
+// Rooms is how many labs could run instead of a scenario's. Each guest has a CPU for itself:
+// with four on two CPUs, another lab takes up to twice its time, and sometimes a read that it
+// waits for takes too long.
+func Rooms(s framework.Scenario) int {
+	guests := 0
+	for _, c := range s.Topology.Clusters {
+		for _, n := range c.Nodes {
+			if n.Kernel != "" {
+				guests++
+			}
+		}
+	}
+	return max(1, guests)
+}
+
+// What a lab needs when labs run in parallel. With three labs on two CPUs verdicts have
+// changed.
+const (
+	labCPUs = 1
+	labGiB  = 4
+)
+
+// AtOnce is how many labs run in parallel on a machine with these CPUs and this memory, in GiB.
+func AtOnce(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }
+
+// isFree reports whether no route of this machine, other than those of labs, overlaps a
+// lab's networks.
+func isFree(s framework.Scenario) bool {
+	var subnets []netip.Prefix
+	for _, n := range s.Topology.Networks {
+		subnets = append(subnets, n.Subnet)
+	}
+	taken, err := subnet.Overlaps(context.Background(), subnets)
+	return err == nil && !slices.ContainsFunc(taken, func(o subnet.Overlap) bool { return !o.Lab() })
 }

@@ -185,7 +185,7 @@ func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 		}
 	}
 	for _, step := range s.report.Steps { // failures of the lab are taken as they were
-		if step.Scope == report.LabScope && step.Failed != "" {
+		if (step.Scope == report.LabScope || step.Scope == report.SecondLabScope) && step.Failed != "" {
 			broken = fmt.Errorf("%s: %s", step.Name, step.Failed)
 		}
 	}

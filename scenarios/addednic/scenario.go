@@ -53,9 +53,10 @@ func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 	fixed := variant(internalIP, framework.Fixed, fixedScript)
 	fixed.Images = append(slices.Clone(images), calico.OperatorImage())
 	return framework.Scenario{
-		Incident: Record,
-		Owner:    framework.Maintainers,
-		Labels:   []framework.Label{framework.BGP},
+		Incident:  Record,
+		Owner:     framework.Maintainers,
+		Labels:    []framework.Label{framework.BGP},
+		SecondLab: netip.MustParsePrefix("10.208.32.0/20"),
 		Budget: framework.Budget{
 			Whole: 180 * time.Second, Affected: 120 * time.Second,
 			Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,

@@ -39,7 +39,8 @@ var Scenario = framework.Scenario{
 	Incident: Record,
 	Topology: lab,
 	Owner:    framework.Maintainers, Slow: true, Foreign: true,
-	Labels: []framework.Label{framework.BGP, framework.Services},
+	Labels:    []framework.Label{framework.BGP, framework.Services},
+	SecondLab: netip.MustParsePrefix("10.208.48.0/20"),
 	Budget: framework.Budget{
 		Whole: 240 * time.Second, Affected: 100 * time.Second,
 		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,

@@ -39,6 +39,7 @@ var Scenario = framework.Scenario{
 	// Of whole Cilium; the slices, of which no chart is asked, announce in any case.
 	NeedsValue: "bgpControlPlane.enabled",
 	Foreign:    true,
+	SecondLab:  netip.MustParsePrefix("10.208.0.0/20"),
 	Budget: framework.Budget{
 		Whole: 90 * time.Second, Affected: 75 * time.Second,
 		Reuse: 40 * time.Second, Lab: 14 * time.Second, Detect: time.Second,

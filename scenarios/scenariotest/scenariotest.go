@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +29,8 @@ import (
 // scenario is skipped without the build tag night.
 //
 // RELAPSE_REPORTS names the folder for the report; without it the report goes
-// when the test ends.
+// when the test ends. RELAPSE_PARALLEL is how many labs may be up at the same time; by
+// default as many as in relapse run.
 func Pass(t *testing.T, s framework.Scenario) {
 	t.Helper()
 	if s.Slow && !night {
@@ -136,5 +139,10 @@ func options(t *testing.T, o engine.Options) suite.Options {
 	expect(err).NotTo(gomega.HaveOccurred())
 	// As in a run of the CLI: reports of two machines must not be compared by their times.
 	o.Machine = host.Inspect(t.Context(), host.Needs{ImageCache: catalogue.CacheDir()}).Facts
-	return suite.Options{Options: o, Docker: docker, Images: catalogue, Timeout: time.Hour}
+	labs := suite.AtOnce(runtime.NumCPU(), host.MemoryGiB())
+	if text := os.Getenv("RELAPSE_PARALLEL"); text != "" {
+		labs, err = strconv.Atoi(text)
+		expect(err).NotTo(gomega.HaveOccurred(), "RELAPSE_PARALLEL is how many labs may be up at the same time")
+	}
+	return suite.Options{Options: o, Docker: docker, Images: catalogue, Timeout: time.Hour, Labs: labs}
 }

@@ -35,7 +35,8 @@ var Scenario = framework.Scenario{
 	Incident: Record,
 	Topology: lab,
 	Owner:    framework.Maintainers, Slow: true, Foreign: true,
-	Labels: []framework.Label{framework.BGP, framework.IPAM},
+	Labels:    []framework.Label{framework.BGP, framework.IPAM},
+	SecondLab: netip.MustParsePrefix("10.208.80.0/20"),
 	Budget: framework.Budget{
 		Whole: 180 * time.Second, Affected: 120 * time.Second,
 		Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,

@@ -37,11 +37,12 @@ const (
 
 // Scenario is udp-blackhole.
 var Scenario = framework.Scenario{
-	Incident: Record,
-	Owner:    framework.Maintainers,
-	Labels:   []framework.Label{framework.Services},
-	Slow:     true,
-	Foreign:  true,
+	Incident:  Record,
+	Owner:     framework.Maintainers,
+	Labels:    []framework.Label{framework.Services},
+	Slow:      true,
+	Foreign:   true,
+	SecondLab: netip.MustParsePrefix("10.208.64.0/20"),
 	Budget: framework.Budget{ // 100 s a pair
 		Whole: 250 * time.Second, Affected: 100 * time.Second, Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second,
 	},

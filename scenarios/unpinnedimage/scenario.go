@@ -3,6 +3,7 @@ package unpinnedimage
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -49,7 +50,8 @@ type pair struct{ before, after string }
 var Scenario = framework.Scenario{
 	Incident: Record,
 	Owner:    framework.Maintainers, Slow: true,
-	Labels: []framework.Label{framework.Images, framework.Upgrade},
+	Labels:    []framework.Label{framework.Images, framework.Upgrade},
+	SecondLab: netip.MustParsePrefix("10.208.16.0/20"),
 	Budget: framework.Budget{
 		Whole: 150 * time.Second, Affected: 150 * time.Second,
 		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,

@@ -127,7 +127,7 @@ func render(dir string, r report.Report) ([]byte, error) {
 	first := mainOf(variants)
 	for i, s := range variants {
 		id := fmt.Sprintf("v%d", i+1)
-		t := newTracing(r.Topology, s)
+		t := newTracing(r.TopologyOf(s.Variant), s)
 		one := section{
 			stored: s, ID: id, Lead: newLead(s, t), Ranked: s.ranked(), Drawing: draw(s, t), Axis: newAxis(id, s),
 			Tables: tables(s), Onsets: newHistogram(s.Repeats), Evidence: s.files,

@@ -24,7 +24,7 @@ func Screen(dir string, r report.Report, max int) []string {
 		return capped(verdicts(r), max)
 	}
 	first := variants[mainOf(variants)]
-	l := newLead(first, newTracing(r.Topology, first))
+	l := newLead(first, newTracing(r.TopologyOf(first.Variant), first))
 	blocks := []block{
 		{lines: leadLines(first, l)},
 		{lines: reasons(variants, first, l), least: 3},

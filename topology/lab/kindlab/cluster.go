@@ -177,15 +177,17 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 		}},
 		KubeadmConfigPatches: strings.Split(patches.String(), "---\n"),
 	}
-	// kind reads the network's name only from the environment.
-	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", networkName(l.Topology.Name, first.Links[0].Network)); err != nil {
-		return err
-	}
 	created := make(chan error, 1)
 	// kind ignores ctx. The lock is held until the container runs or kind has ended,
 	// even after this function has returned. kind's own error says why it does not run.
 	kindCtx, kindHasEnded := context.WithCancel(context.WithoutCancel(ctx))
 	endpoints.Lock()
+	// kind reads the network's name only from the environment, before it makes the container.
+	if err := os.Setenv("KIND_EXPERIMENTAL_DOCKER_NETWORK", networkName(l.Topology.Name, first.Links[0].Network)); err != nil {
+		endpoints.Unlock()
+		kindHasEnded()
+		return err
+	}
 	go func() {
 		defer endpoints.Unlock()
 		_ = l.Node(first.Name).runs(kindCtx)

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/verdict"
+)
+
+// lane is a lab of an execution, and the variants that run on it. An execution has one, or
+// two that run side by side: the second brings up its lab when the first lab is up, so that
+// images that only the second needs are built while the first one's variants run.
+type lane struct {
+	scope    string             // of the lab's steps
+	scenario framework.Scenario // with the lab's name and networks
+	variants []framework.Variant
+	lab      Lab // nil while it is not up
+	// runs are the steps of the variants, if they run in parallel with others: of the last
+	// planned variant if each has its own nodes, of all variants if there are two lanes.
+	runs *parallelRun
+}
+
+func (l *lane) isSecond() bool { return l.scope == report.SecondLabScope }
+
+// variant is the variant of that name, on the lane's networks.
+func (l *lane) variant(name string) framework.Variant {
+	return l.variants[slices.IndexFunc(l.variants, func(v framework.Variant) bool { return v.Name == name })]
+}
+
+// planLanes divides the variants among labs.
+func (e *Execution) planLanes(chosen []framework.Variant) {
+	first := &lane{scope: report.LabScope, scenario: e.scenario, variants: chosen}
+	e.lanes = []*lane{first}
+	switch {
+	case len(chosen) > 1 && len(chosen[0].Nodes) > 0:
+		e.parallel = newParallel()
+	case e.sideBySide(chosen):
+		second := &lane{scope: report.SecondLabScope, scenario: *e.options.Second}
+		first.variants, second.variants = e.divide(chosen)
+		for i, v := range second.variants {
+			second.variants[i] = second.scenario.Variants[slices.IndexFunc(second.scenario.Variants, func(o framework.Variant) bool { return o.Name == v.Name })]
+		}
+		e.parallel = newParallel()
+		e.parallel.apart = true
+		e.lanes = append(e.lanes, second)
+		for _, l := range e.lanes {
+			l.runs = e.parallel.add()
+		}
+	}
+}
+
+// HasSecondLab reports whether variants run in two labs.
+func (e *Execution) HasSecondLab() bool { return len(e.lanes) > 1 }
+
+// sideBySide reports whether variants can run in two labs. How many trials an unaffected
+// variant must survive is known only after those of the affected one.
+func (e *Execution) sideBySide(chosen []framework.Variant) bool {
+	o := e.options
+	return o.Second != nil && len(chosen) > 1 && !o.Keep && !o.Reuse && !o.Foreign &&
+		!slices.ContainsFunc(chosen, func(v framework.Variant) bool { return v.Script().Trials != nil })
+}
+
+// divide divides variants among two labs, so that both have about as many steps. The first
+// variant is on the first lab. The order is kept.
+func (e *Execution) divide(chosen []framework.Variant) (first, second []framework.Variant) {
+	steps := func(v framework.Variant) int {
+		all := 0
+		for _, c := range verdict.Cases(v, e.options.cases()) {
+			all += len(c.Steps())
+		}
+		return all
+	}
+	longest := slices.SortedStableFunc(slices.Values(chosen), func(a, b framework.Variant) int { return steps(b) - steps(a) })
+	onFirst, balance := map[string]bool{}, 0
+	for _, v := range longest {
+		if onFirst[v.Name] = balance <= 0; balance <= 0 {
+			balance += steps(v)
+		} else {
+			balance -= steps(v)
+		}
+	}
+	for _, v := range chosen {
+		if onFirst[v.Name] == onFirst[chosen[0].Name] {
+			first = append(first, v)
+		} else {
+			second = append(second, v)
+		}
+	}
+	return first, second
+}
+
+// laneOf is the lane of a variant.
+func (e *Execution) laneOf(v framework.Variant) *lane {
+	return e.lanes[slices.IndexFunc(e.lanes, func(l *lane) bool {
+		return slices.ContainsFunc(l.variants, func(o framework.Variant) bool { return o.Name == v.Name })
+	})]
+}
+
+// isLast reports whether a run is the last one in the lane.
+func (l *lane) isLast(v *variantRun) bool {
+	for _, other := range slices.Backward(v.scenario.variants) {
+		if other.lane == l {
+			return other == v
+		}
+	}
+	return false
+}
+
+// topology is what the report says of the second lab; nil for the first, whose topology is
+// the report's.
+func (l *lane) topology() *report.Topology {
+	if !l.isSecond() {
+		return nil
+	}
+	return report.TopologyOf(l.scenario.TopologyFor(l.variants))
+}
+
+// cpuUse is the CPU time since the first lab was up.
+type cpuUse struct {
+	began   CPUTime           // when the first lab was up
+	labs    map[*lane]CPUTime // when each lab was up
+	used    float64           // by the labs that have ended
+	unknown bool
+}
+
+// startCPU notes the CPU time up to the moment when a lab was up.
+func (e *Execution) startCPU(ctx context.Context, l *lane) {
+	now, err := l.lab.CPUTime(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.options.Log.Warn("the CPU time of the lab is unknown", "error", err)
+		e.cpu.unknown = true
+		return
+	}
+	if e.cpu.labs == nil {
+		e.cpu.began, e.cpu.labs = now, map[*lane]CPUTime{}
+	}
+	e.cpu.labs[l] = now
+}
+
+// measureCPU notes the shares of the CPU time since the first lab was up. An error changes
+// no verdict.
+func (e *Execution) measureCPU(ctx context.Context, l *lane) {
+	now, err := l.lab.CPUTime(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before, known := e.cpu.labs[l]
+	if e.cpu.unknown || !known {
+		return // the lab did not come up, or its CPU time was unknown
+	}
+	all := float64(now.All - e.cpu.began.All)
+	if err != nil || all <= 0 {
+		e.options.Log.Warn("the CPU time of the lab is unknown", "error", err)
+		return
+	}
+	// A restarted container counts from zero.
+	e.cpu.used += float64(max(0, now.Lab-before.Lab))
+	e.report.CPU = &report.CPU{
+		Lab: e.cpu.used / all, Others: max(0, float64(now.Machine-e.cpu.began.Machine)-e.cpu.used) / all,
+	}
+}

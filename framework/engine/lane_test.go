@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// twoLabs is the fake scenario with three variants, each in a world of its own, and the
+// scenario on its second lab.
+func twoLabs() (first framework.Scenario, second *framework.Scenario, worlds map[string]*world) {
+	first, worlds = sideBySide()
+	for i := range first.Variants {
+		first.Variants[i].Nodes = nil
+	}
+	first.Topology = topology.Topology{Name: "fake"}
+	other := first
+	other.Topology.Name = "fake-2"
+	return first, &other, worlds
+}
+
+// The affected variant has as many steps as the two others: they run on the second lab, at
+// the same time.
+func TestTwoLabs(t *testing.T) {
+	took := map[bool]time.Duration{}
+	for _, two := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, second, worlds := twoLabs()
+			o := Options{}
+			if two {
+				o.Second = second
+			}
+			began := time.Now()
+			p := play(t, newWorld(), s, &fakeLabs{beside: worlds}, o)
+			took[two] = time.Since(began)
+			r, _ := p.Report()
+			if p.status() != 0 {
+				t.Errorf("two labs %t: exit status %d:\n%s", two, p.status(), p)
+			}
+			labs, onSecond := []string{"fake"}, []string(nil)
+			if two {
+				labs, onSecond = []string{"fake", "fake-2"}, []string{"new", "way"}
+			}
+			var order, moved []string
+			for _, v := range r.Variants {
+				if order = append(order, v.Name); v.Topology != nil {
+					moved = append(moved, v.Name)
+				}
+			}
+			if !slices.Equal(p.labs.names, labs) || p.labs.removed != len(labs) || !slices.Equal(moved, onSecond) {
+				t.Errorf("two labs %t: labs %q, %d removed, on the second %q", two, p.labs.names, p.labs.removed, moved)
+			}
+			if want := []string{"old", "new", "way"}; !slices.Equal(order, want) {
+				t.Errorf("two labs %t: the report has %q, want %q", two, order, want)
+			}
+		})
+	}
+	if took[true] > took[false]*3/4 {
+		t.Errorf("two labs take %s, one takes %s", took[true], took[false])
+	}
+}
+
+// What a scenario or a run asks of its only lab excludes a second one.
+func TestOneLab(t *testing.T) {
+	nodes, _ := sideBySide()
+	for name, o := range map[string]Options{
+		"kept": {Keep: true}, "reused": {Reuse: true}, "foreign": {Foreign: true}, "one variant": {Variants: []string{"old"}}, "own nodes": {},
+	} {
+		s, second, _ := twoLabs()
+		if name == "own nodes" {
+			s = nodes
+		}
+		o.Second, o.Output = second, t.TempDir()
+		if New(s, &fakeLabs{}, o).HasSecondLab() {
+			t.Errorf("%s: there is a second lab", name)
+		}
+	}
+}
+
+// A second lab that does not come up breaks the run: no variant passes by not running.
+func TestSecondLabFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, second, worlds := twoLabs()
+		p := play(t, newWorld(), s, &fakeLabs{beside: worlds, noSecond: errBroken}, Options{Second: second})
+		r, _ := p.Report()
+		if p.status() != 4 || p.Broken() == nil || p.labs.removed != 2 {
+			t.Errorf("exit status %d, broken: %v, %d labs removed", p.status(), p.Broken(), p.labs.removed)
+		}
+		for _, v := range r.Variants {
+			if v.Name != "old" && v.Verdict != string(framework.Unknown) {
+				t.Errorf("%s is %s without a lab", v.Name, v.Verdict)
+			}
+		}
+	})
+}
+
+// A verdict on the second lab is part of the run's.
+func TestSecondLabJudges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, second, worlds := twoLabs()
+		w := worlds["node2"]
+		second.Variants = slices.Clone(second.Variants)
+		second.Variants[1].Script = func() framework.Script { return w.common(func() { w.breaks(outToA) }) }
+		o := Options{Second: second, Output: t.TempDir()}
+		labs := &fakeLabs{world: newWorld(), beside: worlds}
+		e := New(s, labs, o)
+		e.Run(t.Context(), UndoWithin)
+		r, _ := e.Report()
+		if r.Verdict != string(framework.Fail) || r.Variants[1].Verdict == string(framework.Prevented) || r.Variants[2].Verdict != string(framework.Prevented) {
+			t.Errorf("the run is %s: %+v", r.Verdict, r.Variants)
+		}
+	})
+}
+
+// The affected variant and the labs go, whenever the run is interrupted.
+func TestInterruptsTwoLabs(t *testing.T) {
+	var took time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		s, second, worlds := twoLabs()
+		began := time.Now()
+		play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{Second: second})
+		took = time.Since(began)
+	})
+	for after := time.Duration(0); after <= took; after += took / 100 {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, second, worlds := twoLabs()
+				labs := &fakeLabs{world: newWorld(), beside: worlds}
+				ctx, interrupt := context.WithTimeout(t.Context(), after)
+				defer interrupt()
+				e := New(s, labs, Options{Output: t.TempDir(), Second: second})
+				e.Run(ctx, UndoWithin)
+				checkInterrupted(t, e, labs)
+				if labs.removed < labs.made {
+					t.Errorf("%d labs made, %d removed", labs.made, labs.removed)
+				}
+			})
+		})
+	}
+}
+
+// A page and a judge take a variant's own networks.
+func TestTopologyOfAVariant(t *testing.T) {
+	lab, second := &report.Topology{}, &report.Topology{}
+	r := report.Report{Topology: lab}
+	if r.TopologyOf(report.Variant{}) != lab || r.TopologyOf(report.Variant{Topology: second}) != second {
+		t.Error("not the topology of the variant's lab")
+	}
+}
