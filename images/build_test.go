@@ -467,7 +467,10 @@ func TestCompilationBesideLinking(t *testing.T) {
 		}
 		r, _ := c.recipe("x.dev/p:1")
 		compiler := newCompiler(c.cache, t.TempDir())
-		compiler.linkBeside = enough
+		compiler.memory = 0
+		if enough {
+			compiler.memory = memoryToLinkBeside
+		}
 		compiler.plan(r)
 		last := false
 		_, err := compiler.compile(t.Context(), r, func(e Event) {
