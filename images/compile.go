@@ -33,12 +33,16 @@ type compiler struct {
 }
 
 func newCompiler(cache *cache, dir string) compiler {
-	c := compiler{cache: cache, dir: dir, groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
+	return compiler{cache: cache, dir: dir, memory: memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
+}
+
+// memory is that of this machine, in bytes; zero if it is unknown.
+func memory() uint64 {
 	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) == nil {
-		c.memory = info.Totalram * uint64(info.Unit)
+	if unix.Sysinfo(&info) != nil {
+		return 0
 	}
-	return c
+	return info.Totalram * uint64(info.Unit)
 }
 
 // memoryToLinkBeside is the memory in bytes of a machine with two CPUs on which two linkers and

@@ -22,11 +22,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
-// labRanges are the addresses of node-drain's lab: its networks and its pods.
+// labRanges are the addresses of node-drain's labs: their networks and their pods.
 var labRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.4.94.0/24"),
 	netip.MustParsePrefix("10.4.36.0/24"),
 	netip.MustParsePrefix("10.5.112.0/21"),
+	netip.MustParsePrefix("10.208.0.0/20"),
 }
 
 // capture looks at every packet that crosses an uplink of this machine, and

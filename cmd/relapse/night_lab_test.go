@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -199,6 +200,52 @@ func TestSideBySideKilled(t *testing.T) {
 			})
 			if sig == syscall.SIGINT {
 				s.ends(exitInterrupted, time.Minute)
+			}
+		})
+	}
+}
+
+// TestSecondLab runs the variants of a scenario in two labs: none of their packets leaves the
+// machine, and nothing of either is left, also after a signal while the second comes up.
+func TestSecondLab(t *testing.T) {
+	docker := onlyLab(t)
+	fakeUplink(t)
+	uplinks := startCapture(t)
+	s := whole(t, exitExpected, nil, "run", scenario, "--parallel", "2")
+	r := s.report()
+	second := slices.IndexFunc(r.Variants, func(v report.Variant) bool { return v.Topology != nil })
+	if r.Verdict != "pass" || len(r.Variants) != 2 || second != 1 {
+		t.Errorf("%s, %d variants, number %d on a second lab", r.Verdict, len(r.Variants), second+1)
+	}
+	if got := relapse(t, "judge", report.Latest(s.dir, scenario)); got.status != exitExpected {
+		t.Errorf("judging it: %+v", got)
+	}
+	uplinks.quiet(t)
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+	up := regexp.MustCompile(`second lab +registry`)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			s := start(t, nil, "run", scenario, "--parallel", "2")
+			eventually(t, "the second lab to come up", 3*time.Minute, func() (bool, string) {
+				out := s.output()
+				return up.MatchString(out), out
+			})
+			s.signal(sig)
+			if sig == syscall.SIGINT {
+				s.interrupted(docker)
+				return
+			}
+			s.ends(-1, time.Minute)
+			if there := parts(t, docker); !slices.ContainsFunc(there, func(p string) bool { return strings.Contains(p, scenario+"-2") }) {
+				t.Errorf("nothing is left of the second lab, so that down has nothing to find: %q", there)
+			}
+			if got := relapse(t, "down", scenario); got.status != exitExpected || got.stderr != "" {
+				t.Errorf("down: %+v", got)
+			}
+			if there := parts(t, docker); len(there) > 0 {
+				t.Errorf("left behind: %q", there)
 			}
 		})
 	}

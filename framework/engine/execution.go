@@ -100,7 +100,9 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	e.labStep(first, labImages, e.prepare)
 	e.labStep(first, labUp, e.bringUp)
 	e.planVariants(chosen)
-	e.labStep(first, e.lastStepName(), e.releaseLab)
+	if !e.HasSecondLab() { // otherwise each lane ends with this step
+		e.labStep(first, e.lastStepName(), e.releaseLab)
+	}
 	return e
 }
 
@@ -146,7 +148,7 @@ func (e *Execution) planVariant(v framework.Variant) {
 		e.variants = append(e.variants, run)
 		run.plan()
 	}
-	if l.isSecond() && v.Name == l.variants[len(l.variants)-1].Name {
+	if e.HasSecondLab() && v.Name == l.variants[len(l.variants)-1].Name {
 		e.laneStep(l, labDown, e.releaseLab)
 	}
 }
@@ -227,8 +229,7 @@ func (e *Execution) add(s Step, do func(context.Context) error) {
 		}
 		defer func() {
 			if p := recover(); p != nil { // the lab must be taken down all the same
-				err = &history.PanicError{Value: p}
-				e.options.Log.Error("a step panicked", "step", s.Name, "panic", p, "stack", string(debug.Stack()))
+				err = e.panicked(s.Name, p)
 				e.setBroken(err)
 			}
 			<-e.busy
@@ -256,32 +257,45 @@ func (e *Execution) acquire(ctx context.Context) error {
 
 // labStep plans a step of a lab. If it fails, the run is broken.
 func (e *Execution) labStep(l *lane, name string, do func(context.Context, *lane) error) {
-	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do))
+	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do, e.Broken, e.setBroken))
 }
 
-// laneStep plans such a step among those of the lane's variants.
+// laneStep plans such a step among those of the lane's variants. If it fails, the lane is
+// broken, and the other goes on.
 func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lane) error) {
-	e.add(Step{Scope: l.scope, Name: name}, l.runs.add(e.onLab(l, name, do)))
+	broken := func() error { return errors.Join(e.Broken(), l.runs.broken) }
+	breaks := func(err error) { l.runs.broken = errors.Join(l.runs.broken, err) }
+	e.add(Step{Scope: l.scope, Name: name}, l.runs.add(e.onLab(l, name, do, broken, breaks)))
 }
 
-func (e *Execution) onLab(l *lane, name string, do func(context.Context, *lane) error) func(context.Context) error {
-	return e.reported(l.scope, name, func(ctx context.Context) error {
-		if e.Broken() != nil {
+func (e *Execution) onLab(l *lane, name string, do func(context.Context, *lane) error, broken func() error, breaks func(error)) func(context.Context) error {
+	return e.reported(l.scope, name, func(ctx context.Context) (err error) {
+		if broken() != nil {
 			return &Skipped{"an earlier step failed"}
 		}
+		defer func() {
+			if p := recover(); p != nil { // labs must be taken down all the same
+				err = e.panicked(name, p)
+			}
+			breaks(err)
+		}()
 		e.begin()
 		// In the first step, so that a run that is killed while its lab comes up has a
 		// report, too.
 		if err := e.openFolder(); err != nil {
-			e.setBroken(err)
 			return err
 		}
 		done := e.beginStep(l.scope, framework.StepID{}, name)
-		err := do(ctx, l)
+		err = do(ctx, l)
 		done(err)
-		e.setBroken(err)
 		return err
 	})
+}
+
+// panicked is the error of a step's panic.
+func (e *Execution) panicked(step string, p any) error {
+	e.options.Log.Error("a step panicked", "step", step, "panic", p, "stack", string(debug.Stack()))
+	return &history.PanicError{Value: p}
 }
 
 func (e *Execution) begin() {
@@ -334,8 +348,9 @@ func (e *Execution) prepare(ctx context.Context, l *lane) error {
 		if !l.isSecond() {
 			r.Timings.Images = time.Since(began).Milliseconds()
 		}
-		all := maps.Clone(built) // another goroutine may read the report's
+		all := map[string]string{} // another goroutine may read the report's
 		maps.Copy(all, r.Images)
+		maps.Copy(all, built)
 		r.Images = all
 		for _, m := range modules {
 			if !slices.Contains(r.Modules, m) {
@@ -357,7 +372,7 @@ func (e *Execution) bringUp(ctx context.Context, l *lane) error {
 	began := time.Now()
 	var err error
 	if l.lab, err = e.labs.Up(ctx, l.scenario, l.variants, e.options.Reuse); l.lab == nil {
-		if heldByOther(err) && !l.isSecond() { // no report of a lab that belongs to another process
+		if l.held = heldByOther(err); l.held && !l.isSecond() { // no report of a lab that belongs to another process
 			err = errors.Join(err, e.removeFolder())
 		}
 		return err
@@ -454,7 +469,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		}
 		e.setBroken(e.parallel.broken())
 	}
-	if e.over || e.began.IsZero() || heldByOther(e.broken) {
+	if e.over || e.began.IsZero() || e.lanes[0].held {
 		return
 	}
 	e.over = true
@@ -470,7 +485,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		case l.lab != nil:
 			e.measureCPU(ctx, l)
 			errs = append(errs, e.takeDown(ctx, l, l.lab.Down))
-		case e.broken != nil && !(l.isSecond() && heldByOther(e.broken)):
+		case e.broken != nil && !l.held:
 			// The lab did not come up, or only in part.
 			errs = append(errs, e.takeDown(ctx, l, func(ctx context.Context) error { return e.labs.Down(ctx, l.scenario) }))
 		}

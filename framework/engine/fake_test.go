@@ -203,14 +203,19 @@ type fakeLabs struct {
 	digests map[string]string
 	running snapshot.List[snapshot.PodImages]
 
-	// noSecond is an error that Up ends with for any lab but the first.
-	noSecond error
+	// noImages, noSecond and noDown are errors that Prepare, Up and Down end with for the
+	// second lab; panics has its Up panic.
+	noImages, noSecond, noDown error
+	panics                     bool
 
 	names                         []string // of the topologies that came up
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, []report.Module, error) {
+func (l *fakeLabs) Prepare(_ context.Context, s framework.Scenario, _ []framework.Variant) (map[string]string, []report.Module, error) {
+	if l.noImages != nil && s.Topology.Name == "fake-2" {
+		return nil, nil, l.noImages
+	}
 	if l.digests != nil {
 		return l.digests, nil, l.prepare
 	}
@@ -223,23 +228,31 @@ func (l *fakeLabs) Up(_ context.Context, s framework.Scenario, _ []framework.Var
 	if l.up != nil {
 		return nil, l.up
 	}
-	if l.made > 0 && l.noSecond != nil {
+	if isSecond := s.Topology.Name == "fake-2"; isSecond && l.panics {
+		panic("the second lab")
+	} else if isSecond && l.noSecond != nil {
 		return nil, l.noSecond
 	}
 	l.made++
 	l.names = append(l.names, s.Topology.Name)
-	return &fakeLab{l}, nil
+	return &fakeLab{l, s}, nil
 }
 
-func (l *fakeLabs) Down(context.Context, framework.Scenario) error {
+func (l *fakeLabs) Down(_ context.Context, s framework.Scenario) error {
 	counting.Lock()
 	defer counting.Unlock()
 	l.removed++
+	if l.noDown != nil && s.Topology.Name == "fake-2" {
+		return l.noDown
+	}
 	return l.down
 }
 
 // fakeLab is a lab in which nothing runs but the agents of the probes.
-type fakeLab struct{ *fakeLabs }
+type fakeLab struct {
+	*fakeLabs
+	of framework.Scenario
+}
 
 func (l *fakeLab) Attach(*framework.Run)                          {}
 func (l *fakeLab) Guests(context.Context) ([]report.Guest, error) { return nil, nil }
@@ -247,7 +260,7 @@ func (l *fakeLab) Logs(context.Context, time.Time, []string) (map[string]string,
 	return nil, nil
 }
 func (l *fakeLab) Release()                       { l.released++ }
-func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, framework.Scenario{}) }
+func (l *fakeLab) Down(ctx context.Context) error { return l.fakeLabs.Down(ctx, l.of) }
 func (l *fakeLab) CPUTime(context.Context) (CPUTime, error) {
 	counting.Lock()
 	defer counting.Unlock()

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -16,7 +17,8 @@ type lane struct {
 	scope    string             // of the lab's steps
 	scenario framework.Scenario // with the lab's name and networks
 	variants []framework.Variant
-	lab      Lab // nil while it is not up
+	lab      Lab  // nil while it is not up
+	held     bool // another process holds a lab of that name
 	// runs are the steps of the variants, if they run in parallel with others: of the last
 	// planned variant if each has its own nodes, of all variants if there are two lanes.
 	runs *parallelRun
@@ -119,9 +121,9 @@ func (l *lane) topology() *report.Topology {
 
 // cpuUse is the CPU time since the first lab was up.
 type cpuUse struct {
-	began   CPUTime           // when the first lab was up
-	labs    map[*lane]CPUTime // when each lab was up
-	used    float64           // by the labs that have ended
+	began   CPUTime                 // when the first lab was up
+	labs    map[*lane]time.Duration // of each lab, before that
+	used    float64                 // by the labs that have ended
 	unknown bool
 }
 
@@ -136,9 +138,12 @@ func (e *Execution) startCPU(ctx context.Context, l *lane) {
 		return
 	}
 	if e.cpu.labs == nil {
-		e.cpu.began, e.cpu.labs = now, map[*lane]CPUTime{}
+		e.cpu.began, e.cpu.labs = now, map[*lane]time.Duration{}
 	}
-	e.cpu.labs[l] = now
+	e.cpu.labs[l] = now.Lab
+	if l.isSecond() { // it came up after the first lab
+		e.cpu.labs[l] = 0
+	}
 }
 
 // measureCPU notes the shares of the CPU time since the first lab was up. An error changes
@@ -154,10 +159,11 @@ func (e *Execution) measureCPU(ctx context.Context, l *lane) {
 	all := float64(now.All - e.cpu.began.All)
 	if err != nil || all <= 0 {
 		e.options.Log.Warn("the CPU time of the lab is unknown", "error", err)
+		e.cpu.unknown, e.report.CPU = true, nil
 		return
 	}
 	// A restarted container counts from zero.
-	e.cpu.used += float64(max(0, now.Lab-before.Lab))
+	e.cpu.used += float64(max(0, now.Lab-before))
 	e.report.CPU = &report.CPU{
 		Lab: e.cpu.used / all, Others: max(0, float64(now.Machine-e.cpu.began.Machine)-e.cpu.used) / all,
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // twoLabs is the fake scenario with three variants, each in a world of its own, and the
@@ -84,21 +85,34 @@ func TestOneLab(t *testing.T) {
 	}
 }
 
-// A second lab that does not come up breaks the run: no variant passes by not running.
+// A second lab that fails leaves its variants without a verdict, and the run without a pass.
+// The first goes on, and both are taken down.
 func TestSecondLabFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, second, worlds := twoLabs()
-		p := play(t, newWorld(), s, &fakeLabs{beside: worlds, noSecond: errBroken}, Options{Second: second})
-		r, _ := p.Report()
-		if p.status() != 4 || p.Broken() == nil || p.labs.removed != 2 {
-			t.Errorf("exit status %d, broken: %v, %d labs removed", p.status(), p.Broken(), p.labs.removed)
-		}
-		for _, v := range r.Variants {
-			if v.Name != "old" && v.Verdict != string(framework.Unknown) {
-				t.Errorf("%s is %s without a lab", v.Name, v.Verdict)
-			}
-		}
-	})
+	for name, labs := range map[string]*fakeLabs{
+		"no images": {noImages: errBroken}, "not up": {noSecond: errBroken}, "held": {noSecond: &kindlab.HeldError{Lab: "fake-2"}},
+		"panic": {panics: true}, "not down": {noDown: errBroken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, second, worlds := twoLabs()
+				labs.beside = worlds
+				p := play(t, newWorld(), s, labs, Options{Second: second})
+				r, there := p.Report()
+				if p.status() != 4 || p.Broken() == nil || !there || labs.removed < labs.made {
+					t.Errorf("exit status %d, broken: %v, a report: %t, %d labs made, %d removed", p.status(), p.Broken(), there, labs.made, labs.removed)
+				}
+				for _, v := range r.Variants {
+					want := string(framework.Unknown)
+					if v.Name == "old" || labs.noDown != nil {
+						want = v.Expected
+					}
+					if v.Verdict != want {
+						t.Errorf("%s is %s, want %s", v.Name, v.Verdict, want)
+					}
+				}
+			})
+		})
+	}
 }
 
 // A verdict on the second lab is part of the run's.

@@ -240,7 +240,7 @@ func (v *variantRun) keepSeen(name string) {
 
 // verdict judges the variant.
 func (v *variantRun) verdict(context.Context) error {
-	if v.scenario.Broken() != nil {
+	if v.isBroken() {
 		return &Skipped{"there is no lab"}
 	}
 	v.judge.Verdict(v.h.Now())

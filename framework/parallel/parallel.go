@@ -1,8 +1,7 @@
 // Package parallel runs processes in parallel, as many as this machine has room for.
 //
-// Scenarios that run side by side have a process each, because kind takes the name of its
-// Docker network from the environment, which a process has only once, and because a process
-// that crashes leaves the other labs and reports alone.
+// Scenarios that run side by side have a process each, because a process that crashes leaves
+// the other labs and reports alone.
 package parallel
 
 import (

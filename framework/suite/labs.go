@@ -3,6 +3,7 @@ package suite
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -106,6 +107,9 @@ func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework
 	}
 	var made *kindlab.Lab
 	if there && reuse {
+		if err := l.downSecond(ctx, s); err != nil {
+			return nil, err
+		}
 		made, err = kindlab.Attach(ctx, l.Docker, t, options)
 	} else {
 		// An interrupted run may have left parts.
@@ -154,11 +158,15 @@ func (a adopted) Up(ctx context.Context, s framework.Scenario, variants []framew
 
 // Down also removes the second lab of an interrupted run.
 func (l labs) Down(ctx context.Context, s framework.Scenario) error {
-	err := kindlab.Down(ctx, l.Docker, s.Topology.Name)
-	if err == nil && !l.isSecond(s) {
-		err = kindlab.Down(ctx, l.Docker, framework.SecondLabOf(s.Topology.Name))
+	return errors.Join(kindlab.Down(ctx, l.Docker, s.Topology.Name), l.downSecond(ctx, s))
+}
+
+// downSecond removes what an interrupted run has left of the lab beside a scenario's.
+func (l labs) downSecond(ctx context.Context, s framework.Scenario) error {
+	if l.isSecond(s) {
+		return nil
 	}
-	return err
+	return kindlab.Down(ctx, l.Docker, framework.SecondLabOf(s.Topology.Name))
 }
 
 // isSecond reports whether a scenario is on the second lab of its run.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -222,13 +221,12 @@ const (
 // AtOnce is how many labs run in parallel on a machine with these CPUs and this memory, in GiB.
 func AtOnce(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }
 
-// isFree reports whether no route of this machine, other than those of labs, overlaps a
-// lab's networks.
+// isFree reports whether no route of this machine overlaps a lab's networks.
 func isFree(s framework.Scenario) bool {
 	var subnets []netip.Prefix
 	for _, n := range s.Topology.Networks {
 		subnets = append(subnets, n.Subnet)
 	}
 	taken, err := subnet.Overlaps(context.Background(), subnets)
-	return err == nil && !slices.ContainsFunc(taken, func(o subnet.Overlap) bool { return !o.Lab() })
+	return err == nil && len(taken) == 0
 }

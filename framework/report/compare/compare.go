@@ -139,6 +139,12 @@ func (r *Result) conditions() {
 			}
 		}
 	}
+	for _, v := range r.A.Variants {
+		i := slices.IndexFunc(r.B.Variants, func(w report.Variant) bool { return r.B.ScopeOf(w) == r.A.ScopeOf(v) })
+		if i >= 0 && (v.Topology == nil) != (r.B.Variants[i].Topology == nil) {
+			add("second lab for "+r.A.ScopeOf(v), yes(v.Topology != nil), yes(r.B.Variants[i].Topology != nil))
+		}
+	}
 	for _, ref := range names(r.A.Images, r.B.Images) {
 		add("image "+ref, r.A.Images[ref], r.B.Images[ref])
 	}

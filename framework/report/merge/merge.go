@@ -283,8 +283,8 @@ func (m *merger) add(n int, s Shard) {
 	into.Timings.Lab = max(into.Timings.Lab, r.Timings.Lab)
 	into.Timings.Total = max(into.Timings.Total, r.Timings.Total)
 	for _, step := range r.Steps {
-		if step.Scope == "lab" && len(m.shards) > 1 {
-			step.Scope = fmt.Sprintf("lab %d", n+1)
+		if lab := step.Scope == report.LabScope || step.Scope == report.SecondLabScope; lab && len(m.shards) > 1 {
+			step.Scope = fmt.Sprintf("%s %d", step.Scope, n+1)
 		}
 		into.Steps = append(into.Steps, step)
 	}
