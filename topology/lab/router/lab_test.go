@@ -64,8 +64,8 @@ func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleVariable); role {
 	case "":
 		flag.Parse()
-		// The kinds of router mostly wait: there need not be a CPU for each.
-		if err := flag.Set("test.parallel", strconv.Itoa(len(topology.RouterKinds))); err != nil {
+		// The labs mostly wait: there need not be a CPU for each.
+		if err := flag.Set("test.parallel", "9"); err != nil {
 			panic(err)
 		}
 		os.Exit(m.Run())
@@ -90,9 +90,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// forEachKind runs a test with each kind of router, all at the same time: each has
-// namespaces, a file system and sockets of its own.
+// forEachKind runs a test with each kind of router, all at the same time and beside other
+// tests: each has namespaces, a file system and sockets of its own.
 func forEachKind(t *testing.T, test func(t *testing.T, kind topology.RouterKind)) {
+	t.Parallel()
 	for _, kind := range topology.RouterKinds {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -911,8 +912,8 @@ func (l *lab) usage(t *testing.T) (int, time.Duration) {
 }
 
 // TestLabLatency measures how soon the FIB follows the peers: from before the
-// announcement is asked of the peer, and from before the peer is killed. The kinds of
-// router take turns, because others would add to the time.
+// announcement is asked of the peer, and from before the peer is killed. No other lab runs
+// beside it, because that would add to the time.
 func TestLabLatency(t *testing.T) {
 	for _, kind := range topology.RouterKinds {
 		t.Run(string(kind), func(t *testing.T) { testLatency(t, kind) })
