@@ -413,6 +413,7 @@ func TestDryRunTouchesNothing(t *testing.T) {
 func TestNoDocker(t *testing.T) {
 	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}, {"down", "node-drain"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
 			socket := filepath.Join(t.TempDir(), "docker.sock")
 			ctx, cancel := context.WithTimeout(t.Context(), hangs)
 			defer cancel()
@@ -472,6 +473,7 @@ func TestNotRoot(t *testing.T) {
 	dir := source(t, "images:\n- {ref: relapse.dev/only:dev, directories: [/only]}\n", nil)
 	for _, args := range [][]string{{"doctor"}, {"run", "node-drain"}, {"up", "node-drain"}, {"down"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), hangs)
 			defer cancel()
 			home := t.TempDir()
