@@ -98,7 +98,7 @@ test-kill: images ## the week's: a run killed at each of its steps, and what dow
 	@$(part) 'nothing is left' .ci/left
 
 .PHONY: dist
-dist: ## what is published of this commit, in dist/: program with its source, Debian package, SBOM, checksums
+dist: ## what is published of this commit, in dist/: program with its source, Debian package, image, SBOM, checksums
 	@.ci/dist
 
 # For once a week: two hours.

@@ -425,6 +425,13 @@ func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 	for i, p := range r.Programs {
 		items = append(items, item{path: p.Path, source: programs[i], mode: 0o755})
 	}
+	if r.Licenses != "" {
+		found, err := r.licenses(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("taking licences: %w", err)
+		}
+		items = append(items, found...)
+	}
 	for _, d := range r.Directories {
 		mode := fs.FileMode(0o755)
 		if path.Clean(d) == "/tmp" {

@@ -35,6 +35,8 @@
 //	        path: /usr/bin/cilium-agent
 //	        ldflags: -X github.com/cilium/cilium/pkg/version.ciliumVersion=1.11.6
 //	        tags: [ipam_provider_operator]
+//	    licenses: /usr/share/doc/tor/licenses # folder for the licences of Go and of all modules
+//	                            # in the programs
 //	    files:
 //	      - source: files/etc   # file, or folder taken with all below it; in this folder
 //	        path: /etc          # where it goes: the file's or the folder's new name

@@ -45,9 +45,11 @@ type Recipe struct {
 	Module string `json:"module,omitempty"`
 
 	// Base is the Ref of the image below this one; empty means scratch.
-	Base        string            `json:"base,omitempty"`
-	Debian      *Debian           `json:"debian,omitempty"`
-	Programs    []Program         `json:"programs,omitempty"`
+	Base     string    `json:"base,omitempty"`
+	Debian   *Debian   `json:"debian,omitempty"`
+	Programs []Program `json:"programs,omitempty"`
+	// Licenses is the folder for the licences of the Go modules that programs are made of.
+	Licenses    string            `json:"licenses,omitempty"`
 	Files       []File            `json:"files,omitempty"`
 	Directories []string          `json:"directories,omitempty"`
 	Links       map[string]string `json:"links,omitempty"`
@@ -263,6 +265,12 @@ func (r *Recipe) validate() []error {
 	}
 	for i, f := range r.Files {
 		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
+	}
+	if r.Licenses != "" && !path.IsAbs(r.Licenses) {
+		wrong("licenses", "expected an absolute path, got %q", r.Licenses)
+	}
+	if r.Licenses != "" && r.build != nil {
+		wrong("licenses", "expected only in an image.yaml: a version of a component may have modules without a folder of their own")
 	}
 	for _, d := range r.Directories {
 		if !path.IsAbs(d) {

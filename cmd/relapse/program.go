@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -30,8 +31,10 @@ func thisProgram() (string, error) {
 
 // thisVersion is the version of this program's module.
 func thisVersion() string {
-	if info, known := debug.ReadBuildInfo(); known && info.Main.Version != "" {
+	const unknown = "(devel)" // as go build has it
+	if info, known := debug.ReadBuildInfo(); known && info.Main.Version != "" && info.Main.Version != unknown {
 		return info.Main.Version
 	}
-	return "(devel)"
+	_, version := archived(archivedCommit)
+	return cmp.Or(version, unknown)
 }

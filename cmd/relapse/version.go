@@ -1,13 +1,20 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
 	"golang.org/x/mod/sumdb/dirhash"
 )
 
@@ -59,7 +66,8 @@ func (c commit) String() string {
 	return text
 }
 
-// builtFrom is the commit that this program was built from, if go build asked git.
+// builtFrom is the commit that this program was built from, if go build asked git, or if
+// git archive wrote the source.
 func builtFrom() (c commit, known bool) {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {
@@ -75,5 +83,36 @@ func builtFrom() (c commit, known bool) {
 			c.modified = s.Value == "true"
 		}
 	}
+	if c.hash == "" {
+		c, _ = archived(archivedCommit)
+	}
 	return c, c.hash != ""
+}
+
+// archivedCommit is a commit's hash, the seconds of its time and its tag, as git archive
+// writes them into this file (attribute export-subst). In a checkout it is a placeholder.
+//
+//go:embed commit.txt
+var archivedCommit string
+
+// afterTag is the end of what git describes a commit by whose tag is an earlier commit's.
+var afterTag = regexp.MustCompile(`-[0-9]+-g[0-9a-f]+$`)
+
+// archived reads what git archive has written, and names the version as go build does: the
+// tag of the commit, or else a pseudo-version. Both results are empty for the placeholder.
+func archived(text string) (c commit, version string) {
+	fields := strings.Fields(text)
+	if len(fields) < 2 || len(fields[0]) < 12 {
+		return commit{}, ""
+	}
+	seconds, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return commit{}, ""
+	}
+	at := time.Unix(seconds, 0).UTC()
+	c = commit{hash: fields[0], time: at.Format(time.RFC3339)}
+	if len(fields) == 3 && semver.IsValid(fields[2]) && !afterTag.MatchString(fields[2]) {
+		return c, fields[2]
+	}
+	return c, module.PseudoVersion("v0", "", at, c.hash[:12])
 }

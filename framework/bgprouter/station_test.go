@@ -65,6 +65,7 @@ func station(t *testing.T, addresses ...string) (*Station, []Declared, *heard) {
 
 // A GoBGP feeds its routes by each policy. One that does not connect is not read.
 func TestStation(t *testing.T) {
+	t.Parallel()
 	router, node := pair(t, []string{"10.5.112.0/24", "fd00:10:5:112::/64"})
 	for _, test := range []struct {
 		policy api.AddBmpRequest_MonitoringPolicy

@@ -43,10 +43,7 @@ type indexed interface {
 func (x *Index) Run(detectors []Detector) []Finding {
 	var findings []Finding
 	for _, d := range detectors {
-		reads, seen := d.Reads(), make([]snapshot.Snapshot, len(x.history))
-		for i, s := range x.history {
-			seen[i] = s.Only(reads...)
-		}
+		seen := snapshot.Only(x.history, d.Reads()...)
 		if of, is := d.(indexed); is {
 			findings = append(findings, of.detect(seen, x)...)
 		} else {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -757,16 +758,38 @@ func (c testCase) play(t *testing.T) played {
 // TestCases runs every case, and compares the report
 // that it must write, and the exit status that comes of it.
 func TestCases(t *testing.T) {
-	var text strings.Builder
-	statuses := map[int]bool{}
-	for _, c := range testCases() {
+	cases := testCases()
+	texts, statuses := make([]string, len(cases)), slices.Repeat([]int{-1}, len(cases))
+	t.Cleanup(func() { // when all cases have ended
+		for _, status := range []int{0, 1, 3, 4} {
+			if !slices.Contains(statuses, status) {
+				t.Errorf("no case ends with status %d", status)
+			}
+		}
+		const golden = "testdata/cases.txt"
+		text := strings.Join(texts, "")
+		if *update {
+			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), text); diff != "" {
+			t.Errorf("the reports differ from %s, which -update writes (-want +got):\n%s", golden, diff)
+		}
+	})
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := c.play(t)
 				if p.status() != c.status {
 					t.Errorf("exit status %d, want %d:\n%s", p.status(), c.status, describe(t, p))
 				}
-				statuses[p.status()] = true
+				statuses[i] = p.status()
 				if c.status <= 1 { // each verdict is among them, and the rest would take long
 					judgesRedactedTheSame(t, p.scenario, p.Execution)
 				}
@@ -779,27 +802,9 @@ func TestCases(t *testing.T) {
 				if p.labs.made > 0 && p.labs.released == 0 && p.labs.removed == 0 {
 					t.Error("the lab was not taken down")
 				}
-				fmt.Fprintf(&text, "== %s: exit status %d\n%s", c.name, p.status(), describe(t, p))
+				texts[i] = fmt.Sprintf("== %s: exit status %d\n%s", c.name, p.status(), describe(t, p))
 			})
 		})
-	}
-	for _, status := range []int{0, 1, 3, 4} {
-		if !statuses[status] {
-			t.Errorf("no case ends with status %d", status)
-		}
-	}
-	const golden = "testdata/cases.txt"
-	if *update {
-		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("the reports differ from %s, which -update writes (-want +got):\n%s", golden, diff)
 	}
 }
 
@@ -959,6 +964,7 @@ func TestInterrupts(t *testing.T) {
 	})
 	for at := range steps {
 		t.Run(fmt.Sprintf("before step %d", at), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				labs := &fakeLabs{world: w}

@@ -78,6 +78,7 @@ func TestInterruptsSideBySide(t *testing.T) {
 	})
 	for after := time.Duration(0); after <= took; after += took / 100 {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, worlds := sideBySide()
 				labs := &fakeLabs{world: newWorld(), beside: worlds}
@@ -100,6 +101,7 @@ func TestInterruptsBeforeStepsSideBySide(t *testing.T) {
 	s, _ := sideBySide()
 	for at := range New(s, &fakeLabs{}, Options{Output: t.TempDir()}).Steps() {
 		t.Run(fmt.Sprintf("before step %d", at), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, worlds := sideBySide()
 				labs := &fakeLabs{world: newWorld(), beside: worlds}

@@ -110,7 +110,15 @@ func (s Snapshot) WithoutFlows() Snapshot {
 
 // Only returns what a collector of these sources alone would have read.
 func (s Snapshot) Only(sources ...Source) Snapshot {
-	seen := Snapshot{Time: s.Time, Took: s.Took, ServerAhead: s.ServerAhead}
+	return Only([]Snapshot{s}, sources...)[0]
+}
+
+// Only returns for each snapshot what a collector of these sources alone would have read.
+func Only(all []Snapshot, sources ...Source) []Snapshot {
+	seen := make([]Snapshot, len(all))
+	for i, s := range all {
+		seen[i].Time, seen[i].Took, seen[i].ServerAhead = s.Time, s.Took, s.ServerAhead
+	}
 	for _, k := range kinds {
 		var names []string
 		for _, source := range sources {
@@ -121,9 +129,11 @@ func (s Snapshot) Only(sources ...Source) Snapshot {
 		if len(names) == 0 {
 			continue
 		}
-		k.copy(&seen, &s, names)
-		if i := slices.IndexFunc(s.Sources, func(a Asked) bool { return a.Name == k.name }); i >= 0 {
-			seen.Sources = append(seen.Sources, s.Sources[i])
+		for i := range all {
+			k.copy(&seen[i], &all[i], names)
+			if at := slices.IndexFunc(all[i].Sources, func(a Asked) bool { return a.Name == k.name }); at >= 0 {
+				seen[i].Sources = append(seen[i].Sources, all[i].Sources[at])
+			}
 		}
 	}
 	return seen

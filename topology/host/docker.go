@@ -52,6 +52,7 @@ func engineInfo(ctx context.Context) (system.Info, string, error) {
 
 func observeEngine(ctx context.Context) engine {
 	e := engine{installed: find("dockerd") != "", command: find("docker") != ""}
+	e.split = !e.command && offered(ctx, dockerCommandPackage)
 	var info system.Info
 	if info, e.address, e.err = engineInfo(ctx); e.err == nil {
 		e.version, e.root, e.runtime = info.ServerVersion, info.DockerRootDir, info.DefaultRuntime

@@ -54,12 +54,20 @@ func TestMissingPackages(t *testing.T) {
 		want     []string
 	}{
 		"nothing": {observed: observed{engine: engine{command: true}}},
-		"fresh machine": {
+		"a fresh Debian 12": {
 			observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down}},
 			want:     []string{"debootstrap", "docker.io"},
 		},
-		"Docker only stopped":      {observed: observed{engine: engine{err: down, installed: true, command: true}}},
-		"Docker without a command": {observed: observed{engine: engine{installed: true}}, want: []string{"docker-cli"}},
+		"a fresh Debian 13": {
+			observed: observed{needs: Needs{Packages: []string{"debootstrap"}}, engine: engine{err: down, split: true}},
+			want:     []string{"debootstrap", "docker.io", "docker-cli"},
+		},
+		"Docker only stopped":                      {observed: observed{engine: engine{err: down, installed: true, command: true}}},
+		"Docker of Debian 13, without a command":   {observed: observed{engine: engine{installed: true, split: true}}, want: []string{"docker-cli"}},
+		"the same without apt's lists":             {observed: observed{engine: engine{installed: true}}, want: []string{"docker-cli"}},
+		"another's engine, no command, Debian 12":  {observed: observed{engine: engine{}}, want: []string{"docker.io"}},
+		"another's engine, no command, Debian 13":  {observed: observed{engine: engine{split: true}}, want: []string{"docker-cli"}},
+		"the docker command without Docker itself": {observed: observed{engine: engine{err: down, command: true}}, want: []string{"docker.io"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

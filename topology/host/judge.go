@@ -94,6 +94,20 @@ type engine struct {
 	rootless  bool   // it runs without root
 	installed bool   // there is a dockerd program
 	command   bool   // there is a docker command, which kind runs
+	split     bool   // apt offers the docker command as a package of its own
+}
+
+// packages are the Debian packages that bring Docker's missing programs.
+func (e engine) packages() (names []string) {
+	if !e.installed && (e.err != nil || !e.command && !e.split) {
+		names = append(names, dockerPackage)
+	}
+	// Where dockerd is without it, the command is another package's, whether apt's lists are
+	// there or not.
+	if !e.command && (e.split || e.installed) {
+		names = append(names, dockerCommandPackage)
+	}
+	return names
 }
 
 func judgeEngine(e engine, apt, systemd bool) Check {
@@ -132,7 +146,7 @@ func judgeEngine(e engine, apt, systemd bool) Check {
 		c.Cure = "dockerd"
 	case apt:
 		c.Found = "no Docker is installed"
-		c.Cure = aptInstall + " " + dockerPackage
+		c.Cure = aptInstall + " " + strings.Join(e.packages(), " ")
 	default:
 		c.State, c.Found, c.Cure = Fatal, "no Docker is installed", "install Docker"
 	}
@@ -143,11 +157,8 @@ func judgeDockerCommand(e engine, apt bool) Check {
 	c := passed("docker command", "found")
 	switch {
 	case e.command:
-	case e.err != nil && !e.installed && apt:
-		// The engine's package contains it.
-		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+dockerPackage
 	case apt:
-		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+dockerCommandPackage
+		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+strings.Join(e.packages(), " ")
 	default:
 		c.State, c.Found, c.Want, c.Cure = Fatal, "none", "kind needs the docker command", "install Docker's command line client"
 	}

@@ -112,6 +112,10 @@ func TestJudgeEngine(t *testing.T) {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
 			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io"},
 		},
+		"not installed, the command a package of its own": {
+			engine: engine{address: socket, err: dialError(syscall.ENOENT), split: true}, apt: true,
+			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io docker-cli"},
+		},
 		"not installed, no apt": {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT)},
 			want:   verdict{Fatal, "no Docker is installed", "install Docker"},
@@ -144,6 +148,7 @@ func TestJudgeDockerCommand(t *testing.T) {
 	}{
 		"there":               {engine: engine{command: true}, want: verdict{OK, "found", ""}},
 		"comes with Docker":   {engine: engine{err: fs.ErrNotExist}, apt: true, want: verdict{Curable, "none", aptInstall + " docker.io"}},
+		"comes beside Docker": {engine: engine{err: fs.ErrNotExist, split: true}, apt: true, want: verdict{Curable, "none", aptInstall + " docker.io docker-cli"}},
 		"split off":           {engine: engine{installed: true}, apt: true, want: verdict{Curable, "none", aptInstall + " docker-cli"}},
 		"no apt to get it by": {engine: engine{installed: true}, want: verdict{Fatal, "none", "install Docker's command line client"}},
 	}

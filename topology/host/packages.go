@@ -13,9 +13,19 @@ const (
 	aptInstall = "apt-get install --yes --no-install-recommends --no-remove"
 	// dockerPackage is Debian's own Docker. It depends on runc, containerd
 	// and iptables, and up to Debian 12 holds the docker command too.
-	dockerPackage        = "docker.io"
-	dockerCommandPackage = "docker-cli" // from Debian 13 on
+	dockerPackage = "docker.io"
+	// dockerCommandPackage holds the docker command from Debian 13 on, where dockerPackage
+	// only recommends it. Debian 12 has no such package.
+	dockerCommandPackage = "docker-cli"
 )
+
+// offered is whether apt's lists have a package. A new machine has no lists, and then it is
+// not.
+func offered(ctx context.Context, name string) bool {
+	// A package that others only provide is not there to be shown.
+	out, err := exec.CommandContext(ctx, "apt-cache", "show", "--no-all-versions", name).Output()
+	return err == nil && strings.HasPrefix(string(out), "Package: "+name+"\n")
+}
 
 // installedPackages returns dpkg's states of packages, for judgePackages.
 func installedPackages(ctx context.Context, names []string) string {

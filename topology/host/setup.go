@@ -46,14 +46,9 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 	}
 	defer unlock()
 	o = h.observe(ctx, needs) // the other set-up may have changed it
-	if missing := o.missingPackages(); len(missing) > 0 {
-		announce("installing Debian packages: " + aptInstall + " " + strings.Join(missing, " "))
-		if err := installPackages(ctx, missing, announce); err != nil {
-			return report, fmt.Errorf("installing Debian packages: %w", err)
-		}
-		if err := h.remember(func(r *record) { r.Packages = append(r.Packages, missing...) }); err != nil {
-			return report, err
-		}
+	o, err = h.installMissing(ctx, o, func() observed { return h.observe(ctx, needs) }, announce)
+	if err != nil {
+		return report, err
 	}
 	if _, raise := judgeInotify(o.inotify); len(raise) > 0 {
 		if err := h.raiseLimits(raise, announce); err != nil {
@@ -81,13 +76,28 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 // missingPackages are the Debian packages that cure what was observed.
 func (o observed) missingPackages() []string {
 	_, missing := judgePackages(o.needs.Packages, o.dpkg, o.apt)
-	switch {
-	case o.engine.err != nil && !o.engine.installed:
-		missing = append(missing, dockerPackage)
-	case !o.engine.command:
-		missing = append(missing, dockerCommandPackage)
+	return append(missing, o.engine.packages()...)
+}
+
+// installMissing installs the missing packages, and returns what is observed after that. A
+// second round is for the docker command of a machine without apt's lists: whether that is a
+// package of its own shows when the first has been installed.
+func (h host) installMissing(ctx context.Context, o observed, observe func() observed, announce func(string)) (observed, error) {
+	for range 2 {
+		missing := o.missingPackages()
+		if len(missing) == 0 {
+			break
+		}
+		announce("installing Debian packages: " + aptInstall + " " + strings.Join(missing, " "))
+		if err := installPackages(ctx, missing, announce); err != nil {
+			return o, fmt.Errorf("installing Debian packages: %w", err)
+		}
+		if err := h.remember(func(r *record) { r.Packages = append(r.Packages, missing...) }); err != nil {
+			return o, err
+		}
+		o = observe()
 	}
-	return missing
+	return o, nil
 }
 
 // Undo reverts Setup's changes to Docker's configuration and to the kernel's

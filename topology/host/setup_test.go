@@ -86,6 +86,68 @@ func TestInstallationRemovesNothing(t *testing.T) {
 	}
 }
 
+// apt-cache as Debian has it: 12 has no package docker-cli, and 13 has one. The third is a
+// name that only other packages provide.
+func TestOffered(t *testing.T) {
+	for name, test := range map[string]struct {
+		script string
+		want   bool
+	}{
+		"Debian 12":    {"echo 'E: No packages found' >&2; exit 100", false},
+		"Debian 13":    {`printf 'Package: docker-cli\nVersion: 26.1.5+dfsg1-9+b9\n'`, true},
+		"provided":     {"echo \"N: Can't select versions from package 'docker-cli' as it is purely virtual\" >&2", false},
+		"no apt-cache": {"", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bin := t.TempDir()
+			if test.script != "" {
+				if err := os.WriteFile(filepath.Join(bin, "apt-cache"), []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", bin)
+			if got := offered(t.Context(), "docker-cli"); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// A new machine has no lists of apt's: what docker.io lacks shows when it is installed.
+func TestDockerCommandIsInstalled(t *testing.T) {
+	fresh := observed{engine: engine{err: errors.New("no such file")}}
+	for name, test := range map[string]struct {
+		after observed // docker.io's installation
+		want  []string
+	}{
+		"Debian 12": {observed{engine: engine{installed: true, command: true}}, []string{"docker.io"}},
+		"Debian 13": {observed{engine: engine{installed: true, split: true}}, []string{"docker.io", "docker-cli"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bin := t.TempDir()
+			if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", bin)
+			h := hostIn(t.TempDir())
+			var steps []string
+			_, err := h.installMissing(t.Context(), fresh, func() observed { return test.after }, func(step string) { steps = append(steps, step) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := h.recorded()
+			if err != nil || !slices.Equal(r.Packages, test.want) {
+				t.Errorf("recorded %q, %v, want %q", r.Packages, err, test.want)
+			}
+			for i, want := range test.want {
+				if i >= len(steps) || steps[i] != "installing Debian packages: "+aptInstall+" "+want {
+					t.Errorf("steps %q, want the installation of %q", steps, test.want)
+				}
+			}
+		})
+	}
+}
+
 // The cure for a full disk names no command that removes what is not relapse's.
 func TestDiskCuresRemoveNothingElse(t *testing.T) {
 	full := observed{disks: []disk{{what: "Docker's data", path: "/"}, {what: "the image cache", path: "/"}}}

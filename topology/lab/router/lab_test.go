@@ -5,6 +5,7 @@ package router
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log"
 	"net"
@@ -62,6 +63,11 @@ var (
 func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleVariable); role {
 	case "":
+		flag.Parse()
+		// The labs mostly wait: there need not be a CPU for each.
+		if err := flag.Set("test.parallel", "9"); err != nil {
+			panic(err)
+		}
 		os.Exit(m.Run())
 	case "router":
 		child(func(ctx context.Context, l *log.Logger) error {
@@ -84,10 +90,15 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// forEachKind runs a test with each kind of router.
+// forEachKind runs a test with each kind of router, all at the same time and beside other
+// tests: each has namespaces, a file system and sockets of its own.
 func forEachKind(t *testing.T, test func(t *testing.T, kind topology.RouterKind)) {
+	t.Parallel()
 	for _, kind := range topology.RouterKinds {
-		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
 	}
 }
 
@@ -298,7 +309,7 @@ func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *labPro
 		Unshareflags: unix.CLONE_NEWNS,  // for enter
 		Cloneflags:   unix.CLONE_NEWPID, // a killed router takes its programs with it, as in a container
 	}
-	p.cmd.Stderr = os.Stderr
+	p.cmd.Stderr = t.Output()
 	within(t, ns, p.cmd.Start)
 	go func() { p.exited <- p.cmd.Wait(); close(p.exited) }()
 	t.Cleanup(func() { p.cmd.Process.Kill(); <-p.exited })
@@ -901,8 +912,13 @@ func (l *lab) usage(t *testing.T) (int, time.Duration) {
 }
 
 // TestLabLatency measures how soon the FIB follows the peers: from before the
-// announcement is asked of the peer, and from before the peer is killed.
-func TestLabLatency(t *testing.T) { forEachKind(t, testLatency) }
+// announcement is asked of the peer, and from before the peer is killed. No other lab runs
+// beside it, because that would add to the time.
+func TestLabLatency(t *testing.T) {
+	for _, kind := range topology.RouterKinds {
+		t.Run(string(kind), func(t *testing.T) { testLatency(t, kind) })
+	}
+}
 
 func testLatency(t *testing.T, kind topology.RouterKind) {
 	const rounds = 10

@@ -1,0 +1,39 @@
+package images
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLicenses(t *testing.T) {
+	files := map[string]string{
+		"go.mod":        "module m\n\ngo 1.26\n\nrequire x.dev/a v0.0.0\n\nreplace x.dev/a => ./a\n",
+		"program/p.go":  "package main\n\nimport _ \"x.dev/a/b\"\n\nfunc main() {}\n",
+		"a/go.mod":      "module x.dev/a\n\ngo 1.26\n",
+		"a/b/b.go":      "package b\n",
+		"a/LICENSE.txt": "", "a/Copying": "", "a/README.md": "", "a/b/LICENSE": "",
+	}
+	r := &Recipe{folder: filepath.Join(newRoot(t, files), "images"), Licenses: "/licenses", Programs: []Program{{Package: "./program"}, {Package: "./program"}}}
+	items, err := r.licenses(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, i := range items {
+		paths = append(paths, i.path)
+	}
+	slices.Sort(paths)
+	want := []string{"/licenses/go/LICENSE", "/licenses/go/PATENTS", "/licenses/x.dev/a/Copying", "/licenses/x.dev/a/LICENSE.txt"}
+	if !slices.Equal(paths, want) {
+		t.Errorf("%q, want %q", paths, want)
+	}
+
+	delete(files, "a/LICENSE.txt")
+	delete(files, "a/Copying")
+	r.folder = filepath.Join(newRoot(t, files), "images")
+	if _, err := r.licenses(t.Context()); err == nil || !strings.Contains(err.Error(), "x.dev/a in "+r.folder+"/a has none") {
+		t.Errorf("%v, want that x.dev/a has no licence", err)
+	}
+}
