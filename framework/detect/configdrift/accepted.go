@@ -45,6 +45,9 @@ var wordings = []struct{ key, from, words string }{
 	{"node-port-algorithm", "1.18.0", "random maglev"},
 }
 
+// worded is the last minor whose code was read for wordings.
+const worded = "1.20"
+
 // Worded are the keys whose values are judged, as far as they are words.
 func Worded() []string {
 	var keys []string
@@ -59,6 +62,9 @@ func Worded() []string {
 func words(key, version string) []string {
 	var all []string
 	at := numbers(version)
+	if byNumber(minor(version), worded) > 0 {
+		return nil
+	}
 	for _, w := range wordings {
 		if from := numbers(w.from); w.key == key && slices.Compare(from[:], at[:]) <= 0 {
 			all = strings.Fields(w.words)

@@ -340,6 +340,23 @@ func TestUnjudged(t *testing.T) {
 	}
 }
 
+// What words a version takes is known of the minors that were read, and each list begins at a version of the table.
+func TestWords(t *testing.T) {
+	if got := words("ipam", "1.21.0"); got != nil {
+		t.Errorf("words of a minor that nobody has read: %v", got)
+	}
+	for _, w := range wordings {
+		if _, err := Cilium().find(w.from); err != nil || Cilium().Keys[w.key][w.from].Type != "string" {
+			t.Errorf("%s from %s on: %v, %+v", w.key, w.from, err, Cilium().Keys[w.key][w.from])
+		}
+		if o, def := Cilium().Keys[w.key][w.from], Cilium().Keys[w.key][w.from].Default; def != "" {
+			if yes, _ := takes(w.key, w.from, o, def); !yes {
+				t.Errorf("%s does not take the default of %s, %s", w.from, w.key, def)
+			}
+		}
+	}
+}
+
 // Ranges of versions are those of the table's order, and a range that is none is an error.
 func TestRanges(t *testing.T) {
 	versions := []Version{{Version: "1.0.0"}, {Version: "1.0.1"}, {Version: "1.1.0"}, {Version: "1.2.0"}}
