@@ -65,8 +65,11 @@ type Drift struct {
 	Says string `json:"says"`
 }
 
-// Changed reports whether the upgrade changes what is in force, or may: it is not known.
-func (d Drift) Changed() bool { return d.Before != d.After || d.After == NotKnown }
+// Changed reports whether the upgrade changes what is in force, or may: it is not known. A version that
+// does not start with the ConfigMap counts as well, whatever the one before did.
+func (d Drift) Changed() bool {
+	return d.Before != d.After || d.After == NotKnown || d.After == Refused
+}
 
 // Setup is a version, and the configuration that it has read or will read.
 type Setup struct {

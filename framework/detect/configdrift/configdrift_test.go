@@ -428,6 +428,9 @@ func TestDetector(t *testing.T) {
 		"ConfigMap kube-system/cilium-config, masquerade: hint not-read",
 		"ConfigMap kube-system/cilium-config, enable-ipv4-masquerade: hint newly-read",
 		"ConfigMap kube-system/cilium-config, ipv4-native-routing-cidr: hint newly-read")
+	// What neither version takes is set in another way where the older one runs, or it does not run.
+	d = Detector{Before: Setup{"1.16.0", map[string]string{"ipam": "hostscope-legacy"}}, Version: "1.16.19", ConfigMap: d.ConfigMap}
+	expect(d.Before.Config, "ConfigMap kube-system/cilium-config, ipam: latent bad-value")
 	if found := look([]snapshot.Snapshot{{}}); found != nil {
 		t.Errorf("without the ConfigMap: found %+v", found)
 	}
