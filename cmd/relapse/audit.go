@@ -76,8 +76,9 @@ again reach them):
   - {name: rs1, kind: bmp, address: 192.0.2.1, role: route-server}  # feeds --bmp :11019
 ssh is the system's, and must log in without a question. A router is expected to have a
 node's pod range if it has learned a pod range of the cluster by BGP, and the node is one of
-its BGP neighbours; or if it has pods: true. What that leaves out is printed as not judged, and so is what cannot be
-seen in the way in which a router is read, such as its FIB.
+its BGP neighbours; or if it has pods: true; and not if it has only: services. What that leaves
+out is printed as not judged, and so is what cannot be seen in the way in which a router is read,
+such as its FIB.
 
 Findings that --suppress lists are printed with the reason, and do not count:
   - {id: 2edadcd36f84, reason: the rack moves in May, expires: 2027-05-31, owner: net}

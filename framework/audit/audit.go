@@ -374,6 +374,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	}
 	previous := max(0, len(reads)-2)
 	r.masquerade(reads[previous:])
+	r.unrouted(last)
 	for _, d := range slices.Concat(detectors, overTime) {
 		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
 			r.Ran = append(r.Ran, d.Name())
@@ -422,6 +423,19 @@ func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	why := cmp.Or(reads[i].ConfigMaps.Error, "it was not asked for")
 	r.Unread = append(r.Unread, "ConfigMap "+ciliumConfig+": "+why)
 	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig + ", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
+}
+
+// unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be
+// seen.
+func (r *Result) unrouted(last snapshot.Snapshot) {
+	snat := detect.SNAT{}.Name()
+	runs := !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == snat && n.Part == "" })
+	if !runs || slices.ContainsFunc(last.Routers, func(of snapshot.Router) bool { return of.Routes.Read }) {
+		return
+	}
+	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == snat })
+	r.NotRun = append(r.NotRun, NotRun{Detector: snat, Lacks: "the FIB of a router"})
+	r.NotJudged = append(r.NotJudged, detect.Gap{Says: "Whether nodes hide the addresses of pods is not judged, because the FIB of no router was read.", Open: true})
 }
 
 // add adds what the last read and the one before it have found.

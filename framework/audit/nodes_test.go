@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -248,6 +249,34 @@ func TestNodesReadCiliumsConfig(t *testing.T) {
 	by := installed(t)
 	if _, err := Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}); err != nil || s.asked["GET "+ConfigPath] == 0 {
 		t.Errorf("the ConfigMap was asked for %d times: %v", s.asked["GET "+ConfigPath], err)
+	}
+}
+
+// Without any router's FIB it is not judged what nodes hide, and the audit is open.
+func TestNodesWithoutFIB(t *testing.T) {
+	for _, fib := range []bool{true, false} {
+		s := cluster(false)
+		of := nodeAnswer("master1")
+		s.NodeNetworks, s.NodeTables, s.Firewalls, s.NAT, s.Proxies = of.NodeNetworks, of.NodeTables, of.Firewalls, of.NAT, of.Proxies
+		s.Nodes.Items = s.Nodes.Items[:1]
+		s.ConfigMaps = read(snapshot.ConfigMap{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{"enable-ipv4-masquerade": "false"}})
+		if s.Routers = slices.Clone(s.Routers); !fib {
+			for i := range s.Routers {
+				s.Routers[i].Role, s.Routers[i].RIBOnly, s.Routers[i].Routes = snapshot.RoleRouteServer, true, snapshot.List[snapshot.Route]{}
+			}
+		}
+		s.Sources = nil
+		for _, of := range append(sources(scope{routers: true, nodes: true}), snapshot.ConfigMaps(ciliumConfig)) {
+			s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
+		}
+		r, err := Judge([]snapshot.Snapshot{s, s}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open && strings.Contains(g.Says, "the FIB of no router was read") })
+		if slices.Contains(r.Ran, "snat") != fib || open == fib {
+			t.Errorf("FIB %t: ran %v, %+v", fib, r.Ran, r.NotJudged)
+		}
 	}
 }
 

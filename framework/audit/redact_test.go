@@ -80,7 +80,7 @@ var stays = []string{
 	"PodImages.Error", "PodImages.Items.Containers.Container.Image", "PodImages.Items.Containers.Container.Name", "PodImages.Items.Containers.Container.PullPolicy", "PodImages.Items.Containers.ImageID", "PodImages.Items.Containers.Trouble", "PodImages.Items.OwnerKind", "PodImages.Items.Template", "PodImages.Items.UID",
 	"Pods.Error",
 	"Proxies.Counters[key]", "Proxies.Error", "Proxies.Goroutines.Call", "Proxies.Goroutines.Functions", "Proxies.Goroutines.State", "Proxies.Mode", "Proxies.Table.Protocol", "Proxies.Table.Scheduler",
-	"Routers.Neighbors.Error", "Routers.Neighbors.Items.State", "Routers.Paths.Error", "Routers.Paths.Items.Origin", "Routers.Remarks.Says", "Routers.Role", "Routers.Routes.Error", "Routers.Routes.Items.NextHops.Interface", "Routers.Routes.Items.Protocol", "Routers.Routes.Items.Type",
+	"Routers.Families", "Routers.Neighbors.Error", "Routers.Neighbors.Items.State", "Routers.Paths.Error", "Routers.Paths.Items.Origin", "Routers.Remarks.Says", "Routers.Role", "Routers.Routes.Error", "Routers.Routes.Items.NextHops.Interface", "Routers.Routes.Items.Protocol", "Routers.Routes.Items.Type",
 	"Services.Error", "Services.Items.Class", "Services.Items.Ports.Name", "Services.Items.Ports.Protocol",
 	"Sources.Name", "Sources.Unreachable",
 	"Tags.Error", "Tags.Items.Digest", "Tags.Items.Error", "Tags.Items.Image",

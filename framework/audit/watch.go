@@ -212,14 +212,24 @@ func (w *Watcher) sources(s snapshot.Snapshot) []Event {
 // reads lack. One whose detector sees less than it did then is not gone.
 func (w *Watcher) findings(s snapshot.Snapshot, before []detect.Finding) []Event {
 	var events []Event
-	there, unread := map[string]bool{}, unseen(s)
+	var held []detect.Finding
+	there, unread, worst := map[string]bool{}, unseen(s), map[string]int{}
 	for _, f := range w.found {
 		there[id(f)] = true
 		both, in := hold(f, before)
 		w.settled = w.settled && both.ID() == f.ID()
-		if !in {
-			continue
+		if is, known := worst[id(f)]; in && (!known || mildness(both.State) < is) {
+			worst[id(f)] = mildness(both.State)
 		}
+		if in {
+			held = append(held, both)
+		}
+	}
+	for _, both := range held {
+		if is, left := worst[id(both)]; !left || is != mildness(both.State) {
+			continue // of several with one ID the worst is told
+		}
+		delete(worst, id(both))
 		t := identified(both, w.Incidents)
 		was, known := w.told[t.ID]
 		if known && t.State == detect.Pending { // since a read has lacked it

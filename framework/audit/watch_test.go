@@ -126,6 +126,23 @@ func TestWatcherTakes(t *testing.T) {
 	}
 }
 
+// Of several findings with one ID the worst is told, whichever comes last.
+func TestWatcherTellsTheWorst(t *testing.T) {
+	hint := detect.Finding{Detector: "snat", Kind: detect.HiddenSource, State: detect.Hint, Object: detect.Named("rule"), Owner: "node1"}
+	active := hint
+	active.State = detect.Active
+	for _, found := range [][]detect.Finding{{hint, active}, {active, hint}, {active, active, hint}} {
+		w := Watcher{told: map[string]*holding{}, found: found}
+		var tells []string
+		for _, e := range w.findings(cluster(false), found) {
+			tells = append(tells, briefly(e))
+		}
+		if got := strings.Join(tells, ", "); got != "finding active hidden-source rule" || w.told[id(hint)].State != detect.Active {
+			t.Errorf("%v: told %s, kept %+v", found, got, w.told[id(hint)].Finding)
+		}
+	}
+}
+
 // What came since the first read is open, whatever the reason.
 func TestWatcherLeavesOpenWhatIsLost(t *testing.T) {
 	lost := cluster(false)

@@ -38,6 +38,10 @@ type Declared struct {
 	// Pods says that the cluster's nodes announce their pod ranges to the router: it is expected
 	// to have a route to each, whatever its sessions are.
 	Pods bool `yaml:"pods"`
+	// Only is what they announce to it and nothing else: services, or empty.
+	Only string `yaml:"only"`
+	// Families are those that the router carries, ipv4 and ipv6; empty: both may be.
+	Families []string `yaml:"families"`
 	// SSH is where the system's ssh connects to, USER@HOST or a host of its configuration.
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
@@ -92,6 +96,11 @@ var roles = []string{tor, snapshot.RoleSpine, snapshot.RoleRouteServer}
 // tor is the role that a snapshot does not name.
 const tor = "tor"
 
+// services is what Only may be, and carried what Families may have.
+const services = "services"
+
+var carried = []string{"ipv4", "ipv6"}
+
 // runs reports whether commands can be run on the router.
 func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
 
@@ -103,7 +112,7 @@ func (d Declared) Describe(is *snapshot.Router) {
 	if d.Role != tor {
 		is.Role = d.Role
 	}
-	is.RIBOnly, is.Pods = !d.hasFIB(), d.Pods
+	is.RIBOnly, is.Pods, is.Services, is.Families = !d.hasFIB(), d.Pods, d.Only == services, d.Families
 }
 
 // Parse reads a file of routers: a YAML list of Declared, with no other keys. Each router has a
@@ -157,6 +166,17 @@ func (d Declared) check() error {
 	}
 	if d.Pods && d.Role == snapshot.RoleSpine {
 		return fmt.Errorf("pods: a %s has aggregates, and no route to each pod range", snapshot.RoleSpine)
+	}
+	switch {
+	case d.Only != "" && d.Only != services:
+		return fmt.Errorf("only %q%s: expected %s", d.Only, topology.Nearest(d.Only, []string{services}), services)
+	case d.Only != "" && d.Pods:
+		return fmt.Errorf("expected either pods, or only: %s", services)
+	}
+	for _, f := range d.Families {
+		if !slices.Contains(carried, f) {
+			return fmt.Errorf("families: %q%s: expected %s", f, topology.Nearest(f, carried), oneOf(carried))
+		}
 	}
 	for _, key := range d.given() {
 		if !slices.Contains(has, key) {

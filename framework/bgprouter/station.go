@@ -28,6 +28,9 @@ const (
 	// quiet is how long a router must have told nothing before its initial routes may be complete,
 	// and quietAfterEnd where it has sent an End-of-RIB for each session.
 	quiet, quietAfterEnd = 5 * time.Second, time.Second
+	// young is how long it is told of a session that has come up later that its routes may be missing:
+	// FRR sends no End-of-RIB of it.
+	young = time.Minute
 	// maxStrangers bounds how many of the addresses that are refused are told.
 	maxStrangers = 20
 	// maxFeeds bounds the connections of a router that are open.
@@ -347,7 +350,11 @@ func (f *feeding) Describe(is *snapshot.Router) {
 	remark.Says = fmt.Sprintf("%s feeds %s.", is.Name, remark.Says)
 	is.Remarks = append(is.Remarks, remark)
 	_, late := from.Unended()
-	if still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) }); len(still) > 0 {
+	since := from.Young(young)
+	if still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) && !slices.Contains(since, a) }); len(still) > 0 {
 		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s has fed no End-of-RIB of %s: routes from there may be missing.", is.Name, strings.Join(still, ", ")), Open: true})
+	}
+	if unfed := from.Unfed(); len(unfed) > 0 {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s feeds %s no more, for its configuration: whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unfed, ", ")), Open: true})
 	}
 }

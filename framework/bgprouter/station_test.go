@@ -295,6 +295,25 @@ func TestStationNoEnd(t *testing.T) {
 	if len(is.Remarks) != 2 || is.Remarks[1] != (snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}) {
 		t.Errorf("%+v", is.Remarks)
 	}
+	// One that comes up later is told as well, and one that is fed no more.
+	send(up("192.0.2.4"))
+	send(bmp.NewBMPPeerDownNotification(of("192.0.2.3"), bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
+	want := []string{"tor1 has fed no End-of-RIB of 192.0.2.4: routes from there may be missing.", "tor1 feeds 192.0.2.3 no more, for its configuration"}
+	err = await.Until(t.Context(), "two remarks", 20*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+		is := snapshot.Router{Name: "tor1"}
+		r.(snapshot.RouterDescriber).Describe(&is)
+		ok := len(is.Remarks) == 3
+		for i, w := range want {
+			ok = ok && is.Remarks[i+1].Open && strings.HasPrefix(is.Remarks[i+1].Says, w)
+		}
+		return ok, fmt.Sprint(is.Remarks), nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if neighbors, err := r.Neighbors(t.Context()); err != nil || len(neighbors) != 2 {
+		t.Errorf("%+v, %v", neighbors, err)
+	}
 	_ = conn.Close()
 	says(t, r, "its BMP connection has ended, and the last message came at 2")
 }

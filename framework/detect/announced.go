@@ -33,9 +33,12 @@ type intents struct {
 	// advertisement that no peer selects.
 	announced, unselected map[poolOf]bool
 	// inside are the pools of Calico that are not exported. exported: the others are, to peers
-	// besides the mesh, and no filter may keep them back.
-	inside   map[string]bool
-	exported bool
+	// besides the mesh, and no filter may keep them back; filtered: one may.
+	inside             map[string]bool
+	exported, filtered bool
+	// kubeRouter is set if kube-router runs, which announces nodes' ranges to peers of settings that are
+	// not read.
+	kubeRouter bool
 }
 
 // ciliumIntent is what a node announces of its ranges.
@@ -75,7 +78,11 @@ func intentsOf(s snapshot.Snapshot) intents {
 		all.inside[p.Name] = p.NotExported
 	}
 	peers := s.CalicoPeers.Items
-	all.exported = len(peers) > 0 && !slices.ContainsFunc(peers, func(p snapshot.CalicoPeer) bool { return len(p.Filters) > 0 })
+	all.filtered = slices.ContainsFunc(peers, func(p snapshot.CalicoPeer) bool { return len(p.Filters) > 0 })
+	all.exported = len(peers) > 0 && !all.filtered
+	all.kubeRouter = slices.ContainsFunc(s.Workloads.Items, func(w snapshot.Workload) bool {
+		return slices.ContainsFunc(w.Containers, func(c snapshot.Container) bool { return c.Name == "kube-router" })
+	}) || slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool { return len(n.KubeRouterAddresses) > 0 })
 	return all
 }
 

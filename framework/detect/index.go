@@ -244,6 +244,9 @@ type router struct {
 	// farther are the families, by whether they are IPv4, of which it has learned a range whose node is
 	// none of its neighbours.
 	farther func() map[bool]bool
+	// above are the neighbours and next hops that it has a default route from: what they announce
+	// besides may be anybody's.
+	above func() map[netip.Addr]bool
 	// connected are its own links, and links those on which a node is a BGP neighbour.
 	connected, links func() *bart.Lite
 }
@@ -314,6 +317,22 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		return of
 	})
 	r.aggregates = sync.OnceValue(func() *bart.Table[aggregate] { return v.aggregatesOf(r) })
+	r.above = sync.OnceValue(func() map[netip.Addr]bool {
+		all := map[netip.Addr]bool{}
+		for _, p := range s.Paths.Items {
+			if p.Prefix.Bits() == 0 {
+				all[p.NextHop], all[p.Neighbor] = true, true
+			}
+		}
+		for _, f := range s.Routes.Items {
+			for _, h := range f.NextHops {
+				if f.Prefix.Bits() == 0 {
+					all[h.Address] = true
+				}
+			}
+		}
+		return all
+	})
 	r.connected = sync.OnceValue(func() *bart.Lite {
 		var all bart.Lite
 		for _, f := range s.Routes.Items {
@@ -361,7 +380,7 @@ func (v *view) ofPods(p netip.Prefix) bool {
 // packets to pods, except on the spine.
 func (v *view) covered(r *router, p netip.Prefix) bool {
 	for q, w := range r.routing().over(p) {
-		if q.Bits() == p.Bits() || v.addresses[w.nextHop] != "" {
+		if q.Bits() == p.Bits() || v.addresses[w.nextHop] != "" && r.routing().uses(q, w) {
 			return true
 		}
 	}

@@ -21,6 +21,7 @@ type lookup struct {
 	podsAt               func() map[netip.Addr][]int
 	outside              func() map[snapshot.Socket]string // the first host that has it
 	routes               func() *bart.Table[podRoute]
+	within               func() bool               // hidesWithin
 	flows                map[flowKey]snapshot.Flow // of the node that was asked for last
 	flowsNode            string
 }
@@ -54,6 +55,7 @@ func lookups(history []snapshot.Snapshot) []*lookup {
 			return hosts
 		})
 		l.routes = sync.OnceValue(l.podRoutes)
+		l.within = sync.OnceValue(l.hidesWithin)
 		all[i] = l
 	}
 	return all

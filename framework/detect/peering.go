@@ -44,7 +44,8 @@ const (
 	//     pool are announced, or an advertisement is selected by no peer.
 	//
 	// Of a router of which somebody has said that it gets the pod ranges (snapshot.Router.Pods) only
-	// the third and the last of these are asked.
+	// the third and the last of these are asked. One of which somebody has said that it gets Services
+	// alone (snapshot.Router.Services) is expected to have none.
 	//
 	// A spine has a range inside an aggregate that it has learned from the cluster: by way of a
 	// router that is read, or of the nodes' AS, or where its route to the node leads. It is not
@@ -84,6 +85,8 @@ const (
 	noAggregate   = "it is a spine, and no aggregate that it has learned includes them"
 	fromAbove     = "it is a spine, and neither AS path nor next hop of the aggregate that includes them says that it comes from the cluster"
 	anotherRange  = "it has a range of the node of another pool"
+	notCarried    = "the file of routers says that it has no routes of that family"
+	servicesAlone = "the file of routers says that it gets addresses of Services alone"
 	rejected      = "it accepts fewer prefixes of the node than it gets"
 )
 
@@ -108,19 +111,26 @@ func (v *view) aggregatesOf(r *router) *bart.Table[aggregate] {
 		if w.protocol != snapshot.RouteBGP {
 			continue
 		}
-		below := v.peering == Declared || v.addresses[w.nextHop] != "" || v.below[w.nextHop] || v.below[w.neighbor]
 		for path := range r.routing().paths(w) {
-			if !v.includesRange(path.Prefix) {
+			if !v.includesRange(path.Prefix) || !path.Best && !path.Multipath {
 				continue
 			}
 			all.Modify(path.Prefix, func(a aggregate, _ bool) (aggregate, bool) {
-				a.cluster = a.cluster || below || slices.ContainsFunc(path.ASPath, func(as uint32) bool { return v.nodeAS[as] })
+				a.cluster = a.cluster || v.fromCluster(r, w, path)
 				a.nextHops = append(a.nextHops, w.nextHop)
 				return a, false
 			})
 		}
 	}
 	return all
+}
+
+// fromCluster reports whether a path that a router has learned comes from the cluster: by way of a node
+// or of another router that is read, or with the nodes' AS in its AS path, and not from above, where
+// others may have that AS.
+func (v *view) fromCluster(r *router, w *way, path *snapshot.Path) bool {
+	return v.peering == Declared || v.addresses[w.nextHop] != "" || v.below[w.nextHop] || v.below[w.neighbor] ||
+		!r.above()[w.neighbor] && !r.above()[w.nextHop] && slices.ContainsFunc(path.ASPath, func(as uint32) bool { return v.nodeAS[as] })
 }
 
 // aggregated reports whether the narrowest aggregate of a spine that includes a pod range brings
@@ -189,6 +199,10 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 	}
 	declared, withheld := v.declared(node, p)
 	switch {
+	case r.Services:
+		return servicesAlone
+	case !r.Carries(p.Addr()):
+		return notCarried
 	case withheld != "":
 		return withheld
 	case p.Addr().Is4() && !r.readFor(p):
@@ -263,6 +277,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		// that is beside the node and lacks what another one has may be meant to, or not.
 		declared, _ := v.declared(node, p)
 		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
+		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().kubeRouter
 		return r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
 	case noNeighbor:
 		// A node of another rack is none of its neighbours, and its ranges may be behind an
@@ -319,8 +334,8 @@ func (r *router) carries(node string, p netip.Prefix) bool {
 	return r.families().crossed[!p.Addr().Is4()] || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 }
 
-// ipv4 and ipv6 stand for their families.
-var ipv4, ipv6 = netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+// ipv4 stands for its family.
+var ipv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
 // Gap is what is not judged by the routes that a router lacks.
 type Gap struct {
@@ -385,7 +400,7 @@ func (x *Index) Unjudged() []Gap {
 	v := newViews(x.history, x, Observed).now()
 	var all []Gap
 	if addresses := v.unjudgedAddresses(); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump.", and(few(addresses))), true})
+		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump, or an aggregate that may come from elsewhere includes it.", and(few(addresses))), true})
 	}
 	if addresses := v.unaskedAddresses(); len(addresses) > 0 {
 		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of their family were not read of a router.", and(few(addresses))), true})
@@ -398,7 +413,7 @@ func (x *Index) Unjudged() []Gap {
 	}
 	for _, r := range v.routers {
 		if len(r.VRFs) > 0 {
-			all = append(all, Gap{fmt.Sprintf("%s has BGP in VRF %s, which is not read.", r.Name, and(few(r.VRFs))), !v.hasPodsOf(r, ipv4) && !v.hasPodsOf(r, ipv6)})
+			all = append(all, Gap{fmt.Sprintf("%s has BGP in VRF %s, which is not read.", r.Name, and(few(r.VRFs))), !r.Pods && !r.Services})
 		}
 	}
 	if _, read := podRanges(s); read && !v.known {

@@ -48,6 +48,15 @@ func behind(state string) func(*world) {
 	}
 }
 
+// onLink has the routers be on the nodes' link.
+func onLink(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].Routes.Items = append(w.Routers[i].Routes.Items, snapshot.Route{
+			Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
+		})
+	}
+}
+
 // ribOnly has the routers read in a way that cannot give a FIB.
 func ribOnly(w *world) {
 	for i := range w.Routers {
@@ -72,6 +81,20 @@ func getPods(w *world) {
 	for i := range w.Routers {
 		w.Routers[i].Pods = true
 	}
+}
+
+// onlyServices says of the routers that they get Services alone.
+func onlyServices(w *world) {
+	for i := range w.Routers {
+		w.Routers[i].Services = true
+	}
+}
+
+// givesDefault has the neighbour of tor2 announce a default route as well.
+func givesDefault(w *world) {
+	r := w.at("tor2")
+	from := r.Neighbors.Items[0].Address
+	r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("0.0.0.0/0"), NextHop: from, Neighbor: from, Best: true})
 }
 
 // roles gives all routers a role.
@@ -138,15 +161,17 @@ func TestObservedAnotherTable(t *testing.T) {
 	}
 }
 
-// VRFs that are not read are told, and are open on a router that has no pod range beside them.
+// VRFs that are not read are told, and are open unless somebody has said what is in the default one.
 func TestObservedVRFs(t *testing.T) {
 	red := func(w *world) { w.at("tor1").VRFs = []string{"blue", "red"} }
 	for name, test := range map[string]struct {
 		is   *world
 		open bool
 	}{
-		"the cluster is in the default one": {observed(red), false},
-		"it is not":                         {observed(red, silenced, unpeered), true},
+		"pod ranges are in the default one":        {observed(red), true},
+		"they are not":                             {observed(red, silenced, unpeered), true},
+		"they are said to be":                      {observed(red, getPods), false},
+		"the router is said to get Services alone": {observed(red, onlyServices), false},
 	} {
 		want := Gap{"tor1 has BGP in VRF blue and red, which is not read.", test.open}
 		if got := Unjudged(test.is.Snapshot); !slices.Contains(got, want) {
@@ -220,9 +245,27 @@ func TestObservedPeering(t *testing.T) {
 		{"Calico's mesh without external routers", observed(ofCalico, silenced, unpeered), nil, noPodRange, false},
 		{"Calico's blocks with other ranges in Node.spec", observed(ofCalico), nil, "", false},
 		{"kube-router", observed(kubeRouter), nil, "", false},
+		{"kube-router has stopped on all nodes, and the router forgets them", observed(kubeRouter, silenced, unpeered, onLink, func(w *world) {
+			w.Workloads.Items = []snapshot.Workload{{Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-router", Containers: []snapshot.Container{{Name: "kube-router"}}}}
+		}), nil, noPodRange, true},
+		{"Calico, whose BGPFilters may keep all back", observed(ofCalico, silenced, func(w *world) {
+			w.CalicoPeers.Items = []snapshot.CalicoPeer{{Name: "tor", Filters: []string{"none"}}}
+		}), nil, noPodRange, true},
+		{"routers that get Services alone", observed(silenced, unpeered, onLink, onlyServices, func(w *world) { w.at("tor2").Neighbors.Items = nil }), nil, servicesAlone, false},
+		{"the same, and other routers have the ranges", observed(func(w *world) {
+			w.at("tor2").Paths.Items = nil
+			w.at("tor2").Services = true
+		}), nil, servicesAlone, false},
 		// What is wrong is found all the same.
 		{"a range is not announced", observed(withdrawn), []string{"node1"}, "", false},
 		{"a range is not announced, with Calico", observed(ofCalico, withdrawn), []string{"node1"}, "", false},
+		{"a range is not announced, and a backup path of a wider one leads to a node", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				for hop, best := range map[string]bool{"10.4.94.254": true, "10.4.94.21": false} {
+					w.Routers[i].Paths.Items = append(w.Routers[i].Paths.Items, snapshot.Path{Prefix: prefix("10.0.0.0/8"), NextHop: addr(hop), Neighbor: addr(hop), Best: best})
+				}
+			}
+		}), []string{"node1"}, "", false},
 		{"the wrong range is announced", &world{broken()[0].Snapshot}, []string{"master2"}, "", false},
 		{"a session is down", observed(withdrawn, func(w *world) {
 			for i := range w.Routers {
@@ -285,6 +328,14 @@ func TestObservedPeering(t *testing.T) {
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, true},
+		{"the same, of routers that are said to carry IPv4", observed(dualStack, func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].IPv6, w.Routers[i].Families = false, []string{"ipv4"}
+				for j := range table {
+					w.withdraw(fmt.Sprintf("fd00:10:%d::/64", j), w.Routers[i].Name)
+				}
+			}
+		}), nil, notCarried, false},
 		{"the same, and another router has the ranges of IPv6", observed(dualStack, func(w *world) {
 			w.at("tor2").IPv6 = false
 			for i := range table {
@@ -427,6 +478,11 @@ func TestObservedPeering(t *testing.T) {
 		{"the same, and one from the cluster that is wider", observed(asSpine("10.5.0.0/16"), above, func(w *world) {
 			r := w.at("tor2")
 			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.0.0.0/8"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), ASPath: []uint32{64513}, Best: true})
+		}), nil, fromAbove, true},
+		{"an aggregate from above, with the nodes' AS in its path by chance", observed(asSpine("10.0.0.0/8"), givesDefault), nil, fromAbove, true},
+		{"an aggregate from above, with a backup path from the cluster", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
+			r := w.at("tor2")
+			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.0.0.0/8"), NextHop: addr("10.4.94.253"), Neighbor: addr("10.4.94.253"), ASPath: []uint32{64513}})
 		}), nil, fromAbove, true},
 		{"an aggregate by way of a router that is read", observed(asSpine("10.5.112.0/21"), above, func(w *world) {
 			w.at("tor1").Routes.Items = append(w.at("tor1").Routes.Items, snapshot.Route{
@@ -571,6 +627,31 @@ func TestObservedMesh(t *testing.T) {
 	}
 }
 
+// What is wrong with the routes of a router is found as well where it gets Services alone.
+func TestObservedServicesAlone(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"a range by another node": func(w *world) {
+			w.withdraw("10.5.112.0/24", tors...)
+			w.announce("10.4.94.21", "10.5.112.0/24", tors...)
+		},
+		"a static route to another node": func(w *world) { w.static("10.5.112.128/25", "10.4.94.21", "tor1") },
+		"a part of a range, told by another peer": func(w *world) {
+			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.5.112.0/25"), NextHop: addr("10.4.94.21"), Neighbor: addr("10.4.94.23"), Best: true})
+		},
+	} {
+		found := func(w *world) (all []string) {
+			for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot}) {
+				all = append(all, f.ID().String())
+			}
+			return all
+		}
+		normal, alone := found(observed(change)), found(observed(change, onlyServices))
+		if diff := cmp.Diff(normal, alone); diff != "" || len(normal) == 0 {
+			t.Errorf("%s (-normal +Services alone):\n%s", name, diff)
+		}
+	}
+}
+
 // Routes of BIRD to a prefix in its RIB are BGP's: they are no static routes to a node.
 func TestRoutesOfBIRD(t *testing.T) {
 	route := func(p, via string) *world {
@@ -656,6 +737,16 @@ func TestObservedServiceRoute(t *testing.T) {
 		{"withdrawn", func(*world) {}, Active, false},
 		{"of IPv6", ofIPv6(true), Active, false},
 		{"of IPv6, and routers that were not asked", ofIPv6(false), "", true},
+		{"of IPv6, and routers that are said to carry IPv4", func(w *world) {
+			ofIPv6(false)(w)
+			for i := range w.Routers {
+				w.Routers[i].Families = []string{"ipv4"}
+			}
+		}, "", false},
+		{"of IPv6, and one router is said to carry IPv4", func(w *world) {
+			ofIPv6(true)(w)
+			w.Routers[0].IPv6, w.Routers[0].Families = false, []string{"ipv4"}
+		}, Active, false},
 		{"younger than a table dump", func(w *world) {
 			w.Services.Items[0].Created, w.Routers[0].At = w.Time.Add(-time.Minute), w.Time.Add(-2*time.Minute)
 		}, "", true},
@@ -675,7 +766,39 @@ func TestObservedServiceRoute(t *testing.T) {
 				w.Routers[i].Neighbors.Items = w.Routers[i].Neighbors.Items[1:]
 			}
 		}, "", true},
-		{"an aggregate of a spine", func(w *world) { spineTo(w, "10.66.128.0/24") }, "", false},
+		{"Services alone, and an advertisement whose node is no neighbour", func(w *world) {
+			onlyServices(w)
+			w.BGPAdvertisements.Items[0].Nodes = []string{"worker2"}
+			for i := range w.Routers {
+				w.Routers[i].Neighbors.Items = w.Routers[i].Neighbors.Items[:1]
+			}
+		}, "", true},
+		{"Services alone, and one whose node is a neighbour", func(w *world) {
+			onlyServices(w)
+			w.BGPAdvertisements.Items[0].Nodes = []string{"worker1"}
+		}, Active, false},
+		{"Services alone, and a wider route to elsewhere", func(w *world) {
+			onlyServices(w)
+			spineTo(w, "10.0.0.0/8")
+		}, Active, false},
+		{"an aggregate that may come from elsewhere", func(w *world) { spineTo(w, "10.66.128.0/24") }, "", true},
+		{"an aggregate with the nodes' AS", func(w *world) {
+			spineTo(w, "10.66.128.0/24")
+			w.Routers[0].Paths.Items[0].ASPath = []uint32{64512, 64513}
+		}, "", false},
+		{"the same from above, by chance", func(w *world) {
+			spineTo(w, "10.66.128.0/24")
+			w.Routers[0].Paths.Items[0].ASPath = []uint32{64512, 64513}
+			w.Routers[0].Routes.Items = []snapshot.Route{{Prefix: prefix("0.0.0.0/0"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, NextHops: []snapshot.NextHop{{Address: addr("10.66.4.254")}}}}
+		}, "", true},
+		{"a backup path by way of a node", func(w *world) {
+			spineTo(w, "10.66.0.0/16")
+			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.66.0.0/16"), NextHop: addr("10.66.4.21"), Neighbor: addr("10.66.4.21")})
+		}, Active, false},
+		{"one of several paths by way of a node", func(w *world) {
+			spineTo(w, "10.66.0.0/16")
+			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.66.0.0/16"), NextHop: addr("10.66.4.21"), Neighbor: addr("10.66.4.21"), Multipath: true})
+		}, "", false},
 		{"a wider route to elsewhere", func(w *world) { spineTo(w, "10.0.0.0/8") }, Active, false},
 		{"a wider route to elsewhere, which begins where the pool does", func(w *world) { spineTo(w, "10.66.128.0/17") }, Active, false},
 		{"by way of a spine", spine, "", false},

@@ -123,6 +123,17 @@ func (t *routing) paths(w *way) iter.Seq[*snapshot.Path] {
 	}
 }
 
+// uses reports whether the router sends packets for a prefix a way: a path that is neither best nor one of
+// several is a backup.
+func (t *routing) uses(p netip.Prefix, w *way) bool {
+	for path := range t.paths(w) {
+		if path.Prefix == p && (path.Best || path.Multipath) {
+			return true
+		}
+	}
+	return w.protocol != snapshot.RouteBGP
+}
+
 // learned reports whether a prefix has been learned by BGP.
 func (t *routing) learned(p netip.Prefix) bool {
 	ways := t.exactly(p)

@@ -155,7 +155,7 @@ func (v *view) advertised(address netip.Addr) []advertisement {
 
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are
 // to announce. It is false if a source was not read, and where peering is observed if none of
-// the nodes is a neighbour of a router, or some neighbours alone are told.
+// the nodes is a neighbour of a router, or some neighbours alone are told, or an aggregate may bring it.
 func (v *view) lacksRoute(service string, address netip.Addr) bool {
 	return v.unrouted(service, address) && (v.peering == Declared || v.expected(service, address))
 }
@@ -172,7 +172,8 @@ func (v *view) unrouted(service string, address netip.Addr) bool {
 	if !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
 		return false
 	}
-	return v.announced(of.Service, address) && !v.hasRoute(address)
+	routed, _ := v.hasRoute(address)
+	return v.announced(of.Service, address) && !routed
 }
 
 // announced reports whether a node is to announce an address of a Service.
@@ -190,9 +191,17 @@ func (v *view) readForRoutes() bool {
 // FRR collects changes and has FRR reload its configuration, which took 4.6 s on a busy machine.
 const announcedWithin = 20 * time.Second
 
-// readForFamily reports whether the routers were read for routes to an address of a family.
+// readForFamily reports whether the routers that carry the family of an address, of which there is one,
+// were read for routes to it.
 func (v *view) readForFamily(address netip.Addr) bool {
-	return !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return address.Is4() && r.NoIPv4 || !address.Is4() && !r.IPv6 })
+	return v.carried(address) && !slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool {
+		return r.Carries(address) && (address.Is4() && r.NoIPv4 || !address.Is4() && !r.IPv6)
+	})
+}
+
+// carried reports whether a router carries the family of an address, as far as that is said.
+func (v *view) carried(address netip.Addr) bool {
+	return slices.ContainsFunc(v.Routers, func(r snapshot.Router) bool { return r.Carries(address) })
 }
 
 // unaskedAddresses are the addresses that nodes are to announce, to which no router has a route,
@@ -200,7 +209,8 @@ func (v *view) readForFamily(address netip.Addr) bool {
 func (v *view) unaskedAddresses() (addresses []string) {
 	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			if v.readForRoutes() && !v.readForFamily(address) && v.announced(service, address) && !v.hasRoute(address) {
+			routed, _ := v.hasRoute(address)
+			if v.readForRoutes() && v.carried(address) && !v.readForFamily(address) && v.announced(service, address) && !routed {
 				addresses = append(addresses, address.String())
 			}
 		}
@@ -222,7 +232,7 @@ func (vs *views) lackedFor(service string, address netip.Addr) (lasts time.Durat
 			lasts = now.Time.Sub(v.Time)
 			continue
 		}
-		had = v.hasRoute(address)
+		had, _ = v.hasRoute(address)
 		break
 	}
 	return lasts, len(vs.history) == 1 || had && seen >= sightings || lasts >= announcedWithin
@@ -231,24 +241,30 @@ func (vs *views) lackedFor(service string, address netip.Addr) (lasts time.Durat
 // hasRoute reports whether a router has a route to an address: to exactly what is announced of
 // it, wherever that leads, as from a spine or by a second interface of a node; or a wider one
 // that leads to a node. A wider one that leads elsewhere, such as a spine's aggregate, does not
-// bring packets to nodes. Where peering is only observed, an aggregate of what is announced does:
-// other racks may announce it.
-func (v *view) hasRoute(address netip.Addr) bool {
+// bring packets to nodes. Where peering is only observed, an aggregate of what is announced does if it
+// comes from the cluster, and else may: other racks may announce it. A backup path does not.
+func (v *view) hasRoute(address netip.Addr) (is, may bool) {
 	alone, by := netip.PrefixFrom(address, address.BitLen()), v.advertised(address)
-	brings := func(p netip.Prefix, w *way) bool {
-		return p == alone || v.addresses[w.nextHop] != "" || v.addresses[w.neighbor] != "" ||
-			slices.ContainsFunc(by, func(b advertisement) bool {
-				return b.Prefix(address) == p || v.peering == Observed && b.includes(p)
-			})
-	}
 	for _, r := range v.routers {
 		for p, w := range r.routing().over(alone) {
-			if brings(p, w) {
-				return true
+			aggregate := v.peering == Observed && slices.ContainsFunc(by, func(b advertisement) bool { return b.includes(p) })
+			switch {
+			case p == alone, slices.ContainsFunc(by, func(b advertisement) bool { return b.Prefix(address) == p }):
+				return true, false
+			case (aggregate || v.addresses[w.nextHop] != "" || v.addresses[w.neighbor] != "") && !r.routing().uses(p, w):
+			case v.addresses[w.nextHop] != "", v.addresses[w.neighbor] != "":
+				return true, false
+			case aggregate:
+				may = true
+				for path := range r.routing().paths(w) {
+					if path.Prefix == p && v.fromCluster(r, w, path) {
+						return true, false
+					}
+				}
 			}
 		}
 	}
-	return false
+	return false, may
 }
 
 // excluded says of each node that is to announce an address of a Service why it does not.
@@ -293,9 +309,12 @@ func (v *view) excluded(of snapshot.Service, address netip.Addr) []string {
 // expected reports whether routers are expected to have the address of a Service, where peering
 // is observed: one of the nodes that announce it is a BGP neighbour of a router, in any state, and
 // all neighbours are told. With policy Local, these are nodes that have an endpoint. A table dump
-// that is older than the Service cannot have it.
+// that is older than the Service cannot have it, and an aggregate that may bring it is left open.
 func (v *view) expected(service string, address netip.Addr) bool {
 	of, by := v.services()[service], v.advertised(address)
+	if _, may := v.hasRoute(address); may {
+		return false
+	}
 	peers := func(node string) bool {
 		return (!of.Local || of.on[node]) && slices.ContainsFunc(v.routers, func(r *router) bool { return r.peers[node] })
 	}

@@ -33,7 +33,9 @@ const (
 // A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
 // pod's IPPool, towards what is in no pool; by enable-ipv4-masquerade of Cilium's ConfigMap, towards
 // what is outside of its native routing range; or to an address that is none of the node's, as
-// egress gateways have. Where Cilium runs and its ConfigMap was not read (Unasked), nothing is found.
+// egress gateways have. That key is the default of Cilium's chart too. With native routing it is
+// therefore latent towards private addresses, unless ip-masq-agent is asked for. Where Cilium runs and
+// its ConfigMap was not read (Unasked), nothing is found.
 // Whether kube-router or another program was told to hide pods is not read: what they hide is found
 // as if they were not.
 type SNAT struct {
@@ -124,13 +126,49 @@ func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow
 	if pool := of(pod.IP); pool >= 0 && now.CalicoPools.Items[pool].NATOutgoing && of(f.Destination.Addr()) < 0 {
 		return fmt.Sprintf("IPPool %s asks for it (natOutgoing)", now.CalicoPools.Items[pool].Name)
 	}
-	if native, asks := masquerades(ciliumConfig(now.Snapshot)); asks && !native.Contains(f.Destination.Addr()) {
+	config := ciliumConfig(now.Snapshot)
+	if native, asks := masquerades(config); asks && !native.Contains(f.Destination.Addr()) {
+		if byDefault(config) && f.Destination.Addr().IsPrivate() {
+			return askedByDefault
+		}
 		return askedByCilium
 	}
 	return ""
 }
 
-const askedByCilium = "ConfigMap " + CiliumConfig + " asks for it (enable-ipv4-masquerade)"
+// askedByDefault is latent, because nobody may have asked.
+const (
+	askedByCilium  = "ConfigMap " + CiliumConfig + " asks for it (enable-ipv4-masquerade)"
+	askedByDefault = "ConfigMap " + CiliumConfig + " asks for it (enable-ipv4-masquerade), as the chart does by default, and routing is native"
+)
+
+// byDefault reports whether Cilium's configuration hides pods as the chart does by default, though routing
+// is native: pods' own addresses are not needed outside where there is a tunnel, the default.
+func byDefault(config map[string]string) bool {
+	return routesNatively(config) && config["enable-ip-masq-agent"] != "true"
+}
+
+func routesNatively(config map[string]string) bool {
+	return config["routing-mode"] == "native" || config["tunnel"] == "disabled"
+}
+
+// hidesWithin reports whether a router has a route to private addresses outside of Cilium's native range,
+// other than to those of nodes.
+func (l *lookup) hidesWithin() bool {
+	native, _ := masquerades(ciliumConfig(l.Snapshot))
+	ofNode := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(l.Nodes.Items, func(n snapshot.Node) bool { return slices.ContainsFunc(n.InternalIPs, p.Contains) })
+	}
+	for _, r := range l.Routers {
+		for _, route := range r.Routes.Items {
+			p := route.Prefix
+			if p.Addr().Is4() && p.Addr().IsPrivate() && (p.Bits() < native.Bits() || !native.Contains(p.Addr())) && !ofNode(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
 // routed natively.
@@ -139,13 +177,16 @@ func (d SNAT) wantedRule(now *lookup, r snapshot.Rule) string {
 	if d.Peering == Declared || !asks || !strings.HasPrefix(r.Chain, "CILIUM_") || native.IsValid() && (!r.Destination.Not || r.Destination.Range != native) {
 		return ""
 	}
+	if byDefault(ciliumConfig(now.Snapshot)) && now.within() {
+		return askedByDefault
+	}
 	return askedByCilium
 }
 
 // masquerades reports whether Cilium's configuration says by its key of 1.10 and later, and does not deny
 // by the one before, that pods are hidden, and the range towards which they are not; invalid if it
-// names none. The default, which is to hide them, is nobody's wish. A range that cannot be read may
-// spare anything.
+// names none. The default, which is to hide them, is nobody's wish, but normal with a tunnel. A range that
+// cannot be read may spare anything.
 func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
 	for _, key := range []string{"ipv4-native-routing-cidr", "native-routing-cidr"} { // from 1.11 on, and before
 		if config[key] == "" {
@@ -158,7 +199,8 @@ func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
 		native = p.Masked()
 		break
 	}
-	return native, config["enable-ipv4-masquerade"] == "true" && config["masquerade"] != "false"
+	says := config["enable-ipv4-masquerade"]
+	return native, config["masquerade"] != "false" && (says == "true" || says == "" && config != nil && !routesNatively(config))
 }
 
 func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]bool) []Finding {
@@ -201,6 +243,9 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 			route, ok := routeTo(now, p)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
 				wanted := d.wantedRule(now, rule)
+				if wanted == askedByCilium && slices.ContainsFunc(rules, sameRule(rule, askedByDefault)) {
+					wanted = askedByDefault // a flow within the site shows it
+				}
 				findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).addPod(p, route)
 			}
 		}
@@ -406,7 +451,11 @@ func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) 
 
 func (d SNAT) finding(node string, h *hidden) Finding {
 	f := Finding{Detector: d.Name(), State: Active, Owner: node, Routers: h.route.routers}
-	if h.wanted != "" {
+	switch h.wanted {
+	case "":
+	case askedByDefault:
+		f.State = Latent
+	default:
 		f.State = Hint
 	}
 	for _, p := range h.pods {

@@ -305,7 +305,23 @@ func TestSNATWanted(t *testing.T) {
 		},
 		{"Cilium's rule", Observed, config("enable-ipv4-masquerade", "true", "ipv4-native-routing-cidr", "10.20.30.0/24"), []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
 		{"Cilium's rule in a lab", Declared, config("enable-ipv4-masquerade", "true"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
-		{"Cilium's rule, by default", Observed, config(), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule, by default", Observed, config("tunnel", "disabled"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"Cilium's rule, by default with a tunnel", Observed, config("routing-mode", "tunnel"), []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
+		{"Cilium's rule, and the chart's default with native routing", Observed, config("enable-ipv4-masquerade", "true", "routing-mode", "native", "ipv4-native-routing-cidr", "10.20.30.0/24"), []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade), as the chart does by default, and routing is native."},
+		{"the same by the older key, towards the internet", Observed, func(s *snapshot.Snapshot) {
+			config("enable-ipv4-masquerade", "true", "tunnel", "disabled", "native-routing-cidr", "10.20.30.0/24")(s)
+			s.NAT[0].Flows.Items[0].Destination = netip.MustParseAddrPort("192.0.2.10:3306")
+		}, []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
+		{"the same, and ip-masq-agent is asked for", Observed, config("enable-ipv4-masquerade", "true", "routing-mode", "native", "enable-ip-masq-agent", "true"), []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
+		{"the same before the first flow, and there is nothing else in the site", Observed, func(s *snapshot.Snapshot) {
+			config("enable-ipv4-masquerade", "true", "routing-mode", "native", "ipv4-native-routing-cidr", "10.20.30.0/24")(s)
+			noFlows(s)
+		}, []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
+		{"the same before the first flow, and there is", Observed, func(s *snapshot.Snapshot) {
+			config("enable-ipv4-masquerade", "true", "routing-mode", "native", "ipv4-native-routing-cidr", "10.20.30.0/24")(s)
+			noFlows(s)
+			s.Routers[0].Routes.Items = append(s.Routers[0].Routes.Items, snapshot.Route{Prefix: netip.MustParsePrefix("10.4.40.0/24")})
+		}, []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade), as the chart does by default, and routing is native."},
 		{"Cilium's rule, and the key of before denies it", Observed, config("enable-ipv4-masquerade", "true", "masquerade", "false"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"Cilium's rule, and a destination that is routed natively", Observed, config("enable-ipv4-masquerade", "true", "native-routing-cidr", "10.4.0.0/16"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"Cilium's rule before the first flow", Observed, func(s *snapshot.Snapshot) {

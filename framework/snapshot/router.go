@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,11 @@ type Router struct {
 	Role string `json:"role,omitempty"`
 	// Pods is set if somebody has said that the cluster's nodes announce their pod ranges to it.
 	Pods bool `json:"pods,omitempty"`
+	// Services is set if somebody has said that they announce addresses of Services alone to it.
+	Services bool `json:"services,omitempty"`
+	// Families are those that the router carries, ipv4 and ipv6, if somebody has said that; empty: both
+	// may be.
+	Families []string `json:"families,omitempty"`
 	// RIBOnly is set if the way in which the router is read cannot give its FIB: Routes has
 	// nothing, and was not to be read.
 	RIBOnly bool `json:"rib_only,omitempty"`
@@ -34,6 +40,12 @@ type Router struct {
 	Paths     List[Path]     `json:"paths"`     // the RIB
 	Routes    List[Route]    `json:"routes"`    // the FIB
 	Neighbors List[Neighbor] `json:"neighbors"` // the sessions
+}
+
+// Carries reports whether the router is to have routes to an address of a family, as far as that is said.
+func (r Router) Carries(a netip.Addr) bool {
+	family := map[bool]string{true: "ipv4", false: "ipv6"}[a.Is4()]
+	return len(r.Families) == 0 || slices.Contains(r.Families, family)
 }
 
 // Remark is one sentence on how a router was read.

@@ -65,8 +65,11 @@ type Drift struct {
 	Says string `json:"says"`
 }
 
-// Changed reports whether the upgrade changes what is in force, or may: it is not known.
-func (d Drift) Changed() bool { return d.Before != d.After || d.After == NotKnown }
+// Changed reports whether the upgrade changes what is in force, or may: it is not known. A version that
+// does not start with the ConfigMap counts as well, whatever the one before did.
+func (d Drift) Changed() bool {
+	return d.Before != d.After || d.After == NotKnown || d.After == Refused
+}
 
 // Setup is a version, and the configuration that it has read or will read.
 type Setup struct {
@@ -139,13 +142,24 @@ func (c comparison) set(key string) (Drift, bool) {
 		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.", setTo, c.to.name(), c.instead(after), c.change(before, after))
 	case after.conflict != "":
 		d.Kind = Conflict
-		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", setTo, n.Excludes, c.to.config[n.Excludes], c.to.name(), after.conflict)
+		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", setTo, after.with(key), c.to.config[after.with(key)], c.to.name(), after.conflict)
 	case after.key == key && after.bad:
 		d.Kind = BadValue
-		d.Says = fmt.Sprintf("%s, which is not of type %s%s.", setTo, n.Type, c.change(before, after))
+		is := "not of type " + n.Type
+		if kindOf(n.Type) == "" {
+			is = "none of " + strings.ReplaceAll(strings.Join(words(key, c.to.name()), ", "), "?", "")
+		}
+		d.Says = fmt.Sprintf("%s, which is %s%s.", setTo, is, c.change(before, after))
 	case !wasRead:
 		d.Kind = NewlyRead
 		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", setTo, c.from.name(), c.to.name(), c.change(before, after))
+	case n.idles():
+		// The default is in force, whatever the key says.
+		d.Kind, d.After = Deprecated, normal(n.Type, n.Default)
+		if o.idles() || before.value == d.After {
+			return Drift{}, false
+		}
+		d.Says = fmt.Sprintf("%s, which %s reads, but reports as without effect (%q): %s with %s.", setTo, c.to.name(), n.Deprecated, say(before.value), c.from.name())
 	case n.Deprecated != "":
 		d.Kind = Deprecated
 		d.Says = fmt.Sprintf("%s, which %s reads, but reports as deprecated (%q)%s.", setTo, c.to.name(), n.Deprecated, c.change(before, after))
@@ -160,6 +174,7 @@ func (c comparison) set(key string) (Drift, bool) {
 		if says == "" {
 			return Drift{}, false
 		}
+		about = about && !c.sameWord(key)
 		d.Kind = Noted
 		d.Says = setTo + ", which both versions read; upgrade notes name it."
 		if about {
@@ -213,7 +228,7 @@ func (t *Table) Unjudged(from, to Setup) (string, error) {
 	if !c.from.Stated && !c.to.Stated {
 		return "", nil
 	}
-	says := "keys that the agent refuses together, texts that it refuses or reads in another way, and what CiliumNodeConfigs, arguments and environment of the agents set besides"
+	says := "keys that the agent refuses together, texts that it refuses or reads in another way but for those of " + strings.Join(Worded(), ", ") + ", and what CiliumNodeConfigs, arguments and environment of the agents set besides"
 	var computed []string
 	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
 		_, set := to.Config[key]
@@ -310,8 +325,17 @@ func (s configured) lacks() bool {
 type force struct {
 	value, key string
 	set        bool   // in the ConfigMap
-	bad        bool   // the ConfigMap's value is empty or of another type
+	bad        bool   // the ConfigMap's value is empty, of another type or none of the key's words
 	conflict   string // what the agent says of two keys that are both set
+	pair       [2]string
+}
+
+// with is the other one of two keys that are both set.
+func (f force) with(key string) string {
+	if f.pair[0] == key {
+		return f.pair[1]
+	}
+	return f.pair[0]
 }
 
 // inForce returns the effective value of the setting that a key belongs
@@ -325,18 +349,21 @@ func (s configured) inForce(key string) force {
 		}
 		raw, set := s.config[name]
 		if !set {
-			if !f.set && (f.key == "" || o.Deprecated == "") {
+			if !f.set && (f.key == "" || o.Deprecated == "" && !o.Hidden) {
 				f = force{value: normal(o.Type, o.Default), key: name}
 			}
 			continue
 		}
 		if other, ok := s.config[o.Excludes]; ok && raw != "" && other != "" {
-			return force{value: Refused, key: name, set: true, conflict: o.Says}
+			return force{value: Refused, key: name, set: true, conflict: o.Says, pair: [2]string{name, o.Excludes}}
+		}
+		if says := s.both(name); says != "" {
+			return force{value: Refused, key: name, set: true, conflict: says, pair: [2]string{name, renamed[name]}}
 		}
 		// If two are set, a non-empty one outweighs an empty one, and a new name an old one.
 		if !f.set || f.value == "" || (o.Deprecated == "" && raw != "") {
 			f = force{key: name, set: true}
-			f.value, f.bad = read(o, s.Version, raw)
+			f.value, f.bad = read(name, o, s.Version, raw)
 		}
 	}
 	if f.key == "" && s.Stated {
@@ -359,8 +386,11 @@ func (t *Table) names(key string) []string {
 }
 
 // read returns how a version reads a value of a ConfigMap, and whether the value is bad.
-func read(o Option, v Version, raw string) (value string, bad bool) {
+func read(key string, o Option, v Version, raw string) (value string, bad bool) {
 	kind := kindOf(o.Type)
+	if yes, _ := takes(key, v.Version, o, raw); kind == "" && !yes {
+		return Refused, true
+	}
 	if kind == "" {
 		return normal(o.Type, raw), false
 	}

@@ -131,7 +131,7 @@ func TestCompare(t *testing.T) {
 			config: map[string]string{"enable-node-port": "true", "kube-proxy-replacement": "true"},
 			want: []brief{
 				{"enable-node-port", NotRead, "true", NotKnown},
-				{"kube-proxy-replacement", Noted, "true", NotKnown},
+				{"kube-proxy-replacement", Noted, "true", "true"},
 			},
 			says: `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known. ` +
 				`Upgrade notes of 1.19: "The previously deprecated ` + "`--enable-node-port`, `--enable-host-port`, and `--enable-external-ips`" + ` flags have been removed."`,
@@ -140,6 +140,86 @@ func TestCompare(t *testing.T) {
 			name: "a text that is no switch any more", from: "1.13.0", to: "1.19.5",
 			config: map[string]string{"kube-proxy-replacement": "strict"},
 			want:   []brief{{"kube-proxy-replacement", BadValue, "strict", Refused}},
+		},
+		{
+			name: "a word that is refused", from: "1.15.19", to: "1.18.4",
+			config: map[string]string{"kube-proxy-replacement": "disabled", "datapath-mode": "lb-only"},
+			want: []brief{
+				{"datapath-mode", BadValue, "lb-only", Refused},
+				{"kube-proxy-replacement", BadValue, "disabled", Refused},
+			},
+			says: `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start. ` +
+				`Upgrade notes of 1.17: "Operating Cilium in ` + "`--datapath-mode=lb-only` for plain Docker mode now requires to add an additional `--enable-k8s=false` to the command line, otherwise it is assumed that Kubernetes is present. The `--datapath-mode=lb-only` has been deprecated and will be removed in v1.18." +
+				`" Upgrade notes of 1.18: "The previously deprecated ` + "`--datapath-mode=lb-only` for plain Docker mode has been removed. The flag value `--datapath-mode=lb-only` for plain Docker mode has been migrated into `--bpf-lb-only` and will be removed in Cilium 1.19." + `"`,
+		},
+		{
+			name: "a word that two asked agents read in another way", from: "1.8.2", to: "1.10.0",
+			config: map[string]string{"ipam": "hostscope-legacy"},
+			want:   []brief{{"ipam", BadValue, "hostscope-legacy", Refused}},
+		},
+		{
+			name: "a word that is gone", from: "1.14.19", to: "1.15.0",
+			config: map[string]string{"ipam": "cluster-pool-v2beta"},
+			want:   []brief{{"ipam", BadValue, "cluster-pool-v2beta", Refused}},
+		},
+		{
+			name: "a new word, back again", from: "1.14.0", to: "1.13.18",
+			config: map[string]string{"ipam": "multi-pool"},
+			want:   []brief{{"ipam", BadValue, "multi-pool", Refused}},
+		},
+		{
+			name: "a word within a minor", from: "1.12.0", to: "1.12.1",
+			config: map[string]string{"datapath-mode": "ipvlan"},
+			want:   []brief{{"datapath-mode", BadValue, "ipvlan", Refused}},
+		},
+		{
+			name: "words that stay", from: "1.16.0", to: "1.18.4",
+			config: map[string]string{"datapath-mode": "veth", "ipam": "multi-pool", "routing-mode": "native", "identity-allocation-mode": "crd"},
+			want:   []brief{{"datapath-mode", Noted, "veth", "veth"}},
+		},
+		{
+			name: "a word that means something else", from: "1.16.0", to: "1.17.0",
+			config: map[string]string{"datapath-mode": "lb-only"},
+			want:   []brief{{"datapath-mode", Noted, "lb-only", NotKnown}},
+		},
+		{
+			name: "a deprecated key without effect", from: "1.15.19", to: "1.16.0",
+			config: map[string]string{"enable-runtime-device-detection": "false"},
+			want:   []brief{{"enable-runtime-device-detection", Deprecated, "false", "true"}},
+		},
+		{
+			name: "the same, as the new version does anyway", from: "1.15.19", to: "1.16.0",
+			config: map[string]string{"enable-runtime-device-detection": "true"},
+		},
+		{
+			name: "without effect before and after", from: "1.16.0", to: "1.16.19",
+			config: map[string]string{"enable-runtime-device-detection": "false"},
+		},
+		{
+			name: "an old name", from: "1.17.17", to: "1.18.4",
+			config: map[string]string{"node-port-mode": "dsr"},
+		},
+		{
+			name: "an old name that is gone", from: "1.19.7", to: "1.20.2",
+			config: map[string]string{"node-port-mode": "dsr"},
+			want:   []brief{{"node-port-mode", NotRead, "dsr", "snat"}},
+		},
+		{
+			name: "an old name and the new one, agreeing", from: "1.17.17", to: "1.18.4",
+			config: map[string]string{"bpf-lb-mode": "dsr", "node-port-mode": "dsr"},
+			want: []brief{
+				{"bpf-lb-mode", Conflict, "dsr", Refused},
+				{"node-port-mode", Conflict, "dsr", Refused},
+			},
+			says: `bpf-lb-mode is set to "dsr", and node-port-mode to "dsr": 1.18.4 does not start with both ("both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead.").`,
+		},
+		{
+			name: "an old name and the new one's default", from: "1.18.4", to: "1.17.17",
+			config: map[string]string{"bpf-lb-mode": "snat", "node-port-mode": "dsr"},
+			want: []brief{
+				{"bpf-lb-mode", Conflict, "dsr", Refused},
+				{"node-port-mode", Conflict, "dsr", Refused},
+			},
 		},
 		{
 			name: "a deprecated key", from: "1.18.4", to: "1.19.5",
@@ -222,6 +302,15 @@ func TestDefaultChanged(t *testing.T) {
 	if got["ipam"] != want {
 		t.Errorf("got %+v, want %+v", got["ipam"], want)
 	}
+	drifts, err = Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range drifts {
+		if d.Key == "node-port-mode" || d.Key == "bpf-lb-mode" {
+			t.Errorf("an old name without a default of its own: %+v", d)
+		}
+	}
 	if _, ok := got["enable-ipv4-masquerade"]; ok {
 		t.Error("masquerading was on by default under its old name, too")
 	}
@@ -248,6 +337,23 @@ func TestUnjudged(t *testing.T) {
 	}
 	if _, err := Cilium().Unjudged(Setup{"1.8.1", nil}, Setup{"1.99.0", nil}); err == nil {
 		t.Error("no error for a version without a table")
+	}
+}
+
+// What words a version takes is known of the minors that were read, and each list begins at a version of the table.
+func TestWords(t *testing.T) {
+	if got := words("ipam", "1.21.0"); got != nil {
+		t.Errorf("words of a minor that nobody has read: %v", got)
+	}
+	for _, w := range wordings {
+		if _, err := Cilium().find(w.from); err != nil || Cilium().Keys[w.key][w.from].Type != "string" {
+			t.Errorf("%s from %s on: %v, %+v", w.key, w.from, err, Cilium().Keys[w.key][w.from])
+		}
+		if o, def := Cilium().Keys[w.key][w.from], Cilium().Keys[w.key][w.from].Default; def != "" {
+			if yes, _ := takes(w.key, w.from, o, def); !yes {
+				t.Errorf("%s does not take the default of %s, %s", w.from, w.key, def)
+			}
+		}
 	}
 }
 
@@ -322,6 +428,9 @@ func TestDetector(t *testing.T) {
 		"ConfigMap kube-system/cilium-config, masquerade: hint not-read",
 		"ConfigMap kube-system/cilium-config, enable-ipv4-masquerade: hint newly-read",
 		"ConfigMap kube-system/cilium-config, ipv4-native-routing-cidr: hint newly-read")
+	// What neither version takes is set in another way where the older one runs, or it does not run.
+	d = Detector{Before: Setup{"1.16.0", map[string]string{"ipam": "hostscope-legacy"}}, Version: "1.16.19", ConfigMap: d.ConfigMap}
+	expect(d.Before.Config, "ConfigMap kube-system/cilium-config, ipam: latent bad-value")
 	if found := look([]snapshot.Snapshot{{}}); found != nil {
 		t.Errorf("without the ConfigMap: found %+v", found)
 	}

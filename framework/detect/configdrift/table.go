@@ -248,6 +248,13 @@ func (t *Table) findSynonyms() {
 	for _, key := range names {
 		t.synonyms[key] = []string{key}
 	}
+	unite := func(one, other string) {
+		united := slices.Concat(t.synonyms[one], t.synonyms[other])
+		slices.Sort(united)
+		for _, k := range united {
+			t.synonyms[k] = united
+		}
+	}
 	for _, v := range t.Versions {
 		byField := map[string]string{}
 		for _, key := range names {
@@ -260,11 +267,12 @@ func (t *Table) findSynonyms() {
 			if !ok || slices.Contains(t.synonyms[other], key) || t.Keys[other][v.Version].Type != o.Type {
 				continue
 			}
-			united := slices.Concat(t.synonyms[other], t.synonyms[key])
-			slices.Sort(united)
-			for _, k := range united {
-				t.synonyms[k] = united
-			}
+			unite(other, key)
+		}
+	}
+	for old, now := range renamed {
+		if t.Keys[old] != nil && t.Keys[now] != nil && !slices.Contains(t.synonyms[old], now) {
+			unite(old, now)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -20,8 +22,11 @@ type Feed struct {
 	local *fed
 	// filtered is set if the router says that it does not feed its whole Loc-RIB.
 	filtered bool
-	// begun is set once any table has been fed.
-	begun bool
+	// begun is set once any table has been fed, and families are those of which any was.
+	begun    bool
+	families map[int]bool
+	// unfed are peers that the router has ceased to feed, whose sessions may be up.
+	unfed map[netip.Addr]bool
 	used  int // bytes of memory
 }
 
@@ -36,8 +41,9 @@ type fed struct {
 	// ended are the families of which the initial routes have been fed, by the length of an
 	// address; 0 for those that are not read.
 	ended map[int]bool
-	// told is set by a Peer Up, and late if that came once routes had begun to be fed.
+	// told is set by a Peer Up, which came at since, and late if that was once routes had begun to be fed.
 	told, late bool
+	since      time.Time
 }
 
 // fedTable are routes.
@@ -67,7 +73,9 @@ type View struct {
 }
 
 // NewFeed makes an empty feed.
-func NewFeed() *Feed { return &Feed{peers: map[netip.Addr]*fed{}} }
+func NewFeed() *Feed {
+	return &Feed{peers: map[netip.Addr]*fed{}, families: map[int]bool{}, unfed: map[netip.Addr]bool{}}
+}
 
 // Add adds a message with its header. An error is the end of the feed: what follows would not
 // be whole.
@@ -99,7 +107,8 @@ func (f *Feed) add(message []byte) error {
 		}
 		f.drop(p)
 		p.up(m.PeerHeader, body)
-		p.told, p.late = true, f.begun
+		p.told, p.late, p.since = true, f.begun, time.Now()
+		delete(f.unfed, p.Address)
 	case *bmp.BMPPeerDownNotification:
 		// FRR tells at first of those that are down as well.
 		p, err := f.peer(m.PeerHeader)
@@ -107,6 +116,12 @@ func (f *Feed) add(message []byte) error {
 			return err
 		}
 		f.drop(p)
+		if body.Reason == bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED && p != f.local && len(f.unfed) < maxNeighbors {
+			// It does not say that the session is down (RFC 7854, 4.9).
+			delete(f.peers, p.Address)
+			f.unfed[p.Address] = true
+			return nil
+		}
 		p.Neighbor = Neighbor{Address: p.Address, AS: p.AS, State: "idle"}
 	case *bmp.BMPRouteMonitoring:
 		update, is := body.BGPUpdate.Body.(*bgp.BGPUpdate)
@@ -240,7 +255,7 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 	if end, family := update.IsEndOfRib(); end {
 		bits := map[bgp.RouteFamily]int{bgp.RF_IPv4_UC: 32, bgp.RF_IPv6_UC: 128}[family]
 		if p.ended[bits] = true; bits > 0 {
-			t.families[bits] = true
+			t.families[bits], f.families[bits] = true, true
 		}
 		return nil
 	}
@@ -273,7 +288,7 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 		}
 		one := path
 		one.Prefix = key.prefix
-		t.paths[key], t.families[prefix.Addr().BitLen()] = one, true
+		t.paths[key], t.families[prefix.Addr().BitLen()], f.families[prefix.Addr().BitLen()] = one, true, true
 		if f.used += fedSize(one); f.used > maxTable {
 			return fmt.Errorf("the paths take more than %d MiB", maxTable>>20)
 		}
@@ -362,6 +377,20 @@ func (f *Feed) Unended() (missing, late []string) {
 	return missing, late
 }
 
+// Young are the late sessions that came up within a time: of these more may come.
+func (f *Feed) Young(within time.Duration) []string {
+	_, late := f.Unended()
+	return slices.DeleteFunc(late, func(a string) bool { return time.Since(f.peers[netip.MustParseAddr(a)].since) >= within })
+}
+
+// Unfed are the addresses of peers that the router has ceased to feed for its configuration, in order.
+func (f *Feed) Unfed() (all []string) {
+	for _, a := range slices.SortedFunc(maps.Keys(f.unfed), netip.Addr.Compare) {
+		all = append(all, a.String())
+	}
+	return all
+}
+
 // Neighbors are the peers, in order of address: established, idle once their session has ended,
 // or of StateUnknown if their session was never told.
 func (f *Feed) Neighbors() []Neighbor {
@@ -410,11 +439,14 @@ func (f *Feed) RIB() []Path {
 	return paths
 }
 
-// View is where the paths of RIB are from.
+// View is where the paths of RIB are from. A family that was fed stays so when its last session ends.
 func (f *Feed) View() View {
 	view, tables := f.tables()
 	for _, t := range tables {
 		view.IPv4, view.IPv6 = view.IPv4 || t.families[32], view.IPv6 || t.families[128]
+	}
+	if len(tables) == 0 {
+		view.IPv4, view.IPv6 = f.families[32], f.families[128]
 	}
 	return view
 }

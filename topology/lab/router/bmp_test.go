@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -92,7 +93,10 @@ func TestFeed(t *testing.T) {
 		{"before the policy", [][]byte{up, route, endOf(t, before)}, first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true, "[] []"},
 		{"withdrawn", [][]byte{up, route, withdrawal(t, before, "10.5.112.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, false, "[192.0.2.2] []"},
 		{"the session is down", [][]byte{up, route, encoded(t, bmp.NewBMPPeerDownNotification(before, bmp.BMP_PEER_DOWN_REASON_REMOTE_NO_NOTIFICATION, nil, nil))},
-			nil, []string{one + " AS 64513 idle"}, View{}, true, "[] []"},
+			nil, []string{one + " AS 64513 idle"}, View{IPv4: true}, true, "[] []"},
+		{"a peer that is fed no more", [][]byte{up, route, endOf(t, before), peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24"), endOf(t, second),
+			encoded(t, bmp.NewBMPPeerDownNotification(second, bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))},
+			first, []string{one + " AS 64513 established"}, View{IPv4: true, Before: true}, true, "[] []"},
 		{"after the policy", [][]byte{up, route, fedRoute(t, after, one, []uint32{64513}, "10.5.113.0/24")}, first[1:], []string{one + " AS 64513 established"}, View{IPv4: true}, false, "[192.0.2.2] []"},
 		{"what is announced to a peer", [][]byte{up, fedRoute(t, out, one, []uint32{64513}, "10.5.113.0/24")}, nil, []string{one + " AS 64513 established"}, View{}, false, "[] [192.0.2.2]"},
 		{"two peers, one of them internal", [][]byte{up, route, peerUp(t, two, feedAS), fedRoute(t, second, two, nil, "10.5.112.0/24")}, []string{
@@ -126,6 +130,28 @@ func TestFeed(t *testing.T) {
 				t.Errorf("no End-of-RIB of %v, late %v, want %s", missing, late, test.unended)
 			}
 		})
+	}
+}
+
+// A peer that is fed no more is named until its session comes up again, and a late session for a time.
+func TestFeedUnfed(t *testing.T) {
+	const one, two = "192.0.2.2", "192.0.2.3"
+	h := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, two, 64513)
+	down := encoded(t, bmp.NewBMPPeerDownNotification(h, bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
+	f := NewFeed()
+	for _, m := range [][]byte{peerUp(t, one, 64513), fedRoute(t, header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), one, []uint32{64513}, "10.5.112.0/24"), peerUp(t, two, 64513), down} {
+		if err := f.Add(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := fmt.Sprint(f.Unfed(), f.Young(time.Minute)); got != "[192.0.2.3] []" {
+		t.Error(got)
+	}
+	if err := f.Add(peerUp(t, two, 64513)); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(f.Unfed(), f.Young(time.Minute), f.Young(0)); got != "[] [192.0.2.3] []" {
+		t.Error(got)
 	}
 }
 

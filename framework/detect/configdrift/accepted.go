@@ -1,0 +1,127 @@
+package configdrift
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// wordings are the words that a version takes as the value of a key, and which both of two versions that
+// take one read in the same way; one with a question mark is taken, and may mean something else than
+// before. They hold up to the next of the key. The vendor's code is the source: where each is from is said
+// beside it, and which words it has in the versions of the table was read there, at both ends of each range.
+var wordings = []struct{ key, from, words string }{
+	// pkg/ipam/ipam.go: Unknown IPAM backend.
+	{"ipam", "1.8.1", "hostscope-legacy kubernetes cluster-pool crd eni azure"},
+	{"ipam", "1.10.0", "kubernetes cluster-pool crd eni azure alibabacloud"},
+	{"ipam", "1.12.0", "kubernetes cluster-pool cluster-pool-v2beta crd eni azure alibabacloud delegated-plugin"},
+	{"ipam", "1.14.0", "kubernetes cluster-pool cluster-pool-v2beta multi-pool crd eni azure alibabacloud delegated-plugin"},
+	{"ipam", "1.15.0", "kubernetes cluster-pool multi-pool crd eni azure alibabacloud delegated-plugin"},
+	// daemon/cmd/kube_proxy_replacement.go, and pkg/kpr/kpr.go from 1.18 on. From 1.19 on it is a bool.
+	{"kube-proxy-replacement", "1.8.1", "probe partial strict disabled"},
+	{"kube-proxy-replacement", "1.13.0", "partial strict disabled"},
+	{"kube-proxy-replacement", "1.14.0", "partial strict disabled true false"},
+	{"kube-proxy-replacement", "1.16.0", "true false"},
+	// daemon/cmd/daemon_main.go, and pkg/datapath/connector/config.go from 1.20 on: invalid datapath mode.
+	// 1.17 runs lb-only without Kubernetes only if it is told so.
+	{"datapath-mode", "1.8.1", "veth ipvlan"},
+	{"datapath-mode", "1.10.0", "veth ipvlan lb-only"},
+	{"datapath-mode", "1.12.1", "veth lb-only"},
+	{"datapath-mode", "1.16.0", "veth netkit netkit-l2 lb-only"},
+	{"datapath-mode", "1.17.0", "veth netkit netkit-l2 lb-only?"},
+	{"datapath-mode", "1.18.0", "veth netkit netkit-l2"},
+	{"datapath-mode", "1.20.0", "auto veth netkit netkit-l2"},
+	// pkg/option/config.go: invalid tunnel mode, invalid routing mode, Invalid identity allocation mode.
+	{"tunnel", "1.8.1", "vxlan geneve disabled"},
+	{"routing-mode", "1.14.0", "native tunnel"},
+	{"identity-allocation-mode", "1.8.1", "kvstore crd"},
+	{"identity-allocation-mode", "1.17.0", "kvstore crd doublewrite-readkvstore doublewrite-readcrd"},
+	// pkg/option/config.go, and pkg/datapath/tunnel/tunnel.go from 1.15 on: invalid tunnel protocol.
+	{"tunnel-protocol", "1.14.0", "vxlan geneve"},
+	// pkg/loadbalancer/config.go. Before 1.18 they were not looked at without the proxy's replacement.
+	{"bpf-lb-mode", "1.18.0", "snat dsr hybrid"},
+	{"node-port-mode", "1.18.0", "snat dsr hybrid"},
+	{"bpf-lb-algorithm", "1.18.0", "random maglev"},
+	{"node-port-algorithm", "1.18.0", "random maglev"},
+}
+
+// worded is the last minor whose code was read for wordings.
+const worded = "1.20"
+
+// Worded are the keys whose values are judged, as far as they are words.
+func Worded() []string {
+	var keys []string
+	for _, w := range wordings {
+		keys = append(keys, w.key)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// words are those that a version takes for a key; nil where that is not known.
+func words(key, version string) []string {
+	var all []string
+	at := numbers(version)
+	if byNumber(minor(version), worded) > 0 {
+		return nil
+	}
+	for _, w := range wordings {
+		if from := numbers(w.from); w.key == key && slices.Compare(from[:], at[:]) <= 0 {
+			all = strings.Fields(w.words)
+		}
+	}
+	return all
+}
+
+// takes reports whether a version takes a text for a key, and reads it as the others do that take it. An
+// empty text means the default of some keys, and is left open.
+func takes(key, version string, o Option, raw string) (yes, same bool) {
+	if kind := kindOf(o.Type); kind != "" {
+		_, yes := parse(kind, raw)
+		return yes, yes
+	}
+	all := words(key, version)
+	same = slices.Contains(all, raw)
+	return all == nil || raw == "" || same || slices.Contains(all, raw+"?"), same
+}
+
+// sameWord reports whether both versions are known to read the value of a key in the same way.
+func (c comparison) sameWord(key string) bool {
+	o, _ := c.from.option(key)
+	n, _ := c.to.option(key)
+	_, before := takes(key, c.from.name(), o, c.to.config[key])
+	_, after := takes(key, c.to.name(), n, c.to.config[key])
+	return slices.Contains(Worded(), key) && before && after
+}
+
+// renamed are old names of keys, beside those that asking agents shows: populateLoadBalancerSettings in
+// pkg/option/config.go, and NewConfig in pkg/loadbalancer/config.go from 1.18 on. The old name counts
+// where both are set.
+var renamed = map[string]string{"node-port-mode": "bpf-lb-mode", "node-port-acceleration": "bpf-lb-acceleration"}
+
+// both returns what a version says of two names of one setting that are both set, where it does not start
+// with them; empty if it does. From 1.18 on equal values of the mode are refused as well.
+func (s configured) both(old string) string {
+	now := renamed[old]
+	_, reads := s.option(old)
+	a, set := s.config[old]
+	b, also := s.config[now]
+	if !reads || !set || !also || a == "" && b == "" {
+		return ""
+	}
+	first := numbers("1.18.0")
+	at := numbers(s.name())
+	switch modern := slices.Compare(first[:], at[:]) <= 0; {
+	case modern && old == "node-port-mode" && a != "" && b != "snat":
+		return "both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead."
+	case !(modern && old == "node-port-mode") && a != b:
+		return "Both --" + now + " and --" + old + " were set. Only use --" + now + " instead."
+	}
+	return ""
+}
+
+// idle matches what the vendor says of a deprecated key that has no effect any more: its default holds.
+var idle = regexp.MustCompile(`no-op|no longer ha(s|ve)|no effect|functional effect|only mode of operation|no longer available`)
+
+// idles reports whether a version reads a key without effect.
+func (o Option) idles() bool { return idle.MatchString(o.Deprecated) }
