@@ -297,13 +297,14 @@ func TestRendered(t *testing.T) {
 		"audit-help":               {"audit", "--help"},
 		"qualify-help":             {"qualify", "--help"},
 		"soak-help":                {"soak", "--help"},
-		"dry-run":                  {"run", "node-drain", "--dry-run"},
+		"dry-run":                  {"run", "node-drain", "--dry-run", "--parallel", "1"},
 		"dry-run-of-one-variant":   {"run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0", "--keep"},
 		"dry-run-soak":             {"soak", "node-drain", "--variant", "cilium-1.11.6", "--brief", "--dry-run"},
 		"dry-run-ipvs-deadlock":    {"run", "ipvs-deadlock", "--dry-run"},
 		"dry-run-with":             {"run", "masquerade-drift", "--dry-run", "--with", "cilium.to=1.11.4"},
-		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run"},
-		"dry-run-added-nic":        {"run", "added-nic", "--dry-run"},
+		"dry-run-unpinned-image":   {"run", "unpinned-image", "--dry-run", "--parallel", "1"},
+		"dry-run-added-nic":        {"run", "added-nic", "--dry-run", "--parallel", "1"},
+		"dry-run-two-labs":         {"run", "node-drain", "--dry-run", "--parallel", "2"},
 		"dry-run-masquerade-drift": {"run", "masquerade-drift", "--dry-run"},
 	} {
 		t.Run(name, func(t *testing.T) {

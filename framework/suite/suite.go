@@ -98,7 +98,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 		o := o
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
 		if o.Labs >= 2*Rooms(s) {
-			if second, err := s.OnSecondLab(o.Parameters); err == nil && isFree(second) {
+			if second, err := s.OnSecondLab(o.Parameters); err == nil && (o.DryRun || isFree(second)) {
 				o.Second = new(second.ForMemory(host.MemoryGiB()))
 			}
 		}
