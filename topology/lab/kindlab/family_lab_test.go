@@ -3,6 +3,7 @@
 package kindlab
 
 import (
+	"net/netip"
 	"runtime"
 	"testing"
 
@@ -16,7 +17,7 @@ func TestTableFamilies(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	bridges := []string{"rl-00000000", "rl-11111111"}
+	bridges := []bridge{{"rl-00000000", netip.MustParseAddr("10.1.0.1")}, {"rl-11111111", netip.MustParseAddr("10.2.0.1")}}
 	for name, family := range map[string]nftables.TableFamily{"inet": nftables.TableFamilyINet, "ip": nftables.TableFamilyIPv4} {
 		if err := isolate(name, bridges, family); err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
@@ -57,7 +58,7 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 			},
 			IPAM: &network.IPAM{Config: []network.IPAMConfig{{
 				Subnet:  n.Subnet.String(),
-				Gateway: n.Subnet.Addr().Next().String(),
+				Gateway: machineOn(n).String(),
 				IPRange: automaticRange(t, n),
 			}}},
 		})
@@ -182,7 +183,7 @@ func tableFamily() nftables.TableFamily {
 // isolate installs the lab's nftables table. Rules in Docker's chains were rejected: a
 // table is removed in one step and does not interfere with Docker. Its priority is
 // before Docker's rules.
-func isolate(lab string, bridges []string, family nftables.TableFamily) error {
+func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("opening nftables: %w", err)
@@ -190,8 +191,7 @@ func isolate(lab string, bridges []string, family nftables.TableFamily) error {
 	table := conn.AddTable(&nftables.Table{Family: family, Name: tableName(lab)})
 	for _, hook := range isolation(bridges) {
 		chain := conn.AddChain(&nftables.Chain{
-			Name: hook.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook.number,
-			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10),
+			Name: hook.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook.number, Priority: hook.priority,
 		})
 		for _, rule := range hook.rules {
 			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
@@ -205,14 +205,25 @@ func isolate(lab string, bridges []string, family nftables.TableFamily) error {
 
 // hook is a chain of the lab's table.
 type hook struct {
-	name   string
-	number *nftables.ChainHook
-	rules  [][]expr.Any
+	name     string
+	number   *nftables.ChainHook
+	priority *nftables.ChainPriority
+	rules    [][]expr.Any
+}
+
+// bridge is the bridge of one network of a lab.
+type bridge struct {
+	name    string
+	machine netip.Addr // the machine's own address on it
 }
 
 // isolation is what the machine drops of a lab's packets. All else of the machine's
 // packets goes through.
 //
+//   - It tracks no connection between members (chain "prerouting"). With br_netfilter the
+//     packets of a bridge pass the machine's connection tracking, which knows connections by
+//     their addresses and ports: those of two labs with the same pod range are one to it, and
+//     it dropped one SYN in some hundreds.
 //   - It forwards nothing between one of the bridges and any other interface. That
 //     includes the lab's other bridges: only its routers connect them.
 //   - It sends nothing of a process of another user than root to the lab. The registry
@@ -220,19 +231,29 @@ type hook struct {
 //     sessions. A packet without a socket, such as an answer of the kernel, has no user,
 //     and goes through. It is dropped and not rejected, because rejecting takes a kernel
 //     module that the lab does not need otherwise.
-//   - It takes nothing from the lab but the answers to what it has asked for: relapse
+//   - It takes nothing from the lab but the answers to what it has asked for, at its own
+//     address on the bridge: relapse
 //     serves nothing on the machine's own addresses, and other programs do not expect a
 //     lab.
-func isolation(bridges []string) []hook {
-	forward := hook{name: "forward", number: nftables.ChainHookForward}
-	output := hook{name: "output", number: nftables.ChainHookOutput}
-	input := hook{name: "input", number: nftables.ChainHookInput}
+func isolation(bridges []bridge) []hook {
+	beforeDocker := nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)
+	prerouting := hook{name: "prerouting", number: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityRaw}
+	forward := hook{name: "forward", number: nftables.ChainHookForward, priority: beforeDocker}
+	output := hook{name: "output", number: nftables.ChainHookOutput, priority: beforeDocker}
+	input := hook{name: "input", number: nftables.ChainHookInput, priority: beforeDocker}
 	drop := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
 	is := func(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
 		return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 	}
-	for _, bridge := range bridges {
-		name := ifname(bridge)
+	for _, b := range bridges {
+		name := ifname(b.name)
+		notToMachine := slices.Concat(
+			is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV4}),
+			[]expr.Any{
+				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
+				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b.machine.AsSlice()},
+			})
+		prerouting.rules = append(prerouting.rules, slices.Concat(notToMachine, []expr.Any{&expr.Notrack{}}))
 		forward.rules = append(forward.rules,
 			slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
 			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
@@ -245,18 +266,24 @@ func isolation(bridges []string) []hook {
 				Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: binaryutil.NativeEndian.PutUint32(0),
 			},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)},
-		}, drop))
+		}, drop), slices.Concat(notToMachine, drop)) // which is not tracked, and so is not new
 	}
-	return []hook{forward, output, input}
+	return []hook{prerouting, forward, output, input}
 }
 
-func bridgesOf(t topology.Topology) []string {
-	var bridges []string
+// destination is where the destination is in an IPv4 header, in bytes.
+const destination = 16
+
+func bridgesOf(t topology.Topology) []bridge {
+	var bridges []bridge
 	for _, n := range t.Networks {
-		bridges = append(bridges, bridgeName(t.Name, n.Name))
+		bridges = append(bridges, bridge{bridgeName(t.Name, n.Name), machineOn(n)})
 	}
 	return bridges
 }
+
+// machineOn is the machine's own address on a network.
+func machineOn(n topology.Network) netip.Addr { return n.Subnet.Addr().Next() }
 
 // fingerprint identifies the rules that isolate a lab.
 func fingerprint(hooks []hook) (string, error) {

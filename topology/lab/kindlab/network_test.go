@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 // packet is what the rules read of a packet.
@@ -18,11 +19,29 @@ type packet struct {
 	in, out string // interfaces; empty where the hook has none
 	uid     int    // -1: no socket
 	state   uint32 // of conntrack
+	to      string // the IPv4 destination; empty: an IPv6 packet
+}
+
+// machine is the machine's own address on each of the bridges.
+const machine = "10.1.2.1"
+
+func bridges(names ...string) []bridge {
+	var all []bridge
+	for _, name := range names {
+		all = append(all, bridge{name, netip.MustParseAddr(machine)})
+	}
+	return all
 }
 
 // drops carries rules out as the kernel does: an expression that has no value to compare
 // ends its rule.
-func drops(t *testing.T, rules [][]expr.Any, p packet) bool {
+func drops(t *testing.T, rules [][]expr.Any, p packet) (dropped bool) {
+	t.Helper()
+	dropped, _ = decides(t, rules, p)
+	return dropped
+}
+
+func decides(t *testing.T, rules [][]expr.Any, p packet) (dropped, untracked bool) {
 	t.Helper()
 	for _, rule := range rules {
 		var register []byte
@@ -40,9 +59,18 @@ func drops(t *testing.T, rules [][]expr.Any, p packet) bool {
 					register, matches = ifname(p.out), p.out != ""
 				case expr.MetaKeySKUID:
 					register, matches = binaryutil.NativeEndian.PutUint32(uint32(p.uid)), p.uid >= 0
+				case expr.MetaKeyNFPROTO:
+					register = []byte{unix.NFPROTO_IPV6}
+					if p.to != "" {
+						register = []byte{unix.NFPROTO_IPV4}
+					}
 				default:
 					t.Fatalf("key %v", e.Key)
 				}
+			case *expr.Payload:
+				register = netip.MustParseAddr(p.to).AsSlice()
+			case *expr.Notrack:
+				untracked = true
 			case *expr.Ct:
 				register = binaryutil.NativeEndian.PutUint32(p.state)
 			case *expr.Bitwise:
@@ -55,19 +83,38 @@ func drops(t *testing.T, rules [][]expr.Any, p packet) bool {
 				matches = bytes.Equal(register, e.Data) == (e.Op == expr.CmpOpEq)
 			case *expr.Counter:
 			case *expr.Verdict:
-				return e.Kind == expr.VerdictDrop
+				return e.Kind == expr.VerdictDrop, untracked
 			default:
 				t.Fatalf("expression %T", e)
 			}
 		}
 	}
-	return false
+	return false, untracked
+}
+
+// Connections between members are not tracked, and those of the machine are.
+func TestNotTracked(t *testing.T) {
+	rules := isolation(bridges("rl-nodes", "rl-uplink"))[0].rules
+	for name, test := range map[string]struct {
+		packet packet
+		want   bool
+	}{
+		"from pod to pod":               {packet{in: "rl-nodes", to: "10.5.115.2"}, true},
+		"on the second network":         {packet{in: "rl-uplink", to: "10.1.2.9"}, true},
+		"an answer to the machine":      {packet{in: "rl-uplink", to: machine}, false},
+		"of IPv6, for which no rule is": {packet{in: "rl-nodes"}, false},
+		"beside the lab":                {packet{in: "docker0", to: "10.5.115.2"}, false},
+	} {
+		if _, untracked := decides(t, rules, test.packet); untracked != test.want {
+			t.Errorf("%s: not tracked: %t", name, untracked)
+		}
+	}
 }
 
 func TestIsolation(t *testing.T) {
 	const root, other, none = 0, 1000, -1
 	rules := map[string][][]expr.Any{}
-	for _, h := range isolation([]string{"rl-nodes", "rl-uplink"}) {
+	for _, h := range isolation(bridges("rl-nodes", "rl-uplink")) {
 		rules[h.name] = h.rules
 	}
 	for _, test := range []struct {
@@ -85,11 +132,13 @@ func TestIsolation(t *testing.T) {
 		{"another user to its second network", "output", packet{out: "rl-uplink", uid: other}, true},
 		{"another user elsewhere", "output", packet{out: "eth0", uid: other}, false},
 		{"the kernel to the lab", "output", packet{out: "rl-nodes", uid: none}, false},
-		{"an answer of the lab", "input", packet{in: "rl-nodes", state: expr.CtStateBitESTABLISHED}, false},
-		{"an error about a packet", "input", packet{in: "rl-nodes", state: expr.CtStateBitRELATED}, false},
+		{"an answer of the lab", "input", packet{in: "rl-nodes", to: machine, state: expr.CtStateBitESTABLISHED}, false},
+		{"an error about a packet", "input", packet{in: "rl-nodes", to: machine, state: expr.CtStateBitRELATED}, false},
 		{"neighbour discovery", "input", packet{in: "rl-nodes", state: expr.CtStateBitUNTRACKED}, false},
-		{"a connection of the lab", "input", packet{in: "rl-uplink", state: expr.CtStateBitNEW}, true},
-		{"a connection from elsewhere", "input", packet{in: "eth0", state: expr.CtStateBitNEW}, false},
+		{"a connection of the lab", "input", packet{in: "rl-uplink", to: machine, state: expr.CtStateBitNEW}, true},
+		{"a connection of the lab by IPv6", "input", packet{in: "rl-uplink", state: expr.CtStateBitNEW}, true},
+		{"a connection to another address of the machine", "input", packet{in: "rl-uplink", to: "10.9.9.9", state: expr.CtStateBitUNTRACKED}, true},
+		{"a connection from elsewhere", "input", packet{in: "eth0", to: machine, state: expr.CtStateBitNEW}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if drops(t, rules[test.hook], test.packet) != test.drops {
@@ -101,7 +150,7 @@ func TestIsolation(t *testing.T) {
 
 // A kept lab of a release with other rules is not one that has lost rules.
 func TestRulesOfAnotherRelease(t *testing.T) {
-	file, hooks := filepath.Join(t.TempDir(), "isolation"), isolation([]string{"rl-nodes", "rl-uplink"})
+	file, hooks := filepath.Join(t.TempDir(), "isolation"), isolation(bridges("rl-nodes", "rl-uplink"))
 	for _, test := range []struct {
 		name  string
 		was   []hook // none: a release that recorded no rules
@@ -110,7 +159,7 @@ func TestRulesOfAnotherRelease(t *testing.T) {
 		{"no rules recorded", nil, true},
 		{"the same rules", hooks, false},
 		{"a chain less", hooks[:2], true},
-		{"another bridge", isolation([]string{"rl-nodes", "rl-other"}), true},
+		{"another bridge", isolation(bridges("rl-nodes", "rl-other")), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.was != nil {
@@ -128,8 +177,8 @@ func TestRulesOfAnotherRelease(t *testing.T) {
 
 // nft flush ruleset under a lab that was kept is noticed, and so is the loss of one chain.
 func TestMissingRules(t *testing.T) {
-	hooks := isolation([]string{"rl-nodes", "rl-uplink"})
-	whole := map[string]int{"forward": 4, "output": 2, "input": 2}
+	hooks := isolation(bridges("rl-nodes", "rl-uplink"))
+	whole := map[string]int{"prerouting": 2, "forward": 4, "output": 2, "input": 4}
 	for _, test := range []struct {
 		name string
 		have map[string]int
@@ -137,10 +186,10 @@ func TestMissingRules(t *testing.T) {
 		says string
 	}{
 		{"all of them", whole, nil, ""},
-		{"more of them", map[string]int{"forward": 5, "output": 2, "input": 2}, nil, ""},
-		{"flushed", nil, os.ErrNotExist, "table relapse-x has 0 of 4 rules in chain forward"},
-		{"one chain emptied", map[string]int{"forward": 4, "input": 2}, nil, "table relapse-x has 0 of 2 rules in chain output"},
-		{"not allowed", nil, os.ErrPermission, "reading chain forward of nftables table relapse-x: permission denied"},
+		{"more of them", map[string]int{"prerouting": 2, "forward": 5, "output": 2, "input": 4}, nil, ""},
+		{"flushed", nil, os.ErrNotExist, "table relapse-x has 0 of 2 rules in chain prerouting"},
+		{"one chain emptied", map[string]int{"prerouting": 2, "forward": 4, "input": 4}, nil, "table relapse-x has 0 of 2 rules in chain output"},
+		{"not allowed", nil, os.ErrPermission, "reading chain prerouting of nftables table relapse-x: permission denied"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := missing("relapse-x", hooks, func(chain string) (int, error) { return test.have[chain], test.err })
