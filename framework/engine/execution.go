@@ -314,8 +314,8 @@ func (e *Execution) chosen() []framework.Variant {
 func (e *Execution) prepare(ctx context.Context) error {
 	began := time.Now()
 	defer func() { e.report.Timings.Images = time.Since(began).Milliseconds() }()
-	var err error
-	e.report.Images, e.report.Modules, err = e.labs.Prepare(ctx, e.scenario, e.chosen())
+	p, err := e.labs.Prepare(ctx, e.scenario, e.chosen())
+	e.report.Images, e.report.Origins, e.report.Modules = p.Digests, p.Origins, p.Modules
 	return err
 }
 

@@ -201,16 +201,17 @@ type fakeLabs struct {
 	noCPU error // why that is not known
 	// digests are those of the images that are built, and running is what pods run.
 	digests map[string]string
+	origins map[string]string
 	running snapshot.List[snapshot.PodImages]
 
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (map[string]string, []report.Module, error) {
+func (l *fakeLabs) Prepare(context.Context, framework.Scenario, []framework.Variant) (Prepared, error) {
 	if l.digests != nil {
-		return l.digests, nil, l.prepare
+		return Prepared{Digests: l.digests, Origins: l.origins}, l.prepare
 	}
-	return map[string]string{"relapse.dev/node:1": "sha256:1"}, nil, l.prepare
+	return Prepared{Digests: map[string]string{"relapse.dev/node:1": "sha256:1"}}, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (Lab, error) {
