@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -72,7 +71,7 @@ func (c *Catalogue) readPins() []error {
 // pin notes what a line of the file says.
 func (c *Catalogue) pin(fields []string) error {
 	if len(fields) != 2 {
-		return fmt.Errorf("%q: expected NAME:TAG sha256:...", strings.Join(fields, " "))
+		return fmt.Errorf("%q: expected NAME:TAG and a digest", strings.Join(fields, " "))
 	}
 	ref := fields[0]
 	if _, err := name.NewTag(ref, name.StrictValidation); err != nil {
@@ -297,56 +296,46 @@ func (e *StalledError) Error() string {
 	return fmt.Sprintf("the download has stalled: fewer than %d kB in %s", stallBytes/1000, e.Within)
 }
 
-// progressing is a context that ends with a *StalledError when what the transport receives
-// within each period is too little. End must be called.
+// progress is a transport that ends a download without any: the time of each answer, and of
+// each stallBytes of one, is bounded. A download reads one answer after the other.
+type progress struct {
+	*http.Transport
+	timer *time.Timer
+	every time.Duration
+}
+
+// progressing is a context that ends with a *StalledError when the transport has received too
+// little for a period. End must be called.
 func progressing(ctx context.Context, period time.Duration) (_ context.Context, _ http.RoundTripper, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	received := &atomic.Int64{}
-	go func() {
-		tick := time.NewTicker(period)
-		defer tick.Stop()
-		for before := int64(0); ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			now := received.Load()
-			if now-before < stallBytes {
-				cancel(&StalledError{period})
-				return
-			}
-			before = now
-		}
-	}()
-	transport := remote.DefaultTransport.(*http.Transport).Clone()
-	return ctx, counting{transport, received}, func() {
+	p := progress{remote.DefaultTransport.(*http.Transport).Clone(), time.AfterFunc(period, func() { cancel(&StalledError{period}) }), period}
+	return ctx, p, func() {
+		p.timer.Stop()
 		cancel(nil)
-		transport.CloseIdleConnections()
+		p.CloseIdleConnections()
 	}
 }
 
-// counting is a transport that counts the bytes of answers.
-type counting struct {
-	http.RoundTripper
-	received *atomic.Int64
-}
-
-func (t counting) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.RoundTripper.RoundTrip(request)
+func (p progress) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := p.Transport.RoundTrip(request)
 	if err == nil {
-		response.Body = countingBody{response.Body, t.received}
+		p.timer.Reset(p.every)
+		response.Body = &progressBody{ReadCloser: response.Body, progress: p}
 	}
 	return response, err
 }
 
-type countingBody struct {
+type progressBody struct {
 	io.ReadCloser
-	received *atomic.Int64
+	progress progress
+	received int // since the timer was reset
 }
 
-func (b countingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.received.Add(int64(n))
+func (b *progressBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if b.received += n; b.received >= stallBytes {
+		b.received = 0
+		b.progress.timer.Reset(b.progress.every)
+	}
 	return n, err
 }

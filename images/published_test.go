@@ -3,10 +3,13 @@ package images
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -302,6 +305,30 @@ func TestTakeRefusesOthers(t *testing.T) {
 	}
 }
 
+// The cache compares what it stores by itself, whatever the client has compared.
+func TestPutBlob(t *testing.T) {
+	c := open(t, newRoot(t, tiny)).cache
+	if err := c.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	digest, size, err := v1.SHA256(strings.NewReader("good"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := v1.Descriptor{Digest: digest, Size: size}
+	// A rename does not leave the file system of the cache.
+	tmp := filepath.Join(c.dir, "tmp")
+	if err := c.putBlob(tmp, strings.NewReader("evil"), d); err == nil || !strings.Contains(err.Error(), "has the content of") {
+		t.Errorf("another content: %v", err)
+	}
+	if _, err := os.Stat(c.blob(digest)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is stored under the digest: %v", err)
+	}
+	if err := c.putBlob(tmp, strings.NewReader("good"), d); err != nil {
+		t.Error(err)
+	}
+}
+
 // A new pin makes what was taken by the old one as good as not there.
 func TestNewPin(t *testing.T) {
 	const ref = "p.dev/p:1"
@@ -338,7 +365,7 @@ func TestTakenImageIsGone(t *testing.T) {
 func TestBadPins(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("1", 64)
 	for text, want := range map[string]string{
-		"x.dev/a:1\n":                   `published.txt:1: "x.dev/a:1": expected NAME:TAG sha256:...`,
+		"x.dev/a:1\n":                   `published.txt:1: "x.dev/a:1": expected NAME:TAG and a digest`,
 		"\n#\nx.dev/a:1 " + digest[:70]: "published.txt:3: ",
 		"x.dev/a " + digest:             "published.txt:1: ",
 		"x.dev/a:1 " + digest + "\nx.dev/c:1 " + digest + "\nx.dev/c:1 " + digest: "published.txt:3: x.dev/c:1 is pinned twice",

@@ -138,8 +138,13 @@ func (l *Lab) checkSource() error {
 	if err != nil {
 		return fmt.Errorf("reading the image source of lab %q: %w", l.Topology.Name, err)
 	}
-	if was := string(text); was != l.source() {
-		return fmt.Errorf("lab %q was brought up with --images=%s, not %s: take it down, or run without --reuse", l.Topology.Name, was, l.source())
+	if was, is := string(text), l.source(); was != is {
+		// Names and digests would fill the screen.
+		was, _, _ = strings.Cut(was, " ")
+		if is, _, _ = strings.Cut(is, " "); was == is {
+			is += " with the same images"
+		}
+		return fmt.Errorf("lab %q was brought up with --images=%s, not %s: take it down, or run without --reuse", l.Topology.Name, was, is)
 	}
 	return nil
 }
