@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -25,11 +26,16 @@ type Catalogue struct {
 	refs       []string // of the catalogue, in order of build: an image comes after its base
 	cache      *cache
 
-	recipesMu sync.Mutex
+	recipesMu *sync.Mutex
 	recipes   map[string]*Recipe // by ref
 
-	mu    sync.Mutex
+	mu    *sync.Mutex
 	known map[string]string // keys by ref, each worked out once
+
+	pins      map[string]v1.Hash   // of the vendors' images, by ref
+	published map[string]Published // taken in place of what recipes make; see With
+	// stallsAfter is that of downloads.
+	stallsAfter time.Duration
 }
 
 // Option changes how Open opens a catalogue.
@@ -50,7 +56,10 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening image recipes: %w", err)
 	}
-	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, known: map[string]string{}}
+	c := &Catalogue{
+		root: root, recipes: map[string]*Recipe{}, known: map[string]string{},
+		recipesMu: &sync.Mutex{}, mu: &sync.Mutex{}, stallsAfter: stallsAfter,
+	}
 	for _, option := range options {
 		option(c)
 	}
@@ -85,6 +94,7 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 		}
 	}
 	errs = append(errs, c.order()...)
+	errs = append(errs, c.readPins()...)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -265,7 +275,7 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 			errs = append(errs, c.unknown(ref))
 			return
 		}
-		if r.Base != "" {
+		if _, taken := c.published[ref]; r.Base != "" && !taken {
 			add(r.Base)
 		}
 		needed = append(needed, ref)

@@ -32,7 +32,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // runOptions are the flags of run that are not the suite's.
@@ -54,8 +53,7 @@ func runCommand(s *settings) *cobra.Command {
 	var (
 		options suite.Options
 		ablate  string
-		source  string
-		mirrors map[string]string
+		from    origin
 		how     = runOptions{keep: report.Keep{Bytes: keepBytes}}
 	)
 	cmd := &cobra.Command{
@@ -71,8 +69,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP over HTTP.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = engine.Part(ablate)
-			var err error
-			if options.Upstreams, err = upstreams(source, mirrors); err != nil {
+			if err := from.open(&options); err != nil {
 				return err
 			}
 			how.flags = cmd.Flags()
@@ -89,8 +86,7 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP ove
 	flags.StringVar(&how.on.routers, "routers", "", "with --on: how its routers are read, a `FILE` as that of audit (default DIR/routers.yml)")
 	flags.BoolVar(&how.on.isLab, "yes-this-is-a-lab", false, "with --on: it is a lab, though its cluster has no label that says so")
 	flags.StringVar(&ablate, "ablate", "", "switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
-	flags.StringVar(&source, "images", imagesBuild, "where the vendors' images come from: build, or upstream for their own registries")
-	flags.StringToStringVar(&mirrors, "upstream", nil, "with --images=upstream: a mirror for a vendor's registry, `HOST=URL`")
+	from.register(flags, "; or upstream, which takes all through a cache in the lab")
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant this many times, without remedies, and count its verdicts")
 	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, wait this long, to show that the incident does not recover by itself")
 	flags.BoolVar(&how.recorded, "record", false, "with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")
@@ -112,30 +108,6 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP ove
 // keepBytes bounds the disk space of one scenario's runs. Their number does not bound it:
 // a run with --repeat holds the evidence of many.
 const keepBytes = 1e9
-
-// Sources of the vendors' images.
-const (
-	imagesBuild    = "build"
-	imagesUpstream = "upstream"
-)
-
-// upstreams are the registries of the vendors' images; none if images are built.
-func upstreams(source string, mirrors map[string]string) (registry.Upstreams, error) {
-	switch source {
-	case imagesBuild:
-		if len(mirrors) > 0 {
-			return nil, usagef("--upstream is for --images=upstream")
-		}
-		return nil, nil
-	case imagesUpstream:
-		from, err := registry.NewUpstreams(mirrors)
-		if err != nil {
-			return nil, usagef("--upstream: %w", err)
-		}
-		return from, nil
-	}
-	return nil, usagef("--images: %q: expected %s or %s", source, imagesBuild, imagesUpstream)
-}
 
 func partNames() string {
 	var names []string

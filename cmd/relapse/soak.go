@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (o soakOptions) command(scenario string) string {
 	if o.brief {
 		words = append(words, "--brief")
 	}
-	words = append(words, o.subnets.words()...)
+	words = slices.Concat(words, o.subnets.words(), o.images.words())
 	return shellescape.QuoteCommand(words)
 }
 
@@ -124,7 +125,7 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 		_, err := suite.Run(ctx, chosen, o)
 		return err
 	}
-	l, err := s.openLabs(ctx, nil, display.Look{Forgets: true}, scenario.Topology)
+	l, err := s.openLabs(ctx, nil, o.images, display.Look{Forgets: true}, scenario.Topology)
 	if err != nil {
 		return err
 	}

@@ -343,22 +343,28 @@ func (e *Execution) chosen() []framework.Variant {
 
 func (e *Execution) prepare(ctx context.Context, l *lane) error {
 	began := time.Now()
-	built, modules, err := e.labs.Prepare(ctx, l.scenario, l.variants)
+	p, err := e.labs.Prepare(ctx, l.scenario, l.variants)
 	e.change(func(r *report.Report) {
 		if !l.isSecond() {
 			r.Timings.Images = time.Since(began).Milliseconds()
 		}
-		all := map[string]string{} // another goroutine may read the report's
-		maps.Copy(all, r.Images)
-		maps.Copy(all, built)
-		r.Images = all
-		for _, m := range modules {
+		// Copies: another goroutine may read the report's.
+		r.Images, r.Origins = both(r.Images, p.Digests), both(r.Origins, p.Origins)
+		for _, m := range p.Modules {
 			if !slices.Contains(r.Modules, m) {
 				r.Modules = append(slices.Clone(r.Modules), m)
 			}
 		}
 	})
 	return err
+}
+
+// both has the entries of both maps.
+func both(a, b map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, a)
+	maps.Copy(all, b)
+	return all
 }
 
 // change changes the report while variants run.

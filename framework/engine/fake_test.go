@@ -201,6 +201,7 @@ type fakeLabs struct {
 	noCPU error // why that is not known
 	// digests are those of the images that are built, and running is what pods run.
 	digests map[string]string
+	origins map[string]string
 	running snapshot.List[snapshot.PodImages]
 
 	// noImages, noSecond and noDown are errors that Prepare, Up and Down end with for the
@@ -212,14 +213,14 @@ type fakeLabs struct {
 	made, removed, released, open int
 }
 
-func (l *fakeLabs) Prepare(_ context.Context, s framework.Scenario, _ []framework.Variant) (map[string]string, []report.Module, error) {
+func (l *fakeLabs) Prepare(_ context.Context, s framework.Scenario, _ []framework.Variant) (Prepared, error) {
 	if l.noImages != nil && s.Topology.Name == "fake-2" {
-		return nil, nil, l.noImages
+		return Prepared{}, l.noImages
 	}
 	if l.digests != nil {
-		return l.digests, nil, l.prepare
+		return Prepared{Digests: l.digests, Origins: l.origins}, l.prepare
 	}
-	return map[string]string{"relapse.dev/node:1": "sha256:1"}, nil, l.prepare
+	return Prepared{Digests: map[string]string{"relapse.dev/node:1": "sha256:1"}}, l.prepare
 }
 
 func (l *fakeLabs) Up(_ context.Context, s framework.Scenario, _ []framework.Variant, _ bool) (Lab, error) {

@@ -12,15 +12,20 @@ import (
 
 // Labs makes the labs of scenarios.
 type Labs interface {
-	// Prepare makes the images of a scenario's variants available. It returns the digests
-	// of those that are built, by name, and their tested modules.
-	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (digests map[string]string, modules []report.Module, err error)
+	// Prepare makes the images of a scenario's variants available.
+	Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (Prepared, error)
 	// Up brings up the scenario's lab, and removes one that an interrupted run has left.
 	// With reuse it uses a running lab if there is one. With an error it may also return a
 	// lab: the part that came up.
 	Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (Lab, error)
 	// Down removes all parts of the scenario's lab.
 	Down(ctx context.Context, s framework.Scenario) error
+}
+
+// Prepared says what a scenario's images are, as report.Report has it.
+type Prepared struct {
+	Digests, Origins map[string]string // by name
+	Modules          []report.Module
 }
 
 // Lab is a running topology.

@@ -141,7 +141,9 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 func (v *variantRun) begins(id framework.StepID) {
 	if v.h.Begin().Schema == "" {
 		o := v.scenario.options
-		v.scenario.change(func(r *report.Report) { v.judge.Accelerator, v.judge.Images = report.Accelerator(*r), r.Images })
+		v.scenario.change(func(r *report.Report) {
+			v.judge.Accelerator, v.judge.Images, v.judge.Origins = report.Accelerator(*r), r.Images, r.Origins
+		})
 		v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
 			Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,
 			Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait, Brief: o.Brief,

@@ -34,7 +34,7 @@ type Run struct {
 
 // Prepare builds the images of a scenario's variants.
 func (l *Lab) Prepare(ctx context.Context, s framework.Scenario) error {
-	_, _, err := l.Labs.Prepare(ctx, s, s.Variants)
+	_, err := l.Labs.Prepare(ctx, s, s.Variants)
 	return err
 }
 

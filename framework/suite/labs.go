@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -24,6 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // Images builds images and hands them to a lab.
@@ -32,56 +34,100 @@ type Images interface {
 	Build(ctx context.Context, refs []string, progress func(images.Event)) (images.Summary, error)
 	Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error)
 	TestedModules(ctx context.Context, refs []string) ([]images.TestedModule, error)
+	// With gives the vendors' images in place of built ones. The others are about these.
+	With(published map[string]images.Published) *images.Catalogue
+	Pin(ref string) (v1.Hash, bool)
+	Published(refs []string) (map[string]images.Published, error)
+	Unbuilt(ctx context.Context, refs []string) ([]string, error)
+	Take(ctx context.Context, ref string, at name.Digest) error
 }
 
 // labs are kind labs on this machine. It is an engine.Labs.
 type labs struct {
 	Options
+	// published are the vendors' images that Prepare has chosen, and images is the catalogue
+	// with them.
+	published map[string]images.Published
+	images    Images
 }
 
 // Labs makes kind labs on this machine, for an execution without Ginkgo.
 func Labs(o Options) engine.Labs { return newLabs(o) }
 
-func newLabs(o Options) labs {
+func newLabs(o Options) *labs {
 	if o.Progress == nil {
 		o.Progress = engine.Silent
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return labs{o}
+	return &labs{Options: o, images: o.Images}
 }
 
-// Prepare builds what is not in the cache.
-func (l labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
+// Prepare builds what is not in the cache, and not taken from the vendors.
+func (l *labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
 	if l.isSecond(s) {
 		ctx = images.BesideLab(ctx)
 	}
-	return l.prepare(ctx, ImagesOf(s, len(l.Upstreams) > 0, variants...))
+	upstream := len(l.Upstreams) > 0
+	prepared, err := l.prepare(ctx, s, ImagesOf(s, upstream, variants...))
+	if err == nil && upstream {
+		for _, ref := range ImagesOf(s, false, variants...) {
+			if host, err := registry.HostOf(ref); err == nil && !kindlab.Ours(ref) {
+				prepared.Origins[ref] = l.Upstreams[host]
+			}
+		}
+	}
+	return prepared, err
 }
 
-func (l labs) prepare(ctx context.Context, refs []string) (map[string]string, []report.Module, error) {
-	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
-		return nil, nil, err
+func (l *labs) prepare(ctx context.Context, s framework.Scenario, refs []string) (engine.Prepared, error) {
+	if err := l.choose(ctx, s, refs); err != nil {
+		return engine.Prepared{}, err
 	}
-	built, err := l.Images.Digests(ctx, refs)
+	if _, err := Build(ctx, l.images, refs, l.Progress); err != nil {
+		return engine.Prepared{}, err
+	}
+	digests, err := l.images.Digests(ctx, refs)
 	if err != nil {
-		return nil, nil, err
+		return engine.Prepared{}, err
 	}
-	digests := map[string]string{}
-	for ref, digest := range built {
-		digests[ref] = digest.String()
+	p := engine.Prepared{Digests: map[string]string{}, Origins: map[string]string{}}
+	for ref, digest := range digests {
+		p.Digests[ref], p.Origins[ref] = digest.String(), report.Built
+		if taken, is := l.published[ref]; is {
+			p.Origins[ref] = taken.From + "@" + taken.Pin.String()
+		}
 	}
-	var modules []report.Module
-	tested, err := l.Images.TestedModules(ctx, refs)
+	tested, err := l.images.TestedModules(ctx, refs)
 	for _, m := range tested {
-		modules = append(modules, report.Module{Image: m.Ref, Path: m.Path, Version: m.Version.Version, Sum: m.Sum, With: m.With})
+		p.Modules = append(p.Modules, report.Module{Image: m.Ref, Path: m.Path, Version: m.Version.Version, Sum: m.Sum, With: m.With})
 	}
-	return digests, modules, err
+	return p, err
+}
+
+// choose decides which images are the vendors' own.
+func (l *labs) choose(ctx context.Context, s framework.Scenario, refs []string) error {
+	l.published, l.images = nil, l.Images
+	if l.Vendors == nil {
+		return nil
+	}
+	refs = NotUnderTest(s, refs)
+	// What runs in a lab that is up stays as it is.
+	if runs, up, err := kindlab.Published(s.Topology.Name); err != nil {
+		return err
+	} else if up {
+		refs = slices.DeleteFunc(refs, func(ref string) bool { return kindlab.OfCluster(ref) && !slices.Contains(runs, ref) })
+	}
+	var err error
+	if l.published, err = l.Vendors.take(ctx, l.Images, refs, l.Progress); err == nil && len(l.published) > 0 {
+		l.images = l.Images.With(l.published)
+	}
+	return err
 }
 
 // kindOptions say how a lab of variants is brought up.
-func (l labs) kindOptions(s framework.Scenario, variants []framework.Variant) kindlab.Options {
+func (l *labs) kindOptions(s framework.Scenario, variants []framework.Variant) kindlab.Options {
 	var serve []string
 	for _, v := range variants {
 		serve = append(serve, v.Images...)
@@ -91,14 +137,18 @@ func (l labs) kindOptions(s framework.Scenario, variants []framework.Variant) ki
 	if l.isSecond(s) {
 		scope = report.SecondLabScope
 	}
+	published := map[string]string{}
+	for ref, taken := range l.published {
+		published[ref] = taken.Pin.String()
+	}
 	return kindlab.Options{
-		Images: l.Images, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
+		Images: l.images, Published: published, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
 		Step: func(name string) func(error) { return l.Progress.Step(scope, name) },
 		Note: func(text string) { l.Progress.Note(scope, text) },
 	}
 }
 
-func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
+func (l *labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
 	options := l.kindOptions(s, variants)
 	t := s.TopologyFor(variants)
 	there, err := kindlab.Exists(ctx, l.Docker, t.Name)
@@ -134,18 +184,18 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 func Adopted(o Options, f kindlab.Foreign) engine.Labs { return adopted{newLabs(o), f} }
 
 type adopted struct {
-	labs
+	*labs
 	foreign kindlab.Foreign
 }
 
 // Prepare builds what the lab does not have.
-func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
+func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
 	refs := kindlab.AdoptedImages(s.Topology)
 	for _, v := range variants {
 		refs = append(refs, v.Images...)
 	}
 	slices.Sort(refs)
-	return a.prepare(ctx, slices.Compact(refs))
+	return a.prepare(ctx, s, slices.Compact(refs))
 }
 
 // Down does nothing: a lab that was not adopted stays as it is, and others put themselves back.
@@ -157,12 +207,12 @@ func (a adopted) Up(ctx context.Context, s framework.Scenario, variants []framew
 }
 
 // Down also removes the second lab of an interrupted run.
-func (l labs) Down(ctx context.Context, s framework.Scenario) error {
+func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
 	return errors.Join(kindlab.Down(ctx, l.Docker, s.Topology.Name), l.downSecond(ctx, s))
 }
 
 // downSecond removes what an interrupted run has left of the lab beside a scenario's.
-func (l labs) downSecond(ctx context.Context, s framework.Scenario) error {
+func (l *labs) downSecond(ctx context.Context, s framework.Scenario) error {
 	if l.isSecond(s) {
 		return nil
 	}
@@ -170,7 +220,7 @@ func (l labs) downSecond(ctx context.Context, s framework.Scenario) error {
 }
 
 // isSecond reports whether a scenario is on the second lab of its run.
-func (l labs) isSecond(s framework.Scenario) bool {
+func (l *labs) isSecond(s framework.Scenario) bool {
 	return l.Second != nil && l.Second.Topology.Name == s.Topology.Name
 }
 

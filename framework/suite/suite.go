@@ -26,6 +26,8 @@ type Options struct {
 	engine.Options
 	Docker *client.Client
 	Images Images
+	// Vendors, if set, are asked for images that are not under test.
+	Vendors *Vendors
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
 	// On makes the labs, from these options; nil: they are kind labs of this machine's own.

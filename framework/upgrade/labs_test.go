@@ -24,9 +24,9 @@ type fakeLabs struct {
 	served      []string
 }
 
-func (l *fakeLabs) Prepare(_ context.Context, _ framework.Scenario, variants []framework.Variant) (map[string]string, []report.Module, error) {
+func (l *fakeLabs) Prepare(_ context.Context, _ framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
 	l.served = variants[0].Images
-	return nil, nil, l.prepare
+	return engine.Prepared{}, l.prepare
 }
 
 func (l *fakeLabs) Up(context.Context, framework.Scenario, []framework.Variant, bool) (engine.Lab, error) {

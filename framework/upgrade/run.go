@@ -32,7 +32,7 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 	t := newTrip(u, from, to, o.Output, func(name string) func(error) { return o.Progress.Step("upgrade", name) })
 	scenario := t.upgrade.scenario(from, to)
 	err := t.tell("images are available", func() error {
-		_, _, err := labs.Prepare(ctx, scenario, scenario.Variants)
+		_, err := labs.Prepare(ctx, scenario, scenario.Variants)
 		return err
 	})
 	if err != nil {

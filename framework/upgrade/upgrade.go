@@ -210,6 +210,9 @@ func (u Upgrade) scenario(from, to string) framework.Scenario {
 	return framework.Scenario{
 		Incident: framework.Incident{Name: "upgrade of " + u.Component},
 		Topology: u.Topology,
+		Tested: []framework.Tested{
+			{Name: u.Component + ".from", Default: from}, {Name: u.Component + ".to", Default: to, Varied: true},
+		},
 		Variants: []framework.Variant{{
 			Name: fmt.Sprintf("%s %s to %s", u.Component, from, to), Role: framework.Unclassified, Form: u.Form,
 			Components: map[string]string{u.Component: from}, Images: u.ImagesOf(from, to),

@@ -156,7 +156,8 @@ func copyFolder(toRun, to, fromRun, from string) error {
 func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 	merged = shards[0].Report
 	merged.Merged, merged.Variants, merged.NotRun, merged.Steps, merged.Guests = &report.Merged{}, []report.Variant{}, nil, nil, nil
-	merged.Unfinished, merged.CPU, merged.Images, merged.Modules = nil, nil, map[string]string{}, nil
+	merged.Unfinished, merged.CPU, merged.Modules = nil, nil, nil
+	merged.Images, merged.Origins = map[string]string{}, map[string]string{}
 	m := merger{merged: &merged, from: map[string]int{}, shards: shards}
 	for i, s := range shards {
 		if s.Report.Ablated != shards[0].Report.Ablated {
@@ -257,6 +258,7 @@ func (m *merger) add(n int, s Shard) {
 		}
 		into.Images[ref] = r.Images[ref]
 	}
+	maps.Copy(into.Origins, r.Origins)
 	for _, one := range r.Modules {
 		if !slices.Contains(into.Modules, one) {
 			into.Modules = append(into.Modules, one)
