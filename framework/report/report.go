@@ -19,7 +19,7 @@ import (
 // Schema names the format of report.json.
 const Schema = "relapse.report/v2"
 
-// Built, in Report.Origins, is the origin of an image that relapse has built.
+// Built is the origin, in Report.Origins, of an image that relapse has built.
 const Built = "built"
 
 // Report is one run of one scenario.
