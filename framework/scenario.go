@@ -241,41 +241,6 @@ func (s Scenario) Runnable(upstream bool) []Variant {
 	})
 }
 
-// UnderTest reports whether an image may hold a component under test. One that variants name
-// does not only if it is the same for all of them: each names it, in no other version, and its
-// tag is none of the versions under test. Images of the lab itself, which no variant names, do
-// not.
-func (s Scenario) UnderTest(image string) bool {
-	repository, tag := repositoryOf(image)
-	var versions []string
-	for _, t := range s.Tested {
-		versions = append(versions, t.Default)
-	}
-	var with, without int // variants that name the image, and those that do not
-	for _, v := range s.Variants {
-		versions = slices.AppendSeq(versions, maps.Values(v.Components))
-		for _, named := range v.Images {
-			if r, t := repositoryOf(named); r == repository && t != tag {
-				return true
-			}
-		}
-		if slices.Contains(v.Images, image) {
-			with++
-		} else {
-			without++
-		}
-	}
-	return with > 0 && (without > 0 || slices.Contains(versions, strings.TrimPrefix(tag, "v")))
-}
-
-// repositoryOf parts an image's name at its tag.
-func repositoryOf(image string) (repository, tag string) {
-	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		return image[:i], image[i+1:]
-	}
-	return image, ""
-}
-
 // Expected is the verdict that a variant must get; empty if there is no expectation.
 func (v Variant) Expected() Verdict {
 	switch {

@@ -50,39 +50,3 @@ func TestUnclassifiedScenario(t *testing.T) {
 		})
 	}
 }
-
-func TestUnderTest(t *testing.T) {
-	const proxy, proxyNew, bystander, dns, helper = "registry.k8s.io/kube-proxy:v1.34.4", "registry.k8s.io/kube-proxy:v1.35.0", "docker.io/x/bystander:v2", "registry.k8s.io/coredns/coredns:v1.12.1", "quay.io/x/helper:9"
-	scenario := func(tested string, variants ...Variant) Scenario {
-		return Scenario{Tested: []Tested{{Name: "proxy", Default: tested}}, Variants: variants}
-	}
-	variant := func(version string, images ...string) Variant {
-		return Variant{Components: map[string]string{"proxy": version}, Images: images}
-	}
-	both := scenario("1.34.4", variant("1.34.4", proxy, bystander), variant("1.35.0", proxyNew, bystander, helper))
-	for _, test := range []struct {
-		name  string
-		s     Scenario
-		image string
-		want  bool
-	}{
-		{"the affected one", both, proxy, true},
-		{"the fixed one", both, proxyNew, true},
-		{"the same in all variants", both, bystander, false},
-		{"in one variant alone", both, helper, true},
-		{"named by none", both, "registry.k8s.io/pause:3.10", false},
-		{"named by none, and of a version under test", both, "registry.k8s.io/kube-apiserver:v1.34.4", false},
-		{"named by none in this version", both, "registry.k8s.io/kube-proxy:v1.33.0", true},
-		{"a single variant's version", scenario("1.0.0", variant("1.34.4", proxy, dns)), proxy, true},
-		{"beside it", scenario("1.0.0", variant("1.34.4", proxy, dns)), dns, false},
-		{"a version that a run may choose", scenario("1.12.1", variant("1.34.4", proxy, dns)), dns, true},
-		{"a remedy's version", scenario("1.0.0", variant("1.1.1", proxy, proxyNew)), proxyNew, true},
-		{"a host with a port", scenario("1.0.0", variant("1.1.1", "h:5000/a/b:1.1.1")), "h:5000/a/b:1.1.1", true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := test.s.UnderTest(test.image); got != test.want {
-				t.Errorf("%t, want %t", got, test.want)
-			}
-		})
-	}
-}

@@ -2,6 +2,7 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,10 @@ const pinFile = "published.txt"
 const (
 	stallsAfter = 10 * time.Second
 	stallBytes  = 100_000
+	// takesAtMost bounds it in all, and othersTake the wait for another process that
+	// downloads the same image.
+	takesAtMost = 3 * time.Minute
+	othersTake  = 10 * time.Second
 )
 
 // PinFile is the path of the file of pinned digests.
@@ -86,6 +91,9 @@ func (c *Catalogue) pin(fields []string) error {
 	case c.pins[ref] != v1.Hash{}:
 		return fmt.Errorf("%s is pinned twice", ref)
 	}
+	if c.recipes[ref] == nil {
+		return fmt.Errorf("no recipe makes %s", ref)
+	}
 	for _, r := range c.recipes {
 		if r.Base == ref {
 			return fmt.Errorf("%s is built on %s: its base is built, too", r.Ref, ref)
@@ -103,7 +111,13 @@ func (c *Catalogue) WritePins(pins map[string]v1.Hash) error {
 	for _, ref := range slices.Sorted(maps.Keys(pins)) {
 		fmt.Fprintf(&text, "%s %s\n", ref, pins[ref])
 	}
-	if err := os.WriteFile(c.PinFile(), text.Bytes(), 0o644); err != nil {
+	// In one step: a file with half a line would be refused by every command.
+	temporary := c.PinFile() + ".new"
+	err := os.WriteFile(temporary, text.Bytes(), 0o644)
+	if err == nil {
+		err = os.Rename(temporary, c.PinFile())
+	}
+	if err != nil {
 		return fmt.Errorf("writing pinned digests: %w", err)
 	}
 	return nil
@@ -119,7 +133,8 @@ type Published struct {
 }
 
 // publishedKey is the cache's key of a vendor's image, in place of that of a recipe.
-func publishedKey(pin v1.Hash) string { return "published " + pin.String() }
+// The same index has another image for another architecture.
+func publishedKey(pin v1.Hash) string { return "published " + runtime.GOARCH + " " + pin.String() }
 
 // Published returns those of refs that the cache holds as their vendors publish them, by
 // the digests that are pinned now.
@@ -187,9 +202,11 @@ func (c *Catalogue) Take(ctx context.Context, ref string, at name.Digest) (err e
 	if err := c.cache.prepare(); err != nil {
 		return err
 	}
-	unlock, err := c.cache.lock(ctx, "published "+ref, nil)
+	waiting, stop := context.WithTimeoutCause(ctx, othersTake, errors.New("another process is downloading it"))
+	defer stop()
+	unlock, err := c.cache.lock(waiting, "published "+ref, nil)
 	if err != nil {
-		return err
+		return cmp.Or(context.Cause(waiting), err)
 	}
 	defer unlock()
 	held, err := c.Published([]string{ref})
@@ -307,11 +324,13 @@ type progress struct {
 // progressing is a context that ends with a *StalledError when the transport has received too
 // little for a period. End must be called.
 func progressing(ctx context.Context, period time.Duration) (_ context.Context, _ http.RoundTripper, end func()) {
+	ctx, stop := context.WithTimeoutCause(ctx, takesAtMost, fmt.Errorf("the download took longer than %s", takesAtMost))
 	ctx, cancel := context.WithCancelCause(ctx)
 	p := progress{remote.DefaultTransport.(*http.Transport).Clone(), time.AfterFunc(period, func() { cancel(&StalledError{period}) }), period}
 	return ctx, p, func() {
 		p.timer.Stop()
 		cancel(nil)
+		stop()
 		p.CloseIdleConnections()
 	}
 }

@@ -368,8 +368,9 @@ func TestBadPins(t *testing.T) {
 		"x.dev/a:1\n":                   `published.txt:1: "x.dev/a:1": expected NAME:TAG and a digest`,
 		"\n#\nx.dev/a:1 " + digest[:70]: "published.txt:3: ",
 		"x.dev/a " + digest:             "published.txt:1: ",
-		"x.dev/a:1 " + digest + "\nx.dev/c:1 " + digest + "\nx.dev/c:1 " + digest: "published.txt:3: x.dev/c:1 is pinned twice",
-		"x.dev/b:1 sha512:" + strings.Repeat("1", 128):                            "expected a sha256 digest",
+		"x.dev/a:1 " + digest + "\nx.dev/b:1 " + digest + "\nx.dev/b:1 " + digest: "published.txt:3: x.dev/b:1 is pinned twice",
+		"x.dev/c:1 " + digest:                          "published.txt:1: no recipe makes x.dev/c:1",
+		"x.dev/b:1 sha512:" + strings.Repeat("1", 128): "expected a sha256 digest",
 	} {
 		files := maps.Clone(tiny)
 		files["published.txt"] = text

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -45,9 +46,10 @@ type Images interface {
 // labs are kind labs on this machine. It is an engine.Labs.
 type labs struct {
 	Options
-	// published are the vendors' images that Prepare has chosen, and images is the catalogue
-	// with them.
+	// published are the vendors' images that Prepare has chosen, decided the images of which
+	// that is known, and images is the catalogue with published.
 	published map[string]images.Published
+	decided   []string
 	images    Images
 }
 
@@ -108,20 +110,25 @@ func (l *labs) prepare(ctx context.Context, s framework.Scenario, refs []string)
 
 // choose decides which images are the vendors' own.
 func (l *labs) choose(ctx context.Context, s framework.Scenario, refs []string) error {
-	l.published, l.images = nil, l.Images
+	if !l.isSecond(s) { // which has the same control plane as the first
+		l.published, l.decided, l.images = map[string]images.Published{}, nil, l.Images
+	}
 	if l.Vendors == nil {
 		return nil
 	}
-	refs = NotUnderTest(s, refs)
-	// What runs in a lab that is up stays as it is.
-	if runs, up, err := kindlab.Published(s.Topology.Name); err != nil {
-		return err
-	} else if up {
-		refs = slices.DeleteFunc(refs, func(ref string) bool { return kindlab.OfCluster(ref) && !slices.Contains(runs, ref) })
+	refs = slices.DeleteFunc(NotUnderTest(s, refs), func(ref string) bool { return slices.Contains(l.decided, ref) })
+	l.decided = append(l.decided, refs...)
+	if l.Reuse { // what runs in a lab that is up stays as it is
+		runs, up, err := kindlab.Published(s.Topology.Name)
+		if err != nil {
+			return err
+		}
+		refs = slices.DeleteFunc(refs, func(ref string) bool { return up && !slices.Contains(runs, ref) })
 	}
-	var err error
-	if l.published, err = l.Vendors.take(ctx, l.Images, refs, l.Progress); err == nil && len(l.published) > 0 {
-		l.images = l.Images.With(l.published)
+	taken, err := l.Vendors.take(ctx, l.Images, refs, l.Progress)
+	maps.Copy(l.published, taken)
+	if err == nil && len(l.published) > 0 {
+		l.images = l.Images.With(maps.Clone(l.published))
 	}
 	return err
 }

@@ -30,9 +30,14 @@ type Vendors struct {
 // NewVendors makes the Vendors of one run.
 func NewVendors(from registry.Upstreams) *Vendors { return &Vendors{from, map[string]bool{}} }
 
-// NotUnderTest are those of a scenario's images that may be the vendors' own.
+// NotUnderTest are those of a scenario's images that may be the vendors' own: of the lab's
+// control plane, if no variant names them. What variants name may be under test, or decide a
+// verdict.
 func NotUnderTest(s framework.Scenario, refs []string) []string {
-	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return kindlab.Ours(ref) || s.UnderTest(ref) })
+	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
+		named := func(v framework.Variant) bool { return slices.Contains(v.Images, ref) }
+		return !kindlab.OfCluster(ref) || slices.ContainsFunc(s.Variants, named)
+	})
 }
 
 // take returns those of refs, which are not under test, that the cache holds as the vendors
@@ -71,10 +76,16 @@ func (v *Vendors) fetch(ctx context.Context, from Images, refs []string, p engin
 	var downloads sync.WaitGroup
 	for ref, digest := range digests {
 		downloads.Go(func() {
-			err := v.download(ctx, from, ref, digest, p)
-			mu.Lock()
-			defer mu.Unlock()
-			failed[ref] = err
+			var err error
+			defer func() {
+				if p := recover(); p != nil { // the image is built
+					err = fmt.Errorf("downloading it panicked: %v", p)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				failed[ref] = err
+			}()
+			err = v.download(ctx, from, ref, digest, p)
 		})
 	}
 	downloads.Wait()

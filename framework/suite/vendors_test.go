@@ -223,16 +223,22 @@ func TestAuto(t *testing.T) {
 			t.Errorf("taken: %v, asked %v", got, v.requests())
 		}
 	})
-	t.Run("a scenario that does not test it takes kube-proxy, one that does builds it after that", func(t *testing.T) {
+	t.Run("what a variant names is built, also if no other version of it is there", func(t *testing.T) {
 		other := framework.Scenario{Variants: []framework.Variant{{Components: map[string]string{"metallb": "0.14.8"}, Images: []string{proxy}}}}
 		p, err := l.prepare(t.Context(), other, []string{proxy, pause})
 		if err != nil || p.Origins[proxy] != report.Built {
 			t.Errorf("the cache has a built one: %s, %v", p.Origins[proxy], err)
 		}
 		fresh, _ := labsFrom(v.catalogue(t), v.url)
-		if p, err := fresh.prepare(t.Context(), other, []string{proxy, pause}); err != nil || p.Origins[proxy] == report.Built {
+		if p, err := fresh.prepare(t.Context(), other, []string{proxy, pause}); err != nil || p.Origins[proxy] != report.Built {
 			t.Errorf("%s, %v", p.Origins[proxy], err)
 		}
+		other.Variants[0].Images = []string{pause}
+		fresh, _ = labsFrom(v.catalogue(t), v.url)
+		if p, err := fresh.prepare(t.Context(), other, []string{etcd, pause}); err != nil || p.Origins[pause] != report.Built || p.Origins[etcd] == report.Built {
+			t.Errorf("pause %s, etcd %s, %v", p.Origins[pause], p.Origins[etcd], err)
+		}
+		fresh, _ = labsFrom(v.catalogue(t), v.url)
 		if got := taken(prepare(t, fresh, tested)); !slices.Equal(got, []string{etcd, pause}) {
 			t.Errorf("taken: %v", got)
 		}

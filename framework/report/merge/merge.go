@@ -258,7 +258,16 @@ func (m *merger) add(n int, s Shard) {
 		}
 		into.Images[ref] = r.Images[ref]
 	}
-	maps.Copy(into.Origins, r.Origins)
+	for ref := range r.Images { // of reports without origins all are built
+		origin := cmp.Or(r.Origins[ref], report.Built)
+		if before, there := into.Origins[ref]; there && before != origin {
+			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, before, origin, s.Dir)
+		}
+		into.Origins[ref] = origin
+	}
+	for ref, origin := range r.Origins { // of images that lab registries have copied
+		into.Origins[ref] = cmp.Or(into.Origins[ref], origin)
+	}
 	for _, one := range r.Modules {
 		if !slices.Contains(into.Modules, one) {
 			into.Modules = append(into.Modules, one)

@@ -40,13 +40,23 @@ func NewUpstreams(instead map[string]string) (Upstreams, error) {
 			continue
 		}
 		at, err := url.Parse(instead[host])
-		if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || strings.Trim(at.Path, "/") != "" {
-			errs = append(errs, fmt.Errorf("%s: %q is not the URL of a registry such as https://mirror.example:5000", host, instead[host]))
+		// Messages and reports name the URL: it must hold no password.
+		if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || strings.Trim(at.Path, "/") != "" ||
+			at.User != nil || at.RawQuery != "" || at.Fragment != "" {
+			errs = append(errs, fmt.Errorf("%s: %q is not the URL of a registry such as https://mirror.example:5000", host, withoutPassword(instead[host])))
 			continue
 		}
 		u[host] = strings.TrimSuffix(instead[host], "/")
 	}
 	return u, errors.Join(errs...)
+}
+
+// withoutPassword is a URL as it may be printed.
+func withoutPassword(text string) string {
+	if at, err := url.Parse(text); err == nil {
+		return at.Redacted()
+	}
+	return text
 }
 
 // Hosts lists the hosts, in order.
@@ -149,11 +159,37 @@ func (u Upstreams) Digest(ctx context.Context, image string) (v1.Hash, error) {
 		return v1.Hash{}, err
 	}
 	host, _ := HostOf(image)
-	found, err := remote.Get(tag, remote.WithContext(ctx), remote.WithUserAgent("relapse"))
+	ctx, cancel := context.WithTimeoutCause(ctx, digestWithin, fmt.Errorf("no answer within %s", digestWithin))
+	defer cancel()
+	found, err := remote.Get(tag, remote.WithContext(ctx), remote.WithUserAgent("relapse"), remote.WithTransport(u.transport(host)))
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return v1.Hash{}, &UpstreamError{Host: host, URL: u[host], Image: image, Err: reason(err), Alone: true}
 	}
 	return found.Digest, nil
+}
+
+// digestWithin bounds Digest.
+const digestWithin = 30 * time.Second
+
+// transport is that to a host's registry. The library asks by HTTP where it takes a registry
+// for a local one and HTTPS fails; what is asked for by HTTPS must not be answered so.
+func (u Upstreams) transport(host string) http.RoundTripper {
+	if strings.HasPrefix(u[host], "http://") {
+		return remote.DefaultTransport
+	}
+	return onlyHTTPS{}
+}
+
+type onlyHTTPS struct{}
+
+func (onlyHTTPS) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" {
+		return nil, fmt.Errorf("%s is not asked by HTTP", r.URL.Host)
+	}
+	return remote.DefaultTransport.RoundTrip(r)
 }
 
 // AskWithin bounds Ask.
@@ -196,7 +232,7 @@ func (u Upstreams) ask(ctx context.Context, host, image, digest string) error {
 	if err != nil {
 		return err
 	}
-	_, err = remote.Head(at, remote.WithContext(ctx), remote.WithUserAgent("relapse"), remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
+	_, err = remote.Head(at, remote.WithContext(ctx), remote.WithUserAgent("relapse"), remote.WithTransport(u.transport(host)), remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
 	var answer *transport.Error
 	var request *url.Error
 	switch {
