@@ -35,13 +35,7 @@ func (s Scenario) OnSecondLab(values map[string]string) (Scenario, error) {
 	if err != nil {
 		return Scenario{}, err
 	}
-	own := map[string]string{} // without the parameters of other scenarios
-	for _, p := range s.Parameters {
-		if value, given := values[p.Name]; given {
-			own[p.Name] = value
-		}
-	}
-	if len(own) > 0 {
+	if own := s.Own(values); len(own) > 0 {
 		if second, err = second.Set(own); err != nil {
 			return Scenario{}, err
 		}
@@ -81,6 +75,17 @@ func (s Scenario) renumbered(moves topology.Renumbering) (Scenario, error) {
 		return s, nil
 	}
 	return s.Set(nil)
+}
+
+// Own are the values of the scenario's own parameters, without those of other scenarios.
+func (s Scenario) Own(values map[string]string) map[string]string {
+	own := map[string]string{}
+	for _, p := range s.Parameters {
+		if value, given := values[p.Name]; given {
+			own[p.Name] = value
+		}
+	}
+	return own
 }
 
 // Set returns the scenario with the given values of its parameters, by name, and the defaults

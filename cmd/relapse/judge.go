@@ -96,7 +96,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 		}
 	}
 	one := []framework.Scenario{scenario}
-	if err := setParameters(one, ofScenario(scenario, prepared.Parameters())); err != nil {
+	if err := setParameters(one, scenario.Own(prepared.Parameters())); err != nil {
 		return false, err
 	}
 	if one[0].Variants, err = onTheirLabs(one[0].Variants, scenario, run.report, prepared.Parameters()); err != nil {
@@ -149,7 +149,7 @@ func onTheirLabs(all []framework.Variant, s framework.Scenario, r report.Report,
 			return nil, err
 		}
 		one := []framework.Scenario{second}
-		if err := setParameters(one, ofScenario(second, parameters)); err != nil {
+		if err := setParameters(one, second.Own(parameters)); err != nil {
 			return nil, err
 		}
 		for i, on := range one[0].Variants {
@@ -159,15 +159,4 @@ func onTheirLabs(all []framework.Variant, s framework.Scenario, r report.Report,
 		}
 	}
 	return all, nil
-}
-
-// ofScenario are the parameters that a scenario has.
-func ofScenario(s framework.Scenario, all map[string]string) map[string]string {
-	values := map[string]string{}
-	for _, p := range s.Parameters {
-		if value, given := all[p.Name]; given {
-			values[p.Name] = value
-		}
-	}
-	return values
 }
