@@ -24,7 +24,7 @@ type origin struct {
 }
 
 func (o *origin) register(flags *pflag.FlagSet, besides string) {
-	flags.StringVar(&o.source, "images", imagesAuto, "where the vendors' images come from: auto takes those that are not under test from the vendors' registries, if these answer, by pinned digests; build"+besides)
+	flags.StringVar(&o.source, "images", imagesAuto, "where the vendors' images come from: auto takes those of the lab's control plane from the vendors' registries, if these answer, by pinned digests; build"+besides)
 	flags.StringToStringVar(&o.mirrors, "upstream", nil, "without --images=build: a mirror for a vendor's registry, `HOST=URL`")
 }
 
@@ -43,7 +43,7 @@ func (o origin) upstreams() (registry.Upstreams, error) {
 	return from, nil
 }
 
-// vendors are asked for images that are not under test; nil: nobody is.
+// vendors are asked for images of the lab's control plane; nil: nobody is.
 func (o origin) vendors() (*suite.Vendors, error) {
 	if o.source != imagesAuto && o.source != imagesBuild {
 		return nil, usagef("--images: %q: expected %s or %s", o.source, imagesAuto, imagesBuild)

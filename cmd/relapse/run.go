@@ -59,7 +59,8 @@ func runCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all | --label EXPRESSION",
 		Short: "Run scenarios, each on its own lab, and judge them",
-		Long: `Run builds the images that the scenarios need, brings up a lab for each scenario, makes
+		Long: `Run builds the images that the scenarios need, brings up a lab for each scenario (two for
+the variants of one, side by side, if the machine has room: --parallel), makes
 the incident happen with every variant, and takes the lab down.
 
 Each run has its own folder, OUTPUT/NAME/<time>, with report.html, report.json,
