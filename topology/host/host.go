@@ -1,10 +1,10 @@
 // Package host checks whether this machine can run a lab, and prepares it.
 //
 // Inspect changes nothing. Setup installs Debian packages, raises the kernel's
-// inotify limits, starts Docker and, on machines that do not grant root every
-// capability, registers the OCI runtime runc-caps with it. It announces each
-// step before it takes it. Undo reverts the changes to the limits and to Docker's
-// configuration. No other sysctl is changed.
+// inotify limits, switches memory pages of 64 KiB on, starts Docker and, on machines
+// that do not grant root every capability, registers the OCI runtime runc-caps with
+// it. It announces each step before it takes it. Undo reverts the changes to the
+// kernel and to Docker's configuration. No other kernel setting is changed.
 //
 // The package needs Linux and root: a lab consists of network namespaces.
 package host

@@ -26,6 +26,7 @@ type host struct {
 	record     string // what Setup changed
 	lock       string // held by Setup and Undo
 	sysctls    string // the kernel's settings, one file each
+	pages      string // its setting for memory in pages of 64 KiB
 }
 
 // this is the machine that the program runs on.
@@ -36,6 +37,7 @@ var this = host{
 	record:     "/var/lib/relapse/setup.json",
 	lock:       "/run/relapse/setup.lock",
 	sysctls:    "/proc/sys",
+	pages:      "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled",
 }
 
 // observed is what was read from a machine, before it is judged.
@@ -57,6 +59,8 @@ type observed struct {
 	forwarding    string
 	bridgeFilter  string
 	inotify       map[string]string
+	pages         string
+	contained     bool
 	memoryGiB     int
 	cpus          int
 	disks         []disk
@@ -78,6 +82,8 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 		forwarding:   read("/proc/sys/net/ipv4/ip_forward"),
 		bridgeFilter: read("/proc/sys/net/bridge/bridge-nf-call-iptables"),
 		inotify:      h.limits(),
+		pages:        read(h.pages),
+		contained:    isContained(),
 		memoryGiB:    MemoryGiB(),
 		cpus:         runtime.NumCPU(),
 	}
@@ -117,6 +123,7 @@ func (o observed) judge() Report {
 	packages, _ := judgePackages(o.needs.Packages, o.dpkg, o.apt)
 	capabilities, missing := judgeCapabilities(o.status, o.lastCap)
 	inotify, _ := judgeInotify(o.inotify)
+	pages, _ := judgePages(o.pages, o.contained)
 	checks := []Check{
 		judgeRoot(o.uid),
 		judgeArchitecture(runtime.GOARCH),
@@ -140,6 +147,7 @@ func (o observed) judge() Report {
 		judgeSubnets(o.needs.Subnets, o.overlaps, o.overlapsErr),
 		judgeCPUs(o.cpus),
 		judgeMemory(o.memoryGiB),
+		pages,
 	)
 	for i, d := range o.disks {
 		checks = append(checks, judgeDisk(d, diskCures[min(i, len(diskCures)-1)]))

@@ -37,7 +37,8 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 	if err := report.unfit(Fatal); err != nil {
 		return report, err
 	}
-	if report.Err() == nil {
+	_, enlarge := judgePages(o.pages, o.contained)
+	if report.Err() == nil && !enlarge {
 		return report, nil
 	}
 	unlock, err := h.exclusive(ctx, announce)
@@ -53,6 +54,11 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 	if _, raise := judgeInotify(o.inotify); len(raise) > 0 {
 		if err := h.raiseLimits(raise, announce); err != nil {
 			return report, fmt.Errorf("raising the kernel's limits: %w", err)
+		}
+	}
+	if _, enlarge := judgePages(o.pages, o.contained); enlarge {
+		if err := h.enlargePages(announce); err != nil {
+			return report, err
 		}
 	}
 	if o.engine.err != nil {
@@ -101,7 +107,7 @@ func (h host) installMissing(ctx context.Context, o observed, observe func() obs
 }
 
 // Undo reverts Setup's changes to Docker's configuration and to the kernel's
-// limits, and removes the shim. It calls announce with each step before it takes
+// settings, and removes the shim. It calls announce with each step before it takes
 // it. Packages and a running Docker stay, because others may use them; announce gets
 // the commands that remove them and what dockerd leaves when it ends. Without changes
 // Undo does nothing.
@@ -129,6 +135,11 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 	}
 	if err := h.lowerLimits(r.Sysctls, announce); err != nil {
 		return err
+	}
+	if r.Pages != nil {
+		if err := h.shrinkPages(*r.Pages, announce); err != nil {
+			return err
+		}
 	}
 	if len(r.Packages) > 0 {
 		announce("leaving the Debian packages that were installed; to remove them: apt-get remove " +
@@ -179,6 +190,7 @@ type record struct {
 	DaemonJSON *change       `json:"daemonJSON,omitempty"`
 	// Sysctls are kernel settings by their names.
 	Sysctls map[string]change `json:"sysctls,omitempty"`
+	Pages   *change           `json:"pages,omitempty"`
 }
 
 // change is a change of a file or a kernel setting.

@@ -22,6 +22,7 @@ func hostIn(dir string) host {
 		record:     filepath.Join(dir, "setup.json"),
 		lock:       filepath.Join(dir, "setup.lock"),
 		sysctls:    filepath.Join(dir, "sys"),
+		pages:      filepath.Join(dir, "pages"),
 	}
 }
 

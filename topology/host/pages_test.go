@@ -1,0 +1,93 @@
+package host
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestJudgePages(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		contained  bool
+		found      string
+		enlarge    bool
+	}{
+		{"an old kernel", "", false, "the kernel has no setting for pages of 64 KiB", false},
+		{"the kernel's default", "always inherit madvise [never]\n", false, "pages of 64 KiB: never, with which builds of images take longer; set-up changes it", true},
+		{"in a container", "always inherit madvise [never]\n", true, "pages of 64 KiB: never", false},
+		{"on", "[always] inherit madvise never\n", false, "pages of 64 KiB: always", false},
+		{"the owner's choice", "always [inherit] madvise never\n", false, "pages of 64 KiB: inherit", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, enlarge := judgePages(test.text, test.contained)
+			if c.State != OK || c.Found != test.found || enlarge != test.enlarge {
+				t.Errorf("%s, %q, %t; want ok, %q, %t", c.State, c.Found, enlarge, test.found, test.enlarge)
+			}
+		})
+	}
+}
+
+func TestEnlargeAndShrinkPages(t *testing.T) {
+	const always, madvise, never = "[always] inherit madvise never\n", "always inherit [madvise] never\n", "always inherit madvise [never]\n"
+	for name, test := range map[string]struct {
+		since string // what the kernel says by the time of the undo
+		want  string // the file after the undo
+		step  string // of the undo, after the file's name
+	}{
+		"unchanged":        {always, "never\n", " back from always to never"},
+		"rebooted":         {never, never, ""},
+		"set by the owner": {madvise, madvise, " at madvise: it was changed after it was set to always"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hostIn(t.TempDir())
+			var steps []string
+			announce := func(step string) { steps = append(steps, step) }
+			if err := h.enlargePages(announce); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(h.pages); got != "always\n" {
+				t.Errorf("enlarged, the file has %q", got)
+			}
+			if err := os.WriteFile(h.pages, []byte(test.since), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			steps = nil
+			for range 2 { // the second time there is nothing to do
+				if err := h.undo(t.Context(), announce); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := read(h.pages); got != test.want {
+				t.Errorf("after the undo the file has %q, want %q", got, test.want)
+			}
+			var said []string
+			for _, step := range steps {
+				_, after, _ := strings.Cut(step, h.pages)
+				said = append(said, after)
+			}
+			var want []string
+			if test.step != "" {
+				want = []string{test.step}
+			}
+			if diff := cmp.Diff(want, said); diff != "" {
+				t.Errorf("steps of the undo (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A kernel that refuses the change does not fail the set-up.
+func TestRefusedPages(t *testing.T) {
+	h := hostIn(t.TempDir())
+	if err := os.Mkdir(h.pages, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	announce := func(step string) { steps = append(steps, step) }
+	if err := h.enlargePages(announce); err != nil || len(steps) != 2 || !strings.HasPrefix(steps[1], "going on with smaller pages: ") {
+		t.Errorf("%v, steps %q", err, steps)
+	}
+}
