@@ -200,6 +200,14 @@ func testCases() []testCase {
 			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
 		},
 		{
+			name: "sources that are unavailable for half a minute after the fault", status: 0,
+			old: onInject(func(w *world) {
+				w.breaks(outToA)
+				w.losesSources("no answer within 1s")
+				after(30*time.Second, func() { w.losesSources("") })
+			}),
+		},
+		{
 			name: "an installation that breaks", status: 4,
 			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { return errBroken }) },
 		},

@@ -40,11 +40,11 @@ const (
 	// symptomWithin bounds the wait for the symptom before a remedy, and after it was
 	// undone.
 	symptomWithin = 30 * time.Second
-	// fewPolls is the least number of polls in a wait for findings, however long a poll
-	// takes: comparisons over time need two, and in one a source may be unavailable.
+	// fewPolls is the least number of polls with all sources in a wait for findings, however
+	// long a poll takes: comparisons over time need two.
 	fewPolls = 3
-	// slowPolls bounds the wait for fewPolls: with four guests on two CPUs, sources did not
-	// answer within a second.
+	// slowPolls bounds the wait for fewPolls. On a machine with other work, a source was
+	// unavailable in each of the first six polls after a fault, for 39 s.
 	slowPolls = time.Minute
 )
 
@@ -74,14 +74,15 @@ func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, afte
 	return nil
 }
 
-// untilFound waits until a condition on the history is met. If polls take seconds, on a busy
-// machine, the wait goes on after its bound until there were fewPolls since a moment.
+// untilFound waits until a condition on the history is met. If polls take seconds or sources
+// do not answer, on a busy machine, the wait goes on after its bound until fewPolls since a
+// moment could read all sources.
 func (v *variantRun) untilFound(ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool) error {
 	deadline := v.h.Now().Add(bound)
 	saw := v.h.View()
 	err := await.Until(ctx, what, v.c.Every()/4, bound+slowPolls, func(context.Context) (bool, string, error) {
 		saw = v.h.View()
-		last := !saw.Time.Before(deadline) && saw.PollsSince(since) >= fewPolls
+		last := !saw.Time.Before(deadline) && saw.WholePollsSince(since) >= fewPolls
 		return met(saw) || last, framework.DescribeFindings(saw.Findings()), nil
 	})
 	if ctx.Err() != nil {

@@ -165,8 +165,16 @@ func (v View) Findings() []Finding {
 	return slices.Clone(last.Findings)
 }
 
-// PollsSince counts the polls that began at or after a moment.
-func (v View) PollsSince(moment time.Time) int { return len(v.since(moment)) }
+// WholePollsSince counts the polls that began at or after a moment and could read all sources.
+func (v View) WholePollsSince(moment time.Time) int {
+	whole := 0
+	for _, p := range v.since(moment) {
+		if len(p.part.Unavailable) == 0 {
+			whole++
+		}
+	}
+	return whole
+}
 
 // NotIsolated says since when packets of the lab could leave the machine; empty if they never
 // could.
