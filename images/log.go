@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -98,14 +99,23 @@ func (l *buildLog) tail() ([]string, error) {
 	return lines[max(0, len(lines)-tailLines):], nil
 }
 
-// BesideLab is a context in which Build gives its commands the lowest priority: a lab runs
-// at the same time.
+// BesideLab is a context in which Build's commands yield the CPUs to a lab, which runs at the
+// same time.
 func BesideLab(ctx context.Context) context.Context { return context.WithValue(ctx, besideLab{}, true) }
 
 type besideLab struct{}
 
 // lowest is the priority of a process that runs when no other does.
 const lowest = 19
+
+// yields gives the leader of a session the lowest priority, which its children inherit. Where
+// the kernel schedules by session (sched(7), "The autogroup feature"), the priority of a process
+// counts within its session alone, and that of the session against other sessions. A priority
+// that cannot be set makes the lab slower and no verdict wrong.
+func yields(pid int) {
+	_ = unix.Setpriority(unix.PRIO_PGRP, pid, lowest)
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(strconv.Itoa(lowest)), 0)
+}
 
 // run runs a command with its output in the log; its Stderr, where it is set, gets
 // both outputs as well. When ctx ends, the command
@@ -120,12 +130,14 @@ func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 		out = io.MultiWriter(l.file, cmd.Stderr)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	beside, _ := ctx.Value(besideLab{}).(bool)
+	// A session of its own is a process group of its own, too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: beside, Setpgid: !beside, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if beside, _ := ctx.Value(besideLab{}).(bool); beside { // its children inherit it
-		_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, lowest)
+	if beside {
+		yields(cmd.Process.Pid)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer stop()
