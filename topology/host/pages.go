@@ -34,10 +34,14 @@ func selected(text string) string {
 	return word
 }
 
-// isContained reports whether this process runs in a container. Kernel settings for the
-// machine's convenience are then not this set-up's to change.
+// isContained reports whether this process runs in a container: it is not in the kernel's first
+// PID namespace, whose inode is always 0xEFFFFFFC (PROC_PID_INIT_INO in the kernel's
+// linux/proc_ns.h). Kernel settings for the machine's convenience are then not this set-up's to
+// change. Files such as /.dockerenv tell nothing: a virtual machine made from a container's image
+// has them.
 func isContained() bool {
-	return exists("/.dockerenv") || exists("/run/.containerenv") || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	return err != nil || namespace != fmt.Sprintf("pid:[%d]", uint32(0xEFFFFFFC))
 }
 
 // enlargePages switches pages of 64 KiB on until the next boot. If the kernel refuses, builds
