@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,8 +33,14 @@ type (
 		Inputs                *artifacts        `json:"inputs,omitempty"`
 		Outputs               *artifacts        `json:"outputs,omitempty"`
 		ActiveDeadlineSeconds string            `json:"activeDeadlineSeconds,omitempty"` // Argo accepts numbers, its schema only strings
+		RetryStrategy         *retryStrategy    `json:"retryStrategy,omitempty"`
 		Container             *corev1.Container `json:"container,omitempty"`
 		Volumes               []corev1.Volume   `json:"volumes,omitempty"`
+	}
+	retryStrategy struct {
+		Limit       string `json:"limit"`
+		RetryPolicy string `json:"retryPolicy"`
+		Expression  string `json:"expression"`
 	}
 	dag struct {
 		Tasks []task `json:"tasks"`
@@ -55,10 +62,20 @@ type (
 	}
 )
 
+// replaces has Argo start another pod in place of one that was killed or evicted, up to kills
+// times. As in Jobs, a pod whose exit status is a result is not replaced. Argo gives a pod that
+// has no exit status -1.
+func replaces() *retryStrategy {
+	return &retryStrategy{
+		Limit: fmt.Sprint(kills), RetryPolicy: "Always",
+		Expression: fmt.Sprintf("asInt(lastRetry.exitCode) < 0 || asInt(lastRetry.exitCode) > %d", slices.Max(results)),
+	}
+}
+
 // merges is a container that merges the reports in folders, some of which may be missing.
 func (p Pods) merges(shards []Shard, output string, folders []string) corev1.Container {
 	args := append([]string{"merge", "--output=" + output, "--expect=" + Expected(shards)}, folders...)
-	return corev1.Container{Name: container, Image: p.Image, Args: args}
+	return corev1.Container{Name: container, Image: p.Image, Command: command, Args: args}
 }
 
 // Argo writes an Argo Workflow, for argo submit: the shards in parallel, then one step that
@@ -76,10 +93,11 @@ func Argo(out io.Writer, shards []Shard, r Run, p Pods) error {
 	for _, shard := range shards {
 		name := fmt.Sprintf("shard-%d", shard.Number)
 		runs := p.runs(r.args(shard, reports))
+		runs.Command = command
 		result := artifact{Name: "reports", Path: reports, Optional: true} // a shard may end without one
 		templates = append(templates, template{
 			Name: name, Container: &runs, ActiveDeadlineSeconds: fmt.Sprint(int64(shard.Deadline().Seconds())),
-			Outputs: &artifacts{[]artifact{result}}, Volumes: append(p.volumes(), scratch("reports")),
+			RetryStrategy: replaces(), Outputs: &artifacts{[]artifact{result}}, Volumes: append(p.volumes(), scratch("reports")),
 		})
 		night.Tasks = append(night.Tasks, task{Name: name, Template: name})
 		ended = append(ended, fmt.Sprintf("(%s.Succeeded || %s.Failed || %s.Errored)", name, name, name))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,30 @@ func TestPodMerges(t *testing.T) {
 	want := []string{"merge", "--output=/merged", "--expect=added-nic,node-drain,unpinned-image", "/reports/shard-1", "/reports/shard-2"}
 	if diff := cmp.Diff(want, pods.merges(planned, "/merged", []string{"/reports/shard-1", "/reports/shard-2"}).Args); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// The containers of a workflow run what the image runs by itself.
+func TestCommand(t *testing.T) {
+	text, err := os.ReadFile("../../images/relapse/image.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recipe struct {
+		Images []struct {
+			Ref        string
+			Entrypoint []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &recipe); err != nil {
+		t.Fatal(err)
+	}
+	last := recipe.Images[len(recipe.Images)-1]
+	if last.Ref != Image {
+		t.Fatalf("the recipe's last image is %s, want %s", last.Ref, Image)
+	}
+	if diff := cmp.Diff(last.Entrypoint, command); diff != "" {
+		t.Errorf("-image +workflow:\n%s", diff)
 	}
 }
 
