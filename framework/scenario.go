@@ -99,11 +99,9 @@ const Maintainers Owner = "@relapse-dev"
 // Budget is how long a scenario may take on two CPUs, with its images built. Zero: no
 // budget. A scenario without budgets is not measured.
 type Budget struct {
-	Whole    time.Duration // all variants, on a lab of their own
-	Affected time.Duration // one affected variant, on a lab of its own
-	Reuse    time.Duration // one variant, on a lab that is up
-	Lab      time.Duration // until the lab is up
-	Detect   time.Duration // from the first lost probe to the first finding after it
+	Whole  time.Duration // all variants, on labs of their own
+	Lab    time.Duration // until the lab is up
+	Detect time.Duration // from the first lost probe to the first finding after it
 }
 
 // ForMemory is the scenario for a machine with this much memory, in GiB.

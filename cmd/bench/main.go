@@ -231,8 +231,7 @@ func (m *measurement) summary() []figures.Figure {
 	return all
 }
 
-// scenario measures one scenario: all variants on a lab of their own, each
-// affected variant on a lab of its own, each variant on a lab that is there.
+// scenario measures one scenario: all variants on labs of their own.
 func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error {
 	name := s.Incident.Name
 	// A lab that is brought up once leaves the images in the cache and in Docker.
@@ -246,32 +245,7 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error 
 		return err
 	}
 	m.whole(r, s.Budget, took)
-	for _, v := range s.Runnable(false) {
-		if v.Role != framework.Affected {
-			continue
-		}
-		took, r, err := m.run(ctx, name, "--variant", v.Name)
-		if err != nil {
-			return err
-		}
-		m.duration(r, "one affected variant, lab included", s.Budget.Affected, took)
-		m.duration(r, figures.LabIsUp, s.Budget.Lab, milliseconds(r.Timings.Lab))
-		m.variants(r, s.Budget)
-	}
-
-	if _, _, err := m.relapse(ctx, "up", name); err != nil {
-		return err
-	}
-	for _, v := range s.Runnable(false) {
-		took, r, err := m.run(ctx, name, "--reuse", "--keep", "--variant", v.Name)
-		if err != nil {
-			return err
-		}
-		m.duration(r, "one variant on a running lab", s.Budget.Reuse, took)
-		m.variants(r, s.Budget)
-	}
-	_, _, err = m.relapse(ctx, "down", name)
-	return err
+	return nil
 }
 
 // whole takes the samples of a run of all variants, which took so long.

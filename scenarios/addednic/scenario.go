@@ -58,8 +58,7 @@ func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 		Labels:    []framework.Label{framework.BGP},
 		SecondLab: netip.MustParsePrefix("10.208.32.0/20"),
 		Budget: framework.Budget{
-			Whole: 180 * time.Second, Affected: 120 * time.Second,
-			Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+			Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
 		},
 		OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
 		Topology:   lab,

@@ -42,8 +42,7 @@ var Scenario = framework.Scenario{
 	Labels:    []framework.Label{framework.BGP, framework.Services},
 	SecondLab: netip.MustParsePrefix("10.208.48.0/20"),
 	Budget: framework.Budget{
-		Whole: 240 * time.Second, Affected: 100 * time.Second,
-		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+		Whole: 240 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
 	},
 	Variants: []framework.Variant{
 		variant(framework.Affected, affected, metallb.Native, before, fixed),

@@ -43,8 +43,7 @@ var Scenario = framework.Scenario{
 	OnlyOwnLab: "whole Cilium leaves BPF programs and policy routes on nodes, which are not known to come back",
 	SecondLab:  netip.MustParsePrefix("10.208.96.0/20"),
 	Budget: framework.Budget{
-		Whole: 600 * time.Second, Affected: 400 * time.Second,
-		Reuse: 200 * time.Second, Lab: 60 * time.Second, Detect: time.Second,
+		Whole: 600 * time.Second, Lab: 60 * time.Second, Detect: time.Second,
 	},
 	Variants: []framework.Variant{
 		upgrade{old, affected}.variant(framework.Affected),

@@ -30,8 +30,7 @@ var Scenario = framework.Scenario{
 	Owner:    framework.Maintainers,
 	Labels:   []framework.Label{framework.Masquerade, framework.Upgrade},
 	Budget: framework.Budget{
-		Whole: 180 * time.Second, Affected: 90 * time.Second,
-		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+		Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
 	},
 	OnlyOwnLab: "its hosts are databases, with an image that relapse builds, and Cilium leaves BPF programs on nodes, which are not known to come back",
 	Topology:   lab,

@@ -41,8 +41,7 @@ var Scenario = framework.Scenario{
 	Foreign:    true,
 	SecondLab:  netip.MustParsePrefix("10.208.0.0/20"),
 	Budget: framework.Budget{
-		Whole: 90 * time.Second, Affected: 75 * time.Second,
-		Reuse: 40 * time.Second, Lab: 14 * time.Second, Detect: time.Second,
+		Whole: 90 * time.Second, Lab: 14 * time.Second, Detect: time.Second,
 	},
 	Variants: []framework.Variant{
 		// Moving to the fixed speaker is one of the remedies.

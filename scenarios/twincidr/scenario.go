@@ -38,8 +38,7 @@ var Scenario = framework.Scenario{
 	Labels:    []framework.Label{framework.BGP, framework.IPAM},
 	SecondLab: netip.MustParsePrefix("10.208.80.0/20"),
 	Budget: framework.Budget{
-		Whole: 180 * time.Second, Affected: 120 * time.Second,
-		Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+		Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
 	},
 	Variants: []framework.Variant{
 		variant(framework.Affected, affected, cilium.Operator(fixed)),

@@ -44,7 +44,7 @@ var Scenario = framework.Scenario{
 	Foreign:   true,
 	SecondLab: netip.MustParsePrefix("10.208.64.0/20"),
 	Budget: framework.Budget{ // 100 s a pair
-		Whole: 250 * time.Second, Affected: 100 * time.Second, Reuse: 75 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second,
+		Whole: 250 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second,
 	},
 	Topology: lab,
 	Variants: []framework.Variant{

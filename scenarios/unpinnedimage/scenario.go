@@ -53,8 +53,7 @@ var Scenario = framework.Scenario{
 	Labels:    []framework.Label{framework.Images, framework.Upgrade},
 	SecondLab: netip.MustParsePrefix("10.208.16.0/20"),
 	Budget: framework.Budget{
-		Whole: 150 * time.Second, Affected: 150 * time.Second,
-		Reuse: 60 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
+		Whole: 150 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
 	},
 	OnlyOwnLab: "kube-router leaves ipsets, tunnels and policy routes on nodes, which are not known to come back",
 	Topology:   lab,
