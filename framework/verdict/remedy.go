@@ -129,6 +129,9 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)
 		}
 		v, err = j.staysBack(part, began, clean, entry)
+	} else {
+		// What the detectors see then may say why.
+		err = fmt.Errorf("detectors report %s; %w", framework.DescribeFindings(v.Findings()), err)
 	}
 	if errors.As(err, new(*unavailableError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errNotDone) {
 		return err
