@@ -173,7 +173,7 @@ func (m *measurement) all(ctx context.Context, names []string) (err error) {
 // measurement collects samples.
 type measurement struct {
 	output  string // folder for the reports of its own runs
-	peak    int64  // bytes, of all runs
+	peak    int64  // bytes, of all runs of scenarios: bisect and qualify also compile
 	machine string // in a few words
 	series  []*series
 

@@ -70,11 +70,10 @@ func (m *measurement) bisect(ctx context.Context) error {
 	m.judged = []int{4} // only a range is left, because versions in it are not published
 	defer func() { m.judged = nil }()
 	const scenario, component = "node-drain", "cilium"
-	_, peak, err := m.relapse(ctx, "bisect", scenario, component, "--from", "1.11.6", "--to", "1.12.0", "--output", m.output)
+	_, _, err := m.relapse(ctx, "bisect", scenario, component, "--from", "1.11.6", "--to", "1.12.0", "--output", m.output)
 	if err != nil {
 		return err
 	}
-	m.peak = max(m.peak, peak)
 	records, err := filepath.Glob(filepath.Join(m.output, "bisect", scenario+"-"+component, "*", "bisect.json"))
 	if err != nil || len(records) != 1 {
 		return fmt.Errorf("looking for the bisection's record: %q, %v", records, err)
@@ -149,11 +148,10 @@ func (m *measurement) qualify(ctx context.Context) error {
 	m.judged = []int{1} // NO-GO
 	defer func() { m.judged = nil }()
 	for _, q := range qualifications {
-		took, peak, err := m.relapse(ctx, "qualify", q.component, q.from, q.to, "--output", m.output)
+		took, _, err := m.relapse(ctx, "qualify", q.component, q.from, q.to, "--output", m.output)
 		if err != nil {
 			return err
 		}
-		m.peak = max(m.peak, peak)
 		m.sample(figures.Figure{
 			Name: fmt.Sprintf("qualify %s %s %s", q.component, q.from, q.to), Unit: "s", Budget: new(q.budget.Seconds()),
 		}, took.Seconds())
