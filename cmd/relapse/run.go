@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,7 +24,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
-	"github.com/relapse-dev/relapse/framework/report/trace"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
@@ -66,8 +64,7 @@ the incident happen with every variant, and takes the lab down.
 Each run has its own folder, OUTPUT/NAME/<time>, with report.html, report.json,
 junit.xml and evidence/; OUTPUT/NAME/latest links to the newest. The oldest runs of a
 scenario are removed when there are more than --keep-runs, or when they take more than
-1 GB. OUTPUT/metrics.prom has the metrics of the newest runs, for Prometheus. If
-OTEL_EXPORTER_OTLP_ENDPOINT is set, spans of the run are sent there, by OTLP over HTTP.`,
+1 GB. OUTPUT/metrics.prom has the metrics of the newest runs, for Prometheus.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = engine.Part(ablate)
 			if err := from.open(&options); err != nil {
@@ -299,7 +296,9 @@ func (r *prepared) inTurn(ctx context.Context) error {
 		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
 	}
 	if !errors.Is(err, syscall.ENOSPC) { // there is no room for metrics either, and one error is enough
-		export(ctx, o.Log, o.Output, reports)
+		if err := metrics.Update(o.Output); err != nil { // the verdict is not affected
+			o.Log.Warn("the metrics could not be written", "error", err)
+		}
 	}
 	return outcome(reports, err)
 }
@@ -322,25 +321,6 @@ func (r *prepared) finish(one report.Report) error {
 		r.suite.Log.Warn("not all old runs could be removed", "error", err) // the verdict is not affected
 	}
 	return nil
-}
-
-// exportWithin bounds how long sending spans may take.
-const exportWithin = 15 * time.Second
-
-// export writes metrics, and sends spans if the environment names an endpoint. A failure
-// does not change the verdict.
-func export(ctx context.Context, log *slog.Logger, output string, reports []report.Report) {
-	if err := metrics.Update(output); err != nil {
-		log.Warn("the metrics could not be written", "error", err)
-	}
-	if !trace.Wanted() || len(reports) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportWithin)
-	defer cancel()
-	if err := trace.Export(ctx, reports...); err != nil {
-		log.Warn("the spans of the run could not be sent", "error", err)
-	}
 }
 
 // commandOf is the command that repeats a scenario's run, with the flags that affect its

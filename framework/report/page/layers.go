@@ -3,9 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -151,87 +149,4 @@ func (s stored) packetsOf(f report.Finding) []report.Probe {
 		impacted = near
 	}
 	return impacted[:min(len(impacted), 5)]
-}
-
-// difference is where what the layers say differs between two variants.
-type difference struct {
-	Left, Right string // the variants' names
-	Rows        []differs
-	More        int
-}
-
-type differs struct{ Layer, Where, Object, Left, Right string }
-
-const maxDifferences = 60
-
-// sideBySide compares an affected variant with a fixed one after the fault. It is nil
-// where one of the two has no snapshot.
-func sideBySide(variants []stored) *difference {
-	find := func(role string) *stored {
-		for i, v := range variants {
-			if v.Role == role && v.Ablated == "" && (v.after != nil || v.before != nil) {
-				return &variants[i]
-			}
-		}
-		return nil
-	}
-	a, b := find("affected"), find("fixed")
-	if a == nil || b == nil {
-		return nil
-	}
-	left, right := a.after, b.after
-	if left == nil || right == nil { // then both from before the fault
-		left, right = a.before, b.before
-	}
-	if left == nil || right == nil {
-		return nil
-	}
-	d := &difference{Left: a.Name, Right: b.Name}
-	type place struct{ layer, where, object string }
-	said := map[place]*[2]map[string]bool{}
-	var places []place
-	for i, from := range []*snapshot.Snapshot{left, right} {
-		for _, st := range from.Statements() {
-			if ephemeral(st) {
-				continue
-			}
-			at := place{string(st.Layer), st.Where, st.Object}
-			if said[at] == nil {
-				said[at] = &[2]map[string]bool{{}, {}}
-				places = append(places, at)
-			}
-			said[at][i][st.Says] = true
-		}
-	}
-	only := func(these, others map[string]bool) string {
-		var all []string
-		for text := range these {
-			if !others[text] {
-				all = append(all, text)
-			}
-		}
-		slices.Sort(all)
-		if len(all) > 4 {
-			all = append(all[:4], fmt.Sprintf("and %d more", len(all)-4))
-		}
-		return strings.Join(all, "\n")
-	}
-	for _, at := range places {
-		r := differs{at.layer, at.where, at.object, only(said[at][0], said[at][1]), only(said[at][1], said[at][0])}
-		switch {
-		case r.Left == "" && r.Right == "":
-		case len(d.Rows) == maxDifferences:
-			d.More++
-		default:
-			d.Rows = append(d.Rows, r)
-		}
-	}
-	return d
-}
-
-// ephemeral reports whether a statement differs from run to run without meaning: the
-// route to one pod over its veth.
-func ephemeral(st snapshot.Statement) bool {
-	p, err := netip.ParsePrefix(st.Object)
-	return err == nil && st.Layer == snapshot.Kernel && st.Connected && p.IsSingleIP()
 }

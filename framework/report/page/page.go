@@ -67,8 +67,7 @@ type view struct {
 	Built     []built
 	Main      *section  // the variant of the first screen
 	Sections  []section // all of them, the main one first
-	Beside    *difference
-	Issue     string // Markdown
+	Issue     string    // Markdown
 	Unread    []string
 	Generated string
 }
@@ -85,7 +84,6 @@ type section struct {
 	Drawing  *drawing
 	Axis     *axis
 	Tables   []table
-	Onsets   *histogram
 	Evidence []file
 	Others   []other // of the main section
 }
@@ -123,14 +121,13 @@ func render(dir string, r report.Report) ([]byte, error) {
 		s, unread := load(dir, one, r.Unfinished != nil)
 		variants, v.Unread = append(variants, s), append(v.Unread, unread...)
 	}
-	v.Beside = sideBySide(variants)
 	first := mainOf(variants)
 	for i, s := range variants {
 		id := fmt.Sprintf("v%d", i+1)
 		t := newTracing(r.TopologyOf(s.Variant), s)
 		one := section{
 			stored: s, ID: id, Lead: newLead(s, t), Ranked: s.ranked(), Drawing: draw(s, t), Axis: newAxis(id, s),
-			Tables: tables(s), Onsets: newHistogram(s.Repeats), Evidence: s.files,
+			Tables: tables(s), Evidence: s.files,
 		}
 		if i == first {
 			v.Sections = slices.Insert(v.Sections, 0, one)
@@ -238,54 +235,4 @@ func came(f report.Finding) string {
 		return fmt.Sprintf("%s into the fault, %s after the first loss", seconds(*f.CameMS), seconds(*f.TimeToDetectMS))
 	}
 	return seconds(*f.CameMS) + " into the fault"
-}
-
-// histogram is how long after the fault the first packet was lost, in repeats of a
-// variant.
-type histogram struct {
-	Bars  []bar
-	Never int // runs without impacted probes
-}
-
-type bar struct {
-	X, Y, H int
-	Says    string
-}
-
-const (
-	histogramBars = 20
-	barWidth      = 16
-	barHeight     = 80
-)
-
-// newHistogram is nil if fewer than two runs had impacted probes.
-func newHistogram(r *report.Repeats) *histogram {
-	if r == nil {
-		return nil
-	}
-	h := &histogram{}
-	var onsets []int64
-	for _, one := range r.Runs {
-		if one.OnsetMS == nil {
-			h.Never++
-			continue
-		}
-		onsets = append(onsets, *one.OnsetMS)
-	}
-	if len(onsets) < 2 {
-		return nil
-	}
-	low, high := slices.Min(onsets), slices.Max(onsets)
-	width := (high-low)/histogramBars + 1
-	counts := make([]int, histogramBars)
-	for _, o := range onsets {
-		counts[(o-low)/width]++
-	}
-	most := slices.Max(counts)
-	for i, n := range counts {
-		height := barHeight * n / most
-		from := low + int64(i)*width
-		h.Bars = append(h.Bars, bar{X: i * barWidth, Y: barHeight - height, H: height, Says: fmt.Sprintf("%s to %s: %s", seconds(from), seconds(from+width), count(n, "run"))})
-	}
-	return h
 }
