@@ -61,6 +61,7 @@ func (o origin) open(s *suite.Options) (err error) {
 	case imagesAuto, imagesBuild:
 		s.Vendors, err = o.vendors()
 	case imagesUpstream:
+		s.VendorsImages = true
 		s.Upstreams, err = o.upstreams()
 	default:
 		err = usagef("--images: %q: expected %s, %s or %s", o.source, imagesAuto, imagesBuild, imagesUpstream)

@@ -460,7 +460,7 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
 		for _, v := range s.Variants {
-			runnable, why := v.Runnable(len(o.Upstreams) > 0)
+			runnable, why := v.Runnable(o.VendorsImages)
 			if slices.Contains(o.Variants, v.Name) && !runnable {
 				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
 			}

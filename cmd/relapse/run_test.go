@@ -5,25 +5,24 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 func TestCheckRunnable(t *testing.T) {
 	published := framework.Variant{Name: "old", OnlyUpstream: "it is no Go module"}
 	chosen := []framework.Scenario{{Variants: []framework.Variant{{Name: "new"}, published}}}
 	for _, test := range []struct {
-		name   string
-		wanted []string
-		from   registry.Upstreams
-		says   string // of the error; empty: fine
+		name    string
+		wanted  []string
+		vendors bool
+		says    string // of the error; empty: fine
 	}{
-		{"all: what cannot run is left out", nil, nil, ""},
-		{"one that is built", []string{"new"}, nil, ""},
-		{"one that is not", []string{"new", "old"}, nil, `variant "old" runs only with --images=upstream: it is no Go module`},
-		{"from upstream", []string{"old"}, registry.Upstreams{"docker.io": "https://mirror"}, ""},
+		{"all: what cannot run is left out", nil, false, ""},
+		{"one that is built", []string{"new"}, false, ""},
+		{"one that is not", []string{"new", "old"}, false, `variant "old" runs only with --images=upstream: it is no Go module`},
+		{"from upstream", []string{"old"}, true, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := checkRunnable(chosen, engine.Options{Variants: test.wanted, Upstreams: test.from})
+			err := checkRunnable(chosen, engine.Options{Variants: test.wanted, VendorsImages: test.vendors})
 			if (err == nil) != (test.says == "") || err != nil && (err.Error() != test.says || exitStatus(t.Context(), err) != exitUsage) {
 				t.Errorf("%v, want %q", err, test.says)
 			}

@@ -18,7 +18,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/verdict"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Execution is one scenario of a run: its lab, and its variants, which run one after the
@@ -33,6 +32,7 @@ type Execution struct {
 	lanes     []*lane
 	steps     []Step
 	variants  []*variantRun // in the scenario's order
+	plan      *planRun      // in place of variants; nil for a scenario
 	began     time.Time
 	over      bool // Finish has run
 	announced sync.Once
@@ -89,7 +89,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 		if len(o.Variants) > 0 && !slices.Contains(o.Variants, v.Name) {
 			continue
 		}
-		if runnable, why := v.Runnable(len(o.Upstreams) > 0); !runnable {
+		if runnable, why := v.Runnable(o.VendorsImages); !runnable {
 			e.report.NotRun = append(e.report.NotRun, report.NotRun{Name: v.Name, Reason: why})
 			continue
 		}
@@ -307,7 +307,7 @@ func (e *Execution) begin() {
 
 // openFolder makes the run's folder, once.
 func (e *Execution) openFolder() error {
-	if e.dir != "" {
+	if e.dir != "" || e.plan != nil {
 		return nil
 	}
 	dir, err := report.NewRun(e.options.Output, e.scenario.Incident.Name, e.began)
@@ -404,12 +404,13 @@ func (e *Execution) bringUp(ctx context.Context, l *lane) error {
 
 // keepLogs stores the logs of a lab that did not come up.
 func (e *Execution) keepLogs(ctx context.Context, l *lane) {
-	kept := Evidence{Dir: filepath.Join(e.dir, "evidence", slug(l.scope))}
-	logs, err := l.lab.Logs(ctx, e.logsSince(), nil)
-	for name, text := range logs {
-		err = errors.Join(err, kept.Write("log-"+name, text))
+	s := &Session{lab: l.lab, evidence: Evidence{Dir: filepath.Join(e.dir, "evidence", slug(l.scope))}}
+	if e.plan != nil {
+		s.evidence.Dir = e.options.Output
 	}
-	if err != nil {
+	var unstored error
+	s.unstored = func(err error) { unstored = errors.Join(unstored, err) }
+	if err := errors.Join(s.keepLogs(ctx, e.logsSince(), nil), unstored); err != nil {
 		e.options.Log.Warn("some logs could not be stored", "error", err)
 	}
 }
@@ -444,13 +445,14 @@ func (e *Execution) releaseLab(ctx context.Context, l *lane) error {
 	if lab == nil {
 		return nil
 	}
+	closed := e.closePlan(ctx)
 	e.measureCPU(ctx, l)
 	l.lab = nil
 	if e.options.Keep {
 		lab.Release()
-		return nil
+		return closed
 	}
-	return lab.Down(ctx)
+	return errors.Join(closed, lab.Down(ctx))
 }
 
 // Finish judges what was not judged yet, and writes the report. It takes the lab down if the
@@ -479,7 +481,7 @@ func (e *Execution) Finish(ctx context.Context) {
 		return
 	}
 	e.over = true
-	var errs []error
+	errs := []error{e.closePlan(ctx)}
 	for _, v := range e.variants {
 		e.report.Variants = append(e.report.Variants, v.conclude(ctx))
 	}
@@ -530,9 +532,10 @@ func (e *Execution) takeDown(ctx context.Context, l *lane, down func(context.Con
 	return err
 }
 
+// heldByOther reports whether an error says that another process holds the lab.
 func heldByOther(err error) bool {
-	var held *kindlab.HeldError
-	return errors.As(err, &held)
+	var held interface{ HeldByOther() bool }
+	return errors.As(err, &held) && held.HeldByOther()
 }
 
 // judges are those of all cases, in order.

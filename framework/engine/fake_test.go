@@ -292,9 +292,9 @@ func (l *fakeLabs) worldOf(declared []framework.Endpoint) *world {
 	return l.world
 }
 
-// Dial makes an agent for each end, which knows by the addresses what a probe's
+// Probes makes an agent for each end, which knows by the addresses what a probe's
 // name is.
-func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
+func (l *fakeLab) Probes(ctx context.Context, _ *framework.Run, declared []framework.Endpoint, probes []probe.Probe) (Probes, error) {
 	names := map[netip.AddrPort]string{}
 	var ends []probe.End
 	for i, d := range declared {
@@ -307,10 +307,14 @@ func (l *fakeLab) Dial(ctx context.Context, _ *framework.Run, declared []framewo
 		go (&fakeAgent{world: l.worldOf(declared), name: ends[i].Name, names: names, conn: theirs}).serve()
 		var err error
 		if ends[i].Agent, err = probe.Connect(ctx, ends[i].Name, ours); err != nil {
-			return ends, err
+			return nil, err
 		}
 	}
-	return ends, l.dial // the agents are there: if they are not closed, their goroutines stay in the bubble
+	set, err := probe.New(ends, probes)
+	if l.dial != nil {
+		return nil, errors.Join(l.dial, set.Close())
+	}
+	return set, err
 }
 
 type fakeReader struct{ *fakeLab }

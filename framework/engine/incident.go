@@ -30,7 +30,7 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	v.markPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: baselineWithin})
+	v.MarkPackets(history.Mark{Moment: history.ProbesClean, Began: called, Bound: baselineWithin})
 	if err == nil { // the time without findings is the same one, unless there were active findings
 		err = v.untilNoFindings(ctx, history.NoFindings, v.judge.Began(), baselineWithin+v.pollWithin())
 	}
@@ -41,72 +41,23 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	return nil
 }
 
-// startProbes connects to the endpoints and starts the probes, without those of some
-// endpoints.
+// startProbes starts the probes of the script, without those of some endpoints.
 func (v *variantRun) startProbes(ctx context.Context, without ...framework.Endpoint) error {
-	return v.h.Do(history.StartProbes, "", func(a *history.Act) { a.Err = v.dial(ctx, without) }).Err
-}
-
-func (v *variantRun) dial(ctx context.Context, without []framework.Endpoint) error {
 	gone := func(name string) bool {
 		return slices.ContainsFunc(without, func(e framework.Endpoint) bool { return e.Name == name })
 	}
-	there := slices.DeleteFunc(slices.Clone(v.c.Script.Endpoints), func(e framework.Endpoint) bool { return gone(e.Name) })
+	ends := slices.DeleteFunc(slices.Clone(v.c.Script.Endpoints), func(e framework.Endpoint) bool { return gone(e.Name) })
 	probes := slices.DeleteFunc(slices.Clone(v.c.Script.Probes), func(p probe.Probe) bool { return gone(p.From) || gone(p.To) })
-	ends, err := v.lane.lab.Dial(ctx, v.run, there)
-	for _, e := range ends {
-		if e.Agent != nil { // a server has none
-			v.agents = append(v.agents, e.Agent)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	set, err := probe.New(ends, probes)
-	if err != nil {
-		return err
-	}
-	v.probes = set
-	v.live.Store(set)
-	return set.Start(ctx)
+	return v.StartProbes(ctx, ends, probes)
 }
 
-// stopProbes stores the timelines of the probes, and closes their agents.
-func (v *variantRun) stopProbes(ctx context.Context) error {
-	var err error
-	if v.probes != nil { // nil if an endpoint could not be reached
-		err = v.probes.Stop(ctx)
-		v.recordPackets()
-		v.keep("probes", v.probes.Timelines())
-	}
-	for _, a := range v.agents {
-		err = errors.Join(err, a.Close())
-	}
-	v.probes, v.agents = nil, nil
-	v.live.Store(nil)
-	return err
-}
-
+// startWatch starts the detectors.
 func (v *variantRun) startWatch(ctx context.Context) error {
-	var opened Reader
-	done := v.h.Do(history.OpenSources, "", func(a *history.Act) {
-		if opened, a.Err = v.lane.lab.Open(ctx, v.c.Script.Reads(), v.others()); a.Err == nil {
-			a.Timeout = opened.Timeout()
-		}
-	})
-	if done.Err != nil {
-		return done.Err
-	}
-	v.reader = opened
 	d := &history.Detection{Every: v.c.Every(), Scope: verdict.ScopeOf(v.lane.scenario, v.c.Variant)}
 	if v.c.Ablate != AblateDetector {
 		d.Detectors = v.c.Script.Detectors
 	}
-	watch := StartWatch(v.reader.Collect, d, v.h, v.newNews().poll)
-	v.watch = watch
-	// An undo may read the last snapshot after v.watch has ended.
-	v.run.Snapshot, v.run.Findings = watch.last, func() []history.Finding { return v.h.View().Findings() }
-	return nil
+	return v.StartWatch(ctx, v.c.Script.Reads(), v.others(), d, v.newNews().poll)
 }
 
 // inject injects a fault, unless faults are switched off, and notes it for the undo.
@@ -244,10 +195,10 @@ func (v *variantRun) symptom(ctx context.Context) error {
 			return err
 		}
 		watched := v.h.Now()
-		if err := v.untilKnown(ctx, watched); err != nil {
+		if err := v.UntilKnown(ctx, watched); err != nil {
 			return err
 		}
-		v.markPackets(history.Mark{Moment: history.Watched, Part: "symptom", Until: watched})
+		v.MarkPackets(history.Mark{Moment: history.Watched, Part: "symptom", Until: watched})
 		names, _ = v.judge.Symptom(v.h.View(), watched)
 		// On a busy machine a packet that seemed to be lost may have been late: the symptom
 		// may still come.
@@ -341,7 +292,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 	if err := v.probes.Stop(ctx); err != nil {
 		return err
 	}
-	v.markPackets(history.Mark{Moment: history.Replaced, Until: v.h.Now()})
+	v.MarkPackets(history.Mark{Moment: history.Replaced, Until: v.h.Now()})
 	if err := v.stopProbes(ctx); err != nil {
 		return err
 	}
@@ -363,7 +314,7 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 	if ctx.Err() != nil {
 		return err
 	}
-	v.markPackets(history.Mark{Moment: history.Back, Began: called, Bound: bound})
+	v.MarkPackets(history.Mark{Moment: history.Back, Began: called, Bound: bound})
 	if err != nil {
 		return nil
 	}
@@ -372,20 +323,20 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 		return err
 	}
 	until := v.h.Now() // packets that seem to be lost may be late
-	if err := v.untilKnown(ctx, until); err != nil {
+	if err := v.UntilKnown(ctx, until); err != nil {
 		return err
 	}
-	v.markPackets(history.Mark{Moment: history.StaysBack, Until: until})
+	v.MarkPackets(history.Mark{Moment: history.StaysBack, Until: until})
 	return nil
 }
 
 // watchNoRecovery watches for a time after a remedy that must not help.
 func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ time.Time) error {
 	end := v.h.Now().Add(cmp.Or(r.Watch, noRecoveryFor))
-	if err := v.untilKnown(ctx, end); err != nil {
+	if err := v.UntilKnown(ctx, end); err != nil {
 		return err
 	}
-	v.markPackets(history.Mark{Moment: history.Watched, Until: end})
+	v.MarkPackets(history.Mark{Moment: history.Watched, Until: end})
 	if v.c.Ablate == AblateDetector {
 		return nil
 	}

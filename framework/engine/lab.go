@@ -32,9 +32,9 @@ type Prepared struct {
 type Lab interface {
 	// Attach fills in what a script works with: Run.Lab and Run.Cluster.
 	Attach(r *framework.Run)
-	// Dial finds endpoints, and connects to their agents. The caller must close the returned
-	// agents, also after an error.
-	Dial(ctx context.Context, r *framework.Run, ends []framework.Endpoint) ([]probe.End, error)
+	// Probes finds endpoints, connects to their agents, and declares probes among them. The
+	// caller must close them.
+	Probes(ctx context.Context, r *framework.Run, ends []framework.Endpoint, probes []probe.Probe) (Probes, error)
 	// Open makes a reader of these sources, which the caller must close. It does not read
 	// the nodes of others.
 	Open(ctx context.Context, sources []snapshot.Source, others []string) (Reader, error)
@@ -49,6 +49,18 @@ type Lab interface {
 	Release()
 	// Down removes the lab.
 	Down(ctx context.Context) error
+}
+
+// Probes are probes between endpoints of a lab. *probe.Set implements it, with the methods of
+// that name.
+type Probes interface {
+	Start(ctx context.Context) error
+	Timelines() []probe.Timeline
+	WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error)
+	WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error)
+	Stop(ctx context.Context, names ...string) error
+	// Close disconnects from the endpoints.
+	Close() error
 }
 
 // CPUTime is summed over CPUs since a fixed moment in the past.

@@ -24,7 +24,7 @@ const (
 type news struct {
 	progress Progress
 	scope    string
-	probes   *atomic.Pointer[probe.Set]
+	probes   *atomic.Pointer[Probes]
 
 	known map[detect.ID]bool
 	asked time.Time // when the losses were last read
@@ -49,7 +49,7 @@ func (n *news) poll(p history.Poll) {
 	if set := n.probes.Load(); set != nil && p.Ended.Sub(n.asked) >= lossesEvery {
 		n.asked = p.Ended
 		until := p.Ended.Add(-outcomeTakes)
-		if lose := losing(set.Timelines(), n.lose, until.Add(-lossesEvery), until); !slices.Equal(lose, n.lose) {
+		if lose := losing((*set).Timelines(), n.lose, until.Add(-lossesEvery), until); !slices.Equal(lose, n.lose) {
 			n.lose = lose
 			n.progress.Loses(n.scope, lose)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // ErrInterrupted says that a signal ended the run, and that its lab was restored or taken
@@ -93,8 +92,8 @@ type Options struct {
 	Output string
 	// Variants are the names of the variants that run; empty means all.
 	Variants []string
-	// Upstreams are the registries of the vendors' images; empty: images are built.
-	Upstreams registry.Upstreams
+	// VendorsImages is set if the vendors' own images run, and none are built.
+	VendorsImages bool
 	// Keep leaves the lab running after the run, for Reuse.
 	Keep bool
 	// Reuse uses a running lab if there is one.

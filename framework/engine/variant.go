@@ -4,38 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
-	"sync/atomic"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
-	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 // variantRun carries out one case of a run: it acts on the lab, waits, and writes the
 // history. The judge judges each step by the history alone.
 type variantRun struct {
+	*Session
 	scenario *Execution
 	lane     *lane
 	c        verdict.Case
-	h        *history.History
 	judge    *verdict.Judge
 	// parallel is the run among those of parallel variants or lanes; nil if variants run one
 	// after the other.
 	parallel *parallelRun
-	evidence Evidence
-
-	run    *framework.Run
-	probes *probe.Set
-	live   atomic.Pointer[probe.Set] // the running ones, for other goroutines
-	agents []*probe.Agent
-	watch  *Watch
-	reader Reader
 
 	injected []framework.Fault // to be undone, in reverse
 	logged   bool              // the logs of the lab are kept
@@ -46,7 +33,8 @@ type variantRun struct {
 }
 
 func newVariantRun(e *Execution, c verdict.Case, l *lane) *variantRun {
-	v := &variantRun{scenario: e, lane: l, c: c, h: &history.History{}, parallel: l.runs}
+	v := &variantRun{scenario: e, lane: l, c: c, Session: &Session{h: &history.History{}}, parallel: l.runs}
+	v.unstored = v.lose
 	v.judge = verdict.NewJudge(c, v.h, verdict.Setting{Due: v.trialsDue}, e.scenario.LabelsOf(c.Variant))
 	v.judge.Result.Topology = l.topology()
 	return v
@@ -69,31 +57,24 @@ func (v *variantRun) plan() {
 // add plans a step of the execution, which for a parallel variant waits for the variant's
 // own step.
 func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
-	do = v.scenario.reported(v.c.Label, step.Name, v.recovered(do))
+	do = v.scenario.reported(v.c.Label, step.Name, v.judged(do))
 	if v.parallel != nil {
 		do = v.parallel.add(do)
 	}
 	v.scenario.add(Step{Scope: v.c.Label, ID: step.ID, Name: step.Name}, do)
 }
 
-// recovered makes a panic of a step its error: other variants go on, and the lab must be
+// judged has the judge know of a panic of a step: other variants go on, and the lab must be
 // taken down.
-func (v *variantRun) recovered(do func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = v.panicked(p)
-				v.judge.Break(err)
-			}
-		}()
-		return do(ctx)
+func (v *variantRun) judged(do func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var err error
+		if panicked := v.recovered(func() error { err = do(ctx); return nil }); panicked != nil {
+			v.judge.Break(panicked)
+			return panicked
+		}
+		return err
 	}
-}
-
-// panicked is the error of a panic.
-func (v *variantRun) panicked(p any) error {
-	v.keep("panic", debug.Stack())
-	return &history.PanicError{Value: p}
 }
 
 // isBroken reports whether the variant has no lab to run on.
@@ -115,12 +96,10 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 		case v.judge.Ended():
 			return &Skipped{"an earlier step ended the script"}
 		}
-		v.begins(s.ID)
+		v.beginHistory()
 		v.publish()
 		done := v.scenario.beginStep(v.c.Label, s.ID, s.Name)
-		acted := v.carryOut(ctx, s.ID)
-		v.recordPackets()
-		v.h.EndStep(s.ID, acted, ctx.Err() != nil)
+		_ = v.Session.step(ctx, s.ID, func(ctx context.Context) error { return v.carryOut(ctx, s.ID) }) // the judge reads it in the history
 		v.scenario.setNotStored(v.h.Failed())
 		defer v.noteTrials(s.ID)
 		err := v.judge.Step(s)
@@ -137,29 +116,24 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 	}
 }
 
-// begins begins a step, and with the first one the history.
-func (v *variantRun) begins(id framework.StepID) {
-	if v.h.Begin().Schema == "" {
-		o := v.scenario.options
-		v.scenario.change(func(r *report.Report) {
-			v.judge.Accelerator, v.judge.Images, v.judge.Origins = report.Accelerator(*r), r.Images, r.Origins
-		})
-		v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
-			Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,
-			Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait, Brief: o.Brief,
-		})
+// beginHistory begins the history, once.
+func (v *variantRun) beginHistory() {
+	if v.h.Begin().Schema != "" {
+		return
 	}
-	v.h.BeginStep(id)
+	o := v.scenario.options
+	v.scenario.change(func(r *report.Report) {
+		v.judge.Accelerator, v.judge.Images, v.judge.Origins = report.Accelerator(*r), r.Images, r.Origins
+	})
+	v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
+		Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,
+		Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait, Brief: o.Brief,
+	})
 }
 
 // carryOut acts on the lab, and waits for the result. The error is why a step could not be
 // carried out. An unexpected result is no error.
-func (v *variantRun) carryOut(ctx context.Context, id framework.StepID) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = v.panicked(p)
-		}
-	}()
+func (v *variantRun) carryOut(ctx context.Context, id framework.StepID) error {
 	switch id.Kind {
 	case framework.KindInstall:
 		return v.install(ctx)
@@ -187,23 +161,8 @@ func (v *variantRun) install(ctx context.Context) error {
 	if err := v.meet(ctx, toInstall); err != nil {
 		return err
 	}
-	v.run = &framework.Run{
-		Topology: v.lane.scenario.Topology,
-		Began:    v.h.Now(),
-		Snapshot: func() snapshot.Snapshot { return snapshot.Snapshot{} },
-		Findings: func() []detect.Finding { return nil },
-		Timelines: func() []probe.Timeline {
-			if v.probes == nil {
-				return nil
-			}
-			return v.probes.Timelines()
-		},
-		TrialsDue: v.trialsDue,
-		Meet:      func(ctx context.Context) error { return v.meet(ctx, inFault) },
-		Evidence:  v.keep,
-		Note:      func(text string) { v.scenario.options.Progress.Note(v.c.Label, text) },
-	}
-	v.lane.lab.Attach(v.run)
+	v.attach(v.lane.lab, v.lane.scenario.Topology, func(text string) { v.scenario.options.Progress.Note(v.c.Label, text) })
+	v.run.TrialsDue, v.run.Meet = v.trialsDue, func(ctx context.Context) error { return v.meet(ctx, inFault) }
 	done := v.h.Do(history.Install, "", func(a *history.Act) { a.Err = v.c.Script.Install(ctx, v.run) })
 	if done.Err != nil && !v.c.Classified() && v.c.Script.Refuses != nil && ctx.Err() == nil {
 		if err := v.readImages(ctx); err != nil {
@@ -225,13 +184,6 @@ func (v *variantRun) askRefusal(ctx context.Context) {
 func (v *variantRun) lose(err error) {
 	v.judge.Lose(err)
 	v.scenario.setNotStored(err)
-}
-
-// keep stores evidence.
-func (v *variantRun) keep(name string, data any) {
-	if err := v.evidence.Write(name, data); err != nil {
-		v.lose(err)
-	}
 }
 
 // keepSeen stores the newest snapshot and a summary of all polls so far.
@@ -264,9 +216,7 @@ func (v *variantRun) restore(ctx context.Context) error {
 	if v.lane.lab == nil || v.isBroken() {
 		return &Skipped{"there is no lab"}
 	}
-	v.h.BeginStep(framework.StepRestore)
-	err := v.undoFaults(ctx)
-	v.h.EndStep(framework.StepRestore, err, ctx.Err() != nil)
+	err := v.Session.step(ctx, framework.StepRestore, v.undoFaults)
 	if err := v.h.Close(); err != nil {
 		v.lose(err)
 	}
@@ -279,15 +229,9 @@ func (v *variantRun) restore(ctx context.Context) error {
 	return err
 }
 
-// undoFaults stops what runs for the variant and undoes its faults, in reverse order. Its
-// error may be a *history.PanicError.
-func (v *variantRun) undoFaults(ctx context.Context) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = v.panicked(p)
-		}
-	}()
-	err = v.close(ctx)
+// undoFaults stops what runs for the variant and undoes its faults, in reverse order.
+func (v *variantRun) undoFaults(ctx context.Context) error {
+	err := v.close(ctx)
 	last := v.lane.isLast(v)
 	if last && (v.parallel == nil || v.parallel.apart) && !v.scenario.options.Keep {
 		return err
@@ -316,14 +260,11 @@ func (v *variantRun) close(ctx context.Context) error {
 	// Also if components did not come up: only their logs say why.
 	if v.run != nil && !v.logged && v.lane.lab != nil {
 		v.logged = true
-		v.keepLogs(ctx)
+		if err := v.keepLogs(ctx, v.scenario.logsSince(), v.others()); err != nil {
+			v.scenario.options.Log.Warn("some logs could not be stored", "error", err)
+		}
 	}
-	err := v.stopProbes(ctx)
-	if v.reader != nil {
-		err = errors.Join(err, v.reader.Close())
-		v.reader = nil
-	}
-	return err
+	return errors.Join(v.stopProbes(ctx), v.closeReader())
 }
 
 // conclude ends the run of the variant in any case, and returns its result.
@@ -336,17 +277,6 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	}
 	v.judge.Conclude(v.h.Now())
 	return v.judge.Result
-}
-
-// keepLogs stores the logs of the lab, without the nodes of other variants.
-func (v *variantRun) keepLogs(ctx context.Context) {
-	logs, err := v.lane.lab.Logs(ctx, v.scenario.logsSince(), v.others())
-	for name, text := range logs {
-		v.keep("log-"+name, text)
-	}
-	if err != nil {
-		v.scenario.options.Log.Warn("some logs could not be stored", "error", err)
-	}
 }
 
 // keepFailure stores evidence of a failed step.

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -106,13 +105,13 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 // untilWatched waits until the outcome of every packet up to a moment is known, and for a
 // poll that began at or after it. The moment may be in the future.
 func (v *variantRun) untilWatched(ctx context.Context, part string, until time.Time) error {
-	if err := v.untilKnown(ctx, until); err != nil {
+	if err := v.UntilKnown(ctx, until); err != nil {
 		return err
 	}
 	if err := v.untilPolled(ctx, until); err != nil {
 		return err
 	}
-	v.markPackets(history.Mark{Moment: history.Watched, Part: part, Until: until})
+	v.MarkPackets(history.Mark{Moment: history.Watched, Part: part, Until: until})
 	return nil
 }
 
@@ -124,43 +123,14 @@ func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
 	})
 }
 
-// untilKnown waits until the outcome of every packet up to a moment is known. The moment may
-// be in the future.
-func (v *variantRun) untilKnown(ctx context.Context, until time.Time) error {
-	bound := max(0, until.Sub(v.h.Now())) + outcomeWithin
-	return await.Until(ctx, "the outcome of the last packets", 50*time.Millisecond, bound, func(context.Context) (bool, string, error) {
-		// Before that moment there is nothing to see, and in a wait of an hour each copy of
-		// the timelines takes some MiB.
-		if left := until.Sub(v.h.Now()); left > 0 {
-			return false, fmt.Sprintf("packets are watched for %s more", left.Round(time.Second)), nil
-		}
-		for _, t := range v.probes.Timelines() {
-			if !t.Known(v.h.Monotonic(until)) {
-				return false, t.String(), nil
-			}
-		}
-		return true, "", nil
-	})
-}
-
 // untilLost waits until each probe of the incident loses packets, sent at or after a
 // moment.
 func (v *variantRun) untilLost(ctx context.Context, m history.Moment, since time.Time) error {
 	_, err := v.probes.WaitOutage(ctx, v.c.Impacted(), v.h.Monotonic(since), v.c.Script.MinOutage, symptomWithin)
 	if ctx.Err() == nil {
-		v.markPackets(history.Mark{Moment: m, Until: since, Bound: symptomWithin})
+		v.MarkPackets(history.Mark{Moment: m, Until: since, Bound: symptomWithin})
 	}
 	return err
-}
-
-// markPackets adds a moment, and what is known then of the packets.
-func (v *variantRun) markPackets(m history.Mark) { v.h.MarkPackets(m, v.probes.Timelines()) }
-
-// recordPackets adds what is known of the packets.
-func (v *variantRun) recordPackets() {
-	if v.probes != nil {
-		v.h.AddPackets(v.probes.Timelines())
-	}
 }
 
 // ask makes a check until it holds or its bound has passed.

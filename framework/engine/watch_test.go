@@ -139,7 +139,7 @@ func TestWatchDropsTheLookThatStopCutsShort(t *testing.T) {
 // waiting is a variant whose observation waits for what a watch sees.
 func waiting(w *Watch) *variantRun {
 	w.history.BeginStep(framework.StepObserve)
-	return &variantRun{h: w.history, reader: prompt{}}
+	return &variantRun{Session: &Session{h: w.history, reader: prompt{}}}
 }
 
 // prompt is a reader that needs no time.

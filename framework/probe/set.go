@@ -101,6 +101,9 @@ func (s *Set) Start(ctx context.Context) error {
 	return fmt.Errorf("starting probes: %w", err)
 }
 
+// Close closes the agents of all ends.
+func (s *Set) Close() error { return s.eachAgent((*Agent).Close) }
+
 func (s *Set) eachAgent(do func(*Agent) error) error {
 	errs := make([]error, len(s.agents))
 	var all sync.WaitGroup

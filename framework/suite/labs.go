@@ -71,7 +71,7 @@ func (l *labs) Prepare(ctx context.Context, s framework.Scenario, variants []fra
 	if l.isSecond(s) {
 		ctx = images.BesideLab(ctx)
 	}
-	upstream := len(l.Upstreams) > 0
+	upstream := l.VendorsImages
 	prepared, err := l.prepare(ctx, s, ImagesOf(s, upstream, variants...))
 	if err == nil && upstream {
 		for _, ref := range ImagesOf(s, false, variants...) {
@@ -295,8 +295,25 @@ const (
 	attemptWithin = 10 * time.Second
 )
 
-// Dial finds the addresses of endpoints, and connects to their agents.
-func (l lab) Dial(ctx context.Context, r *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
+func (l lab) Probes(ctx context.Context, r *framework.Run, declared []framework.Endpoint, probes []probe.Probe) (engine.Probes, error) {
+	ends, err := l.dial(ctx, r, declared)
+	if err == nil {
+		var set *probe.Set
+		if set, err = probe.New(ends, probes); err == nil {
+			return set, nil
+		}
+	}
+	for _, e := range ends {
+		if e.Agent != nil { // otherwise the endpoint only answers
+			err = errors.Join(err, e.Agent.Close())
+		}
+	}
+	return nil, err
+}
+
+// dial finds the addresses of endpoints, and connects to their agents. Those that it has
+// connected to it returns with an error as well.
+func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.Endpoint) ([]probe.End, error) {
 	var ends []probe.End
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
 	for _, d := range declared {

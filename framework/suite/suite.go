@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
+	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // Options of a run of scenarios.
@@ -26,6 +27,8 @@ type Options struct {
 	engine.Options
 	Docker *client.Client
 	Images Images
+	// Upstreams are the registries of the vendors' images, with VendorsImages.
+	Upstreams registry.Upstreams
 	// Vendors, if set, are asked for images that are not under test.
 	Vendors *Vendors
 	// Timeout bounds the whole run; zero means one hour.

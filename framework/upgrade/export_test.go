@@ -33,11 +33,11 @@ func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures
 	}
 	upgrades[FakeComponent] = func() Upgrade { return w.upgrade }
 	t.Cleanup(func() { delete(upgrades, FakeComponent) })
-	trip := w.trip(dir)
-	if err := trip.make(t.Context()); err != nil {
+	m, err := w.run(t.Context(), t, dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return measured(t, trip)
+	return m
 }
 
 // ReadValues reads values of a chart from a file in testdata.

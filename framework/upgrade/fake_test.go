@@ -6,11 +6,17 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -32,6 +38,13 @@ type world struct {
 	sessions map[netip.Addr]time.Time
 	stopped  bool
 	ending   string // how the component ends by itself
+
+	// noImages, noLab and noProbes are errors that Prepare, Up and Probes end with. With half, a
+	// lab comes up all the same.
+	noImages, noLab, noProbes error
+	half                      bool
+	did                       []string // to labs
+	served                    []string // images
 }
 
 var (
@@ -71,17 +84,91 @@ func newWorld() *world {
 			{Name: "in, one way", Probes: []probe.Probe{udp("one")}, OneWay: true},
 			{Name: "long", Probes: []probe.Probe{{From: "out", To: "one", Protocol: probe.Stream}}},
 		},
-		Nodes: []string{"one", "two"},
-		Roll:  func(context.Context, *framework.Run, string, string) error { return nil },
+		Nodes:  []string{"one", "two"},
+		Roll:   func(context.Context, *framework.Run, string, string) error { return nil },
+		kernel: w.kernel,
+		ends:   func(context.Context, *framework.Run) (string, error) { return w.ending, nil },
 	}
 	return w
 }
 
-// trip is the one from version 1 to version 2, with its record in a folder.
-func (w *world) trip(dir string) *trip {
-	t := newTrip(w.upgrade, "1", "2", dir, func(string) func(error) { return func(error) {} })
-	t.lab, t.run = w, &framework.Run{Note: func(string) {}}
-	return t
+// run upgrades from version 1 to version 2, with the record in a folder. The record must give the
+// same measures.
+func (w *world) run(ctx context.Context, t *testing.T, dir string) (Measures, error) {
+	t.Helper()
+	live, err := Run(ctx, w.upgrade, "1", "2", w, engine.Options{Output: dir})
+	stored, failed := Stored(dir, w.upgrade, "1", "2")
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	if diff := cmp.Diff(live, stored, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("the record gives other measures (-live +stored):\n%s", diff)
+	}
+	return live, err
+}
+
+// measures are those of an upgrade that comes to its end.
+func (w *world) measures(t *testing.T) Measures {
+	t.Helper()
+	m, err := w.run(t.Context(), t, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (w *world) Prepare(_ context.Context, _ framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
+	w.served = variants[0].Images
+	return engine.Prepared{}, w.noImages
+}
+
+func (w *world) Up(context.Context, framework.Scenario, []framework.Variant, bool) (engine.Lab, error) {
+	if w.noLab != nil && !w.half {
+		return nil, w.noLab
+	}
+	return fakeLab{w}, w.noLab
+}
+
+func (w *world) Down(ctx context.Context, _ framework.Scenario) error {
+	w.did = append(w.did, "remnants down")
+	return ctx.Err()
+}
+
+// fakeLab is the lab of a world, with its probes and its reader.
+type fakeLab struct{ *world }
+
+func (fakeLab) Attach(*framework.Run)                           {}
+func (fakeLab) Guests(context.Context) ([]report.Guest, error)  { return nil, nil }
+func (fakeLab) CPUTime(context.Context) (engine.CPUTime, error) { return engine.CPUTime{}, nil }
+func (fakeLab) Release()                                        {}
+func (fakeLab) Close() error                                    { return nil }
+func (fakeLab) Timeout() time.Duration                          { return time.Second }
+func (l fakeLab) Collect(context.Context) snapshot.Snapshot     { return l.poll() }
+func (l fakeLab) Stop(context.Context, ...string) error         { l.stopped = true; return nil }
+func (l fakeLab) Start(context.Context) error                   { l.started = time.Now(); return nil }
+
+func (l fakeLab) Probes(context.Context, *framework.Run, []framework.Endpoint, []probe.Probe) (engine.Probes, error) {
+	if l.noProbes != nil {
+		return nil, l.noProbes
+	}
+	return l, nil
+}
+
+func (l fakeLab) Open(context.Context, []snapshot.Source, []string) (engine.Reader, error) {
+	return l, nil
+}
+
+func (l fakeLab) Logs(context.Context, time.Time, []string) (map[string]string, error) {
+	return map[string]string{"one": "it said why"}, nil
+}
+
+func (l fakeLab) Down(ctx context.Context) error {
+	l.did = append(l.did, "down")
+	return ctx.Err()
+}
+
+func (fakeLab) WaitOutage(context.Context, []string, time.Time, time.Duration, time.Duration) (time.Time, error) {
+	panic("an upgrade waits for no outage")
 }
 
 // loses makes a probe lose what it sends from now on, for a time.
@@ -95,12 +182,7 @@ func (w *world) announced(routes map[netip.Prefix][]netip.Addr) {
 	w.routes = routes
 }
 
-func (w *world) start(context.Context) (probes, error) {
-	w.started = time.Now()
-	return w, nil
-}
-
-func (w *world) poll(context.Context) snapshot.Snapshot {
+func (w *world) poll() snapshot.Snapshot {
 	r := snapshot.Router{Name: "tor"}
 	r.Paths.Read, r.Neighbors.Read = true, true
 	w.mu.Lock()
@@ -116,15 +198,13 @@ func (w *world) poll(context.Context) snapshot.Snapshot {
 	return snapshot.Snapshot{Time: time.Now(), Routers: []snapshot.Router{r}}
 }
 
-func (w *world) kernel(_ context.Context, node string) (string, error) {
+func (w *world) kernel(_ context.Context, _ *framework.Run, node string) (string, error) {
 	text, there := w.kernels[node]
 	if !there {
 		return "", fmt.Errorf("no node %s", node)
 	}
 	return text, nil
 }
-
-func (w *world) ends(context.Context) (string, error) { return w.ending, nil }
 
 func (w *world) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (since time.Time, err error) {
 	called := time.Now()
@@ -140,8 +220,6 @@ func (w *world) WaitClean(ctx context.Context, names []string, window, bound tim
 		}
 	}
 }
-
-func (w *world) Stop(context.Context, ...string) error { w.stopped = true; return nil }
 
 func (w *world) Timelines() []probe.Timeline {
 	var all []probe.Timeline

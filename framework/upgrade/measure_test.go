@@ -21,7 +21,7 @@ import (
 // at is a poll of a router, some milliseconds after the beginning.
 func at(ms int, routes map[netip.Prefix][]netip.Addr, sessions map[netip.Addr]time.Time) history.Poll {
 	w := &world{routes: routes, sessions: sessions}
-	return history.Poll{Began: time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond), Routers: w.poll(context.Background()).Routers}
+	return history.Poll{Began: time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond), Routers: w.poll().Routers}
 }
 
 // What each kind of path counts of the same packets, one a second: two are answered, of
@@ -83,11 +83,7 @@ func TestSources(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		m := measured(t, trip)
+		m := w.measures(t)
 		for _, c := range []struct {
 			name  string
 			phase Phase
@@ -151,11 +147,7 @@ func TestPassing(t *testing.T) {
 					}
 					return nil
 				}
-				trip := w.trip(t.TempDir())
-				if err := trip.make(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				got := measured(t, trip).Upgrade.During.Routers[0]
+				got := w.measures(t).Upgrade.During.Routers[0]
 				if len(got.Withdrawals) != c.want {
 					t.Errorf("withdrawn: %v", got.Withdrawals)
 				}

@@ -39,11 +39,7 @@ func TestRestart(t *testing.T) {
 			}
 			return func(context.Context) error { time.Sleep(2 * time.Second); return nil }, nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		m := measured(t, trip)
+		m := w.measures(t)
 		if want := []string{"one gets 2", "1 crashes on two", "two gets 2", "one gets 1", "2 crashes on two", "two gets 1"}; !slices.Equal(did, want) || m.Stopped != "" {
 			t.Errorf("did %v, want %v; stopped %q", did, want, m.Stopped)
 		}
@@ -95,11 +91,7 @@ func TestRestartThatFails(t *testing.T) {
 			}
 			return nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		m := measured(t, trip)
+		m := w.measures(t)
 		r := m.Upgrade.Restart
 		if r == nil || !r.Ready.IsZero() || r.NotBack != "no session with two" || r.NotDone != "" {
 			t.Fatalf("%+v", r)
@@ -133,11 +125,7 @@ func TestRestartForAMoment(t *testing.T) {
 				return nil
 			}, nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		m := measured(t, trip)
+		m := w.measures(t)
 		r := m.Upgrade.Restart
 		if r == nil || r.Ready.Sub(r.Began) != time.Second || r.NotBack != "pod p on two was ready, and ended once more: agent" || r.NotDone != "" {
 			t.Fatalf("%+v", r)
@@ -158,11 +146,7 @@ func TestRestartThatCannotBeAsked(t *testing.T) {
 		w.upgrade.Crash = func(context.Context, *framework.Run, string, string) (func(context.Context) error, error) {
 			return func(context.Context) error { return errors.New("connection refused") }, nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if r := measured(t, trip).Upgrade.Restart; r == nil || r.NotBack != "" || r.NotDone != "connection refused" {
+		if r := w.measures(t).Upgrade.Restart; r == nil || r.NotBack != "" || r.NotDone != "connection refused" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -212,11 +196,7 @@ func TestVersionThatDoesNotWork(t *testing.T) {
 						return nil
 					}, nil
 				}
-				trip := w.trip(t.TempDir())
-				if err := trip.make(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				m := measured(t, trip)
+				m := w.measures(t)
 				if got := m.Upgrade.NotWorking; !strings.HasPrefix(got, c.notWorking) || (got == "") != (c.notWorking == "") {
 					t.Errorf("not working: %q", got)
 				}
@@ -264,11 +244,7 @@ func TestNoRestart(t *testing.T) {
 					}
 					return nil
 				}
-				trip := w.trip(t.TempDir())
-				if err := trip.make(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				measured(t, trip)
+				w.measures(t)
 				if !slices.Equal(crashed, c.want) {
 					t.Errorf("agents of %v crashed, want %v", crashed, c.want)
 				}
@@ -298,11 +274,7 @@ func TestRestartOfReplica(t *testing.T) {
 				did = append(did, "crash "+part+" "+version)
 				return func(context.Context) error { return nil }, nil
 			}
-			trip := w.trip(t.TempDir())
-			if err := trip.make(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			m := measured(t, trip)
+			m := w.measures(t)
 			want := []string{"half all 2", "crash all 1", "roll all 2", "half all 1", "crash all 2", "roll all 1"}
 			if half != nil {
 				want = []string{"half all 2", "half all 1", "roll all 1"}
@@ -325,11 +297,11 @@ func TestRestartThatIsInterrupted(t *testing.T) {
 		w.upgrade.Crash = func(context.Context, *framework.Run, string, string) (func(context.Context) error, error) {
 			return func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }, nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(ctx); err == nil {
+		m, err := w.run(ctx, t, t.TempDir())
+		if err == nil {
 			t.Error("no error")
 		}
-		if m := measured(t, trip); m.Upgrade.Restart == nil || m.Upgrade.Restart.NotDone == "" || m.Upgrade.Restart.NotBack != "" || m.Back != nil || len(m.Upgrade.Nodes) != 1 {
+		if m.Upgrade.Restart == nil || m.Upgrade.Restart.NotDone == "" || m.Upgrade.Restart.NotBack != "" || m.Back != nil || len(m.Upgrade.Nodes) != 1 {
 			t.Errorf("%+v", m.Upgrade)
 		}
 	})
@@ -338,7 +310,7 @@ func TestRestartThatIsInterrupted(t *testing.T) {
 func TestKeeping(t *testing.T) {
 	w := newWorld()
 	w.routes, w.sessions = map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node2}}, map[netip.Addr]time.Time{node1: time.Now()}
-	poll := pollOf(w.poll(t.Context()))
+	poll := pollOf(w.poll())
 	if got := keeping(w.upgrade.Topology, poll, "one"); got != "" {
 		t.Errorf("with a session: %s", got)
 	}
@@ -347,7 +319,7 @@ func TestKeeping(t *testing.T) {
 	}
 	w.routes = maps.Clone(w.routes)
 	delete(w.routes, range2)
-	if got := keeping(w.upgrade.Topology, pollOf(w.poll(t.Context())), "two"); got != "" {
+	if got := keeping(w.upgrade.Topology, pollOf(w.poll()), "two"); got != "" {
 		t.Errorf("without a route: %s", got)
 	}
 	if got := keeping(w.upgrade.Topology, pollOf(snapshot.Snapshot{}), "two"); !strings.Contains(got, "was not read") {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 )
 
 // pathOf is a path of a phase by its name.
@@ -25,23 +26,6 @@ func pathOf(t *testing.T, p Phase, name string) Path {
 		t.Fatalf("no path %q in %+v", name, p.Paths)
 	}
 	return p.Paths[i]
-}
-
-// measured are the measures of a trip that has ended. Those of its record must be the same.
-func measured(t *testing.T, trip *trip) Measures {
-	t.Helper()
-	live := trip.measures()
-	if err := trip.h.Close(); err != nil {
-		t.Fatal(err)
-	}
-	stored, err := Stored(trip.dir, trip.upgrade, trip.from, trip.to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(live, stored, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("the record gives other measures (-live +stored):\n%s", diff)
-	}
-	return live
 }
 
 // The upgrade loses a node's packets for 300 ms and a connection, and the router loses the
@@ -67,11 +51,7 @@ func TestTrip(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		m := measured(t, trip)
+		m := w.measures(t)
 		if m.Stopped != "" || m.Component != "thing" || m.Form != "whole" || !w.stopped {
 			t.Errorf("%+v", m)
 		}
@@ -152,11 +132,7 @@ func TestTripThatFails(t *testing.T) {
 			}
 			return nil
 		}
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		m := measured(t, trip)
+		m := w.measures(t)
 		if want := "thing 2 took the place of 1 on 0 of 2 nodes: node one: it does not start (it took longer than 5s)"; m.Stopped != want {
 			t.Errorf("stopped: %s", m.Stopped)
 		}
@@ -208,10 +184,8 @@ func TestTripThatIsInterrupted(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.after)
 				defer cancel()
-				trip := w.trip(t.TempDir())
-				err := trip.make(ctx)
-				m := measured(t, trip)
-				if err == nil || m.Stopped != "" || !w.stopped || !c.holds(m) {
+				m, err := w.run(ctx, t, t.TempDir())
+				if !errors.Is(err, engine.ErrInterrupted) || m.Stopped != "" || !w.stopped || !c.holds(m) {
 					t.Errorf("%v; stopped %q; %+v", err, m.Stopped, m)
 				}
 			})
@@ -224,17 +198,12 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.loses("out->one", time.Hour)
-		trip := w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if m := measured(t, trip); !strings.Contains(m.Stopped, "before the upgrade not every path was clean") || !strings.Contains(m.Stopped, "out->one: ") || m.Upgrade != nil || m.Left != nil || !w.stopped {
+		if m := w.measures(t); !strings.Contains(m.Stopped, "before the upgrade not every path was clean") || !strings.Contains(m.Stopped, "out->one: ") || m.Upgrade != nil || m.Left != nil || !w.stopped {
 			t.Errorf("%+v", m)
 		}
 		w = newWorld()
 		delete(w.kernels, "two")
-		trip = w.trip(t.TempDir())
-		if err := trip.make(t.Context()); err == nil || !strings.Contains(err.Error(), "reading the kernel of two") {
+		if _, err := w.run(t.Context(), t, t.TempDir()); err == nil || !strings.Contains(err.Error(), "reading the kernel of two") {
 			t.Errorf("a kernel that cannot be read: %v", err)
 		}
 	})
@@ -243,11 +212,12 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 // A record of another upgrade, or none, gives no measures.
 func TestStoredRefuses(t *testing.T) {
 	w := newWorld()
-	trip := w.trip(t.TempDir())
-	if err := trip.h.Close(); err != nil {
-		t.Fatal(err)
+	w.noLab = errors.New("no lab")
+	dir := t.TempDir()
+	if _, err := w.run(t.Context(), t, dir); err == nil {
+		t.Fatal("there is a lab")
 	}
-	if _, err := Stored(trip.dir, w.upgrade, "1", "3"); err == nil || !strings.Contains(err.Error(), "is of thing 1 to 2, not of thing 1 to 3") {
+	if _, err := Stored(dir, w.upgrade, "1", "3"); err == nil || !strings.Contains(err.Error(), "is of thing 1 to 2, not of thing 1 to 3") {
 		t.Errorf("another upgrade: %v", err)
 	}
 	if _, err := Stored(t.TempDir(), w.upgrade, "1", "2"); !errors.Is(err, fs.ErrNotExist) {

@@ -107,6 +107,10 @@ type Upgrade struct {
 	Rest time.Duration
 	// RollWithin bounds the change of one node; zero means three minutes.
 	RollWithin time.Duration
+
+	// kernel and ends are kernelOf and endsByItself but in tests.
+	kernel func(ctx context.Context, r *framework.Run, node string) (string, error)
+	ends   func(ctx context.Context, r *framework.Run) (string, error)
 }
 
 // PathKind is one kind of path through the lab, such as from outside to a pod, with its

@@ -38,6 +38,9 @@ type HeldError struct {
 	Since   time.Time
 }
 
+// HeldByOther tells the error from others where this package is not known.
+func (e *HeldError) HeldByOther() bool { return true }
+
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("lab %q is held by process %d (%s) since %s: wait for it to end, or interrupt it",
 		e.Lab, e.PID, e.Command, e.Since.Format(time.TimeOnly))

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/verdict"
+)
+
+// Plan is a run of steps on a lab under traffic that is no variant of a scenario, such as an
+// upgrade. It has a history and evidence, and no report: its caller judges the history.
+type Plan struct {
+	// Scope is that of its steps.
+	Scope string
+	// Scenario has the topology of the lab, and one variant with its images.
+	Scenario framework.Scenario
+	// History has begun. Its caller closes it.
+	History *history.History
+	// Steps are those between the lab's.
+	Steps func(*Session) []PlanStep
+}
+
+// PlanStep is a step of a Plan.
+type PlanStep struct {
+	ID   framework.StepID
+	Name string
+	// Due reports whether there is something to do when the step's turn comes; nil: always.
+	Due func() bool
+	// Do carries it out. After a verdict.ErrNotAsExpected the plan goes on. Any other error
+	// ends it.
+	Do func(context.Context) error
+}
+
+// planRun is the state of a Plan that runs.
+type planRun struct {
+	*Plan
+	session *Session
+	failed  bool  // a step failed: the logs may say why
+	lost    error // evidence that could not be stored
+}
+
+// NewPlan plans the execution of a plan. Of the options it uses Output, which is the folder of
+// the evidence and may be empty, Keep, Reuse, Progress and Log.
+func NewPlan(p Plan, labs Labs, o Options) *Execution {
+	e := newExecution(p.Scenario, labs, o)
+	e.plan = &planRun{Plan: &p}
+	e.plan.session = &Session{
+		h: p.History, evidence: Evidence{Dir: o.Output}, unstored: func(err error) { e.plan.lost = errors.Join(e.plan.lost, err) },
+	}
+	e.planLanes(slices.Clone(p.Scenario.Variants))
+	first := e.lanes[0]
+	e.labStep(first, labImages, e.prepare)
+	e.labStep(first, labUp, e.bringUp)
+	for _, step := range p.Steps(e.plan.session) {
+		e.add(Step{Scope: p.Scope, ID: step.ID, Name: step.Name}, e.reported(p.Scope, step.Name, func(ctx context.Context) error {
+			return e.planStep(ctx, first, step)
+		}))
+	}
+	e.labStep(first, e.lastStepName(), e.releaseLab)
+	return e
+}
+
+// planStep carries out a step of the plan.
+func (e *Execution) planStep(ctx context.Context, l *lane, step PlanStep) error {
+	session := e.plan.session
+	switch {
+	case e.Broken() != nil || l.lab == nil:
+		return &Skipped{"an earlier step failed"}
+	case step.Due != nil && !step.Due():
+		return &Skipped{"it is not due"}
+	case session.run == nil:
+		session.attach(l.lab, e.scenario.Topology, func(text string) { e.options.Progress.Note(e.plan.Scope, text) })
+	}
+	done := e.beginStep(e.plan.Scope, step.ID, step.Name)
+	err := session.step(ctx, step.ID, step.Do)
+	done(err)
+	e.plan.failed = e.plan.failed || err != nil && ctx.Err() == nil
+	if !errors.Is(err, verdict.ErrNotAsExpected) {
+		e.setBroken(err)
+	}
+	return err
+}
+
+// closePlan ends the use of the lab by the plan, if there is one. Further calls do nothing.
+func (e *Execution) closePlan(ctx context.Context) error {
+	if e.plan == nil || e.plan.session.run == nil {
+		return nil
+	}
+	s := e.plan.session
+	if s.watch != nil {
+		s.watch.Stop()
+		s.watch = nil
+	}
+	if e.plan.failed {
+		e.plan.failed = false
+		if err := s.keepLogs(ctx, e.logsSince(), nil); err != nil {
+			s.run.Note("not all logs could be stored: " + err.Error())
+		}
+	}
+	err := errors.Join(s.stopProbes(ctx), s.closeReader(), e.plan.lost)
+	e.plan.lost = nil
+	return err
+}
