@@ -82,7 +82,7 @@ race: ## unit tests with the race detector, which needs a C compiler
 	@CGO_ENABLED=1 $(part) 'unit tests with the race detector' go test -race -vet=off ./...
 
 .PHONY: test
-test: check build ## what a change must pass: check, then most tests in labs, three scenarios and those it touches
+test: check build ## what a change must pass: check, node-drain, the core of the tests in labs and those that the change touches
 	@.ci/test
 
 .PHONY: test-all

@@ -9,37 +9,16 @@ import (
 	"testing"
 )
 
-// scripted is a repository of two commits with the scripts of .ci: a scenario that make
-// test runs, and one that it leaves to the night.
+// scripted is a repository of one commit with the scripts of .ci.
 func scripted(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	write := func(file, text string) { writeTo(t, filepath.Join(dir, file), text, 0o644) }
-	for _, script := range []string{"changed", "tidy", "left", "packages"} {
-		text, err := os.ReadFile(filepath.Join("../../.ci", script))
-		if err != nil {
-			t.Fatal(err)
-		}
-		writeTo(t, filepath.Join(dir, ".ci", script), string(text), 0o755)
+	for _, script := range []string{"tidy", "left", "packages"} {
+		writeTo(t, filepath.Join(dir, ".ci", script), read(t, filepath.Join("../../.ci", script)), 0o755)
 	}
-	write("go.mod", "module m\n\ngo 1.26\n")
-	for _, pkg := range []string{"framework/load", "framework/probe", "framework/component/kubeproxy", "topology/lab/guest"} {
-		write(pkg+"/a.go", "package "+filepath.Base(pkg)+"\n")
-	}
-	write("framework/detect/night.go", "package detect\n\ntype Convergence struct{}\n")
-	write("framework/detect/day.go", "package detect\n\ntype Ownership struct{}\n\nfunc Both() {}\n")
-	write("images/kube-proxy/x", "")
-	write("images/guest/x", "")
-	write("scenarios/day/a.go", "package day\n\nimport (\n\t\"m/framework/detect\"\n\t_ \"m/framework/probe\"\n)\n\nvar _, _ = detect.Ownership{}, detect.Both\n")
-	write("scenarios/day/lab_test.go", "//go:build lab\n\npackage day\n")
-	write("scenarios/night/topology.go", "package night\n\nimport (\n\t\"m/framework/detect\"\n\t_ \"m/framework/component/kubeproxy\"\n\t_ \"m/framework/load\"\n\t_ \"m/framework/probe\"\n)\n\n"+
-		"// Kernel: \"6.1\"\nvar _, _ = detect.Convergence{}, detect.Both\n")
-	write("scenarios/night/lab_test.go", "//go:build lab\n\npackage night\n")
-	writeTo(t, filepath.Join(dir, ".ci", "labelled"), "#!/bin/sh\ncase $1 in '!slow') echo scenarios/day ;; *) echo scenarios/night ;; esac\n", 0o755)
 	for _, args := range [][]string{
 		{"init", "-q", "-b", "main"}, {"add", "-A"},
 		{"-c", "user.name=t", "-c", "user.email=t@example.net", "commit", "-q", "-m", "first"},
-		{"-c", "user.name=t", "-c", "user.email=t@example.net", "commit", "-q", "--allow-empty", "-m", "second"},
 	} {
 		cmd := exec.Command("git", args...)
 		cmd.Dir = dir
@@ -60,58 +39,14 @@ func writeTo(t *testing.T, file, text string, mode os.FileMode) {
 	}
 }
 
-// script runs a script of the repository in dir. Programs in path come before the
-// machine's.
-func script(t *testing.T, dir, name, path string) (printed string, status int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".ci", name))
-	cmd.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"), "RELAPSE_BASE=")
-	out, err := cmd.CombinedOutput()
-	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
-}
-
-func TestChangedScenarios(t *testing.T) {
-	for _, test := range []struct {
-		file string
-		want string
-	}{
-		{"README.md", ""},
-		{"scenarios/night/topology.go", "scenarios/night"},
-		{"scenarios/day/a.go", ""},
-		{"framework/load/a.go", "scenarios/night"},
-		{"framework/probe/a.go", ""},
-		{"framework/detect/night.go", "scenarios/night"},
-		{"framework/detect/day.go", ""},
-		{"framework/component/kubeproxy/a.go", "scenarios/night"},
-		{"images/kube-proxy/x", "scenarios/night"},
-		{"images/node/x", ""},
-		{"images/guest/x", "scenarios/night"},
-		{"topology/lab/guest/a.go", "scenarios/night"},
-	} {
-		t.Run(test.file, func(t *testing.T) {
-			t.Parallel()
-			dir := scripted(t)
-			file := filepath.Join(dir, test.file)
-			before, _ := os.ReadFile(file)
-			writeTo(t, file, string(before)+"\n// changed\n", 0o644)
-			if got, status := script(t, dir, "changed", ""); got != test.want || status != 0 {
-				t.Errorf("%q, exit status %d; want %q", got, status, test.want)
-			}
-		})
-	}
-}
-
 // A script ends with the status of git when that fails.
-func TestScriptsWithoutGit(t *testing.T) {
-	broken := t.TempDir()
+func TestTidyWithoutGit(t *testing.T) {
+	dir, broken := scripted(t), t.TempDir()
 	writeTo(t, filepath.Join(broken, "git"), "#!/bin/sh\necho 'fatal: dubious ownership' >&2\nexit 128\n", 0o755)
-	for _, name := range []string{"changed", "tidy"} {
-		if got, status := script(t, scripted(t), name, broken); status != 128 {
-			t.Errorf("%s: exit status %d, want git's: %s", name, status, got)
-		}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".ci", "tidy"))
+	cmd.Env = append(os.Environ(), "PATH="+broken+":"+os.Getenv("PATH"))
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 128 {
+		t.Errorf("exit status %d, want git's: %s", cmd.ProcessState.ExitCode(), out)
 	}
 }
 
