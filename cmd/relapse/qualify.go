@@ -50,8 +50,8 @@ rollback. Components have the names that relapse list prints.
 
 --config takes a ConfigMap, or a YAML stream that contains it; - is standard input:
 helm template ... | relapse qualify cilium 1.11.6 1.12.4 --config -
-Both versions' own code reads it. This works for Cilium only, up to 1.17. For kube-proxy from
-1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
+Its keys are compared by what the vendor states of both versions. This works for Cilium only.
+For kube-proxy from 1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
 it: both versions run with it on the lab of the upgrade. --manifests takes MetalLB's pools,
 peers and advertisements. --mode is kube-proxy's mode where no configuration names it:
 iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
@@ -232,10 +232,7 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 		return nil, err
 	}
 	defer stream.Close()
-	name := "" // a stream with one ConfigMap may give it any name
-	if reader, there := qualify.ReaderOf(component); there {
-		name = reader.ConfigMap()
-	}
+	name, _ := qualify.ConfigMapOf(component) // a stream with one ConfigMap may give it any name
 	c, err := qualify.ReadConfigMap(stream, name)
 	if err != nil {
 		return nil, usagef("--config: %s: %w", file, err)

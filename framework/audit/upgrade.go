@@ -53,8 +53,8 @@ func ParseUpgrade(text string) (Upgrade, error) {
 	if !both {
 		return Upgrade{}, fmt.Errorf("%q: %s", text, want)
 	}
-	if component != configdrift.Cilium().Component {
-		known := []string{configdrift.Cilium().Component}
+	if component != configdrift.Component {
+		known := []string{configdrift.Component}
 		return Upgrade{}, fmt.Errorf("no table of the keys of %q%s", component, topology.Nearest(component, known))
 	}
 	u := Upgrade{Component: component, To: versions}
@@ -119,13 +119,7 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 		i := slices.IndexFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
 		return s.ConfigMaps.Items[i].Data
 	}
-	unjudged, err := configdrift.Cilium().Unjudged(configdrift.Setup{Version: u.From, Config: config(last)}, configdrift.Setup{Version: u.To, Config: config(last)})
-	if err != nil {
-		return err
-	}
-	if unjudged != "" {
-		r.NotRun = append(r.NotRun, NotRun{detector.Name(), unjudged, fmt.Sprintf("the agents of %s and %s (relapse qualify)", u.From, u.To)})
-	}
+	r.NotRun = append(r.NotRun, NotRun{detector.Name(), configdrift.Unjudged(), fmt.Sprintf("the agents of %s and %s (relapse qualify)", u.From, u.To)})
 	find := func(s snapshot.Snapshot) []detect.Finding {
 		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: config(s)}, Version: u.To, ConfigMap: ciliumConfig}
 		return d.Detect([]snapshot.Snapshot{s})

@@ -3,13 +3,11 @@ package qualify
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/relapse-dev/relapse/framework/detect/configdrift/source"
+	"github.com/relapse-dev/relapse/framework/component/cilium/reference"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 )
 
 // Charts is what the charts of both versions make of the same values.
@@ -52,14 +50,14 @@ type Change struct {
 	Note string `json:"note,omitempty"`
 }
 
-// compare fills in what differs. Flags are those of each version, with their defaults.
-func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]string, notes []source.Note) {
+// compare fills in what differs between the keys of both.
+func (c *Charts) compare(before, after map[string]string, notes []reference.Note) {
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		was, had := before[key]
 		is, has := after[key]
-		change := Change{Key: key, Kind: Changed, From: was, To: is, Note: source.Quote(notes, key)}
+		change := Change{Key: key, Kind: Changed, From: was, To: is, Note: reference.Quote(notes, key)}
 		switch {
 		case had && has && was == is:
 			continue
@@ -70,29 +68,28 @@ func (c *Charts) compare(before, after, flagsBefore, flagsAfter map[string]strin
 		}
 		c.Changes = append(c.Changes, change)
 	}
-	for _, flag := range slices.Sorted(maps.Keys(flagsAfter)) {
-		was, had := flagsBefore[flag]
-		if _, set := after[flag]; had && !set && was != flagsAfter[flag] {
-			c.Defaults = append(c.Defaults, Effective{Field: flag, From: was, To: flagsAfter[flag]})
+}
+
+// drifts fills in what the new version makes of keys in another way, or not at all, and returns
+// the drifts with which it does not start.
+func (c *Charts) drifts(all []configdrift.Drift) (refusals []configdrift.Drift) {
+	for _, d := range all {
+		switch d.Kind {
+		case configdrift.DefaultChanged:
+			c.Defaults = append(c.Defaults, Effective{Field: d.Key, From: d.Before, To: d.After})
+		case configdrift.NotRead:
+			c.NotRead = append(c.NotRead, d.Key)
+		case configdrift.Unknown:
+			c.Neither = append(c.Neither, d.Key)
+		case configdrift.Missing, configdrift.Conflict, configdrift.BadValue:
+			refusals = append(refusals, d)
 		}
 	}
-	if flagsBefore == nil && flagsAfter == nil {
-		return // what the programs read is not known
-	}
-	for _, key := range slices.Sorted(maps.Keys(after)) {
-		if _, read := flagsAfter[key]; read {
-			continue
-		}
-		if _, read := flagsBefore[key]; read {
-			c.NotRead = append(c.NotRead, key)
-		} else {
-			c.Neither = append(c.Neither, key)
-		}
-	}
+	return refusals
 }
 
 // noted fills in the user's values that the notes name.
-func (c *Charts) noted(users map[string]any, notes []source.Note) {
+func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 	var walk func(values map[string]any, path string)
 	walk = func(values map[string]any, path string) {
 		for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -104,7 +101,7 @@ func (c *Charts) noted(users map[string]any, notes []source.Note) {
 			if !strings.Contains(at, ".") && strings.ToLower(at) == at {
 				continue
 			}
-			if says := source.Quote(notes, at); says != "" {
+			if says := reference.Quote(notes, at); says != "" {
 				c.Noted = append(c.Noted, Change{Key: at, To: fmt.Sprint(values[key]), Note: says})
 			}
 		}
@@ -185,7 +182,7 @@ func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
 		rows = append(rows, r)
 	}
 	if n := len(c.Neither); n > 0 {
-		r := row("read by neither", NotLookedAt, "keys that are no flag of agent and operator in either version; other programs were not asked: "+strings.Join(c.Neither, ", "))
+		r := row("read by neither", NotLookedAt, "keys that the vendor states for no program of either version: "+strings.Join(c.Neither, ", "))
 		r.To = fmt.Sprintf("keys: %d", n)
 		rows = append(rows, r)
 	}
@@ -197,54 +194,4 @@ func quoted(version, note string) string {
 		return ""
 	}
 	return fmt.Sprintf("; upgrade notes of %s: %q", version, note)
-}
-
-// programs read the ConfigMap.
-var programs = []string{"cilium-agent.md", "cilium-operator-generic.md"}
-
-// readFlags returns the flags of agent and operator with their defaults, as the programs
-// print them for the vendor's documentation, and the vendor's CI compares. On 2026-11-24 the
-// programs built of 1.18.4 and 1.19.3 printed the same by --help. The documentation is in the
-// module, so that a comparison needs no built image.
-func readFlags(dir string) (map[string]string, error) {
-	all := map[string]string{}
-	for _, name := range programs {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("reading the vendor's reference of commands: %w", err)
-		}
-		flags := parseFlags(string(text))
-		if len(flags) == 0 {
-			return nil, fmt.Errorf("reading the vendor's reference of commands: %s has no flags", name)
-		}
-		for flag, value := range flags {
-			if other, both := all[flag]; both && other != value {
-				value = other + " (agent), " + value + " (operator)"
-			}
-			all[flag] = value
-		}
-	}
-	return all, nil
-}
-
-// flag is a line of a program's help: name, type unless it is a bool, and description.
-var flag = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9][a-z0-9-]*)(?: (\S+))?  +(.*)$`)
-
-// byDefault is the end of a description.
-var byDefault = regexp.MustCompile(`\(default (.*)\)$`)
-
-// parseFlags returns the flags of a program's help with their defaults.
-func parseFlags(help string) map[string]string {
-	flags := map[string]string{}
-	for _, found := range flag.FindAllStringSubmatch(help, -1) {
-		value := ""
-		if found[2] == "" {
-			value = "false"
-		}
-		if given := byDefault.FindStringSubmatch(found[3]); given != nil {
-			value = strings.Trim(given[1], `"`)
-		}
-		flags[found[1]] = value
-	}
-	return flags
 }

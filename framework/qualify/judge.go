@@ -96,7 +96,7 @@ func (q Qualification) whyGo() string {
 	if c := q.Inputs.Configuration; c.Charts != nil {
 		why += fmt.Sprintf(", the chart of %s takes the values", q.Inputs.To)
 	} else if c.Source != "" && c.NotAsked == "" {
-		why += fmt.Sprintf(", %s starts with the configuration", q.Inputs.To)
+		why += fmt.Sprintf(", no key is known with which %s does not start", q.Inputs.To)
 	}
 	if m := q.Inputs.Upgrade.Measures; m != nil {
 		why += ", traffic on the lab " + worst(m)
@@ -117,12 +117,12 @@ func (q Qualification) whyGo() string {
 // configuration are the rows of the configuration.
 func (in Inputs) configuration(command string) []Row {
 	if c := in.Configuration; c.Charts != nil {
-		return c.Charts.rows(in.From, in.To, c.Source, in.Values, command)
+		return append(c.Charts.rows(in.From, in.To, c.Source, in.Values, command), driftRows(c.Drifts, in.To)...)
 	}
 	return in.Configuration.rows(in.From, in.To, command)
 }
 
-// rows are those of the configuration that the component's own code has read.
+// rows are those of a configuration that was compared.
 func (c Configuration) rows(from, to, command string) []Row {
 	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
 	switch {
@@ -134,8 +134,8 @@ func (c Configuration) rows(from, to, command string) []Row {
 		return []Row{whole}
 	}
 	whole.Name = c.ConfigMap
-	whole.From, whole.To, whole.Back = "starts", "starts", "starts"
-	whole.Says = fmt.Sprintf("%s and %s start with the %d keys of %s", from, to, c.Keys, c.ConfigMap)
+	whole.From, whole.To, whole.Back = "not refused", "not refused", "not refused"
+	whole.Says = fmt.Sprintf("%s has %d keys, and none is known with which %s or %s does not start", c.ConfigMap, c.Keys, from, to)
 	if c.RefusedFrom != "" {
 		whole.From, whole.Back, whole.State = configdrift.Refused, configdrift.Refused, Warning
 		whole.Says = fmt.Sprintf("%s does not start with %s, and %s does: %s", from, c.ConfigMap, to, c.RefusedFrom)
@@ -145,15 +145,20 @@ func (c Configuration) rows(from, to, command string) []Row {
 		whole.Says = fmt.Sprintf("%s does not start with %s: %s", to, c.ConfigMap, c.RefusedTo)
 		whole.Remedy = c.remedy(to)
 	}
-	rows := []Row{whole}
+	return append([]Row{whole}, driftRows(c.Drifts, to)...)
+}
+
+// driftRows are the rows of what an upgrade to a version does to keys.
+func driftRows(drifts []configdrift.Drift, to string) []Row {
+	var rows []Row
 	var defaults []configdrift.Drift
 	var neither []string
-	for _, d := range c.Drifts {
+	for _, d := range drifts {
 		switch d.Kind {
 		case configdrift.DefaultChanged:
 			defaults = append(defaults, d)
 			continue
-		case configdrift.Unknown: // Cilium's operator reads the same ConfigMap
+		case configdrift.Unknown:
 			neither = append(neither, d.Key)
 			continue
 		}
@@ -178,17 +183,8 @@ func (c Configuration) rows(from, to, command string) []Row {
 	if n := len(neither); n > 0 {
 		rows = append(rows, Row{
 			Part: PartConfiguration, Name: "read by neither", To: fmt.Sprintf("keys: %d", n), State: NotLookedAt,
-			Says: "keys that the agent reads in neither version; other programs were not asked: " + strings.Join(neither, ", "),
+			Says: "keys that the vendor states for agent and operator of neither version: " + strings.Join(neither, ", "),
 		})
-	}
-	if n := len(c.Effective); n > 0 {
-		r := Row{Part: PartConfiguration, Name: "in force", To: fmt.Sprintf("changed: %d", n), State: Fine}
-		var all []string
-		for _, e := range c.Effective {
-			all = append(all, fmt.Sprintf("%s: %s, %s with %s", e.Field, orNothing(e.From), orNothing(e.To), to))
-		}
-		r.Says = "fields of the vendor's resulting configuration that differ: " + strings.Join(all, "; ")
-		rows = append(rows, r)
 	}
 	return rows
 }
@@ -230,6 +226,9 @@ func (in Inputs) notTested(rows []Row) []string {
 			}
 			all = append(all, says)
 		}
+	}
+	if c := in.Configuration; c.Drifts != nil && c.Charts == nil {
+		all = append(all, PartConfiguration+": "+configdrift.Unjudged())
 	}
 	if v := in.Values; v != nil {
 		for _, r := range v.Replaced {

@@ -36,7 +36,13 @@ func (m Machine) Incident(s framework.Scenario, at func(version string) (framewo
 }
 
 func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error) {
-	return readers[in.Component].Read(ctx, m.Catalogue, in, config, func(name string) func(error) { return m.Options.Progress.Step(scope, name) })
+	ended := m.Options.Progress.Step(scope, "read what the vendor states of the keys of "+in.From+" and "+in.To)
+	table, err := ciliumTable(ctx, in.From, in.To)
+	ended(err)
+	if err != nil {
+		return Configuration{}, err
+	}
+	return compared(table, in, config.Data)
 }
 
 func (m Machine) Recorded(u upgrade.Upgrade, from, to, dir string) (upgrade.Measures, error) {

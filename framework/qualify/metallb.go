@@ -39,7 +39,7 @@ func (v *Values) adaptMetalLB(from, to *chart.Chart, users map[string]any) error
 		return v.wrong(err)
 	}
 	v.rendered.To = len(after)
-	v.rendered.compare(before, after, nil, nil, nil)
+	v.rendered.compare(before, after, nil)
 	// A value that only a lab has may be refused as well.
 	for _, c := range []*chart.Chart{from, to} {
 		if _, err := metalLBOf(c, v.lab, c == to); err != nil {

@@ -142,24 +142,23 @@ type Configuration struct {
 	Source    string `json:"source"`
 	ConfigMap string `json:"config_map"`
 	Keys      int    `json:"keys"`
-	// NotAsked says why the versions did not read it; empty if they did. Decides is set
-	// if they could have.
+	// NotAsked says why it was not compared; empty if it was. Decides is set if it could have
+	// been.
 	NotAsked string `json:"not_asked,omitempty"`
 	Decides  bool   `json:"decides,omitempty"`
-	// RefusedFrom and RefusedTo are the errors of versions that do not start with it;
-	// empty for a version that starts.
+	// RefusedFrom and RefusedTo say why a version does not start with it; empty if no reason is
+	// known.
 	RefusedFrom string `json:"refused_from,omitempty"`
 	RefusedTo   string `json:"refused_to,omitempty"`
 	// Drifts are the effects on its keys, and on keys that are not set.
 	Drifts []configdrift.Drift `json:"drifts"`
-	// Effective are the fields of the vendor's resulting configuration that differ.
-	Effective []Effective `json:"effective"`
 	// Charts compares what the charts of both versions render; nil unless the user has
-	// given values. Then the fields above but Source are empty.
+	// given values. Then the fields above but Source are empty, and Drifts are those with which
+	// the agent of the new version does not start.
 	Charts *Charts `json:"charts,omitempty"`
 }
 
-// Effective is one field of the configuration that a component computes.
+// Effective is the default of a flag in both versions.
 type Effective struct {
 	Field string `json:"field"`
 	From  string `json:"from"`

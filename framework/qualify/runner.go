@@ -174,15 +174,15 @@ func (r *Runner) plan() error {
 		r.in.Incidents = append(r.in.Incidents, i)
 	}
 	c := &r.in.Configuration
-	switch _, readable := ReaderOf(r.Component); {
+	switch _, readable := ConfigMapOf(r.Component); {
 	case r.Values != nil:
 		r.in.Values = r.Values
-		c.Source, c.Charts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered
+		c.Source, c.Charts, c.Drifts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered, r.Values.refusals
 	case r.Settings.Config != "" || r.Settings.Manifests != "":
 		c.Source = r.Source
-		c.NotAsked = "no slice reads " + r.Source + ": both versions run with it on the lab of the upgrade"
+		c.NotAsked = "the keys of " + r.Source + " are not compared: both versions run with it on the lab of the upgrade"
 	case !readable:
-		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no slice that reads it", r.Component)
+		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no table of its keys", r.Component)
 	case r.Config == nil:
 		c.NotAsked = "the effect on your configuration is not checked: none was given (--config or --values)"
 	default:
@@ -298,7 +298,7 @@ func (r *Runner) WritePlan(out io.Writer) {
 	if c := r.in.Configuration; c.Charts != nil {
 		line(PartConfiguration, fmt.Sprintf("%s of both charts, from %s", c.Charts.ConfigMap, c.Source))
 	} else if c.Decides {
-		line(PartConfiguration, fmt.Sprintf("%s, %d keys, read by the slices of %s and %s", c.ConfigMap, c.Keys, r.From, r.To))
+		line(PartConfiguration, fmt.Sprintf("%s, %d keys, compared by what the vendor states of %s and %s", c.ConfigMap, c.Keys, r.From, r.To))
 	} else {
 		line(PartConfiguration, c.NotAsked)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
@@ -177,8 +178,8 @@ func known(c *images.Catalogue, refs []string, version string) (string, error) {
 }
 
 // image is an image of the component at a version, by which the module proxy can be
-// asked for that version: one of a trial, of the upgrade, or else the one that reads
-// configurations.
+// asked for that version: one of a trial, of the upgrade, or else the slice of a
+// version whose keys are compared.
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
 	for n, t := range r.trials {
@@ -198,8 +199,8 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 		}
 		first = cmp.Or(first, err)
 	}
-	if reader, there := ReaderOf(r.Component); there {
-		if ref := reader.Image(version); c.Know(ref) == nil {
+	if _, there := ConfigMapOf(r.Component); there {
+		if ref := cilium.Rules(version); c.Know(ref) == nil {
 			return ref, nil
 		}
 	}

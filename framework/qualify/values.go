@@ -14,10 +14,12 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
+	"github.com/relapse-dev/relapse/framework/component/cilium/reference"
 	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
-	"github.com/relapse-dev/relapse/framework/detect/configdrift/source"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -42,6 +44,8 @@ type Values struct {
 	lab map[string]any
 	// rendered is what both charts make of the user's own values.
 	rendered Charts
+	// refusals are the keys with which the new version does not start.
+	refusals []configdrift.Drift
 }
 
 // chartsFrom is the first version of Cilium that a lab runs whole, installed by its chart.
@@ -161,7 +165,7 @@ func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[strin
 	if of.Native() != (mode.Routing == "native") || of.BGP() != mode.BGP || of.ReplacesKubeProxy() == mode.KubeProxy {
 		return v.wrong(errors.New("something else than routingMode, kubeProxyReplacement and bgpControlPlane.enabled sets the mode (extraConfig?): expected these"))
 	}
-	v.rendered, err = compareCharts(from, to, lab, users)
+	v.rendered, v.refusals, err = compareCharts(from, to, lab, users)
 	if err != nil {
 		return v.wrong(err)
 	}
@@ -222,7 +226,7 @@ func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]s
 	if err != nil {
 		return nil, err
 	}
-	name := ciliumReader{}.ConfigMap()
+	name, _ := ConfigMapOf(c.Name)
 	found := chart.Find(rendered.Objects, "ConfigMap", name)
 	if found == nil {
 		return nil, fmt.Errorf("the chart of %s %s renders no ConfigMap %s with these values", c.Name, c.Version, name)
@@ -236,41 +240,47 @@ func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]s
 
 // compareCharts compares what both charts render from the user's own values. The values of
 // the lab do not matter for it, but for the API server's: to find it, a template would ask
-// the cluster.
-func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]any) (Charts, error) {
+// the cluster. It returns also the drifts with which the new version does not start.
+func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]any) (Charts, []configdrift.Drift, error) {
 	if host, _ := chart.Get(users, "k8sServiceHost"); host == "auto" {
 		users = chart.Merge(users)
 		chart.Set(users, "k8sServiceHost", lab.APIServer.String())
 	}
 	before, err := configOf(from, users, false)
 	if err != nil {
-		return Charts{}, err
+		return Charts{}, nil, err
 	}
-	c := Charts{ConfigMap: release(nil, false).Namespace + "/" + ciliumReader{}.ConfigMap(), From: len(before), Changes: []Change{}, Defaults: []Effective{}}
+	c := Charts{ConfigMap: cilium.ConfigMap, From: len(before), Changes: []Change{}, Defaults: []Effective{}}
 	after, err := configOf(to, users, true)
 	if refused := (*chart.RefusedError)(nil); errors.As(err, &refused) {
 		c.Refused = refused.Why
-		return c, nil
+		return c, nil, nil
 	}
 	if err != nil {
-		return Charts{}, err
+		return Charts{}, nil, err
 	}
 	c.To = len(after)
-	var notes []source.Note
+	var notes []reference.Note
 	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // they are written for each minor
-		if notes, err = source.Notes(filepath.Join(to.Module, "Documentation/operations")); err != nil {
-			return Charts{}, err
+		if notes, err = reference.Notes(filepath.Join(to.Module, "Documentation/operations")); err != nil {
+			return Charts{}, nil, err
 		}
 	}
-	flags := make([]map[string]string, 2)
-	for i, of := range []*chart.Chart{from, to} {
-		if flags[i], err = readFlags(filepath.Join(of.Module, "Documentation/cmdref")); err != nil {
-			return Charts{}, err
+	table := configdrift.Cilium()
+	for _, of := range []*chart.Chart{from, to} {
+		stated, err := reference.Read(of.Module, of.Version)
+		if err != nil {
+			return Charts{}, nil, err
 		}
+		table = table.With(stated)
 	}
-	c.compare(before, after, flags[0], flags[1], notes)
+	drifts, err := table.Compare(configdrift.Setup{Version: from.Version, Config: before}, configdrift.Setup{Version: to.Version, Config: after})
+	if err != nil {
+		return Charts{}, nil, err
+	}
+	c.compare(before, after, notes)
 	c.noted(users, notes)
-	return c, nil
+	return c, c.drifts(drifts), nil
 }
 
 // pins are the user's values that choose the version of an image.

@@ -164,25 +164,6 @@ func TestResumeWithOtherValues(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
-	got := parseFlags(`
-Some text --not-a-flag in a line.
-      --a-port int          TCP port (default 9879)
-      --a-switch            Enable it
-      --a-switch-on         Enable it (default true)
-  -D, --debug               Enable debugging mode
-      --empty string        Nothing by default
-      --words strings       With (parentheses) within (default [a,b])
-      --quoted string       A key (default "node.cilium.io/x")
-`)
-	want := map[string]string{
-		"a-port": "9879", "a-switch": "false", "a-switch-on": "true", "debug": "false", "empty": "", "words": "[a,b]", "quoted": "node.cilium.io/x",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // A record is judged with the paths of the mode that was measured.
 func TestValuesOfRecord(t *testing.T) {
 	for _, test := range []struct {

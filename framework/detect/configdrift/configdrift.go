@@ -3,15 +3,14 @@
 // differently, and the values in force before and after. It is a pure function of two
 // versions and a ConfigMap.
 //
-// What a version reads is in a table (command generate): flags of agent and operator with types,
-// defaults and deprecations. For some versions it was made by running the vendor's own code, and then
-// it also has the effect of each key when it alone is set, which shows that two keys are names of one
-// setting; and what is refused. For the others it is what the vendor's sources state, with the
-// sentences of the vendor's upgrade notes; what is not known of these is told as not known, and
-// Unjudged says what is not compared at all.
+// A table has the keys of each version, as the vendor's reference of commands and the chart
+// state them, and the vendor's upgrade notes. The reference lacks deprecated and hidden flags:
+// a key that has left it is still read if the list of retired keys (retired.go) or the upgrade
+// notes say so, and is not read otherwise. Unjudged says what is not compared at all.
 package configdrift
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,11 +40,18 @@ const (
 	DefaultChanged Kind = "default-changed"
 	// The new version reads the key and reports it as deprecated.
 	Deprecated Kind = "deprecated"
-	// Noted: both versions read the key, and the vendor's upgrade notes name it, or another program
-	// reads it than before. What is in force after is NotKnown if the notes are about the key.
+	// Noted: both versions read the key, and the vendor's upgrade notes are about it. What is in
+	// force after is NotKnown unless the value is a word that both are known to read alike.
 	Noted Kind = "noted"
 	// Unknown: neither version reads the key.
 	Unknown Kind = "unknown"
+)
+
+const (
+	// Refused means a value with which the agent does not start.
+	Refused = "refused"
+	// NotKnown means a value that is not known without asking the agent.
+	NotKnown = "not known"
 )
 
 var kinds = []Kind{Missing, Conflict, BadValue, NotRead, NewlyRead, DefaultChanged, Deprecated, Noted, Unknown}
@@ -81,14 +87,14 @@ type Setup struct {
 
 // Compare returns the effects of replacing one setup by another, the worst first. If only the
 // version changes, Config is the same in both. The error is an *UnknownVersionError for a
-// version that the table lacks.
+// version whose minor the table lacks.
 func (t *Table) Compare(from, to Setup) ([]Drift, error) {
-	c := comparison{table: t, from: configured{table: t, config: from.Config}, to: configured{table: t, config: to.Config}}
+	c := comparison{table: t}
 	var err error
-	if c.from.Version, err = t.find(from.Version); err != nil {
+	if c.from, err = t.configured(from); err != nil {
 		return nil, err
 	}
-	if c.to.Version, err = t.find(to.Version); err != nil {
+	if c.to, err = t.configured(to); err != nil {
 		return nil, err
 	}
 	var drifts []Drift
@@ -97,7 +103,7 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 			drifts = append(drifts, d)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
+	for _, key := range c.readKeys() {
 		if d, ok := c.unset(key); ok {
 			drifts = append(drifts, d)
 		}
@@ -106,8 +112,7 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 		drifts = append(drifts, d)
 	}
 	for i, d := range drifts {
-		says, _ := c.noted(d.Key)
-		drifts[i].Says += says
+		drifts[i].Says += c.noted(d.Key)
 	}
 	slices.SortStableFunc(drifts, func(a, b Drift) int {
 		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
@@ -115,34 +120,68 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 	return drifts, nil
 }
 
+// Refusals are the reasons for which a version is known not to start with a configuration.
+func (t *Table) Refusals(s Setup) ([]Drift, error) {
+	drifts, err := t.Compare(s, s)
+	return slices.DeleteFunc(drifts, func(d Drift) bool { return d.After != Refused }), err
+}
+
+// Unjudged is what Compare does not find, whatever the versions are.
+func Unjudged() string {
+	return "keys that the agent refuses together, but for old and new names of a setting; texts that it refuses or reads in another way, but for those of " +
+		strings.Join(Worded(), ", ") + "; and what CiliumNodeConfigs, arguments and environment of the agents set besides"
+}
+
 type comparison struct {
 	table    *Table
 	from, to configured
 }
 
+// readKeys are the keys that the new version reads.
+func (c comparison) readKeys() []string {
+	all := slices.Collect(maps.Keys(c.to.Keys))
+	for key := range retiredKeys {
+		if _, visible := c.to.Keys[key]; !visible {
+			all = append(all, key)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// inForce returns the values of a key's setting before and after, in the same words.
+func (c comparison) inForce(key string) (before, after force) {
+	before, after = c.from.inForce(key), c.to.inForce(key)
+	if before.key != after.key && before.key != "" && after.key != "" {
+		before.value, after.value = inNewWords(before.key, before.value), inNewWords(after.key, after.value)
+	}
+	return before, after
+}
+
 // set judges a key that the new version finds in the ConfigMap.
 func (c comparison) set(key string) (Drift, bool) {
-	before, after := c.from.inForce(key), c.to.inForce(key)
+	before, after := c.inForce(key)
 	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
 	o, wasRead := c.from.option(key)
 	n, isRead := c.to.option(key)
-	if !isRead && after.key == "" && o.Reader != "" {
-		after.value, d.After = NotKnown, NotKnown // names of a setting are known of the agent's keys alone
-	}
-	if !wasRead && before.key == "" && n.Reader != "" {
-		before.value, d.Before = NotKnown, NotKnown
-	}
 	setTo := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
 	switch {
 	case !wasRead && !isRead:
+		if c.to.Keys[key].Type == OfChart || c.from.Keys[key].Type == OfChart {
+			return Drift{}, false
+		}
 		d.Kind, d.Decides, d.Before, d.After = Unknown, "", "", ""
 		d.Says = fmt.Sprintf("%s, which neither %s nor %s reads%s.", setTo, c.from.name(), c.to.name(), c.elsewhere(key))
 	case !isRead:
+		if c.to.Keys[key].Type == OfChart {
+			return Drift{}, false
+		}
 		d.Kind = NotRead
 		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.", setTo, c.to.name(), c.instead(after), c.change(before, after))
 	case after.conflict != "":
 		d.Kind = Conflict
-		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).", setTo, after.with(key), c.to.config[after.with(key)], c.to.name(), after.conflict)
+		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).",
+			setTo, after.with(key), c.to.config[after.with(key)], c.to.name(), after.conflict)
 	case after.key == key && after.bad:
 		d.Kind = BadValue
 		is := "not of type " + n.Type
@@ -150,6 +189,8 @@ func (c comparison) set(key string) (Drift, bool) {
 			is = "none of " + strings.ReplaceAll(strings.Join(words(key, c.to.name()), ", "), "?", "")
 		}
 		d.Says = fmt.Sprintf("%s, which is %s%s.", setTo, is, c.change(before, after))
+	case !wasRead && c.from.Keys[key].Type == OfChart:
+		return Drift{}, false // a container of the chart read it
 	case !wasRead:
 		d.Kind = NewlyRead
 		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", setTo, c.from.name(), c.to.name(), c.change(before, after))
@@ -159,28 +200,26 @@ func (c comparison) set(key string) (Drift, bool) {
 		if o.idles() || before.value == d.After {
 			return Drift{}, false
 		}
-		d.Says = fmt.Sprintf("%s, which %s reads, but reports as without effect (%q): %s with %s.", setTo, c.to.name(), n.Deprecated, say(before.value), c.from.name())
+		d.Says = fmt.Sprintf("%s, which %s reads, but reports as without effect (%q): %s with %s.",
+			setTo, c.to.name(), n.Deprecated, say(before.value), c.from.name())
 	case n.Deprecated != "":
 		d.Kind = Deprecated
-		d.Says = fmt.Sprintf("%s, which %s reads, but reports as deprecated (%q)%s.", setTo, c.to.name(), n.Deprecated, c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s reads, but reports as deprecated (%q)%s%s.",
+			setTo, c.to.name(), n.Deprecated, c.change(before, after), c.newName(key))
 	case o.Type != n.Type && before.value != after.value:
 		d.Kind = BadValue
 		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", setTo, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
-	case o.Reader == "" && n.Reader != "":
-		d.Kind, d.After = Noted, NotKnown
-		d.Says = fmt.Sprintf("%s, which the agent of %s reads, and with %s only %s.", setTo, c.from.name(), c.to.name(), n.Reader)
-	default:
-		says, about := c.noted(key)
-		if says == "" {
+	case c.noted(key) == "":
+		return Drift{}, false
+	case c.sameWord(key):
+		if !strings.Contains(c.noted(key), c.to.config[key]+"`") {
 			return Drift{}, false
 		}
-		about = about && !c.sameWord(key)
 		d.Kind = Noted
 		d.Says = setTo + ", which both versions read; upgrade notes name it."
-		if about {
-			d.After = NotKnown
-			d.Says = setTo + ", which both versions read; what it means may change."
-		}
+	default:
+		d.Kind, d.After = Noted, NotKnown
+		d.Says = setTo + ", which both versions read; what it means may change."
 	}
 	return d, true
 }
@@ -189,13 +228,13 @@ func (c comparison) set(key string) (Drift, bool) {
 // ConfigMap. A setting with several names is reported once, under the name
 // that the new version goes by.
 func (c comparison) unset(key string) (Drift, bool) {
-	for _, name := range c.table.names(key) {
+	for _, name := range names(key) {
 		if _, ok := c.to.config[name]; ok {
 			return Drift{}, false
 		}
 	}
-	before, after := c.from.inForce(key), c.to.inForce(key)
-	if before.key == "" || after.key != key || before.value == after.value || c.computed(key) {
+	before, after := c.inForce(key)
+	if before.key == "" || after.key != key || before.value == after.value {
 		return Drift{}, false
 	}
 	formerly := say(before.value)
@@ -208,118 +247,48 @@ func (c comparison) unset(key string) (Drift, bool) {
 	}, true
 }
 
-// computed reports whether the default of a key is not known in one of the versions.
-func (c comparison) computed(key string) bool {
-	o, _ := c.from.option(key)
-	n, _ := c.to.option(key)
-	return o.Computed || n.Computed || o.Reader == Pods || n.Reader == Pods
-}
-
-// Unjudged says what Compare does not find between two versions; empty if there is nothing of that.
-func (t *Table) Unjudged(from, to Setup) (string, error) {
-	c := comparison{table: t, from: configured{table: t, config: from.Config}, to: configured{table: t, config: to.Config}}
-	var err error
-	if c.from.Version, err = t.find(from.Version); err != nil {
-		return "", err
-	}
-	if c.to.Version, err = t.find(to.Version); err != nil {
-		return "", err
-	}
-	if !c.from.Stated && !c.to.Stated {
-		return "", nil
-	}
-	says := "keys that the agent refuses together, texts that it refuses or reads in another way but for those of " + strings.Join(Worded(), ", ") + ", and what CiliumNodeConfigs, arguments and environment of the agents set besides"
-	var computed []string
-	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
-		_, set := to.Config[key]
-		_, read := c.from.option(key)
-		if _, also := c.to.option(key); read && also && !set && c.computed(key) {
-			computed = append(computed, key)
-		}
-	}
-	if computed != nil {
-		says += ", changed defaults of " + strings.Join(computed, ", ")
-	}
-	return says, nil
-}
-
 // noted is what the vendor's upgrade notes of the minors after the older version say of a key, up to
-// those of the newer one, and whether one of them is about it. Where both agents were asked, nothing is
-// left for them to say.
-func (c comparison) noted(key string) (says string, about bool) {
-	if !c.from.Stated && !c.to.Stated {
-		return "", false
-	}
-	from, to := numbers(minor(c.from.name())), numbers(minor(c.to.name()))
-	if slices.Compare(from[:], to[:]) > 0 { // a rollback takes back what they say
+// those of the newer one.
+func (c comparison) noted(key string) string {
+	from, to := c.from.name(), c.to.name()
+	if byNumber(from, to) > 0 { // a rollback takes back what they say
 		from, to = to, from
 	}
-	notes := c.table.Notes[key]
-	for _, m := range slices.SortedFunc(maps.Keys(notes), byNumber) {
-		at := numbers(m)
-		if slices.Compare(from[:], at[:]) < 0 && slices.Compare(at[:], to[:]) <= 0 {
-			says += fmt.Sprintf(" Upgrade notes of %s: %q", m, notes[m].Says)
-			about = about || notes[m].About
-		}
+	says := ""
+	for _, n := range c.table.notes(from, to, key) {
+		says += fmt.Sprintf(" Upgrade notes of %s: %q", n.minor, n.Says)
 	}
-	return says, about
-}
-
-func byNumber(a, b string) int {
-	x, y := numbers(a), numbers(b)
-	return slices.Compare(x[:], y[:])
+	return says
 }
 
 // missing judges what the new version asks for.
 func (c comparison) missing() (Drift, bool) {
-	if !c.to.lacks() || c.from.lacks() {
+	key, lacks := c.to.lacksCIDR()
+	if _, lacked := c.from.lacksCIDR(); !lacks || lacked && c.from.name() != c.to.name() {
 		return Drift{}, false
 	}
-	n := c.to.Needs
-	d := Drift{Kind: Missing, After: Refused}
-	// The key that is asked for is one whose value is free.
-	for _, key := range slices.Sorted(maps.Keys(n.Unless)) {
-		if n.Unless[key] == Any && strings.Contains(n.Says, "--"+key) {
-			d.Key, d.Decides, d.Before = key, key, c.from.inForce(key).value
-			break
-		}
-	}
-	var with []string
-	for _, key := range slices.Sorted(maps.Keys(n.With)) {
-		with = append(with, fmt.Sprintf("%s is %q", key, n.With[key]))
-	}
-	d.Says = fmt.Sprintf("%s is not set, while %s: %s does not start (%q).", d.Key, strings.Join(with, " and "), c.to.name(), n.Says)
-	return d, true
+	return Drift{
+		Key: key, Kind: Missing, Decides: key, Before: c.from.inForce(key).value, After: Refused,
+		Says: fmt.Sprintf("%s is not set, with native routing and masquerading: %s does not start "+
+			"(\"native routing cidr must be configured with option --%s\").", key, c.to.name(), key),
+	}, true
 }
 
-// configured is one of the two setups, with what the table says of its
-// version.
+// configured is one of the two setups, with the reference of its version.
 type configured struct {
-	Version
+	Reference
 	table  *Table
 	config map[string]string
 }
 
-func (s configured) name() string { return s.Version.Version }
-
-// lacks reports whether the agent does not start because a key is missing.
-func (s configured) lacks() bool {
-	if s.Needs == nil {
-		return false
-	}
-	for key, value := range s.Needs.With {
-		if s.inForce(key).value != value {
-			return false
-		}
-	}
-	for key, value := range s.Needs.Unless {
-		got, set := s.config[key]
-		if set && (value == Any && got != "" || s.inForce(key).value == value) {
-			return false
-		}
-	}
-	return true
+func (t *Table) configured(s Setup) (configured, error) {
+	r, err := t.find(s.Version)
+	return configured{r, t, s.Config}, err
 }
+
+func (s configured) name() string { return s.Version }
+
+func (s configured) option(key string) (Option, bool) { return s.table.option(s.Reference, key) }
 
 // force is a value in force, and the key that it is from.
 type force struct {
@@ -338,73 +307,50 @@ func (f force) with(key string) string {
 	return f.pair[0]
 }
 
-// inForce returns the effective value of the setting that a key belongs
-// to: that of its names that is set, or else the default.
+// inForce returns the effective value of the setting that a key belongs to: that of its names
+// that is set, or else the default. What no key of the version sets is not known.
 func (s configured) inForce(key string) force {
-	var f force
-	for _, name := range s.table.names(key) {
+	f := force{value: NotKnown}
+	for _, name := range names(key) { // the newest first
 		o, ok := s.option(name)
 		if !ok {
 			continue
 		}
 		raw, set := s.config[name]
-		if !set {
-			if !f.set && (f.key == "" || o.Deprecated == "" && !o.Hidden) {
-				f = force{value: normal(o.Type, o.Default), key: name}
+		now := retiredKeys[name].now
+		_, also := s.config[now]
+		if _, read := s.option(now); set && also && read {
+			if says := conflicts(s.Version, name, s.config); says != "" {
+				return force{value: Refused, key: name, set: true, conflict: says, pair: [2]string{name, now}}
 			}
-			continue
 		}
-		if other, ok := s.config[o.Excludes]; ok && raw != "" && other != "" {
-			return force{value: Refused, key: name, set: true, conflict: o.Says, pair: [2]string{name, o.Excludes}}
-		}
-		if says := s.both(name); says != "" {
-			return force{value: Refused, key: name, set: true, conflict: says, pair: [2]string{name, renamed[name]}}
-		}
-		// If two are set, a non-empty one outweighs an empty one, and a new name an old one.
-		if !f.set || f.value == "" || (o.Deprecated == "" && raw != "") {
+		switch {
+		case !set && f.key == "":
+			f = force{value: normal(o.Type, o.Default), key: name}
+		case set && (!f.set || f.value == "" || strings.HasPrefix(name, oldCounts) && raw != ""):
 			f = force{key: name, set: true}
 			f.value, f.bad = read(name, o, s.Version, raw)
 		}
 	}
-	if f.key == "" && s.Stated {
-		f.value = NotKnown // another key may stand for the setting
-	}
 	return f
 }
 
-func (s configured) option(key string) (Option, bool) {
-	o, ok := s.table.Keys[key][s.Version.Version]
-	return o, ok
-}
-
-// names are all names of a key's setting.
-func (t *Table) names(key string) []string {
-	if all := t.synonyms[key]; all != nil {
-		return all
-	}
-	return []string{key}
-}
-
 // read returns how a version reads a value of a ConfigMap, and whether the value is bad.
-func read(key string, o Option, v Version, raw string) (value string, bad bool) {
+func read(key string, o Option, version, raw string) (value string, wrong bool) {
 	kind := kindOf(o.Type)
-	if yes, _ := takes(key, v.Version, o, raw); kind == "" && !yes {
-		return Refused, true
-	}
 	if kind == "" {
+		if yes, _ := takes(key, version, o, raw); !yes {
+			return Refused, true
+		}
 		return normal(o.Type, raw), false
 	}
-	outcomes := v.Empty
-	if raw != "" {
-		if value, ok := parse(kind, raw); ok {
-			return value, false
-		}
-		outcomes = v.Wrong
+	if value, ok := parse(kind, raw); ok && raw != "" {
+		return value, false
 	}
-	if value, ok := outcomes[kind]; ok && o.Reader == "" {
-		return value, true
+	if o.Operator {
+		return NotKnown, true // the agents alone were asked
 	}
-	return NotKnown, true
+	return bad(version, kind, raw), true
 }
 
 // kindOf is the type of a value; empty for types that accept any text.
@@ -457,14 +403,22 @@ func say(value string) string {
 // the key that this version goes by.
 func (c comparison) instead(after force) string {
 	switch {
-	case after.key == "" && after.value == NotKnown:
-		return ""
 	case after.key == "":
-		return ", nor any other key for it"
+		return ""
 	case after.set:
 		return fmt.Sprintf("; there %s has effect, and is set to %q", after.key, c.to.config[after.key])
 	}
 	return fmt.Sprintf("; there %s has effect, and is not set", after.key)
+}
+
+// newName says how the setting of a deprecated key is called now; empty if it has no other name.
+func (c comparison) newName(key string) string {
+	r := retiredKeys[key]
+	value := inNewWords(key, c.to.config[key])
+	if _, read := c.to.option(r.now); r.now == "" || !read || value == NotKnown {
+		return ""
+	}
+	return fmt.Sprintf("; %s %q says the same", r.now, value)
 }
 
 // change says what is in force before and after.
@@ -491,19 +445,19 @@ func (c comparison) change(before, after force) string {
 // elsewhere says what an unknown key may be: a key of another version, or a
 // misspelt one.
 func (c comparison) elsewhere(key string) string {
-	if versions := c.table.Keys[key]; versions != nil {
-		var in []string
-		for _, v := range c.table.Versions {
-			if _, ok := versions[v.Version]; ok {
-				in = append(in, v.Version)
-			}
+	first, last := "", ""
+	for _, r := range c.table.references {
+		if o, there := r.Keys[key]; there && o.Type != OfChart {
+			first, last = cmp.Or(first, r.Version), r.Version
 		}
-		return fmt.Sprintf(", but %s %s", strings.Join(ranges(c.table.Versions, in, " to "), ", "), plural(len(in), "does", "do"))
+	}
+	if first != "" {
+		return fmt.Sprintf(", but the reference of %s to %s has it", first, last)
 	}
 	// A key may be misspelt in up to a third of its letters.
 	nearest, least := "", len(key)/3+1
-	for other := range c.table.Keys {
-		if _, ok := c.to.option(other); !ok || max(len(key)-len(other), len(other)-len(key)) > least {
+	for other, o := range c.to.Keys {
+		if o.Type == OfChart || max(len(key)-len(other), len(other)-len(key)) > least {
 			continue
 		}
 		if d := edits(key, other); d < least || d == least && nearest != "" && other < nearest {
@@ -516,11 +470,13 @@ func (c comparison) elsewhere(key string) string {
 	return fmt.Sprintf("; the nearest key that %s reads is %s", c.to.name(), nearest)
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
+// sameWord reports whether both versions are known to read the value of a key in the same way.
+func (c comparison) sameWord(key string) bool {
+	o, _ := c.from.option(key)
+	n, _ := c.to.option(key)
+	_, before := takes(key, c.from.name(), o, c.to.config[key])
+	_, after := takes(key, c.to.name(), n, c.to.config[key])
+	return slices.Contains(Worded(), key) && before && after
 }
 
 // edits is the Levenshtein distance.

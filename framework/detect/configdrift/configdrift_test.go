@@ -1,7 +1,6 @@
 package configdrift
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -108,7 +107,7 @@ func TestCompare(t *testing.T) {
 			name: "a key of another version", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"masquerade": "false", "ipv4-native-routing-cidr": cidr}),
 			want:   []brief{{"masquerade", Unknown, "", ""}},
-			says:   `masquerade is set to "false", which neither 1.11.1 nor 1.12.0 reads, but 1.8.1 to 1.10.0 do.`,
+			says:   `masquerade is set to "false", which neither 1.11.1 nor 1.12.0 reads, but the reference of 1.8.1 to 1.9.18 has it.`,
 		},
 		{
 			name: "a switch that is none", from: "1.10.0", to: "1.11.1",
@@ -131,10 +130,8 @@ func TestCompare(t *testing.T) {
 			config: map[string]string{"enable-node-port": "true", "kube-proxy-replacement": "true"},
 			want: []brief{
 				{"enable-node-port", NotRead, "true", NotKnown},
-				{"kube-proxy-replacement", Noted, "true", "true"},
 			},
-			says: `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known. ` +
-				`Upgrade notes of 1.19: "The previously deprecated ` + "`--enable-node-port`, `--enable-host-port`, and `--enable-external-ips`" + ` flags have been removed."`,
+			says: `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known.`,
 		},
 		{
 			name: "a text that is no switch any more", from: "1.13.0", to: "1.19.5",
@@ -148,9 +145,7 @@ func TestCompare(t *testing.T) {
 				{"datapath-mode", BadValue, "lb-only", Refused},
 				{"kube-proxy-replacement", BadValue, "disabled", Refused},
 			},
-			says: `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start. ` +
-				`Upgrade notes of 1.17: "Operating Cilium in ` + "`--datapath-mode=lb-only` for plain Docker mode now requires to add an additional `--enable-k8s=false` to the command line, otherwise it is assumed that Kubernetes is present. The `--datapath-mode=lb-only` has been deprecated and will be removed in v1.18." +
-				`" Upgrade notes of 1.18: "The previously deprecated ` + "`--datapath-mode=lb-only` for plain Docker mode has been removed. The flag value `--datapath-mode=lb-only` for plain Docker mode has been migrated into `--bpf-lb-only` and will be removed in Cilium 1.19." + `"`,
+			says: `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start.`,
 		},
 		{
 			name: "a word that two asked agents read in another way", from: "1.8.2", to: "1.10.0",
@@ -175,7 +170,6 @@ func TestCompare(t *testing.T) {
 		{
 			name: "words that stay", from: "1.16.0", to: "1.18.4",
 			config: map[string]string{"datapath-mode": "veth", "ipam": "multi-pool", "routing-mode": "native", "identity-allocation-mode": "crd"},
-			want:   []brief{{"datapath-mode", Noted, "veth", "veth"}},
 		},
 		{
 			name: "a word that means something else", from: "1.16.0", to: "1.17.0",
@@ -278,8 +272,61 @@ func TestCompare(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if tt.says != "" && first != tt.says {
+			if first, _, _ = strings.Cut(first, " Upgrade notes of "); tt.says != "" && first != tt.says {
 				t.Errorf("says  %s\nwants %s", first, tt.says)
+			}
+		})
+	}
+}
+
+// TestMustChange has what the owners of a cluster had to change at upgrades from 1.11 to 1.14, and what
+// they need not have looked at.
+func TestMustChange(t *testing.T) {
+	config := map[string]string{
+		"ipam": "cluster-pool", "tunnel": "disabled", "enable-ipv4-masquerade": "false", "devices": "eth+", "bpf-lb-mode": "dsr",
+		"cluster-id": "", "enable-host-reachable-services": "true", "bpf-lb-sock-hostns-only": "true", "install-iptables-rules": "true",
+		"kube-proxy-replacement": "partial", "tofqdns-min-ttl": "1800", "disable-cnp-status-updates": "true", "custom-cni-conf": "true",
+		"cni-chaining-mode": "generic-veth", "annotate-k8s-node": "true", "enable-session-affinity": "true", "nodes-gc-interval": "5m0s",
+	}
+	for _, tt := range []struct {
+		from, to string
+		want     []brief // without keys that are not set
+	}{
+		{"1.11.6", "1.12.4", []brief{
+			{"cluster-id", BadValue, "0", Refused},
+			{"enable-host-reachable-services", Deprecated, "true", "true"},
+		}},
+		{"1.12.11", "1.13.7", []brief{
+			{"cluster-id", BadValue, Refused, NotKnown},
+			{"enable-host-reachable-services", NotRead, "true", "false"},
+			{"install-iptables-rules", NotRead, "true", NotKnown},
+		}},
+		{"1.13.16", "1.14.14", []brief{
+			{"cluster-id", BadValue, NotKnown, NotKnown},
+			{"disable-cnp-status-updates", Deprecated, "true", "true"},
+			{"tunnel", Deprecated, "disabled", "disabled"},
+			{"kube-proxy-replacement", Noted, "partial", "partial"},
+			{"tofqdns-min-ttl", Noted, "1800", NotKnown},
+			{"enable-host-reachable-services", Unknown, "", ""},
+			{"install-iptables-rules", Unknown, "", ""},
+		}},
+		{"1.14.14", "1.15.0", []brief{
+			{"cluster-id", BadValue, NotKnown, NotKnown},
+			{"disable-cnp-status-updates", NotRead, "true", NotKnown},
+			{"tunnel", NotRead, "native", "tunnel"},
+			{"enable-host-reachable-services", Unknown, "", ""},
+			{"install-iptables-rules", Unknown, "", ""},
+		}},
+	} {
+		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
+			var got []brief
+			for _, d := range must(Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config})) {
+				if _, set := config[d.Key]; set {
+					got = append(got, brief{d.Key, d.Kind, d.Before, d.After})
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -316,80 +363,96 @@ func TestDefaultChanged(t *testing.T) {
 	}
 }
 
-// What only agents can say is said to be missing, and keys whose defaults the code computes by name.
-func TestUnjudged(t *testing.T) {
-	for _, tt := range []struct {
-		name, from, to string
-		config         map[string]string
-		says, not      string
-	}{
-		{name: "agents were asked", from: "1.8.1", to: "1.12.4"},
-		{name: "one was not", from: "1.12.4", to: "1.19.5", says: "keys that the agent refuses together"},
-		{name: "a computed default", from: "1.18.4", to: "1.19.5", says: "local-max-addr-scope"},
-		{name: "a key that is set", from: "1.18.4", to: "1.19.5", config: map[string]string{"local-max-addr-scope": "252"}, says: "keys", not: "local-max-addr-scope"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := Cilium().Unjudged(Setup{tt.from, tt.config}, Setup{tt.to, tt.config})
-			if err != nil || !strings.Contains(got, tt.says) || tt.says == "" && got != "" || tt.not != "" && strings.Contains(got, tt.not) {
-				t.Errorf("%q, %v", got, err)
-			}
-		})
-	}
-	if _, err := Cilium().Unjudged(Setup{"1.8.1", nil}, Setup{"1.99.0", nil}); err == nil {
-		t.Error("no error for a version without a table")
-	}
-}
-
 // What words a version takes is known of the minors that were read, and each list begins at a version of the table.
 func TestWords(t *testing.T) {
 	if got := words("ipam", "1.21.0"); got != nil {
 		t.Errorf("words of a minor that nobody has read: %v", got)
 	}
 	for _, w := range wordings {
-		if _, err := Cilium().find(w.from); err != nil || Cilium().Keys[w.key][w.from].Type != "string" {
-			t.Errorf("%s from %s on: %v, %+v", w.key, w.from, err, Cilium().Keys[w.key][w.from])
+		r, err := Cilium().find(w.from)
+		o, read := Cilium().option(r, w.key)
+		if err != nil || !read || o.Type != "string" {
+			t.Errorf("%s from %s on: %v, %+v", w.key, w.from, err, o)
 		}
-		if o, def := Cilium().Keys[w.key][w.from], Cilium().Keys[w.key][w.from].Default; def != "" {
-			if yes, _ := takes(w.key, w.from, o, def); !yes {
-				t.Errorf("%s does not take the default of %s, %s", w.from, w.key, def)
-			}
+		if yes, _ := takes(w.key, w.from, o, o.Default); !yes {
+			t.Errorf("%s does not take the default of %s, %s", w.from, w.key, o.Default)
 		}
 	}
 }
 
-// Ranges of versions are those of the table's order, and a range that is none is an error.
-func TestRanges(t *testing.T) {
-	versions := []Version{{Version: "1.0.0"}, {Version: "1.0.1"}, {Version: "1.1.0"}, {Version: "1.2.0"}}
-	a, b := Option{Type: "bool"}, Option{Type: "int"}
-	got := Fold(versions, map[string]Option{"1.0.0": a, "1.0.1": a, "1.1.0": a, "1.2.0": b})
-	if diff := cmp.Diff([]Versioned{{In: []string{"1.0.0..1.1.0"}, Option: a}, {In: []string{"1.2.0"}, Option: b}}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, in := range []string{"1.3.0", "1.1.0..1.0.0", "1.0.0..1.9.0", ""} {
-		text := fmt.Sprintf(`{"versions":[{"version":"1.0.0"},{"version":"1.1.0"}],"keys":{"a":[{"in":[%q]}]}}`, in)
-		if err := json.Unmarshal([]byte(text), &Table{}); err == nil {
-			t.Errorf("%q: no error", in)
+// Each new name is a key of the version from which on the old one is retired.
+func TestRetiredKeys(t *testing.T) {
+	for key, r := range retiredKeys {
+		at, err := Cilium().find(r.deprecated)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	var table Table
-	if err := json.Unmarshal([]byte(`{"versions":[{"version":"1.0.0"},{"version":"1.1.0"},{"version":"1.2.0"}],"keys":{"a":[{"in":["1.0.0..1.1.0"]}]}}`), &table); err != nil || len(table.Keys["a"]) != 2 {
-		t.Errorf("%+v, %v", table.Keys, err)
+		if _, there := at.Keys[r.now]; r.now != "" && !there {
+			t.Errorf("%s: %s has no key %s", key, r.deprecated, r.now)
+		}
+		if o, visible := at.Keys[key]; visible && o.Type != OfChart {
+			t.Errorf("%s is in the reference of %s", key, r.deprecated)
+		}
+		if r.gone == "" {
+			continue
+		}
+		if at, err = Cilium().find(r.gone); err != nil {
+			t.Fatal(err)
+		}
+		if o, visible := at.Keys[key]; visible && o.Type != OfChart {
+			t.Errorf("%s is in the reference of %s", key, r.gone)
+		}
 	}
 }
 
-func TestUnknownVersion(t *testing.T) {
-	for _, tt := range []struct{ version, nearest string }{
-		{"1.11.9", "1.11.6"}, {"v1.9.4", "1.8.2"}, {"1.10.5", "1.10.0"}, {"1.16.99", "1.16.19"}, {"2", "1.20.2"}, {"nonsense", "1.8.1"}, {"", "1.8.1"},
-	} {
-		for _, pair := range [][2]string{{tt.version, "1.11.1"}, {"1.11.1", tt.version}} {
-			_, err := Cilium().Compare(Setup{pair[0], nil}, Setup{pair[1], nil})
-			var unknown *UnknownVersionError
-			if !errors.As(err, &unknown) {
-				t.Fatalf("%q: error %v", tt.version, err)
-			}
-			if unknown.Nearest != tt.nearest || !strings.Contains(err.Error(), "there are ") {
-				t.Errorf("%q: %v; the nearest is %s", tt.version, err, tt.nearest)
-			}
+// What is written is read again, and what is no table is an error with its line.
+func TestParse(t *testing.T) {
+	a, b := Option{Type: "bool", Default: "false"}, Option{Type: "string", Default: "two words"}
+	note := Note{[]string{"old", "older"}, "The `old` and `older` flags have been removed."}
+	table := NewTable(
+		Reference{Version: "1.2.0", Keys: map[string]Option{"a": b, "c": {Type: OfChart}}, Notes: []Note{note}},
+		Reference{Version: "1.1.0", Keys: map[string]Option{"a": a, "b": b, "old": a}},
+	)
+	const text = `1.1.0
+a bool false
+b string two words
+old bool false
+1.2.0
+a string two words
+c -
+-b
+-old
+*old,older The ` + "`old` and `older`" + ` flags have been removed.
+`
+	if got := table.String(); got != text {
+		t.Errorf("written:\n%s", got)
+	}
+	read, err := Parse("# a comment\n" + text)
+	if err != nil || read.String() != text {
+		t.Errorf("read: %v, %v", read, err)
+	}
+	for _, wrong := range []string{"a bool false\n", "1.1.0\na\n"} {
+		if _, err := Parse(wrong); err == nil || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+// A version that is not listed has the keys of the last one of its minor before it.
+func TestVersions(t *testing.T) {
+	keys := func(key string) map[string]Option { return map[string]Option{key: {Type: "bool"}} }
+	table := NewTable(
+		Reference{Version: "1.9.0", Keys: keys("a")}, Reference{Version: "1.10.2", Keys: keys("b")}, Reference{Version: "1.10.10", Keys: keys("c")})
+	for version, want := range map[string]string{"v1.9.7": "a", "1.10.0": "b", "1.10.9": "b", "1.10.5": "c", "1.10.10": "c", "1.10.99": "c", "1.10.11-rc.1": "c"} {
+		r, err := table.find(version)
+		if _, there := r.Keys[want]; err != nil || !there || r.Version != strings.TrimPrefix(version, "v") {
+			t.Errorf("%s: %+v, %v; want %s", version, r, err, want)
+		}
+	}
+	for _, version := range []string{"1.8.9", "1.11.0", "2", "nonsense", ""} {
+		_, err := table.Compare(Setup{"1.9.0", nil}, Setup{version, nil})
+		if unknown := (*UnknownVersionError)(nil); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "1.9, 1.10") {
+			t.Errorf("%q: %v", version, err)
 		}
 	}
 }
@@ -468,8 +531,12 @@ func must(drifts []Drift, err error) []Drift {
 // them: those take longest. The budget is 50 ms.
 func BenchmarkCompare(b *testing.B) {
 	config := map[string]string{}
-	for key, versions := range Cilium().Keys {
-		if o, ok := versions["1.8.1"]; ok && len(config) < 80 {
+	before, err := Cilium().find("1.8.1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for key, o := range before.Keys {
+		if len(config) < 80 {
 			config[key] = o.Default
 		}
 	}

@@ -1,306 +1,283 @@
 package configdrift
 
 import (
+	"cmp"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-//go:generate go run ./generate
+//go:embed cilium.keys
+var ciliumKeys string
 
-//go:embed cilium.json
-var ciliumJSON []byte
-
-// Cilium returns the table of Cilium's ConfigMap: see command generate.
+// Cilium returns the table of Cilium's ConfigMap. TestTable of package reference renders it
+// from the vendor's modules.
 var Cilium = sync.OnceValue(func() *Table {
-	t := &Table{}
-	if err := json.Unmarshal(ciliumJSON, t); err != nil {
-		panic("configdrift: cilium.json: " + err.Error()) // it is part of the program
+	t, err := Parse(ciliumKeys)
+	if err != nil {
+		panic("configdrift: cilium.keys: " + err.Error()) // it is part of the program
 	}
 	return t
 })
 
-// Table is what is known of a component's configuration.
-type Table struct {
-	Component string `json:"component"`
-	// Versions are in order, oldest first.
-	Versions []Version `json:"versions"`
-	// Keys are by name and version. A version that does not read a key has
-	// no Option for it.
-	Keys map[string]map[string]Option `json:"-"`
-	// Notes are the sentences of the vendor's upgrade notes that name a key, by key and minor.
-	Notes map[string]map[string]Note `json:"notes,omitempty"`
+// Component is the component whose keys the table has.
+const Component = "cilium"
 
-	// synonyms are, for each key, the keys of the same setting in
-	// one version or another, itself included, in order of name.
-	synonyms map[string][]string
-}
-
-// NewTable makes a table of some versions, oldest first, and of options by key and
-// version.
-func NewTable(component string, versions []Version, keys map[string]map[string]Option) *Table {
-	t := &Table{Component: component, Versions: versions, Keys: keys}
-	t.findSynonyms()
-	return t
-}
-
-// Asked reports whether the table has a version whose agent was asked.
-func (t *Table) Asked(version string) bool {
-	v, err := t.find(version)
-	return err == nil && !v.Stated
-}
-
-// OfAgents returns the part of the table that agents were asked for: their versions, and the keys that
-// they read.
-func (t *Table) OfAgents() *Table {
-	versions := slices.DeleteFunc(slices.Clone(t.Versions), func(v Version) bool { return v.Stated })
-	keys := map[string]map[string]Option{}
-	for key, options := range t.Keys {
-		for _, v := range versions {
-			if o, ok := options[v.Version]; ok && o.Reader == "" && !o.Computed {
-				if keys[key] == nil {
-					keys[key] = map[string]Option{}
-				}
-				keys[key][v.Version] = o
-			}
-		}
-	}
-	return NewTable(t.Component, versions, keys)
-}
-
-const (
-	// Refused means a value with which the agent does not start.
-	Refused = "refused"
-	// NotKnown means a value that is not known without asking the agent.
-	NotKnown = "not known"
-)
-
-// Any means every value but the empty one.
-const Any = "*"
-
-// Version is what holds for all keys of a version.
-type Version struct {
-	Version string `json:"version"`
-	// Stated is set where no agent was asked: the keys are those that the vendor's sources state. What
-	// a key sets, and with which others the agent does not start, is not known then.
-	Stated bool `json:"stated,omitempty"`
-	// Empty and Wrong are what an empty value, and a value of another type,
-	// come out as: by type, Refused where the agent does not start. Of a type that is not there it
-	// is not known.
-	Empty map[string]string `json:"empty"`
-	Wrong map[string]string `json:"wrong"`
-	// Needs is what native routing asks for, nil if nothing.
-	Needs *Need `json:"needs,omitempty"`
-}
-
-// Need is a configuration with which the agent does not start.
-type Need struct {
-	With map[string]string `json:"with"`
-	// Unless are the keys, with their values or Any, each of which makes it
-	// start.
-	Unless map[string]string `json:"unless"`
-	// Says is the agent's own message.
-	Says string `json:"says"`
+// Reference is what one version states of its keys.
+type Reference struct {
+	Version string // without a leading v
+	// Keys are those of the vendor's reference of commands, and those that the vendor's chart
+	// sets.
+	Keys map[string]Option
+	// Notes are the upgrade notes of the version's minor.
+	Notes []Note
 }
 
 // Option is what one version makes of one key.
 type Option struct {
-	// Type is that of the flag, in pflag's words.
-	Type    string `json:"type,omitempty"`
-	Default string `json:"default,omitempty"`
-	// Deprecated is the vendor's own note.
-	Deprecated string `json:"deprecated,omitempty"`
-	Hidden     bool   `json:"hidden,omitempty"`
-	// Reader is what reads the key besides the agent, which does not; empty: the agent does.
-	Reader Reader `json:"reader,omitempty"`
-	// Computed: the code computes the default of a key that the vendor's reference lacks. It is
-	// not known.
-	Computed bool `json:"computed,omitempty"`
-	// Unregistered: there is no such flag, but the key in a ConfigMap has an
-	// effect.
-	Unregistered bool `json:"unregistered,omitempty"`
-	// Sets are the fields of the agent's configuration that were seen to
-	// change when the key was set. It was not tried for keys that are the
-	// same in all versions.
-	Sets []string `json:"sets,omitempty"`
-	// Excludes is a key with which this one cannot be set together, Says what
-	// the agent says then.
-	Excludes string `json:"excludes,omitempty"`
-	Says     string `json:"says,omitempty"`
+	// Type is the type of the flag, in pflag's words; OfChart for a key that is no flag.
+	Type, Default string
+	// Operator: it is a flag of the operator, and not of the agent.
+	Operator bool
+	// Deprecated is what the vendor says of a key that is still read; empty if it is not
+	// deprecated.
+	Deprecated string
 }
 
-// Note is what the upgrade notes of a minor say of a key.
+// OfChart is the type of a key that the chart sets and that is no flag of agent and operator:
+// containers of the chart read it.
+const OfChart = "-"
+
+// Note is a sentence of the vendor's upgrade notes, and the keys that it is about.
 type Note struct {
-	// Says are the sentences that name it.
-	Says string `json:"says"`
-	// About is set where one of them names it before all others: it is about the key.
-	About bool `json:"about,omitempty"`
+	Keys []string
+	Says string
 }
 
-// Reader is a program that reads the ConfigMap.
-type Reader string
-
-// Readers besides the agent.
-const (
-	Operator Reader = "the operator"
-	// Pods are containers that the chart gives the key in their environment.
-	Pods Reader = "containers of the chart"
-)
-
-// Versioned is an Option that several versions have in common.
-type Versioned struct {
-	// In are versions, and ranges of them in the table: FIRST..LAST.
-	In []string `json:"in"`
-	Option
+// Table is what versions of a component state of their keys.
+type Table struct {
+	references []Reference // in order of version
 }
 
-// Fold turns options by version into a list, in order of version.
-func Fold(versions []Version, options map[string]Option) []Versioned {
-	var all []Versioned
-	in := map[int][]string{} // by place in the list
-	for _, v := range versions {
-		o, ok := options[v.Version]
-		if !ok {
+// NewTable returns a table of some versions.
+func NewTable(references ...Reference) *Table { return (&Table{}).With(references...) }
+
+// With returns a copy of the table that has further versions, or has them in place of its own.
+func (t *Table) With(references ...Reference) *Table {
+	all := slices.DeleteFunc(slices.Clone(t.references), func(old Reference) bool {
+		return slices.ContainsFunc(references, func(r Reference) bool { return r.Version == old.Version })
+	})
+	all = append(all, references...)
+	slices.SortFunc(all, func(a, b Reference) int { return byNumber(a.Version, b.Version) })
+	return &Table{all}
+}
+
+// String writes the table as Parse reads it: for each version a line with its number, then
+// the keys that it has, and the version before lacks or has otherwise, as "KEY TYPE DEFAULT",
+// with a plus sign before the type of an operator's key;
+// the keys that it lacks as "-KEY"; and the notes of a minor, at its first version, as
+// "*KEY,KEY SENTENCE".
+func (t *Table) String() string {
+	var b strings.Builder
+	before := Reference{}
+	for _, r := range t.references {
+		fmt.Fprintf(&b, "%s\n", r.Version)
+		for _, key := range slices.Sorted(maps.Keys(r.Keys)) {
+			if o, had := before.Keys[key]; !had || o != r.Keys[key] {
+				kind := r.Keys[key].Type
+				if r.Keys[key].Operator {
+					kind = "+" + kind
+				}
+				fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s %s", key, kind, r.Keys[key].Default)))
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(before.Keys)) {
+			if _, has := r.Keys[key]; !has {
+				fmt.Fprintf(&b, "-%s\n", key)
+			}
+		}
+		if minor(r.Version) != minor(before.Version) {
+			for _, n := range r.Notes {
+				fmt.Fprintf(&b, "*%s %s\n", strings.Join(n.Keys, ","), n.Says)
+			}
+		}
+		before = r
+	}
+	return b.String()
+}
+
+// aVersion is a line that begins a version.
+var aVersion = regexp.MustCompile(`^\d+\.\d+\.\d+\S*$`)
+
+// Parse reads a table as String writes it. Lines that begin with # are comments.
+func Parse(text string) (*Table, error) {
+	t := &Table{}
+	number := 0
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		number++
+		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		i := slices.IndexFunc(all, func(a Versioned) bool { return reflect.DeepEqual(a.Option, o) })
-		if i < 0 {
-			all = append(all, Versioned{Option: o})
-			i = len(all) - 1
-		}
-		in[i] = append(in[i], v.Version)
-	}
-	for i := range all {
-		all[i].In = ranges(versions, in[i], "..")
-	}
-	return all
-}
-
-// ranges writes versions that follow one another in the table as FIRST, a word and LAST.
-func ranges(versions []Version, in []string, to string) []string {
-	var all []string
-	for i := 0; i < len(in); {
-		first := slices.IndexFunc(versions, func(v Version) bool { return v.Version == in[i] })
-		n := 1
-		for i+n < len(in) && first+n < len(versions) && versions[first+n].Version == in[i+n] {
-			n++
-		}
-		if n > 2 {
-			all = append(all, in[i]+to+in[i+n-1])
-		} else {
-			all = append(all, in[i:i+n]...)
-		}
-		i += n
-	}
-	return all
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *Table) UnmarshalJSON(data []byte) error {
-	type plain Table
-	read := struct {
-		*plain
-		Keys map[string][]Versioned `json:"keys"`
-	}{plain: (*plain)(t)}
-	if err := json.Unmarshal(data, &read); err != nil {
-		return err
-	}
-	at := map[string]int{}
-	for i, v := range t.Versions {
-		at[v.Version] = i
-	}
-	t.Keys = make(map[string]map[string]Option, len(read.Keys))
-	for key, all := range read.Keys {
-		t.Keys[key] = map[string]Option{}
-		for _, v := range all {
-			for _, in := range v.In {
-				first, last, is := strings.Cut(in, "..")
-				if !is {
-					last = first
-				}
-				from, ok := at[first]
-				to, also := at[last]
-				if !ok || !also || from > to {
-					return fmt.Errorf("key %s: %q: expected a version of the table, or FIRST..LAST", key, in)
-				}
-				for _, version := range t.Versions[from : to+1] {
-					t.Keys[key][version.Version] = v.Option
-				}
+		if aVersion.MatchString(line) {
+			r := Reference{Version: line, Keys: map[string]Option{}}
+			if n := len(t.references); n > 0 {
+				r.Keys = maps.Clone(t.references[n-1].Keys)
 			}
+			t.references = append(t.references, r)
+			continue
+		}
+		if len(t.references) == 0 {
+			return nil, fmt.Errorf("line %d: %q: expected a version before it", number, line)
+		}
+		r := &t.references[len(t.references)-1]
+		words := strings.SplitN(line, " ", 3)
+		name, removed := strings.CutPrefix(words[0], "-")
+		keys, note := strings.CutPrefix(name, "*")
+		switch {
+		case removed:
+			delete(r.Keys, name)
+		case len(words) < 2:
+			return nil, fmt.Errorf("line %d: %q: expected KEY TYPE DEFAULT", number, line)
+		case note:
+			_, says, _ := strings.Cut(line, " ")
+			r.Notes = append(r.Notes, Note{strings.Split(keys, ","), says})
+		default:
+			kind, operator := strings.CutPrefix(words[1], "+")
+			r.Keys[name] = Option{Type: kind, Default: strings.Join(words[2:], ""), Operator: operator}
 		}
 	}
-	t.findSynonyms()
-	return nil
+	return t, nil
 }
 
-// findSynonyms unites the keys that set the same one field in a version. A key
-// that sets several is another matter: turning IPv4 off also turns its
-// masquerading off.
-func (t *Table) findSynonyms() {
-	t.synonyms = map[string][]string{}
-	names := slices.Sorted(maps.Keys(t.Keys))
-	for _, key := range names {
-		t.synonyms[key] = []string{key}
-	}
-	unite := func(one, other string) {
-		united := slices.Concat(t.synonyms[one], t.synonyms[other])
-		slices.Sort(united)
-		for _, k := range united {
-			t.synonyms[k] = united
-		}
-	}
-	for _, v := range t.Versions {
-		byField := map[string]string{}
-		for _, key := range names {
-			o, ok := t.Keys[key][v.Version]
-			if !ok || len(o.Sets) != 1 {
-				continue
-			}
-			other, ok := byField[o.Sets[0]]
-			byField[o.Sets[0]] = key
-			if !ok || slices.Contains(t.synonyms[other], key) || t.Keys[other][v.Version].Type != o.Type {
-				continue
-			}
-			unite(other, key)
-		}
-	}
-	for old, now := range renamed {
-		if t.Keys[old] != nil && t.Keys[now] != nil && !slices.Contains(t.synonyms[old], now) {
-			unite(old, now)
-		}
-	}
-}
-
-// UnknownVersionError says that the table does not know a version.
+// UnknownVersionError says that the table has no version of a minor.
 type UnknownVersionError struct {
-	Component, Version string
-	// Nearest is the version in the table that is least far away, Known are
-	// all.
-	Nearest string
-	Known   []string
+	Version string
+	Minors  []string // of the table, in order
 }
 
-// Error names the known versions of the same minor, or else the minors.
 func (e *UnknownVersionError) Error() string {
-	var near, minors []string
-	for _, v := range e.Known {
-		minors = append(minors, minor(v))
-		if minor(v) == minor(e.Version) {
-			near = append(near, v)
+	return fmt.Sprintf("no table of the keys of %s %q: there are tables of %s", Component, e.Version, strings.Join(e.Minors, ", "))
+}
+
+// find returns the reference that holds for a version, which may begin with a v: the last one of
+// its minor up to it, or else the first one of its minor. It also has the keys that come with the
+// next one of its minor: whether the version has them is not known.
+func (t *Table) find(version string) (Reference, error) {
+	version = strings.TrimPrefix(version, "v")
+	e := &UnknownVersionError{Version: version}
+	var found, next *Reference
+	for i, r := range t.references {
+		e.Minors = append(e.Minors, minor(r.Version))
+		switch {
+		case minor(r.Version) != minor(version):
+		case found == nil || byNumber(r.Version, version) <= 0:
+			found = &t.references[i]
+		case next == nil:
+			next = &t.references[i]
 		}
 	}
-	known := "there are " + strings.Join(near, ", ")
-	if near == nil {
-		known = "there are versions of " + strings.Join(slices.Compact(minors), ", ")
+	if found == nil || version == "" {
+		e.Minors = slices.Compact(e.Minors)
+		return Reference{}, e
 	}
-	return fmt.Sprintf("no table of %s %q; the nearest known version is %s (%s)", e.Component, e.Version, e.Nearest, known)
+	r := Reference{Version: version, Keys: found.Keys, Notes: found.Notes}
+	if found.Version != version && next != nil {
+		r.Keys = maps.Clone(next.Keys)
+		maps.Copy(r.Keys, found.Keys)
+	}
+	return r, nil
 }
+
+// option returns what a version makes of a key; false if it does not read it. The reference
+// lacks flags that are deprecated: a key that an earlier reference has is still read if the
+// list of retired keys, or else the upgrade notes, say so.
+func (t *Table) option(r Reference, key string) (Option, bool) {
+	if o, there := r.Keys[key]; there && o.Type != OfChart {
+		return o, true
+	}
+	var last Option
+	for _, earlier := range t.references {
+		if byNumber(earlier.Version, r.Version) > 0 {
+			break
+		}
+		if o, there := earlier.Keys[key]; there && o.Type != OfChart {
+			last = o
+		}
+	}
+	if at, listed := retiredKeys[key]; listed {
+		if reached(r.Version, at.gone) || !reached(r.Version, at.deprecated) {
+			return Option{}, false
+		}
+		last.Type, last.Deprecated = cmp.Or(last.Type, at.kind, "string"), at.says
+		for _, d := range at.defaults {
+			if reached(r.Version, d.version) {
+				last.Default = d.value
+			}
+		}
+		return last, true
+	}
+	if last.Type == "" {
+		return Option{}, false
+	}
+	for _, n := range slices.Backward(t.notes("", r.Version, key)) {
+		if removed := removes(n.Says, r.Version); removed || deprecates(n.Says) {
+			last.Deprecated = n.Says
+			return last, !removed
+		}
+	}
+	return Option{}, false
+}
+
+// minorNote is a note with its minor.
+type minorNote struct {
+	minor string
+	Note
+}
+
+// notes returns the notes about a key of the minors after one version, up to the minor of
+// another one, in order. If the first version is empty, the notes begin with the table.
+func (t *Table) notes(after, upTo, key string) []minorNote {
+	var all []minorNote
+	seen := ""
+	for _, r := range t.references {
+		at := minor(r.Version)
+		if at == seen || after != "" && byNumber(at, minor(after)) <= 0 || byNumber(at, minor(upTo)) > 0 || len(r.Notes) == 0 {
+			continue
+		}
+		seen = at
+		for _, n := range r.Notes {
+			if slices.Contains(n.Keys, key) {
+				all = append(all, minorNote{at, n})
+			}
+		}
+	}
+	return all
+}
+
+var (
+	planned = regexp.MustCompile(`(?:will|to) be (?:completely )?removed(?: in (?:version |Cilium )?v?(\d+\.\d+))?|scheduled for removal`)
+	removal = regexp.MustCompile(`(?i)\bremoved\b|no longer (?:available|supported)`)
+	warning = regexp.MustCompile(`\bdeprecated\b|deprecation`)
+)
+
+// removes reports whether a note says that what it is about is not there in a version.
+func removes(says, version string) bool {
+	for _, plan := range planned.FindAllStringSubmatch(says, -1) {
+		if reached(version, plan[1]) {
+			return true
+		}
+	}
+	return !planned.MatchString(says) && removal.MatchString(says)
+}
+
+// deprecates reports whether a note says that what it is about is still there, but not for long.
+func deprecates(says string) bool { return warning.MatchString(says) || planned.MatchString(says) }
 
 // minor is the beginning of a version, such as 1.12.
 func minor(version string) string {
@@ -308,30 +285,13 @@ func minor(version string) string {
 	return fmt.Sprintf("%d.%d", n[0], n[1])
 }
 
-// find returns a version, which may begin with a v.
-func (t *Table) find(version string) (Version, error) {
-	version = strings.TrimPrefix(version, "v")
-	e := &UnknownVersionError{Component: t.Component, Version: version}
-	wanted := numbers(version)
-	var least [3]int
-	for _, v := range t.Versions {
-		if v.Version == version {
-			return v, nil
-		}
-		e.Known = append(e.Known, v.Version)
-		has := numbers(v.Version)
-		var distance [3]int
-		for i := range distance {
-			distance[i] = max(has[i]-wanted[i], wanted[i]-has[i])
-		}
-		if slices.Compare(has[:], wanted[:]) < 0 && has[0] != wanted[0] {
-			distance = [3]int{distance[0]} // the last one of an older major version
-		}
-		if e.Nearest == "" || slices.Compare(distance[:], least[:]) <= 0 {
-			e.Nearest, least = v.Version, distance
-		}
-	}
-	return Version{}, e
+// reached reports whether a version is the first one or a later one. An empty first version
+// is never reached.
+func reached(version, first string) bool { return first != "" && byNumber(first, version) <= 0 }
+
+func byNumber(a, b string) int {
+	x, y := numbers(a), numbers(b)
+	return slices.Compare(x[:], y[:])
 }
 
 // numbers are a version's major, minor and patch number. What is no number

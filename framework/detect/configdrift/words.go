@@ -1,7 +1,6 @@
 package configdrift
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -84,44 +83,3 @@ func takes(key, version string, o Option, raw string) (yes, same bool) {
 	same = slices.Contains(all, raw)
 	return all == nil || raw == "" || same || slices.Contains(all, raw+"?"), same
 }
-
-// sameWord reports whether both versions are known to read the value of a key in the same way.
-func (c comparison) sameWord(key string) bool {
-	o, _ := c.from.option(key)
-	n, _ := c.to.option(key)
-	_, before := takes(key, c.from.name(), o, c.to.config[key])
-	_, after := takes(key, c.to.name(), n, c.to.config[key])
-	return slices.Contains(Worded(), key) && before && after
-}
-
-// renamed are old names of keys, beside those that asking agents shows: populateLoadBalancerSettings in
-// pkg/option/config.go, and NewConfig in pkg/loadbalancer/config.go from 1.18 on. The old name counts
-// where both are set.
-var renamed = map[string]string{"node-port-mode": "bpf-lb-mode", "node-port-acceleration": "bpf-lb-acceleration"}
-
-// both returns what a version says of two names of one setting that are both set, where it does not start
-// with them; empty if it does. From 1.18 on equal values of the mode are refused as well.
-func (s configured) both(old string) string {
-	now := renamed[old]
-	_, reads := s.option(old)
-	a, set := s.config[old]
-	b, also := s.config[now]
-	if !reads || !set || !also || a == "" && b == "" {
-		return ""
-	}
-	first := numbers("1.18.0")
-	at := numbers(s.name())
-	switch modern := slices.Compare(first[:], at[:]) <= 0; {
-	case modern && old == "node-port-mode" && a != "" && b != "snat":
-		return "both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead."
-	case !(modern && old == "node-port-mode") && a != b:
-		return "Both --" + now + " and --" + old + " were set. Only use --" + now + " instead."
-	}
-	return ""
-}
-
-// idle matches what the vendor says of a deprecated key that has no effect any more: its default holds.
-var idle = regexp.MustCompile(`no-op|no longer ha(s|ve)|no effect|functional effect|only mode of operation|no longer available`)
-
-// idles reports whether a version reads a key without effect.
-func (o Option) idles() bool { return idle.MatchString(o.Deprecated) }
