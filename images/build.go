@@ -161,8 +161,6 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 			b.event(Event{Ref: ref, Step: Reused}, time.Now())
 			b.summary.Reused = append(b.summary.Reused, ref)
 			close(b.ready[ref])
-		case c.published[ref] != Published{}:
-			return Summary{}, fmt.Errorf("image %s, which was taken from %s, is no longer in the cache: run again", ref, c.published[ref].From)
 		default:
 			missing = append(missing, ref)
 		}

@@ -10,7 +10,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,8 +29,6 @@ const (
 	// What building the image took, as Cost has it: durations such as 98.2s.
 	annotationTook = "dev.relapse.took"
 	annotationCPU  = "dev.relapse.cpu"
-	// The host that has served a vendor's image.
-	annotationFrom = "dev.relapse.from"
 )
 
 // cache is an OCI image layout, with these folders beside what the layout
@@ -356,12 +353,10 @@ func (c *cache) lookup(ref, key string) (v1.Hash, bool, error) {
 
 // add makes a stored image known under ref and key.
 func (c *cache) add(ctx context.Context, ref, key string, manifest v1.Descriptor, cost Cost) error {
-	annotations := map[string]string{
+	manifest.Annotations = map[string]string{
 		annotationRef: ref, annotationKey: key,
 		annotationTook: cost.Took.Round(time.Millisecond).String(), annotationCPU: cost.CPU.Round(time.Millisecond).String(),
 	}
-	maps.Copy(annotations, manifest.Annotations)
-	manifest.Annotations = annotations
 	return c.update(ctx, func(x *index) {
 		x.remove(ref, key)
 		x.Manifests = append(x.Manifests, manifest)

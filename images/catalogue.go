@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -26,16 +25,11 @@ type Catalogue struct {
 	refs       []string // of the catalogue, in order of build: an image comes after its base
 	cache      *cache
 
-	recipesMu *sync.Mutex
+	recipesMu sync.Mutex
 	recipes   map[string]*Recipe // by ref
 
-	mu    *sync.Mutex
+	mu    sync.Mutex
 	known map[string]string // keys by ref, each worked out once
-
-	pins      map[string]v1.Hash   // of the vendors' images, by ref
-	published map[string]Published // taken in place of what recipes make; see With
-	// stallsAfter is that of downloads.
-	stallsAfter time.Duration
 }
 
 // Option changes how Open opens a catalogue.
@@ -56,10 +50,7 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening image recipes: %w", err)
 	}
-	c := &Catalogue{
-		root: root, recipes: map[string]*Recipe{}, known: map[string]string{},
-		recipesMu: &sync.Mutex{}, mu: &sync.Mutex{}, stallsAfter: stallsAfter,
-	}
+	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, known: map[string]string{}}
 	for _, option := range options {
 		option(c)
 	}
@@ -94,7 +85,6 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 		}
 	}
 	errs = append(errs, c.order()...)
-	errs = append(errs, c.readPins()...)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -275,7 +265,7 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 			errs = append(errs, c.unknown(ref))
 			return
 		}
-		if _, taken := c.published[ref]; r.Base != "" && !taken {
+		if r.Base != "" {
 			add(r.Base)
 		}
 		needed = append(needed, ref)

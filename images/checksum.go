@@ -21,7 +21,7 @@ type TestedModule struct {
 }
 
 // TestedModules returns the vendors' modules that programs of images were built from, in
-// the order of the images. An image without such a program has none, nor has a vendor's own.
+// the order of the images. An image without such a program has none.
 func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedModule, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,9 +30,6 @@ func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedM
 		r, known := c.recipe(ref)
 		if !known {
 			return nil, c.unknown(ref)
-		}
-		if _, taken := c.published[ref]; taken {
-			continue
 		}
 		if err := c.derive(ctx, r); err != nil {
 			return nil, err

@@ -123,13 +123,6 @@
 // package: its version among those that dpkg has installed. No image is made
 // where they differ; what link flags make a program say proves nothing.
 //
-// # The vendors' images
-//
-// The file published.txt beside this one pins digests of images that vendors publish:
-// NAME:TAG sha256:... in each line. Catalogue.Take puts such an image into the cache, under a
-// key of its digest in place of a recipe's, and Catalogue.With uses it in place of what the
-// recipe makes. Who decides on that knows what is under test: package suite.
-//
 // # Cache
 //
 // An image's key is the hash of all that goes into it: its entry in the

@@ -29,10 +29,6 @@ func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string,
 	defer c.mu.Unlock()
 	keys := map[string]string{}
 	for _, ref := range refs {
-		if p, taken := c.published[ref]; taken {
-			keys[ref] = publishedKey(p.Pin)
-			continue
-		}
 		if _, done := c.known[ref]; !done {
 			r, _ := c.recipe(ref)
 			if err := c.derive(ctx, r); err != nil {

@@ -30,7 +30,6 @@ import (
 type storedOptions struct {
 	output  string
 	subnets subnets
-	images  origin
 	timeout time.Duration // of each run
 	dryRun  bool
 }
@@ -39,7 +38,6 @@ func (o *storedOptions) register(cmd *cobra.Command, dryRun string) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.output, "output", "reports", "folder for the reports")
 	o.subnets.register(cmd)
-	o.images.register(flags, "")
 	flags.DurationVar(&o.timeout, "timeout", time.Hour, "limit for each run")
 	flags.BoolVar(&o.dryRun, "dry-run", false, dryRun)
 }
@@ -53,13 +51,12 @@ func (o *storedOptions) folder(command, name string) (string, error) {
 	return dir, nil
 }
 
-// check refuses a time limit in which nothing can run, and sources of images that are none.
+// check refuses a time limit in which nothing can run.
 func (o *storedOptions) check() error {
 	if o.timeout <= 0 {
 		return usagef("--timeout: %s: expected more than 0", o.timeout)
 	}
-	_, err := o.images.vendors()
-	return err
+	return nil
 }
 
 // bisectOptions are the flags of bisect.
@@ -177,7 +174,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	if o.dryRun {
 		return nil
 	}
-	l, err := s.openLabs(ctx, catalogue, o.images, display.Look{}, scenario.Topology)
+	l, err := s.openLabs(ctx, catalogue, display.Look{}, scenario.Topology)
 	if err != nil {
 		return err
 	}
@@ -194,7 +191,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	if ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted) {
 		err = errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	}
-	resume := "continue with: " + shellescape.QuoteCommand(slices.Concat([]string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}, o.subnets.words(), o.images.words()))
+	resume := "continue with: " + shellescape.QuoteCommand(slices.Concat([]string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}, o.subnets.words()))
 	switch {
 	case errors.Is(err, engine.ErrInterrupted):
 		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n", resume)
@@ -249,7 +246,7 @@ type openedLabs struct {
 
 // openLabs inspects this machine, which is to run these labs, connects to Docker and opens
 // the display. Close ends both. A nil catalogue is the one of the source.
-func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, from origin, look display.Look, labs ...topology.Topology) (*openedLabs, error) {
+func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, look display.Look, labs ...topology.Topology) (*openedLabs, error) {
 	log, err := s.logger()
 	if err != nil {
 		return nil, err
@@ -260,9 +257,6 @@ func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, from origi
 	}
 	if c != nil {
 		l.Images = c
-	}
-	if l.Vendors, err = from.vendors(); err != nil {
-		return nil, err
 	}
 	ignoreBrokenPipe()
 	look.Log = log

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/docker/go-units"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -20,14 +18,13 @@ import (
 	"github.com/relapse-dev/relapse/framework/plan"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 func imagesCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "Build, list, verify, pin and prune the images that labs are made of",
+		Short: "Build, list, verify and prune the images that labs are made of",
 		Args:  noCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -84,7 +81,6 @@ func imagesCommand(s *settings) *cobra.Command {
 			},
 		},
 		saveCommand(),
-		pinCommand(),
 		pruneCommand(),
 	)
 	return cmd
@@ -183,55 +179,6 @@ func saveCommand() *cobra.Command {
 			return catalogue.Save(cmd.Context(), args[0], cmd.OutOrStdout())
 		},
 	}
-}
-
-func pinCommand() *cobra.Command {
-	from := origin{source: imagesAuto}
-	cmd := &cobra.Command{
-		Use:   "pin",
-		Short: "Write down the digests of the vendors' images that runs with --images=auto take",
-		Long: `Pin asks the vendors' registries for the digests of all images of labs that are not under
-test, and writes them to images/published.txt of the source tree. Runs with --images=auto
-take an image by the digest in that file alone, and build one that is not in it. Read the
-file's changes before you commit them. It stays as it is if a digest cannot be had.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			upstreams, err := from.upstreams()
-			if err != nil {
-				return err
-			}
-			catalogue, _, err := openCatalogue()
-			if err != nil {
-				return err
-			}
-			pins := map[string]v1.Hash{}
-			var errs []error
-			for _, ref := range notUnderTest() {
-				pins[ref], err = upstreams.Digest(cmd.Context(), ref)
-				errs = append(errs, err)
-			}
-			if err := errors.Join(errs...); err != nil {
-				return err
-			}
-			if err := catalogue.WritePins(pins); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "pinned %d images in %s\n", len(pins), catalogue.PinFile())
-			return nil
-		},
-	}
-	cmd.Flags().StringToStringVar(&from.mirrors, "upstream", nil, "a mirror for a vendor's registry, `HOST=URL`")
-	return cmd
-}
-
-// notUnderTest are the images of all labs that some scenario may take from their vendors.
-func notUnderTest() []string {
-	var refs []string
-	for _, s := range scenarios.All {
-		refs = append(refs, suite.NotUnderTest(s, suite.ImagesOf(s, false, s.Runnable(false)...))...)
-	}
-	slices.Sort(refs)
-	return slices.Compact(refs)
 }
 
 func pruneCommand() *cobra.Command {

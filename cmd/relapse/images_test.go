@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,16 +30,5 @@ func TestPrintPruned(t *testing.T) {
 			printPruned(&out, test.pruned, test.keep)
 			golden(t, name, out.String())
 		})
-	}
-}
-
-// What a run may take from vendors is the cluster itself, and nothing that any scenario is about.
-func TestNotUnderTest(t *testing.T) {
-	want := []string{
-		"registry.k8s.io/etcd:3.6.5-0", "registry.k8s.io/kube-apiserver:v1.34.4", "registry.k8s.io/kube-controller-manager:v1.34.4",
-		"registry.k8s.io/kube-scheduler:v1.34.4", "registry.k8s.io/pause:3.10",
-	}
-	if got := notUnderTest(); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -203,7 +203,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 			words = append(words, flag[0], flag[1])
 		}
 	}
-	return shellescape.QuoteCommand(append(words, o.images.words()...))
+	return shellescape.QuoteCommand(words)
 }
 
 // checkVersions refuses what is not an upgrade.
@@ -294,7 +294,7 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	if err := r.Fit(); err != nil {
 		return err
 	}
-	l, err := s.openLabs(ctx, catalogue, o.images, display.Look{}, r.Topologies()...)
+	l, err := s.openLabs(ctx, catalogue, display.Look{}, r.Topologies()...)
 	if err != nil {
 		return err
 	}

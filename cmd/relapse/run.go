@@ -67,9 +67,11 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 1 GB. OUTPUT/metrics.prom has the metrics of the newest runs, for Prometheus.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = engine.Part(ablate)
-			if err := from.open(&options); err != nil {
+			var err error
+			if options.Upstreams, err = from.upstreams(); err != nil {
 				return err
 			}
+			options.VendorsImages = len(options.Upstreams) > 0
 			how.flags = cmd.Flags()
 			return runScenarios(cmd.Context(), s, args, how, options)
 		},
@@ -84,7 +86,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	flags.StringVar(&how.on.routers, "routers", "", "with --on: how its routers are read, a `FILE` as that of audit (default DIR/routers.yml)")
 	flags.BoolVar(&how.on.isLab, "yes-this-is-a-lab", false, "with --on: it is a lab, though its cluster has no label that says so")
 	flags.StringVar(&ablate, "ablate", "", "switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
-	from.register(flags, "; or upstream, which takes all through a cache in the lab")
+	from.register(flags)
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant this many times, without remedies, and count its verdicts")
 	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, wait this long, to show that the incident does not recover by itself")
 	flags.BoolVar(&how.recorded, "record", false, "with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -101,8 +100,7 @@ func (o soakOptions) command(scenario string) string {
 	if o.brief {
 		words = append(words, "--brief")
 	}
-	words = slices.Concat(words, o.subnets.words(), o.images.words())
-	return shellescape.QuoteCommand(words)
+	return shellescape.QuoteCommand(append(words, o.subnets.words()...))
 }
 
 func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error {
@@ -125,7 +123,7 @@ func runSoak(ctx context.Context, s *settings, name string, o soakOptions) error
 		_, err := suite.Run(ctx, chosen, o)
 		return err
 	}
-	l, err := s.openLabs(ctx, nil, o.images, display.Look{Forgets: true}, scenario.Topology)
+	l, err := s.openLabs(ctx, nil, display.Look{Forgets: true}, scenario.Topology)
 	if err != nil {
 		return err
 	}

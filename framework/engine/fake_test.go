@@ -201,7 +201,6 @@ type fakeLabs struct {
 	noCPU error // why that is not known
 	// digests are those of the images that are built, and running is what pods run.
 	digests map[string]string
-	origins map[string]string
 	running snapshot.List[snapshot.PodImages]
 
 	// noImages, noSecond and noDown are errors that Prepare, Up and Down end with for the
@@ -218,7 +217,7 @@ func (l *fakeLabs) Prepare(_ context.Context, s framework.Scenario, _ []framewor
 		return Prepared{}, l.noImages
 	}
 	if l.digests != nil {
-		return Prepared{Digests: l.digests, Origins: l.origins}, l.prepare
+		return Prepared{Digests: l.digests}, l.prepare
 	}
 	return Prepared{Digests: map[string]string{"relapse.dev/node:1": "sha256:1"}}, l.prepare
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -253,55 +252,6 @@ func TestImagesThatRan(t *testing.T) {
 				r, _ := p.Report()
 				if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
 					t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
-				}
-			})
-		})
-	}
-}
-
-// What pods run of images that were taken is compared as well, and is not called built. A
-// version under test that was taken makes the variant unknown.
-func TestTakenImages(t *testing.T) {
-	const agent, beside = "quay.io/vendor/agent:v1", "registry.k8s.io/dns:v2"
-	const one, other = "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
-	const from = "registry.k8s.io@" + other
-	for name, test := range map[string]struct {
-		origins map[string]string
-		runs    string // what the pods run as beside
-		status  int
-		reason  string
-	}{
-		"one beside it was taken":  {map[string]string{agent: report.Built, beside: from}, other, 0, ""},
-		"another one than that":    {map[string]string{agent: report.Built, beside: from}, one, 4, beside + " has the digest " + one + " on a node; taken: [" + other + "]"},
-		"the one under test was":   {map[string]string{agent: from, beside: report.Built}, other, 4, agent + " is under test, and was not built but taken: " + from},
-		"all were built":           {map[string]string{agent: report.Built, beside: report.Built}, other, 0, ""},
-		"a report without origins": {nil, other, 0, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				s := fakeScenario(w)
-				for i := range s.Variants {
-					s.Variants[i].Images = []string{agent, beside}
-					s.Variants[i].Components = map[string]string{"agent": "1"}
-				}
-				running := snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
-					{Container: snapshot.Container{Image: agent}, ImageID: "quay.io/vendor/agent@" + one},
-					{Container: snapshot.Container{Image: beside}, ImageID: "registry.k8s.io/dns@" + test.runs},
-				}}}}
-				p := play(t, w, s, &fakeLabs{digests: map[string]string{agent: one, beside: other}, origins: test.origins, running: running}, Options{})
-				r, _ := p.Report()
-				if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
-					t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
-				}
-				if !maps.Equal(r.Origins, test.origins) {
-					t.Errorf("origins %v", r.Origins)
-				}
-				for _, image := range r.Variants[0].Running {
-					taken := test.origins[image.Image] == from
-					if test.status == 0 && (image.Taken != taken || image.Built == taken) {
-						t.Errorf("%+v", image)
-					}
 				}
 			})
 		})

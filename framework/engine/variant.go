@@ -123,7 +123,7 @@ func (v *variantRun) beginHistory() {
 	}
 	o := v.scenario.options
 	v.scenario.change(func(r *report.Report) {
-		v.judge.Accelerator, v.judge.Images, v.judge.Origins = report.Accelerator(*r), r.Images, r.Origins
+		v.judge.Accelerator, v.judge.Images = report.Accelerator(*r), r.Images
 	})
 	v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
 		Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,

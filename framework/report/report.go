@@ -51,13 +51,12 @@ type Report struct {
 	Timings Timings  `json:"timings_ms"`
 	Machine any      `json:"machine"`
 	// Relapse is the version of the program that ran it. Images are the digests of the
-	// manifests of the images that were built or taken for it, by their names.
+	// manifests of the images that were built for it, by their names.
 	Relapse string            `json:"relapse,omitempty"`
 	Images  map[string]string `json:"images,omitempty"`
-	// Origins say where each image is from, by its name: built; the host that served the
-	// vendor's own, and the digest by which it was taken, as in registry.k8s.io@sha256:...;
-	// or, with --images=upstream, the URL of the vendor's registry. Reports of older versions
-	// have none: what they name in Images was built.
+	// Origins say where each image is from, by its name: built, or, with --images=upstream, the
+	// URL of the vendor's registry. Reports of older versions have none: what they name in
+	// Images was built.
 	Origins map[string]string `json:"origins,omitempty"`
 	// Modules are the vendors' modules that these images were built from.
 	Modules []Module `json:"modules,omitempty"`
@@ -184,10 +183,8 @@ type RunningImage struct {
 	Digest string `json:"digest,omitempty"`
 	// Containers is the number of containers.
 	Containers int `json:"containers"`
-	// Built is set if relapse built this image for the variant, under this digest. A vendor's own
-	// has Taken instead, if it is the one that was taken for the run.
+	// Built is set if relapse built this image for the variant, under this digest.
 	Built bool `json:"built,omitempty"`
-	Taken bool `json:"taken,omitempty"`
 }
 
 // Variant is the result of one variant.

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -35,22 +33,11 @@ type Images interface {
 	Build(ctx context.Context, refs []string, progress func(images.Event)) (images.Summary, error)
 	Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error)
 	TestedModules(ctx context.Context, refs []string) ([]images.TestedModule, error)
-	// With gives the vendors' images in place of built ones. The others are about these.
-	With(published map[string]images.Published) *images.Catalogue
-	Pin(ref string) (v1.Hash, bool)
-	Published(refs []string) (map[string]images.Published, error)
-	Unbuilt(ctx context.Context, refs []string) ([]string, error)
-	Take(ctx context.Context, ref string, at name.Digest) error
 }
 
 // labs are kind labs on this machine. It is an engine.Labs.
 type labs struct {
 	Options
-	// published are the vendors' images that Prepare has chosen, decided the images of which
-	// that is known, and images is the catalogue with published.
-	published map[string]images.Published
-	decided   []string
-	images    Images
 }
 
 // Labs makes kind labs on this machine, for an execution without Ginkgo.
@@ -63,16 +50,16 @@ func newLabs(o Options) *labs {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &labs{Options: o, images: o.Images}
+	return &labs{Options: o}
 }
 
-// Prepare builds what is not in the cache, and not taken from the vendors.
+// Prepare builds what is not in the cache.
 func (l *labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
 	if l.isSecond(s) {
 		ctx = images.BesideLab(ctx)
 	}
 	upstream := l.VendorsImages
-	prepared, err := l.prepare(ctx, s, ImagesOf(s, upstream, variants...))
+	prepared, err := l.prepare(ctx, ImagesOf(s, upstream, variants...))
 	if err == nil && upstream {
 		for _, ref := range ImagesOf(s, false, variants...) {
 			if host, err := registry.HostOf(ref); err == nil && !kindlab.Ours(ref) {
@@ -83,54 +70,23 @@ func (l *labs) Prepare(ctx context.Context, s framework.Scenario, variants []fra
 	return prepared, err
 }
 
-func (l *labs) prepare(ctx context.Context, s framework.Scenario, refs []string) (engine.Prepared, error) {
-	if err := l.choose(ctx, s, refs); err != nil {
+func (l *labs) prepare(ctx context.Context, refs []string) (engine.Prepared, error) {
+	if _, err := Build(ctx, l.Images, refs, l.Progress); err != nil {
 		return engine.Prepared{}, err
 	}
-	if _, err := Build(ctx, l.images, refs, l.Progress); err != nil {
-		return engine.Prepared{}, err
-	}
-	digests, err := l.images.Digests(ctx, refs)
+	digests, err := l.Images.Digests(ctx, refs)
 	if err != nil {
 		return engine.Prepared{}, err
 	}
 	p := engine.Prepared{Digests: map[string]string{}, Origins: map[string]string{}}
 	for ref, digest := range digests {
 		p.Digests[ref], p.Origins[ref] = digest.String(), report.Built
-		if taken, is := l.published[ref]; is {
-			p.Origins[ref] = taken.From + "@" + taken.Pin.String()
-		}
 	}
-	tested, err := l.images.TestedModules(ctx, refs)
+	tested, err := l.Images.TestedModules(ctx, refs)
 	for _, m := range tested {
 		p.Modules = append(p.Modules, report.Module{Image: m.Ref, Path: m.Path, Version: m.Version.Version, Sum: m.Sum, With: m.With})
 	}
 	return p, err
-}
-
-// choose decides which images are the vendors' own.
-func (l *labs) choose(ctx context.Context, s framework.Scenario, refs []string) error {
-	if !l.isSecond(s) { // which has the same control plane as the first
-		l.published, l.decided, l.images = map[string]images.Published{}, nil, l.Images
-	}
-	if l.Vendors == nil {
-		return nil
-	}
-	refs = slices.DeleteFunc(NotUnderTest(s, refs), func(ref string) bool { return slices.Contains(l.decided, ref) })
-	l.decided = append(l.decided, refs...)
-	if l.Reuse { // what runs in a lab that is up stays as it is
-		runs, up, err := kindlab.Published(s.Topology.Name)
-		if err != nil {
-			return err
-		}
-		refs = slices.DeleteFunc(refs, func(ref string) bool { return up && !slices.Contains(runs, ref) })
-	}
-	taken, err := l.Vendors.take(ctx, l.Images, refs, l.Progress)
-	maps.Copy(l.published, taken)
-	if err == nil && len(l.published) > 0 {
-		l.images = l.Images.With(maps.Clone(l.published))
-	}
-	return err
 }
 
 // kindOptions say how a lab of variants is brought up.
@@ -144,12 +100,8 @@ func (l *labs) kindOptions(s framework.Scenario, variants []framework.Variant) k
 	if l.isSecond(s) {
 		scope = report.SecondLabScope
 	}
-	published := map[string]string{}
-	for ref, taken := range l.published {
-		published[ref] = taken.Pin.String()
-	}
 	return kindlab.Options{
-		Images: l.images, Published: published, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
+		Images: l.Images, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
 		Step: func(name string) func(error) { return l.Progress.Step(scope, name) },
 		Note: func(text string) { l.Progress.Note(scope, text) },
 	}
@@ -202,7 +154,7 @@ func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []f
 		refs = append(refs, v.Images...)
 	}
 	slices.Sort(refs)
-	return a.prepare(ctx, s, slices.Compact(refs))
+	return a.prepare(ctx, slices.Compact(refs))
 }
 
 // Down does nothing: a lab that was not adopted stays as it is, and others put themselves back.

@@ -29,8 +29,6 @@ type Options struct {
 	Images Images
 	// Upstreams are the registries of the vendors' images, with VendorsImages.
 	Upstreams registry.Upstreams
-	// Vendors, if set, are asked for images that are not under test.
-	Vendors *Vendors
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
 	// On makes the labs, from these options; nil: they are kind labs of this machine's own.

@@ -45,9 +45,8 @@ type Setting struct {
 	// Due returns how many trials an unaffected variant must survive. Nil: any number is
 	// enough.
 	Due func() int
-	// Images are the digests of the images that were built or taken, by reference, and
-	// Origins where they are from: as in report.Report.
-	Images, Origins map[string]string
+	// Images are the digests of the images that were built, by reference, as in report.Report.
+	Images map[string]string
 }
 
 // NewJudge makes a judge of a case that has not begun.

@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,7 @@ import (
 )
 
 // ranImages lists which images the pods ran while the variant was observed. It says
-// which image of the variant is not the one that was built or taken under that name, or why
+// which image of the variant is not the one that was built under that name, or why
 // that is unknown; empty if each is. Others, such as those of --images=upstream, are listed
 // only.
 func (j *Judge) ranImages(part history.StepView) (wrong string) {
@@ -26,15 +25,10 @@ func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	case act.Error != "":
 		return "which images the pods ran is unknown: " + act.Error
 	}
-	if j.Result.Running, wrong = compareImages(act.Images, j.Variant.Images, j.Images, j.Origins); wrong != "" {
+	if j.Result.Running, wrong = compareImages(act.Images, j.Variant.Images, j.Images); wrong != "" {
 		return wrong
 	}
 	tested := j.tested()
-	for _, ref := range tested {
-		if origin := cmp.Or(j.Origins[ref], report.Built); origin != report.Built {
-			return fmt.Sprintf("%s is under test, and was not built but taken: %s", ref, origin)
-		}
-	}
 	if len(tested) > 0 && !slices.ContainsFunc(act.Images, func(i snapshot.ImageInUse) bool { return tested[i.Digest] != "" }) {
 		return fmt.Sprintf("no pod ran an image under test: %s", strings.Join(slices.Sorted(maps.Values(tested)), ", "))
 	}
@@ -56,11 +50,11 @@ func (j *Judge) tested() map[string]string {
 	return tested
 }
 
-// compareImages compares the digests that nodes have pulled with those that were built or
-// taken, by reference, for the repositories of a variant's images. Other variants may run
-// other tags of them beside it. A reference with a tag that was not built, without one, or
-// with a digest must lead to an image that was built or taken for its repository.
-func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, prepared, origins map[string]string) (running []report.RunningImage, wrong string) {
+// compareImages compares the digests that nodes have pulled with the digests that were built,
+// by reference, for the repositories of a variant's images. Other variants may run other tags
+// of these repositories beside it. A reference with a tag that was not built, without a tag, or
+// with a digest must lead to an image that was built for its repository.
+func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, built map[string]string) (running []report.RunningImage, wrong string) {
 	concerned := map[string]bool{}
 	for _, ref := range ofVariant {
 		if named, err := reference.ParseNormalizedNamed(ref); err == nil {
@@ -68,12 +62,10 @@ func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, prepared, or
 		}
 	}
 	digests, repositories := map[string]string{}, map[string][]string{}
-	taken := map[string]bool{} // by digest
-	for ref, digest := range prepared {
+	for ref, digest := range built {
 		if named, err := reference.ParseNormalizedNamed(ref); err == nil && concerned[named.Name()] {
 			digests[reference.TagNameOnly(named).String()] = digest
 			repositories[named.Name()] = append(repositories[named.Name()], digest)
-			taken[digest] = cmp.Or(origins[ref], report.Built) != report.Built
 		}
 	}
 	for _, image := range inUse {
@@ -85,21 +77,14 @@ func compareImages(inUse []snapshot.ImageInUse, ofVariant []string, prepared, or
 			}
 		}
 		entry := report.RunningImage{Image: image.Image, Digest: image.Digest, Containers: image.Containers}
-		if slices.Contains(allowed, image.Digest) {
-			entry.Taken = taken[image.Digest]
-			entry.Built = !entry.Taken
-		}
+		entry.Built = slices.Contains(allowed, image.Digest)
 		running = append(running, entry)
-		how := "built"
-		if len(allowed) > 0 && taken[allowed[0]] {
-			how = "taken"
-		}
 		switch {
-		case len(allowed) == 0 || entry.Built || entry.Taken || wrong != "":
+		case len(allowed) == 0 || entry.Built || wrong != "":
 		case image.Digest == "":
-			wrong = fmt.Sprintf("whether %s is the image that was %s is unknown: a node does not report the digest", image.Image, how)
+			wrong = fmt.Sprintf("whether %s is the image that was built is unknown: a node does not report the digest", image.Image)
 		default:
-			wrong = fmt.Sprintf("%s has the digest %s on a node; %s: %v", image.Image, image.Digest, how, allowed)
+			wrong = fmt.Sprintf("%s has the digest %s on a node; built: %v", image.Image, image.Digest, allowed)
 		}
 	}
 	return running, wrong

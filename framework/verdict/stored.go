@@ -203,7 +203,7 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report), Images: s.report.Images, Origins: s.report.Origins}, scenario.LabelsOf(c.Variant))
+	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report), Images: s.report.Images}, scenario.LabelsOf(c.Variant))
 	var affected []framework.Outcome
 	for _, other := range before {
 		if other.Variant.Role == framework.Affected && other.trialOutcome != nil {

@@ -25,9 +25,6 @@ type Images interface {
 // Options say how to bring a topology up.
 type Options struct {
 	Images Images
-	// Published are the digests by which vendors' own images were taken, by name: Images has
-	// these in place of built ones.
-	Published map[string]string
 	// Serve are the images that the lab's registry serves in addition to the control
 	// plane's, under the vendors' names.
 	Serve []string

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/netip"
 	"os"
@@ -79,57 +78,21 @@ func (l *Lab) reachUpstreams(ctx context.Context) error {
 	return l.options.step("the vendors' registries answer", func() error { return l.options.Upstreams.Reach(ctx, hosts) })
 }
 
-// Sources of a lab's images, as recorded in its state folder.
+// Sources of a lab's images, as recorded in its state folder: the values of --images.
 const (
-	built     = "build"
-	published = "upstream"
-	auto      = "auto " // with what was taken behind it
+	built    = "build"
+	upstream = "upstream"
 )
 
-// source is the source of the vendors' images of the lab: with "auto", the images of the
-// cluster itself that are the vendors' own, with their digests. Others come anew with a run.
+// source is the source of the vendors' images of the lab.
 func (l *Lab) source() string {
 	if len(l.options.Upstreams) > 0 {
-		return published
+		return upstream
 	}
-	var taken []string
-	for _, ref := range controlPlaneImages {
-		if digest, is := l.options.Published[ref]; is {
-			taken = append(taken, ref+"@"+digest)
-		}
-	}
-	if len(taken) == 0 {
-		return built
-	}
-	return auto + strings.Join(taken, " ")
+	return built
 }
 
-// OfCluster reports whether an image is one of those that the control plane of a lab runs
-// for as long as the lab is up.
-func OfCluster(image string) bool { return slices.Contains(controlPlaneImages, image) }
-
-// Published lists the images of the cluster itself that are the vendors' own in a lab that is
-// up. A lab that is not up, or has no cluster, has none.
-func Published(lab string) (images []string, up bool, err error) {
-	text, err := os.ReadFile(sourceFile(lab))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("reading the image source of lab %q: %w", lab, err)
-	}
-	if taken, are := strings.CutPrefix(string(text), auto); are {
-		for one := range strings.FieldsSeq(taken) {
-			ref, _, _ := strings.Cut(one, "@")
-			images = append(images, ref)
-		}
-	}
-	return images, true, nil
-}
-
-func (l *Lab) sourceFile() string { return sourceFile(l.Topology.Name) }
-
-func sourceFile(lab string) string { return filepath.Join(stateDir(lab), "images") }
+func (l *Lab) sourceFile() string { return filepath.Join(stateDir(l.Topology.Name), "images") }
 
 // checkSource rejects a running lab whose images are of another source than this
 // run's: its report would name the wrong one.
@@ -139,11 +102,6 @@ func (l *Lab) checkSource() error {
 		return fmt.Errorf("reading the image source of lab %q: %w", l.Topology.Name, err)
 	}
 	if was, is := string(text), l.source(); was != is {
-		// Names and digests would fill the screen.
-		was, _, _ = strings.Cut(was, " ")
-		if is, _, _ = strings.Cut(is, " "); was == is {
-			is += " with the same images"
-		}
 		return fmt.Errorf("lab %q was brought up with --images=%s, not %s: take it down, or run without --reuse", l.Topology.Name, was, is)
 	}
 	return nil

@@ -2,12 +2,10 @@ package registry
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestNewUpstreams(t *testing.T) {
@@ -71,106 +69,5 @@ func TestReach(t *testing.T) {
 		"set a mirror with --upstream quay.io=URL, or run without --images=upstream"
 	if err.Error() != want {
 		t.Errorf("%s\nwant %s", err, want)
-	}
-}
-
-// hanging listens, and never answers.
-func hanging(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	return "http://" + listener.Addr().String()
-}
-
-func TestAsk(t *testing.T) {
-	addr, c := serve(t)
-	served, index := push(t, c, "registry.k8s.io/pause:3.10", false), push(t, c, "registry.k8s.io/etcd:3", true)
-	const none = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
-	lies := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v2/" {
-			w.Header().Set("Docker-Content-Digest", served)
-			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
-			w.Header().Set("Content-Length", "2")
-		}
-	}))
-	t.Cleanup(lies.Close)
-	answers := func(status int) string {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		t.Cleanup(s.Close)
-		return s.URL
-	}
-	const image = "registry.k8s.io/pause:3.10"
-	for name, test := range map[string]struct {
-		url, digest string
-		want        string // empty: it is served
-		silent      bool   // the registry does not answer at all
-	}{
-		"served":          {"http://" + addr, served, "", false},
-		"another digest":  {"http://" + addr, none, "it answers 404 Not Found to a request for the pinned digest", false},
-		"it lies":         {lies.URL, none, "does not match requested digest", false},
-		"a login":         {answers(http.StatusUnauthorized), served, "it answers 401 Unauthorized", false},
-		"it fails":        {answers(http.StatusServiceUnavailable), served, "it answers 503 Service Unavailable", false},
-		"it refuses":      {"http://127.0.0.1:1", served, "connection refused", true},
-		"it hangs":        {hanging(t), served, "no answer within 3s", true},
-		"no such machine": {"http://registry.invalid", served, "registry.invalid", true},
-		"no upstream":     {"", served, "no upstream for registry.k8s.io", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			u := Upstreams{"registry.k8s.io": test.url}
-			began := time.Now()
-			refused := u.Ask(t.Context(), map[string]string{image: test.digest})
-			if took := time.Since(began); took > AskWithin+time.Second {
-				t.Errorf("it took %s", took)
-			}
-			if test.want == "" {
-				if len(refused) > 0 {
-					t.Errorf("refused: %v", refused)
-				}
-				return
-			}
-			err := refused[image]
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Fatalf("error %v, want %s", err, test.want)
-			}
-			var vendor *UpstreamError
-			if answered := !errors.As(err, &vendor) || vendor.Image != ""; answered == test.silent {
-				t.Errorf("%v: does the registry answer? %t", err, answered)
-			}
-		})
-	}
-	t.Run("several at once", func(t *testing.T) {
-		t.Parallel()
-		u := Upstreams{"registry.k8s.io": "http://" + addr, "quay.io": hanging(t), "docker.io": hanging(t)}
-		began := time.Now()
-		refused := u.Ask(t.Context(), map[string]string{image: served, "registry.k8s.io/etcd:3": index, "quay.io/a:1": served, "quay.io/b:1": served, "c:1": served})
-		if took := time.Since(began); took > AskWithin+time.Second {
-			t.Errorf("it took %s", took)
-		}
-		if len(refused) != 3 || refused["quay.io/a:1"] == nil || refused["quay.io/b:1"] == nil || refused["c:1"] == nil {
-			t.Errorf("%v", refused)
-		}
-	})
-	t.Run("none", func(t *testing.T) {
-		if refused := (Upstreams{}).Ask(t.Context(), nil); len(refused) > 0 {
-			t.Errorf("%v", refused)
-		}
-	})
-}
-
-func TestDigest(t *testing.T) {
-	addr, c := serve(t)
-	want := push(t, c, "registry.k8s.io/pause:3.10", true)
-	u := Upstreams{"registry.k8s.io": "http://" + addr, "quay.io": "http://127.0.0.1:1"}
-	if got, err := u.Digest(t.Context(), "registry.k8s.io/pause:3.10"); err != nil || got.String() != want {
-		t.Errorf("%s, %v, want %s", got, err, want)
-	}
-	const says = "http://127.0.0.1:1 does not serve image quay.io/x:1: dial tcp 127.0.0.1:1: connect: connection refused: set a mirror with --upstream quay.io=URL"
-	var vendor *UpstreamError
-	if _, err := u.Digest(t.Context(), "quay.io/x:1"); !errors.As(err, &vendor) || err.Error() != says {
-		t.Errorf("%v, want %s", err, says)
 	}
 }
