@@ -16,7 +16,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -153,17 +152,13 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	var missing []string
 	for _, ref := range needed {
 		b.ready[ref] = make(chan struct{})
-		_, cached, err := c.cache.lookup(ref, keys[ref])
-		switch {
-		case err != nil:
-			return Summary{}, err
-		case cached:
-			b.event(Event{Ref: ref, Step: Reused}, time.Now())
-			b.summary.Reused = append(b.summary.Reused, ref)
-			close(b.ready[ref])
-		default:
+		if _, cached := c.cache.lookup(keys[ref]); !cached {
 			missing = append(missing, ref)
+			continue
 		}
+		b.event(Event{Ref: ref, Step: Reused}, time.Now())
+		b.summary.Reused = append(b.summary.Reused, ref)
+		close(b.ready[ref])
 	}
 	err = b.run(ctx, missing)
 	var failed *BuildError
@@ -227,12 +222,8 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 		return err
 	}
 	defer unlock()
-	_, cached, err := b.cache.lookup(r.Ref, b.keys[r.Ref])
-	if err != nil {
-		return err
-	}
 	var built programs
-	if !cached {
+	if _, cached := b.cache.lookup(b.keys[r.Ref]); !cached {
 		tell := func(e Event) {
 			e.Ref = r.Ref
 			b.event(e, start)
@@ -273,53 +264,46 @@ func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan program
 	}
 	defer func() { err = log.close(ctx, r.Ref, err) }()
 
-	base := &v1.Manifest{}
+	base := entry{manifest: &v1.Manifest{}}
 	config := &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}}
 	if r.Base != "" {
 		if _, err := await(ctx, m, b.ready[r.Base]); err != nil {
 			return programs{}, err
 		}
-		digest, _, err := b.cache.lookup(r.Base, b.keys[r.Base])
-		if err != nil {
-			return programs{}, err
+		if base = b.cache.entry(b.keys[r.Base]); base.damage != nil {
+			return programs{}, fmt.Errorf("reading base %s: %w", r.Base, base.damage)
 		}
-		if base, err = b.cache.manifest(digest); err != nil {
-			return programs{}, fmt.Errorf("reading base %s: %w", r.Base, err)
-		}
-		if config, err = b.cache.config(base); err != nil {
+		if config, err = base.config(); err != nil {
 			return programs{}, fmt.Errorf("reading base %s: %w", r.Base, err)
 		}
 	}
+	image, err := newLayout(filepath.Join(b.dir, fileName(r.Ref)+"-layout"))
+	if err != nil {
+		return programs{}, fmt.Errorf("creating the image's layout: %w", err)
+	}
 	programsOf := sync.OnceValues(func() (programs, error) { return await(ctx, m, compiled) })
-	layers, err := b.layers(ctx, r, base.Layers, programsOf, log, tell)
+	layers, err := b.layers(ctx, r, base, image, programsOf, log, tell)
 	if err != nil {
 		return programs{}, err
 	}
 	if r.Debian != nil && r.Debian.Slim {
-		base.Layers, config.RootFS.DiffIDs = nil, nil
+		base.manifest.Layers, config.RootFS.DiffIDs = nil, nil
+	}
+	if err := image.link(base.imageLayout, base.manifest.Layers); err != nil {
+		return programs{}, fmt.Errorf("taking the layers of base %s: %w", r.Base, err)
 	}
 	for _, layer := range layers {
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, layer.Digest) // not compressed: one and the same
 	}
 	r.configure(config)
-	configBlob, err := b.cache.putJSON(b.dir, config, types.OCIConfigJSON)
-	if err != nil {
-		return programs{}, fmt.Errorf("writing config: %w", err)
-	}
-	manifest, err := b.cache.putJSON(b.dir, v1.Manifest{
-		SchemaVersion: 2,
-		MediaType:     types.OCIManifestSchema1,
-		Config:        configBlob,
-		Layers:        slices.Concat(base.Layers, layers),
-	}, types.OCIManifestSchema1)
-	if err != nil {
-		return programs{}, fmt.Errorf("writing manifest: %w", err)
-	}
 	if built, err = programsOf(); err != nil {
 		return programs{}, err
 	}
 	built.cost = built.cost.add(m.cost())
-	return built, b.cache.add(ctx, r.Ref, b.keys[r.Ref], manifest, built.cost)
+	if err := image.finish(r.Ref, config, slices.Concat(base.manifest.Layers, layers), built.cost); err != nil {
+		return programs{}, err
+	}
+	return built, b.cache.add(image, b.keys[r.Ref])
 }
 
 // await waits for what a channel yields, or until it is closed.
@@ -336,16 +320,16 @@ func await[T any](ctx context.Context, m *meter, from <-chan T) (value T, err er
 
 // layers makes the layers that the recipe adds to its base: Debian packages,
 // then programs and files, then what the script changes.
-func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, programsOf func() (programs, error), log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
+func (b *build) layers(ctx context.Context, r *Recipe, base entry, image imageLayout, programsOf func() (programs, error), log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
 	var layers []v1.Descriptor
 	add := func(fill func(*layerWriter) error) error {
-		layer, err := b.cache.layer(b.dir, fill)
+		layer, err := image.layer(fill)
 		layers = append(layers, layer)
 		return err
 	}
 	root := rootfs{dir: filepath.Join(b.dir, fileName(r.Ref))}
-	if r.needsRoot() && len(base) > 0 {
-		if err := root.unpack(ctx, log, b.cache, base); err != nil {
+	if r.needsRoot() && r.Base != "" {
+		if err := root.unpack(ctx, log, base.imageLayout, base.manifest.Layers); err != nil {
 			return nil, err
 		}
 	}
@@ -381,7 +365,7 @@ func (b *build) layers(ctx context.Context, r *Recipe, base []v1.Descriptor, pro
 	}
 	tell(Event{Step: Running})
 	if len(items) > 0 {
-		if err := root.unpack(ctx, log, b.cache, layers[len(layers)-1:]); err != nil {
+		if err := root.unpack(ctx, log, image, layers[len(layers)-1:]); err != nil {
 			return nil, err
 		}
 	}

@@ -73,10 +73,21 @@ func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
 	return digests
 }
 
+// builtEntry builds an image and returns it.
+func builtEntry(t *testing.T, c *Catalogue, ref string) entry {
+	t.Helper()
+	mustBuild(t, c, ref)
+	entries, err := c.entries(t.Context(), []string{ref})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries[ref]
+}
+
 func TestBuildContent(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
-	digest := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]
-	image, err := c.cache.image(digest)
+	built := builtEntry(t, c, "x.dev/b:1")
+	image, err := built.Image(built.Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,14 +292,7 @@ func TestInterruptedBuild(t *testing.T) {
 // expectNothingHalfMade checks that a cache has no image and nothing of a build.
 func expectNothingHalfMade(t *testing.T, c *Catalogue) {
 	t.Helper()
-	x, err := c.cache.index()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(x.Manifests) > 0 {
-		t.Errorf("the index has %v", x.Manifests)
-	}
-	for _, dir := range []string{"tmp", "blobs/sha256"} {
+	for _, dir := range []string{"tmp", "layouts"} {
 		left, err := os.ReadDir(filepath.Join(c.cache.dir, dir))
 		if err != nil {
 			t.Fatal(err)
@@ -352,16 +356,12 @@ func TestBuildsAtOnce(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
-	digest := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]
+	built := builtEntry(t, c, "x.dev/b:1")
 	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
 		t.Fatalf("a fresh cache: %v, %v", damages, err)
 	}
-	manifest, err := c.cache.manifest(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := c.cache.blob(manifest.Layers[1].Digest)
-	if err := os.WriteFile(last, make([]byte, manifest.Layers[1].Size), 0o644); err != nil {
+	last := built.manifest.Layers[1]
+	if err := os.WriteFile(built.blob(last.Digest), make([]byte, last.Size), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	damages, err := c.Verify(t.Context())
@@ -371,23 +371,42 @@ func TestVerify(t *testing.T) {
 	if len(damages) != 1 || damages[0].Ref != "x.dev/b:1" || !strings.Contains(damages[0].Err.Error(), "has the content of") {
 		t.Fatalf("damages are %v, expected one, of x.dev/b:1", damages)
 	}
-	if again := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]; again != digest {
-		t.Errorf("built anew it is %s, before it was %s", again, digest)
+	if again := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]; again != built.Digest {
+		t.Errorf("built anew it is %s, before it was %s", again, built.Digest)
 	}
 	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
 		t.Errorf("after the build: %v, %v", damages, err)
 	}
 }
 
-func TestTruncatedBlobIsRebuilt(t *testing.T) {
-	root := newRoot(t, tiny)
-	c := open(t, root)
-	digest := mustBuild(t, c, "x.dev/a:1")["x.dev/a:1"]
-	manifest, err := c.cache.manifest(digest)
+// An image and its base have one file of a layer, and are damaged together.
+func TestSharedLayer(t *testing.T) {
+	c := open(t, newRoot(t, tiny))
+	base, built := builtEntry(t, c, "x.dev/a:1"), builtEntry(t, c, "x.dev/b:1")
+	shared := base.manifest.Layers[0]
+	one, err := os.Stat(base.blob(shared.Digest))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(c.cache.blob(manifest.Layers[0].Digest), 1); err != nil {
+	if other, err := os.Stat(built.blob(shared.Digest)); err != nil || !os.SameFile(one, other) {
+		t.Fatalf("two files of one layer, %v", err)
+	}
+	if err := os.WriteFile(base.blob(shared.Digest), make([]byte, shared.Size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if damages, err := c.Verify(t.Context()); err != nil || len(damages) != 2 {
+		t.Errorf("damaged: %v, %v; want both", damages, err)
+	}
+	if again := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]; again != built.Digest {
+		t.Errorf("built anew it is %s, before it was %s", again, built.Digest)
+	}
+}
+
+func TestTruncatedBlobIsRebuilt(t *testing.T) {
+	root := newRoot(t, tiny)
+	c := open(t, root)
+	built := builtEntry(t, c, "x.dev/a:1")
+	if err := os.Truncate(built.blob(built.manifest.Layers[0].Digest), 1); err != nil {
 		t.Fatal(err)
 	}
 	summary, err := c.Build(t.Context(), []string{"x.dev/a:1"}, nil)

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,124 +15,245 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
 )
 
-// Annotations of the index's entries. The first is the image-spec's.
+// Annotations of an image in its layout's index. The first is the image-spec's.
 const (
 	annotationRef = "org.opencontainers.image.ref.name"
-	annotationKey = "dev.relapse.key"
 	// What building the image took, as Cost has it: durations such as 98.2s.
 	annotationTook = "dev.relapse.took"
 	annotationCPU  = "dev.relapse.cpu"
 )
 
-// cache is an OCI image layout, with these folders beside what the layout
-// prescribes: tmp for builds under way, locks, and logs of builds.
+// cache is a folder. Its folder layouts has an OCI image layout for each image, with the
+// image's key as its name. Beside it are tmp for builds under way, locks, logs of builds and
+// modules (go.mod files that are derived for versions which the catalogue does not have).
 //
-// A blob is written under another name and renamed once it is whole, and an
-// image exists from the moment when the index names it, which is the last
-// step of its build. So an interrupted build leaves whole blobs at most.
-// go-containerregistry's package layout reads the cache and does not write it:
-// it writes index, manifests and configs in place, and takes a blob that was
-// cut off for a whole one.
+// A layout is written in tmp and renamed once it is whole. So an interrupted build leaves
+// nothing but a folder in tmp. Layers of a base are hard links: images that share a layer
+// share its disk space.
 type cache struct{ dir string }
 
-func (c *cache) blob(digest v1.Hash) string {
-	return filepath.Join(c.dir, "blobs", digest.Algorithm, digest.Hex)
-}
+func (c *cache) layouts() string { return filepath.Join(c.dir, "layouts") }
 
-// modules is the folder of the go.mod files that are derived for versions
-// which the catalogue does not have.
 func (c *cache) modules() string { return filepath.Join(c.dir, "modules") }
-
-// index is the layout's index.json.
-type index struct{ v1.IndexManifest }
-
-// find returns the entry of the image built from ref's recipe when its inputs
-// had this key.
-func (x *index) find(ref, key string) (v1.Descriptor, bool) {
-	for _, d := range x.Manifests {
-		if d.Annotations[annotationRef] == ref && d.Annotations[annotationKey] == key {
-			return d, true
-		}
-	}
-	return v1.Descriptor{}, false
-}
-
-// index reads the index; an empty cache has an empty one.
-func (c *cache) index() (*index, error) {
-	x := &index{v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}}
-	data, err := os.ReadFile(filepath.Join(c.dir, "index.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return x, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the image cache's index: %w", err)
-	}
-	if err := json.Unmarshal(data, x); err != nil {
-		return nil, fmt.Errorf("reading the image cache's index %s: %w", filepath.Join(c.dir, "index.json"), err)
-	}
-	return x, nil
-}
-
-// update changes the index with no other process in between.
-func (c *cache) update(ctx context.Context, change func(*index)) error {
-	unlock, err := c.lock(ctx, "index", nil)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	x, err := c.index()
-	if err != nil {
-		return err
-	}
-	change(x)
-	data, err := json.MarshalIndent(x, "", "  ")
-	if err != nil {
-		return err
-	}
-	return c.replaceFile("index.json", data)
-}
-
-// replaceFile writes a file of the cache so that readers see the old or the
-// new content and never a part.
-func (c *cache) replaceFile(name string, data []byte) error {
-	tmp, err := os.CreateTemp(c.dir, name+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), filepath.Join(c.dir, name))
-}
 
 // prepare creates the cache's folders.
 func (c *cache) prepare() error {
-	for _, dir := range []string{"blobs/sha256", "tmp", "locks", "logs"} {
+	for _, dir := range []string{"layouts", "tmp", "locks", "logs"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, dir), 0o755); err != nil {
-			return fmt.Errorf("creating the image cache: %w", err)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(c.dir, "oci-layout")); err != nil {
-		if err := c.replaceFile("oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)); err != nil {
 			return fmt.Errorf("creating the image cache: %w", err)
 		}
 	}
 	return nil
 }
 
-// workspace creates a folder for one build, after removing those that killed
-// builds left. A folder is in use for as long as its lock is held, that is,
-// for as long as the process lives or until remove is called.
+// entry is an image of the cache.
+type entry struct {
+	imageLayout
+	key           string
+	v1.Descriptor // of the manifest, with the annotations
+	manifest      *v1.Manifest
+	// damage is why the image cannot be used: it is not there, or not whole. Build makes it
+	// again. What could be read is in the other fields.
+	damage error
+}
+
+// entry reads an image, and makes sure that all its blobs are there in full length.
+func (c *cache) entry(key string) entry {
+	e := entry{imageLayout: imageLayout{layout.Path(filepath.Join(c.layouts(), key))}, key: key}
+	e.damage = e.read()
+	return e
+}
+
+func (e *entry) read() error {
+	index, err := e.ImageIndex()
+	if err != nil {
+		return err
+	}
+	x, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	if len(x.Manifests) != 1 {
+		return fmt.Errorf("the index of %s has %d images in place of one", e.Path, len(x.Manifests))
+	}
+	e.Descriptor = x.Manifests[0]
+	text, err := e.Bytes(e.Digest)
+	if err != nil {
+		return err
+	}
+	if e.manifest, err = v1.ParseManifest(bytes.NewReader(text)); err != nil {
+		return fmt.Errorf("reading manifest %s: %w", e.Digest, err)
+	}
+	for _, d := range e.blobs() {
+		info, err := os.Stat(e.blob(d.Digest))
+		if err != nil {
+			return err
+		}
+		if info.Size() != d.Size {
+			return fmt.Errorf("blob %s has %d bytes in place of %d", d.Digest, info.Size(), d.Size)
+		}
+	}
+	return nil
+}
+
+// blobs are all blobs of a whole image, the manifest last.
+func (e *entry) blobs() []v1.Descriptor {
+	return append(slices.Clone(e.manifest.Layers), e.manifest.Config, e.Descriptor)
+}
+
+// config reads the image's configuration.
+func (e *entry) config() (*v1.ConfigFile, error) {
+	text, err := e.Bytes(e.manifest.Config.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return v1.ParseConfigFile(bytes.NewReader(text))
+}
+
+// lookup returns an image that the cache holds whole, and notes that it is used.
+func (c *cache) lookup(key string) (entry, bool) {
+	e := c.entry(key)
+	if e.damage != nil {
+		return entry{}, false
+	}
+	// Prune goes by the time of the folder. A cache that cannot be written keeps its times:
+	// Prune cannot remove anything there either.
+	now := time.Now()
+	_ = os.Chtimes(string(e.Path), now, now)
+	return e, true
+}
+
+// used is when an image was last built or looked up; zero if it is damaged.
+func (e *entry) used() time.Time {
+	info, err := os.Stat(string(e.Path))
+	if err != nil || e.damage != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// entries reads all images, in order of their keys.
+func (c *cache) entries() ([]entry, error) {
+	folders, err := os.ReadDir(c.layouts())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the image cache: %w", err)
+	}
+	var all []entry
+	for _, folder := range folders {
+		all = append(all, c.entry(folder.Name()))
+	}
+	return all, nil
+}
+
+// add makes a finished layout the image of a key. The caller has the lock of the image.
+func (c *cache) add(l imageLayout, key string) error {
+	to := filepath.Join(c.layouts(), key)
+	if err := os.RemoveAll(to); err != nil { // a damaged image
+		return err
+	}
+	return os.Rename(string(l.Path), to)
+}
+
+// imageLayout is an OCI image layout of one image: in tmp while it is being written.
+type imageLayout struct{ layout.Path }
+
+func newLayout(dir string) (imageLayout, error) {
+	path, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755)
+	}
+	return imageLayout{path}, err
+}
+
+func (l imageLayout) blob(digest v1.Hash) string {
+	return filepath.Join(string(l.Path), "blobs", digest.Algorithm, digest.Hex)
+}
+
+// link takes blobs of another layout.
+func (l imageLayout) link(from imageLayout, blobs []v1.Descriptor) error {
+	for _, b := range blobs {
+		if err := os.Link(from.blob(b.Digest), l.blob(b.Digest)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish writes configuration, manifest and index. The blobs of the layers are there.
+func (l imageLayout) finish(ref string, config *v1.ConfigFile, layers []v1.Descriptor, cost Cost) error {
+	described, err := l.writeJSON(config, types.OCIConfigJSON)
+	if err != nil {
+		return fmt.Errorf("writing config: %w", err)
+	}
+	manifest, err := l.writeJSON(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: described, Layers: layers,
+	}, types.OCIManifestSchema1)
+	if err != nil {
+		return fmt.Errorf("writing manifest: %w", err)
+	}
+	manifest.Annotations = map[string]string{
+		annotationRef:  ref,
+		annotationTook: cost.Took.Round(time.Millisecond).String(),
+		annotationCPU:  cost.CPU.Round(time.Millisecond).String(),
+	}
+	if err := l.AppendDescriptor(manifest); err != nil {
+		return fmt.Errorf("writing index: %w", err)
+	}
+	return nil
+}
+
+func (l imageLayout) writeJSON(content any, mediaType types.MediaType) (v1.Descriptor, error) {
+	text, err := json.Marshal(content)
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	digest, size, err := v1.SHA256(bytes.NewReader(text))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, l.WriteBlob(digest, io.NopCloser(bytes.NewReader(text)))
+}
+
+// blobWriter writes a blob whose digest is known only when it is whole.
+type blobWriter struct {
+	layout imageLayout
+	file   *os.File
+	hash   hash.Hash
+	io.Writer
+}
+
+func (l imageLayout) newBlob() (*blobWriter, error) {
+	f, err := os.Create(filepath.Join(string(l.Path), "blob"))
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	return &blobWriter{l, f, h, io.MultiWriter(f, h)}, nil
+}
+
+// commit gives the blob its name.
+func (w *blobWriter) commit(mediaType types.MediaType) (v1.Descriptor, error) {
+	info, err := w.file.Stat()
+	if err := errors.Join(err, w.file.Close()); err != nil {
+		return v1.Descriptor{}, err
+	}
+	digest := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(w.hash.Sum(nil))}
+	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: info.Size()}, os.Rename(w.file.Name(), w.layout.blob(digest))
+}
+
+// workspace creates a folder for one build, after removing the folders that killed builds
+// left. A folder is in use for as long as its lock is held: until the process ends, or remove
+// is called.
 func (c *cache) workspace(ctx context.Context) (dir string, remove func() error, err error) {
 	unlock, err := c.lock(ctx, "tmp", nil)
 	if err != nil {
@@ -224,147 +346,7 @@ func (c *cache) lock(ctx context.Context, name string, waiting func()) (unlock f
 }
 
 // fileName makes a file name of an image's name.
-func fileName(ref string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '/' || r == ':' {
-			return '_'
-		}
-		return r
-	}, ref)
-}
+func fileName(ref string) string { return strings.NewReplacer("/", "_", ":", "_").Replace(ref) }
 
-// blobWriter writes a blob whose digest is known only when it is whole.
-type blobWriter struct {
-	cache *cache
-	file  *os.File
-	hash  hash.Hash
-	io.Writer
-}
-
-// newBlob starts a blob in a build's workspace.
-func (c *cache) newBlob(workspace string) (*blobWriter, error) {
-	f, err := os.CreateTemp(workspace, "blob-")
-	if err != nil {
-		return nil, err
-	}
-	h := sha256.New()
-	return &blobWriter{c, f, h, io.MultiWriter(f, h)}, nil
-}
-
-// commit gives the blob its name.
-func (w *blobWriter) commit(mediaType types.MediaType) (v1.Descriptor, error) {
-	info, err := w.file.Stat()
-	if err := errors.Join(err, w.file.Close()); err != nil {
-		return v1.Descriptor{}, err
-	}
-	digest := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(w.hash.Sum(nil))}
-	if err := os.Chmod(w.file.Name(), 0o644); err != nil {
-		return v1.Descriptor{}, err
-	}
-	if err := os.Rename(w.file.Name(), w.cache.blob(digest)); err != nil {
-		return v1.Descriptor{}, err
-	}
-	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: info.Size()}, nil
-}
-
-// discard removes a blob that was not committed; after commit it does nothing.
-func (w *blobWriter) discard() {
-	w.file.Close()
-	os.Remove(w.file.Name())
-}
-
-// putJSON stores a config or manifest.
-func (c *cache) putJSON(workspace string, content any, mediaType types.MediaType) (v1.Descriptor, error) {
-	data, err := json.Marshal(content)
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	w, err := c.newBlob(workspace)
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	defer w.discard()
-	if _, err := w.Write(data); err != nil {
-		return v1.Descriptor{}, err
-	}
-	return w.commit(mediaType)
-}
-
-// manifest reads an image's manifest, and makes sure that all it names is
-// there in full length.
-func (c *cache) manifest(digest v1.Hash) (*v1.Manifest, error) {
-	f, err := os.Open(c.blob(digest))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	manifest, err := v1.ParseManifest(f)
-	if err != nil {
-		return nil, fmt.Errorf("reading manifest %s: %w", digest, err)
-	}
-	for _, d := range append(slices.Clone(manifest.Layers), manifest.Config) {
-		info, err := os.Stat(c.blob(d.Digest))
-		if err != nil {
-			return nil, err
-		}
-		if info.Size() != d.Size {
-			return nil, fmt.Errorf("blob %s has %d bytes in place of %d", d.Digest, info.Size(), d.Size)
-		}
-	}
-	return manifest, nil
-}
-
-// config reads an image's config.
-func (c *cache) config(manifest *v1.Manifest) (*v1.ConfigFile, error) {
-	f, err := os.Open(c.blob(manifest.Config.Digest))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return v1.ParseConfigFile(f)
-}
-
-// image opens a cached image for go-containerregistry.
-func (c *cache) image(digest v1.Hash) (v1.Image, error) {
-	path, err := layout.FromPath(c.dir)
-	if err != nil {
-		return nil, fmt.Errorf("opening the image cache: %w", err)
-	}
-	return path.Image(digest)
-}
-
-// lookup returns the digest of an image that the cache holds whole, and notes
-// that it is used.
-func (c *cache) lookup(ref, key string) (v1.Hash, bool, error) {
-	x, err := c.index()
-	if err != nil {
-		return v1.Hash{}, false, err
-	}
-	entry, ok := x.find(ref, key)
-	if !ok {
-		return v1.Hash{}, false, nil
-	}
-	if _, err := c.manifest(entry.Digest); err != nil {
-		return v1.Hash{}, false, nil // damaged: as good as not there
-	}
-	c.touch(entry.Digest)
-	return entry.Digest, true, nil
-}
-
-// add makes a stored image known under ref and key.
-func (c *cache) add(ctx context.Context, ref, key string, manifest v1.Descriptor, cost Cost) error {
-	manifest.Annotations = map[string]string{
-		annotationRef: ref, annotationKey: key,
-		annotationTook: cost.Took.Round(time.Millisecond).String(), annotationCPU: cost.CPU.Round(time.Millisecond).String(),
-	}
-	return c.update(ctx, func(x *index) {
-		x.remove(ref, key)
-		x.Manifests = append(x.Manifests, manifest)
-	})
-}
-
-func (x *index) remove(ref, key string) {
-	x.Manifests = slices.DeleteFunc(x.Manifests, func(d v1.Descriptor) bool {
-		return d.Annotations[annotationRef] == ref && d.Annotations[annotationKey] == key
-	})
-}
+// inode identifies the file of a blob, which several images may have in common.
+func inode(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Ino }

@@ -312,20 +312,14 @@ func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, err := c.cache.index()
-	if err != nil {
-		return nil, err
-	}
 	entries := make([]Entry, 0, len(c.refs))
 	for _, ref := range c.refs {
 		r, _ := c.recipe(ref)
 		entry := Entry{Ref: ref, Component: r.Component, Version: r.Version, Form: r.Form}
-		if found, ok := index.find(ref, keys[ref]); ok {
-			if manifest, err := c.cache.manifest(found.Digest); err == nil {
-				entry.Digest, entry.Cost = found.Digest, costOf(found)
-				for _, layer := range manifest.Layers {
-					entry.Size += layer.Size
-				}
+		if found := c.cache.entry(keys[ref]); found.damage == nil {
+			entry.Digest, entry.Cost = found.Digest, costOf(found.Descriptor)
+			for _, layer := range found.manifest.Layers {
+				entry.Size += layer.Size
 			}
 		}
 		entries = append(entries, entry)

@@ -26,11 +26,11 @@ func (c Cost) String() string {
 	return fmt.Sprintf("%.1f s, %.1f CPU s", c.Took.Seconds(), c.CPU.Seconds())
 }
 
-// costOf reads the cost that the cache's index has of an image. Images of earlier
-// versions of relapse have none there.
-func costOf(entry v1.Descriptor) Cost {
-	took, _ := time.ParseDuration(entry.Annotations[annotationTook])
-	cpu, _ := time.ParseDuration(entry.Annotations[annotationCPU])
+// costOf reads the cost from the annotations of an image. Images of earlier versions of
+// relapse may have none.
+func costOf(image v1.Descriptor) Cost {
+	took, _ := time.ParseDuration(image.Annotations[annotationTook])
+	cpu, _ := time.ParseDuration(image.Annotations[annotationCPU])
 	return Cost{Took: took, CPU: cpu}
 }
 

@@ -128,7 +128,7 @@
 // An image's key is the hash of all that goes into it: its entry in the
 // recipe, with its version, go.mod, go.sum and local sources of the modules that
 // its programs come from, files, the Go version, the architecture and its base's key. The
-// cache is an OCI image layout whose index names ref and key, and what building the
-// image took. Layers that were built are stored uncompressed: all that read them run on this machine,
+// cache has an OCI image layout for each key, whose index names the ref and what building the
+// image took. Images share their files of a layer by hard links. Layers that were built are stored uncompressed: all that read them run on this machine,
 // so that compression would cost time and save nothing.
 package images

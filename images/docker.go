@@ -19,11 +19,12 @@ import (
 // that an image of another content has another name; an image that the
 // engine has is not sent again.
 func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error) {
-	digests, err := c.Digests(ctx, []string{ref})
+	entries, err := c.entries(ctx, []string{ref})
 	if err != nil {
 		return "", err
 	}
-	loaded := dockerName(ref, digests[ref])
+	image := entries[ref]
+	loaded := dockerName(ref, image.Digest)
 	_, err = docker.ImageInspect(ctx, loaded)
 	if err == nil {
 		return loaded, nil
@@ -31,7 +32,7 @@ func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref s
 	if !errdefs.IsNotFound(err) {
 		return "", fmt.Errorf("asking Docker for image %s: %w", loaded, err)
 	}
-	if err := c.load(ctx, docker, loaded, digests[ref]); err != nil {
+	if err := image.load(ctx, docker, loaded); err != nil {
 		return "", fmt.Errorf("loading image %s into Docker: %w", loaded, err)
 	}
 	return loaded, nil
@@ -44,9 +45,9 @@ func dockerName(ref string, digest v1.Hash) string { return ref + "-" + digest.H
 // Save writes a built image under its own name to w, in the format of docker save, for docker
 // load and the tools of registries.
 func (c *Catalogue) Save(ctx context.Context, ref string, w io.Writer) error {
-	digests, err := c.Digests(ctx, []string{ref})
+	entries, err := c.entries(ctx, []string{ref})
 	if err == nil {
-		err = c.archive(w, ref, digests[ref])
+		err = entries[ref].archive(w, ref)
 	}
 	if err != nil {
 		return fmt.Errorf("saving image %s: %w", ref, err)
@@ -55,8 +56,8 @@ func (c *Catalogue) Save(ctx context.Context, ref string, w io.Writer) error {
 }
 
 // archive writes an image as docker save would write it.
-func (c *Catalogue) archive(w io.Writer, as string, digest v1.Hash) error {
-	image, err := c.cache.image(digest)
+func (e entry) archive(w io.Writer, as string) error {
+	image, err := e.Image(e.Digest)
 	if err != nil {
 		return err
 	}
@@ -68,9 +69,9 @@ func (c *Catalogue) archive(w io.Writer, as string, digest v1.Hash) error {
 }
 
 // load sends an image as docker save would write it, without a file between.
-func (c *Catalogue) load(ctx context.Context, docker *client.Client, loaded string, digest v1.Hash) error {
+func (e entry) load(ctx context.Context, docker *client.Client, loaded string) error {
 	archive, w := io.Pipe()
-	go func() { w.CloseWithError(c.archive(w, loaded, digest)) }()
+	go func() { w.CloseWithError(e.archive(w, loaded)) }()
 	defer archive.Close() // ends the writer if Docker stops reading
 	response, err := docker.ImageLoad(ctx, archive, client.ImageLoadWithQuiet(true))
 	if err != nil {

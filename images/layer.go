@@ -31,38 +31,21 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// layerWriter writes one layer into the cache.
-type layerWriter struct {
-	blob *blobWriter
-	*tar.Writer
-}
-
-func (c *cache) newLayer(workspace string) (*layerWriter, error) {
-	blob, err := c.newBlob(workspace)
-	if err != nil {
-		return nil, err
-	}
-	return &layerWriter{blob, tar.NewWriter(blob)}, nil
-}
-
-func (w *layerWriter) commit() (v1.Descriptor, error) {
-	if err := w.Close(); err != nil {
-		return v1.Descriptor{}, err
-	}
-	return w.blob.commit(types.OCIUncompressedLayer)
-}
+// layerWriter writes one layer into an image's layout.
+type layerWriter struct{ *tar.Writer }
 
 // layer writes one layer with what fill puts into it.
-func (c *cache) layer(workspace string, fill func(*layerWriter) error) (v1.Descriptor, error) {
-	w, err := c.newLayer(workspace)
+func (l imageLayout) layer(fill func(*layerWriter) error) (v1.Descriptor, error) {
+	blob, err := l.newBlob()
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	defer w.blob.discard()
-	if err := fill(w); err != nil {
+	defer blob.file.Close()
+	w := &layerWriter{tar.NewWriter(blob)}
+	if err := errors.Join(fill(w), w.Close()); err != nil {
 		return v1.Descriptor{}, err
 	}
-	return w.commit()
+	return blob.commit(types.OCIUncompressedLayer)
 }
 
 // item is one path of a layer that is put together from a recipe. Exactly one

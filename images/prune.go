@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,13 +16,10 @@ import (
 
 // Pruned says what Prune did.
 type Pruned struct {
-	// Images are those that were removed, least recently used first.
+	// Images are the removed ones, least recently used first.
 	Images []PrunedImage
 	// Builds is the number of killed builds whose folders were removed.
 	Builds int
-	// Unnamed is the size in bytes of the blobs that were removed because no
-	// image named them: interrupted builds leave such.
-	Unnamed int64
 	// Kept is what the images that are left take, in bytes. It is more than was
 	// asked for if the catalogue needs more.
 	Kept int64
@@ -30,7 +29,8 @@ type Pruned struct {
 type PrunedImage struct {
 	Ref    string
 	Digest v1.Hash // the manifest's
-	// Used is when the image was last built, pushed, loaded or found by Build.
+	// Used is when the image was last built, pushed, loaded or found by Build; zero if it was
+	// damaged.
 	Used time.Time
 	// Bytes is what its removal set free: layers that others share stay.
 	Bytes int64
@@ -48,11 +48,10 @@ func (e *BusyError) Error() string {
 }
 
 // Prune removes images from the cache, least recently used first, until the
-// others take no more than keep bytes, and with them what interrupted
+// others take no more than keep bytes. It also removes damaged images and what interrupted
 // builds have left. Images that the catalogue describes as its recipes are now
-// stay in any case; those of an earlier state of a recipe are fair game. It
-// returns a *BusyError while images are being built, as their layers are in the
-// cache before any image names them.
+// stay; images of an earlier state of a recipe do not. It returns a *BusyError while images
+// are being built, because a build may need any image.
 func (c *Catalogue) Prune(ctx context.Context, keep int64) (Pruned, error) {
 	keys, err := c.keys(ctx, c.refs)
 	if err != nil {
@@ -70,20 +69,51 @@ func (c *Catalogue) Prune(ctx context.Context, keep int64) (Pruned, error) {
 	if p.Builds, err = c.cache.cleanIdle(); err != nil {
 		return p, err
 	}
-	var left index
-	err = c.cache.update(ctx, func(x *index) {
-		p.Images, p.Kept = c.cache.choose(x, keys, keep)
-		left = *x
+	entries, err := c.cache.entries()
+	if err != nil {
+		return p, err
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int { return a.used().Compare(b.used()) })
+	needed := slices.Collect(maps.Values(keys))
+	if p.Kept, err = diskUse(c.cache.layouts()); err != nil {
+		return p, err
+	}
+	for _, e := range entries {
+		if e.damage == nil && (p.Kept <= keep || slices.Contains(needed, e.key)) {
+			continue
+		}
+		removed := PrunedImage{Ref: e.Annotations[annotationRef], Digest: e.Digest, Used: e.used()}
+		if err := os.RemoveAll(string(e.Path)); err != nil {
+			return p, fmt.Errorf("removing image %s: %w", removed.Ref, err)
+		}
+		left, err := diskUse(c.cache.layouts())
+		if err != nil {
+			return p, err
+		}
+		removed.Bytes, p.Kept = p.Kept-left, left
+		p.Images = append(p.Images, removed)
+	}
+	return p, nil
+}
+
+// diskUse is the size in bytes of all files below a folder, of those with several names once.
+func diskUse(folder string) (size int64, err error) {
+	counted := map[uint64]bool{}
+	err = filepath.WalkDir(folder, func(path string, file fs.DirEntry, err error) error {
+		if err != nil || file.IsDir() {
+			return err
+		}
+		info, err := file.Info()
+		if err == nil && !counted[inode(info)] {
+			counted[inode(info)] = true
+			size += info.Size()
+		}
+		return err
 	})
 	if err != nil {
-		return Pruned{Builds: p.Builds}, err
+		return 0, fmt.Errorf("measuring the image cache: %w", err)
 	}
-	// Only now: what the index names has to be there, whenever this is killed.
-	p.Unnamed, err = c.cache.sweep(&left)
-	for _, i := range p.Images {
-		p.Unnamed -= i.Bytes
-	}
-	return p, err
+	return size, nil
 }
 
 // cleanIdle removes the folders that killed builds have left, and returns how
@@ -107,110 +137,67 @@ func (c *cache) cleanIdle() (int, error) {
 	return len(before), nil
 }
 
-// choose takes images out of the index until the blobs of the others take at
-// most keep bytes, and returns those taken out and the size of what stays. An
-// image stays if its key is the one that keys has for its ref; one that is
-// damaged, and so of no use, goes first.
-func (c *cache) choose(x *index, keys map[string]string, keep int64) (taken []PrunedImage, kept int64) {
-	type image struct {
-		PrunedImage
-		key   string
-		blobs []v1.Descriptor
-	}
-	var images []image
-	users := map[v1.Hash]int{} // of each blob
-	for _, d := range x.Manifests {
-		i := image{PrunedImage: PrunedImage{Ref: d.Annotations[annotationRef], Digest: d.Digest}, key: d.Annotations[annotationKey]}
-		if manifest, err := c.manifest(d.Digest); err == nil {
-			i.Used = c.used(d.Digest)
-			i.blobs = distinct(append(slices.Clone(manifest.Layers), manifest.Config, d))
-		}
-		for _, b := range i.blobs {
-			if users[b.Digest]++; users[b.Digest] == 1 {
-				kept += b.Size
-			}
-		}
-		images = append(images, i)
-	}
-	slices.SortStableFunc(images, func(a, b image) int { return a.Used.Compare(b.Used) })
-	for _, i := range images {
-		damaged := i.blobs == nil
-		if !damaged && (kept <= keep || keys[i.Ref] == i.key) {
-			continue
-		}
-		for _, b := range i.blobs {
-			if users[b.Digest]--; users[b.Digest] == 0 {
-				i.Bytes += b.Size
-			}
-		}
-		kept -= i.Bytes
-		x.remove(i.Ref, i.key)
-		taken = append(taken, i.PrunedImage)
-	}
-	return taken, kept
+// Damage is an image of the cache whose content is not what its digests say.
+type Damage struct {
+	Ref    string
+	Digest v1.Hash // the manifest's
+	Err    error   // the blobs found wrong, and how
 }
 
-// distinct leaves out blobs that an image names twice.
-func distinct(blobs []v1.Descriptor) []v1.Descriptor {
-	seen := map[v1.Hash]bool{}
-	return slices.DeleteFunc(blobs, func(b v1.Descriptor) bool {
-		twice := seen[b.Digest]
-		seen[b.Digest] = true
-		return twice
-	})
-}
-
-// sweep removes the blobs that no image of the index names, and returns how
-// many bytes they were. A reader that opens an image in this moment fails, and
-// does not find it any more.
-func (c *cache) sweep(x *index) (int64, error) {
-	named := map[string]bool{}
-	for _, d := range x.Manifests {
-		manifest, err := c.manifest(d.Digest)
-		if err != nil {
-			return 0, fmt.Errorf("reading image %s: %w", d.Annotations[annotationRef], err)
-		}
-		for _, b := range append(slices.Clone(manifest.Layers), manifest.Config, d) {
-			named[b.Digest.Hex] = true
-		}
-	}
-	folder := filepath.Join(c.dir, "blobs", "sha256")
-	entries, err := os.ReadDir(folder)
+// Verify reads the whole cache and compares every blob with its digest. Damaged images are
+// removed, so that the next Build makes them again.
+//
+// Package validate of go-containerregistry takes no layers that are not compressed, and
+// would read a layer once for each image that has it.
+func (c *Catalogue) Verify(ctx context.Context) ([]Damage, error) {
+	entries, err := c.cache.entries()
 	if err != nil {
-		return 0, fmt.Errorf("looking for blobs that no image names: %w", err)
+		return nil, err
 	}
-	var size int64
+	var damages []Damage
 	var errs []error
-	for _, entry := range entries {
-		if named[entry.Name()] {
-			continue
-		}
-		info, err := entry.Info()
+	checked := map[uint64]error{} // by inode
+	for _, e := range entries {
+		err := e.damage
 		if err == nil {
-			err = os.Remove(filepath.Join(folder, entry.Name()))
+			err = e.verify(ctx, checked)
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("verifying the image cache: %w", context.Cause(ctx))
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("removing a blob that no image names: %w", err))
-			continue
+			damages = append(damages, Damage{e.Annotations[annotationRef], e.Digest, err})
+			errs = append(errs, os.RemoveAll(string(e.Path)))
 		}
-		size += info.Size()
 	}
-	return size, errors.Join(errs...)
+	return damages, errors.Join(errs...)
 }
 
-// touch notes that an image is being used: Prune goes by the time of its
-// manifest's file. A cache that cannot be written keeps its times, which harms
-// nobody, as Prune cannot remove anything there either.
-func (c *cache) touch(digest v1.Hash) {
-	now := time.Now()
-	_ = os.Chtimes(c.blob(digest), now, now)
+// verify checks an image's blobs; checked remembers the results.
+func (e *entry) verify(ctx context.Context, checked map[uint64]error) error {
+	var errs []error
+	for _, d := range e.blobs() {
+		info, err := os.Stat(e.blob(d.Digest))
+		if err != nil {
+			return err
+		}
+		if _, known := checked[inode(info)]; !known && ctx.Err() == nil {
+			checked[inode(info)] = e.verifyBlob(d.Digest)
+		}
+		errs = append(errs, checked[inode(info)])
+	}
+	return errors.Join(errs...)
 }
 
-// used is when an image was last built or touched.
-func (c *cache) used(digest v1.Hash) time.Time {
-	info, err := os.Stat(c.blob(digest))
+func (e *entry) verifyBlob(digest v1.Hash) error {
+	f, err := os.Open(e.blob(digest))
 	if err != nil {
-		return time.Time{}
+		return err
 	}
-	return info.ModTime()
+	defer f.Close()
+	found, _, err := v1.SHA256(f)
+	if err == nil && found != digest {
+		err = fmt.Errorf("blob %s has the content of %s", digest, found)
+	}
+	return err
 }

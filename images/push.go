@@ -15,6 +15,16 @@ import (
 
 // Digests returns the digests of images that have been built, by ref.
 func (c *Catalogue) Digests(ctx context.Context, refs []string) (map[string]v1.Hash, error) {
+	entries, err := c.entries(ctx, refs)
+	digests := map[string]v1.Hash{}
+	for ref, e := range entries {
+		digests[ref] = e.Digest
+	}
+	return digests, err
+}
+
+// entries returns images that have been built, by ref.
+func (c *Catalogue) entries(ctx context.Context, refs []string) (map[string]entry, error) {
 	needed, err := c.closure(refs)
 	if err != nil {
 		return nil, err
@@ -23,18 +33,15 @@ func (c *Catalogue) Digests(ctx context.Context, refs []string) (map[string]v1.H
 	if err != nil {
 		return nil, err
 	}
-	digests := map[string]v1.Hash{}
+	entries := map[string]entry{}
 	for _, ref := range refs {
-		digest, ok, err := c.cache.lookup(ref, keys[ref])
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
+		e, cached := c.cache.lookup(keys[ref])
+		if !cached {
 			return nil, fmt.Errorf("image %s is not built as its recipe is now; build it first", ref)
 		}
-		digests[ref] = digest
+		entries[ref] = e
 	}
-	return digests, nil
+	return entries, nil
 }
 
 // mirrorPath returns the repository and tag under which containerd asks a
@@ -47,31 +54,33 @@ func mirrorPath(ref string) (string, error) {
 	return tag.RepositoryStr() + ":" + tag.TagStr(), nil
 }
 
-// Blobs returns the folder in which the cache keeps blobs, as
-// <algorithm>/<hexadecimal digest>, and the digests of the layers and
-// configurations of built images, by the repository that a containerd mirror of
-// their hosts asks for.
-func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, byRepository map[string][]string, err error) {
-	digests, err := c.Digests(ctx, refs)
+// Blobs returns a folder of the cache, and the files below it that are the layers and
+// configurations of built images: by the repository that a containerd mirror of their hosts
+// asks for, and by digest.
+func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, files map[string]map[string]string, err error) {
+	entries, err := c.entries(ctx, refs)
 	if err != nil {
 		return "", nil, err
 	}
-	byRepository = map[string][]string{}
-	for ref, digest := range digests {
+	folder, err = filepath.Abs(c.cache.layouts())
+	if err != nil {
+		return "", nil, err
+	}
+	files = map[string]map[string]string{}
+	for ref, e := range entries {
 		tag, err := name.NewTag(ref, name.StrictValidation)
 		if err != nil {
 			return "", nil, err
 		}
-		manifest, err := c.cache.manifest(digest)
-		if err != nil {
-			return "", nil, fmt.Errorf("reading the manifest of image %s: %w", ref, err)
+		of := tag.RepositoryStr()
+		if files[of] == nil {
+			files[of] = map[string]string{}
 		}
-		for _, blob := range append(slices.Clone(manifest.Layers), manifest.Config) {
-			byRepository[tag.RepositoryStr()] = append(byRepository[tag.RepositoryStr()], blob.Digest.String())
+		for _, blob := range append(slices.Clone(e.manifest.Layers), e.manifest.Config) {
+			files[of][blob.Digest.String()] = filepath.Join(folder, e.key, "blobs", blob.Digest.Algorithm, blob.Digest.Hex)
 		}
 	}
-	folder, err = filepath.Abs(filepath.Join(c.cache.dir, "blobs"))
-	return folder, byRepository, err
+	return folder, files, nil
 }
 
 // Push makes built images available in the registry at addr ("host:port",
@@ -80,12 +89,12 @@ func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, by
 // registry has are left alone. Two images of different hosts that would get the same name
 // are an error.
 func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error {
-	digests, err := c.Digests(ctx, refs)
+	entries, err := c.entries(ctx, refs)
 	if err != nil {
 		return err
 	}
 	targets := map[string]string{} // ref by mirror path
-	for ref := range digests {
+	for ref := range entries {
 		target, err := mirrorPath(ref)
 		if err != nil {
 			return fmt.Errorf("pushing images: %w", err)
@@ -105,7 +114,7 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 		group.Go(func() error {
 			tag, err := name.NewTag(addr+"/"+target, name.Insecure)
 			if err == nil {
-				err = c.push(tag, digests[ref], remote.WithContext(ctx), remote.WithTransport(transport))
+				err = push(tag, entries[ref], remote.WithContext(ctx), remote.WithTransport(transport))
 			}
 			if err != nil {
 				return fmt.Errorf("pushing %s to %s: %w", ref, addr, err)
@@ -116,11 +125,11 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 	return group.Wait()
 }
 
-func (c *Catalogue) push(tag name.Tag, digest v1.Hash, options ...remote.Option) error {
-	if there, err := remote.Head(tag, options...); err == nil && there.Digest == digest {
+func push(tag name.Tag, e entry, options ...remote.Option) error {
+	if there, err := remote.Head(tag, options...); err == nil && there.Digest == e.Digest {
 		return nil
 	}
-	image, err := c.cache.image(digest)
+	image, err := e.Image(e.Digest)
 	if err != nil {
 		return err
 	}

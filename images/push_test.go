@@ -146,7 +146,7 @@ func TestSave(t *testing.T) {
 	if err := c.Save(t.Context(), "x.dev/b:1", &archive); err == nil || archive.Len() > 0 {
 		t.Errorf("an image that is not built: %v, %d bytes", err, archive.Len())
 	}
-	built := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]
+	built := builtEntry(t, c, "x.dev/b:1")
 	if err := c.Save(t.Context(), "x.dev/b:1", &archive); err != nil {
 		t.Fatal(err)
 	}
@@ -158,11 +158,8 @@ func TestSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := c.cache.manifest(built)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config, err := saved.ConfigName(); err != nil || config != manifest.Config.Digest {
-		t.Errorf("config %s, %v; want %s", config, err, manifest.Config.Digest)
+	want := built.manifest.Config.Digest
+	if config, err := saved.ConfigName(); err != nil || config != want {
+		t.Errorf("config %s, %v; want %s", config, err, want)
 	}
 }

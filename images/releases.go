@@ -184,13 +184,15 @@ func (c *component) releases() ([]string, error) {
 
 // built are the refs that the cache holds, of any state of their recipes.
 func (c *Catalogue) built() (map[string]bool, error) {
-	x, err := c.cache.index()
+	entries, err := c.cache.entries()
 	if err != nil {
 		return nil, err
 	}
 	refs := map[string]bool{}
-	for _, m := range x.Manifests {
-		refs[m.Annotations[annotationRef]] = true
+	for _, e := range entries {
+		if e.damage == nil {
+			refs[e.Annotations[annotationRef]] = true
+		}
 	}
 	return refs, nil
 }

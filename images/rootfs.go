@@ -32,14 +32,14 @@ func (r *rootfs) newFolder(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// unpack adds an image's layers, from the cache, as one folder.
-func (r *rootfs) unpack(ctx context.Context, log *buildLog, c *cache, layers []v1.Descriptor) error {
+// unpack adds layers of an image as one folder.
+func (r *rootfs) unpack(ctx context.Context, log *buildLog, image imageLayout, layers []v1.Descriptor) error {
 	dir, err := r.newFolder("layers")
 	if err != nil {
 		return err
 	}
 	for _, layer := range layers {
-		blob := c.blob(layer.Digest)
+		blob := image.blob(layer.Digest)
 		if err := applyWhiteouts(blob, dir); err != nil {
 			return fmt.Errorf("unpacking %s: %w", blob, err)
 		}

@@ -18,10 +18,7 @@ func TestScriptLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := c.cache.manifest(mustBuild(t, c, "relapse.dev/debian:bookworm")["relapse.dev/debian:bookworm"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := builtEntry(t, c, "relapse.dev/debian:bookworm")
 	workspace, remove, err := c.cache.workspace(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +29,7 @@ func TestScriptLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := rootfs{dir: workspace}
-	if err := root.unpack(t.Context(), log, c.cache, base.Layers); err != nil {
+	if err := root.unpack(t.Context(), log, base.imageLayout, base.manifest.Layers); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", t.TempDir()) // of whoever builds
@@ -47,12 +44,18 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 	if err != nil {
 		t.Fatal(log.close(t.Context(), "test", err))
 	}
-	layer, err := c.cache.layer(workspace, func(w *layerWriter) error { return w.writeTree(changes) })
+	image, err := newLayout(filepath.Join(workspace, "layout"))
+	if err == nil {
+		err = image.link(base.imageLayout, base.manifest.Layers)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	blob := c.cache.blob(layer.Digest)
-	f, err := os.Open(blob)
+	layer, err := image.layer(func(w *layerWriter) error { return w.writeTree(changes) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(image.blob(layer.Digest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,7 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 		t.Errorf("the layer holds\n%q, expected\n%q", got, want)
 	}
 	again := rootfs{dir: t.TempDir()}
-	if err := again.unpack(t.Context(), log, c.cache, append(base.Layers, layer)); err != nil {
+	if err := again.unpack(t.Context(), log, image, append(base.manifest.Layers, layer)); err != nil {
 		t.Fatal(err)
 	}
 	if target, err := os.Readlink(again.lowers[0] + "/etc/default"); target != "skel" {
@@ -85,16 +88,13 @@ func TestSlim(t *testing.T) {
 		t.Fatal(err)
 	}
 	const ref = "relapse.dev/iptables:bookworm"
-	slim, err := c.cache.manifest(mustBuild(t, c, ref)[ref])
-	if err != nil {
-		t.Fatal(err)
-	}
+	slim := builtEntry(t, c, ref)
 	log, err := c.cache.newLog("test", newMeter())
 	if err != nil {
 		t.Fatal(err)
 	}
 	root := rootfs{dir: t.TempDir()}
-	if err := root.unpack(t.Context(), log, c.cache, slim.Layers); err != nil {
+	if err := root.unpack(t.Context(), log, slim.imageLayout, slim.manifest.Layers); err != nil {
 		t.Fatal(log.close(t.Context(), "test", err))
 	}
 	tree := root.lowers[0]

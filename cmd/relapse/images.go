@@ -233,9 +233,6 @@ func printPruned(out io.Writer, p images.Pruned, keep int64) {
 	if p.Builds > 0 {
 		fmt.Fprintf(out, "removed the folders of %d interrupted builds\n", p.Builds)
 	}
-	if p.Unnamed > 0 {
-		fmt.Fprintf(out, "removed %s that no image uses\n", units.HumanSize(float64(p.Unnamed)))
-	}
 	why := ""
 	if p.Kept > keep {
 		why = ", all of which the catalogue needs"

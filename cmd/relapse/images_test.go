@@ -22,7 +22,7 @@ func TestPrintPruned(t *testing.T) {
 				{Ref: "relapse.dev/tor:dev", Digest: digest},
 				{Ref: "quay.io/cilium/cilium:v1.11.6", Digest: digest, Used: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Bytes: 123_456_789},
 			},
-			Builds: 2, Unnamed: 4096, Kept: 3_400_000_000,
+			Builds: 2, Kept: 3_400_000_000,
 		}, 1e9},
 	} {
 		t.Run(name, func(t *testing.T) {

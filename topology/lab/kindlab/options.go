@@ -15,9 +15,9 @@ type Images interface {
 	// LoadDocker loads an image into the Docker engine and returns the engine's
 	// reference of it.
 	LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error)
-	// Blobs returns the folder that holds blobs as <algorithm>/<hexadecimal digest>,
-	// and the digests of the images' blobs by repository.
-	Blobs(ctx context.Context, refs []string) (folder string, byRepository map[string][]string, err error)
+	// Blobs returns a folder, and the files below it that are the images' blobs, by
+	// repository and digest.
+	Blobs(ctx context.Context, refs []string) (folder string, files map[string]map[string]string, err error)
 	// Push puts images into the registry at addr (host:port, plain HTTP).
 	Push(ctx context.Context, addr string, refs []string) error
 }

@@ -163,11 +163,11 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	if l.foreign == nil {
 		refs = append(refs, controlPlaneImages...)
 	}
-	blobs, byRepository, err := l.options.Images.Blobs(ctx, l.pushed(refs))
+	blobs, files, err := l.options.Images.Blobs(ctx, l.pushed(refs))
 	if err != nil {
 		return err
 	}
-	linked, err := registry.Linked(blobs, byRepository)
+	linked, err := registry.Linked(files)
 	if err != nil {
 		return err
 	}

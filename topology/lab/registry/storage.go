@@ -10,12 +10,11 @@ import (
 
 // Linked returns a tar archive for the storage folder of a registry (the filesystem
 // driver of distribution 3). It gives the registry blobs without copies: symbolic
-// links to the files <folder>/<algorithm>/<hexadecimal digest>. byRepository holds
-// the digests ("sha256:...") of each repository.
+// links to files. They are given by repository and digest ("sha256:...").
 //
 // Manifests and tags must be pushed. A client pushes only missing blobs, so a
 // registry with another storage format gets them with the push.
-func Linked(folder string, byRepository map[string][]string) ([]byte, error) {
+func Linked(files map[string]map[string]string) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	add := func(header tar.Header, content string) error {
@@ -27,9 +26,9 @@ func Linked(folder string, byRepository map[string][]string) ([]byte, error) {
 		return err
 	}
 	const root = "docker/registry/v2"
-	done := map[string]bool{}
-	for repository, digests := range byRepository {
-		for _, digest := range digests {
+	done := map[string]bool{} // repositories share blobs
+	for repository, digests := range files {
+		for digest, file := range digests {
 			algorithm, sum, ok := strings.Cut(digest, ":")
 			if !ok || len(sum) < 2 {
 				return nil, fmt.Errorf("%q is not a digest", digest)
@@ -37,17 +36,14 @@ func Linked(folder string, byRepository map[string][]string) ([]byte, error) {
 			data := path.Join(root, "blobs", algorithm, sum[:2], sum, "data")
 			if !done[data] {
 				done[data] = true
-				link := tar.Header{Typeflag: tar.TypeSymlink, Name: data, Linkname: path.Join(folder, algorithm, sum)}
+				link := tar.Header{Typeflag: tar.TypeSymlink, Name: data, Linkname: file}
 				if err := add(link, ""); err != nil {
 					return nil, err
 				}
 			}
 			link := path.Join(root, "repositories", repository, "_layers", algorithm, sum, "link")
-			if !done[link] {
-				done[link] = true
-				if err := add(tar.Header{Typeflag: tar.TypeReg, Name: link}, digest); err != nil {
-					return nil, err
-				}
+			if err := add(tar.Header{Typeflag: tar.TypeReg, Name: link}, digest); err != nil {
+				return nil, err
 			}
 		}
 	}

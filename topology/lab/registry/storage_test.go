@@ -10,9 +10,9 @@ import (
 )
 
 func TestLinked(t *testing.T) {
-	archive, err := Linked("/cache/blobs", map[string][]string{
-		"pause":          {"sha256:aa01", "sha256:bb02", "sha256:aa01"},
-		"cilium/cilium":  {"sha256:aa01"},
+	archive, err := Linked(map[string]map[string]string{
+		"pause":          {"sha256:aa01": "/cache/aa01", "sha256:bb02": "/cache/bb02"},
+		"cilium/cilium":  {"sha256:aa01": "/cache/aa01"},
 		"without/digest": nil,
 	})
 	if err != nil {
@@ -38,8 +38,8 @@ func TestLinked(t *testing.T) {
 	}
 	const root = "docker/registry/v2/"
 	want := map[string]string{
-		root + "blobs/sha256/aa/aa01/data":                           "/cache/blobs/sha256/aa01",
-		root + "blobs/sha256/bb/bb02/data":                           "/cache/blobs/sha256/bb02",
+		root + "blobs/sha256/aa/aa01/data":                           "/cache/aa01",
+		root + "blobs/sha256/bb/bb02/data":                           "/cache/bb02",
 		root + "repositories/pause/_layers/sha256/aa01/link":         "sha256:aa01",
 		root + "repositories/pause/_layers/sha256/bb02/link":         "sha256:bb02",
 		root + "repositories/cilium/cilium/_layers/sha256/aa01/link": "sha256:aa01",
@@ -47,7 +47,7 @@ func TestLinked(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if _, err := Linked("/", map[string][]string{"x": {"aa01"}}); err == nil || err.Error() != `"aa01" is not a digest` {
+	if _, err := Linked(map[string]map[string]string{"x": {"aa01": "/"}}); err == nil || err.Error() != `"aa01" is not a digest` {
 		t.Errorf("%v", err)
 	}
 }
