@@ -93,14 +93,14 @@ func with(files map[string]string, name, text string) map[string]string {
 func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
-	refs, err := c.At("v", "1.1.1")
+	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"x.dev/v:1.1.1"}; !slices.Equal(refs, want) {
 		t.Fatalf("images of v 1.1.1 are %v, expected %v", refs, want)
 	}
-	if same, err := c.At("x.dev/v", "1.1.1"); err != nil || !slices.Equal(same, refs) {
+	if same, err := c.Find(Want{Component: "x.dev/v", Version: "1.1.1"}); err != nil || !slices.Equal(same, refs) {
 		t.Errorf("asked for a second time they are %v, %v, expected %v", same, err, refs)
 	}
 	first := mustBuild(t, c, refs...)
@@ -114,7 +114,7 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	// What is kept serves where no proxy answers.
 	t.Setenv("GOPROXY", "off")
 	again := open(t, c.root)
-	if refs, err = again.At("x.dev/v", "1.1.1"); err != nil {
+	if refs, err = again.Find(Want{Component: "x.dev/v", Version: "1.1.1"}); err != nil {
 		t.Fatal(err)
 	}
 	if second := mustBuild(t, again, refs...); second[refs[0]] != first[refs[0]] {
@@ -131,7 +131,7 @@ func TestAtUnknownVersion(t *testing.T) {
 		{"v", "one", "no recipe builds v at version one; there are those from 1.0.0 and below 2.0.0"},
 		{"w", "1.0.0", "no recipe builds w at version 1.0.0; there are v"},
 	} {
-		if _, err := c.At(test.name, test.version); fmt.Sprint(err) != test.want {
+		if _, err := c.Find(Want{Component: test.name, Version: test.version}); fmt.Sprint(err) != test.want {
 			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
 	}

@@ -105,7 +105,7 @@
 // is the component's folder. A new version of the catalogue is one more in
 // versions; go test ./images -run Derivation -update then writes its go.mod and
 // go.sum. A version that is in a range and not in the catalogue can be built all
-// the same (Catalogue.At, relapse images build NAME@VERSION): its go.mod and
+// the same (Catalogue.Find, relapse images build NAME@VERSION): its go.mod and
 // go.sum are kept in the cache, in the folder modules. Pre-releases belong to the
 // version that they lead to: 1.12.0-rc1 is in a range from 1.12.0, and not in one
 // below it, unless the end is a pre-release itself.

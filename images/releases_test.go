@@ -40,7 +40,7 @@ func TestRangesAndPreReleases(t *testing.T) {
 func TestReleases(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "# all of them\n1.0.0 1.2.0-rc1 1.1.1 # and\n\n2.1.0\n")))
-	refs, err := c.At("v", "1.1.1")
+	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestReleases(t *testing.T) {
 func TestNotPublished(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
-	refs, err := c.At("v", "1.9.0")
+	refs, err := c.Find(Want{Component: "v", Version: "1.9.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestNotPublishedButKnown(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("GOPROXY", proxy.URL)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
-	refs, err := c.At("v", "1.2.0")
+	refs, err := c.Find(Want{Component: "v", Version: "1.2.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestMissingIsForgotten(t *testing.T) {
 	if why := missingOf(t, c, "1.1.1"); why != "it was not published" {
 		t.Errorf("noted: %q", why)
 	}
-	refs, err := c.At("v", "1.1.1")
+	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,12 +286,12 @@ var said string
 
 func main() { println(said, len(map[bool]int{true: 0, vendor.Version == "v1.1.0": 1})) }
 `)))
-	built, err := c.At("v", "1.1.1")
+	built, err := c.Find(Want{Component: "v", Version: "1.1.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustBuild(t, c, built...)
-	refs, err := c.At("v", "1.1.0")
+	refs, err := c.Find(Want{Component: "v", Version: "1.1.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

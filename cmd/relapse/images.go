@@ -107,16 +107,16 @@ waited for the compilation of other images, and the CPU time.`,
 			}
 			var refs []string
 			for _, arg := range args {
-				name, version, ok := strings.Cut(arg, "@")
+				want, ok := images.ParseWant(arg)
 				if !ok {
 					refs = append(refs, arg)
 					continue
 				}
-				at, err := catalogue.At(name, version)
+				found, err := catalogue.Find(want)
 				if err != nil {
 					return err
 				}
-				refs = append(refs, at...)
+				refs = append(refs, found...)
 			}
 			if label != "" || len(args) == 0 {
 				used, err := imagesUsed(label)

@@ -123,27 +123,18 @@ func (t trial) incident() (Incident, error) {
 // run a slice of the component, and it is built whole.
 func (r *Runner) ask(c *images.Catalogue) error {
 	for _, version := range []string{r.From, r.To} {
-		refs, err := c.At(r.Component, version)
-		if unknown := (*images.UnknownVersionError)(nil); errors.As(err, &unknown) {
-			continue // image says so
-		} else if err != nil {
-			return err
-		}
-		for _, ref := range refs {
-			recipe, err := c.Recipe(ref)
-			if err != nil {
+		for n, t := range r.trials {
+			i := &r.in.Incidents[n]
+			_, err := c.Find(images.Want{Component: r.Component, Version: version, Form: images.Form(i.Form)})
+			var unknown *images.UnknownVersionError
+			var built *images.FormError
+			switch {
+			case err == nil, errors.As(err, &unknown): // image says so
+			case !errors.As(err, &built):
 				return err
-			}
-			for n, t := range r.trials {
-				if string(recipe.Form) == r.in.Incidents[n].Form || recipe.Form != images.Whole {
-					continue
-				}
-				e := suite.FormError{
-					Scenario: t.scenario.Incident.Name, Component: r.Component, Version: version,
-					Runs: images.Form(r.in.Incidents[n].Form), Built: recipe.Form,
-				}
-				r.in.Incidents[n].NotAsked, r.in.Incidents[n].From, r.in.Incidents[n].To = e.Error(), Seen{}, Seen{}
-				r.in.Incidents[n].AnsweredBy = t.scenario.AnsweredBy
+			case built.Built == images.Whole:
+				i.NotAsked, i.AnsweredBy = (&suite.FormError{Scenario: t.scenario.Incident.Name, FormError: built}).Error(), t.scenario.AnsweredBy
+				i.From, i.To = Seen{}, Seen{}
 			}
 		}
 	}

@@ -41,30 +41,29 @@ func MissingImages(s framework.Scenario, known func(ref string) bool) []string {
 
 // FormError says that a component is built in another form than a scenario's script runs.
 type FormError struct {
-	Scenario, Component, Version string
-	Runs, Built                  images.Form
+	Scenario string
+	*images.FormError
 }
 
 func (e *FormError) Error() string {
-	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Component, e.Runs, e.Version, e.Built)
+	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version, e.Built)
 }
 
 // Know makes the catalogue describe the images of some variants of a scenario. The error
 // joins an *images.UnknownVersionError for each image that no recipe builds, and a
-// *FormError for each that a recipe builds in another form than the variant's.
+// *FormError for each tested component that is built in another form than the variant's.
 func Know(c *images.Catalogue, s framework.Scenario, upstream bool, variants ...framework.Variant) error {
 	errs := []error{c.Know(ImagesOf(s, upstream, variants...)...)}
 	for _, v := range variants {
-		for _, ref := range v.Images {
-			r, err := c.Recipe(ref)
-			if err != nil {
-				continue // it is among the errors of Know, or the vendor's own
+		for _, name := range slices.Sorted(maps.Keys(v.Components)) {
+			t, tested := s.Find(name)
+			if !tested || upstream {
+				continue
 			}
-			for _, name := range slices.Sorted(maps.Keys(v.Components)) {
-				t, tested := s.Find(name)
-				if tested && t.Component() == r.Component && string(r.Form) != string(v.Form) {
-					errs = append(errs, &FormError{s.Incident.Name, r.Component, r.Version, images.Form(v.Form), r.Form})
-				}
+			_, err := c.Find(images.Want{Component: t.Component(), Version: v.Components[name], Form: images.Form(v.Form)})
+			var built *images.FormError
+			if errors.As(err, &built) { // versions that no recipe builds are among the errors of Know
+				errs = append(errs, &FormError{s.Incident.Name, built})
 			}
 		}
 	}
