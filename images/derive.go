@@ -18,7 +18,6 @@ import (
 	"strings"
 
 	"golang.org/x/mod/modfile"
-	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
 )
 
@@ -255,71 +254,6 @@ func (b *versionBuild) derived(ctx context.Context, folder string) error {
 	}
 	b.file = filepath.Join(dir, b.version+".mod")
 	return nil
-}
-
-// compare says how a committed go.mod differs from what is derived. Beyond
-// what is derived it may only have indirect requirements, which Go adds.
-func (b *versionBuild) compare(derived, committed []byte) error {
-	want, err := modfile.Parse("derived", derived, nil)
-	if err != nil {
-		return err
-	}
-	have, err := modfile.Parse(b.file, committed, nil)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: %s", b.file, fmt.Sprintf(format, args...)))
-	}
-	if have.Module.Mod != want.Module.Mod || have.Go.Version != want.Go.Version {
-		wrong("expected module %s and go %s, found %s and %s", want.Module.Mod.Path, want.Go.Version, have.Module.Mod.Path, have.Go.Version)
-	}
-	required := map[string]*modfile.Require{}
-	for _, q := range have.Require {
-		required[q.Mod.Path] = q
-	}
-	for _, q := range want.Require {
-		found := required[q.Mod.Path]
-		delete(required, q.Mod.Path)
-		switch {
-		case found == nil:
-			wrong("require: expected %s, found none", q.Mod)
-		case found.Mod != q.Mod:
-			wrong("require: expected %s, found %s", q.Mod, found.Mod.Version)
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(required)) {
-		if !required[path].Indirect {
-			wrong("require: %s is in neither the vendor's go.mod nor %s", path, componentFile)
-		}
-	}
-	replaced := func(f *modfile.File) map[module.Version]module.Version {
-		all := map[module.Version]module.Version{}
-		for _, r := range f.Replace {
-			all[r.Old] = r.New
-		}
-		return all
-	}
-	if w, h := replaced(want), replaced(have); !maps.Equal(w, h) {
-		for _, old := range slices.SortedFunc(maps.Keys(w), func(a, b module.Version) int { return strings.Compare(a.Path, b.Path) }) {
-			if h[old] != w[old] {
-				wrong("replace: expected %s => %s, found %q", old, w[old], h[old])
-			}
-			delete(h, old)
-		}
-		for old := range h {
-			wrong("replace: %s is in neither the vendor's go.mod nor %s", old, componentFile)
-		}
-	}
-	// What a line is for is in its comment.
-	wanted, found := lines(want), lines(have)
-	for _, path := range slices.Sorted(maps.Keys(wanted)) {
-		if w, h := note(wanted[path]), note(found[path]); w != h && found[path] != nil {
-			wrong("%s: expected a comment that it is for %q, found %q", path, w, h)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // CommandError is the failure of a command.

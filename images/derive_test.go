@@ -2,9 +2,14 @@ package images
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/mod/modfile"
 )
 
 var update = flag.Bool("update", false, "derive the go.mod and go.sum of the catalogue's versions anew")
@@ -60,9 +65,55 @@ func TestDerivation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.compare(derived, committed); err != nil {
-				t.Error(err)
+			if diff := difference(t, derived, committed); diff != "" {
+				t.Errorf("%s (-derived +committed):\n%s", b.file, diff)
 			}
 		})
 	}
+}
+
+// difference says how a committed go.mod differs from what is derived. Beyond what is derived
+// it may only have indirect requirements, which Go adds.
+func difference(t *testing.T, derived, committed []byte) string {
+	t.Helper()
+	want, err := modfile.Parse("derived", derived, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := modfile.Parse("committed", committed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have.Require = slices.DeleteFunc(have.Require, func(q *modfile.Require) bool {
+		return q.Indirect && !slices.ContainsFunc(want.Require, func(d *modfile.Require) bool { return d.Mod.Path == q.Mod.Path })
+	})
+	texts := func(mod *modfile.File) []string {
+		all := []string{"module " + mod.Module.Mod.Path, "go " + mod.Go.Version}
+		for _, q := range mod.Require {
+			all = append(all, fmt.Sprintf("require %s", q.Mod))
+		}
+		for _, r := range mod.Replace {
+			all = append(all, fmt.Sprintf("replace %s => %s", r.Old, r.New))
+		}
+		for path := range chosen(mod) { // what a line is for is in its comment
+			if said := note(lines(mod)[path]); said != "" {
+				all = append(all, path+" is for "+said)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	var differ []string
+	wanted, found := texts(want), texts(have)
+	for _, text := range wanted {
+		if !slices.Contains(found, text) {
+			differ = append(differ, "-"+text)
+		}
+	}
+	for _, text := range found {
+		if !slices.Contains(wanted, text) {
+			differ = append(differ, "+"+text)
+		}
+	}
+	return strings.Join(differ, "\n")
 }

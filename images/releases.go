@@ -64,37 +64,22 @@ type Release struct {
 // version: one that the proxy has not got shows when it is built. The error is an
 // *UnknownVersionError if there is no such component.
 func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error) {
-	found := Releases{Component: name, Refused: map[string]error{}}
-	var of *component
-	var names, versions []string
-	for _, described := range c.components {
-		folder := filepath.Base(described.folder)
-		names = append(names, folder)
-		for _, image := range described.Images {
-			names = append(names, image.Component)
-			if image.Component == "" || name != image.Component && name != folder {
-				continue
-			}
-			of = described
-			ref, _, _ := strings.Cut(image.Ref, ":${version}")
-			ref, _, _ = strings.Cut(ref, ":v${version}")
-			found.Ways = append(found.Ways, Way{
-				Image: ref, Form: image.Form, From: image.From, Below: image.Below, Unlisted: described.unlisted(image.versions),
-			})
-			versions = append(versions, image.Versions...)
-		}
-	}
-	if of == nil {
-		slices.Sort(names)
-		names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
-		return Releases{}, &UnknownVersionError{Name: name, Known: names}
-	}
-	vendors, err := of.releases()
+	described, err := c.describing(name)
 	if err != nil {
 		return Releases{}, err
 	}
-	versions = append(versions, vendors...)
-	for _, m := range of.Modules {
+	found := Releases{Component: name, Refused: map[string]error{}}
+	versions, err := described.releases()
+	if err != nil {
+		return Releases{}, err
+	}
+	for _, image := range described.named(name) {
+		found.Ways = append(found.Ways, Way{
+			Image: image.name(), Form: image.Form, From: image.From, Below: image.Below, Unlisted: described.unlisted(image.versions),
+		})
+		versions = append(versions, image.Versions...)
+	}
+	for _, m := range described.Modules {
 		if _, asked := found.Refused[m.Module]; asked || len(m.Published) > 0 {
 			continue // its versions have other names than its releases
 		}
@@ -110,32 +95,71 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 	}
 	slices.SortFunc(versions, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
 	for _, version := range slices.Compact(versions) {
-		r := Release{Version: version}
-		if why, err := os.ReadFile((&versionBuild{component: of, version: version}).missingFile(c.cache.modules())); err == nil {
-			r.Missing = strings.TrimSpace(string(why))
-		}
-		for _, image := range of.Images {
-			if image.Component == "" || name != image.Component && name != filepath.Base(of.folder) || !of.has(image, version) {
-				continue
-			}
-			ref := strings.ReplaceAll(image.Ref, "${version}", version)
-			r.Images = append(r.Images, ref)
-			if built[ref] {
-				r.Built = append(r.Built, ref)
-			}
-		}
-		if slices.Contains(of.catalogued(), version) {
-			b, err := of.build(version)
-			if err != nil {
-				return Releases{}, err
-			}
-			if r.Substitutes, err = b.substitutes(); err != nil {
-				return Releases{}, err
-			}
+		r, err := c.release(described, name, version, built)
+		if err != nil {
+			return Releases{}, err
 		}
 		found.Versions = append(found.Versions, r)
 	}
 	return found, nil
+}
+
+// release is one version of a component; built are the refs of all images in the cache.
+func (c *Catalogue) release(described *component, name, version string, built map[string]bool) (Release, error) {
+	r := Release{Version: version}
+	if why, err := os.ReadFile((&versionBuild{component: described, version: version}).missingFile(c.cache.modules())); err == nil {
+		r.Missing = strings.TrimSpace(string(why))
+	}
+	for _, image := range described.named(name) {
+		if !described.has(image, version) {
+			continue
+		}
+		ref := strings.ReplaceAll(image.Ref, "${version}", version)
+		r.Images = append(r.Images, ref)
+		if built[ref] {
+			r.Built = append(r.Built, ref)
+		}
+	}
+	if !slices.Contains(described.catalogued(), version) {
+		return r, nil
+	}
+	b, err := described.build(version)
+	if err == nil {
+		r.Substitutes, err = b.substitutes()
+	}
+	return r, err
+}
+
+// describing is the component of a name: its folder's, or its images'.
+func (c *Catalogue) describing(name string) (*component, error) {
+	var names []string
+	for _, described := range c.components {
+		if len(described.named(name)) > 0 {
+			return described, nil
+		}
+		names = append(names, filepath.Base(described.folder))
+		for _, image := range described.Images {
+			if image.Component != "" {
+				names = append(names, image.Component)
+			}
+		}
+	}
+	slices.Sort(names)
+	return nil, &UnknownVersionError{Name: name, Known: slices.Compact(names)}
+}
+
+// named are the images of a vendor's program: all, if the name is the folder's, or the images
+// of the component of that name.
+func (c *component) named(name string) []componentRecipe {
+	return slices.DeleteFunc(slices.Clone(c.Images), func(image componentRecipe) bool {
+		return image.Component == "" || name != image.Component && name != filepath.Base(c.folder)
+	})
+}
+
+// name is the ref without its tag.
+func (r componentRecipe) name() string {
+	name, _, _ := strings.Cut(strings.Replace(r.Ref, ":v${version}", ":${version}", 1), ":${version}")
+	return name
 }
 
 // has reports whether an image of a version can be built, as far as the recipe says.
