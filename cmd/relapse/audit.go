@@ -27,10 +27,10 @@ import (
 
 // auditFlags are those of an audit.
 type auditFlags struct {
-	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade, nodes, image string
-	rbac, watching, redact, manifest, calico                                               bool
-	rate                                                                                   int
-	interval                                                                               time.Duration
+	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade, nodes, image, listen string
+	rbac, redact, manifest, calico                                                                 bool
+	rate                                                                                           int
+	every                                                                                          time.Duration
 }
 
 func auditCommand(s *settings) *cobra.Command {
@@ -54,17 +54,15 @@ start and remove:
   kubectl apply -f nodes.yaml
   relapse audit --nodes nodes.yaml
   kubectl delete -f nodes.yaml
-Each node takes a request in each read; how long that takes at --rate is printed first. The
-ConfigMap kube-system/cilium-config is read as well if it may be (--rbac --upgrade).
+Each node takes a request in each read. The ConfigMap kube-system/cilium-config is read as
+well if it may be (--rbac --upgrade).
 The manifest says of each privilege what it is for. The image is relapse.dev/nodestate:dev
 (relapse images build), which the nodes must be able to pull as REF. nodes.yaml has a key.
 
---watch goes on until Ctrl-C. It lists once and then watches (--rbac --watch prints that
-ClusterRole), reads the routers every --interval, and sooner after a change that concerns
-routes. It prints a line for each finding that comes (+), with its state, or goes (-), as two
-reads have or lack it, and for what is not read or not judged any more and again; with
--o json one object a line. A source whose watch is down for 30 s is not read, and its findings
-stay until they can be looked for again.
+--every 5m audits again every 5 minutes until Ctrl-C. It prints a line for each finding that
+comes (+), with its state, or goes (-), as both reads of an audit have or lack it, and for what
+is not read or not judged any more and again; with -o json one object a line. What a detector
+cannot look for stays. --listen :9110 serves the last state for Prometheus, at /metrics.
 
 Routers are those of a YAML file; without it no route is judged. They are read in the default
 VRF, for IPv4 and IPv6 (with --from the file only says how the commands that show a finding
@@ -95,14 +93,13 @@ cilium=FROM..TO gives both. Versions without a table of keys are refused with th
 workloads, accounts and registries, in what is printed and what --save keeps, as relapse archive
 --redact does. With --from and --save it does so for reads that were saved before.
 
--o writes text for people, json and sarif (2.1.0) for programs, junit for CIs, openmetrics
-for Prometheus, and html, one page. Each has the findings, and what was not read, not run
-and not judged.
+-o writes text for people, json and sarif (2.1.0) for programs, openmetrics for Prometheus,
+and html, one page. Each has the findings, and what was not read, not run and not judged.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
 settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.
-With --watch it is that of the last state, and 130 before anything was judged.`,
+With --every it is that of the last state, and 130 before anything was judged.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
@@ -123,8 +120,8 @@ With --watch it is that of the last state, and 130 before anything was judged.`,
 	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole (with --upgrade also the Role), and do nothing else")
 	cmd.Flags().IntVar(&f.rate, "rate", audit.RequestsPerSecond, "requests per second, `N`, to the API server")
-	cmd.Flags().BoolVar(&f.watching, "watch", false, "go on, and print findings as they come and go")
-	cmd.Flags().DurationVar(&f.interval, "interval", 10*time.Second, "with --watch: `TIME` from one read of the routers to the next")
+	cmd.Flags().DurationVar(&f.every, "every", 0, "audit again each `TIME`, such as 5m, and print findings as they come and go")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "with --every: serve the last state for Prometheus on `ADDRESS`, such as :9110")
 	cmd.Flags().StringVar(&f.nodes, "nodes", "", "`FILE` with the manifest of the pods that read the nodes")
 	cmd.Flags().BoolVar(&f.manifest, "nodes-manifest", false, "print a manifest for --nodes, with a new key, and do nothing else")
 	cmd.Flags().StringVar(&f.image, "image", audit.NodeImage, "for --nodes-manifest: the image, `REF`")
@@ -154,7 +151,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	if f.rbac {
-		text := audit.Role(f.watching)
+		text := audit.Role()
 		if f.upgrade != "" {
 			text += "---\n" + audit.UpgradeRole()
 		}
@@ -182,12 +179,12 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	if f.watching {
-		return f.watch(cmd, routing, tell)
-	}
 	suppressions, err := f.suppressions()
 	if err != nil {
 		return err
+	}
+	if f.every > 0 {
+		return f.repeat(cmd, routing, suppressions, tell)
 	}
 	reads, cost, err := f.reads(cmd.Context(), routing, tell)
 	if err != nil {
@@ -205,8 +202,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		}
 	}
 	if unreadable == nil {
-		result.Detail(reads[len(reads)-1], f.reached(routing))
-		result.Suppress(suppressions, time.Now())
+		f.finish(&result, reads, suppressions, routing)
 	}
 	if f.redact {
 		if reads, result, unreadable, err = f.redacted(reads, result, unreadable, routing); err != nil {
@@ -231,6 +227,12 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return &auditError{status: status}
 	}
 	return nil
+}
+
+// finish adds to a result what each layer says, and takes out what is suppressed.
+func (f auditFlags) finish(r *audit.Result, reads []snapshot.Snapshot, suppressions []audit.Suppression, routing []bgprouter.Declared) {
+	r.Detail(reads[len(reads)-1], f.reached(routing))
+	r.Suppress(suppressions, time.Now())
 }
 
 // redacted are reads, and what was found in them, with names and addresses replaced.
@@ -267,7 +269,7 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return usagef("--bmp: expected --routers, with the routers of kind bmp")
 	}
 	formats := render.Formats()
-	if f.watching {
+	if f.every > 0 {
 		formats = []string{"text", "json"}
 	}
 	if !slices.Contains(formats, f.output) {
@@ -279,10 +281,10 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	for alone, others := range map[string][]string{
-		"rbac":           {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact"},
-		"nodes-manifest": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "upgrade", "watch", "rbac"},
-		"from":           {"kubeconfig", "context", "bmp", "nodes", "save", "watch", "rate"},
-		"watch":          {"save", "suppress", "redact", "upgrade", "nodes"},
+		"rbac":           {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"},
+		"nodes-manifest": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "upgrade", "every", "rbac"},
+		"from":           {"kubeconfig", "context", "bmp", "nodes", "save", "every", "rate"},
+		"every":          {"save", "redact", "upgrade"},
 	} {
 		for _, other := range others {
 			if other == "save" && alone == "from" && f.redact {
@@ -296,10 +298,10 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.rate < 1:
 		return usagef("--rate: %d: expected 1 or more", f.rate)
-	case f.interval < audit.Between:
-		return usagef("--interval: %s: expected %s or more", f.interval, audit.Between)
-	case cmd.Flags().Changed("interval") && !f.watching:
-		return usagef("--interval is for --watch alone")
+	case cmd.Flags().Changed("every") && f.every < auditsApart:
+		return usagef("--every: %s: expected %s or more", f.every, auditsApart)
+	case f.listen != "" && f.every == 0:
+		return usagef("--listen is for --every alone")
 	}
 	return nil
 }
@@ -389,11 +391,7 @@ func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tel
 		return nil, nil, err
 	}
 	defer on.Close()
-	between := audit.Between
-	if on.ByNode != nil {
-		between = audit.BetweenNodes
-	}
-	reads, err := audit.Read(ctx, on.Access, between, tell)
+	reads, err := on.read(ctx, tell)
 	cost := on.meter.Cost()
 	return reads, &cost, err
 }
@@ -409,6 +407,15 @@ type connection struct {
 	meter *audit.Meter
 	// station is what routers feed; nil without --bmp.
 	station *bgprouter.Station
+}
+
+// read reads all, as often as it takes.
+func (c *connection) read(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
+	between := audit.Between
+	if c.ByNode != nil {
+		between = audit.BetweenNodes
+	}
+	return audit.Read(ctx, c.Access, between, tell)
 }
 
 // Close ends the station.
@@ -476,7 +483,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 
 // client says which cluster is read, and how.
 func (f auditFlags) client() audit.Client {
-	return audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Watch: f.watching, Further: f.further()}
+	return audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Further: f.further()}
 }
 
 // auditStatus is the exit status of an audit.

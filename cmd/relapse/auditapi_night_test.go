@@ -270,32 +270,24 @@ func (c *controlPlane) fill(t *testing.T, nodes int) {
 	})
 }
 
-// The API server's own log of a whole audit, and of a watch, has get, list and watch, and nothing
-// else; and the ClusterRole permits all of it.
+// The API server's own log of a whole audit has lists, and nothing else; and the ClusterRole permits all of
+// it.
 func TestAuditReadsOnly(t *testing.T) {
 	c := startEtcd(t)
 	c.startAPIServer(t)
 	c.define(t)
 	c.fill(t, 20)
-	c.permit(t, "--watch")
-	kubeconfig := c.kubeconfig(t)
-	if got := relapse(t, "audit", "--kubeconfig", kubeconfig, "--rate", "100", "-o", "json"); got.status != exitExpected && got.status != exitLatent || strings.Contains(got.stdout, "not permitted") {
+	c.permit(t)
+	if got := relapse(t, "audit", "--kubeconfig", c.kubeconfig(t), "--rate", "100", "-o", "json"); got.status != exitExpected && got.status != exitLatent || strings.Contains(got.stdout, "not permitted") {
 		t.Errorf("%+v", got)
-	}
-	if watches := c.verbs(t)["watch"]; watches > 0 {
-		t.Errorf("an audit without --watch has watched %d times", watches)
-	}
-	end := c.watching(t, kubeconfig, 10*time.Second, func(int) {})
-	if len(end.Unread) > 0 || end.Nodes != 20 {
-		t.Errorf("%+v", end)
 	}
 	verbs := c.verbs(t)
 	t.Logf("requests by verb: %v", verbs)
-	if verbs["list"] < 40 || verbs["watch"] < 10 {
-		t.Errorf("requests by verb: %v, want lists of two reads and watches", verbs)
+	if verbs["list"] < 40 {
+		t.Errorf("requests by verb: %v, want lists of two reads", verbs)
 	}
 	for verb := range verbs {
-		if verb != "get" && verb != "list" && verb != "watch" {
+		if verb != "get" && verb != "list" {
 			t.Errorf("%d requests to %s", verbs[verb], verb)
 		}
 	}
@@ -337,40 +329,8 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 	return verbs
 }
 
-// watching runs relapse audit --watch for a time after its first lists, and returns its last state.
-// During that time it calls at with the process.
-func (c *controlPlane) watching(t *testing.T, kubeconfig string, rest time.Duration, at func(pid int)) watchEnd {
-	t.Helper()
-	before := c.verbs(t)["watch"]
-	cmd := program(t.Context(), "audit", "--watch", "--quiet", "--kubeconfig", kubeconfig, "--rate", "100", "-o", "json")
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	wait(t, "the lists to be watched", 5*time.Minute, func() error {
-		if n := c.verbs(t)["watch"] - before; n < 12 { // those of built-in types, and CiliumNodes
-			return fmt.Errorf("%d watches", n)
-		}
-		return nil
-	})
-	<-time.After(rest) // what is measured
-	at(cmd.Process.Pid)
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	var end watchEnd
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil {
-		t.Fatalf("%v: %s%s", err, out.String(), complaints.String())
-	}
-	return end
-}
-
-// A large cluster is read within a minute and 1 GiB at a raised rate; the time grows with the
-// number of objects; and at rest a watch takes less than 2% of a processor. RELAPSE_AUDIT_NODES
-// takes another number of nodes than 5000.
+// A large cluster is read within a minute and 1 GiB at a raised rate, and the time grows with the
+// number of objects. RELAPSE_AUDIT_NODES takes another number of nodes than 5000.
 func TestAuditLarge(t *testing.T) {
 	nodes := 5000
 	if text := os.Getenv("RELAPSE_AUDIT_NODES"); text != "" {
@@ -388,7 +348,7 @@ func TestAuditLarge(t *testing.T) {
 			c.startAPIServer(t)
 			c.define(t)
 			t.Logf("%d nodes, %d pods, %d Services, %d EndpointSlices: filled in %s, API server ready in %s", n, 30*n, 2*n, 4*n, filled.Sub(began), time.Since(filled))
-			c.permit(t, "--watch")
+			c.permit(t)
 			kubeconfig := c.kubeconfig(t)
 			for _, rate := range []string{"1000", "5"} {
 				began := time.Now()
@@ -415,40 +375,8 @@ func TestAuditLarge(t *testing.T) {
 					break
 				}
 			}
-			rest := time.Minute
-			if n == nodes {
-				rest = 5 * time.Minute // with one judgement of what has not changed
-			}
-			end := c.watching(t, kubeconfig, 30*time.Second, func(pid int) {
-				before := processorTime(t, pid)
-				<-time.After(rest) // what is measured
-				share := float64(processorTime(t, pid)-before) / float64(rest)
-				t.Logf("--watch takes %.2f%% of a processor at rest", 100*share)
-				if share > 0.02 {
-					t.Errorf("--watch takes %.2f%% of a processor at rest, want 2%% at most", 100*share)
-				}
-			})
-			t.Logf("--watch: %d requests, %d MB, at most %d MiB of memory", end.Cost.Requests, end.Cost.Bytes>>20, end.Cost.PeakMemory>>20)
-			if len(end.Unread) > 0 || end.Nodes != n || end.Cost.PeakMemory > 1<<30 {
-				t.Errorf("%d nodes, unread %q, %d MiB of memory", end.Nodes, end.Unread, end.Cost.PeakMemory>>20)
-			}
 		})
 	}
-}
-
-// processorTime is what a process has taken of processors: utime and stime of proc(5), in ticks of
-// which a second has 100.
-func processorTime(t *testing.T, pid int) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // compiled are the programs of an image.
@@ -486,16 +414,6 @@ func startServer(t *testing.T, name, file string, args ...string) {
 			t.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-4000):])
 		}
 	})
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func wait(t *testing.T, what string, bound time.Duration, try func() error) {

@@ -40,7 +40,7 @@ type fromOutside struct {
 	nodes, calico bool
 	// lostRanges: of what the lab's detectors find after the fault the lost ranges alone are seen,
 	// which they may find as well. That an image has changed since is known to who has seen the
-	// one before, as --watch has.
+	// one before.
 	lostRanges bool
 }
 

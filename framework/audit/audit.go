@@ -155,11 +155,7 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 	rate := access.rate()
 	return repeat(ctx, func(ctx context.Context, number int) (snapshot.Snapshot, error) {
 		machines, unreachable := access.machines(ctx)
-		if n := len(machines); n == 0 {
-			tell(fmt.Sprintf("read %d", number))
-		} else {
-			tell(fmt.Sprintf("read %d of %d nodes takes %s or more, at %g requests a second", number, n, after(n, rate).Round(time.Second), rate))
-		}
+		tell(fmt.Sprintf("read %d", number))
 		collector, err := snapshot.Open(ctx, oneRead{access, machines, unreachable}, wanted...)
 		if err != nil {
 			return snapshot.Snapshot{}, err

@@ -32,11 +32,10 @@ import (
 // server is an API server that answers lists, by path, and notes what it is asked.
 type server struct {
 	*httptest.Server
-	mu      sync.Mutex
-	lists   map[string]string // items; the others are not there
-	asked   map[string]int    // by method and path
-	watches map[string]int    // by path
-	agents  map[string]bool
+	mu     sync.Mutex
+	lists  map[string]string // items; the others are not there
+	asked  map[string]int    // by method and path
+	agents map[string]bool
 	// refused are paths that it forbids.
 	refused []string
 	// ahead is how far its clock is ahead of this machine's.
@@ -46,7 +45,7 @@ type server struct {
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{asked: map[string]int{}, watches: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
+	s := &server{asked: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
 	for _, r := range resources {
 		if !strings.Contains(r.Group, ".io") || strings.HasSuffix(r.Group, "k8s.io") { // built in
 			s.lists[path(r)] = ""
@@ -58,13 +57,6 @@ func newServer(t *testing.T) *server {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Has("watch") && s.watched(r.URL.Path) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done() // nothing changes
-		return
-	}
 	s.mu.Lock()
 	s.asked[r.Method+" "+r.URL.Path]++
 	s.agents[r.UserAgent()] = true
@@ -94,15 +86,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-}
-
-// watched notes a watch, and reports whether there is something to watch.
-func (s *server) watched(path string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watches[path]++
-	_, there := s.lists[path]
-	return there && !slices.Contains(s.refused, path)
 }
 
 var kinds = map[string]string{
@@ -151,7 +134,7 @@ func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Watch: true, Nodes: nodes, Further: further}.Config()
+	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Nodes: nodes, Further: further}.Config()
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
 	}
@@ -231,7 +214,7 @@ func TestAuditOnlyLists(t *testing.T) {
 		Kind  string
 		Rules []struct{ APIGroups, Resources, Verbs []string }
 	}
-	if err := yaml.Unmarshal([]byte(Role(false)), &role); err != nil || role.Kind != "ClusterRole" {
+	if err := yaml.Unmarshal([]byte(Role()), &role); err != nil || role.Kind != "ClusterRole" {
 		t.Fatalf("%+v, %v", role, err)
 	}
 	permitted := map[string]bool{}
@@ -267,7 +250,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	for _, test := range []struct{ method, path string }{
 		{http.MethodPost, "/api/v1/nodes"}, {http.MethodPut, "/api/v1/nodes/a"}, {http.MethodPatch, "/api/v1/nodes"},
-		{http.MethodDelete, "/api/v1/nodes"}, {http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/api/v1/namespaces/a/pods/b/exec"},
+		{http.MethodDelete, "/api/v1/nodes"}, {http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/api/v1/nodes?watch=true"}, {http.MethodGet, "/api/v1/namespaces/a/pods/b/exec"},
 		{http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}, {http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/api/v1/nodes"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, strings.NewReader("{}"))
@@ -284,23 +267,6 @@ func TestReadOnly(t *testing.T) {
 	}
 	if len(s.asked) != 0 {
 		t.Errorf("sent %v", s.asked)
-	}
-	// Watches are for Watcher alone.
-	for watch, refused := range map[bool]bool{false: true, true: false} {
-		client.Transport = readOnly{http.DefaultTransport, "", watch, nil, nil}
-		ctx, cancel := context.WithCancel(t.Context())
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/v1/nodes?watch=true", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client.Do(request)
-		if err == nil {
-			response.Body.Close()
-		}
-		cancel()
-		if (err != nil) != refused {
-			t.Errorf("a watch, permitted %t: error %v", watch, err)
-		}
 	}
 }
 

@@ -31,13 +31,8 @@ func path(r schema.GroupVersionResource) string {
 	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Resource
 }
 
-// Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else; watch:
-// what Watch needs as well.
-func Role(watch bool) string {
-	verbs := []string{"get", "list"}
-	if watch {
-		verbs = append(verbs, "watch")
-	}
+// Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else.
+func Role() string {
 	role := rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit"},
@@ -46,7 +41,7 @@ func Role(watch bool) string {
 		i := slices.IndexFunc(role.Rules, func(p rbacv1.PolicyRule) bool { return p.APIGroups[0] == r.Group })
 		if i < 0 {
 			i = len(role.Rules)
-			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Verbs: verbs})
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Verbs: []string{"get", "list"}})
 		}
 		if !slices.Contains(role.Rules[i].Resources, r.Resource) { // of another version
 			role.Rules[i].Resources = append(role.Rules[i].Resources, r.Resource)
@@ -79,8 +74,6 @@ type Client struct {
 	Version string
 	// Rate is the requests per second; 0: RequestsPerSecond.
 	Rate int
-	// Watch is set if lists may be watched.
-	Watch bool
 	// Further are paths of single objects that may be read as well.
 	Further []string
 	// Nodes are the pods that may be asked; nil: none.
@@ -112,19 +105,17 @@ func (c Client) Config() (config *rest.Config, name string, err error) {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
-		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Watch, c.Further, c.Nodes}
+		return readOnly{to, strings.TrimSuffix(base.Path, "/"), c.Further, c.Nodes}
 	})
 	return config, name, nil
 }
 
-// readOnly passes requests on that list resources, watch them or read nodes, and refuses all others,
+// readOnly passes requests on that list resources or read nodes, and refuses all others,
 // whatever the credentials permit.
 type readOnly struct {
 	to http.RoundTripper
 	// base is the path of a server that is below one of a proxy, such as /k8s/clusters/c-1.
 	base string
-	// watch is set if lists may be watched.
-	watch bool
 	// further are paths of single objects.
 	further []string
 	// nodes are the pods that read nodes; nil: none may be asked.
@@ -135,7 +126,7 @@ type readOnly struct {
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) }) ||
 		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
-	listed = listed && (t.watch || !r.URL.Query().Has("watch"))
+	listed = listed && !r.URL.Query().Has("watch")
 	below, of := strings.CutPrefix(r.URL.Path, t.base)
 	if r.Method != http.MethodGet || !listed && !(of && t.nodes.permits(below, r.URL.RawQuery)) {
 		if r.Body != nil {

@@ -94,7 +94,7 @@ func (t metered) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// counted counts what is read of an answer, as it is read: that of a watch may be endless.
+// counted counts what is read of an answer, as it is read.
 type counted struct {
 	io.ReadCloser
 	add func(n int)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relapse-dev/relapse/framework/audit/internal/large"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -74,7 +73,7 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 	func(r *rand.Rand, s *snapshot.Snapshot) { // from a stranger in the nodes' AS
 		t := pick(r, s.Routers)
 		stranger := netip.AddrFrom4([4]byte{172, 16, 255, byte(r.IntN(4))})
-		t.Neighbors.Items = append(t.Neighbors.Items, snapshot.Neighbor{Address: stranger, AS: large.NodeAS, State: snapshot.SessionEstablished})
+		t.Neighbors.Items = append(t.Neighbors.Items, snapshot.Neighbor{Address: stranger, AS: nodeAS, State: snapshot.SessionEstablished})
 		p := *pick(r, t.Paths.Items)
 		p.NextHop, p.Neighbor = stranger, stranger
 		t.Paths.Items = append(t.Paths.Items, p)
@@ -129,11 +128,11 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 		n.PodCIDRs = slices.Concat(n.PodCIDRs, other)
 		if len(s.CiliumNodes.Items) > 0 {
 			c := pick(r, s.CiliumNodes.Items)
-			c.PodCIDRs, c.Created = *pick(r, [][]netip.Prefix{other, slices.Concat(c.PodCIDRs, other), {netip.MustParsePrefix("2001:db8:1::/64")}}), large.Time.Add(-time.Minute)
+			c.PodCIDRs, c.Created = *pick(r, [][]netip.Prefix{other, slices.Concat(c.PodCIDRs, other), {netip.MustParsePrefix("2001:db8:1::/64")}}), takenAt.Add(-time.Minute)
 		}
 		if len(s.CalicoBlocks.Items) > 0 {
 			b := *pick(r, s.CalicoBlocks.Items)
-			b.Node, b.Created = n.Name, large.Time.Add(-time.Minute)
+			b.Node, b.Created = n.Name, takenAt.Add(-time.Minute)
 			if r.IntN(2) == 0 {
 				b.CIDR = netip.PrefixFrom(b.CIDR.Addr(), 26)
 			}
@@ -147,7 +146,7 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 	func(r *rand.Rand, s *snapshot.Snapshot) { pick(r, s.Nodes.Items).Ready = false },
 	func(r *rand.Rand, s *snapshot.Snapshot) { pick(r, s.Nodes.Items).UID = "another" },
 	func(r *rand.Rand, s *snapshot.Snapshot) {
-		pick(r, s.Nodes.Items).Created = large.Time.Add(-2 * time.Second)
+		pick(r, s.Nodes.Items).Created = takenAt.Add(-2 * time.Second)
 	},
 	func(r *rand.Rand, s *snapshot.Snapshot) { // cordoned, and kept from load balancers
 		n := pick(r, s.Nodes.Items)
@@ -240,11 +239,11 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 	func(r *rand.Rand, s *snapshot.Snapshot) { s.EndpointSlices.Items = drop(r, s.EndpointSlices.Items) },
 	func(r *rand.Rand, s *snapshot.Snapshot) {
 		b := pick(r, s.Services.Items)
-		b.Local, b.Created = !b.Local, large.Time.Add(-3*time.Second)
+		b.Local, b.Created = !b.Local, takenAt.Add(-3*time.Second)
 	},
 	func(r *rand.Rand, s *snapshot.Snapshot) { // an address without a route, or one of IPv6
 		b := pick(r, s.Services.Items)
-		b.LoadBalancerIPs = append(slices.Clone(b.LoadBalancerIPs), *pick(r, []netip.Addr{netip.MustParseAddr("100.64.0.250"), netip.MustParseAddr("2001:db8::1"), large.Balancer(3)}))
+		b.LoadBalancerIPs = append(slices.Clone(b.LoadBalancerIPs), *pick(r, []netip.Addr{netip.MustParseAddr("100.64.0.250"), netip.MustParseAddr("2001:db8::1"), balancerIP(3)}))
 	},
 	func(r *rand.Rand, s *snapshot.Snapshot) { // advertisements
 		b := pick(r, s.BGPAdvertisements.Items)
@@ -258,7 +257,7 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 		case 3:
 			b.Speaker = snapshot.CiliumBGP
 		case 4:
-			b.Ranges = append(slices.Clone(b.Ranges), snapshot.AddressRange{First: large.Balancer(0), Last: large.Balancer(255)})
+			b.Ranges = append(slices.Clone(b.Ranges), snapshot.AddressRange{First: balancerIP(0), Last: balancerIP(255)})
 		}
 	},
 	func(r *rand.Rand, s *snapshot.Snapshot) { // images
@@ -269,8 +268,8 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 	func(r *rand.Rand, s *snapshot.Snapshot) {
 		p := pick(r, s.PodImages.Items)
 		p.Containers = slices.Clone(p.Containers)
-		p.Containers[0].ImageID = *pick(r, []string{"", "registry.example/a@" + large.Digest(9999)})
-		p.Created = large.Time.Add(-time.Minute)
+		p.Containers[0].ImageID = *pick(r, []string{"", "registry.example/a@" + imageDigest(9999)})
+		p.Created = takenAt.Add(-time.Minute)
 		if r.IntN(3) == 0 {
 			p.Template = "other"
 		}
@@ -279,7 +278,7 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 		}
 	},
 	func(r *rand.Rand, s *snapshot.Snapshot) {
-		pick(r, s.Tags.Items).Digest = large.Digest(9998)
+		pick(r, s.Tags.Items).Digest = imageDigest(9998)
 	},
 	func(r *rand.Rand, s *snapshot.Snapshot) { // permissions
 		for i := range s.Accounts.Items {
@@ -291,12 +290,12 @@ var damages = []func(r *rand.Rand, s *snapshot.Snapshot){
 }
 
 // damaged is a small cluster, and what becomes of it by random damages in some snapshots.
-func damaged(shape large.Shape, seed uint64, snapshots int) []snapshot.Snapshot {
+func damaged(size shape, seed uint64, snapshots int) []snapshot.Snapshot {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var history []snapshot.Snapshot
-	began := shape.Snapshot()
+	began := size.snapshot()
 	for i := range snapshots {
-		s := shape.Snapshot() // another one, which shares nothing
+		s := size.snapshot() // another one, which shares nothing
 		if i > 0 && r.IntN(4) > 0 {
 			s = copied(history[i-1])
 		}
@@ -333,10 +332,10 @@ func TestSameFindings(t *testing.T) {
 		detect.Permission{Peering: detect.Observed}, detect.ImageDrift{Peering: detect.Observed}, detect.ImagePin{},
 	}
 	var lines []string
-	for _, cni := range []large.CNI{large.Cilium, large.Calico, large.Plain} {
+	for _, cni := range []cniKind{withCilium, withCalico, withoutCNI} {
 		for seed := range uint64(120) {
-			shape := large.Shape{Seed: seed, CNI: cni, Nodes: 12, Pods: 5, Services: 14, LocalEvery: 10, Routes: 36, Mesh: cni == large.Calico}
-			history := damaged(shape, seed, 1+int(seed%4))
+			size := shape{Seed: seed, CNI: cni, Nodes: 12, Pods: 5, Services: 14, LocalEvery: 10, Routes: 36, Mesh: cni == withCalico}
+			history := damaged(size, seed, 1+int(seed%4))
 			last := history[len(history)-1]
 			found := struct {
 				Declared, Observed, Once []detect.Finding

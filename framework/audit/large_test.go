@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relapse-dev/relapse/framework/audit/internal/large"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -21,12 +20,12 @@ import (
 type sown struct{ *snapshot.Snapshot }
 
 func (s sown) node(n int) *snapshot.Node {
-	i := slices.IndexFunc(s.Nodes.Items, func(o snapshot.Node) bool { return o.Name == large.Node(n) })
+	i := slices.IndexFunc(s.Nodes.Items, func(o snapshot.Node) bool { return o.Name == nodeName(n) })
 	return &s.Nodes.Items[i]
 }
 
 func (s sown) cilium(n int) *snapshot.CiliumNode {
-	i := slices.IndexFunc(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == large.Node(n) })
+	i := slices.IndexFunc(s.CiliumNodes.Items, func(o snapshot.CiliumNode) bool { return o.Name == nodeName(n) })
 	return &s.CiliumNodes.Items[i]
 }
 
@@ -55,7 +54,7 @@ func (s sown) withdraw(match func(snapshot.Path) bool, routers ...int) {
 func (s sown) announce(p netip.Prefix, from netip.Addr) {
 	for i := range s.Routers {
 		r := &s.Routers[i]
-		r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: p, NextHop: from, Neighbor: from, ASPath: []uint32{large.NodeAS}, Best: true})
+		r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: p, NextHop: from, Neighbor: from, ASPath: []uint32{nodeAS}, Best: true})
 	}
 }
 
@@ -63,22 +62,22 @@ func (s sown) announce(p netip.Prefix, from netip.Addr) {
 func (s sown) end(n int) {
 	for i := range s.Routers {
 		for j := range s.Routers[i].Neighbors.Items {
-			if o := &s.Routers[i].Neighbors.Items[j]; o.Address == large.Address(n) {
+			if o := &s.Routers[i].Neighbors.Items[j]; o.Address == nodeAddress(n) {
 				o.State = "active"
 			}
 		}
 	}
-	s.withdraw(func(p snapshot.Path) bool { return p.Neighbor == large.Address(n) }, 0, 1)
+	s.withdraw(func(p snapshot.Path) bool { return p.Neighbor == nodeAddress(n) }, 0, 1)
 }
 
 func (s sown) advertisement(n int) *snapshot.BGPAdvertisement {
-	i := slices.IndexFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Name == large.Service(n) })
+	i := slices.IndexFunc(s.BGPAdvertisements.Items, func(b snapshot.BGPAdvertisement) bool { return b.Name == appName(n) })
 	return &s.BGPAdvertisements.Items[i]
 }
 
 // template replaces the image in the template of a Deployment.
 func (s sown) template(n int, image string) {
-	i := slices.IndexFunc(s.Workloads.Items, func(w snapshot.Workload) bool { return w.Name == large.Service(n) })
+	i := slices.IndexFunc(s.Workloads.Items, func(w snapshot.Workload) bool { return w.Name == appName(n) })
 	c := s.Workloads.Items[i].Containers[0]
 	c.Image = image
 	s.Workloads.Items[i].Containers = []snapshot.Container{c}
@@ -87,16 +86,16 @@ func (s sown) template(n int, image string) {
 // replace makes one pod of a Deployment a newer one, with another image and of a template. It runs
 // on a node that has no fault, and the registry does not tell which image it has.
 func (s sown) replace(n int, template string) {
-	i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.OwnerName == large.Service(n) && p.Node > large.Node(60) })
+	i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.OwnerName == appName(n) && p.Node > nodeName(60) })
 	p := &s.PodImages.Items[i]
-	p.Created, p.Template, p.Containers = large.Time.Add(-time.Minute), template, slices.Clone(p.Containers)
-	p.Containers[0].ImageID = "registry.example/team/" + large.Service(n) + "@" + large.Digest(1<<30)
+	p.Created, p.Template, p.Containers = takenAt.Add(-time.Minute), template, slices.Clone(p.Containers)
+	p.Containers[0].ImageID = "registry.example/team/" + appName(n) + "@" + imageDigest(1<<30)
 	s.Tags.Items = slices.DeleteFunc(s.Tags.Items, func(t snapshot.Tag) bool { return t.Image == p.Containers[0].Image })
 }
 
 // on is a node with a ready endpoint of a Service.
 func (s sown) on(n int) string {
-	i := slices.IndexFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == large.Service(n) })
+	i := slices.IndexFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == appName(n) })
 	return s.EndpointSlices.Items[i].ReadyNodes[0]
 }
 
@@ -104,7 +103,7 @@ func of(p netip.Prefix) func(snapshot.Path) bool {
 	return func(o snapshot.Path) bool { return o.Prefix == p }
 }
 
-func balancer(n int) netip.Prefix { return netip.PrefixFrom(large.Balancer(n), 32) }
+func balancer(n int) netip.Prefix { return netip.PrefixFrom(balancerIP(n), 32) }
 
 // faults are of different kinds: each is one finding, and a part of its sentence.
 var faults = []struct {
@@ -113,8 +112,8 @@ var faults = []struct {
 	want string // state, kind and object
 	says string
 }{
-	{"a range is missing on one router", func(s sown) { s.withdraw(of(large.Range(18)), 0) }, "active unannounced 10.0.18.0/24", "tor1 has no route to 10.0.18.0/24 (tor2 has one)"},
-	{"a range is missing on both", func(s sown) { s.withdraw(of(large.Range(19)), 0, 1) }, "active unannounced 10.0.19.0/24", "tor1 and tor2 have no route"},
+	{"a range is missing on one router", func(s sown) { s.withdraw(of(podRange(18)), 0) }, "active unannounced 10.0.18.0/24", "tor1 has no route to 10.0.18.0/24 (tor2 has one)"},
+	{"a range is missing on both", func(s sown) { s.withdraw(of(podRange(19)), 0, 1) }, "active unannounced 10.0.19.0/24", "tor1 and tor2 have no route"},
 	{"a node without sessions", func(s sown) { s.end(22) }, "active unannounced 10.0.22.0/24", "node-0022 has no BGP session with tor1 and tor2"},
 	{"a range of IPv6 is missing", func(s sown) {
 		for i, n := range []int{46, 47} {
@@ -124,29 +123,29 @@ var faults = []struct {
 		for i := range s.Routers {
 			s.Routers[i].IPv6 = true
 		}
-		s.announce(netip.MustParsePrefix("fd00:0:0:1::/64"), large.Address(47))
+		s.announce(netip.MustParsePrefix("fd00:0:0:1::/64"), nodeAddress(47))
 	}, "active unannounced fd00::/64", "node-0046 announces"},
 	{"the wrong announcer", func(s sown) {
-		s.withdraw(of(large.Range(23)), 0, 1)
-		s.announce(large.Range(23), large.Address(24))
+		s.withdraw(of(podRange(23)), 0, 1)
+		s.announce(podRange(23), nodeAddress(24))
 	}, "latent wrong-announcer 10.0.23.0/24", "go through node-0024"},
-	{"a borrowed address whose pod runs elsewhere", func(s sown) { s.announce(netip.MustParsePrefix("10.0.41.5/32"), large.Address(42)) }, "latent wrong-announcer 10.0.41.5/32", "CiliumNode node-0041 holds that range"},
+	{"a borrowed address whose pod runs elsewhere", func(s sown) { s.announce(netip.MustParsePrefix("10.0.41.5/32"), nodeAddress(42)) }, "latent wrong-announcer 10.0.41.5/32", "CiliumNode node-0041 holds that range"},
 	{"a node that is gone, and its object is left", func(s sown) {
-		s.Nodes.Items = slices.DeleteFunc(s.Nodes.Items, func(n snapshot.Node) bool { return n.Name == large.Node(25) })
-		s.withdraw(func(p snapshot.Path) bool { return p.Neighbor == large.Address(25) && p.Prefix.IsSingleIP() }, 0, 1)
+		s.Nodes.Items = slices.DeleteFunc(s.Nodes.Items, func(n snapshot.Node) bool { return n.Name == nodeName(25) })
+		s.withdraw(func(p snapshot.Path) bool { return p.Neighbor == nodeAddress(25) && p.Prefix.IsSingleIP() }, 0, 1)
 	}, "latent absent-node 10.0.25.0/24", "which is no longer a Node"},
 	{"a stranger in the nodes' AS", func(s sown) {
 		stranger := netip.MustParseAddr("172.16.200.1")
-		s.withdraw(of(large.Range(26)), 0, 1)
-		s.announce(large.Range(26), stranger)
+		s.withdraw(of(podRange(26)), 0, 1)
+		s.announce(podRange(26), stranger)
 		for i := range s.Routers {
-			s.Routers[i].Neighbors.Items = append(s.Routers[i].Neighbors.Items, snapshot.Neighbor{Address: stranger, AS: large.NodeAS, State: snapshot.SessionEstablished})
+			s.Routers[i].Neighbors.Items = append(s.Routers[i].Neighbors.Items, snapshot.Neighbor{Address: stranger, AS: nodeAS, State: snapshot.SessionEstablished})
 		}
 	}, "latent absent-node 10.0.26.0/24", "is in the AS of the nodes and is no Node"},
 	{"a range that nobody holds", func(s sown) {
-		s.CiliumNodes.Items = slices.DeleteFunc(s.CiliumNodes.Items, func(n snapshot.CiliumNode) bool { return n.Name == large.Node(45) })
+		s.CiliumNodes.Items = slices.DeleteFunc(s.CiliumNodes.Items, func(n snapshot.CiliumNode) bool { return n.Name == nodeName(45) })
 	}, "latent absent-node 10.0.45.0/24", "no CiliumNode holds that range"},
-	{"a range with two owners", func(s sown) { s.cilium(27).PodCIDRs = []netip.Prefix{large.Range(27), large.Range(28)} }, "active twin-range 10.0.28.0/24", "node-0027 and CiliumNode node-0028 both hold"},
+	{"a range with two owners", func(s sown) { s.cilium(27).PodCIDRs = []netip.Prefix{podRange(27), podRange(28)} }, "active twin-range 10.0.28.0/24", "node-0027 and CiliumNode node-0028 both hold"},
 	{"a node's address in another subnet", func(s sown) { s.cilium(29).InternalIPs = []netip.Addr{netip.MustParseAddr("192.168.99.9")} }, "latent wrong-address node-0029", "192.168.99.9"},
 	{"a Service without a route: the node is cordoned", func(s sown) {
 		s.node(0).Unschedulable = true
@@ -157,29 +156,29 @@ var faults = []struct {
 		s.withdraw(of(balancer(1)), 0, 1)
 	}, "active no-route 100.64.0.1/32", "node-0001 has the label node.kubernetes.io/exclude-from-external-load-balancers"},
 	{"a Service without a route: policy Local", func(s sown) {
-		i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.Name == large.Service(2) })
+		i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.Name == appName(2) })
 		s.Services.Items[i].Local = true
-		s.advertisement(2).Nodes = []string{s.on(2), large.Node(60)}
+		s.advertisement(2).Nodes = []string{s.on(2), nodeName(60)}
 		s.withdraw(of(balancer(2)), 0, 1)
 	}, "active no-route 100.64.0.2/32", "node-0060 has no ready endpoint of its own"},
 	{"a Service without a route: no session, and a static route to the pods", func(s sown) {
 		s.end(3)
 		for i := range s.Routers {
 			s.Routers[i].Routes.Items = append(s.Routers[i].Routes.Items, snapshot.Route{
-				Prefix: large.Range(3), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteStatic, NextHops: []snapshot.NextHop{{Address: large.Address(3)}},
+				Prefix: podRange(3), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteStatic, NextHops: []snapshot.NextHop{{Address: nodeAddress(3)}},
 			})
 		}
 	}, "active no-route 100.64.0.3/32", "node-0003 has no BGP session"},
 	{"an unpinned tag", func(s sown) { s.template(30, "registry.example/team/app-00030:latest") }, "latent latest-tag Deployment team-030/app-00030, container app", "the image that latest refers to"},
 	{"a tag that has moved", func(s sown) {
-		i := slices.IndexFunc(s.Tags.Items, func(t snapshot.Tag) bool { return strings.Contains(t.Image, large.Service(32)) })
+		i := slices.IndexFunc(s.Tags.Items, func(t snapshot.Tag) bool { return strings.Contains(t.Image, appName(32)) })
 		s.Tags.Items[i].Digest = "sha256:" + strings.Repeat("ab", 32)
 	}, "latent moved-tag Deployment team-032/app-00032, container app", "The registry now has sha256:abab"},
 	{"two images under one template", func(s sown) { s.replace(33, "7d9f") }, "latent mixed-images Deployment team-033/app-00033, container app", "with the same pod template"},
 	{"another image at another revision", func(s sown) { s.replace(34, "newer") }, "latent changed-image Deployment team-034/app-00034, container app", "at another revision"},
 	{"a permission that is lost", func(s sown) {
 		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: "kube-system", Name: "cilium-40"})
-		i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.Name == "cilium-"+large.Node(40) })
+		i := slices.IndexFunc(s.PodImages.Items, func(p snapshot.PodImages) bool { return p.Name == "cilium-"+nodeName(40) })
 		s.PodImages.Items[i].ServiceAccount = "cilium-40"
 	}, "latent not-permitted ServiceAccount kube-system/cilium-40, registry.example/cilium/cilium:v1.19.5", "may not"},
 }
@@ -228,7 +227,7 @@ func named(findings []detect.Finding) []string {
 // Twenty faults in a cluster of some size are found, each alone and all at once, and nothing
 // besides; in the cluster without them nothing is. BenchmarkLargeCluster has the full size.
 func TestFaultsInLargeCluster(t *testing.T) {
-	clean := large.Full(1. / 16).Snapshot()
+	clean := fullSize(1. / 16).snapshot()
 	if j := judge(clean); len(j.findings)+len(j.gaps) > 0 {
 		t.Fatalf("without faults: %d findings, %d gaps: %.3v %.3v", len(j.findings), len(j.gaps), j.findings, j.gaps)
 	}
@@ -290,7 +289,7 @@ func ofNodes(clean snapshot.Snapshot) (reads []snapshot.Snapshot, want []string)
 		}}
 		nat.Flows.Read = true
 		for i := range flows {
-			from := netip.AddrPortFrom(large.Range(n).Addr().Next().Next(), uint16(40000+i))
+			from := netip.AddrPortFrom(podRange(n).Addr().Next().Next(), uint16(40000+i))
 			service := s.Services.Items[(n*flows+i)%len(s.Services.Items)]
 			nat.Flows.Items = append(nat.Flows.Items,
 				snapshot.Flow{Protocol: "tcp", Source: from, SeenAs: from, Destination: netip.MustParseAddrPort("203.0.113.9:443"), Established: true},
@@ -309,14 +308,14 @@ func ofNodes(clean snapshot.Snapshot) (reads []snapshot.Snapshot, want []string)
 	}
 	gone := &s.NAT[5].Flows.Items[1]
 	gone.AnsweredBy = netip.MustParseAddrPort("10.255.255.1:5300")
-	s.NAT[7].Rules.Items = append(s.NAT[7].Rules.Items, snapshot.Rule{Chain: "POSTROUTING", Target: "MASQUERADE", Source: snapshot.Match{Range: large.Range(7)}, Text: "-j MASQUERADE"})
+	s.NAT[7].Rules.Items = append(s.NAT[7].Rules.Items, snapshot.Rule{Chain: "POSTROUTING", Target: "MASQUERADE", Source: snapshot.Match{Range: podRange(7)}, Text: "-j MASQUERADE"})
 	s.Proxies[3].Table = slices.Clone(table[:len(table)-1])
 	second := s
 	second.Time = later
 	i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.ClusterIPs[0] == gone.Destination.Addr() })
 	return []snapshot.Snapshot{s, second}, []string{
 		"active gone-endpoint " + s.Services.Items[i].String() + ":53/UDP", "active missing-virtual-server " + s.Proxies[3].Node,
-		"latent hidden-source " + large.Range(7).String(),
+		"latent hidden-source " + podRange(7).String(),
 	}
 }
 
@@ -327,7 +326,7 @@ func ofNodes(clean snapshot.Snapshot) (reads []snapshot.Snapshot, want []string)
 func BenchmarkLargeCluster(b *testing.B) {
 	for _, part := range []int{8, 4, 2, 1} {
 		before := heap()
-		clean := large.Full(1 / float64(part)).Snapshot()
+		clean := fullSize(1 / float64(part)).snapshot()
 		size := heap() - before
 		sows, want := allFaults()
 		bad := sow(clean, sows...)
@@ -355,7 +354,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 func BenchmarkNodesOfLargeCluster(b *testing.B) {
 	ofTheseAlone := []detect.Detector{detect.GoneEndpoints{}, detect.IPVSConvergence{}, detect.SNAT{Peering: detect.Observed}}
 	for _, part := range []int{8, 4, 2, 1} {
-		reads, want := ofNodes(large.Full(1 / float64(part)).Snapshot())
+		reads, want := ofNodes(fullSize(1 / float64(part)).snapshot())
 		b.Run(fmt.Sprintf("%d-nodes", len(reads[0].Nodes.Items)), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -369,7 +368,7 @@ func BenchmarkNodesOfLargeCluster(b *testing.B) {
 
 // The benchmark's faults are found, and nothing besides.
 func TestNodesOfLargeCluster(t *testing.T) {
-	reads, want := ofNodes(large.Full(1. / 64).Snapshot())
+	reads, want := ofNodes(fullSize(1. / 64).snapshot())
 	if d := cmp.Diff(want, named(judge(reads...).findings)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -280,7 +280,7 @@ func TestNodesWithoutFIB(t *testing.T) {
 	}
 }
 
-// A read of many nodes says how long it takes, by its rate, and is given that time.
+// A read of many nodes is given the time that it takes by its rate.
 func TestNodesByRate(t *testing.T) {
 	s := newServer(t)
 	for i := range 4 {
@@ -296,12 +296,8 @@ func TestNodesByRate(t *testing.T) {
 	config := s.configOf(t, by)
 	limit := &turns{RateLimiter: flowcontrol.NewFakeAlwaysRateLimiter()}
 	config.RateLimiter = limit
-	var told []string
-	if _, err := Read(t.Context(), Access{Config: config, ByNode: by}, time.Millisecond, func(text string) { told = append(told, text) }); err != nil {
+	if _, err := Read(t.Context(), Access{Config: config, ByNode: by}, time.Millisecond, func(string) {}); err != nil {
 		t.Fatal(err)
-	}
-	if want := "read 1 of 4 nodes takes 8s or more, at 0.5 requests a second"; !slices.Contains(told, want) {
-		t.Errorf("told %q, want %q", told, want)
 	}
 	if all := 0; limit.waited.Load() == 0 {
 		t.Error("no request waits for its turn")

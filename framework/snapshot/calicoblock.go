@@ -96,7 +96,7 @@ type keptBlock struct {
 }
 
 var listedBlocks = listing(resource{
-	GroupVersionResource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ipamblocks"}, what: "IPAMBlocks", routes: true,
+	GroupVersionResource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ipamblocks"}, what: "IPAMBlocks",
 }, func(o *unstructured.Unstructured) *keptBlock {
 	of, err := as[calicoBlock](o)
 	if err != nil {

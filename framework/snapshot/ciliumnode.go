@@ -82,7 +82,7 @@ type keptCiliumNode struct {
 }
 
 var listedCiliumNodes = listing(resource{
-	GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}, what: "CiliumNodes", routes: true,
+	GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}, what: "CiliumNodes",
 }, func(o *unstructured.Unstructured) *keptCiliumNode {
 	of, err := as[ciliumNode](o)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // not there, as CiliumNodes are not in most clusters; and a snapshot is taken
 // several times a second.
 type cluster struct {
-	lister
+	lists   *paged
 	core    typedcorev1.CoreV1Interface
 	typed   map[schema.GroupVersion]rest.Interface // of builtIn
 	dynamic dynamic.Interface
@@ -45,7 +45,7 @@ func newCluster(c *rest.Config) (*cluster, error) {
 	}
 	cluster := &cluster{typed: map[schema.GroupVersion]rest.Interface{}, clock: &serverClock{}, absentees: &sync.Map{}}
 	c.Wrap(cluster.clock.wrap)
-	cluster.lister = &paged{cluster: cluster, ctx: context.Background(), lists: map[*resource]*reading{}}
+	cluster.lists = &paged{cluster: cluster, ctx: context.Background(), lists: map[*resource]*reading{}}
 	for _, group := range builtIn {
 		typed := rest.CopyConfig(c)
 		typed.ContentType, typed.NegotiatedSerializer = runtime.ContentTypeProtobuf, scheme.Codecs.WithoutConversion()

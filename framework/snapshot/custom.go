@@ -31,7 +31,7 @@ func (c *custom[T]) String() string {
 
 // customList lists such objects, which decide which routes routers are to have.
 func customList[T any](of schema.GroupVersionResource, what string) listed[*custom[T]] {
-	return listing(resource{GroupVersionResource: of, what: what, routes: true}, func(o *unstructured.Unstructured) *custom[T] {
+	return listing(resource{GroupVersionResource: of, what: what}, func(o *unstructured.Unstructured) *custom[T] {
 		c := &custom[T]{kind: o.GetKind(), namespace: o.GetNamespace(), name: o.GetName(), labels: o.GetLabels()}
 		c.is, c.err = as[T](o)
 		return c

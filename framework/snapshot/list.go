@@ -15,24 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 )
-
-// How a source reads lists of the API server:
-//
-//	source    nodes(), pods(), accounts() ...      one file each; asks for lists, judges nothing
-//	             │ items, shared: read only
-//	listed    listedNodes, listedPods ...                what is asked for, and what is kept of an object
-//	             │
-//	lister    ┌──┴────────────┐
-//	        *paged        *followed                who has the lists
-//	          │               │ store of a reflector: list once, then watch
-//	          └──────┬────────┘
-//	cluster   read() in pages, watch()             one client, one limit of requests
-//
-// Open reads by paged: each list is asked for once in a snapshot, whatever the number of sources
-// that need it. Follow reads by followed: lists stay in memory. Sources do not know which.
 
 // resource is a list of the API server.
 type resource struct {
@@ -41,8 +25,6 @@ type resource struct {
 	what string
 	// fields and labels select among them.
 	fields, labels string
-	// routes is set if a change of it may change which routes routers are to have.
-	routes bool
 	// metadata is set if of an object its metadata is enough.
 	metadata bool
 	// keep makes, of an object, what is kept of it. Of 150,000 pods that is 70 MB, and
@@ -70,7 +52,7 @@ func listing[O runtime.Object, T any](r resource, keep func(O) T) listed[T] {
 
 // in are the items of a cluster. They are shared with other sources: read only.
 func (l listed[T]) in(ctx context.Context, c *cluster) ([]T, error) {
-	items, _, err := c.list(ctx, l.resource)
+	items, err := c.lists.list(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +65,13 @@ func (l listed[T]) in(ctx context.Context, c *cluster) ([]T, error) {
 }
 
 // failed says what was not read, and by which rule of RBAC it would be.
-func (r *resource) failed(verb string, err error) error {
+func (r *resource) failed(err error) error {
 	if apierrors.IsForbidden(err) {
 		group := r.Group
 		if group == "" {
 			group = "the core group"
 		}
-		err = fmt.Errorf("%s on %s in %s %s: %w", verb, r.Resource, group, NotPermitted, err)
+		err = fmt.Errorf("list on %s in %s %s: %w", r.Resource, group, NotPermitted, err)
 	}
 	return fmt.Errorf("listing %s: %w", r.what, err)
 }
@@ -124,28 +106,14 @@ func Resources(sources ...Source) []schema.GroupVersionResource {
 	return slices.Compact(all)
 }
 
-// lister has the lists of a cluster.
-type lister interface {
-	// list is what is kept of the objects of a resource, and which version of that it is: another
-	// one if it has changed, and 0 if it is not known whether it has. An error is
-	// apierrors.IsNotFound if the cluster does not know the resource.
-	list(context.Context, *resource) (items []any, version uint64, err error)
-}
-
 // pageSize is how many objects a page has.
 const pageSize = 500
 
 // errCutOff is of a list whose pages do not belong together.
 var errCutOff = errors.New("the server's pages are of different versions")
 
-// object is what is kept of an object, with its key and its version.
-type object struct {
-	key, version string
-	item         any
-}
-
 // read reads a list in pages, all of one resource version: what the first page is of, or nothing.
-// It also returns that version. within bounds each page; 0: ctx alone does.
+// Within bounds each page; 0: ctx alone does.
 //
 // No version is asked for, so the first page is of the newest one: the server answers it from
 // etcd, or from its cache once that is as new (Kubernetes 1.34), and the continue token of a page
@@ -156,9 +124,9 @@ type object struct {
 // The server forgets versions after 5 to 10 minutes, and a page is then 410 Gone. The
 // list begins once more, and the second time it fails. (client-go's pager would ask for all in one
 // piece, and its pages are not compared.)
-func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (objects []object, version string, err error) {
+func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (items []any, err error) {
 	for range 2 {
-		objects, version, err = c.pages(ctx, r, within)
+		items, err = c.pages(ctx, r, within)
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, errCutOff) {
 			break
 		}
@@ -167,49 +135,41 @@ func (c *cluster) read(ctx context.Context, r *resource, within time.Duration) (
 		err = fmt.Errorf("the server has forgotten, twice, the version that the list began with: %w", err)
 	}
 	if err != nil {
-		return nil, "", r.failed("list", err)
+		return nil, r.failed(err)
 	}
-	return objects, version, nil
+	return items, nil
 }
 
-func (c *cluster) pages(ctx context.Context, r *resource, within time.Duration) (objects []object, version string, err error) {
+func (c *cluster) pages(ctx context.Context, r *resource, within time.Duration) ([]any, error) {
 	options := metav1.ListOptions{Limit: pageSize, FieldSelector: r.fields, LabelSelector: r.labels}
+	var items []any
+	version := ""
 	for {
 		page, err := c.page(ctx, r, options, within)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		of, err := meta.ListAccessor(page)
 		if err != nil {
-			return nil, "", fmt.Errorf("the server sent a %T", page)
+			return nil, fmt.Errorf("the server sent a %T", page)
 		}
 		switch {
 		case options.Continue == "":
 			version = of.GetResourceVersion()
 		case of.GetResourceVersion() != version:
-			return nil, "", fmt.Errorf("%w: %s and %s", errCutOff, version, of.GetResourceVersion())
+			return nil, fmt.Errorf("%w: %s and %s", errCutOff, version, of.GetResourceVersion())
 		}
 		if err := meta.EachListItem(page, func(o runtime.Object) error {
-			kept, err := r.kept(o)
-			objects = append(objects, kept)
+			item, err := r.keep(o)
+			items = append(items, item)
 			return err
 		}); err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		if options.Continue = of.GetContinue(); options.Continue == "" {
-			return objects, version, nil
+			return items, nil
 		}
 	}
-}
-
-// kept is what is kept of an object.
-func (r *resource) kept(o runtime.Object) (object, error) {
-	of, err := meta.Accessor(o)
-	if err != nil {
-		return object{}, fmt.Errorf("the server sent a %T", o)
-	}
-	item, err := r.keep(o)
-	return object{key: of.GetNamespace() + "/" + of.GetName(), version: of.GetResourceVersion(), item: item}, err
 }
 
 // page asks for one page.
@@ -232,19 +192,6 @@ func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOpti
 		err = context.Cause(ctx)
 	}
 	return page, err
-}
-
-// watch watches a list from a version on.
-func (c *cluster) watch(ctx context.Context, r *resource, options metav1.ListOptions) (watch.Interface, error) {
-	options.FieldSelector, options.LabelSelector = r.fields, r.labels
-	if r.metadata {
-		return c.metadata.Resource(r.GroupVersionResource).Watch(ctx, options)
-	}
-	if client, builtIn := c.typed[r.GroupVersion()]; builtIn {
-		options.Watch = true
-		return client.Get().Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
-	}
-	return c.dynamic.Resource(r.GroupVersionResource).Watch(ctx, options)
 }
 
 // builtIn are the groups whose types are asked for as protobuf.
@@ -279,8 +226,9 @@ func (p *paged) begin(ctx context.Context) {
 	p.ctx, p.lists = ctx, map[*resource]*reading{}
 }
 
-// list implements lister.
-func (p *paged) list(ctx context.Context, r *resource) ([]any, uint64, error) {
+// list is what is kept of the objects of a resource, shared with other sources: read only. An error is
+// apierrors.IsNotFound if the cluster does not know the resource.
+func (p *paged) list(ctx context.Context, r *resource) ([]any, error) {
 	p.mu.Lock()
 	a, asked := p.lists[r]
 	if !asked {
@@ -288,20 +236,14 @@ func (p *paged) list(ctx context.Context, r *resource) ([]any, uint64, error) {
 		p.lists[r] = a
 		go func(ctx context.Context) {
 			defer close(a.done)
-			var objects []object
-			if objects, _, a.err = p.cluster.read(ctx, r, p.within); a.err == nil {
-				a.items = make([]any, len(objects))
-				for i, o := range objects {
-					a.items[i] = o.item
-				}
-			}
+			a.items, a.err = p.cluster.read(ctx, r, p.within)
 		}(p.ctx)
 	}
 	p.mu.Unlock()
 	select {
 	case <-a.done:
-		return a.items, 0, a.err
+		return a.items, a.err
 	case <-ctx.Done():
-		return nil, 0, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }

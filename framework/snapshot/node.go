@@ -80,7 +80,7 @@ type keptNode struct {
 	err    error
 }
 
-var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes", routes: true}, func(o *corev1.Node) *keptNode {
+var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes"}, func(o *corev1.Node) *keptNode {
 	n, err := nodeOf(o)
 	return &keptNode{n, o.Labels, err}
 })

@@ -71,7 +71,7 @@ type keptService struct {
 	labels    map[string]string
 }
 
-var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services", routes: true}, func(o *corev1.Service) *keptService {
+var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services"}, func(o *corev1.Service) *keptService {
 	s := &keptService{labels: o.Labels, addressed: o.Spec.Type != corev1.ServiceTypeExternalName && o.Spec.ClusterIP != corev1.ClusterIPNone}
 	s.Service, s.err = serviceOf(o)
 	return s

@@ -114,15 +114,6 @@ type opening struct {
 	closers []io.Closer
 }
 
-// closer closes by calling a function.
-type closer func()
-
-// Close implements io.Closer.
-func (c closer) Close() error {
-	c()
-	return nil
-}
-
 // closes notes what must be closed with the collector.
 func (o *opening) closes(opened any) {
 	if c, ok := opened.(io.Closer); ok {
@@ -143,9 +134,6 @@ const (
 type Collector struct {
 	sources []*opened
 	closers []io.Closer
-	// lists are those of the API server; nil if there are none, or if they are followed.
-	lists   *paged
-	changed <-chan struct{}
 	// cluster is the one that some of the sources read; nil if none does.
 	cluster *cluster
 }
@@ -183,11 +171,6 @@ func (o *opened) collect(ctx context.Context, s *Snapshot, done map[*kind]chan s
 // is one. What the access cannot reach is no error: such a source is unavailable in
 // each snapshot, and Snapshot.Unavailable says why. The collector must be closed.
 func Open(ctx context.Context, access Access, sources ...Source) (*Collector, error) {
-	return begin(ctx, access, 0, sources)
-}
-
-// begin opens a collector, which follows the lists of the API server if watch is not 0.
-func begin(ctx context.Context, access Access, watch time.Duration, sources []Source) (*Collector, error) {
 	asked, err := byKind(sources)
 	if err != nil {
 		return nil, err
@@ -198,24 +181,8 @@ func begin(ctx context.Context, access Access, watch time.Duration, sources []So
 		if err != nil {
 			return nil, err
 		}
-		cluster, err := newCluster(config)
-		if err != nil {
-			return nil, err
-		}
-		c.cluster = cluster
-		if watch == 0 {
-			c.lists = cluster.lister.(*paged)
-			return cluster, nil
-		}
-		var lists []*resource
-		for k := range asked {
-			lists = append(lists, k.lists...)
-		}
-		ctx, stop := context.WithCancel(ctx)
-		o.closers = append(o.closers, closer(stop))
-		follows := cluster.follow(ctx, watch, lists)
-		cluster.lister, c.changed = follows, follows.changed
-		return cluster, nil
+		c.cluster, err = newCluster(config)
+		return c.cluster, err
 	})
 	o.nodes = sync.OnceValues(func() (map[string]Machine, error) { return access.Nodes(ctx) })
 	for _, k := range kinds {
@@ -227,9 +194,6 @@ func begin(ctx context.Context, access Access, watch time.Duration, sources []So
 		c.sources = append(c.sources, &opened{kind: k, read: read, unreachable: err, usual: k.bound(), within: k.bound()})
 	}
 	c.closers = o.closers
-	if watch > 0 {
-		c.Allow(watch)
-	}
 	if ctx.Err() != nil {
 		return nil, errors.Join(fmt.Errorf("opening the sources of snapshots: %w", context.Cause(ctx)), c.Close())
 	}
@@ -280,8 +244,8 @@ func (c *Collector) Allow(within time.Duration, of ...Source) {
 		}
 		s.within = s.usual
 	}
-	if c.lists != nil && len(of) == 0 {
-		c.lists.within = within
+	if c.cluster != nil && len(of) == 0 {
+		c.cluster.lists.within = within
 	}
 }
 
@@ -299,10 +263,10 @@ func (c *Collector) Timeout() time.Duration {
 // is marked as unavailable, and delays the snapshot no longer than that.
 func (c *Collector) Collect(ctx context.Context) Snapshot {
 	s := Snapshot{Time: time.Now()}
-	if c.lists != nil {
+	if c.cluster != nil {
 		lists, cancel := context.WithCancel(ctx)
 		defer cancel()
-		c.lists.begin(lists)
+		c.cluster.lists.begin(lists)
 	}
 	done := map[*kind]chan struct{}{}
 	for _, o := range c.sources {
@@ -370,9 +334,8 @@ func clusterList[T named](
 			if err != nil {
 				return nil, err
 			}
-			var made memo[T]
 			return func(ctx context.Context, s *Snapshot) {
-				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return made.ask(ctx, c, ask) })
+				*field(s) = list(ctx, func(ctx context.Context) ([]T, error) { return ask(c, ctx) })
 			}, nil
 		},
 		copy:  func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },

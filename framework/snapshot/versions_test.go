@@ -35,7 +35,7 @@ func TestListOfAnotherVersion(t *testing.T) {
 	}
 	for i := range 3 {
 		phase.Store(int32(i))
-		c.lister.(*paged).begin(t.Context())
+		c.lists.begin(t.Context())
 		all, err := ciliumBGP(t.Context(), c, ciliumClusterConfigs)
 		t.Logf("phase %d: %v, nil %t, error %v", i, all, all == nil, err)
 		if i == 2 && err == nil {

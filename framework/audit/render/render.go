@@ -16,7 +16,7 @@ var formats = []struct {
 	name  string
 	write func(io.Writer, audit.Result) error
 }{
-	{"text", Text}, {"json", JSON}, {"sarif", SARIF}, {"junit", JUnit}, {"openmetrics", OpenMetrics}, {"html", HTML},
+	{"text", Text}, {"json", JSON}, {"sarif", SARIF}, {"openmetrics", OpenMetrics}, {"html", HTML},
 }
 
 // Formats are the names of the formats.

@@ -5,15 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // watched is an API server with one Node and a DaemonSet of an image without a version, whose
@@ -39,18 +43,14 @@ func watched(w http.ResponseWriter, r *http.Request) {
 		status(http.StatusNotFound, "NotFound")
 	case name == "roles":
 		status(http.StatusForbidden, "Forbidden")
-	case r.URL.Query().Has("watch"):
-		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
 	default:
 		fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`, kinds[name], strings.TrimSuffix(at, "/"), items[name])
 	}
 }
 
-// Ctrl-C ends a watch with the status of the last state, and before there is one with that of
-// every interrupted command.
-func TestAuditWatch(t *testing.T) {
+// Ctrl-C ends it with the status of the last state, and before there is one with that of every
+// interrupted command.
+func TestAuditEvery(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(watched))
 	t.Cleanup(server.Close)
@@ -58,15 +58,16 @@ func TestAuditWatch(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(strings.ReplaceAll(kubeconfigOf, "SERVER", server.URL)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := func(until string, args ...string) (lines []string, status int) {
+	run := func(until string, meanwhile func(), args ...string) (lines []string, status int) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		cmd := program(ctx, append([]string{"audit", "--watch", "--quiet", "--rate", "100", "--kubeconfig", kubeconfig}, args...)...)
+		cmd := program(ctx, append([]string{"audit", "--every", "10s", "--rate", "100", "--kubeconfig", kubeconfig}, args...)...)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
+		cmd.Stderr = cmd.Stdout
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -75,6 +76,7 @@ func TestAuditWatch(t *testing.T) {
 			// The last line has the findings once more: a second interrupt would end the program.
 			if lines = append(lines, scanner.Text()); !interrupted && strings.Contains(scanner.Text(), until) {
 				interrupted = true
+				meanwhile()
 				if err := cmd.Process.Signal(os.Interrupt); err != nil {
 					t.Fatal(err)
 				}
@@ -83,16 +85,21 @@ func TestAuditWatch(t *testing.T) {
 		_ = cmd.Wait()
 		return lines, cmd.ProcessState.ExitCode()
 	}
-	lines, status := run("not read")
-	if status != exitInterrupted || !strings.Contains(lines[0], " + not read: ") {
+	none := func() {}
+	if lines, status := run("read 2 begins", none); status != exitInterrupted {
 		t.Errorf("interrupted before the second read: status %d, %q", status, lines)
 	}
-	lines, status = run("+ latent")
+	listen := freeAddress(t)
+	var page string
+	lines, status := run("+ latent", func() { page = scraped(t, listen) }, "--listen", listen)
 	last := lines[len(lines)-1]
 	if status != exitLatent || !strings.Contains(last, " end: findings: 1 latent; ") || !strings.Contains(last, " requests, ") {
 		t.Errorf("status %d, %q", status, lines)
 	}
-	lines, status = run(`"state":"latent"`, "-o", "json")
+	if !strings.Contains(page, `relapse_audit_findings{state="latent"} 1.0`) {
+		t.Errorf("Prometheus gets %s", page)
+	}
+	lines, status = run(`"state":"latent"`, none, "--quiet", "-o", "json")
 	var events []string
 	for _, line := range lines {
 		var e audit.Event
@@ -101,11 +108,39 @@ func TestAuditWatch(t *testing.T) {
 		}
 		events = append(events, e.What)
 	}
-	var end watchEnd
+	var end lastState
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || len(end.Findings) != 1 || len(end.Unread) == 0 || end.Cost == nil || end.Cost.Requests == 0 {
 		t.Errorf("%v: %s", err, lines[len(lines)-1])
 	}
-	if status != exitLatent || events[len(events)-1] != "end" || events[len(events)-2] != "finding" {
+	if status != exitLatent || events[0] != "unread" || events[len(events)-1] != "end" || !slices.Contains(events, "finding") {
 		t.Errorf("status %d, events %q", status, events)
 	}
+}
+
+// scraped is what Prometheus gets once the first audit has ended: a line that tells a finding comes before.
+func scraped(t *testing.T, address string) (page string) {
+	t.Helper()
+	if err := await.Until(t.Context(), "the metrics", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+		response, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		page = string(text)
+		return err == nil && response.StatusCode == http.StatusOK, response.Status, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return page
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

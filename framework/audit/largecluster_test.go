@@ -1,6 +1,4 @@
-// Package large makes snapshots of clusters of any size, as an audit reads them: for benchmarks,
-// and for tests that sow faults.
-package large
+package audit
 
 import (
 	"cmp"
@@ -13,22 +11,20 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// CNI is whose objects have the pod ranges.
-type CNI string
+// cniKind says whose objects have the pod ranges.
+type cniKind string
 
-// The CNIs that a cluster can have.
 const (
-	Cilium CNI = "cilium"
-	Calico CNI = "calico"
-	// Plain is any that goes by Node.spec.podCIDRs.
-	Plain CNI = "plain"
+	withCilium cniKind = "cilium"
+	withCalico cniKind = "calico"
+	withoutCNI cniKind = "plain"
 )
 
-// Shape is the size of a cluster and what it consists of. One shape makes one snapshot, always
+// shape is the size of a cluster and what it consists of. One shape makes one snapshot, always
 // the same.
-type Shape struct {
+type shape struct {
 	Seed     uint64
-	CNI      CNI
+	CNI      cniKind
 	Nodes    int
 	Pods     int // of each node, one of them in the host's network
 	Services int // with two EndpointSlices each; half of them have an address of a load balancer
@@ -41,31 +37,30 @@ type Shape struct {
 	Mesh bool
 }
 
-// Full is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
+// fullSize is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
 // two routers of 1,000,000 routes each; or a part of it.
-func Full(part float64) Shape {
+func fullSize(part float64) shape {
 	of := func(n int) int { return int(part * float64(n)) }
-	return Shape{Seed: 1, CNI: Cilium, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
+	return shape{Seed: 1, CNI: withCilium, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
 }
 
 const (
-	// NodeAS is that of the nodes, and spineAS that of the routers' neighbours beyond.
-	NodeAS  = 64513
+	// nodeAS is that of the nodes, and spineAS that of the routers' neighbours beyond.
+	nodeAS  = 64513
 	spineAS = 64600
-	// Own is the number of Services that have an advertisement of their own, from one node each:
-	// Service number n from node number n.
-	Own = 8
+	// ownAdvertisements is how many Services have an advertisement of their own: number n from node n.
+	ownAdvertisements = 8
 	// edge is the number of nodes that announce most of the others.
 	edge = 4
 )
 
-// Time is when the snapshot is taken. All objects are an hour old.
-var Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+// takenAt is when the snapshot is taken. All objects are an hour old.
+var takenAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-var created = Time.Add(-time.Hour)
+var created = takenAt.Add(-time.Hour)
 
-// at is the address that is n after another.
-func at(base netip.Addr, n int) netip.Addr {
+// nth is the address that is n after another.
+func nth(base netip.Addr, n int) netip.Addr {
 	b := base.As4()
 	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	v += uint32(n)
@@ -80,38 +75,26 @@ var (
 	spines      = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
 )
 
-// Node is the name of a node.
-func Node(n int) string { return fmt.Sprintf("node-%04d", n) }
+// Names and addresses of node, or of Service and Deployment, number n.
+func nodeName(n int) string        { return fmt.Sprintf("node-%04d", n) }
+func nodeAddress(n int) netip.Addr { return nth(nodeNet, n+10) }
+func podRange(n int) netip.Prefix  { return netip.PrefixFrom(nth(podNet, n<<8), 24) }
 
-// Address is the InternalIP of a node.
-func Address(n int) netip.Addr { return at(nodeNet, n+10) }
-
-// Range is the pod range of a node.
-func Range(n int) netip.Prefix { return netip.PrefixFrom(at(podNet, n<<8), 24) }
-
-// Service is the name of a Service, and of the Deployment behind it.
-func Service(n int) string { return fmt.Sprintf("app-%05d", n) }
-
-// Namespace is that of a Service and its Deployment.
-func Namespace(n int) string { return fmt.Sprintf("team-%03d", n%200) }
-
-// Balancer is the address of a Service at the load balancer.
-func Balancer(n int) netip.Addr { return at(balancerNet, n) }
-
-// Digest is that of an image.
-func Digest(n int) string { return fmt.Sprintf("sha256:%064x", n) }
+func appName(n int) string        { return fmt.Sprintf("app-%05d", n) }
+func appNamespace(n int) string   { return fmt.Sprintf("team-%03d", n%200) }
+func balancerIP(n int) netip.Addr { return nth(balancerNet, n) }
+func imageDigest(n int) string    { return fmt.Sprintf("sha256:%064x", n) }
 
 // local reports whether a Service has the policy Local.
-func (shape Shape) local(n int) bool {
-	return n >= Own && n%shape.LocalEvery == shape.LocalEvery-1
+func (size shape) local(n int) bool {
+	return n >= ownAdvertisements && n%size.LocalEvery == size.LocalEvery-1
 }
 
 // balanced reports whether a Service has an address of a load balancer.
-func balanced(n int) bool { return n < Own || n%2 == 1 }
+func balanced(n int) bool { return n < ownAdvertisements || n%2 == 1 }
 
-// Snapshot makes the snapshot.
-func (shape Shape) Snapshot() snapshot.Snapshot {
-	s := snapshot.Snapshot{Time: Time}
+func (size shape) snapshot() snapshot.Snapshot {
+	s := snapshot.Snapshot{Time: takenAt}
 	for _, source := range []snapshot.Source{
 		snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Workloads, snapshot.RunningImages,
 		snapshot.Accounts, snapshot.CalicoAgents, snapshot.Services, snapshot.EndpointSlices, snapshot.BGPAdvertisements, snapshot.Routers,
@@ -124,38 +107,38 @@ func (shape Shape) Snapshot() snapshot.Snapshot {
 	} {
 		*read = true
 	}
-	shape.nodes(&s)
-	endpoints := shape.pods(&s)
-	shape.services(&s, endpoints)
-	shape.routers(&s, endpoints)
+	size.nodes(&s)
+	endpoints := size.pods(&s)
+	size.services(&s, endpoints)
+	size.routers(&s, endpoints)
 	return s
 }
 
-func (shape Shape) nodes(s *snapshot.Snapshot) {
-	for n := range shape.Nodes {
+func (size shape) nodes(s *snapshot.Snapshot) {
+	for n := range size.Nodes {
 		node := snapshot.Node{
-			Name: Node(n), UID: fmt.Sprintf("uid-%d", n), Created: created, InternalIPs: []netip.Addr{Address(n)},
-			PodCIDRs: []netip.Prefix{Range(n)}, Ready: true,
+			Name: nodeName(n), UID: fmt.Sprintf("uid-%d", n), Created: created, InternalIPs: []netip.Addr{nodeAddress(n)},
+			PodCIDRs: []netip.Prefix{podRange(n)}, Ready: true,
 		}
-		switch shape.CNI {
-		case Cilium:
+		switch size.CNI {
+		case withCilium:
 			s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{
 				Name: node.Name, PodCIDRs: node.PodCIDRs, InternalIPs: node.InternalIPs, Created: created,
 			})
-		case Calico:
-			s.CalicoBlocks.Items = append(s.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: Range(n), Node: node.Name, Created: created})
-			node.Calico.Address = netip.PrefixFrom(Address(n), 16)
+		case withCalico:
+			s.CalicoBlocks.Items = append(s.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: podRange(n), Node: node.Name, Created: created})
+			node.Calico.Address = netip.PrefixFrom(nodeAddress(n), 16)
 			s.CalicoAgents.Items = append(s.CalicoAgents.Items, snapshot.CalicoAgent{Node: node.Name, Pod: "kube-system/calico-" + node.Name, Poll: time.Minute})
 		}
 		s.Nodes.Items = append(s.Nodes.Items, node)
-		if shape.Mesh {
+		if size.Mesh {
 			network := snapshot.NodeNetwork{Node: node.Name}
 			network.Interfaces.Read, network.BIRD.Read = true, true
-			network.Interfaces.Items = []snapshot.Interface{{Name: "eth0", Index: 2, Type: "device", Flags: "up|broadcast", Addresses: []netip.Prefix{netip.PrefixFrom(Address(n), 16)}}}
-			for other := range shape.Nodes {
+			network.Interfaces.Items = []snapshot.Interface{{Name: "eth0", Index: 2, Type: "device", Flags: "up|broadcast", Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress(n), 16)}}}
+			for other := range size.Nodes {
 				if other != n {
 					network.BIRD.Items = append(network.BIRD.Items, snapshot.BIRDProtocol{
-						Name: fmt.Sprintf("Mesh_%d", other), Proto: "BGP", Neighbor: Address(other), BGPState: snapshot.Established,
+						Name: fmt.Sprintf("Mesh_%d", other), Proto: "BGP", Neighbor: nodeAddress(other), BGPState: snapshot.Established,
 					})
 				}
 			}
@@ -172,12 +155,12 @@ type endpoint struct {
 
 // pods makes one agent for each node, and the pods of Deployments, of which there are as many as
 // Services: number n of each node is of the same Deployment as its neighbours'.
-func (shape Shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
-	random := rand.New(rand.NewPCG(shape.Seed, 1))
+func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
+	random := rand.New(rand.NewPCG(size.Seed, 1))
 	container := func(name, image, tag string, digest int) snapshot.RunningContainer {
 		return snapshot.RunningContainer{
 			Container: snapshot.Container{Name: name, Image: image + ":" + tag, PullPolicy: "IfNotPresent"},
-			ImageID:   image + "@" + Digest(digest),
+			ImageID:   image + "@" + imageDigest(digest),
 		}
 	}
 	agent := container("cilium-agent", "registry.example/cilium/cilium", "v1.19.5", 0)
@@ -186,25 +169,25 @@ func (shape Shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 	s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{
 		Namespace: "kube-system", Name: "cilium", Permissions: []snapshot.Permission{{Groups: every, Resources: every, Verbs: every}},
 	})
-	endpoints = make([][]endpoint, shape.Services)
-	apps := make([]snapshot.RunningContainer, shape.Services)
+	endpoints = make([][]endpoint, size.Services)
+	apps := make([]snapshot.RunningContainer, size.Services)
 	for n := range apps {
-		apps[n] = container("app", "registry.example/team/"+Service(n), "v2.13", n+1)
-		s.Workloads.Items = append(s.Workloads.Items, snapshot.Workload{Kind: "Deployment", Namespace: Namespace(n), Name: Service(n), Containers: []snapshot.Container{apps[n].Container}})
-		s.Tags.Items = append(s.Tags.Items, snapshot.Tag{Image: apps[n].Image, Digest: Digest(n + 1)})
+		apps[n] = container("app", "registry.example/team/"+appName(n), "v2.13", n+1)
+		s.Workloads.Items = append(s.Workloads.Items, snapshot.Workload{Kind: "Deployment", Namespace: appNamespace(n), Name: appName(n), Containers: []snapshot.Container{apps[n].Container}})
+		s.Tags.Items = append(s.Tags.Items, snapshot.Tag{Image: apps[n].Image, Digest: imageDigest(n + 1)})
 	}
-	for node := range shape.Nodes {
+	for node := range size.Nodes {
 		s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{
-			Namespace: "kube-system", Name: "cilium-" + Node(node), UID: "agent-" + Node(node), Node: Node(node), Created: created,
+			Namespace: "kube-system", Name: "cilium-" + nodeName(node), UID: "agent-" + nodeName(node), Node: nodeName(node), Created: created,
 			OwnerKind: "DaemonSet", OwnerName: "cilium", ServiceAccount: "cilium", Template: "abcde", Containers: []snapshot.RunningContainer{agent},
 		})
-		for i := range shape.Pods - 1 {
-			n := (node*(shape.Pods-1) + i) % shape.Services
-			p := snapshot.Pod{Namespace: Namespace(n), Name: fmt.Sprintf("%s-7d9f-%05x%04d", Service(n), random.Uint32N(1<<20), node), Node: Node(node), IP: at(Range(node).Addr(), i+2)}
+		for i := range size.Pods - 1 {
+			n := (node*(size.Pods-1) + i) % size.Services
+			p := snapshot.Pod{Namespace: appNamespace(n), Name: fmt.Sprintf("%s-7d9f-%05x%04d", appName(n), random.Uint32N(1<<20), node), Node: nodeName(node), IP: nth(podRange(node).Addr(), i+2)}
 			s.Pods.Items = append(s.Pods.Items, p)
 			s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{
 				Namespace: p.Namespace, Name: p.Name, UID: "uid-" + p.Name, Node: p.Node, Created: created,
-				OwnerKind: "Deployment", OwnerName: Service(n), ServiceAccount: "default", Template: "7d9f", Containers: []snapshot.RunningContainer{apps[n]},
+				OwnerKind: "Deployment", OwnerName: appName(n), ServiceAccount: "default", Template: "7d9f", Containers: []snapshot.RunningContainer{apps[n]},
 			})
 			endpoints[n] = append(endpoints[n], endpoint{p.Node, p.IP})
 		}
@@ -218,8 +201,8 @@ func (shape Shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 	slices.SortFunc(s.Workloads.Items, func(a, b snapshot.Workload) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	for n := range min(shape.Services, 200) {
-		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: Namespace(n), Name: "default"})
+	for n := range min(size.Services, 200) {
+		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: appNamespace(n), Name: "default"})
 	}
 	return endpoints
 }
@@ -227,12 +210,12 @@ func (shape Shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 // services makes Services, their EndpointSlices, and the advertisements of their addresses: one
 // for each of the first ones, one for those with the policy Local, which is of all nodes, and one
 // for the rest, which is of a few nodes.
-func (shape Shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
+func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	var rest, every []string
-	for n := range shape.Nodes {
-		every = append(every, Node(n))
-		if n >= Own && n < Own+edge {
-			rest = append(rest, Node(n))
+	for n := range size.Nodes {
+		every = append(every, nodeName(n))
+		if n >= ownAdvertisements && n < ownAdvertisements+edge {
+			rest = append(rest, nodeName(n))
 		}
 	}
 	port := snapshot.ServicePort{Protocol: "TCP", Port: 80}
@@ -240,19 +223,19 @@ func (shape Shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	ofRest := snapshot.BGPAdvertisement{Namespace: "metallb-system", Name: "edge", Nodes: rest}
 	for n, of := range endpoints {
 		service := snapshot.Service{
-			Namespace: Namespace(n), Name: Service(n), ClusterIPs: []netip.Addr{at(clusterNet, n)}, Ports: []snapshot.ServicePort{port},
-			Local: shape.local(n), Created: created,
+			Namespace: appNamespace(n), Name: appName(n), ClusterIPs: []netip.Addr{nth(clusterNet, n)}, Ports: []snapshot.ServicePort{port},
+			Local: size.local(n), Created: created,
 		}
 		if balanced(n) {
-			address := Balancer(n)
+			address := balancerIP(n)
 			service.LoadBalancerIPs = []netip.Addr{address}
 			only := snapshot.AddressRange{First: address, Last: address}
 			switch {
-			case n < Own:
+			case n < ownAdvertisements:
 				s.BGPAdvertisements.Items = append(s.BGPAdvertisements.Items, snapshot.BGPAdvertisement{
-					Namespace: "metallb-system", Name: Service(n), Nodes: []string{Node(n)}, Ranges: []snapshot.AddressRange{only},
+					Namespace: "metallb-system", Name: appName(n), Nodes: []string{nodeName(n)}, Ranges: []snapshot.AddressRange{only},
 				})
-			case shape.local(n):
+			case size.local(n):
 				ofLocal.Ranges = append(ofLocal.Ranges, only)
 			default:
 				ofRest.Ranges = append(ofRest.Ranges, only)
@@ -280,25 +263,25 @@ func (shape Shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 }
 
 // routers makes two routers, whose neighbours are all nodes and two spines.
-func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
+func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	var paths []snapshot.Path
 	learn := func(p netip.Prefix, from ...int) {
 		for i, n := range from {
 			paths = append(paths, snapshot.Path{
-				Prefix: p, NextHop: Address(n), Neighbor: Address(n), ASPath: nodePath, Origin: "igp", LocalPref: 100, Best: i == 0, Multipath: true, Received: created,
+				Prefix: p, NextHop: nodeAddress(n), Neighbor: nodeAddress(n), ASPath: nodePath, Origin: "igp", LocalPref: 100, Best: i == 0, Multipath: true, Received: created,
 			})
 		}
 	}
-	for n := range shape.Nodes {
-		learn(Range(n), n)
+	for n := range size.Nodes {
+		learn(podRange(n), n)
 	}
 	for n, of := range endpoints {
-		p := netip.PrefixFrom(Balancer(n), 32)
+		p := netip.PrefixFrom(balancerIP(n), 32)
 		switch {
 		case !balanced(n):
-		case n < Own:
-			learn(p, n%shape.Nodes)
-		case shape.local(n):
+		case n < ownAdvertisements:
+			learn(p, n%size.Nodes)
+		case size.local(n):
 			var on []int
 			for _, e := range of {
 				var number int
@@ -309,7 +292,7 @@ func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 			learn(p, slices.Compact(on)...)
 		default:
 			var on []int
-			for i := Own; i < min(Own+edge, shape.Nodes); i++ {
+			for i := ownAdvertisements; i < min(ownAdvertisements+edge, size.Nodes); i++ {
 				on = append(on, i)
 			}
 			learn(p, on...)
@@ -330,7 +313,7 @@ func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 		}
 		routes = append(routes, snapshot.Route{Prefix: p.Prefix, Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, Metric: 20, NextHops: toNode[p.NextHop]})
 	}
-	for i, p := range shape.internet(shape.Routes - len(routes)) {
+	for i, p := range size.internet(size.Routes - len(routes)) {
 		via := i % len(spines)
 		paths = append(paths, snapshot.Path{
 			Prefix: p, NextHop: spines[via], Neighbor: spines[via], ASPath: spinePath, Origin: "igp", LocalPref: 100, Best: true, Multipath: true, Received: created,
@@ -344,8 +327,8 @@ func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 		neighbor := func(a netip.Addr, as uint32) {
 			r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: a, AS: as, RouterID: a, State: snapshot.SessionEstablished, Established: created})
 		}
-		for n := range shape.Nodes {
-			neighbor(Address(n), NodeAS)
+		for n := range size.Nodes {
+			neighbor(nodeAddress(n), nodeAS)
 		}
 		for _, a := range spines {
 			neighbor(a, spineAS)
@@ -354,12 +337,12 @@ func (shape Shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	}
 }
 
-var nodePath, spinePath = []uint32{NodeAS}, []uint32{spineAS, 64700, 64800}
+var nodePath, spinePath = []uint32{nodeAS}, []uint32{spineAS, 64700, 64800}
 
 // internet makes prefixes of public addresses, in order: six in ten are a /24, as in the table of
 // the internet.
-func (shape Shape) internet(count int) []netip.Prefix {
-	random := rand.New(rand.NewPCG(shape.Seed, 2))
+func (size shape) internet(count int) []netip.Prefix {
+	random := rand.New(rand.NewPCG(size.Seed, 2))
 	made := make(map[netip.Prefix]bool, max(count, 0))
 	var all []netip.Prefix
 	for len(all) < count {
@@ -367,7 +350,7 @@ func (shape Shape) internet(count int) []netip.Prefix {
 		if random.IntN(10) < 4 {
 			bits = 14 + random.IntN(10)
 		}
-		p := netip.PrefixFrom(at(netip.IPv4Unspecified(), int(random.Uint32N(223<<24))), bits).Masked()
+		p := netip.PrefixFrom(nth(netip.IPv4Unspecified(), int(random.Uint32N(223<<24))), bits).Masked()
 		reserved := slices.ContainsFunc(notPublic, p.Overlaps)
 		if !reserved && !made[p] {
 			made[p] = true

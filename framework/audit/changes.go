@@ -1,0 +1,212 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Changes tells what comes and goes from one audit of a cluster to the next.
+//
+// A finding comes when both of the last two reads of an audit have it, and goes when both lack it. It
+// stays while its detector sees less than when it came. The zero Changes has seen no audit.
+type Changes struct {
+	began time.Time
+	reads int
+	// last is the last audit that could be judged; unreadable is why the last one could not be.
+	last       *Result
+	unreadable error
+	findings   map[string]standing
+	unread     map[string]string
+	gaps       map[string]detect.Gap
+	// firstGaps are the gaps of the first audit: another gap came when something was lost.
+	firstGaps map[string]bool
+}
+
+// standing is a finding that holds, with what its detector could not see when it was found last.
+type standing struct {
+	Finding
+	unseen []string
+}
+
+// What an Event says.
+const (
+	FindingCame  = "finding"    // a finding holds, or has another state
+	FindingGone  = "gone"       // it does not hold any more
+	SourceUnread = "unread"     // something is not read any more
+	SourceRead   = "read"       // it is read again
+	GapCame      = "not-judged" // something is not judged
+	GapGone      = "judged"     // it is judged again
+)
+
+// Event is one change from an audit to the next.
+type Event struct {
+	Time time.Time `json:"time"`
+	What string    `json:"event"`
+	// Finding is set for FindingCame and FindingGone.
+	Finding *Finding `json:"finding,omitempty"`
+	// Source and Why, the reason, are set for SourceUnread and SourceRead.
+	Source string `json:"source,omitempty"`
+	Why    string `json:"why,omitempty"`
+	// Gap is set for GapCame and GapGone.
+	Gap *detect.Gap `json:"gap,omitempty"`
+}
+
+// Take takes the reads of an audit and its result, or why it has none, and returns what has changed.
+func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []Event {
+	if c.reads == 0 {
+		c.began = reads[0].Time
+		c.findings, c.unread, c.gaps = map[string]standing{}, map[string]string{}, map[string]detect.Gap{}
+	}
+	c.reads += len(reads)
+	c.unreadable = unreadable
+	last := reads[len(reads)-1]
+	at := last.Time.Add(last.Took)
+	if unreadable != nil {
+		// Nothing can be judged: what was found is neither there nor gone.
+		return c.sources(at, last.Unavailable())
+	}
+	if c.firstGaps == nil {
+		c.firstGaps = map[string]bool{}
+		for _, g := range r.NotJudged {
+			c.firstGaps[g.Says] = true
+		}
+	}
+	for i, g := range r.NotJudged {
+		r.NotJudged[i].Open = g.Open || !c.firstGaps[g.Says]
+	}
+	c.last = &r
+	return slices.Concat(c.sources(at, r.Unread), c.found(at, r, reads[max(0, len(reads)-2):]), c.judging(at, r.NotJudged))
+}
+
+func (c *Changes) sources(at time.Time, unread []string) []Event {
+	var events []Event
+	missing := map[string]bool{}
+	for _, text := range unread {
+		name, why, _ := strings.Cut(text, ": ")
+		missing[name] = true
+		if _, known := c.unread[name]; !known {
+			events = append(events, Event{Time: at, What: SourceUnread, Source: name, Why: why})
+		}
+		c.unread[name] = why
+	}
+	for _, name := range sorted(c.unread) {
+		if !missing[name] {
+			events = append(events, Event{Time: at, What: SourceRead, Source: name, Why: c.unread[name]})
+			delete(c.unread, name)
+		}
+	}
+	return events
+}
+
+func (c *Changes) found(at time.Time, r Result, reads []snapshot.Snapshot) []Event {
+	var events []Event
+	unseen, there := unseenIn(reads), map[string]bool{}
+	for _, f := range r.Findings { // the worst first: it is told if several have one ID
+		if there[f.ID] {
+			continue
+		}
+		there[f.ID] = true
+		was, known := c.findings[f.ID]
+		c.findings[f.ID] = standing{f, unseen[f.Detector]}
+		if !known || was.State != f.State {
+			events = append(events, Event{Time: at, What: FindingCame, Finding: &f})
+		}
+	}
+	for _, f := range r.Once {
+		there[f.ID] = true
+	}
+	for _, id := range sorted(c.findings) {
+		was := c.findings[id]
+		blind := slices.ContainsFunc(unseen[was.Detector], func(name string) bool { return !slices.Contains(was.unseen, name) })
+		if !there[id] && !blind {
+			delete(c.findings, id)
+			events = append(events, Event{Time: at, What: FindingGone, Finding: &was.Finding})
+		}
+	}
+	return events
+}
+
+// unseenIn is, by detector, what it could not see in one of some reads.
+func unseenIn(reads []snapshot.Snapshot) map[string][]string {
+	all := map[string][]string{}
+	for _, d := range slices.Concat(detectors, overTime) {
+		for _, s := range reads {
+			all[d.Name()] = append(all[d.Name()], unread(s.Only(d.Reads()...))...)
+		}
+	}
+	return all
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func (c *Changes) judging(at time.Time, gaps []detect.Gap) []Event {
+	var events []Event
+	before := c.gaps
+	c.gaps = map[string]detect.Gap{}
+	for _, g := range gaps {
+		c.gaps[g.Says] = g
+		if _, known := before[g.Says]; !known {
+			events = append(events, Event{Time: at, What: GapCame, Gap: &g})
+		}
+	}
+	for _, says := range sorted(before) {
+		if g := before[says]; c.gaps[says].Says == "" {
+			events = append(events, Event{Time: at, What: GapGone, Gap: &g})
+		}
+	}
+	return events
+}
+
+// ErrNotAudited is of a state before the first audit has ended.
+var ErrNotAudited = errors.New("the first audit has not ended")
+
+// State is the last result, with all findings that hold: also those whose detector sees less than when
+// they came. The error is an *UnreadableError if the last audit could not be judged.
+func (c *Changes) State() (Result, error) {
+	if c.unreadable != nil {
+		return Result{}, c.unreadable
+	}
+	if c.last == nil {
+		return Result{}, ErrNotAudited
+	}
+	r := *c.last
+	r.Began, r.Reads = c.began, c.reads
+	r.Findings = slices.Clone(r.Findings)
+	for _, id := range sorted(c.findings) {
+		if !slices.ContainsFunc(slices.Concat(r.Findings, r.Once), func(f Finding) bool { return f.ID == id }) {
+			r.Findings = append(r.Findings, c.findings[id].Finding)
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
+	return r, nil
+}
+
+// String is the event in one line.
+func (e Event) String() string {
+	line := e.Time.UTC().Format(time.RFC3339) + " "
+	switch e.What {
+	case FindingCame:
+		return line + fmt.Sprintf("+ %s %s %s, %s: %s", e.Finding.State, e.Finding.ID, e.Finding.Detector, e.Finding.Kind, e.Finding.Says)
+	case FindingGone:
+		return line + fmt.Sprintf("- gone %s %s, %s: %s", e.Finding.ID, e.Finding.Detector, e.Finding.Kind, e.Finding.Object)
+	case SourceUnread:
+		line += fmt.Sprintf("+ not read: %s: %s", e.Source, e.Why)
+		if Forbidden(e.Why) {
+			line += " (" + RoleHint + ")"
+		}
+		return line
+	case SourceRead:
+		return line + "- not read: " + e.Source
+	case GapCame:
+		return line + "+ not judged: " + e.Gap.Says
+	default:
+		return line + "- not judged: " + e.Gap.Says
+	}
+}

@@ -1,0 +1,184 @@
+package audit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// briefly is an event without its time and its sentence.
+func briefly(e Event) string {
+	switch e.What {
+	case FindingCame, FindingGone:
+		return fmt.Sprintf("%s %s %s %s", e.What, e.Finding.State, e.Finding.Kind, e.Finding.Object)
+	case SourceUnread, SourceRead:
+		return e.What + " " + e.Source
+	}
+	return e.What
+}
+
+// What both reads of an audit have comes, what both lack goes, and what was not read does neither.
+func TestChanges(t *testing.T) {
+	well, wrong := cluster(false), cluster(true)
+	with := func(s snapshot.Snapshot, change func(*snapshot.Snapshot)) snapshot.Snapshot {
+		s.Routers = slices.Clone(s.Routers)
+		change(&s)
+		return s
+	}
+	noFIB := func(s *snapshot.Snapshot) {
+		s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
+	}
+	noPods := func(s *snapshot.Snapshot) { s.Pods = snapshot.List[snapshot.Pod]{Error: "no answer"} }
+	noNodes := func(s *snapshot.Snapshot) { s.Nodes = snapshot.List[snapshot.Node]{Error: "gone"} }
+	const (
+		active   = "finding active unannounced 10.5.115.0/24"
+		latent   = "finding latent absent-node 10.5.113.0/24"
+		noActive = "gone active unannounced 10.5.115.0/24"
+		noLatent = "gone latent absent-node 10.5.113.0/24"
+	)
+	type round struct {
+		reads [2]snapshot.Snapshot
+		tells []string
+	}
+	twice := func(s snapshot.Snapshot, tells ...string) round { return round{[2]snapshot.Snapshot{s, s}, tells} }
+	for _, test := range []struct {
+		name   string
+		audits []round
+		last   []string // findings of the last state
+		err    string
+	}{
+		{"well", []round{twice(well), twice(well)}, nil, ""},
+		{"wrong from the beginning", []round{twice(wrong, latent, active), twice(wrong)}, []string{active, latent}, ""},
+		{"it begins, and ends", []round{twice(well), twice(wrong, latent, active), twice(well, noLatent, noActive)}, nil, ""},
+		{"half of a change", []round{twice(well), {[2]snapshot.Snapshot{well, wrong}, nil}}, nil, ""},
+		{"one read lacks it", []round{twice(wrong, latent, active), {[2]snapshot.Snapshot{well, wrong}, nil}, twice(wrong)}, []string{active, latent}, ""},
+		{"a source is lost, and what it showed stays", []round{
+			twice(wrong, latent, active), twice(with(well, noPods), "unread Pods"),
+		}, []string{active, latent}, ""},
+		{"a source is lost for a time", []round{
+			twice(wrong, latent, active), twice(with(well, noPods), "unread Pods"), twice(well, "read Pods", noLatent, noActive),
+		}, nil, ""},
+		{"what was not read before either can go", []round{
+			twice(with(wrong, noPods), "unread Pods", latent, active), twice(with(well, noPods), noLatent, noActive),
+		}, nil, ""},
+		{"one read of two is not enough to see it go", []round{
+			twice(wrong, latent, active), {[2]snapshot.Snapshot{with(well, noPods), well}, []string{"unread Pods"}},
+		}, []string{active, latent}, ""},
+		{"a router is not judged for a time", []round{
+			twice(well), twice(with(well, noFIB), "unread FIB of tor1", "not-judged"), twice(well, "read FIB of tor1", "judged"),
+		}, nil, ""},
+		{"no Nodes for a time", []round{
+			twice(wrong, latent, active), twice(with(well, noNodes), "unread Nodes"), twice(wrong, "read Nodes"),
+		}, []string{active, latent}, ""},
+		{"no Nodes at the end", []round{twice(well), twice(with(well, noNodes), "unread Nodes")}, nil, "the cluster cannot be read: gone"},
+		{"interrupted at once", nil, nil, "the first audit has not ended"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c Changes
+			for n, audit := range test.audits {
+				r, err := Judge(audit.reads[:], nil)
+				var tells []string
+				for _, e := range c.Take(audit.reads[:], r, err) {
+					tells = append(tells, briefly(e))
+				}
+				slices.Sort(tells)
+				slices.Sort(audit.tells)
+				if diff := cmp.Diff(strings.Join(audit.tells, "\n"), strings.Join(tells, "\n")); diff != "" {
+					t.Errorf("audit %d (-want +got):\n%s", n+1, diff)
+				}
+			}
+			state, err := c.State()
+			if test.err != "" {
+				if err == nil || err.Error() != test.err {
+					t.Errorf("error %v, want %s", err, test.err)
+				}
+				return
+			}
+			var last []string
+			for _, f := range found(state.Findings) {
+				last = append(last, "finding "+f)
+			}
+			if diff := cmp.Diff(test.last, last); diff != "" || err != nil || state.Reads != 2*len(test.audits) {
+				t.Errorf("%d reads, error %v; (-want +got):\n%s", state.Reads, err, diff)
+			}
+		})
+	}
+}
+
+// Of several findings with one ID the worst is told, and a state that changes once more.
+func TestChangesTellTheWorst(t *testing.T) {
+	hint := detect.Finding{Detector: "snat", Kind: detect.HiddenSource, State: detect.Hint, Object: detect.Named("rule"), Owner: "node1"}
+	active := hint
+	active.State = detect.Active
+	reads := []snapshot.Snapshot{cluster(false), cluster(false)}
+	var c Changes
+	for n, test := range []struct {
+		found []detect.Finding
+		tells string
+	}{
+		{[]detect.Finding{hint, active}, "finding active hidden-source rule"},
+		{[]detect.Finding{active, active, hint}, ""},
+		{[]detect.Finding{hint}, "finding hint hidden-source rule"},
+	} {
+		var r Result
+		r.add(test.found, test.found, nil)
+		var tells []string
+		for _, e := range c.Take(reads, r, nil) {
+			tells = append(tells, briefly(e))
+		}
+		if got := strings.Join(tells, ", "); got != test.tells {
+			t.Errorf("audit %d tells %q, want %q", n+1, got, test.tells)
+		}
+	}
+}
+
+// What came since the first audit is open, whatever the reason.
+func TestChangesLeaveOpenWhatIsLost(t *testing.T) {
+	lost := cluster(false)
+	lost.Routers = slices.Clone(lost.Routers)
+	lost.Routers[0].Paths.Items, lost.Routers[0].Neighbors.Items = nil, nil
+	for open, first := range map[bool]snapshot.Snapshot{true: cluster(false), false: lost} {
+		var c Changes
+		for _, s := range []snapshot.Snapshot{first, lost} {
+			r, err := Judge([]snapshot.Snapshot{s, s}, nil)
+			c.Take([]snapshot.Snapshot{s, s}, r, err)
+		}
+		if r, err := c.State(); err != nil || r.Open() != open {
+			t.Errorf("%+v, %v, want open %t", r, err, open)
+		}
+	}
+}
+
+// One audit after another finds a fault of a server and a router, and sees it go.
+func TestChangesOfACluster(t *testing.T) {
+	s := incident(t, "10.5.114.0/24", "10.5.115.0/24")
+	s.refused = []string{"/apis/apps/v1/deployments"}
+	tor := frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"})
+	right := frr(t, map[string]string{"10.5.114.0/24": "10.4.94.32", "10.5.115.0/24": "10.4.94.21"})
+	var c Changes
+	take := func() []Event {
+		reads, r, err := audited(t, s, tor)
+		return c.Take(reads, r, err)
+	}
+	came := take()
+	if len(came) != 4 || !strings.Contains(came[0].String(), " + not read: workloads: listing Deployments: list on deployments in apps is not permitted: ") || !strings.HasSuffix(came[0].String(), "("+RoleHint+")") {
+		t.Errorf("first it tells: %s", came)
+	}
+	if err := os.Rename(filepath.Join(filepath.Dir(right.Command[0]), "rib"), filepath.Join(filepath.Dir(tor.Command[0]), "rib")); err != nil {
+		t.Fatal(err)
+	}
+	if gone := take(); len(gone) != 3 || gone[0].What != FindingGone {
+		t.Errorf("then it tells: %s", gone)
+	}
+	if r, err := c.State(); err != nil || len(r.Findings) != 0 || len(r.Unread) != 1 || r.Nodes != 2 {
+		t.Errorf("%+v, error %v", r, err)
+	}
+}
