@@ -257,7 +257,7 @@ func (v Variant) Expected() Verdict {
 type Script struct {
 	// Install installs the components and the probes' endpoints, in place of those of an
 	// earlier variant or run. It returns when they work.
-	Install func(ctx context.Context, r *Run) error
+	Install Action
 	// Endpoints of the probes exist when Install returns, and after each remedy that
 	// replaces them.
 	Endpoints []Endpoint
@@ -276,7 +276,7 @@ type Script struct {
 	// Precursors are injected before Fault.
 	Precursors []Precursor
 	// Fault starts the incident.
-	Fault func(r *Run) Fault
+	Fault Fault
 	// Trials is set if the incident is probabilistic.
 	Trials *Trials
 	// Gone are the endpoints that the fault removes. Their probes are stopped before it.
@@ -325,7 +325,7 @@ type Precursor struct {
 	// ID is unique among the precursors of the script, in the form of Check.ID.
 	ID    string
 	Name  string
-	Fault func(r *Run) Fault
+	Fault Fault
 	// Expected are the findings that the detectors must report. Transient are active
 	// findings that may come and go. No others may be active.
 	Expected, Transient []Finding
@@ -345,11 +345,11 @@ type Remedy struct {
 	Name string
 	// Helps is set if it must help. Otherwise it is asserted not to help.
 	Helps bool
-	Apply func(ctx context.Context, r *Run) error
+	Apply Action
 	// Bound is how long recovery may take from the start of Apply.
 	Bound time.Duration
 	// Undo restores the broken state, for the next remedy. Nil for the last one.
-	Undo func(ctx context.Context, r *Run) error
+	Undo Action
 	// ReplacesEndpoints is set if the remedy replaces the pods of the probes.
 	ReplacesEndpoints bool
 	// Watch is how long the symptom is watched after a remedy that does not help;

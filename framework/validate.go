@@ -179,7 +179,7 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 		p.add("refused: only an unaffected variant can refuse, and its script must have Refuses")
 	}
 	p.findings(script)
-	if script.Install == nil || script.Fault == nil {
+	if script.Install == nil || script.Fault.Inject == nil {
 		p.add("there must be an Install and a Fault")
 	}
 	if script.Observe <= 0 {
@@ -293,7 +293,7 @@ func (p *problems) steps(s Script) {
 	check("check before", s.Baseline)
 	check("check after", s.Aftermath)
 	for _, f := range s.Precursors {
-		if p := named("harmless precursor", f.ID, f.Name); f.Fault == nil {
+		if p := named("harmless precursor", f.ID, f.Name); f.Fault.Inject == nil {
 			p.add("it has no fault")
 		}
 		check(fmt.Sprintf("harmless precursor %q, check after", f.Name), f.Aftermath)

@@ -31,7 +31,7 @@ func pair(change func(*Script)) Scenario {
 		a, b := PodOn("a"), PodOn("b")
 		return Script{
 			Install: nothing, Endpoints: []Endpoint{a, b}, Probes: a.Both(b), Detectors: []detect.Detector{silent{}},
-			Fault: func(*Run) Fault { return Fault{} }, Impacted: []probe.Probe{a.To(b)}, Observe: time.Second,
+			Fault: Fault{Inject: func(context.Context, *Run) error { return nil }}, Impacted: []probe.Probe{a.To(b)}, Observe: time.Second,
 			Expected: []Finding{{Detector: "silent", Kind: "lost", State: detect.Active, Object: detect.Named("a")}},
 			Remedies: []Remedy{
 				{ID: "route", Name: "static route", Helps: true, Bound: time.Second, Apply: nothing, Undo: nothing},

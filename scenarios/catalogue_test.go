@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 )
 
-// Whatever is wrong with a scenario, and can be seen without a lab, shows here
-// and not half a minute into a run.
-func TestCatalogue(t *testing.T) {
+// Whatever is wrong with a scenario, and can be seen without a lab, shows here and not half a
+// minute into a run. go test -v lists its steps, as relapse run --dry-run does.
+func TestScenario(t *testing.T) {
 	built, err := images.Open("..")
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +47,9 @@ func TestCatalogue(t *testing.T) {
 					t.Errorf("variant %q: another scenario has one of this name, and --variant and --label choose by it", v.Name)
 				}
 				taken[v.Name] = true
+			}
+			for _, step := range engine.New(s, nil, engine.Options{}).Steps() {
+				t.Logf("%s: %s", step.Scope, step.Name)
 			}
 			if missing := suite.MissingImages(s, known); len(missing) > 0 {
 				t.Errorf("there is no recipe for %q", missing)

@@ -1,6 +1,9 @@
 package topology
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+)
 
 // NewNetwork declares a network. It panics if the subnet is no prefix.
 func NewNetwork(name, subnet string) Network {
@@ -12,47 +15,119 @@ func (n Network) At(address string) Link {
 	return Link{Network: n.Name, Address: netip.MustParseAddr(address)}
 }
 
+// Last is a link to the network, an IPv4 one, by the last byte of the address. It panics if no
+// address of the network ends with that.
+func (n Network) Last(last byte) Link {
+	address := n.Subnet.Addr().As4()
+	address[3] = last
+	l := Link{Network: n.Name, Address: netip.AddrFrom4(address)}
+	if !n.Subnet.Contains(l.Address) {
+		panic("network " + n.Name + ": " + l.Address.String() + " is not in " + n.Subnet.String())
+	}
+	return l
+}
+
+// Node is a node on the network, by the last byte of its address.
+func (n Network) Node(name string, last byte) Node {
+	return Node{Name: name, Links: []Link{n.Last(last)}}
+}
+
+// Host is a host on the network, by the last byte of its address.
+func (n Network) Host(name string, last byte) Host {
+	return Host{Name: name, Links: []Link{n.Last(last)}}
+}
+
 // The AS numbers of labs: of the ToRs, and of a cluster.
 const (
 	TorASN     uint32 = 64524
 	ClusterASN uint32 = 64513
 )
 
-// BehindToRs declares the lab of most BGP incidents. Nodes need a name, a role and a link to the
-// network nodes:
-//
-//	     outside .10             net uplink
-//	tor1 .251     tor2 .252      TorASN; a session with each node that speaks BGP
-//	      the nodes              net nodes; default route over both ToRs
-//
-// The cluster is "k8s", its AS is ClusterASN, and Services are in 10.96.0.0/16. It panics if a
-// network's subnet is not an IPv4 /24.
-func BehindToRs(lab string, nodes, uplink Network, c Cluster) Topology {
-	tors := []string{"tor1", "tor2"}
-	c.Name, c.ASN, c.ServiceCIDR = "k8s", ClusterASN, netip.MustParsePrefix("10.96.0.0/16")
-	for i := range c.Nodes {
-		c.Nodes[i].Via = tors
+// TwoToRs are the routers of most BGP incidents: tor1 with the address .251 on each network, and
+// tor2 with .252. Each has a session with each node that speaks BGP.
+func TwoToRs(nodes, uplink Network) []Router {
+	routers := []Router{tor("tor1", 251, nodes, uplink), tor("tor2", 252, nodes, uplink)}
+	for i := range routers {
+		routers[i].ID = routers[i].Links[1].Address
 	}
-	t := Topology{
-		Name: lab, Networks: []Network{nodes, uplink}, Clusters: []Cluster{c},
-		Hosts: []Host{{Name: "outside", Links: []Link{uplink.host(10)}, Via: tors}},
+	return routers
+}
+
+// OneToR is the router "tor", with the address .254 on the nodes' network and on others.
+func OneToR(nodes Network, others ...Network) []Router {
+	return []Router{tor("tor", 254, append([]Network{nodes}, others...)...)}
+}
+
+func tor(name string, last byte, networks ...Network) Router {
+	r := Router{
+		Name: name, ASN: TorASN, ID: networks[0].Last(last).Address,
+		Peers: []Peers{{Network: networks[0].Name, ASN: ClusterASN}},
 	}
-	for i, name := range tors {
-		inner, outer := nodes.host(251+byte(i)), uplink.host(251+byte(i))
-		t.Routers = append(t.Routers, Router{
-			Name: name, ASN: TorASN, ID: outer.Address, Links: []Link{inner, outer},
-			Peers: []Peers{{Network: nodes.Name, ASN: ClusterASN}},
-		})
+	for _, n := range networks {
+		r.Links = append(r.Links, n.Last(last))
+	}
+	return r
+}
+
+// GracefulRestart has routers keep the routes of a peer that restarts (Peers.GracefulRestart).
+func GracefulRestart(routers []Router) []Router {
+	for _, r := range routers {
+		for i := range r.Peers {
+			r.Peers[i].GracefulRestart = true
+		}
+	}
+	return routers
+}
+
+// Static has routers accept no BGP sessions: they have the routes that are added to them.
+func Static(routers []Router) []Router {
+	for i := range routers {
+		routers[i].Peers = nil
+	}
+	return routers
+}
+
+// Behind completes the declaration of a lab behind these routers, which hold the default route
+// of its nodes and hosts. The first node of each cluster is its control plane. Where a cluster
+// does not say otherwise it is "k8s" with ClusterASN, and its Services are in 10.96.0.0/16.
+func (t Topology) Behind(routers []Router) Topology {
+	t.Routers = routers
+	var via []string
+	for _, r := range routers {
+		via = append(via, r.Name)
+	}
+	for i := range t.Clusters {
+		c := &t.Clusters[i]
+		c.Name, c.ASN = cmp.Or(c.Name, "k8s"), cmp.Or(c.ASN, ClusterASN)
+		if !c.ServiceCIDR.IsValid() {
+			c.ServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
+		}
+		for j := range c.Nodes {
+			c.Nodes[j].Role, c.Nodes[j].Via = Worker, via
+		}
+		c.Nodes[0].Role = ControlPlane
+	}
+	for i := range t.Hosts {
+		t.Hosts[i].Via = via
 	}
 	return t
 }
 
-// host is a link to an IPv4 /24, by the last byte of the address.
-func (n Network) host(last byte) Link {
-	if n.Subnet.Bits() != 24 {
-		panic("network " + n.Name + ": " + n.Subnet.String() + " is not a /24")
+// BGPPeer is a router at the address at which nodes have sessions with it.
+type BGPPeer struct {
+	Router          string
+	Address         netip.Addr
+	ASN, ClusterASN uint32
+}
+
+// BGPPeers are the routers that accept sessions, once for each of their Peers.
+func (t Topology) BGPPeers() []BGPPeer {
+	var all []BGPPeer
+	for _, r := range t.Routers {
+		for _, p := range r.Peers {
+			address, _ := t.AddressOn(r.Name, p.Network)
+			all = append(all, BGPPeer{Router: r.Name, Address: address, ASN: r.ASN, ClusterASN: p.ASN})
+		}
 	}
-	address := n.Subnet.Addr().As4()
-	address[3] = last
-	return Link{Network: n.Name, Address: netip.AddrFrom4(address)}
+	return all
 }

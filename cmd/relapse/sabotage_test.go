@@ -32,18 +32,13 @@ func leaveRemediesOut(s *framework.Script) { s.Precursors, s.Remedies = nil, nil
 // takeGuestMemory makes the fault fill a guest's memory: what is in a tmpfs, no kernel
 // can take back.
 func takeGuestMemory(s *framework.Script) {
-	declared := s.Fault
-	s.Fault = func(r *framework.Run) framework.Fault {
-		f := declared(r)
-		inject := f.Inject
-		f.Inject = func(ctx context.Context) error {
-			_, err := labaccess.Lab(r).Node("edge3").Exec(ctx, "sh", "-c",
-				"mkdir -p /filler && mount -t tmpfs -o size=100% tmpfs /filler && (cat /dev/zero >/filler/x &) >/dev/null 2>&1")
-			if err != nil {
-				return err
-			}
-			return inject(ctx)
+	inject := s.Fault.Inject
+	s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+		_, err := labaccess.Lab(r).Node("edge3").Exec(ctx, "sh", "-c",
+			"mkdir -p /filler && mount -t tmpfs -o size=100% tmpfs /filler && (cat /dev/zero >/filler/x &) >/dev/null 2>&1")
+		if err != nil {
+			return err
 		}
-		return f
+		return inject(ctx, r)
 	}
 }

@@ -41,7 +41,7 @@ type testCase struct {
 }
 
 // then makes a step of a script do more.
-func then(step *func(context.Context, *framework.Run) error, more func() error) {
+func then(step *framework.Action, more func() error) {
 	first := *step
 	*step = func(ctx context.Context, r *framework.Run) error {
 		return errors.Join(first(ctx, r), more())
@@ -63,26 +63,14 @@ func askedUnavailable(w *world, lasting time.Duration) []framework.Check {
 	}
 }
 
-// faultThen makes the fault do more, once it is injected.
-func faultThen(s *framework.Script, change func(*framework.Fault)) {
-	first := s.Fault
-	s.Fault = func(r *framework.Run) framework.Fault {
-		f := first(r)
-		change(&f)
-		return f
-	}
-}
-
-func says(holds bool, saw string) func(context.Context, *framework.Run) (bool, string, error) {
+func says(holds bool, saw string) framework.Condition {
 	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, nil }
 }
 
 func onInject(do func(*world)) func(*world, *framework.Script) {
 	return func(w *world, s *framework.Script) {
-		faultThen(s, func(f *framework.Fault) {
-			f.Inject = func(context.Context) error { do(w); return nil }
-			f.TookEffect = holdsNow(true)
-		})
+		s.Fault.Inject = func(context.Context, *framework.Run) error { do(w); return nil }
+		s.Fault.TookEffect = holdsNow(true)
 	}
 }
 
@@ -96,35 +84,28 @@ func survives(strikes int, round time.Duration) func(*world, *framework.Script) 
 			Unit: "minute", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 400}}},
 			Result: func() (int, bool) { return rounds, rounds == strikes },
 		}
-		first := s.Fault
-		s.Fault = func(r *framework.Run) framework.Fault {
-			f := first(r)
-			inject := f.Inject
-			f.Inject = func(ctx context.Context) error {
-				for rounds < min(strikes, r.TrialsDue()) {
-					time.Sleep(round)
-					rounds++
-				}
-				return inject(ctx)
+		inject := s.Fault.Inject
+		s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+			for rounds < min(strikes, r.TrialsDue()) {
+				time.Sleep(round)
+				rounds++
 			}
-			return f
+			return inject(ctx, r)
 		}
 	}
 }
 
-func holdsNow(held bool) func(context.Context) (bool, string, error) {
-	return func(context.Context) (bool, string, error) { return held, "nothing has changed", nil }
+func holdsNow(held bool) framework.Condition {
+	return func(context.Context, *framework.Run) (bool, string, error) { return held, "nothing has changed", nil }
 }
 
 func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Pending, "other"
-	form := func(held func(context.Context) (bool, string, error)) framework.Precursor {
-		return framework.Precursor{ID: "not-announced", Name: "not announced", Fault: func(*framework.Run) framework.Fault {
-			return framework.Fault{
-				Name: "silence", Inject: func(context.Context) error { return nil }, TookEffect: held,
-				Undo: func(context.Context) error { return nil },
-			}
+	form := func(held framework.Condition) framework.Precursor {
+		return framework.Precursor{ID: "not-announced", Name: "not announced", Fault: framework.Fault{
+			Name: "silence", Inject: func(context.Context, *framework.Run) error { return nil }, TookEffect: held,
+			Undo: func(context.Context, *framework.Run) error { return nil },
 		}}
 	}
 	race := func(rounds int, occurred bool) *framework.Trials {
@@ -214,13 +195,13 @@ func testCases() []testCase {
 		{
 			name: "a fault that breaks", status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Inject = func(context.Context) error { return errBroken } })
+				s.Fault.Inject = func(context.Context, *framework.Run) error { return errBroken }
 			},
 		},
 		{
 			name: "a fault that does not take hold", status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
+				s.Fault.TookEffect = holdsNow(false)
 			},
 		},
 		{
@@ -290,12 +271,10 @@ func testCases() []testCase {
 				s.Precursors = []framework.Precursor{{
 					ID: "not-announced", Name: "not announced", Undone: true,
 					Expected: []framework.Finding{framework.As(theFinding)},
-					Fault: func(*framework.Run) framework.Fault {
-						return framework.Fault{
-							Inject:     func(context.Context) error { w.finds(theFinding); return nil },
-							TookEffect: holdsNow(true),
-							Undo:       func(context.Context) error { w.finds(); return nil },
-						}
+					Fault: framework.Fault{
+						Inject:     func(context.Context, *framework.Run) error { w.finds(theFinding); return nil },
+						TookEffect: holdsNow(true),
+						Undo:       func(context.Context, *framework.Run) error { w.finds(); return nil },
 					},
 				}}
 			},
@@ -305,12 +284,10 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) {
 				s.Precursors = []framework.Precursor{{
 					ID: "not-announced", Name: "not announced", Expected: []framework.Finding{framework.As(theFinding)},
-					Fault: func(*framework.Run) framework.Fault {
-						return framework.Fault{
-							Inject:     func(context.Context) error { w.breaks(outToB); return nil },
-							TookEffect: holdsNow(true),
-							Undo:       func(context.Context) error { w.heals(); return nil },
-						}
+					Fault: framework.Fault{
+						Inject:     func(context.Context, *framework.Run) error { w.breaks(outToB); return nil },
+						TookEffect: holdsNow(true),
+						Undo:       func(context.Context, *framework.Run) error { w.heals(); return nil },
 					},
 				}}
 				onInject(func(w *world) { w.heals(); w.breaks(outToA) })(w, s)
@@ -532,11 +509,12 @@ func testCases() []testCase {
 			name: "a precursor that costs packets two seconds later", status: 4,
 			old: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
-				f.Fault = func(*framework.Run) framework.Fault {
-					return framework.Fault{
-						Inject:     func(context.Context) error { after(2*time.Second, func() { w.loses(outToB) }); return nil },
-						TookEffect: holdsNow(true), Undo: func(context.Context) error { return nil },
-					}
+				f.Fault = framework.Fault{
+					Inject: func(context.Context, *framework.Run) error {
+						after(2*time.Second, func() { w.loses(outToB) })
+						return nil
+					},
+					TookEffect: holdsNow(true), Undo: func(context.Context, *framework.Run) error { return nil },
 				}
 				s.Precursors = []framework.Precursor{f}
 			},
@@ -566,11 +544,9 @@ func testCases() []testCase {
 			name: "a precursor in which a source is not read", status: 4,
 			new: func(w *world, s *framework.Script) {
 				f := form(holdsNow(true))
-				f.Fault = func(*framework.Run) framework.Fault {
-					return framework.Fault{
-						Inject:     func(context.Context) error { w.losesSources("no answer within 1s"); return nil },
-						TookEffect: holdsNow(true), Undo: func(context.Context) error { w.losesSources(""); return nil },
-					}
+				f.Fault = framework.Fault{
+					Inject:     func(context.Context, *framework.Run) error { w.losesSources("no answer within 1s"); return nil },
+					TookEffect: holdsNow(true), Undo: func(context.Context, *framework.Run) error { w.losesSources(""); return nil },
 				}
 				s.Precursors = []framework.Precursor{f}
 			},
@@ -596,23 +572,19 @@ func testCases() []testCase {
 		{
 			name: "a sender that sends nothing while the fault is injected", status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) {
-					inject := f.Inject
-					f.Inject = func(ctx context.Context) error {
-						w.stopsSending(outToB)
-						time.Sleep(2 * time.Minute)
-						w.heals()
-						return inject(ctx)
-					}
-				})
+				inject := s.Fault.Inject
+				s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+					w.stopsSending(outToB)
+					time.Sleep(2 * time.Minute)
+					w.heals()
+					return inject(ctx, r)
+				}
 			},
 		},
 		{
 			name: "every part is switched off in turn, and the incident comes without the fault", status: 1, options: Options{Ablate: AblateAll},
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) {
-					f.TookEffect = func(context.Context) (bool, string, error) { w.loses(outToA); return true, "", nil }
-				})
+				s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) { w.loses(outToA); return true, "", nil }
 			},
 		},
 		{
@@ -640,7 +612,7 @@ func testCases() []testCase {
 				runs := 0
 				return func(w *world, s *framework.Script) {
 					if runs++; runs == 3 { // the first is made when the scenario is checked
-						faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
+						s.Fault.TookEffect = holdsNow(false)
 					}
 				}
 			}(),
@@ -661,19 +633,19 @@ func testCases() []testCase {
 		{
 			name: "side by side, and putting back one panics", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
+				s.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
 			},
 		},
 		{
 			name: "side by side, and what one has for itself cannot be put back", beside: true, options: Options{Repeat: 2}, status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+				s.Fault.Undo = func(context.Context, *framework.Run) error { return errBroken }
 			},
 		},
 		{
 			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
+				s.Fault.TookEffect = holdsNow(false)
 			},
 		},
 		{
@@ -725,7 +697,7 @@ func testCases() []testCase {
 		{
 			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+				s.Fault.Undo = func(context.Context, *framework.Run) error { return errBroken }
 			},
 		},
 		{name: "images that do not build", labs: fakeLabs{prepare: errBroken}, status: 4},

@@ -499,13 +499,13 @@ func (w *world) common(change func()) framework.Script {
 		Endpoints: []framework.Endpoint{out, a, b},
 		Probes:    []probe.Probe{every(out.To(a)), every(out.To(b)), every(a.To(b))},
 		Impacted:  []probe.Probe{out.To(a)}, Detectors: []detect.Detector{told{w}}, Observe: 3 * time.Second,
-		Fault: func(*framework.Run) framework.Fault {
-			return framework.Fault{
-				Name:       "change",
-				Inject:     func(context.Context) error { injected = true; change(); return nil },
-				TookEffect: func(context.Context) (bool, string, error) { return injected, "nothing has changed", nil },
-				Undo:       func(context.Context) error { injected = false; w.heals(); return nil },
-			}
+		Fault: framework.Fault{
+			Name:   "change",
+			Inject: func(context.Context, *framework.Run) error { injected = true; change(); return nil },
+			TookEffect: func(context.Context, *framework.Run) (bool, string, error) {
+				return injected, "nothing has changed", nil
+			},
+			Undo: func(context.Context, *framework.Run) error { injected = false; w.heals(); return nil },
 		},
 	}
 }

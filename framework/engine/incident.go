@@ -66,7 +66,7 @@ func (v *variantRun) inject(ctx context.Context, f framework.Fault) (done histor
 		a.Saw = f.Name
 		if v.c.Ablate != AblateFault {
 			v.injected = append(v.injected, f) // before Inject: a failed injection is undone, too
-			a.Err = f.Inject(ctx)
+			a.Err = f.Inject(ctx, v.run)
 		}
 	})
 	return done, v.h.Now()
@@ -76,7 +76,7 @@ func (v *variantRun) inject(ctx context.Context, f framework.Fault) (done histor
 func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.Act {
 	return v.h.Do(history.TookEffect, "", func(a *history.Act) {
 		tookEffect := func(ctx context.Context) (bool, string, error) {
-			holds, saw, err := f.TookEffect(ctx)
+			holds, saw, err := f.TookEffect(ctx, v.run)
 			return holds && err == nil, saw, err
 		}
 		var err error
@@ -104,12 +104,11 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 	if err := v.stopGone(ctx); err != nil {
 		return err
 	}
-	f := form.Fault(v.run)
-	done, injected := v.inject(ctx, f)
+	done, injected := v.inject(ctx, form.Fault)
 	if done.Err != nil {
 		return done.Err
 	}
-	if held := v.tookEffect(ctx, f); held.Err != nil || !held.Holds {
+	if held := v.tookEffect(ctx, form.Fault); held.Err != nil || !held.Holds {
 		return held.Err
 	}
 	if err := v.untilExpected(ctx, form.Expected, injected, cmp.Or(form.Within, expectedWithin)); err != nil {
@@ -130,15 +129,15 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 	}
 	v.h.MarkPolls(history.Mark{Moment: history.Checked}, v.h.View())
 	v.keep("snapshot-"+slug(form.Name), v.watch.last())
-	return v.takeBack(ctx, form, f)
+	return v.takeBack(ctx, form)
 }
 
 // takeBack undoes a precursor that must be gone before the rest of the script runs.
-func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor, f framework.Fault) error {
+func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor) error {
 	if !form.Undone || v.c.Ablate == AblateFault {
 		return nil
 	}
-	done := v.h.Do(history.Undo, "", func(a *history.Act) { a.Err = f.Undo(ctx) })
+	done := v.h.Do(history.Undo, "", func(a *history.Act) { a.Err = form.Fault.Undo(ctx, v.run) })
 	if done.Err != nil {
 		return fmt.Errorf("undoing it: %w", done.Err)
 	}
@@ -168,7 +167,7 @@ func (v *variantRun) fault(ctx context.Context) error {
 	if err := v.meet(ctx, beforeFault); err != nil {
 		return err
 	}
-	f := v.c.Script.Fault(v.run)
+	f := v.c.Script.Fault
 	v.h.Mark(history.Mark{Moment: history.Injecting})
 	done, injected := v.inject(ctx, f)
 	if done.Err != nil {

@@ -47,14 +47,11 @@ func TestMemoryOfAnHour(t *testing.T) {
 				}
 			}
 			script.Impacted = []probe.Probe{ends[0].To(ends[1]), ends[1].To(ends[0])}
-			script.Fault = func(*framework.Run) framework.Fault {
-				fault := w.common(func() { w.breaks("out->a", "a->out") }).Fault(nil)
-				inject := fault.Inject
-				fault.Inject = func(injecting context.Context) error {
-					go sentences(ctx, w)
-					return inject(injecting)
-				}
-				return fault
+			script.Fault = w.common(func() { w.breaks("out->a", "a->out") }).Fault
+			inject := script.Fault.Inject
+			script.Fault.Inject = func(injecting context.Context, r *framework.Run) error {
+				go sentences(ctx, w)
+				return inject(injecting, r)
 			}
 			script.Remedies = script.Remedies[:1]
 			script.Remedies[0].Apply = func(context.Context, *framework.Run) error { // after the hour

@@ -31,20 +31,15 @@ func TestVariantsMeet(t *testing.T) {
 					time.Sleep(time.Duration(i) * time.Minute)
 					return nil
 				})
-				first := script.Fault
-				script.Fault = func(r *framework.Run) framework.Fault {
-					f := first(r)
-					inject := f.Inject
-					f.Inject = func(ctx context.Context) error {
-						note(faulted, v.Name)
-						time.Sleep(time.Duration(3-i) * time.Minute)
-						if err := r.Meet(ctx); err != nil {
-							return err
-						}
-						note(ready, v.Name)
-						return inject(ctx)
+				inject := script.Fault.Inject
+				script.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+					note(faulted, v.Name)
+					time.Sleep(time.Duration(3-i) * time.Minute)
+					if err := r.Meet(ctx); err != nil {
+						return err
 					}
-					return f
+					note(ready, v.Name)
+					return inject(ctx, r)
 				}
 				return script
 			}

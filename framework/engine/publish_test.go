@@ -52,13 +52,11 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 		script := s.Variants[0].Script
 		s.Variants[0].Script = func() framework.Script {
 			made := script()
-			faultThen(&made, func(f *framework.Fault) {
-				inject := f.Inject
-				f.Inject = func(ctx context.Context) error {
-					look()
-					return inject(ctx)
-				}
-			})
+			inject := made.Fault.Inject
+			made.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+				look()
+				return inject(ctx, r)
+			}
 			return made
 		}
 		e := New(s, &fakeLabs{world: w}, Options{Output: output, Command: func(s framework.Scenario) string { return "relapse run it, " + s.Incident.Name }})

@@ -38,12 +38,10 @@ func TestPrecursorAlarmDuringCheck(t *testing.T) {
 					}
 					return time.Since(asked) > 5*time.Second, "not yet", nil
 				}}},
-				Fault: func(*framework.Run) framework.Fault {
-					return framework.Fault{Name: "f",
-						Inject:     func(context.Context) error { w.finds(theFinding); return nil },
-						TookEffect: holdsNow(true),
-						Undo:       func(context.Context) error { w.finds(); return nil },
-					}
+				Fault: framework.Fault{Name: "f",
+					Inject:     func(context.Context, *framework.Run) error { w.finds(theFinding); return nil },
+					TookEffect: holdsNow(true),
+					Undo:       func(context.Context, *framework.Run) error { w.finds(); return nil },
 				},
 			}
 			s.Precursors = []framework.Precursor{f}
@@ -61,7 +59,7 @@ func TestRestorePanics(t *testing.T) {
 		ran := false
 		p := testCase{
 			old: func(w *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
+				s.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
 			},
 			new: func(w *world, s *framework.Script) {
 				then(&s.Install, func() error { ran = true; return nil })
@@ -85,7 +83,7 @@ func TestRestorePanicsUnclassified(t *testing.T) {
 		script := s.Variants[0].Script
 		s.Variants[0].Script = func() framework.Script {
 			made := script()
-			faultThen(&made, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
+			made.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
 			return made
 		}
 		p := play(t, w, s, &fakeLabs{}, Options{Keep: true})
@@ -102,7 +100,7 @@ func TestRestorePanicsInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		installs := 0
 		p := testCase{beside: true, options: Options{Repeat: 2}, new: func(w *world, s *framework.Script) {
-			faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { panic("a bug") } })
+			s.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
 			then(&s.Install, func() error { installs++; return nil })
 		}}.play(t)
 		show(t, p)
@@ -133,13 +131,11 @@ func TestHoldsWithError(t *testing.T) {
 func TestEffectWithError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testCase{new: func(w *world, s *framework.Script) {
-			faultThen(s, func(f *framework.Fault) {
-				f.Inject = func(context.Context) error { return nil }
-				f.TookEffect = func(context.Context) (bool, string, error) {
-					same := false
-					return !same, "the old pod runs", errBroken
-				}
-			})
+			s.Fault.Inject = func(context.Context, *framework.Run) error { return nil }
+			s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) {
+				same := false
+				return !same, "the old pod runs", errBroken
+			}
 		}}.play(t)
 		show(t, p)
 		if p.status() == 0 {
@@ -155,15 +151,13 @@ func TestAblatedRemedyRecovers(t *testing.T) {
 		injections := 0
 		p := testCase{options: Options{Ablate: AblateAll, Variants: []string{"old"}}, old: func(w *world, s *framework.Script) {
 			s.Remedies = s.Remedies[2:]
-			faultThen(s, func(f *framework.Fault) {
-				inject := f.Inject
-				f.Inject = func(ctx context.Context) error {
-					if injections++; injections == 2 { // the run without the remedy
-						after(12*time.Second, func() { w.heals(); w.finds(theFinding) })
-					}
-					return inject(ctx)
+			inject := s.Fault.Inject
+			s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+				if injections++; injections == 2 { // the run without the remedy
+					after(12*time.Second, func() { w.heals(); w.finds(theFinding) })
 				}
-			})
+				return inject(ctx, r)
+			}
 		}}.play(t)
 		show(t, p)
 		if p.status() == 0 {
@@ -206,7 +200,7 @@ func TestJudgeOfKilledRun(t *testing.T) {
 func TestJudgeOfRunNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testCase{options: Options{Keep: true}, new: func(w *world, s *framework.Script) {
-			faultThen(s, func(f *framework.Fault) { f.Undo = func(context.Context) error { return errBroken } })
+			s.Fault.Undo = func(context.Context, *framework.Run) error { return errBroken }
 		}}.play(t)
 		show(t, p)
 	})

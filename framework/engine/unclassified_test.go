@@ -60,7 +60,7 @@ func TestUnclassified(t *testing.T) {
 		},
 		{
 			"the fault does not take hold", func(_ *world, s *framework.Script) {
-				faultThen(s, func(f *framework.Fault) { f.TookEffect = holdsNow(false) })
+				s.Fault.TookEffect = holdsNow(false)
 			},
 			framework.Vacuous, 4, "the fault did not take effect",
 		},
@@ -83,9 +83,7 @@ func TestUnclassified(t *testing.T) {
 			"what is only expected of an affected one", func(w *world, s *framework.Script) {
 				s.Latent = []framework.Finding{framework.As(latent)}
 				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
-				s.Precursors = []framework.Precursor{{Name: "form", Fault: func(*framework.Run) framework.Fault {
-					return framework.Fault{Name: "never", Inject: func(context.Context) error { return errors.New("precursor") }}
-				}}}
+				s.Precursors = []framework.Precursor{{Name: "form", Fault: framework.Fault{Name: "never", Inject: func(context.Context, *framework.Run) error { return errors.New("precursor") }}}}
 				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}
 			},
 			framework.Reproduced, 0, "out->a lost packets",

@@ -239,10 +239,10 @@ func (v *variantRun) undoFaults(ctx context.Context) error {
 	v.publish()
 	done := v.scenario.beginStep(v.c.Label, framework.StepRestore, "lab is restored")
 	for _, f := range slices.Backward(v.injected) {
-		if f.Replaced && !last {
+		if f.Undo == nil || f.Replaced && !last {
 			continue
 		}
-		if undo := f.Undo(ctx); undo != nil {
+		if undo := f.Undo(ctx, v.run); undo != nil {
 			err = errors.Join(err, fmt.Errorf("undoing %q: %w", f.Name, undo))
 		}
 	}

@@ -55,11 +55,9 @@ func TestReplaced(t *testing.T) {
 					script := s.Variants[i].Script
 					s.Variants[i].Script = func() framework.Script {
 						made := script()
-						faultThen(&made, func(f *framework.Fault) {
-							undo := f.Undo
-							f.Replaced = tt.replaced
-							f.Undo = func(ctx context.Context) error { undone[i]++; return undo(ctx) }
-						})
+						undo := made.Fault.Undo
+						made.Fault.Replaced = tt.replaced
+						made.Fault.Undo = func(ctx context.Context, r *framework.Run) error { undone[i]++; return undo(ctx, r) }
 						return made
 					}
 				}

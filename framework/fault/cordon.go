@@ -10,20 +10,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 )
 
 // Cordon marks nodes as unschedulable, as kubectl cordon does. Pods and machines are not
 // touched. Undo is kubectl uncordon.
-func Cordon(c *kindlab.Cluster, nodes ...string) framework.Fault {
+func Cordon(nodes ...string) framework.Fault {
 	return framework.Fault{
 		Name:   "kubectl cordon " + strings.Join(nodes, " "),
-		Inject: func(ctx context.Context) error { return cordon(ctx, c, true, nodes) },
-		TookEffect: func(ctx context.Context) (bool, string, error) {
+		Inject: unschedulable(nodes, true),
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			var wrong framework.Mismatches
 			for _, name := range nodes {
 				var node corev1.Node
-				if err := c.Client.Resources().Get(ctx, name, "", &node); err != nil {
+				if err := labaccess.Cluster(r).Client.Resources().Get(ctx, name, "", &node); err != nil {
 					return false, "", err
 				}
 				if !node.Spec.Unschedulable {
@@ -32,20 +32,22 @@ func Cordon(c *kindlab.Cluster, nodes ...string) framework.Fault {
 			}
 			return wrong.Result()
 		},
-		Undo: func(ctx context.Context) error { return cordon(ctx, c, false, nodes) },
+		Undo: unschedulable(nodes, false),
 	}
 }
 
-// cordon sets spec.unschedulable of nodes.
-func cordon(ctx context.Context, c *kindlab.Cluster, unschedulable bool, nodes []string) error {
-	var errs []error
-	for _, name := range nodes {
-		node := &corev1.Node{}
-		node.Name = name
-		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
-		if err := c.Client.Resources().GetControllerRuntimeClient().Patch(ctx, node, patch); err != nil {
-			errs = append(errs, fmt.Errorf("setting spec.unschedulable of node %s to %t: %w", name, unschedulable, err))
+// unschedulable sets spec.unschedulable of nodes.
+func unschedulable(nodes []string, value bool) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		var errs []error
+		for _, name := range nodes {
+			node := &corev1.Node{}
+			node.Name = name
+			patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, value))
+			if err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().Patch(ctx, node, patch); err != nil {
+				errs = append(errs, fmt.Errorf("setting spec.unschedulable of node %s to %t: %w", name, value, err))
+			}
 		}
+		return errors.Join(errs...)
 	}
-	return errors.Join(errs...)
 }

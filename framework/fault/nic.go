@@ -18,9 +18,9 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect/autodetection"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/rtnl"
 )
 
@@ -135,32 +135,38 @@ type machine interface {
 //
 // The NIC is checked against the lab's topology first, and Inject returns what
 // is wrong with it before anything is changed.
-func PlugNIC(l *kindlab.Lab, c *kindlab.Cluster, n NIC) framework.Fault {
-	var others []machine
-	for _, name := range c.Nodes() {
-		if name != n.Node {
-			others = append(others, l.Node(name))
+func PlugNIC(n NIC) framework.Fault {
+	f := plugNIC(n, func(r *framework.Run, node string) machine { return labaccess.Lab(r).Node(node) },
+		func(r *framework.Run) []string { return labaccess.Cluster(r).Nodes() })
+	plug := f.Inject
+	f.Inject = func(ctx context.Context, r *framework.Run) error {
+		if err := n.Check(r.Topology); err != nil {
+			return err
 		}
+		return plug(ctx, r)
 	}
-	return plugNIC(l.Node(n.Node), others, n, func() error { return n.Check(l.Topology) })
+	return f
 }
 
-func plugNIC(m machine, others []machine, n NIC, check func() error) framework.Fault {
+// plugNIC is PlugNIC without the check. The machines of a run are found by the names of its
+// nodes.
+func plugNIC(n NIC, machineOf func(r *framework.Run, node string) machine, nodes func(*framework.Run) []string) framework.Fault {
 	return framework.Fault{
-		Name: fmt.Sprintf("plug %s with %s into %s", n.Name, n.Address, n.Node),
-		Inject: func(ctx context.Context) error {
-			if err := check(); err != nil {
-				return err
-			}
-			return n.plug(ctx, m)
-		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
-			if held, saw, err := n.pluggedIn(ctx, m); !held || err != nil {
+		Name:   fmt.Sprintf("plug %s with %s into %s", n.Name, n.Address, n.Node),
+		Inject: func(ctx context.Context, r *framework.Run) error { return n.plug(ctx, machineOf(r, n.Node)) },
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+			if plugged, saw, err := n.pluggedIn(ctx, machineOf(r, n.Node)); !plugged || err != nil {
 				return false, saw, err
+			}
+			var others []machine
+			for _, name := range nodes(r) {
+				if name != n.Node {
+					others = append(others, machineOf(r, name))
+				}
 			}
 			return n.unreached(ctx, others)
 		},
-		Undo: func(ctx context.Context) error { return n.unplug(ctx, m) },
+		Undo: func(ctx context.Context, r *framework.Run) error { return n.unplug(ctx, machineOf(r, n.Node)) },
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
@@ -124,21 +125,29 @@ func connect(t *testing.T, a, b *box, addrA, addrB string) {
 
 var card = NIC{Node: "node1", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
 
-func good() error { return nil }
+// plugInto plugs the card into node1, which is one of these machines.
+func plugInto(machines ...*box) framework.Fault {
+	var names []string
+	byName := map[string]machine{}
+	for _, m := range machines {
+		names, byName[m.Name()] = append(names, m.Name()), m
+	}
+	return plugNIC(card, func(_ *framework.Run, node string) machine { return byName[node] }, func(*framework.Run) []string { return names })
+}
 
 func TestPlugNIC(t *testing.T) {
 	node, other := newBox(t, "node1"), newBox(t, "node2")
 	connect(t, node, other, "172.29.0.11/24", "172.29.0.12/24")
-	f := plugNIC(node, []machine{other}, card, good)
+	f := plugInto(node, other)
 	before := node.interfaces(t)
-	if held, saw, err := f.TookEffect(t.Context()); held || err != nil || saw != "node1 has no interface eth1" {
-		t.Errorf("before: %v, %q, %v", held, saw, err)
+	if effect, saw, err := f.TookEffect(t.Context(), nil); effect || err != nil || saw != "node1 has no interface eth1" {
+		t.Errorf("before: %v, %q, %v", effect, saw, err)
 	}
 	for range 2 { // and once more after the undo
-		if err := f.Inject(t.Context()); err != nil {
+		if err := f.Inject(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if held, saw, err := f.TookEffect(t.Context()); !held || err != nil { // at once
+		if effect, saw, err := f.TookEffect(t.Context(), nil); !effect || err != nil { // at once
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
 		if now := node.interfaces(t); !slices.Equal(now, append(slices.Clone(before), "eth1")) {
@@ -148,7 +157,7 @@ func TestPlugNIC(t *testing.T) {
 			t.Errorf("the other node has the wire: %v", got)
 		}
 		for range 2 { // the second finds everything done
-			if err := f.Undo(t.Context()); err != nil {
+			if err := f.Undo(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -167,11 +176,11 @@ func TestPlugNICThatIsThere(t *testing.T) {
 	if _, err := node.Exec(t.Context(), "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "mine"); err != nil {
 		t.Fatal(err)
 	}
-	f := plugNIC(node, nil, card, good)
-	if err := f.Inject(t.Context()); err == nil || !strings.Contains(err.Error(), "plugging eth1 into node1: the node has an interface eth1") {
+	f := plugInto(node)
+	if err := f.Inject(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "plugging eth1 into node1: the node has an interface eth1") {
 		t.Errorf("injected: %v", err)
 	}
-	if err := f.Undo(t.Context()); err != nil {
+	if err := f.Undo(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 	if now := node.interfaces(t); !slices.Contains(now, "eth1") {
@@ -187,12 +196,12 @@ func TestPlugNICThatIsReached(t *testing.T) {
 	if _, err := other.Exec(t.Context(), "ip", "route", "add", "192.168.77.0/24", "via", "172.29.0.11"); err != nil {
 		t.Fatal(err)
 	}
-	f := plugNIC(node, []machine{other}, card, good)
-	if err := f.Inject(t.Context()); err != nil {
+	f := plugInto(node, other)
+	if err := f.Inject(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	held, saw, err := f.TookEffect(t.Context())
-	if held || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so the incident would not occur" {
+	effect, saw, err := f.TookEffect(t.Context(), nil)
+	if effect || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so the incident would not occur" {
 		t.Errorf("held: %q, %v", saw, err)
 	}
 }
@@ -200,7 +209,7 @@ func TestPlugNICThatIsReached(t *testing.T) {
 // A harness that is killed leaves nothing: all goes with the node.
 func TestPlugNICGoesWithTheNode(t *testing.T) {
 	node := newBox(t, "node1")
-	if err := plugNIC(node, nil, card, good).Inject(t.Context()); err != nil {
+	if err := plugInto(node).Inject(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	far, err := card.openFar(t.Context(), node)

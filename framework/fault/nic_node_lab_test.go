@@ -14,6 +14,7 @@ import (
 
 	"github.com/docker/docker/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/images"
@@ -73,7 +74,8 @@ func TestPlugNICIntoANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := NIC{Node: "second", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
-	f := PlugNIC(lab, lab.Clusters[0], n)
+	f := PlugNIC(n)
+	r := &framework.Run{Lab: lab, Topology: lab.Topology}
 	collector, err := snapshot.Open(ctx, labaccess.Of(lab), snapshot.NodeNetworks)
 	if err != nil {
 		t.Fatal(err)
@@ -93,10 +95,10 @@ func TestPlugNICIntoANode(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := f.Inject(ctx); err != nil {
+		if err := f.Inject(ctx, r); err != nil {
 			t.Fatal(err)
 		}
-		if held, saw, err := f.TookEffect(ctx); !held || err != nil {
+		if held, saw, err := f.TookEffect(ctx, r); !held || err != nil {
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
 		t.Logf("plugged in and unreached after %s", time.Since(began).Round(time.Millisecond))
@@ -110,13 +112,13 @@ func TestPlugNICIntoANode(t *testing.T) {
 		if last := after[len(after)-1]; len(last.Addresses) == 0 || last.Addresses[0] != n.Address {
 			t.Errorf("eth1 is %+v", last)
 		}
-		if err := PlugNIC(lab, lab.Clusters[0], n).Inject(ctx); err == nil || !strings.Contains(err.Error(), "has an interface eth1") {
+		if err := PlugNIC(n).Inject(ctx, r); err == nil || !strings.Contains(err.Error(), "has an interface eth1") {
 			t.Errorf("plugged in twice: %v", err)
 		}
 		if round > 0 {
 			break
 		}
-		if err := f.Undo(ctx); err != nil {
+		if err := f.Undo(ctx, r); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := read(ctx); err != nil || len(now) != len(before) {
@@ -126,7 +128,7 @@ func TestPlugNICIntoANode(t *testing.T) {
 	t.Run("bad input changes nothing", func(t *testing.T) {
 		bad := n
 		bad.Address = netip.MustParsePrefix("10.231.9.77/24")
-		if err := PlugNIC(lab, lab.Clusters[0], bad).Inject(ctx); !errors.Is(err, ErrReachable) {
+		if err := PlugNIC(bad).Inject(ctx, r); !errors.Is(err, ErrReachable) {
 			t.Errorf("injected: %v", err)
 		}
 	})

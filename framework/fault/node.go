@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -27,11 +28,12 @@ func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, err
 // DeleteNodeObject drains a node and deletes its Node object, as `kubectl drain` and
 // `kubectl delete node` do. The machine and its processes continue to run.
 //
-// Its Undo does nothing: the undo of RemoveNode joins the node again.
-func DeleteNodeObject(c *kindlab.Cluster, name string) framework.Fault {
+// It has no Undo: that of RemoveNode joins the node again.
+func DeleteNodeObject(name string) framework.Fault {
 	return framework.Fault{
 		Name: "drain " + name + " and delete its Node object",
-		Inject: func(ctx context.Context) error {
+		Inject: func(ctx context.Context, r *framework.Run) error {
+			c := labaccess.Cluster(r)
 			if err := drain(ctx, c, name); err != nil {
 				return err
 			}
@@ -41,37 +43,32 @@ func DeleteNodeObject(c *kindlab.Cluster, name string) framework.Fault {
 			}
 			return nil
 		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
-			exists, err := nodeExists(ctx, c, name)
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+			exists, err := nodeExists(ctx, labaccess.Cluster(r), name)
 			return !exists, "the Node object " + name + " is there", err
 		},
-		Undo: func(context.Context) error { return nil },
 	}
 }
 
 // RemoveNode takes a node out of its cluster permanently: drained, its Node
 // object deleted, its power cut, its disk thrown away. Undo joins a new
 // machine of the same name and address.
-func RemoveNode(l *kindlab.Lab, c *kindlab.Cluster, name string) framework.Fault {
-	object := DeleteNodeObject(c, name)
-	machine := l.Node(name)
+func RemoveNode(name string) framework.Fault {
+	object := DeleteNodeObject(name)
+	removeMachine := func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).Node(name).Remove(ctx) }
 	return framework.Fault{
-		Name: "remove " + name + " from the cluster",
-		Inject: func(ctx context.Context) error {
-			if err := object.Inject(ctx); err != nil {
-				return err
-			}
-			return machine.Remove(ctx)
-		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
-			held, saw, err := object.TookEffect(ctx)
-			if !held || err != nil {
+		Name:   "remove " + name + " from the cluster",
+		Inject: framework.InOrder(object.Inject, removeMachine),
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+			deleted, saw, err := object.TookEffect(ctx, r)
+			if !deleted || err != nil {
 				return false, saw, err
 			}
-			runs, err := machine.Exists(ctx)
+			runs, err := labaccess.Lab(r).Node(name).Exists(ctx)
 			return !runs, "the machine " + name + " is running", err
 		},
-		Undo: func(ctx context.Context) error {
+		Undo: func(ctx context.Context, r *framework.Run) error {
+			c, machine := labaccess.Cluster(r), labaccess.Lab(r).Node(name)
 			exists, err := nodeExists(ctx, c, name)
 			if err != nil {
 				return fmt.Errorf("looking for node %q: %w", name, err)

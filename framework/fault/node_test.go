@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
@@ -26,8 +27,8 @@ type apiServer struct {
 	refuse  string   // of this path every deletion fails
 }
 
-// cluster makes a cluster of the server.
-func (s *apiServer) cluster(t *testing.T) *kindlab.Cluster {
+// run makes a run on a lab whose cluster has the server.
+func (s *apiServer) run(t *testing.T) *framework.Run {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
@@ -35,7 +36,7 @@ func (s *apiServer) cluster(t *testing.T) *kindlab.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &kindlab.Cluster{Name: "k8s", Client: api}
+	return &framework.Run{Lab: &kindlab.Lab{Clusters: []*kindlab.Cluster{{Name: "k8s", Client: api}}}}
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -107,12 +108,12 @@ func TestDeleteNodeObject(t *testing.T) {
 			pod("other", "master1", ""),
 		},
 	}
-	f := DeleteNodeObject(api.cluster(t), "node1")
-	if held, saw, err := f.TookEffect(t.Context()); held || err != nil || saw != "the Node object node1 is there" {
+	f, r := DeleteNodeObject("node1"), api.run(t)
+	if held, saw, err := f.TookEffect(t.Context(), r); held || err != nil || saw != "the Node object node1 is there" {
 		t.Errorf("before: %v, %q, %v", held, saw, err)
 	}
 	for range 2 { // the second finds everything done
-		if err := f.Inject(t.Context()); err != nil {
+		if err := f.Inject(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +121,7 @@ func TestDeleteNodeObject(t *testing.T) {
 	if want := []string{"pod web", "pod probe", "node node1"}; !slices.Equal(api.deleted, want) {
 		t.Errorf("deleted %q, want %q", api.deleted, want)
 	}
-	if held, _, err := f.TookEffect(t.Context()); !held || err != nil {
+	if held, _, err := f.TookEffect(t.Context(), r); !held || err != nil {
 		t.Errorf("after: %v, %v", held, err)
 	}
 }
@@ -133,7 +134,7 @@ func TestDeleteNodeObjectThatFails(t *testing.T) {
 		"/api/v1/nodes/node1":                 `deleting node "node1"`,
 	} {
 		api := &apiServer{nodes: []string{"node1"}, pods: []corev1.Pod{pod("web", "node1", "")}, refuse: path}
-		err := DeleteNodeObject(api.cluster(t), "node1").Inject(t.Context())
+		err := DeleteNodeObject("node1").Inject(t.Context(), api.run(t))
 		if err == nil || !strings.Contains(err.Error(), want) || slices.Contains(api.deleted, "node node1") {
 			t.Errorf("%s fails: %v, deleted %q; want %q", path, err, api.deleted, want)
 		}

@@ -1,6 +1,9 @@
 package labaccess
 
 import (
+	"context"
+	"time"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -21,4 +24,16 @@ func Cluster(r *framework.Run) *kindlab.Cluster {
 		return l.Clusters[0]
 	}
 	return nil
+}
+
+// Connected is the action that does another one, and waits until each router has a BGP session
+// with each of these nodes that came since it began.
+func Connected(nodes []string, do framework.Action) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		began := time.Now()
+		if err := do(ctx, r); err != nil {
+			return err
+		}
+		return Lab(r).Connected(ctx, nodes, began)
+	}
 }

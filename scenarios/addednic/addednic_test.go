@@ -12,10 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-func TestScenario(t *testing.T) {
-	if err := Scenario.Validate(); err != nil {
-		t.Error(err)
-	}
+func TestFactsTellProbesApart(t *testing.T) {
 	if len(impacted()) == len(probes()) {
 		t.Error("all probes lose packets: nothing tells them apart")
 	}

@@ -161,11 +161,11 @@ func configured(method string, poll time.Duration) calico.Calico {
 }
 
 // plugIn is the fault: the card, and nothing else.
-func (s *story) plugIn(r *framework.Run) framework.Fault {
-	f := fault.PlugNIC(labaccess.Lab(r), labaccess.Cluster(r), s.nic)
+func (s *story) plugIn() framework.Fault {
+	f := fault.PlugNIC(s.nic)
 	inject := f.Inject
-	f.Inject = func(ctx context.Context) error {
-		err := inject(ctx)
+	f.Inject = func(ctx context.Context, r *framework.Run) error {
+		err := inject(ctx, r)
 		s.plugged = time.Now()
 		return err
 	}
@@ -183,7 +183,7 @@ func (s *story) common(c calico.Calico) framework.Script {
 			{ID: "coredns-place", Name: "CoreDNS runs on " + coreDNSNode + " and nowhere else", Holds: coreDNSIsThere},
 			s.addressesAndSessions("before"),
 		},
-		Fault:    s.plugIn,
+		Fault:    s.plugIn(),
 		Impacted: impacted(),
 		Observe:  observe,
 	}
@@ -244,7 +244,7 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := s.plugIn(r).Undo(ctx); err != nil {
+	if err := s.plugIn().Undo(ctx, r); err != nil {
 		return err
 	}
 	if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), looksWithin); err != nil {
@@ -264,20 +264,19 @@ func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
 	s := &story{nic: nic}
 	script := s.common(configured(calico.FirstFound, never))
 	script.Precursors = []framework.Precursor{{
-		ID: "card-unnoticed", Name: "the card is plugged in, and Calico has not checked its address yet", Fault: s.plugIn,
+		ID: "card-unnoticed", Name: "the card is plugged in, and Calico has not checked its address yet", Fault: s.plugIn(),
 		Expected: []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
 		Within:   time.Second,
 	}}
-	script.Fault = func(r *framework.Run) framework.Fault {
-		return framework.Fault{
-			Name:   "restart calico-node on " + coreDNSNode,
-			Inject: func(ctx context.Context) error { return calico.Restart(ctx, labaccess.Lab(r), coreDNSNode) },
-			TookEffect: func(ctx context.Context) (bool, string, error) {
-				same, _, err := s.notRestarted(ctx, r)
-				return !same, "the old pod runs", err
-			},
-			Undo: func(context.Context) error { return nil },
-		}
+	script.Fault = framework.Fault{
+		Name: "restart calico-node on " + coreDNSNode,
+		Inject: func(ctx context.Context, r *framework.Run) error {
+			return calico.Restart(ctx, labaccess.Lab(r), coreDNSNode)
+		},
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+			same, _, err := s.notRestarted(ctx, r)
+			return !same, "the old pod runs", err
+		},
 	}
 	script.Impacted = restartedImpacted()
 	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
@@ -369,7 +368,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 // install installs kube-proxy, CoreDNS, Calico and the workloads, in any state that an
 // earlier variant or run left.
 func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) error {
-	if err := s.plugIn(r).Undo(ctx); err != nil { // left by a killed run
+	if err := s.plugIn().Undo(ctx, r); err != nil { // left by a killed run
 		return err
 	}
 	if err := labaccess.Lab(r).RemoveStatic(ctx, podCIDR); err != nil {
@@ -427,11 +426,15 @@ func (s *story) move(ctx context.Context, r *framework.Run, method string) error
 }
 
 // natOutgoing is the switch that in Calico does what Cilium's masquerade does.
-func natOutgoing(r *framework.Run) framework.Fault {
-	return framework.Fault{
-		Name:       "switch natOutgoing of the pool on",
-		Inject:     func(ctx context.Context) error { return calico.NATOutgoing(ctx, labaccess.Cluster(r), true) },
-		TookEffect: func(ctx context.Context) (bool, string, error) { return natRules(r.Snapshot()) },
-		Undo:       func(ctx context.Context) error { return calico.NATOutgoing(ctx, labaccess.Cluster(r), false) },
+var natOutgoing = framework.Fault{
+	Name:       "switch natOutgoing of the pool on",
+	Inject:     setNATOutgoing(true),
+	TookEffect: func(_ context.Context, r *framework.Run) (bool, string, error) { return natRules(r.Snapshot()) },
+	Undo:       setNATOutgoing(false),
+}
+
+func setNATOutgoing(on bool) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return calico.NATOutgoing(ctx, labaccess.Cluster(r), on)
 	}
 }

@@ -6,29 +6,13 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/framework/suite"
-	"github.com/relapse-dev/relapse/images"
 )
-
-func TestScenario(t *testing.T) {
-	if err := Scenario.Validate(); err != nil {
-		t.Error(err)
-	}
-	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hasRecipe := func(image string) bool { _, err := catalogue.Recipe(image); return err == nil }
-	if missing := suite.MissingImages(Scenario, hasRecipe); len(missing) > 0 {
-		t.Errorf("images without a recipe: %v", missing)
-	}
-}
 
 // A route that an earlier run left is no announcement of a new Service. Nothing is created
 // then: there is no lab here.
 func TestAnnouncesMoreThanWasLeft(t *testing.T) {
 	at := func(read bool) snapshot.Snapshot {
-		paths := snapshot.List[snapshot.Path]{Read: read, Items: []snapshot.Path{{Prefix: netip.PrefixFrom(later.address, 32)}}}
+		paths := snapshot.List[snapshot.Path]{Read: read, Items: []snapshot.Path{{Prefix: netip.PrefixFrom(later.Address, 32)}}}
 		return snapshot.Snapshot{Routers: []snapshot.Router{{Name: tors[0], Paths: snapshot.List[snapshot.Path]{Read: true}}, {Name: tors[1], Paths: paths}}}
 	}
 	for _, tt := range []struct {

@@ -2,12 +2,12 @@ package cordonwithdraws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/check"
@@ -18,10 +18,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions, and the variants that run the affected one.
@@ -34,6 +32,31 @@ const (
 	affectedFRR    = "metallb-" + affected + "-frr"
 )
 
+const (
+	master  = "master"
+	worker1 = "worker1"
+	worker2 = "worker2"
+)
+
+var (
+	nodes     = []string{master, worker1, worker2}
+	announce  = []string{worker1, worker2} // and are cordoned
+	tors      = []string{"tor1", "tor2"}
+	nodeNet   = topology.NewNetwork("nodes", "10.66.4.0/24")
+	uplink    = topology.NewNetwork("uplink", "10.66.5.0/24")
+	addresses = netip.MustParsePrefix("10.66.128.0/24") // of Services
+)
+
+// lab is the cluster that Record draws.
+var lab = topology.Topology{
+	Name: "cordon-withdraws", Networks: []topology.Network{nodeNet, uplink}, Routed: []netip.Prefix{addresses},
+	Clusters: []topology.Cluster{{
+		PodCIDR: netip.MustParsePrefix("10.66.64.0/20"), NodeMask: 24,
+		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
+	}},
+	Hosts: []topology.Host{uplink.Host("outside", 10)},
+}.Behind(topology.TwoToRs(nodeNet, uplink))
+
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record,
@@ -41,9 +64,7 @@ var Scenario = framework.Scenario{
 	Owner:    framework.Maintainers, Slow: true, Foreign: true,
 	Labels:    []framework.Label{framework.BGP, framework.Services},
 	SecondLab: netip.MustParsePrefix("10.208.48.0/20"),
-	Budget: framework.Budget{
-		Whole: 240 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
-	},
+	Budget:    framework.Budget{Whole: 240 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
 	Variants: []framework.Variant{
 		variant(framework.Affected, affected, metallb.Native, before, fixed),
 		variant(framework.Fixed, before, metallb.Native),
@@ -57,32 +78,19 @@ var Scenario = framework.Scenario{
 	},
 }
 
-// variant runs a version in a mode. Others are versions that remedies move to.
+// variant runs a version in a mode. Others are the versions that remedies move to.
 func variant(role framework.Role, version, mode string, others ...string) framework.Variant {
 	v := framework.Variant{
 		Name: "metallb-" + version, Role: role, Form: framework.Whole,
 		Components: map[string]string{"metallb": version},
 		Images:     append(at(version, mode).Images(), kubeadm.KubeProxyImage, workload.ProbeImage),
+		Script:     func() framework.Script { return script(role, version, mode, others) },
 	}
 	if mode == metallb.FRR {
 		v.Name += "-frr"
 	}
 	for _, other := range others {
 		v.Images = append(v.Images, at(other, mode).Images()...)
-	}
-	v.Script = func() framework.Script {
-		s := common(version, mode)
-		if role != framework.Fixed {
-			s.Expected = []framework.Finding{noRoute(cluster), noRoute(local)}
-		}
-		if role == framework.Fixed {
-			s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Reads: routes, Holds: announcesMore}}
-		}
-		if role == framework.Affected {
-			s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: check.Sessions(nodeNet.Name, announce, announce)}}
-			s.Remedies = remedies(version, mode, others)
-		}
-		return s
 	}
 	return v
 }
@@ -91,68 +99,83 @@ func at(version, mode string) metallb.Release {
 	return metallb.Release{Version: version, Values: metallb.In(mode, nil)}
 }
 
-// service is a Service with the pod of worker1 behind it.
-type service struct {
-	name    string
-	policy  string // externalTrafficPolicy
-	address netip.Addr
-	via     []string // the nodes that announce it
+// The Services. Each has the pod of worker1 behind it, and later is created after the cordon.
+var (
+	cluster = service("cluster", "Cluster", "10.66.128.1", announce...)
+	local   = service("local", "Local", "10.66.128.2", worker1)
+	later   = service("later", "Cluster", "10.66.128.3", announce...)
+)
+
+func service(name, policy, address string, via ...string) workload.LoadBalancer {
+	return workload.LoadBalancer{Name: name, Policy: policy, Address: netip.MustParseAddr(address), Pod: worker1, Via: via}
 }
 
 var (
-	cluster = service{"cluster", "Cluster", netip.MustParseAddr("10.66.128.1"), announce}
-	local   = service{"local", "Local", netip.MustParseAddr("10.66.128.2"), []string{worker1}}
-	// later is created after the cordon.
-	later = service{"later", "Cluster", netip.MustParseAddr("10.66.128.3"), announce}
+	outside  = framework.HostEndpoint(lab.Hosts[0])
+	cordoned = fault.Cordon(announce...)
+	// routes is what the checks read of snapshots.
+	routes = []snapshot.Source{snapshot.Routers}
 )
 
-// end is the endpoint at the Service's address.
-func (s service) end() framework.Endpoint {
-	e := framework.PodOn(worker1)
-	e.Name = "Service " + s.name
-	e.Address = func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(s.address, wire.DefaultPort) }
-	return e
-}
+// within bounds a remedy: three times what pods and sessions of new speakers need.
+const within = 90 * time.Second
 
-func (s service) manifest() string {
-	return fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: default}
-spec:
-  type: LoadBalancer
-  loadBalancerIP: %s
-  externalTrafficPolicy: %s
-  selector: {%s: %s}
-  ports: [{name: udp, protocol: UDP, port: %d}]
----
-`, s.name, s.address, s.policy, workload.ProbeLabel, worker1, wire.DefaultPort)
-}
-
-var outside = framework.HostEndpoint(lab.Hosts[0])
-
-// common is what all variants do. They differ in version and mode, and in nothing else.
-func common(version, mode string) framework.Script {
-	harmed := []probe.Probe{outside.To(cluster.end()), outside.To(local.end())}
-	return framework.Script{
-		Install:   func(ctx context.Context, r *framework.Run) error { return install(ctx, r, at(version, mode)) },
-		Endpoints: append(framework.PodsOn(nodes...), outside, cluster.end(), local.end()),
+// script is what all variants do. They differ in version and mode, and in what is expected.
+func script(role framework.Role, version, mode string, others []string) framework.Script {
+	// settles is how long routes are awaited that a change of the nodes brings or takes away:
+	// several times what that took on a busy machine with two processors. Native speakers
+	// took 0.6 s. With FRR it was 4.6 s, because the speaker collects changes, and a script
+	// in Python then reloads FRR.
+	settles := 10 * time.Second
+	if mode == metallb.FRR {
+		settles = 30 * time.Second
+	}
+	harmed := []probe.Probe{outside.To(cluster.Endpoint()), outside.To(local.Endpoint())}
+	s := framework.Script{
+		Install: framework.InOrder(
+			cordoned.Undo, later.Remove, // of a run that was killed
+			workload.WireNodes,
+			framework.AtOnce(workload.ProbesOn(nodes...), kubeadm.InstallKubeProxy, at(version, mode).Announcing(addresses, announce...)),
+			cluster.Create, local.Create, cluster.Announced, local.Announced,
+		),
+		Endpoints: append(framework.PodsOn(nodes...), outside, cluster.Endpoint(), local.Endpoint()),
 		// Pods are reached as before: nothing but the Services' routes goes.
 		Probes:    append(harmed, outside.Both(framework.PodsOn(announce...)...)...),
 		Detectors: []detect.Detector{detect.ServiceRoute{}},
 		Baseline: []framework.Check{
 			{ID: "announced", Name: "both ToRs have both addresses, by the nodes that are to announce them", Reads: routes, Holds: announced},
 		},
-		Fault:    func(r *framework.Run) framework.Fault { return fault.Cordon(labaccess.Cluster(r), announce...) },
+		Fault:    cordoned,
 		Impacted: harmed,
-		Observe:  settles(mode),
+		Observe:  settles,
 	}
+	if role == framework.Fixed {
+		s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Reads: routes, Holds: announcesMore}}
+		return s
+	}
+	s.Expected = []framework.Finding{noRoute(cluster), noRoute(local)}
+	if role == framework.Affected {
+		s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: check.Sessions(nodeNet.Name, announce, announce)}}
+		s.Remedies = []framework.Remedy{
+			{ID: "restart-speakers", Name: "restart the speakers", Watch: settles, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
+			{ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within, Apply: cordoned.Undo, Undo: cordoned.Inject},
+		}
+		for _, other := range others {
+			s.Remedies = append(s.Remedies, framework.Remedy{
+				ID: "metallb-" + strings.ReplaceAll(other, ".", "-"), Name: "MetalLB " + other, Helps: true, Bound: within,
+				Apply: at(other, mode).MoveTo, Undo: at(version, mode).MoveTo,
+			})
+		}
+		s.Remedies[len(s.Remedies)-1].Undo = nil // nothing comes after it
+	}
+	return s
 }
 
 // noRoute is the finding about a Service's address. It says why no node announces that.
-func noRoute(s service) framework.Finding {
+func noRoute(s workload.LoadBalancer) framework.Finding {
 	f := framework.Finding{
 		Detector: detect.ServiceRoute{}.Name(), Kind: detect.NoRoute, State: detect.Active,
-		Object: detect.Prefix(netip.PrefixFrom(s.address, 32)), Routers: tors,
+		Object: detect.Prefix(netip.PrefixFrom(s.Address, 32)), Routers: tors,
 	}
 	for _, node := range announce {
 		f.Words = append(f.Words, node+" is unschedulable")
@@ -160,152 +183,29 @@ func noRoute(s service) framework.Finding {
 	return f
 }
 
-// within bounds a remedy: three times what pods and sessions of new speakers need.
-const within = 90 * time.Second
+// announced asserts that the kernel of each router has both addresses by the nodes that are to
+// announce them, and by no other.
+var announced = check.Routes(addresses, nodeNet.Name, map[netip.Prefix][]string{
+	netip.PrefixFrom(cluster.Address, 32): cluster.Via, netip.PrefixFrom(local.Address, 32): local.Via,
+})
 
-// settles is how long routes are awaited that a change of the nodes brings or takes away:
-// several times what that took on a busy machine with two processors. Native speakers took
-// 0.6 s. With FRR it was 4.6 s, because the speaker collects changes, and a script in Python
-// then reloads FRR.
-func settles(mode string) time.Duration {
-	if mode == metallb.FRR {
-		return 30 * time.Second
-	}
-	return 10 * time.Second
-}
-
-// remedies are those of an affected variant. Others are the versions that it moves to.
-func remedies(version, mode string, others []string) []framework.Remedy {
-	all := []framework.Remedy{
-		{
-			ID: "restart-speakers", Name: "restart the speakers", Watch: settles(mode),
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				began := time.Now()
-				if err := restart(ctx, labaccess.Cluster(r)); err != nil {
-					return err
-				}
-				return labaccess.Lab(r).Connected(ctx, announce, began)
-			},
-		},
-		{
-			ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return fault.Cordon(labaccess.Cluster(r), announce...).Undo(ctx)
-			},
-			Undo: func(ctx context.Context, r *framework.Run) error {
-				return fault.Cordon(labaccess.Cluster(r), announce...).Inject(ctx)
-			},
-		},
-	}
-	for _, other := range others {
-		all = append(all, framework.Remedy{
-			ID: "metallb-" + strings.ReplaceAll(other, ".", "-"), Name: "MetalLB " + other, Helps: true, Bound: within,
-			Apply: moveTo(at(other, mode)), Undo: moveTo(at(version, mode)),
-		})
-	}
-	all[len(all)-1].Undo = nil // nothing comes after it
-	return all
-}
-
-// moveTo brings controller and speakers to a release.
-func moveTo(release metallb.Release) func(context.Context, *framework.Run) error {
-	return func(ctx context.Context, r *framework.Run) error {
-		if err := release.Apply(ctx, labaccess.Lab(r)); err != nil {
-			return err
+// announcesMore asserts that cordoned nodes announce a Service that is created now, of which no
+// router has a path: what the routers have is not merely left from before.
+func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
+	for _, from := range r.Snapshot().Routers {
+		if !from.Paths.Read {
+			return false, "", fmt.Errorf("the paths of %s were not read", from.Name)
 		}
-		return restart(ctx, labaccess.Cluster(r))
-	}
-}
-
-// restart replaces the speakers. It does not wait for routes: they may announce none.
-func restart(ctx context.Context, c *kindlab.Cluster) error {
-	if err := metallb.Speaker.Restart(ctx, c, nodes, within); err != nil {
-		return err
-	}
-	return metallb.Speaker.Ready(ctx, c, nodes, within)
-}
-
-// install installs MetalLB, kube-proxy, the Services and the probe pods, in place of those of
-// an earlier variant or run.
-func install(ctx context.Context, r *framework.Run, release metallb.Release) error {
-	l, c := labaccess.Lab(r), labaccess.Cluster(r)
-	if err := fault.Cordon(c, announce...).Undo(ctx); err != nil { // of a run that was killed
-		return err
-	}
-	if err := workload.RemoveService(ctx, c, later.name); err != nil { // of such a run, too
-		return err
-	}
-	err := l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error { return workload.Wire(ctx, l, n.Name()) })
-	if err != nil {
-		return err
-	}
-	if err := kubeadm.ApplyKubeProxy(ctx, l); err != nil {
-		return err
-	}
-	objects, err := workload.Objects(resources(r))
-	if err != nil {
-		return err
-	}
-	starts, startsCtx := errgroup.WithContext(ctx)
-	starts.Go(func() error { return workload.StartProbes(startsCtx, c, workload.OnEach(nodes...)) })
-	starts.Go(func() error { return kubeadm.KubeProxyReady(startsCtx, c) })
-	starts.Go(func() error {
-		// A lab that is reused may have speakers: with OnDelete they are not replaced.
-		if err := metallb.Uninstall(startsCtx, c); err != nil {
-			return err
-		}
-		if err := release.Apply(startsCtx, l); err != nil {
-			return err
-		}
-		if err := metallb.Configure(startsCtx, c, metallb.Resources{Objects: objects}); err != nil {
-			return err
-		}
-		return metallb.Speaker.Ready(startsCtx, c, nodes, within)
-	})
-	if err := starts.Wait(); err != nil {
-		return err
-	}
-	if err := workload.Apply(ctx, c, cluster.manifest()+local.manifest()); err != nil {
-		return err
-	}
-	for _, s := range []service{cluster, local} {
-		if _, err := workload.BalancerAddress(ctx, c, s.name); err != nil {
-			return err
-		}
-		for _, node := range s.via {
-			if err := l.Announced(ctx, node, s.address); err != nil {
-				return err
-			}
+		if slices.ContainsFunc(from.Paths.Items, func(p snapshot.Path) bool { return p.Prefix.Addr() == later.Address }) {
+			return false, fmt.Sprintf("%s has %s before Service %s is created", from.Name, later.Address, later.Name), nil
 		}
 	}
-	return nil
-}
-
-// resources are MetalLB's pool, both ToRs, and the advertisement by the announcing nodes.
-func resources(r *framework.Run) string {
-	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: services, namespace: metallb-system}
-spec: {addresses: ["%s"]}
----
-apiVersion: metallb.io/v1beta1
-kind: BGPAdvertisement
-metadata: {name: services, namespace: metallb-system}
-spec:
-  ipAddressPools: [services]
-  nodeSelectors: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]
-`, addresses, strings.Join(announce, ", "))
-	for _, name := range tors {
-		address, _ := r.Topology.AddressOn(name, nodeNet.Name)
-		text += fmt.Sprintf(`---
-apiVersion: metallb.io/v1beta2
-kind: BGPPeer
-metadata: {name: %s, namespace: metallb-system}
-spec: {myASN: %d, peerASN: %d, peerAddress: %s}
-`, name, topology.ClusterASN, topology.TorASN, address)
+	defer func() { err = errors.Join(err, later.Remove(context.WithoutCancel(ctx), r)) }()
+	if err := later.Create(ctx, r); err != nil {
+		return false, "", err
 	}
-	return text
+	if err := later.Announced(ctx, r); err != nil {
+		return false, err.Error(), nil
+	}
+	return true, "", nil
 }
-
-// routes is what the checks read of snapshots.
-var routes = []snapshot.Source{snapshot.Routers}

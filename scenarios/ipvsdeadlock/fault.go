@@ -72,10 +72,10 @@ func (a standing) ticks() int {
 
 // fault is the load, until kube-proxy hangs or has survived its ticks, and then what
 // happens every day: a rollout, and a new Service.
-func (s *story) fault(r *framework.Run) framework.Fault {
+func (s *story) fault() framework.Fault {
 	return framework.Fault{
 		Name: "load kube-proxy through ticks, then roll " + web + " out",
-		Inject: func(ctx context.Context) error {
+		Inject: func(ctx context.Context, r *framework.Run) error {
 			if err := s.throughTicks(ctx, r); err != nil {
 				return err
 			}
@@ -87,9 +87,9 @@ func (s *story) fault(r *framework.Run) framework.Fault {
 			}
 			return s.app.Roll(ctx, labaccess.Cluster(r), func(ctx context.Context) error { return s.fairChance(ctx, r) })
 		},
-		TookEffect: func(ctx context.Context) (bool, string, error) { return s.held(ctx, r) },
+		TookEffect: s.held,
 		// A kube-proxy that is not needed any more would take CPU time from the others.
-		Undo: func(ctx context.Context) error {
+		Undo: func(ctx context.Context, r *framework.Run) error {
 			s.stopLoad()
 			return s.proxy.Delete(ctx, labaccess.Lab(r))
 		},
@@ -271,11 +271,10 @@ func (s *story) again(ctx context.Context, r *framework.Run) error {
 			return err
 		}
 	}
-	f := s.fault(r)
-	if err := f.Inject(ctx); err != nil {
+	if err := s.fault().Inject(ctx, r); err != nil {
 		return err
 	}
-	held, saw, err := f.TookEffect(ctx)
+	held, saw, err := s.held(ctx, r)
 	if err == nil && !held {
 		err = errors.New(saw)
 	}

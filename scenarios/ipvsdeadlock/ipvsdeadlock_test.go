@@ -16,12 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-func TestScenario(t *testing.T) {
-	if err := Scenario.Validate(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Whether variants run side by side or not, the steps are the same.
 func TestStepsOnASmallMachine(t *testing.T) {
 	small := Scenario.ForMemory(room - 1)

@@ -243,7 +243,7 @@ func (s *story) common() framework.Script {
 		Baseline: []framework.Check{
 			{ID: "proxy-mode", Name: "kube-proxy says that it runs in mode " + string(s.proxy.Mode), Holds: s.mode},
 		},
-		Fault:    func(r *framework.Run) framework.Fault { return s.fault(r) },
+		Fault:    s.fault(),
 		Trials:   s.race(),
 		Impacted: []probe.Probe{from(service)},
 		// On a busy machine a guest without hardware support was once cut off

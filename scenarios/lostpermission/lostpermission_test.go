@@ -14,26 +14,10 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/verdict"
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
-
-func TestScenario(t *testing.T) {
-	if err := Scenario.Validate(); err != nil {
-		t.Error(err)
-	}
-	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hasRecipe := func(image string) bool { _, err := catalogue.Recipe(image); return err == nil }
-	if missing := suite.MissingImages(Scenario, hasRecipe); len(missing) > 0 {
-		t.Errorf("images without a recipe: %v", missing)
-	}
-}
 
 // A repeated run has no precursor, so its fault needs the upgrade itself: it has not taken
 // effect under the operator of the old release.
@@ -45,7 +29,7 @@ func TestRepeatedFaultIsUnderTheNewRelease(t *testing.T) {
 		} {
 			for _, c := range verdict.Cases(v, verdict.Options{Repeat: 2}) {
 				r := &framework.Run{Lab: &kindlab.Lab{Clusters: []*kindlab.Cluster{{Client: withOperator(t, operator)}}}}
-				held, saw, err := c.Script.Fault(r).TookEffect(t.Context())
+				held, saw, err := c.Script.Fault.TookEffect(t.Context(), r)
 				if held || err != nil || !strings.Contains(saw, want) {
 					t.Errorf("%s, operator of %s: %t, %q, %v; want %q", c.Label, operator, held, saw, err, want)
 				}

@@ -87,12 +87,7 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 			up.Bound = 30 * time.Second // routers keep the routes of an agent whose session is not up yet
 			s.Aftermath = []framework.Check{up, permitted}
 		default: // without precursors
-			s.Install = func(ctx context.Context, r *framework.Run) error {
-				if err := install(ctx, r, u.from); err != nil {
-					return err
-				}
-				return at(r, u.to).Apply(ctx, labaccess.Lab(r))
-			}
+			s.Install = framework.InOrder(s.Install, apply(u.to))
 		}
 		if role != framework.Fixed {
 			active := u.lost(detect.Active)
@@ -145,6 +140,11 @@ func at(r *framework.Run, version string) release.Release {
 	}}
 }
 
+// apply is the action that brings the cluster to a release.
+func apply(version string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error { return at(r, version).Apply(ctx, labaccess.Lab(r)) }
+}
+
 var (
 	pod     = framework.PodOn
 	outside = framework.HostEndpoint(lab.Hosts[0])
@@ -160,7 +160,7 @@ func (u upgrade) common() framework.Script {
 			pod(master).To(pod(worker1)), pod(worker1).To(pod(worker2)), pod(worker2).To(pod(master))),
 		Detectors:      []detect.Detector{detect.Permission{}, detect.RouteOwnership{}},
 		Baseline:       []framework.Check{sessions("sessions", "the routers have sessions with all nodes", nodes...)},
-		Fault:          u.restarted,
+		Fault:          u.restarted(),
 		Impacted:       outside.Both(pod(worker1)),
 		SymptomWithin:  restartTime + 30*time.Second,
 		ExpectedWithin: 30 * time.Second,
@@ -172,21 +172,18 @@ func (u upgrade) common() framework.Script {
 func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 	return framework.Precursor{
 		ID: "release-upgraded", Name: "helm upgrade to " + u.to + ", with updateStrategy OnDelete",
-		Fault: func(r *framework.Run) framework.Fault {
-			return framework.Fault{
-				Name:   "helm upgrade to " + u.to,
-				Inject: func(ctx context.Context) error { return at(r, u.to).Apply(ctx, labaccess.Lab(r)) },
-				TookEffect: func(ctx context.Context) (bool, string, error) {
-					pods, err := release.Pods[1].List(ctx, labaccess.Cluster(r))
-					if err != nil || len(pods) == 0 {
-						return false, "no operator", err
-					}
-					image := pods[0].Spec.Containers[0].Image
-					return image == cilium.Operator(u.to), "the operator is " + image, nil
-				},
-				Undo:     func(ctx context.Context) error { return at(r, u.from).Apply(ctx, labaccess.Lab(r)) },
-				Replaced: true,
-			}
+		Fault: framework.Fault{
+			Name:   "helm upgrade to " + u.to,
+			Inject: apply(u.to),
+			TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+				pods, err := release.Pods[1].List(ctx, labaccess.Cluster(r))
+				if err != nil || len(pods) == 0 {
+					return false, "no operator", err
+				}
+				image := pods[0].Spec.Containers[0].Image
+				return image == cilium.Operator(u.to), "the operator is " + image, nil
+			},
+			Undo: apply(u.from), Replaced: true,
 		},
 		Expected: expected,
 		Aftermath: []framework.Check{
@@ -201,18 +198,14 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 func (u upgrade) watchesEnd() framework.Precursor {
 	return framework.Precursor{
 		ID: "watches-end", Name: "the watches of the agent on " + worker2 + ", which runs, end",
-		Fault: func(r *framework.Run) framework.Fault {
-			api := labaccess.Cluster(r).APIServer()
-			return framework.Fault{
-				Name: "end of the connections from " + worker2 + " to the API server",
-				Inject: func(ctx context.Context) error {
-					_, err := labaccess.Lab(r).Node(worker2).Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
-					return err
-				},
-				TookEffect: func(ctx context.Context) (bool, string, error) { return logs(worker2)(ctx, r) },
-				Undo:       func(context.Context) error { return nil }, // clients have connected again
-				Replaced:   true,
-			}
+		Fault: framework.Fault{
+			Name: "end of the connections from " + worker2 + " to the API server",
+			Inject: func(ctx context.Context, r *framework.Run) error {
+				api := labaccess.Cluster(r).APIServer()
+				_, err := labaccess.Lab(r).Node(worker2).Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
+				return err
+			},
+			TookEffect: logs(worker2), // clients have connected again, and there is nothing to undo
 		},
 		Expected:  []framework.Finding{u.lost(detect.Latent)},
 		Aftermath: []framework.Check{sessions("sessions-without-watches", "the routers have sessions with all nodes", nodes...)},
@@ -221,64 +214,53 @@ func (u upgrade) watchesEnd() framework.Precursor {
 
 // restarted is the fault: the agent restarts under the new release, which it brings to the
 // cluster where no precursor has, as in the repeated runs of the fault alone.
-func (u upgrade) restarted(r *framework.Run) framework.Fault {
-	f, release := restarted(r), u.upgraded().Fault(r)
-	inject, again := f.Inject, f.TookEffect
-	f.Inject = func(ctx context.Context) error {
-		if err := release.Inject(ctx); err != nil {
-			return err
+func (u upgrade) restarted() framework.Fault {
+	f, release := restarted(), u.upgraded().Fault
+	again := f.TookEffect
+	f.Inject = framework.InOrder(release.Inject, f.Inject)
+	f.TookEffect = func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		if upgraded, saw, err := release.TookEffect(ctx, r); !upgraded || err != nil {
+			return upgraded, saw, err
 		}
-		return inject(ctx)
-	}
-	f.TookEffect = func(ctx context.Context) (bool, string, error) {
-		if held, saw, err := release.TookEffect(ctx); !held || err != nil {
-			return held, saw, err
-		}
-		return again(ctx)
+		return again(ctx, r)
 	}
 	return f
 }
 
 // restarted is the restart alone: kubelet starts the same pod again, as after a crash or a reboot.
-func restarted(r *framework.Run) framework.Fault {
+func restarted() framework.Fault {
 	var crashed workload.Crashed
 	return framework.Fault{
 		Name: "restart of the agent on " + worker1,
-		Inject: func(ctx context.Context) (err error) {
+		Inject: func(ctx context.Context, r *framework.Run) (err error) {
 			if crashed, err = release.Pods[0].Crash(ctx, labaccess.Lab(r), worker1); err != nil {
 				return err
 			}
 			_, err = crashed.Ready(ctx, labaccess.Cluster(r), within)
 			return err
 		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			if crashed.Pod.UID == "" {
 				return false, "its processes were not ended", nil
 			}
 			return crashed.Again(ctx, labaccess.Cluster(r))
 		},
-		Undo:     func(ctx context.Context) error { return permit(ctx, r) },
-		Replaced: true,
+		Undo: permit, Replaced: true,
 	}
 }
 
 func (u upgrade) remedies() []framework.Remedy {
 	// back is the broken state again: the release of to, and an agent of from without peers.
-	back := func(ctx context.Context, r *framework.Run) error {
-		if err := at(r, u.to).Apply(ctx, labaccess.Lab(r)); err != nil {
-			return err
-		}
-		return u.restart(ctx, r)
-	}
+	back := framework.InOrder(apply(u.to), restart)
 	return []framework.Remedy{
 		{
 			ID: "restart-agent", Name: "restart the agent again", Watch: 20 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error { return restarted(r).Inject(ctx) },
+			Apply: restarted().Inject,
 		},
 		{
 			ID: "image-back", Name: "kubectl rollout undo of the DaemonSet, to " + u.from + ", and a new pod", Watch: 20 * time.Second,
 			Apply: u.agentBack,
-			Undo:  func(ctx context.Context, r *framework.Run) error { return at(r, u.to).Apply(ctx, labaccess.Lab(r)) },
+			Undo:  apply(u.to),
 		},
 		{ID: "rule-back", Name: "the rule put back into the ClusterRole", Helps: true, Bound: within, Apply: permit, Undo: back},
 		{
@@ -292,7 +274,7 @@ func (u upgrade) remedies() []framework.Remedy {
 		},
 		{
 			ID: "chart-" + strings.ReplaceAll(fixed, ".", "-"), Name: "the chart of " + fixed, Helps: true, Bound: within,
-			Apply: func(ctx context.Context, r *framework.Run) error { return at(r, fixed).Apply(ctx, labaccess.Lab(r)) },
+			Apply: apply(fixed),
 		},
 	}
 }
@@ -307,8 +289,8 @@ func (u upgrade) agentBack(ctx context.Context, r *framework.Run) error {
 
 // restart restarts worker1's agent, which gets no session, and has routers drop what they
 // would keep of it for restartTime.
-func (u upgrade) restart(ctx context.Context, r *framework.Run) error {
-	if err := restarted(r).Inject(ctx); err != nil {
+func restart(ctx context.Context, r *framework.Run) error {
+	if err := restarted().Inject(ctx, r); err != nil {
 		return err
 	}
 	return labaccess.Lab(r).ClearSessions(ctx, []string{worker1})

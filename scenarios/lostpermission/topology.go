@@ -21,17 +21,10 @@ var (
 )
 
 // lab is the cluster that Record draws. The ToRs keep the routes of an agent that restarts.
-var lab = func() topology.Topology {
-	lab := topology.BehindToRs("lost-permission", nodeNet, uplink, topology.Cluster{
+var lab = topology.Topology{
+	Name: "lost-permission", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
+	Clusters: []topology.Cluster{{
 		PodCIDR: pods, NodeMask: 24,
-		Nodes: []topology.Node{
-			{Name: master, Role: topology.ControlPlane, Links: []topology.Link{nodeNet.At("10.68.4.11")}},
-			{Name: worker1, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.68.4.21")}},
-			{Name: worker2, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.68.4.22")}},
-		},
-	})
-	for i := range lab.Routers {
-		lab.Routers[i].Peers[0].GracefulRestart = true
-	}
-	return lab
-}()
+		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
+	}},
+}.Behind(topology.GracefulRestart(topology.TwoToRs(nodeNet, uplink)))

@@ -15,10 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-func TestTopologyIsValid(t *testing.T) {
-	if err := Scenario.Validate(); err != nil {
-		t.Fatal(err)
-	}
+func TestTopology(t *testing.T) {
 	r := run(nil)
 	neighbourIP, dbAddr := addressOf(r, neighbour.Name), addressOf(r, db.Name)
 	if !nativeCIDR.Contains(neighbourIP) || nativeCIDR.Contains(dbAddr) {

@@ -320,7 +320,7 @@ func (d drift) script() framework.Script {
 			untouched,
 			{ID: "harmless-keys", Name: "config-drift has no finding about " + strings.Join(harmless, ", "), Holds: silentOnHarmless},
 		},
-		Fault:     func(r *framework.Run) framework.Fault { return d.upgrade(r, &starts) },
+		Fault:     d.upgrade(&starts),
 		Refuses:   func(ctx context.Context, r *framework.Run) (string, error) { return d.refusal(ctx, r, &starts) },
 		Observe:   5 * time.Second,
 		Aftermath: []framework.Check{untouched},
@@ -449,11 +449,11 @@ func (d drift) install(ctx context.Context, r *framework.Run) error {
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
 // ConfigMap stays.
-func (d drift) upgrade(r *framework.Run, starts *cilium.Starts) framework.Fault {
+func (d drift) upgrade(starts *cilium.Starts) framework.Fault {
 	next := d.next()
 	return framework.Fault{
 		Name: fmt.Sprintf("upgrade Cilium %s to %s", d.from, d.to),
-		Inject: func(ctx context.Context) error {
+		Inject: func(ctx context.Context, r *framework.Run) error {
 			if err := next.Try(ctx, labaccess.Cluster(r), nodes, starts); err != nil {
 				return err
 			}
@@ -464,7 +464,7 @@ func (d drift) upgrade(r *framework.Run, starts *cilium.Starts) framework.Fault 
 			}
 			return err
 		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			logs, err := next.Logs(ctx, labaccess.Cluster(r), nodes)
 			if err != nil {
 				return false, "", err
@@ -479,7 +479,9 @@ func (d drift) upgrade(r *framework.Run, starts *cilium.Starts) framework.Fault 
 			}
 			return wrong.Result()
 		},
-		Undo:     func(ctx context.Context) error { return d.old().WriteRules(ctx, labaccess.Cluster(r), nodes) },
+		Undo: func(ctx context.Context, r *framework.Run) error {
+			return d.old().WriteRules(ctx, labaccess.Cluster(r), nodes)
+		},
 		Replaced: true,
 	}
 }

@@ -37,20 +37,10 @@ func (l lying) Detect(history []snapshot.Snapshot) []detect.Finding {
 }
 
 // afterFault makes the fault do more, and undo that as well.
-func afterFault(s *framework.Script, more, undo func(context.Context, *framework.Run) error) {
-	first := s.Fault
-	s.Fault = func(r *framework.Run) framework.Fault {
-		f := first(r)
-		inject, back := f.Inject, f.Undo
-		f.Inject = func(ctx context.Context) error {
-			if err := inject(ctx); err != nil {
-				return err
-			}
-			return more(ctx, r)
-		}
-		f.Undo = func(ctx context.Context) error { return errors.Join(undo(ctx, r), back(ctx)) }
-		return f
-	}
+func afterFault(s *framework.Script, more, undo framework.Action) {
+	back := s.Fault.Undo
+	s.Fault.Inject = framework.InOrder(s.Fault.Inject, more)
+	s.Fault.Undo = func(ctx context.Context, r *framework.Run) error { return errors.Join(undo(ctx, r), back(ctx, r)) }
 }
 
 // process is a member of the lab whose first process can be stopped.
@@ -191,12 +181,7 @@ func TestSabotage(t *testing.T) {
 		},
 		{
 			"a fault that is none", affected, func(s *framework.Script) {
-				first := s.Fault
-				s.Fault = func(r *framework.Run) framework.Fault {
-					f := first(r)
-					f.Inject = func(context.Context) error { return nil }
-					return f
-				}
+				s.Fault.Inject = func(context.Context, *framework.Run) error { return nil }
 			}, framework.Vacuous, framework.Inconclusive,
 		},
 		{

@@ -155,9 +155,7 @@ func common(version string) framework.Script {
 		Baseline: []framework.Check{
 			{ID: "allocations-as-documented", Name: "the allocations are the incident's", Reads: allocations, Holds: allocationsAreTheIncidents},
 		},
-		Fault: func(r *framework.Run) framework.Fault {
-			return fault.RemoveNode(labaccess.Lab(r), labaccess.Cluster(r), removed)
-		},
+		Fault:    fault.RemoveNode(removed),
 		Gone:     []framework.Endpoint{pod(removed)},
 		Impacted: outside.Both(pod(victim)),
 		Observe:  5 * time.Second,
@@ -251,7 +249,7 @@ func fixedScript() framework.Script {
 func deleteNode(after framework.Check, named ...framework.Finding) framework.Precursor {
 	return framework.Precursor{
 		ID: "node-object-deleted", Name: "the Node object of " + removed + " is deleted while its agent runs",
-		Fault:    func(r *framework.Run) framework.Fault { return fault.DeleteNodeObject(labaccess.Cluster(r), removed) },
+		Fault:    fault.DeleteNodeObject(removed),
 		Expected: named, Aftermath: []framework.Check{after},
 	}
 }
@@ -335,7 +333,7 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	replaced := []string{master3, master2}
 	var removals errgroup.Group
 	for _, node := range replaced {
-		removals.Go(func() error { return fault.RemoveNode(labaccess.Lab(r), labaccess.Cluster(r), node).Inject(ctx) })
+		removals.Go(func() error { return fault.RemoveNode(node).Inject(ctx, r) })
 	}
 	if err := removals.Wait(); err != nil {
 		return err

@@ -137,7 +137,7 @@ func (s *story) script(role framework.Role) framework.Script {
 			{ID: "one-origin", Name: "the routers send each range to one node", Reads: routes, Holds: oneOrigin},
 			{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: check.Hops(outside, 2)},
 		},
-		Fault: s.fault,
+		Fault: s.fault(),
 		Trials: &framework.Trials{
 			Unit: "start of cilium-operator", Load: loadName, Rates: rates, File: "scenarios/twincidr/rates.json",
 			// An affected operator would survive seven with a probability of 1 of 128, if it
@@ -177,10 +177,10 @@ func (s *story) script(role framework.Role) framework.Script {
 var loadName = fmt.Sprintf("%d CiliumNodes, debug", others)
 
 // fault lets the newcomer join while the operator is down, and starts it. A start is one try.
-func (s *story) fault(r *framework.Run) framework.Fault {
+func (s *story) fault() framework.Fault {
 	return framework.Fault{
 		Name: newcomer + " joins while cilium-operator is down, which then starts",
-		Inject: func(ctx context.Context) error {
+		Inject: func(ctx context.Context, r *framework.Run) error {
 			for s.tries, s.given = 0, (netip.Prefix{}); !s.twin() && s.tries < max(1, r.TrialsDue()); s.tries++ {
 				if err := s.joinWithout(ctx, r, s.version); err != nil {
 					return err
@@ -189,11 +189,10 @@ func (s *story) fault(r *framework.Run) framework.Fault {
 			}
 			return nil
 		},
-		TookEffect: func(context.Context) (bool, string, error) {
+		TookEffect: func(context.Context, *framework.Run) (bool, string, error) {
 			return s.given.IsValid(), newcomer + " has no range", nil
 		},
-		Undo:     func(ctx context.Context) error { return s.install(ctx, r) },
-		Replaced: true,
+		Undo: s.install, Replaced: true,
 	}
 }
 

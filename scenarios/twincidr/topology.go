@@ -55,11 +55,10 @@ func members(lab topology.Topology) (order []string, address map[string]netip.Ad
 }
 
 // lab is the cluster that Record draws.
-var lab = topology.BehindToRs("twin-cidr", nodeNet, uplink, topology.Cluster{
-	PodCIDR: podCIDR, NodeMask: lowest.Bits(),
-	Nodes: []topology.Node{
-		{Name: master, Role: topology.ControlPlane, Links: []topology.Link{nodeNet.At("10.69.4.11")}},
-		{Name: newcomer, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.69.4.22")}},
-		{Name: owner, Role: topology.Worker, Links: []topology.Link{nodeNet.At("10.69.4.21")}},
-	},
-})
+var lab = topology.Topology{
+	Name: "twin-cidr", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
+	Clusters: []topology.Cluster{{
+		PodCIDR: podCIDR, NodeMask: lowest.Bits(),
+		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(newcomer, 22), nodeNet.Node(owner, 21)},
+	}},
+}.Behind(topology.TwoToRs(nodeNet, uplink))

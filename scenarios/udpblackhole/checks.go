@@ -21,11 +21,11 @@ import (
 )
 
 // fault takes the last endpoint of the Service away.
-func (i *incident) fault(r *framework.Run) framework.Fault {
+func (i *incident) fault() framework.Fault {
 	return framework.Fault{
 		Name:   "Service statsd loses its last endpoint",
-		Inject: func(ctx context.Context) error { return i.end(ctx, r) },
-		TookEffect: func(ctx context.Context) (bool, string, error) {
+		Inject: i.end,
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			pods, err := workload.ProbePods(statsd).List(ctx, labaccess.Cluster(r))
 			if err != nil || len(pods) > 0 {
 				return false, fmt.Sprintf("%d pods behind Service statsd", len(pods)), err
@@ -33,8 +33,7 @@ func (i *incident) fault(r *framework.Run) framework.Fault {
 			_, there, err := i.received(ctx, r)
 			return !there, fmt.Sprintf("a pod has %s: %t", i.gone, there), err
 		},
-		Undo:     func(ctx context.Context) error { return serve(ctx, r) },
-		Replaced: true,
+		Undo: serve, Replaced: true,
 	}
 }
 

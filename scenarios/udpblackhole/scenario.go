@@ -141,7 +141,7 @@ func (i *incident) script(role framework.Role) framework.Script {
 			ID: "tracked", Name: "connection tracking sends the packets of each sender to the pod",
 			Reads: []snapshot.Source{snapshot.NAT, snapshot.Pods}, Holds: i.isTracked, Bound: 10 * time.Second,
 		}},
-		Fault:    i.fault,
+		Fault:    i.fault(),
 		Impacted: steady, MinOutage: minOutage,
 		Observe: 8 * time.Second,
 	}
@@ -173,12 +173,7 @@ func (i *incident) remedies() []framework.Remedy {
 		{ID: "restart", Name: "restart kube-proxy on every node", Apply: rolled(i.version), Watch: 5 * time.Second},
 		{
 			ID: "forget", Name: "delete the Service's entries of connection tracking on every node", Helps: true, Bound: within, Apply: forget,
-			Undo: func(ctx context.Context, r *framework.Run) error {
-				if err := serve(ctx, r); err != nil {
-					return err
-				}
-				return i.end(ctx, r)
-			},
+			Undo: framework.InOrder(serve, i.end),
 		},
 		{ID: "endpoints", Name: "endpoints again", Helps: true, Bound: within, Apply: serve, Undo: i.end},
 		{ID: "fixed-version", Name: "kube-proxy " + fixedVersion, Helps: true, Bound: 2 * within, Apply: rolled(fixedVersion)},

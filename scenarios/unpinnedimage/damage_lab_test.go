@@ -4,7 +4,6 @@ package unpinnedimage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -99,8 +98,7 @@ func TestWhatCannotBePulled(t *testing.T) {
 			script := v.Script
 			v.Script = func() framework.Script {
 				made := script()
-				declared := made.Fault
-				made.Fault = func(r *framework.Run) framework.Fault { return damaged(declared(r), r, test.damage) }
+				made.Fault = damaged(made.Fault, test.damage)
 				return made
 			}
 			s.Variants = []framework.Variant{v}
@@ -125,10 +123,10 @@ func TestWhatCannotBePulled(t *testing.T) {
 }
 
 // damaged is a fault that comes with damage.
-func damaged(f framework.Fault, r *framework.Run, do damage) framework.Fault {
-	inject, undo := f.Inject, f.Undo
+func damaged(f framework.Fault, do damage) framework.Fault {
+	inject := f.Inject
 	repair := func(context.Context) error { return nil }
-	f.Inject = func(ctx context.Context) error {
+	f.Inject = func(ctx context.Context, r *framework.Run) error {
 		back, err := do(ctx, r)
 		if back != nil {
 			repair = back
@@ -136,8 +134,8 @@ func damaged(f framework.Fault, r *framework.Run, do damage) framework.Fault {
 		if err != nil {
 			return err
 		}
-		return inject(ctx)
+		return inject(ctx, r)
 	}
-	f.Undo = func(ctx context.Context) error { return errors.Join(repair(ctx), undo(ctx)) }
+	f.Undo = func(ctx context.Context, _ *framework.Run) error { return repair(ctx) }
 	return f
 }

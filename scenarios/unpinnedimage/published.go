@@ -62,13 +62,7 @@ var bystanderPods = workload.Pods{Namespace: metav1.NamespaceDefault, Labels: cl
 func publishedScript() framework.Script {
 	config := asTheVendorHasIt(kuberouter.V0, corev1.PullAlways)
 	s := common(pair{v0, rc5}, config)
-	install := s.Install
-	s.Install = func(ctx context.Context, r *framework.Run) error {
-		if err := install(ctx, r); err != nil {
-			return err
-		}
-		return guard(ctx, r)
-	}
+	s.Install = framework.InOrder(s.Install, guard)
 	// Probes connect for each packet: policies do not stop packets of an open connection.
 	for i := range s.Probes {
 		p := &s.Probes[i]
@@ -80,18 +74,10 @@ func publishedScript() framework.Script {
 		ID: "chains-for-pods", Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
 	})
 	s.Precursors[0].Expected = moved()[:1]
-	s.Fault = func(r *framework.Run) framework.Fault {
-		f := changeArgument(r, config)
-		f.Name += ", and a policy is split in two"
-		roll := f.Inject
-		f.Inject = func(ctx context.Context) error {
-			if err := roll(ctx); err != nil {
-				return err
-			}
-			return workload.Apply(ctx, labaccess.Cluster(r), policies(r, true))
-		}
-		return f
-	}
+	s.Fault.Name += ", and a policy is split in two"
+	s.Fault.Inject = framework.InOrder(s.Fault.Inject, func(ctx context.Context, r *framework.Run) error {
+		return workload.Apply(ctx, labaccess.Cluster(r), policies(r, true))
+	})
 	s.Impacted = []probe.Probe{onMaster.To(onWorker1)} // of which worker1 is guarded
 	s.Observe = 15 * time.Second                       // a full sync of 16 pods' rules
 	s.Expected = []framework.Finding{{

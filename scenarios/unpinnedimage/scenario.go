@@ -144,12 +144,11 @@ type configure func(context.Context, *framework.Run) (kuberouter.KubeRouter, err
 // latest becomes the new one, the operator changes an argument.
 func common(latest pair, config configure) framework.Script {
 	ring := []probe.Probe{onMaster.To(onWorker1), onWorker1.To(onWorker2), onWorker2.To(onMaster)}
-	moved := false // latest, by the precursor
+	precursor, change := latestMoves(latest), changeArgument(config)
+	// Without the precursor the fault moves latest, too: it is no change a second time.
+	change.Inject = framework.InOrder(precursor.Inject, change.Inject)
 	return framework.Script{
-		Install: func(ctx context.Context, r *framework.Run) error {
-			moved = false
-			return install(ctx, r, latest, config)
-		},
+		Install:   func(ctx context.Context, r *framework.Run) error { return install(ctx, r, latest, config) },
 		Endpoints: []framework.Endpoint{onMaster, onWorker1, onWorker2, onOutside},
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster, which passes through the ToR.
@@ -161,31 +160,10 @@ func common(latest pair, config configure) framework.Script {
 		// The fault itself asserts that latest has moved in the registry.
 		Precursors: []framework.Precursor{{
 			ID: "latest-moved", Name: "latest becomes " + kuberouter.Version(latest.after) + ", and nothing happens",
-			Fault: func(r *framework.Run) framework.Fault {
-				f := latestMoves(r, latest)
-				move := f.Inject
-				f.Inject = func(ctx context.Context) error {
-					err := move(ctx)
-					moved = err == nil
-					return err
-				}
-				return f
-			},
+			Fault:     precursor,
 			Aftermath: []framework.Check{runs("old-version-runs", latest.before)},
 		}},
-		Fault: func(r *framework.Run) framework.Fault {
-			f := changeArgument(r, config)
-			roll := f.Inject
-			f.Inject = func(ctx context.Context) error {
-				if !moved { // where the precursor is left out
-					if err := kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.after); err != nil {
-						return err
-					}
-				}
-				return roll(ctx)
-			}
-			return f
-		},
+		Fault: change,
 		// Pods' packets to the outside bear their node's address, so that
 		// replies find the way back without kube-router.
 		Impacted: append([]probe.Probe{onOutside.To(onMaster), onOutside.To(onWorker1), onOutside.To(onWorker2)}, ring...),
@@ -383,11 +361,16 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 }
 
 // latestMoves is what the vendor does with a release.
-func latestMoves(r *framework.Run, latest pair) framework.Fault {
+func latestMoves(latest pair) framework.Fault {
+	moveTo := func(image string) framework.Action {
+		return func(ctx context.Context, r *framework.Run) error {
+			return kuberouter.MoveLatest(ctx, labaccess.Lab(r), image)
+		}
+	}
 	return framework.Fault{
 		Name:   "latest becomes " + kuberouter.Version(latest.after),
-		Inject: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.after) },
-		TookEffect: func(ctx context.Context) (bool, string, error) {
+		Inject: moveTo(latest.after),
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			got, err := kuberouter.Digest(ctx, labaccess.Lab(r), untagged)
 			if err != nil {
 				return false, "", err
@@ -395,17 +378,17 @@ func latestMoves(r *framework.Run, latest pair) framework.Fault {
 			want, err := kuberouter.Digest(ctx, labaccess.Lab(r), latest.after)
 			return got == want, "latest is " + got, err
 		},
-		Undo: func(ctx context.Context) error { return kuberouter.MoveLatest(ctx, labaccess.Lab(r), latest.before) },
+		Undo: moveTo(latest.before),
 	}
 }
 
 // changeArgument is what the operator does: --enable-ibgp=false becomes true,
 // and the DaemonSet is rolled, node by node. It is over when the ToR either
 // has a session with a node again or has given its routes up.
-func changeArgument(r *framework.Run, config configure) framework.Fault {
+func changeArgument(config configure) framework.Fault {
 	return framework.Fault{
 		Name: "--enable-ibgp=false becomes true",
-		Inject: func(ctx context.Context) error {
+		Inject: func(ctx context.Context, r *framework.Run) error {
 			k, err := config(ctx, r)
 			if err != nil {
 				return err
@@ -418,7 +401,7 @@ func changeArgument(r *framework.Run, config configure) framework.Fault {
 				return labaccess.Lab(r).SessionsDecided(ctx, all, restartTime+30*time.Second)
 			})
 		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			pods, err := kuberouter.Agent.Pods.List(ctx, labaccess.Cluster(r))
 			if err != nil {
 				return false, "", err
@@ -430,55 +413,51 @@ func changeArgument(r *framework.Run, config configure) framework.Fault {
 			}
 			return len(pods) == len(all), fmt.Sprintf("%d pods", len(pods)), nil
 		},
-		// The next variant installs kube-router in any state.
-		Undo: func(context.Context) error { return nil },
+		// No Undo: the next variant installs kube-router in any state.
 	}
 }
 
 // newNode replaces the machine of a node by a new one, which has no images yet. Its undo
 // is what an operator does: the version of the others is installed on it.
-func newNode(r *framework.Run) framework.Fault {
-	return framework.Fault{
-		Name: "a new machine joins as " + newcomer,
-		Inject: func(ctx context.Context) error {
-			removed := fault.RemoveNode(labaccess.Lab(r), labaccess.Cluster(r), newcomer)
-			if err := removed.Inject(ctx); err != nil {
-				return err
-			}
-			// Kubernetes takes a minute to delete the removed node's pod, and until then
-			// the new machine would run that pod.
-			if err := kuberouter.DeletePod(ctx, labaccess.Cluster(r), newcomer); err != nil {
-				return err
-			}
-			if err := labaccess.Cluster(r).ReplaceNodes(ctx, newcomer); err != nil {
-				return err
-			}
-			return kuberouter.RolledOut(ctx, labaccess.Cluster(r))
-		},
-		TookEffect: func(ctx context.Context) (bool, string, error) {
-			want, err := kuberouter.Digest(ctx, labaccess.Lab(r), newer)
-			if err != nil {
-				return false, "", err
-			}
-			return nodesRun(r.Snapshot(), []string{newcomer}, want)
-		},
-		Undo: func(ctx context.Context) error {
-			image, err := kuberouter.Pinned(ctx, labaccess.Lab(r), older)
-			if err != nil {
-				return err
-			}
-			if err := kuberouter.TagLatest(ctx, labaccess.Lab(r).Node(newcomer), image); err != nil {
-				return err
-			}
-			if err := kuberouter.DeletePod(ctx, labaccess.Cluster(r), newcomer); err != nil {
-				return err
-			}
-			if err := kuberouter.RolledOut(ctx, labaccess.Cluster(r)); err != nil {
-				return err
-			}
-			// Its GoBGP takes a while to dial. Only then does the newcomer have a session
-			// that the fault can break.
-			return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
-		},
-	}
+var newNode = framework.Fault{
+	Name: "a new machine joins as " + newcomer,
+	Inject: func(ctx context.Context, r *framework.Run) error {
+		if err := fault.RemoveNode(newcomer).Inject(ctx, r); err != nil {
+			return err
+		}
+		// Kubernetes takes a minute to delete the removed node's pod, and until then
+		// the new machine would run that pod.
+		if err := kuberouter.DeletePod(ctx, labaccess.Cluster(r), newcomer); err != nil {
+			return err
+		}
+		if err := labaccess.Cluster(r).ReplaceNodes(ctx, newcomer); err != nil {
+			return err
+		}
+		return kuberouter.RolledOut(ctx, labaccess.Cluster(r))
+	},
+	TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		want, err := kuberouter.Digest(ctx, labaccess.Lab(r), newer)
+		if err != nil {
+			return false, "", err
+		}
+		return nodesRun(r.Snapshot(), []string{newcomer}, want)
+	},
+	Undo: func(ctx context.Context, r *framework.Run) error {
+		image, err := kuberouter.Pinned(ctx, labaccess.Lab(r), older)
+		if err != nil {
+			return err
+		}
+		if err := kuberouter.TagLatest(ctx, labaccess.Lab(r).Node(newcomer), image); err != nil {
+			return err
+		}
+		if err := kuberouter.DeletePod(ctx, labaccess.Cluster(r), newcomer); err != nil {
+			return err
+		}
+		if err := kuberouter.RolledOut(ctx, labaccess.Cluster(r)); err != nil {
+			return err
+		}
+		// Its GoBGP takes a while to dial. Only then does the newcomer have a session
+		// that the fault can break.
+		return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
+	},
 }

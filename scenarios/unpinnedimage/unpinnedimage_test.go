@@ -17,10 +17,7 @@ var (
 	newDigest = "sha256:" + strings.Repeat("2", 64)
 )
 
-func TestScenario(t *testing.T) {
-	if err := Scenario.Validate(); err != nil {
-		t.Error(err)
-	}
+func TestNewcomerIsTheLast(t *testing.T) {
 	if last := lab.Clusters[0].Nodes[len(all)-1].Name; last != newcomer {
 		t.Errorf("only the newest node gets its pod range back: that is %s, and not %s", last, newcomer)
 	}

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -91,6 +93,15 @@ func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
 		return err
 	}
 	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+}
+
+// InstallKubeProxy is the action that installs kube-proxy alone, and waits until it is ready on
+// every node.
+func InstallKubeProxy(ctx context.Context, r *framework.Run) error {
+	if err := ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
+		return err
+	}
+	return KubeProxyReady(ctx, labaccess.Cluster(r))
 }
 
 // addons are kubeadm's objects for addons.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -112,6 +113,14 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.Probe
 		return err
 	}
 	return AddProbes(ctx, c, pods)
+}
+
+// ProbesOn is the action that runs one probe pod on each of these nodes, in place of all existing
+// ones (StartProbes).
+func ProbesOn(nodes ...string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return StartProbes(ctx, labaccess.Cluster(r), OnEach(nodes...))
+	}
 }
 
 // AddProbes is StartProbes, but existing probe pods of other names stay.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -58,4 +60,10 @@ func RouteTo(ctx context.Context, lab *kindlab.Lab, node string, pods netip.Pref
 		}
 	}
 	return nil
+}
+
+// WireNodes is the action that wires the pods of every node of the cluster (Wire).
+func WireNodes(ctx context.Context, r *framework.Run) error {
+	l := labaccess.Lab(r)
+	return l.EachNode(ctx, labaccess.Cluster(r).Nodes(), func(ctx context.Context, n *kindlab.Node) error { return Wire(ctx, l, n.Name()) })
 }

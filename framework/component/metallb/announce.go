@@ -1,0 +1,82 @@
+package metallb
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Announce are the resources with which these nodes announce the addresses of a pool by BGP to
+// each router of a lab.
+func Announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
+	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: services, namespace: metallb-system}
+spec: {addresses: ["%s"]}
+---
+apiVersion: metallb.io/v1beta1
+kind: BGPAdvertisement
+metadata: {name: services, namespace: metallb-system}
+spec:
+  ipAddressPools: [services]
+  nodeSelectors: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]
+`, pool, strings.Join(nodes, ", "))
+	for _, p := range t.BGPPeers() {
+		text += fmt.Sprintf(`---
+apiVersion: metallb.io/v1beta2
+kind: BGPPeer
+metadata: {name: %s, namespace: metallb-system}
+spec: {myASN: %d, peerASN: %d, peerAddress: %s}
+`, p.Router, p.ClusterASN, p.ASN, p.Address)
+	}
+	objects, err := workload.Objects(text)
+	return Resources{Objects: objects}, err
+}
+
+// Announcing is the action that installs the release, and has these nodes announce a pool. It
+// ends when the speakers of all nodes are ready.
+func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
+	return func(ctx context.Context, run *framework.Run) error {
+		c := labaccess.Cluster(run)
+		resources, err := Announce(run.Topology, pool, nodes...)
+		if err != nil {
+			return err
+		}
+		// A lab that is reused may have speakers: with OnDelete they are not replaced.
+		if err := Uninstall(ctx, c); err != nil {
+			return err
+		}
+		if err := r.Apply(ctx, labaccess.Lab(run)); err != nil {
+			return err
+		}
+		if err := Configure(ctx, c, resources); err != nil {
+			return err
+		}
+		return Speaker.Ready(ctx, c, c.Nodes(), startsWithin)
+	}
+}
+
+// MoveTo is the action that brings controller and speakers of every node to the release, as
+// helm upgrade does.
+func (r Release) MoveTo(ctx context.Context, run *framework.Run) error {
+	if err := r.Apply(ctx, labaccess.Lab(run)); err != nil {
+		return err
+	}
+	return RestartSpeakers(ctx, run)
+}
+
+// RestartSpeakers is the action that replaces the speakers of every node. It does not wait for
+// routes: they may announce none.
+func RestartSpeakers(ctx context.Context, run *framework.Run) error {
+	c := labaccess.Cluster(run)
+	if err := Speaker.Restart(ctx, c, c.Nodes(), startsWithin); err != nil {
+		return err
+	}
+	return Speaker.Ready(ctx, c, c.Nodes(), startsWithin)
+}
