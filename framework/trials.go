@@ -68,6 +68,15 @@ func ParseRates(text []byte) (Rates, error) {
 	return r, nil
 }
 
+// EmbeddedRates reads rates that are a part of the program. It panics if they are invalid.
+func EmbeddedRates(text []byte) Rates {
+	r, err := ParseRates(text)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 // On are the recorded outcomes of the same load with an accelerator.
 func (t *Trials) On(accelerator string) []Outcome {
 	return slices.DeleteFunc(slices.Clone(t.Rates[accelerator]), func(o Outcome) bool { return o.Load != t.Load })

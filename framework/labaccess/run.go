@@ -29,11 +29,20 @@ func Cluster(r *framework.Run) *kindlab.Cluster {
 // Connected is the action that does another one, and waits until each router has a BGP session
 // with each of these nodes that came since it began.
 func Connected(nodes []string, do framework.Action) framework.Action {
+	return since(do, nodes, (*kindlab.Lab).Connected)
+}
+
+// SessionsUp is Connected with a route that was received over each session.
+func SessionsUp(nodes []string, do framework.Action) framework.Action {
+	return since(do, nodes, (*kindlab.Lab).SessionsUp)
+}
+
+func since(do framework.Action, nodes []string, await func(*kindlab.Lab, context.Context, []string, time.Time) error) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		began := time.Now()
 		if err := do(ctx, r); err != nil {
 			return err
 		}
-		return Lab(r).Connected(ctx, nodes, began)
+		return await(Lab(r), ctx, nodes, began)
 	}
 }

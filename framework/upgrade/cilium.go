@@ -218,7 +218,7 @@ func ciliumSlice(speaker bool) Upgrade {
 				"bgp-announce-pod-cidr":       "true",
 				"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
 			}),
-			Peers: []cilium.Peer{{Address: addressOf(r, tor), ASN: torASN, ClusterASN: clusterASN}},
+			Peers: r.Topology.BGPPeers(),
 		}
 	}
 	slice := "the slice with the vendor's watchers, node routes and BGP speaker; "

@@ -53,19 +53,17 @@ func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 	fixed := variant(internalIP, framework.Fixed, fixedScript)
 	fixed.Images = append(slices.Clone(images), calico.OperatorImage())
 	return framework.Scenario{
-		Incident:  Record,
-		Owner:     framework.Maintainers,
-		Labels:    []framework.Label{framework.BGP},
-		SecondLab: netip.MustParsePrefix("10.208.32.0/20"),
-		Budget: framework.Budget{
-			Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
-		},
+		Incident:   Record,
+		Owner:      framework.Maintainers,
+		Labels:     []framework.Label{framework.BGP},
+		SecondLab:  netip.MustParsePrefix("10.208.32.0/20"),
+		Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
 		OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
 		Topology:   lab,
 		Variants: []framework.Variant{
 			variant(firstFound, framework.Affected, affectedScript),
 			variant(restarted, framework.Affected, func(nic fault.NIC) framework.Script {
-				return restartedScript(nic, addressOf(lab, gateway.Name))
+				return restartedScript(nic, addressOf(lab, gateway))
 			}),
 			fixed,
 		},
@@ -355,7 +353,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the pods", Fault: natOutgoing, Undone: true,
 		Expected: []framework.Finding{{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
-			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{gateway.Name},
+			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{gateway},
 		}},
 	}}
 	script.Aftermath = []framework.Check{

@@ -61,9 +61,7 @@ func scenarioOn(nodes ...string) framework.Scenario {
 		Labels: []framework.Label{framework.Probabilistic, framework.Services},
 		// A fixed kube-proxy survives a load for two to four minutes, and one that was restarted
 		// must have run for a minute before it can hang again.
-		Budget: framework.Budget{
-			Whole: 320 * time.Second, Lab: time.Minute, Detect: 7 * time.Second,
-		},
+		Budget:     framework.Budget{Whole: 320 * time.Second, Lab: time.Minute, Detect: 7 * time.Second},
 		OnlyOwnLab: "kube-proxy in IPVS mode needs nodes with kernels of their own, which containers do not have",
 		Topology:   lab(nodes...),
 		Tested:     []framework.Tested{{Name: "kube-proxy", Default: affected, Varied: true}},
@@ -201,18 +199,10 @@ func newStory(p kubeproxy.Proxy) *story {
 //go:embed rates.json
 var ratesJSON []byte
 
-var rates = func() framework.Rates {
-	r, err := framework.ParseRates(ratesJSON)
-	if err != nil {
-		panic(err) // it is a part of the program
-	}
-	return r
-}()
-
 // race counts the ticks under the load.
 func (s *story) race() *framework.Trials {
 	return &framework.Trials{
-		Unit: "tick of the graceful termination", Load: loadName, Rates: rates, File: "scenarios/ipvsdeadlock/rates.json",
+		Unit: "tick of the graceful termination", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON), File: "scenarios/ipvsdeadlock/rates.json",
 		Result: func() (int, bool) { return s.after.ticks(), s.after.hung },
 	}
 }

@@ -2,7 +2,6 @@ package lostpermission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -42,9 +41,7 @@ var Scenario = framework.Scenario{
 	NeedsValue: "bgpControlPlane.enabled",
 	OnlyOwnLab: "whole Cilium leaves BPF programs and policy routes on nodes, which are not known to come back",
 	SecondLab:  netip.MustParsePrefix("10.208.96.0/20"),
-	Budget: framework.Budget{
-		Whole: 600 * time.Second, Lab: 60 * time.Second, Detect: time.Second,
-	},
+	Budget:     framework.Budget{Whole: 600 * time.Second, Lab: 60 * time.Second, Detect: time.Second},
 	Variants: []framework.Variant{
 		upgrade{old, affected}.variant(framework.Affected),
 		upgrade{old, fixed}.variant(framework.Fixed),
@@ -153,7 +150,7 @@ var (
 // common is what all variants do. They differ in versions, and in nothing else.
 func (u upgrade) common() framework.Script {
 	return framework.Script{
-		Install:   func(ctx context.Context, r *framework.Run) error { return install(ctx, r, u.from) },
+		Install:   framework.InOrder(uninstall, labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
 		Endpoints: append(framework.PodsOn(nodes...), outside),
 		// A ring inside the cluster: pods reach each other without the routers.
 		Probes: append(outside.Both(framework.PodsOn(nodes...)...),
@@ -268,9 +265,7 @@ func (u upgrade) remedies() []framework.Remedy {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return at(r, u.to).Roll(ctx, labaccess.Lab(r), worker1)
 			},
-			Undo: func(ctx context.Context, r *framework.Run) error {
-				return errors.Join(u.agentBack(ctx, r), back(ctx, r))
-			},
+			Undo: framework.InOrder(u.agentBack, back),
 		},
 		{
 			ID: "chart-" + strings.ReplaceAll(fixed, ".", "-"), Name: "the chart of " + fixed, Helps: true, Bound: within,
@@ -308,30 +303,24 @@ func permit(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// install installs Cilium of a version and the probe pods, in place of those of an earlier
-// variant or run.
-func install(ctx context.Context, r *framework.Run, version string) error {
-	l, c := labaccess.Lab(r), labaccess.Cluster(r)
-	if err := release.Uninstall(ctx, l, nodes, pods); err != nil {
-		return err
+func uninstall(ctx context.Context, r *framework.Run) error {
+	return release.Uninstall(ctx, labaccess.Lab(r), nodes, pods)
+}
+
+// install installs Cilium of a version, with sessions to all routers.
+func install(version string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		whole := at(r, version)
+		if err := whole.Apply(ctx, labaccess.Lab(r)); err != nil {
+			return err
+		}
+		peering := release.Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN, GracefulRestart: true, RestartTime: restartTime}
+		for _, p := range r.Topology.BGPPeers() {
+			peering.Routers = append(peering.Routers, p.Address)
+		}
+		if err := peering.Apply(ctx, labaccess.Cluster(r)); err != nil {
+			return err
+		}
+		return whole.Ready(ctx, labaccess.Cluster(r), nodes)
 	}
-	whole, began := at(r, version), time.Now()
-	if err := whole.Apply(ctx, l); err != nil {
-		return err
-	}
-	peering := release.Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN, GracefulRestart: true, RestartTime: restartTime}
-	for _, name := range tors {
-		address, _ := r.Topology.AddressOn(name, nodeNet.Name)
-		peering.Routers = append(peering.Routers, address)
-	}
-	if err := peering.Apply(ctx, c); err != nil {
-		return err
-	}
-	if err := whole.Ready(ctx, c, nodes); err != nil {
-		return err
-	}
-	if err := l.SessionsUp(ctx, nodes, began); err != nil {
-		return err
-	}
-	return workload.StartProbes(ctx, c, workload.OnEach(nodes...))
 }

@@ -26,12 +26,10 @@ import (
 
 // Scenario is masquerade-drift.
 var Scenario = framework.Scenario{
-	Incident: Record,
-	Owner:    framework.Maintainers,
-	Labels:   []framework.Label{framework.Masquerade, framework.Upgrade},
-	Budget: framework.Budget{
-		Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
-	},
+	Incident:   Record,
+	Owner:      framework.Maintainers,
+	Labels:     []framework.Label{framework.Masquerade, framework.Upgrade},
+	Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
 	OnlyOwnLab: "its hosts are databases, with an image that relapse builds, and Cilium leaves BPF programs on nodes, which are not known to come back",
 	Topology:   lab,
 	Variants: []framework.Variant{
@@ -354,7 +352,7 @@ func hiddenSources() []framework.Finding {
 	for _, n := range nodes {
 		hidden = append(hidden, framework.Finding{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
-			Object: detect.Prefix(rangeOf[n]), Owner: n, Routers: []string{tor.Name},
+			Object: detect.Prefix(rangeOf[n]), Owner: n, Routers: []string{tor},
 		})
 	}
 	return hidden

@@ -9,9 +9,7 @@ import (
 )
 
 const (
-	torASN     = 64524
-	clusterASN = 64513
-
+	tor   = "tor"
 	node1 = "node1"
 	node2 = "node2"
 )
@@ -28,13 +26,8 @@ var (
 		Name: "inside", Subnet: netip.MustParsePrefix("10.20.30.128/25"), Fixed: "it is a half of the incident's native CIDR",
 	}
 
-	onNodes = nodeNet.At("10.20.28.254")
-	tor     = topology.Router{
-		Name: "tor", ASN: torASN, ID: onNodes.Address,
-		Links: []topology.Link{onNodes, outside.At("10.20.29.254"), inside.At("10.20.30.254")},
-	}
-	dbHost        = database("db", outside.At("10.20.29.10"))
-	neighbourHost = database("neighbour", inside.At("10.20.30.200"))
+	dbHost        = database(outside.Host("db", 10))
+	neighbourHost = database(inside.Host("neighbour", 200))
 )
 
 // lab is the cluster that Record draws: routable pods, and two databases that grant to
@@ -45,25 +38,15 @@ var (
 // The neighbour shows what the upgrade does not change: the same client, the same
 // grant, the same router, but an address in the native CIDR.
 var lab = topology.Topology{
-	Name:     "masquerade-drift",
-	Networks: []topology.Network{nodeNet, outside, inside},
+	Name: "masquerade-drift", Networks: []topology.Network{nodeNet, outside, inside}, Hosts: []topology.Host{dbHost, neighbourHost},
 	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: clusterASN, PodCIDR: podCIDR, NodeMask: 27, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			node(node1, topology.ControlPlane, "10.20.28.11"),
-			node(node2, topology.Worker, "10.20.28.12"),
-		},
+		PodCIDR: podCIDR, NodeMask: 27, Nodes: []topology.Node{nodeNet.Node(node1, 11), nodeNet.Node(node2, 12)},
 	}},
-	Routers: []topology.Router{tor},
-	Hosts:   []topology.Host{dbHost, neighbourHost},
-}
+}.Behind(topology.Static(topology.OneToR(nodeNet, outside, inside)))
 
-func node(name string, role topology.Role, addr string) topology.Node {
-	return topology.Node{Name: name, Role: role, Links: []topology.Link{nodeNet.At(addr)}, Via: []string{tor.Name}}
-}
-
-func database(name string, link topology.Link) topology.Host {
-	return topology.Host{Name: name, Image: mariadb.Image, Via: []string{tor.Name}, Links: []topology.Link{link}}
+func database(h topology.Host) topology.Host {
+	h.Image = mariadb.Image
+	return h
 }
 
 // nodes names the nodes, in the order in which kube-controller-manager gives

@@ -311,9 +311,9 @@ func TestIncidentsConfiguration(t *testing.T) {
 				t.Errorf("%s is %q, want %q", key, c.Config[key], want)
 			}
 		}
-		want := []cilium.Peer{
-			{Address: netip.MustParseAddr("10.4.94.239"), ASN: torASN, ClusterASN: clusterASN},
-			{Address: netip.MustParseAddr("10.4.94.238"), ASN: torASN, ClusterASN: clusterASN},
+		want := []topology.BGPPeer{
+			{Router: "tor1", Address: netip.MustParseAddr("10.4.94.239"), ASN: 64524, ClusterASN: 64513},
+			{Router: "tor2", Address: netip.MustParseAddr("10.4.94.238"), ASN: 64524, ClusterASN: 64513},
 		}
 		if !slices.Equal(c.Peers, want) {
 			t.Errorf("peers are %v, want both ToRs on the nodes' network", c.Peers)

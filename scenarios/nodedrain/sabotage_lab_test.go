@@ -231,8 +231,7 @@ func TestSliceThatCannotStart(t *testing.T) {
 				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
 					return err
 				}
-				address := func(node string) netip.Addr { return addressOf(r.Topology, node) }
-				if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, address); err != nil {
+				if err := createCiliumNodes(ctx, r); err != nil {
 					return err
 				}
 				// Not before: with this key the operator assigns no pod ranges.
@@ -246,7 +245,7 @@ func TestSliceThatCannotStart(t *testing.T) {
 		{
 			// The vendor's code says so.
 			"no folder of the configuration", func(ctx context.Context, r *framework.Run) error {
-				if err := install(ctx, r, affected); err != nil {
+				if err := common(affected).Install(ctx, r); err != nil {
 					return err
 				}
 				began := time.Now()

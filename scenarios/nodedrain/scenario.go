@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
@@ -40,9 +38,7 @@ var Scenario = framework.Scenario{
 	NeedsValue: "bgpControlPlane.enabled",
 	Foreign:    true,
 	SecondLab:  netip.MustParsePrefix("10.208.0.0/20"),
-	Budget: framework.Budget{
-		Whole: 90 * time.Second, Lab: 14 * time.Second, Detect: time.Second,
-	},
+	Budget:     framework.Budget{Whole: 90 * time.Second, Lab: 14 * time.Second, Detect: time.Second},
 	Variants: []framework.Variant{
 		// Moving to the fixed speaker is one of the remedies.
 		variant(framework.Affected, affected, affectedScript, images(fixed)...),
@@ -117,8 +113,8 @@ func rowOf(node string) allocation {
 // incident is Cilium as the incident's cluster ran it, at a version, on a lab: native
 // routing, no masquerade, the MetalLB speaker for BGP.
 func incident(lab topology.Topology, version, ipam string) cilium.Cilium {
-	c := cilium.Cilium{
-		Agent: cilium.Agent(version), Operator: cilium.Operator(version),
+	return cilium.Cilium{
+		Agent: cilium.Agent(version), Operator: cilium.Operator(version), Peers: lab.BGPPeers(),
 		Config: cilium.Native.With(cilium.Config{
 			"ipam":                        ipam,
 			"cluster-pool-ipv4-cidr":      podCIDR.String(),
@@ -130,10 +126,6 @@ func incident(lab topology.Topology, version, ipam string) cilium.Cilium {
 			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
 		}),
 	}
-	for _, r := range lab.Routers {
-		c.Peers = append(c.Peers, cilium.Peer{Address: addressOf(lab, r.Name), ASN: torASN, ClusterASN: clusterASN})
-	}
-	return c
 }
 
 // The endpoints of the probes: a pod on each node, and the host beyond the routers.
@@ -145,7 +137,9 @@ var (
 // common is the common part of both variants.
 func common(version string) framework.Script {
 	return framework.Script{
-		Install:   func(ctx context.Context, r *framework.Run) error { return install(ctx, r, version) },
+		Install: framework.InOrder(uninstall, configure(version), announce(version, all...),
+			// Only now: a pod without a CNI configuration is retried only after a while.
+			workload.ProbesOn(all...)),
 		Endpoints: append(framework.PodsOn(all...), outside),
 		// Every node's pod from and to the outside, and a ring inside the
 		// cluster: pods always reached each other.
@@ -202,7 +196,8 @@ func affectedScript() framework.Script {
 		},
 		{
 			ID: "restart-hosts", Name: "restart every host but the API server's", ReplacesEndpoints: true,
-			Apply: restartHosts,
+			// Kubelets would restart the probe pods, but at different times.
+			Apply: framework.InOrder(restartHosts, workload.ProbesOn(staying...)),
 		},
 		{
 			ID: "static-route", Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
@@ -213,11 +208,11 @@ func affectedScript() framework.Script {
 		},
 		{
 			ID: "fixed-speaker", Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
-			Apply: announce(fixed), Undo: announce(affected),
+			Apply: announce(fixed, staying...), Undo: announce(affected, staying...),
 		},
 		{
 			ID: "kubernetes-ipam", Name: "ipam mode kubernetes, nodes recreated", Helps: true, Bound: 3 * time.Minute, ReplacesEndpoints: true,
-			Apply: agreeingAllocations,
+			Apply: framework.InOrder(agreeingAllocations, workload.ProbesOn(staying...)),
 		},
 	}
 	return s
@@ -275,31 +270,24 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR)
 }
 
-// install installs Cilium and the probe pods, in any state that an earlier variant or run
-// left.
-func install(ctx context.Context, r *framework.Run, version string) error {
-	if err := uninstall(ctx, r); err != nil {
-		return err
+// configure configures a version, and has its operator give the nodes the ranges of the table.
+func configure(version string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		if err := incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r)); err != nil {
+			return err
+		}
+		return createCiliumNodes(ctx, r)
 	}
-	c := incident(r.Topology, version, cilium.ClusterPool)
-	if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
-		return err
-	}
-	address := func(node string) netip.Addr { return addressOf(r.Topology, node) }
-	if err := cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, address); err != nil {
-		return err
-	}
-	if err := c.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), all); err != nil {
-		return err
-	}
-	// Only now: a pod without a CNI configuration is retried only after a while.
-	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(all...))
 }
 
-// announce moves the remaining nodes to a version.
-func announce(version string) func(context.Context, *framework.Run) error {
+func createCiliumNodes(ctx context.Context, r *framework.Run) error {
+	return cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, func(node string) netip.Addr { return addressOf(r.Topology, node) })
+}
+
+// announce brings nodes to a version.
+func announce(version string, nodes ...string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
-		return incident(r.Topology, version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
+		return incident(r.Topology, version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)
 	}
 }
 
@@ -314,11 +302,7 @@ func restartHosts(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := labaccess.Lab(r).SessionsUp(ctx, hosts, began); err != nil {
-		return err
-	}
-	// Kubelets would restart the probe pods, but at different times.
-	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(staying...))
+	return labaccess.Lab(r).SessionsUp(ctx, hosts, began)
 }
 
 // agreeingAllocations moves the cluster to the one allocation that the speaker
@@ -329,20 +313,12 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying, podCIDR); err != nil {
 		return err
 	}
+	if err := framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject)(ctx, r); err != nil {
+		return err
+	}
 	// In the order of their ranges, so that each gets its own again.
-	replaced := []string{master3, master2}
-	var removals errgroup.Group
-	for _, node := range replaced {
-		removals.Go(func() error { return fault.RemoveNode(node).Inject(ctx, r) })
-	}
-	if err := removals.Wait(); err != nil {
+	if err := labaccess.Cluster(r).ReplaceNodes(ctx, master3, master2); err != nil {
 		return err
 	}
-	if err := labaccess.Cluster(r).ReplaceNodes(ctx, replaced...); err != nil {
-		return err
-	}
-	if err := incident(r.Topology, affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying); err != nil {
-		return err
-	}
-	return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(staying...))
+	return incident(r.Topology, affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
 }

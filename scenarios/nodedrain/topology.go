@@ -13,11 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// The incident's numbers and names.
+// The incident's names.
 const (
-	torASN     = 64524
-	clusterASN = 64513
-
 	master1 = "master1"
 	master2 = "master2"
 	master3 = "master3"
@@ -36,33 +33,18 @@ var (
 // changes nothing for the routes. kube-controller-manager gives the nodes their
 // Node.spec.podCIDRs in the order in which they are listed.
 var lab = topology.Topology{
-	Name:     "node-drain",
-	Networks: []topology.Network{nodeNet, uplink},
+	Name: "node-drain", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
 	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: clusterASN, PodCIDR: podCIDR, NodeMask: 24, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			node(master1, topology.ControlPlane, "10.4.94.32"),
-			node(master3, topology.Worker, "10.4.94.31"),
-			node(master2, topology.Worker, "10.4.94.21"),
-			node(node1, topology.Worker, "10.4.94.23"),
-		},
+		PodCIDR: podCIDR, NodeMask: 24,
+		Nodes: []topology.Node{nodeNet.Node(master1, 32), nodeNet.Node(master3, 31), nodeNet.Node(master2, 21), nodeNet.Node(node1, 23)},
 	}},
-	Routers: []topology.Router{
-		tor(tors[0], "10.4.36.239", "10.4.94.239"),
-		tor(tors[1], "10.4.36.238", "10.4.94.238"),
-	},
-	Hosts: []topology.Host{{Name: "outside", Links: []topology.Link{uplink.At("10.4.36.10")}, Via: tors}},
-}
+}.Behind([]topology.Router{tor(tors[0], 239), tor(tors[1], 238)})
 
-func node(name string, role topology.Role, addr string) topology.Node {
-	return topology.Node{Name: name, Role: role, Links: []topology.Link{nodeNet.At(addr)}, Via: tors}
-}
-
-func tor(name, outer, inner string) topology.Router {
+func tor(name string, last byte) topology.Router {
+	outer := uplink.Last(last)
 	return topology.Router{
-		Name: name, ASN: torASN, ID: netip.MustParseAddr(outer),
-		Links: []topology.Link{uplink.At(outer), nodeNet.At(inner)},
-		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: clusterASN}},
+		Name: name, ASN: topology.TorASN, ID: outer.Address, Links: []topology.Link{outer, nodeNet.Last(last)},
+		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: topology.ClusterASN}},
 	}
 }
 

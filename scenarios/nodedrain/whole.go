@@ -27,7 +27,7 @@ func wholeVariant(version string) framework.Variant {
 		Images:     append(release.Images(version), workload.ProbeImage),
 		Script: func() framework.Script {
 			s := common(version)
-			s.Install = func(ctx context.Context, r *framework.Run) error { return installWhole(ctx, r, version) }
+			s.Install = framework.InOrder(installWhole(version), workload.ProbesOn(all...))
 			s.Expected = []framework.Finding{unannounced}
 			return s
 		},
@@ -58,40 +58,38 @@ func wholeIncident(lab topology.Topology, version string, apiServer netip.AddrPo
 // peering is that of the incident: both ToRs, and no graceful restart, which the MetalLB
 // speaker does not have.
 func peering(lab topology.Topology) release.Peering {
-	p := release.Peering{RoutersASN: torASN, ASN: clusterASN}
-	for _, r := range lab.Routers {
-		p.Routers = append(p.Routers, addressOf(lab, r.Name))
+	p := release.Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN}
+	for _, r := range lab.BGPPeers() {
+		p.Routers = append(p.Routers, r.Address)
 	}
 	return p
 }
 
 // installWhole is install with the vendor's chart. The agents come last: each makes its
 // CiliumNode if there is none, and the order of CiliumNodes is the incident's.
-func installWhole(ctx context.Context, r *framework.Run, version string) error {
-	l, c := labaccess.Lab(r), labaccess.Cluster(r)
-	if err := release.Uninstall(ctx, l, all, podCIDR); err != nil {
-		return err
+func installWhole(version string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		l, c := labaccess.Lab(r), labaccess.Cluster(r)
+		if err := release.Uninstall(ctx, l, all, podCIDR); err != nil {
+			return err
+		}
+		whole := wholeIncident(r.Topology, version, c.APIServer())
+		if err := whole.WithoutAgents().Apply(ctx, l); err != nil {
+			return err
+		}
+		if err := createCiliumNodes(ctx, r); err != nil {
+			return err
+		}
+		if err := peering(r.Topology).Apply(ctx, c); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := whole.Apply(ctx, l); err != nil {
+			return err
+		}
+		if err := whole.Ready(ctx, c, all); err != nil {
+			return err
+		}
+		return l.SessionsUp(ctx, all, began)
 	}
-	whole := wholeIncident(r.Topology, version, c.APIServer())
-	if err := whole.WithoutAgents().Apply(ctx, l); err != nil {
-		return err
-	}
-	address := func(node string) netip.Addr { return addressOf(r.Topology, node) }
-	if err := cilium.CreateNodes(ctx, c, ciliumOrder, address); err != nil {
-		return err
-	}
-	if err := peering(r.Topology).Apply(ctx, c); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := whole.Apply(ctx, l); err != nil {
-		return err
-	}
-	if err := whole.Ready(ctx, c, all); err != nil {
-		return err
-	}
-	if err := l.SessionsUp(ctx, all, began); err != nil {
-		return err
-	}
-	return workload.StartProbes(ctx, c, workload.OnEach(all...))
 }

@@ -37,9 +37,7 @@ var Scenario = framework.Scenario{
 	Owner:    framework.Maintainers, Slow: true, Foreign: true,
 	Labels:    []framework.Label{framework.BGP, framework.IPAM},
 	SecondLab: netip.MustParsePrefix("10.208.80.0/20"),
-	Budget: framework.Budget{
-		Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
-	},
+	Budget:    framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
 	Variants: []framework.Variant{
 		variant(framework.Affected, affected, cilium.Operator(fixed)),
 		variant(framework.Fixed, fixed),
@@ -64,14 +62,6 @@ func variant(role framework.Role, version string, more ...string) framework.Vari
 //go:embed rates.json
 var ratesJSON []byte
 
-var rates = func() framework.Rates {
-	r, err := framework.ParseRates(ratesJSON)
-	if err != nil {
-		panic(err) // it is a part of the program
-	}
-	return r
-}()
-
 // story is one run of the script.
 type story struct {
 	version string
@@ -84,8 +74,8 @@ type story struct {
 // cilium is Cilium in the lab, with the operator of a version: native routing over the ToRs,
 // no masquerade, the MetalLB speaker.
 func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
-	c := cilium.Cilium{
-		Agent: cilium.Agent(s.version), Operator: cilium.Operator(operator),
+	return cilium.Cilium{
+		Agent: cilium.Agent(s.version), Operator: cilium.Operator(operator), Peers: lab.BGPPeers(),
 		Config: cilium.Native.With(cilium.Config{
 			"ipam":                        cilium.ClusterPool,
 			"cluster-pool-ipv4-cidr":      podCIDR.String(),
@@ -105,11 +95,6 @@ func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
 			"nodes-gc-interval": "0s",
 		}),
 	}
-	for _, name := range tors {
-		address, _ := lab.AddressOn(name, nodeNet.Name)
-		c.Peers = append(c.Peers, cilium.Peer{Address: address, ASN: topology.TorASN, ClusterASN: topology.ClusterASN})
-	}
-	return c
 }
 
 var (
@@ -127,7 +112,7 @@ func flow(from, to framework.Endpoint) probe.Probe {
 
 func (s *story) script(role framework.Role) framework.Script {
 	script := framework.Script{
-		Install: s.install,
+		Install: s.install(),
 		// The newcomer has no pods yet.
 		Endpoints: []framework.Endpoint{pod(master), pod(owner), outside},
 		Probes:    append(outside.Both(pod(master)), flows...),
@@ -139,7 +124,7 @@ func (s *story) script(role framework.Role) framework.Script {
 		},
 		Fault: s.fault(),
 		Trials: &framework.Trials{
-			Unit: "start of cilium-operator", Load: loadName, Rates: rates, File: "scenarios/twincidr/rates.json",
+			Unit: "start of cilium-operator", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON), File: "scenarios/twincidr/rates.json",
 			// An affected operator would survive seven with a probability of 1 of 128, if it
 			// gave a range twice in every other start.
 			Most:   7,
@@ -182,7 +167,7 @@ func (s *story) fault() framework.Fault {
 		Name: newcomer + " joins while cilium-operator is down, which then starts",
 		Inject: func(ctx context.Context, r *framework.Run) error {
 			for s.tries, s.given = 0, (netip.Prefix{}); !s.twin() && s.tries < max(1, r.TrialsDue()); s.tries++ {
-				if err := s.joinWithout(ctx, r, s.version); err != nil {
+				if err := s.joinWithout(s.version)(ctx, r); err != nil {
 					return err
 				}
 				r.Note(fmt.Sprintf("start %d of cilium-operator: %s is given %s", s.tries+1, newcomer, s.given))
@@ -192,7 +177,7 @@ func (s *story) fault() framework.Fault {
 		TookEffect: func(context.Context, *framework.Run) (bool, string, error) {
 			return s.given.IsValid(), newcomer + " has no range", nil
 		},
-		Undo: s.install, Replaced: true,
+		Undo: s.install(), Replaced: true,
 	}
 }
 
@@ -201,28 +186,35 @@ func (s *story) fault() framework.Fault {
 func (s *story) twin() bool { return s.given.IsValid() && s.given != third }
 
 // joinWithout lets the newcomer join while no operator runs, and starts that of a version.
-func (s *story) joinWithout(ctx context.Context, r *framework.Run, version string) error {
-	c := labaccess.Cluster(r)
-	if err := cilium.StopOperator(ctx, c); err != nil {
-		return err
-	}
-	return s.join(ctx, r, func() error { return s.cilium(r.Topology, version).Configure(ctx, c) })
+func (s *story) joinWithout(version string) framework.Action {
+	return framework.InOrder(stopOperator, s.join(s.startOperator(version)))
 }
 
 // join makes the newcomer's CiliumNode anew, does what comes then, and waits until the
 // newcomer announces the range that it is given.
-func (s *story) join(ctx context.Context, r *framework.Run, then func() error) (err error) {
-	c, began := labaccess.Cluster(r), time.Now()
-	if err := cilium.Rejoin(ctx, c, newcomer); err != nil {
+func (s *story) join(then ...framework.Action) framework.Action {
+	rejoin := func(ctx context.Context, r *framework.Run) error {
+		return cilium.Rejoin(ctx, labaccess.Cluster(r), newcomer)
+	}
+	noteRange := func(ctx context.Context, r *framework.Run) (err error) {
+		s.given, err = cilium.AwaitRange(ctx, labaccess.Cluster(r), newcomer)
 		return err
 	}
-	if err := then(); err != nil {
-		return err
+	return labaccess.SessionsUp([]string{newcomer}, framework.InOrder(rejoin, framework.InOrder(then...), noteRange))
+}
+
+func stopOperator(ctx context.Context, r *framework.Run) error {
+	return cilium.StopOperator(ctx, labaccess.Cluster(r))
+}
+
+func (s *story) startOperator(version string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return s.cilium(r.Topology, version).Configure(ctx, labaccess.Cluster(r))
 	}
-	if s.given, err = cilium.AwaitRange(ctx, c, newcomer); err != nil {
-		return err
-	}
-	return labaccess.Lab(r).SessionsUp(ctx, []string{newcomer}, began)
+}
+
+func operatorUp(ctx context.Context, r *framework.Run) error {
+	return cilium.OperatorUp(ctx, labaccess.Cluster(r))
 }
 
 // within bounds a remedy.
@@ -240,52 +232,42 @@ func (s *story) remedies() []framework.Remedy {
 		},
 		{
 			ID: "fixed-operator", Name: "cilium-operator " + fixed + " alone", Watch: 5 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				c := labaccess.Cluster(r)
-				if err := cilium.StopOperator(ctx, c); err != nil {
-					return err
-				}
-				if err := s.cilium(r.Topology, fixed).Configure(ctx, c); err != nil {
-					return err
-				}
-				return cilium.OperatorUp(ctx, c)
-			},
+			Apply: framework.InOrder(stopOperator, s.startOperator(fixed), operatorUp),
 		},
 		{
 			// That operator has refused the owner its range, and gives it away again once
 			// the newcomer has given it back.
 			ID: "join-again", Name: newcomer + "'s CiliumNode made anew while cilium-operator " + fixed + " runs", Watch: 5 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error { return s.join(ctx, r, func() error { return nil }) },
+			Apply: s.join(),
 		},
 		{
 			ID: "join-without", Name: newcomer + "'s CiliumNode made anew while no operator runs, then cilium-operator " + fixed, Helps: true, Bound: within,
-			Apply: func(ctx context.Context, r *framework.Run) error { return s.joinWithout(ctx, r, fixed) },
+			Apply: s.joinWithout(fixed),
 		},
 	}
 }
 
 // install installs Cilium, the CiliumNodes and the probe pods, in any state that an earlier
 // variant or run left.
-func (s *story) install(ctx context.Context, r *framework.Run) error {
-	if semver.MajorMinor("v"+s.version) != "v1.12" {
-		return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
-	}
-	l, c := labaccess.Lab(r), labaccess.Cluster(r)
-	if err := cilium.Uninstall(ctx, l, c, nodes, podCIDR); err != nil {
-		return err
-	}
-	wanted := s.cilium(r.Topology, s.version)
-	if err := wanted.Configure(ctx, c); err != nil {
-		return err
-	}
-	order, address := members(r.Topology)
-	if err := cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] }); err != nil {
-		return err
-	}
-	if err := wanted.Announce(ctx, l, c, nodes); err != nil {
-		return err
-	}
-	return workload.StartProbes(ctx, c, workload.OnEach(master, owner))
+func (s *story) install() framework.Action {
+	return framework.InOrder(func(ctx context.Context, r *framework.Run) error {
+		if semver.MajorMinor("v"+s.version) != "v1.12" {
+			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
+		}
+		l, c := labaccess.Lab(r), labaccess.Cluster(r)
+		if err := cilium.Uninstall(ctx, l, c, nodes, podCIDR); err != nil {
+			return err
+		}
+		wanted := s.cilium(r.Topology, s.version)
+		if err := wanted.Configure(ctx, c); err != nil {
+			return err
+		}
+		order, address := members(r.Topology)
+		if err := cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] }); err != nil {
+			return err
+		}
+		return wanted.Announce(ctx, l, c, nodes)
+	}, workload.ProbesOn(master, owner))
 }
 
 // routes is what the checks read of snapshots.

@@ -2,6 +2,7 @@ package udpblackhole
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -43,10 +44,8 @@ var Scenario = framework.Scenario{
 	Slow:      true,
 	Foreign:   true,
 	SecondLab: netip.MustParsePrefix("10.208.64.0/20"),
-	Budget: framework.Budget{ // 100 s a pair
-		Whole: 250 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second,
-	},
-	Topology: lab,
+	Budget:    framework.Budget{Whole: 250 * time.Second, Lab: 45 * time.Second, Detect: 5 * time.Second}, // 100 s a pair
+	Topology:  lab,
 	Variants: []framework.Variant{
 		variant(framework.Affected, affectedVersion, kubeadm.IPTables),
 		variant(framework.Affected, affectedVersion, kubeadm.NFTables),
@@ -214,10 +213,7 @@ func (i *incident) install(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := workload.StopProbes(ctx, c); err != nil {
-		return err
-	}
-	if err := kubeadm.KubeProxy.Delete(ctx, c); err != nil {
+	if err := errors.Join(workload.StopProbes(ctx, c), kubeadm.KubeProxy.Delete(ctx, c)); err != nil {
 		return err
 	}
 	err = l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {

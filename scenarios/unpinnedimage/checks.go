@@ -115,7 +115,7 @@ func unpinned() []framework.Finding { return ofBoth(detect.ImagePin{}, detect.Un
 func moved() []framework.Finding    { return ofBoth(detect.ImagePin{}, detect.MovedTag, detect.Latent) }
 
 func drifted(kind string) []framework.Finding {
-	return ofBoth(detect.ImageDrift{}, kind, detect.Active, tor.Name)
+	return ofBoth(detect.ImageDrift{}, kind, detect.Active, tor)
 }
 
 // lostRanges are findings that the ToR has lost a node's range. The detector waits some
@@ -126,7 +126,7 @@ func lostRanges() []framework.Finding {
 	for _, node := range all {
 		lost = append(lost, framework.Finding{
 			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
-			AnyObject: true, Owner: node, Routers: []string{tor.Name},
+			AnyObject: true, Owner: node, Routers: []string{tor},
 		})
 	}
 	return lost

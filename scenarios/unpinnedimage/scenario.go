@@ -50,11 +50,9 @@ type pair struct{ before, after string }
 var Scenario = framework.Scenario{
 	Incident: Record,
 	Owner:    framework.Maintainers, Slow: true,
-	Labels:    []framework.Label{framework.Images, framework.Upgrade},
-	SecondLab: netip.MustParsePrefix("10.208.16.0/20"),
-	Budget: framework.Budget{
-		Whole: 150 * time.Second, Lab: 45 * time.Second, Detect: time.Second,
-	},
+	Labels:     []framework.Label{framework.Images, framework.Upgrade},
+	SecondLab:  netip.MustParsePrefix("10.208.16.0/20"),
+	Budget:     framework.Budget{Whole: 150 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
 	OnlyOwnLab: "kube-router leaves ipsets, tunnels and policy routes on nodes, which are not known to come back",
 	Topology:   lab,
 	Variants: []framework.Variant{
@@ -100,7 +98,7 @@ const newcomer = worker2
 // The endpoints of the probes.
 var (
 	onMaster, onWorker1, onWorker2 = framework.PodOn(master), framework.PodOn(worker1), framework.PodOn(worker2)
-	onOutside                      = framework.HostEndpoint(outside)
+	onOutside                      = framework.HostEndpoint(lab.Hosts[0])
 )
 
 // The objects that the detectors name.
@@ -128,10 +126,10 @@ const (
 
 // manifest is the vendor's, with an image and the lab's BGP.
 func manifest(r *framework.Run, vendors kuberouter.Manifest, image string, policy corev1.PullPolicy) kuberouter.KubeRouter {
-	router, _ := r.Topology.AddressOn(tor.Name, nodeNet.Name)
+	router := r.Topology.BGPPeers()[0]
 	return kuberouter.KubeRouter{
 		Manifest: vendors, Image: image, PullPolicy: policy,
-		Router: router, RouterASN: torASN, ClusterASN: clusterASN,
+		Router: router.Address, RouterASN: router.ASN, ClusterASN: router.ClusterASN,
 		RestartTime: restartTime, CacheSyncTimeout: cacheSyncTimeout,
 	}
 }

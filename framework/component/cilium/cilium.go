@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -99,12 +100,6 @@ var DSR = Native.With(Config{
 	"direct-routing-device":         device,
 })
 
-// Peer is a router that the BGP speakers have a session with.
-type Peer struct {
-	Address         netip.Addr
-	ASN, ClusterASN uint32
-}
-
 // Cilium is a state that a cluster can be brought to.
 type Cilium struct {
 	// Agent is the image of the agents: Agent, Rules or BPF of a version.
@@ -114,7 +109,7 @@ type Cilium struct {
 	Config   Config
 	// Peers are those of the BGP speaker, which only the slice of Agent has.
 	// The other slices have none, and keep their state on the node.
-	Peers []Peer
+	Peers []topology.BGPPeer
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
 	// OnDelete replaces no agent: the caller deletes one after the other

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -28,7 +29,10 @@ func TestManifests(t *testing.T) {
 		{"speaker", Cilium{
 			Agent: Agent("1.11.6"), Operator: Operator("1.11.6"), Restart: "by the operator",
 			Config: Native.With(Config{"ipam": ClusterPool}),
-			Peers:  []Peer{{netip.MustParseAddr("10.0.0.254"), 64524, 64513}, {netip.MustParseAddr("10.0.0.253"), 64524, 64513}},
+			Peers: []topology.BGPPeer{
+				{Address: netip.MustParseAddr("10.0.0.254"), ASN: 64524, ClusterASN: 64513},
+				{Address: netip.MustParseAddr("10.0.0.253"), ASN: 64524, ClusterASN: 64513},
+			},
 		}, []*template.Template{configManifest, operatorManifest, agentsManifest}, 10},
 		{"rules", Cilium{
 			Agent: Rules("1.11.1"), Config: Config{"masquerade": "false"},
