@@ -50,7 +50,7 @@ func renderPages(cmd *cobra.Command, dir string) error {
 		}
 	}
 	for _, run := range runs {
-		if err := page.Write(run); err != nil {
+		if err := page.Write(run, nil); err != nil {
 			return err
 		}
 		fmt.Fprintln(plain.Writer(cmd.OutOrStdout()), filepath.Join(run, page.Name))

@@ -513,7 +513,7 @@ func (e *Execution) Finish(ctx context.Context) {
 func (e *Execution) store() error {
 	for _, write := range []func() error{
 		func() error { return e.report.Write(e.dir) },
-		func() error { return page.Write(e.dir) },
+		func() error { return page.Write(e.dir, e.histories()) },
 		func() error { return junit.Write(junit.InFolder(e.dir), e.report) },
 		func() error { return report.SetLatest(e.dir) },
 	} {

@@ -203,7 +203,6 @@ func (v *variantRun) symptom(ctx context.Context) error {
 		// may still come.
 		again = err == nil && len(names) < len(impacted) && v.h.Now().Before(bound)
 	}
-	v.keep("probes-after-fault", v.probes.Timelines())
 	if len(names) == len(impacted) {
 		return nil
 	}
@@ -213,7 +212,7 @@ func (v *variantRun) symptom(ctx context.Context) error {
 // findings waits for the expected findings.
 func (v *variantRun) findings(ctx context.Context) error {
 	err := v.untilExpected(ctx, v.c.Script.Expected, v.judge.Injected(), cmp.Or(v.c.Script.ExpectedWithin, expectedWithin))
-	v.keepSeen("after-fault")
+	v.keep("snapshot-"+report.AfterFault, v.watch.last())
 	return err
 }
 
@@ -232,8 +231,7 @@ func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 			return err
 		}
 	}
-	v.keep("probes-observed", v.probes.Timelines())
-	v.keepSeen("observed")
+	v.keep("snapshot-"+report.Observed, v.watch.last())
 	if err := v.readImages(ctx); err != nil {
 		return err
 	}
@@ -258,8 +256,7 @@ func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framewor
 		watch = v.watchNoRecovery
 	}
 	err := watch(ctx, r, done.Began)
-	v.keep("probes-"+slug(r.Name), v.probes.Timelines())
-	v.keepSeen(slug(r.Name))
+	v.keep("snapshot-"+slug(r.Name), v.watch.last())
 	if err != nil {
 		return err
 	}

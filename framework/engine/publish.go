@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/verdict"
@@ -62,9 +63,18 @@ func (e *Execution) publish() {
 	e.writing.Lock()
 	defer e.writing.Unlock()
 	r, err := e.reportSoFar()
-	if err = errors.Join(err, r.Write(e.dir), page.Write(e.dir)); err != nil {
+	if err = errors.Join(err, r.Write(e.dir), page.Write(e.dir, e.histories())); err != nil {
 		e.setNotStored(err)
 	}
+}
+
+// histories are what the variants did and saw, by their folders of evidence.
+func (e *Execution) histories() map[string]*history.History {
+	all := map[string]*history.History{}
+	for _, v := range e.variants {
+		all[v.c.Evidence] = v.h
+	}
+	return all
 }
 
 // reportSoFar is the preliminary report. With an error it lacks variants.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 )
@@ -116,20 +116,12 @@ func checkPublished(t *testing.T, e *Execution) {
 	if len(v.Ends) == 0 || !slices.Equal(v.ToBeHurt, v.ProbesHurt) {
 		t.Errorf("ends %v, to lose packets %v", v.Ends, v.ToBeHurt)
 	}
-	files, err := filepath.Glob(filepath.Join(e.Dir(), v.EvidenceDir, "*-"+report.HistoryName+".json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("evidence of the history: %v, %v", files, err)
-	}
-	text, err := os.ReadFile(files[len(files)-1])
+	h, err := history.Load(filepath.Join(e.Dir(), v.EvidenceDir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var h report.History
-	if err := json.Unmarshal(text, &h); err != nil {
-		t.Fatal(err)
-	}
-	if len(h.Seen) != 1 || h.Seen[0].Object != detect.Named("a") || len(h.Seen[0].Times) < 2 {
-		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", h.Seen)
+	if seen := h.Presences(); len(seen) != 1 || seen[0].Object != detect.Named("a") || len(seen[0].Times) < 2 {
+		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", seen)
 	}
 	if _, err := os.Stat(filepath.Join(e.Dir(), page.Name)); err != nil {
 		t.Error(err)
@@ -147,7 +139,7 @@ func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
 		d.says(found("lost", "a", detect.Active), found("lost", "a", detect.Pending))
 		pollTimes(1)
 		var got []string
-		for _, s := range w.told().Seen {
+		for _, s := range w.history.Presences() {
 			for _, one := range s.Times {
 				got = append(got, string(s.State)+" "+one.From.Sub(began).String()+" to "+one.Until.Sub(began).String())
 			}

@@ -92,14 +92,13 @@ func (s *Session) StartProbes(ctx context.Context, ends []framework.Endpoint, pr
 	}).Err
 }
 
-// stopProbes stores the timelines of the probes, and disconnects from their endpoints.
+// stopProbes records the packets of the probes, and disconnects from their endpoints.
 func (s *Session) stopProbes(ctx context.Context) error {
 	if s.probes == nil { // an endpoint could not be reached
 		return nil
 	}
 	err := s.probes.Stop(ctx)
 	s.recordPackets()
-	s.keep("probes", s.probes.Timelines())
 	err = errors.Join(err, s.probes.Close())
 	s.probes = nil
 	s.live.Store(nil)

@@ -186,12 +186,6 @@ func (v *variantRun) lose(err error) {
 	v.scenario.setNotStored(err)
 }
 
-// keepSeen stores the newest snapshot and a summary of all polls so far.
-func (v *variantRun) keepSeen(name string) {
-	v.keep("snapshot-"+name, v.watch.last())
-	v.keep(report.HistoryName, v.watch.told())
-}
-
 // verdict judges the variant.
 func (v *variantRun) verdict(context.Context) error {
 	if v.isBroken() {
@@ -254,7 +248,6 @@ func (v *variantRun) undoFaults(ctx context.Context) error {
 func (v *variantRun) close(ctx context.Context) error {
 	if v.watch != nil {
 		v.watch.Stop()
-		v.keep(report.HistoryName, v.watch.told())
 		v.watch = nil
 	}
 	// Also if components did not come up: only their logs say why.
@@ -283,9 +276,6 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 func (v *variantRun) keepFailure(ctx context.Context) {
 	if v.run == nil {
 		return
-	}
-	if v.probes != nil {
-		v.keep("probes-at-failure", v.probes.Timelines())
 	}
 	if v.watch != nil {
 		v.keep("snapshot-at-failure", v.watch.last())

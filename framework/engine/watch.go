@@ -5,9 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
-	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
@@ -73,33 +71,4 @@ func (w *Watch) last() snapshot.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.detection.Last()
-}
-
-// told summarises all polls so far.
-func (w *Watch) told() report.History {
-	polls := w.history.View().Polls()
-	r := report.History{Looks: len(polls), Seen: []report.Seen{}}
-	w.mu.Lock()
-	r.Changes, r.More = w.detection.Changes()
-	w.mu.Unlock()
-	index := map[detect.ID]int{}
-	last := map[detect.ID]int{} // the last poll that had it
-	for n, p := range polls {
-		for _, f := range p.Findings {
-			key := f.ID()
-			i, known := index[key]
-			if !known {
-				i, index[key] = len(r.Seen), len(r.Seen)
-				r.Seen = append(r.Seen, report.Seen{Finding: f})
-			}
-			times := r.Seen[i].Times
-			if known && last[key] >= n-1 {
-				times[len(times)-1].Until = p.Ended
-			} else {
-				r.Seen[i].Times = append(times, report.Span{From: p.Ended, Until: p.Ended})
-			}
-			last[key] = n
-		}
-	}
-	return r
 }

@@ -18,13 +18,7 @@ type Detection struct {
 	KeepRouters bool
 
 	snapshots []snapshot.Snapshot
-	changes   []snapshot.Change // from one to the next, maxChanges at most
-	more      int               // changes beyond that
 }
-
-// maxChanges bounds the number of changes that are kept. The first ones are enough to show
-// a layer that flaps in every snapshot.
-const maxChanges = 5000
 
 // Scope is the part of a lab that belongs to a variant: all but the nodes of Others.
 type Scope struct{ Own, Others []string }
@@ -41,11 +35,6 @@ func (s Scope) of(findings []detect.Finding) []detect.Finding {
 
 // Poll runs the detectors on the next snapshot, which was complete at ended.
 func (d *Detection) Poll(now snapshot.Snapshot, ended time.Time) Poll {
-	if len(d.snapshots) > 0 {
-		changes := snapshot.Changes(d.snapshots[len(d.snapshots)-1], now)
-		kept := min(len(changes), maxChanges-len(d.changes))
-		d.changes, d.more = append(d.changes, changes[:kept]...), d.more+len(changes)-kept
-	}
 	d.snapshots = append(d.snapshots, now)
 	d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-int(detect.History/d.Every)))
 	detect.Forget(d.snapshots) // else two nodes with 2,400 flows each take a hundred MB
@@ -66,9 +55,3 @@ func (d *Detection) Last() snapshot.Snapshot {
 
 // End forgets all snapshots but the newest.
 func (d *Detection) End() { d.snapshots = slices.Delete(d.snapshots, 0, max(0, len(d.snapshots)-1)) }
-
-// Changes are the changes from one snapshot to the next. more is how many were left out
-// beyond maxChanges.
-func (d *Detection) Changes() (changes []snapshot.Change, more int) {
-	return slices.Clone(d.changes), d.more
-}

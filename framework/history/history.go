@@ -27,6 +27,11 @@ type History struct {
 	acts  []at[Act]
 	marks []at[Mark]
 	polls []at[Poll]
+	// newest is the snapshot of the newest poll. changes are the first maxChanges changes from
+	// one snapshot to the next, and more is the number of the others.
+	newest  snapshot.Snapshot
+	changes []snapshot.Change
+	more    int
 	// packets are what was known of the probes' packets at some moments.
 	packets []at[[]probe.Stored]
 }
@@ -75,8 +80,14 @@ func (h *History) Monotonic(t time.Time) time.Time {
 // Failed returns the first error of the file.
 func (h *History) Failed() error { return h.file.failed() }
 
-// Close closes the file, and returns the errors of it, once.
-func (h *History) Close() error { return h.file.close() }
+// Close closes the file and forgets the newest snapshot. It returns the errors of the file,
+// once.
+func (h *History) Close() error {
+	h.mu.Lock()
+	h.newest = snapshot.Snapshot{}
+	h.mu.Unlock()
+	return h.file.close()
+}
 
 // BeginStep adds the beginning of a step.
 func (h *History) BeginStep(id framework.StepID) { h.add(Entry{Step: &Step{ID: id}}) }
@@ -149,7 +160,7 @@ func (h *History) AddPoll(s snapshot.Snapshot, p Poll) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.file.write(Entry{At: p.Ended, Poll: &StoredPoll{s, p.Findings}})
-	h.keepPoll(p)
+	h.keepPoll(s, p)
 }
 
 // add adds an entry to the file and to memory, in the same order.
@@ -161,9 +172,17 @@ func (h *History) add(e Entry) {
 	h.keep(e)
 }
 
-// keepPoll keeps a poll in memory. Equal findings of successive polls share memory.
-func (h *History) keepPoll(p Poll) {
+// maxChanges bounds the changes in memory. The first ones are enough to show a layer that
+// flaps in every snapshot.
+const maxChanges = 5000
+
+// keepPoll keeps a poll in memory, and what its snapshot changes. Equal findings of successive
+// polls share memory.
+func (h *History) keepPoll(s snapshot.Snapshot, p Poll) {
 	if n := len(h.polls); n > 0 {
+		changes := snapshot.Changes(h.newest, s)
+		room := min(len(changes), maxChanges-len(h.changes))
+		h.changes, h.more = append(h.changes, changes[:room]...), h.more+len(changes)-room
 		last := h.polls[n-1].part
 		if reflect.DeepEqual(last.Findings, p.Findings) {
 			p.Findings = last.Findings
@@ -172,6 +191,7 @@ func (h *History) keepPoll(p Poll) {
 			p.Routers = last.Routers
 		}
 	}
+	h.newest = s
 	h.polls = append(h.polls, at[Poll]{h.next, p.Ended, p})
 	h.next++
 }
@@ -216,10 +236,26 @@ func Read(dir string, restore func([]byte) []byte, d *Detection) (*History, Othe
 		}
 		p := d.Poll(e.Poll.Snapshot, e.At)
 		others.compare(e.Poll.Findings, p)
-		h.keepPoll(p)
+		h.keepPoll(e.Poll.Snapshot, p)
 		return true
 	})
 	return h, others, err
+}
+
+// Load reads the record in a folder with the findings of that time.
+func Load(dir string) (*History, error) {
+	h := &History{}
+	err := read(filepath.Join(dir, FileName), orAsIs(nil), func(e Entry) bool {
+		if e.Poll == nil {
+			h.keep(e)
+			return true
+		}
+		h.keepPoll(e.Poll.Snapshot, Poll{
+			Began: e.Poll.Snapshot.Time, Ended: e.At, Unavailable: e.Poll.Snapshot.Unavailable(), Findings: e.Poll.Findings,
+		})
+		return true
+	})
+	return h, err
 }
 
 // compare counts a poll, and notes whether its findings differ.

@@ -72,7 +72,7 @@ func TestThroughRouter(t *testing.T) {
 	}
 	stop(t, s)
 	for _, line := range s.Timelines() {
-		t.Log(line.String(), line.RTT(), line.ReplyTTL, line.RequestTTL, line.Sources)
+		t.Log(line.String(), line.ReplyTTL, line.RequestTTL, line.Sources)
 		if line.Probe.Protocol == probe.TCP {
 			continue
 		}

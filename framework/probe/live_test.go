@@ -174,11 +174,6 @@ func TestNoLossIsNoLoss(t *testing.T) {
 		if c.Lost != 0 || c.InFlight != 0 || c.Received != c.Sent || c.Sent < int(400*time.Millisecond/line.Probe.Interval)/2 {
 			t.Errorf("%s", line.String())
 		}
-		// The least may be zero: an agent that loses its CPU between its readings
-		// of two clocks dates what has arrived too early.
-		if rtt := line.RTT(); rtt.Median <= 0 || rtt.Median < rtt.Min || rtt.Max < rtt.Median {
-			t.Errorf("%s: round trip times %+v", line.Probe.Name, rtt)
-		}
 		if line.Probe.Protocol == probe.TCP {
 			continue
 		}
@@ -305,8 +300,8 @@ func TestLateReplies(t *testing.T) {
 	waitClean(t, s, 700*time.Millisecond)
 	stop(t, s)
 	line := timeline(t, s, "a->b")
-	if c := line.Counts(); c.Lost != 0 || line.RTT().Max < probe.Patience {
-		t.Errorf("all replies came, late: %s, round trip times %+v", line.String(), line.RTT())
+	if c := line.Counts(); c.Lost != 0 {
+		t.Errorf("all replies came, late: %s", line.String())
 	}
 }
 

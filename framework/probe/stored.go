@@ -8,7 +8,6 @@ import (
 )
 
 // Stored is a timeline with all that it takes to judge it later, packet by packet.
-// Only round trip times are not in it.
 type Stored struct {
 	Probe    Probe          `json:"probe"`
 	Target   netip.AddrPort `json:"target"`

@@ -122,7 +122,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("%s; from %v", line.String(), line.Sources)
 	}
 	line = timeline(t, s, "a->relay/stream")
-	if n := line.Broken(began, time.Now()); n != 2 || line.Record().Broken != 2 || line.Broken(began, began) != 0 {
+	if n := line.Broken(began, time.Now()); n != 2 || line.Broken(began, began) != 0 {
 		t.Errorf("%d of two cuts are counted: %s", n, line.String())
 	}
 }

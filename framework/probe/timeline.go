@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -58,7 +57,6 @@ type Timeline struct {
 
 	sent, answered, seen, denied slots
 	resolved, unresolved, broken slots
-	rtt                          histogram
 }
 
 // Source is an address that a probe's packets were seen to come from.
@@ -432,9 +430,6 @@ func (c Clean) dense(interval time.Duration) bool {
 // sends none.
 func Enough(packets, due int) bool { return 10*packets >= due }
 
-// RTT sums up the round trip times of the received packets.
-func (t *Timeline) RTT() RTT { return t.rtt.summary() }
-
 // String is the state of the probe in one line.
 func (t *Timeline) String() string {
 	var b strings.Builder
@@ -486,66 +481,6 @@ func (t *Timeline) denial() string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// evidenceGap joins losses in evidence, so that a probe that loses every
-// other packet does not list each.
-const evidenceGap = 100 * time.Millisecond
-
-// Record is a timeline as evidence: what Timeline.MarshalJSON writes, and what reads
-// it back.
-type Record struct {
-	Probe      string         `json:"probe"`
-	From       string         `json:"from"`
-	To         string         `json:"to"`
-	Protocol   Protocol       `json:"protocol"`
-	Target     netip.AddrPort `json:"target"`
-	IntervalUS int64          `json:"interval_us"`
-	TimeoutUS  int64          `json:"timeout_us"`
-	Started    time.Time      `json:"started,omitzero"`
-	Reported   time.Time      `json:"reported,omitzero"`
-	Stopped    time.Time      `json:"stopped,omitzero"`
-	Gone       time.Time      `json:"gone,omitzero"`
-	GoneWhy    string         `json:"gone_why,omitempty"`
-	Packets    Counts         `json:"packets"`
-	Late       int            `json:"late"`
-	Duplicates int            `json:"duplicates"`
-	// RTT are round trip times in microseconds.
-	RTT struct {
-		Min    int64 `json:"min"`
-		Median int64 `json:"median"`
-		Max    int64 `json:"max"`
-	} `json:"rtt_us"`
-	ReplyTTL   map[uint8]int  `json:"reply_ttl"`
-	RequestTTL map[uint8]int  `json:"request_ttl"`
-	Source     string         `json:"expected_source,omitempty"`
-	Sources    []Source       `json:"sources"`
-	Errors     map[string]int `json:"send_errors,omitempty"`
-	// Broken are connections of a stream.
-	Broken int `json:"connections_broken,omitempty"`
-	// Windows are 100 ms apart at least.
-	Windows []Window `json:"loss_windows"`
-}
-
-// Record is the timeline as evidence.
-func (t *Timeline) Record() Record {
-	r := Record{
-		Probe: t.Probe.Name, From: t.Probe.From, To: t.Probe.To, Protocol: t.Probe.Protocol, Target: t.Target,
-		IntervalUS: t.Probe.Interval.Microseconds(), TimeoutUS: t.Probe.Timeout.Microseconds(),
-		Started: t.Started, Reported: t.Reported, Stopped: t.Stopped, Gone: t.Gone, GoneWhy: t.GoneWhy,
-		Packets: t.Counts(), Late: t.Late, Duplicates: t.Duplicates,
-		ReplyTTL: t.ReplyTTL, RequestTTL: t.RequestTTL, Sources: t.Sources, Errors: t.Errors, Windows: t.Windows(evidenceGap),
-		Broken: t.broken.runs().Len(),
-	}
-	rtt := t.RTT()
-	r.RTT.Min, r.RTT.Median, r.RTT.Max = rtt.Min.Microseconds(), rtt.Median.Microseconds(), rtt.Max.Microseconds()
-	if t.Probe.Source.IsValid() {
-		r.Source = t.Probe.Source.String()
-	}
-	return r
-}
-
-// MarshalJSON writes the timeline as evidence: its Record.
-func (t Timeline) MarshalJSON() ([]byte, error) { return json.Marshal(t.Record()) }
-
 // clone returns a copy that shares nothing with t.
 func (t *Timeline) clone() Timeline {
 	c := *t
@@ -583,15 +518,13 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 	}
 	i := 0
 	for slot := range r.Got.All {
-		rtt := r.RTT[i]
+		rtt := time.Duration(r.RTT[i]) * time.Microsecond
 		i++
 		switch {
 		case !t.sent.has(slot): // a reply to a packet that was never sent
-		case micros(rtt) > t.Probe.Timeout:
+		case rtt > t.Probe.Timeout:
 			t.Late++
-		case t.answered.add(slot):
-			t.rtt.add(rtt)
-		default:
+		case !t.answered.add(slot):
 			t.Duplicates++
 		}
 	}

@@ -7,10 +7,8 @@ type EvidenceKind string
 
 // Kinds of evidence.
 const (
-	ProbesEvidence   EvidenceKind = "probes"
 	SnapshotEvidence EvidenceKind = "snapshot"
 	FindingsEvidence EvidenceKind = "findings"
-	HistoryEvidence  EvidenceKind = HistoryName
 )
 
 // Moments at which a snapshot is kept.
@@ -20,7 +18,7 @@ const (
 	Observed   = "observed" // before the remedies
 )
 
-var evidenceName = regexp.MustCompile(`^\d+-(probes|snapshot|findings|history)(?:-(.*))?\.json$`)
+var evidenceName = regexp.MustCompile(`^\d+-(snapshot|findings)(?:-(.*))?\.json$`)
 
 // EvidenceOf takes the name of a file of evidence apart, such as
 // 03-snapshot-after-fault.json. The moment may be empty; the kind is empty for a file that

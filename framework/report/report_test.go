@@ -240,7 +240,7 @@ func TestReadsOlderReports(t *testing.T) {
 
 func TestEvidenceOf(t *testing.T) {
 	for name, want := range map[string][2]string{
-		"03-snapshot-after-fault.json": {"snapshot", "after-fault"}, "12-probes.json": {"probes", ""}, "04-history.json": {"history", ""},
+		"03-snapshot-after-fault.json": {"snapshot", "after-fault"}, "12-probes.json": {"", ""},
 		"09-probes-observed.txt": {}, "09-pulls.json": {}, "snapshot-baseline.json": {}, "09-snapshots.json": {},
 	} {
 		if kind, moment := report.EvidenceOf(name); string(kind) != want[0] || moment != want[1] {

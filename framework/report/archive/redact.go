@@ -197,7 +197,7 @@ func redact(run *rundir.Folder, to string, r report.Report, o Options) (*report.
 	if err == nil && slices.Contains(paths, junit.Name) {
 		err = junit.Write(junit.InFolder(to), redacted)
 	}
-	return redaction, left, errors.Join(err, page.Write(to))
+	return redaction, left, errors.Join(err, page.Write(to, nil))
 }
 
 // collect notes what is to be replaced in a file. Text is false if it is not a text file.

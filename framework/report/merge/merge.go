@@ -127,7 +127,7 @@ func Write(output string, shards []Shard) (dir string, merged report.Report, err
 			return "", merged, err
 		}
 	}
-	if err := errors.Join(merged.Write(dir), page.Write(dir), junit.Write(junit.InFolder(dir), merged)); err != nil {
+	if err := errors.Join(merged.Write(dir), page.Write(dir, nil), junit.Write(junit.InFolder(dir), merged)); err != nil {
 		return "", merged, err
 	}
 	return dir, merged, report.SetLatest(dir)

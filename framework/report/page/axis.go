@@ -95,40 +95,26 @@ func newAxis(id string, s stored) *axis {
 	a.events(s)
 	a.probeLanes(s)
 	a.findingLanes(s)
-	a.changeLanes(s.history.Changes)
+	a.changeLanes(s.changes)
 	a.ticks(s.faultAt())
 	return a
 }
 
 // span sets the axis to the time from the first packet to the last, as far as it is known.
 func (a *axis) span(s stored) {
-	take := func(at time.Time) {
-		if at.IsZero() {
-			return
-		}
-		if a.From.IsZero() || at.Before(a.From) {
-			a.From = at
-		}
-		if at.After(a.Until) {
-			a.Until = at
-		}
-	}
-	for _, t := range s.timelines {
-		take(t.Started)
-		take(lastOf(t))
-	}
-	take(s.faultAt())
-	if s.Onset != nil {
-		take(*s.Onset)
+	moments := []time.Time{s.faultAt(), timeOf(s.Onset)}
+	for _, t := range s.traffic {
+		moments = append(moments, t.Started, lastOf(t))
 	}
 	for _, f := range s.Findings {
-		take(s.foundAt(f))
+		moments = append(moments, timeOf(f.At))
 	}
 	for _, r := range s.Remedies {
-		if r.Began != nil {
-			take(*r.Began)
-			take(recovered(r))
-		}
+		moments = append(moments, timeOf(r.Began), recovered(r))
+	}
+	moments = slices.DeleteFunc(moments, time.Time.IsZero)
+	if len(moments) > 0 {
+		a.From, a.Until = slices.MinFunc(moments, time.Time.Compare), slices.MaxFunc(moments, time.Time.Compare)
 	}
 }
 
@@ -141,7 +127,7 @@ func recovered(r report.Remedy) time.Time {
 }
 
 // lastOf is up to when a probe is known.
-func lastOf(t probe.Record) time.Time {
+func lastOf(t probe.Timeline) time.Time {
 	if !t.Stopped.IsZero() {
 		return t.Stopped
 	}
@@ -165,8 +151,8 @@ func (a *axis) events(s stored) {
 	for i, r := range slices.DeleteFunc(slices.Clone(s.Remedies), func(r report.Remedy) bool { return r.Began == nil }) {
 		a.remedyEvents(i+1, r)
 	}
-	a.Omitted = s.history.More + max(0, len(s.history.Changes)-maxChangeEvents)
-	for _, c := range s.history.Changes[:min(len(s.history.Changes), maxChangeEvents)] {
+	a.Omitted = s.more + max(0, len(s.changes)-maxChangeEvents)
+	for _, c := range s.changes[:min(len(s.changes), maxChangeEvents)] {
 		a.add(c.At, "change", label{}, "%s", change(c))
 	}
 	slices.SortStableFunc(a.Events, func(x, y event) int { return x.At.Compare(y.At) })
@@ -202,7 +188,7 @@ func (a *axis) faultEvents(s stored) {
 		if key == &s.Findings[i] {
 			mark = label{"D", "found"}
 		}
-		a.add(s.foundAt(f), "finding", mark, "%s: %s %s, %s: %s", f.Detector, f.State, f.Kind, f.Object, f.Says)
+		a.add(timeOf(f.At), "finding", mark, "%s: %s %s, %s: %s", f.Detector, f.State, f.Kind, f.Object, f.Says)
 	}
 }
 
@@ -256,12 +242,9 @@ func (a *axis) marks() {
 // the evidence does not show which.
 func (s stored) firstImpacted() []string {
 	var names []string
-	for _, t := range s.timelines {
-		for _, w := range t.Windows {
-			if s.Onset != nil && w.Start.Equal(*s.Onset) {
-				names = append(names, t.Probe)
-				break
-			}
+	for _, t := range s.traffic {
+		if first, lost := t.FirstLoss(timeOf(s.Onset)); lost && first.At.Equal(timeOf(s.Onset)) {
+			names = append(names, t.Probe.Name)
 		}
 	}
 	if len(names) == 0 || len(names) > 4 {
@@ -275,16 +258,20 @@ func change(c snapshot.Change) string {
 	return fmt.Sprintf("%s, %s, %s: %s → %s", c.Layer, c.Where, c.Object, from, to)
 }
 
+// joinedLoss is the time up to which answers between two losses are not drawn.
+const joinedLoss = 100 * time.Millisecond
+
 // probeLanes are those of probes that lost packets, the impacted ones first, and in Rest
 // those of probes that lost none.
 func (a *axis) probeLanes(s stored) {
 	var names []string
-	byName := map[string][]probe.Record{}
-	for _, t := range s.timelines {
-		if byName[t.Probe] == nil {
-			names = append(names, t.Probe)
+	byName := map[string][]probe.Timeline{}
+	for _, t := range s.traffic {
+		name := t.Probe.Name
+		if byName[name] == nil {
+			names = append(names, name)
 		}
-		byName[t.Probe] = append(byName[t.Probe], t)
+		byName[name] = append(byName[name], t)
 	}
 	spared := func(name string) int { return level(!slices.Contains(s.ProbesHurt, name)) }
 	slices.SortStableFunc(names, func(x, y string) int { return spared(x) - spared(y) })
@@ -293,11 +280,12 @@ func (a *axis) probeLanes(s stored) {
 		loss, alive := make([]float64, columns), make([]bool, columns)
 		lost, sent := 0, 0
 		for _, t := range byName[name] {
-			lost, sent = lost+t.Packets.Lost, sent+t.Packets.Sent
+			packets := t.Counts()
+			lost, sent = lost+packets.Lost, sent+packets.Sent
 			for c := a.column(t.Started); c <= a.column(lastOf(t)); c++ {
 				alive[c] = true
 			}
-			for _, w := range t.Windows {
+			for _, w := range t.Windows(joinedLoss) {
 				first, last := a.column(w.Start), a.column(w.End)
 				due := float64(w.Last-w.First) + 1
 				for c := first; c <= last; c++ {
@@ -329,13 +317,9 @@ func level(is bool) int {
 
 // findingLanes are the times at which each finding existed.
 func (a *axis) findingLanes(s stored) {
-	// A lane shows these fields of a finding. Histories of older versions hold no others.
-	lane := func(f detect.Finding) detect.ID {
-		return detect.ID{Detector: f.Detector, Kind: f.Kind, State: f.State, Object: f.Object}
-	}
 	drawn := map[detect.ID]bool{}
-	for _, seen := range s.history.Seen {
-		drawn[lane(seen.Finding)] = true
+	for _, seen := range s.presences {
+		drawn[seen.ID()] = true
 		on := make([]bool, columns)
 		for _, t := range seen.Times {
 			for c := a.column(t.From); c <= a.column(t.Until); c++ {
@@ -345,11 +329,11 @@ func (a *axis) findingLanes(s stored) {
 		a.Lanes = append(a.Lanes, findingLane(seen.Finding, on))
 	}
 	for _, f := range s.Findings {
-		at := s.foundAt(f)
-		if at.IsZero() || drawn[lane(f.Finding)] {
+		at := timeOf(f.At)
+		if at.IsZero() || drawn[f.ID()] {
 			continue
 		}
-		drawn[lane(f.Finding)] = true
+		drawn[f.ID()] = true
 		on := make([]bool, columns)
 		on[a.column(at)] = true
 		l := findingLane(f.Finding, on)

@@ -63,7 +63,7 @@ func draw(s stored, t tracing) *drawing {
 	d := &drawing{Width: drawingWidth, Impacted: len(s.ProbesHurt) > 0}
 	places := d.place(t.topology)
 	for _, r := range t.impacted() {
-		for _, end := range []string{r.From, r.To} {
+		for _, end := range []string{r.Probe.From, r.Probe.To} {
 			if m, there := places[t.on[end]]; there {
 				m.box.Impacted = true
 			}

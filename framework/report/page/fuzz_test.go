@@ -5,10 +5,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// FuzzWrite renders a folder of a run whose report and probes may be anything: the page
+// FuzzWrite renders a folder of a run whose report and record may be anything: the page
 // is written or refused, and nothing outside of the folder is.
 func FuzzWrite(f *testing.F) {
 	for _, name := range []string{"../testdata/full.json", "../testdata/bare.json"} {
@@ -16,22 +19,22 @@ func FuzzWrite(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(string(text), `[{"probe":"a->b","started":"2026-01-02T03:04:05Z"}]`)
+		f.Add(string(text), `{"at":"2026-01-02T03:04:05Z","probes":[{"probe":{"Name":"a->b","Interval":10000000},"started":"2026-01-02T03:04:05Z","sent":[[0,9]]}]}`)
 	}
-	f.Add(`{"schema":"relapse.report/v2","scenario":"../x","variants":[{"evidence":"../.."}]}`, `[]`)
-	f.Add(`{"schema":"relapse.report/v2","variants":[{"repeats":{"runs":[{"onset_ms":-9223372036854775808},{"onset_ms":9223372036854775807}]}}]}`, `null`)
-	f.Fuzz(func(t *testing.T, text, probes string) {
+	f.Add(`{"schema":"relapse.report/v2","scenario":"../x","variants":[{"evidence":"../.."}]}`, ``)
+	f.Add(`{"schema":"relapse.report/v2","variants":[{"repeats":{"runs":[{"onset_ms":-9223372036854775808},{"onset_ms":9223372036854775807}]}}]}`, `{"poll":null}`)
+	f.Fuzz(func(t *testing.T, text, record string) {
 		top := t.TempDir()
 		dir := filepath.Join(top, "run")
 		if err := os.MkdirAll(filepath.Join(dir, "evidence", "a"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range map[string]string{"report.json": text, "evidence/a/01-probes.json": probes} {
+		for name, text := range map[string]string{"report.json": text, "evidence/a/" + history.FileName: compressed(record)} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
-		err := Write(dir)
+		err := Write(dir, nil)
 		if r, unread := report.Read(filepath.Join(dir, "report.json")); unread == nil && err == nil {
 			Screen(dir, r, 20)
 		}
@@ -40,4 +43,13 @@ func FuzzWrite(f *testing.F) {
 			t.Errorf("beside the folder are %v (%v)", entries, err)
 		}
 	})
+}
+
+// compressed is a record of its first entry and further lines.
+func compressed(lines string) string {
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		panic(err)
+	}
+	return string(encoder.EncodeAll([]byte(`{"begin":{"schema":"`+history.Schema+"\"}}\n"+lines+"\n"), nil))
 }

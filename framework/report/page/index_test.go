@@ -38,7 +38,7 @@ func TestIndex(t *testing.T) {
 		t.Fatalf("%d runs, %v; want 3, for a link is none", len(runs), err)
 	}
 	for _, run := range runs {
-		if err := Write(run); err != nil {
+		if err := Write(run, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,9 +54,9 @@ func newTracing(t *report.Topology, s stored) tracing {
 			all.Members[l.Address] = m.Name
 		}
 	}
-	for _, r := range s.timelines {
-		if !all.targets[r.To].IsValid() { // a remedy may replace the pod later
-			all.targets[r.To] = r.Target.Addr()
+	for _, r := range s.traffic {
+		if !all.targets[r.Probe.To].IsValid() { // a remedy may replace the pod later
+			all.targets[r.Probe.To] = r.Target.Addr()
 		}
 	}
 	for _, e := range s.Ends {
@@ -67,10 +67,10 @@ func newTracing(t *report.Topology, s stored) tracing {
 }
 
 // impacted are the first records of the probes that lose packets.
-func (t tracing) impacted() []probe.Record {
-	var all []probe.Record
-	for _, r := range t.timelines {
-		if slices.Contains(t.ProbesHurt, r.Probe) && !slices.ContainsFunc(all, func(o probe.Record) bool { return o.Probe == r.Probe }) {
+func (t tracing) impacted() []probe.Timeline {
+	var all []probe.Timeline
+	for _, r := range t.traffic {
+		if slices.Contains(t.ProbesHurt, r.Probe.Name) && !slices.ContainsFunc(all, func(o probe.Timeline) bool { return o.Probe.Name == r.Probe.Name }) {
 			all = append(all, r)
 		}
 	}
@@ -97,30 +97,30 @@ func (t tracing) journeys() []journey {
 
 // of are the journeys of one probe: of its requests or of its replies, whichever of them
 // were lost.
-func (t tracing) of(r probe.Record) []journey {
-	from, to, packets := r.From, r.To, "requests of "+r.Probe
-	requests, replies := lostSides(r)
-	if replies > requests {
-		from, to, packets = to, from, "replies of "+r.Probe
+func (t tracing) of(r probe.Timeline) []journey {
+	from, to, packets := r.Probe.From, r.Probe.To, "requests of "+r.Probe.Name
+	counts := r.Counts()
+	if counts.LostReply > counts.LostRequest {
+		from, to, packets = to, from, "replies of "+r.Probe.Name
 	}
 	a, known := t.member(t.on[from])
 	if !known {
 		return nil
 	}
-	if from == r.From {
-		if end := t.Service(a.Name, r.Target, transport(r.Protocol)); end != "" {
+	if from == r.Probe.From {
+		if end := t.Service(a.Name, r.Target, transport(r.Probe.Protocol)); end != "" {
 			alone := []string{a.Name}
 			return []journey{{packets, path.Path{Expected: alone, Hops: alone, End: end}}}
 		}
 	}
 	b, known := t.member(t.on[to])
-	if !known || a.Name == b.Name || r.Protocol == probe.DNS {
+	if !known || a.Name == b.Name || r.Probe.Protocol == probe.DNS {
 		return nil
 	}
 	var all []journey
 	for _, declared := range t.declared(a, b) {
 		for _, p := range t.Trace(declared, t.targets[to]) {
-			if p.End == "" && isDenied(r) {
+			if p.End == "" && counts.Denied > 0 {
 				p.End = to + " answers, and denies the request"
 			}
 			all = append(all, journey{packets, p})
@@ -153,16 +153,7 @@ func (t tracing) declared(from, to report.Member) [][]string {
 }
 
 // isDenied reports whether a probe's server has denied a request.
-func isDenied(r probe.Record) bool {
-	return slices.ContainsFunc(r.Windows, func(w probe.Window) bool { return w.Denied > 0 })
-}
-
-func lostSides(r probe.Record) (requests, replies int) {
-	for _, w := range r.Windows {
-		requests, replies = requests+w.LostRequest, replies+w.LostReply
-	}
-	return requests, replies
-}
+func isDenied(t probe.Timeline) bool { return t.Counts().Denied > 0 }
 
 // transport is the protocol that carries a probe's.
 func transport(p probe.Protocol) string {

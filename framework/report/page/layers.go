@@ -138,8 +138,8 @@ func (s stored) packetsOf(f report.Finding) []report.Probe {
 			continue
 		}
 		impacted = append(impacted, p)
-		for _, t := range s.timelines {
-			if t.Probe == p.Name && (on[t.From] == f.Owner || on[t.To] == f.Owner) && f.Owner != "" {
+		for _, t := range s.traffic {
+			if t.Probe.Name == p.Name && (on[t.Probe.From] == f.Owner || on[t.Probe.To] == f.Owner) && f.Owner != "" {
 				near = append(near, p)
 				break
 			}

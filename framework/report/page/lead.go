@@ -43,7 +43,7 @@ func newLead(s stored, t tracing) lead {
 	if len(s.ProbesHurt) > 2 {
 		probes = fmt.Sprintf("%d of %d probes, including %s,", len(s.ProbesHurt), max(len(s.Probes), s.Baseline.Probes), s.ProbesHurt[0])
 	}
-	denied, one := slices.ContainsFunc(s.timelines, isDenied), len(s.ProbesHurt) == 1
+	denied, one := slices.ContainsFunc(s.traffic, isDenied), len(s.ProbesHurt) == 1
 	verb := "get no answer"
 	switch {
 	case denied && one:

@@ -10,10 +10,12 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
@@ -23,9 +25,12 @@ import (
 // stored is a variant, read from its report and its evidence.
 type stored struct {
 	report.Variant
-	files     []file
-	timelines []probe.Record // of each time that a probe was started, the latest
-	history   report.History
+	files []file
+	// traffic is, of each time that a probe was started, the newest timeline.
+	traffic   []probe.Timeline
+	presences []history.Presence
+	changes   []snapshot.Change
+	more      int // changes that are in the record only
 	// before is from the baseline; after from the time after the fault, before any
 	// remedy, nil where there is none.
 	before, after *snapshot.Snapshot
@@ -38,9 +43,10 @@ type file struct {
 	SHA256     string // empty while the run goes on
 }
 
-// load reads a variant's evidence from a run's folder. Files that cannot be read are
-// left out: an incomplete page is better than none. The second result has their errors.
-func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
+// load reads a variant's evidence from a run's folder. live is the history of a variant of
+// this process; nil for one that is read from the folder. Files that cannot be read are left
+// out: an incomplete page is better than none. The second result has their errors.
+func load(dir string, v report.Variant, live *history.History, unfinished bool) (stored, []string) {
 	s := stored{Variant: v}
 	var unread []string
 	if v.EvidenceDir == "" {
@@ -56,9 +62,8 @@ func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 	defer run.Close()
 	names, err := run.Files(v.EvidenceDir)
 	if err != nil {
-		unread = append(unread, err.Error())
+		return s, []string{err.Error()}
 	}
-	known := map[probeStart]int{}
 	for _, name := range names {
 		if path.Dir(name) != v.EvidenceDir {
 			continue
@@ -68,52 +73,30 @@ func load(dir string, v report.Variant, unfinished bool) (stored, []string) {
 			unread = append(unread, err.Error())
 		}
 		s.files = append(s.files, f)
-		if err := s.read(run, name, known); err != nil {
+		if err := s.read(run, name); err != nil {
 			unread = append(unread, err.Error())
 		}
 	}
+	if live == nil {
+		live, err = history.Load(filepath.Join(dir, v.EvidenceDir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			unread = append(unread, err.Error())
+		}
+	}
+	s.traffic, s.presences = live.Traffic(), live.Presences()
+	s.changes, s.more = live.Changes()
 	return s, unread
 }
 
 // read takes what the page shows of a file of evidence.
-func (s *stored) read(run *rundir.Folder, name string, known map[probeStart]int) error {
+func (s *stored) read(run *rundir.Folder, name string) error {
 	switch kind, moment := report.EvidenceOf(path.Base(name)); {
-	case kind == report.ProbesEvidence:
-		var records []probe.Record
-		if err := readJSON(run, name, &records); err != nil {
-			return err
-		}
-		s.addTimelines(known, records)
-	case kind == report.HistoryEvidence:
-		return readJSON(run, name, &s.history)
 	case kind == report.SnapshotEvidence && moment == report.AtBaseline:
 		return readJSON(run, name, &s.before)
 	case kind == report.SnapshotEvidence && (moment == report.AfterFault || moment == report.Observed && s.after == nil):
 		return readJSON(run, name, &s.after)
 	}
 	return nil
-}
-
-// probeStart is a probe, and one of the times when it was started.
-type probeStart struct {
-	probe string
-	at    int64 // in nanoseconds
-}
-
-// addTimelines takes the newest record of each time that a probe was started.
-func (s *stored) addTimelines(known map[probeStart]int, records []probe.Record) {
-	for _, r := range records {
-		key := probeStart{r.Probe, r.Started.UnixNano()}
-		i, there := known[key]
-		switch {
-		case r.Started.IsZero():
-		case !there:
-			known[key] = len(s.timelines)
-			s.timelines = append(s.timelines, r)
-		case !r.Reported.Before(s.timelines[i].Reported):
-			s.timelines[i] = r
-		}
-	}
 }
 
 // readJSON reads a file into v, which stays as it is where that fails.
@@ -151,32 +134,20 @@ func measure(run *rundir.Folder, name string, digest bool) (size int64, sha stri
 	return info.Size(), hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// faultAt is when the fault began. Reports of older versions do not record it: there it
-// follows from how long after the fault and after the first loss a finding came.
+// faultAt is when the fault began; zero where there was none.
 func (s stored) faultAt() time.Time {
-	if s.Fault != nil {
-		return s.Fault.Began
+	if s.Fault == nil {
+		return time.Time{}
 	}
-	for _, f := range s.Findings {
-		if f.During == "fault" && f.CameMS != nil && f.TimeToDetectMS != nil && s.Onset != nil {
-			return s.Onset.Add(milliseconds(*f.TimeToDetectMS - *f.CameMS))
-		}
-	}
-	return time.Time{}
+	return s.Fault.Began
 }
 
-// foundAt is when a finding came; zero where that is not known.
-func (s stored) foundAt(f report.Finding) time.Time {
-	fault := s.faultAt()
-	switch {
-	case f.At != nil:
-		return *f.At
-	case f.TimeToDetectMS != nil && s.Onset != nil:
-		return s.Onset.Add(milliseconds(*f.TimeToDetectMS))
-	case f.During == "fault" && f.CameMS != nil && !fault.IsZero():
-		return fault.Add(milliseconds(*f.CameMS))
+// timeOf is a moment of a report; zero where it is absent.
+func timeOf(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
 	}
-	return time.Time{}
+	return *at
 }
 
 // key is the finding that best explains the outage: the earliest active one of the
@@ -196,7 +167,7 @@ func (s stored) key() *report.Finding {
 		if f.During != "fault" {
 			continue
 		}
-		if best == nil || rank(f) < rank(*best) || rank(f) == rank(*best) && s.foundAt(f).Before(s.foundAt(*best)) {
+		if best == nil || rank(f) < rank(*best) || rank(f) == rank(*best) && timeOf(f.At).Before(timeOf(best.At)) {
 			best = &s.Findings[i]
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/docker/go-units"
 
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
@@ -91,8 +92,9 @@ type section struct {
 // other is a variant, on the first screen of another.
 type other struct{ ID, Title, Role, Versions, Verdict string }
 
-// Write renders dir/report.html from dir/report.json and the evidence that it names.
-func Write(dir string) (err error) {
+// Write renders dir/report.html from dir/report.json and the evidence that it names. live are
+// the histories of a run of this process, by their folders of evidence; the others are read.
+func Write(dir string, live map[string]*history.History) (err error) {
 	// The stored files may hold anything. A run that is still going on must not end
 	// because its page cannot be rendered.
 	defer func() {
@@ -104,7 +106,7 @@ func Write(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := render(dir, r)
+	text, err := render(dir, r, live)
 	if err != nil {
 		return fmt.Errorf("rendering the page of %s: %w", dir, err)
 	}
@@ -114,11 +116,11 @@ func Write(dir string) (err error) {
 	return nil
 }
 
-func render(dir string, r report.Report) ([]byte, error) {
+func render(dir string, r report.Report, live map[string]*history.History) ([]byte, error) {
 	v := view{Report: r, Machine: machine(r), Built: builtOf(r)}
 	var variants []stored
 	for _, one := range r.Variants {
-		s, unread := load(dir, one, r.Unfinished != nil)
+		s, unread := load(dir, one, live[one.EvidenceDir], r.Unfinished != nil)
 		variants, v.Unread = append(variants, s), append(v.Unread, unread...)
 	}
 	first := mainOf(variants)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -113,10 +114,51 @@ func layers(node1, route bool) snapshot.Snapshot {
 	return s
 }
 
-func record(name, from, to, target string, until int64, lost ...probe.Window) probe.Record {
-	return probe.Record{
-		Probe: name, From: from, To: to, Protocol: probe.UDP, Target: netip.MustParseAddrPort(target), IntervalUS: 10_000,
-		Started: at(5000), Reported: at(until), Packets: probe.Counts{Sent: int(until-5000) / 10, Lost: 388}, Windows: lost,
+// packets are those of a probe from 5 s on, one each 10 ms, of which the requests in
+// [from, to) are lost.
+func packets(name, target string, until, from, to int64) probe.Timeline {
+	ends := strings.Split(name, "->")
+	s := probe.Stored{
+		Probe:  probe.Probe{From: ends[0], To: ends[1], Timeout: time.Second}.WithDefaults(),
+		Target: netip.MustParseAddrPort(target), Started: at(5000), Reported: at(until), FarReported: at(until),
+	}
+	for ms := int64(5000); ms < until; ms += 10 {
+		slot := uint32((ms - 5000) / 10)
+		s.Sent.Add(slot)
+		if ms < from || ms >= to {
+			s.Answered.Add(slot)
+			s.Seen.Add(slot)
+		}
+	}
+	return s.At(at(until))
+}
+
+// remember writes the record of a variant with the node's removal, as a run does.
+func remember(t *testing.T, dir string) {
+	t.Helper()
+	h := &history.History{}
+	h.Create(dir, time.Time{}, history.Begin{Scenario: "node-drain"})
+	lost := detect.Finding{Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", Routers: []string{"tor1", "tor2"}}
+	for _, p := range []struct {
+		ms       int64
+		snapshot snapshot.Snapshot
+		findings []detect.Finding
+	}{
+		{9000, layers(true, true), nil},
+		{10700, layers(false, false), []detect.Finding{lost}},
+		{22000, layers(false, false), []detect.Finding{lost}},
+		{22500, layers(false, false), nil},
+		{23000, layers(false, false), []detect.Finding{lost}},
+		{24000, layers(false, false), []detect.Finding{lost}},
+	} {
+		h.AddPoll(p.snapshot, history.Poll{Began: at(p.ms), Ended: at(p.ms), Findings: p.findings})
+	}
+	h.AddPackets([]probe.Timeline{packets("outside->master2", "10.5.115.2:7007", 12000, 10300, 12000)})
+	h.AddPackets([]probe.Timeline{
+		packets("outside->master2", "10.5.115.2:7007", 30000, 10300, 22400), packets("outside->node1", "10.5.112.2:7007", 30000, 0, 0),
+	})
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -125,26 +167,11 @@ func folder(t *testing.T, r report.Report) string {
 	t.Helper()
 	dir := t.TempDir()
 	evidence := map[string]any{
-		"cilium-1.11.6/01-snapshot-baseline.json": layers(true, true),
-		"cilium-1.11.6/02-probes-after-fault.json": []probe.Record{
-			record("outside->master2", "outside", "master2", "10.5.115.2:7007", 12000, probe.Window{Start: at(10300), End: at(11990), Lost: 170, LostRequest: 170, First: 530, Last: 699}),
-		},
+		"cilium-1.11.6/01-snapshot-baseline.json":    layers(true, true),
 		"cilium-1.11.6/03-snapshot-after-fault.json": layers(false, false),
-		"cilium-1.11.6/04-probes-observed.json": []probe.Record{
-			record("outside->master2", "outside", "master2", "10.5.115.2:7007", 30000, probe.Window{Start: at(10300), End: at(22390), Lost: 1210, LostRequest: 1210, First: 530, Last: 1739}),
-			{Probe: "outside->node1", From: "outside", To: "node1", Protocol: probe.UDP, Started: at(5000), Reported: at(30000), Packets: probe.Counts{Sent: 2500}},
-		},
-		"cilium-1.11.6/05-history.json": report.History{
-			Looks: 100,
-			Seen: []report.Seen{{
-				Finding: detect.Finding{Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24"))},
-				Times:   []report.Span{{From: at(10700), Until: at(22000)}, {From: at(23000), Until: at(24000)}},
-			}},
-			Changes: snapshot.Changes(layers(true, true), layers(false, false)),
-		},
-		"cilium-1.11.6/06-log-tor1.txt":           "a line\n",
-		"cilium-1.12.0/01-snapshot-baseline.json": layers(true, true),
-		"cilium-1.12.0/02-snapshot-observed.json": layers(false, true),
+		"cilium-1.11.6/06-log-tor1.txt":              "a line\n",
+		"cilium-1.12.0/01-snapshot-baseline.json":    layers(true, true),
+		"cilium-1.12.0/02-snapshot-observed.json":    layers(false, true),
 	}
 	for name, v := range evidence {
 		path := filepath.Join(dir, "evidence", name)
@@ -163,6 +190,7 @@ func folder(t *testing.T, r report.Report) string {
 			t.Fatal(err)
 		}
 	}
+	remember(t, filepath.Join(dir, "evidence/cilium-1.11.6"))
 	if err := r.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +205,7 @@ type document struct {
 
 func rendered(t *testing.T, dir string) document {
 	t.Helper()
-	if err := Write(dir); err != nil {
+	if err := Write(dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	return parsed(t, filepath.Join(dir, Name))
@@ -330,7 +358,7 @@ func TestTimeAxis(t *testing.T) {
 		lanes = append(lanes, l.first(t, ".name").says())
 	}
 	if diff := cmp.Diff([]string{
-		"outside->master2 388 of 2500 lost", "unannounced 10.5.115.0/24 active",
+		"outside->master2 1210 of 2500 lost", "unannounced 10.5.115.0/24 active",
 		"absent-node 10.5.112.0/24 latent from here on",
 		"API Node node1 1 change", "API Node.spec.podCIDRs 1 change", "RIB tor1 1 change", "RIB tor2 1 change", "FIB tor1 1 change", "FIB tor2 1 change",
 		"outside->node1 none lost",
@@ -456,12 +484,16 @@ func TestUnfinished(t *testing.T) {
 // Evidence that was cut short by a crash is named, and the rest is in the page.
 func TestEvidenceThatCannotBeRead(t *testing.T) {
 	dir := folder(t, drained())
-	if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6/04-probes-observed.json"), []byte(`[{"probe":`), 0o644); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"01-snapshot-baseline.json": `{"nodes":`, history.FileName: "no record"} {
+		if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	page := rendered(t, dir)
-	if got := page.first(t, "footer").says(); !strings.Contains(got, "04-probes-observed.json: unexpected end of JSON input") {
-		t.Errorf("it says %q", got)
+	for _, want := range []string{"01-snapshot-baseline.json: unexpected end of JSON input", history.FileName} {
+		if got := page.first(t, "footer").says(); !strings.Contains(got, want) {
+			t.Errorf("it says %q, and nothing of %s", got, want)
+		}
 	}
 	if got := len(page.first(t, ".axis").all(".lane")); got == 0 {
 		t.Error("no lane is left")
@@ -469,12 +501,12 @@ func TestEvidenceThatCannotBeRead(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	if err := Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), "report.json") {
+	if err := Write(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "report.json") {
 		t.Errorf("%v; want it to name the report", err)
 	}
 	r := drained()
 	r.Variants[0].EvidenceDir = "../../etc" // a stored report may be anybody's
-	if err := Write(folder(t, r)); err == nil || !strings.Contains(err.Error(), `"../../etc", and not below evidence`) {
+	if err := Write(folder(t, r), nil); err == nil || !strings.Contains(err.Error(), `"../../etc", and not below evidence`) {
 		t.Errorf("%v; want it to refuse evidence outside of the folder", err)
 	}
 }
@@ -486,27 +518,35 @@ func TestLargeRun(t *testing.T) {
 	v := &r.Variants[0]
 	v.Probes, v.ProbesHurt = nil, nil
 	random := rand.New(rand.NewPCG(1, 2))
-	var records []probe.Record
+	var all []probe.Timeline
 	for n := range 50 {
-		name := fmt.Sprintf("probe%d->other", n)
-		p := probe.Record{Probe: name, From: "outside", To: "master2", Protocol: probe.UDP, Started: at(0), Reported: at(600_000), IntervalUS: 10_000}
-		for ms := int64(0); ms < 600_000; ms += 110 + random.Int64N(2000) {
-			p.Windows = append(p.Windows, probe.Window{Start: at(ms), End: at(ms + 10), First: uint32(ms / 10), Last: uint32(ms/10 + 1), Lost: 2})
-			p.Packets.Lost += 2
+		p := probe.Stored{
+			Probe:   probe.Probe{Name: fmt.Sprintf("probe%d->other", n), From: "outside", To: "master2", Timeout: time.Second}.WithDefaults(),
+			Started: at(0), Reported: at(600_000),
 		}
-		records = append(records, p)
-		v.ProbesHurt = append(v.ProbesHurt, name)
-		v.Probes = append(v.Probes, report.Probe{Name: name, Due: 60000, Sent: 60000, Lost: p.Packets.Lost})
+		for slot, lost := uint32(0), uint32(0); slot < 60_000; slot++ {
+			p.Sent.Add(slot)
+			switch {
+			case slot < lost+2:
+			case slot == lost+2:
+				p.Answered.Add(slot)
+				lost += 11 + uint32(random.Int32N(200))
+			default:
+				p.Answered.Add(slot)
+			}
+		}
+		line := p.At(at(600_000))
+		all = append(all, line)
+		v.ProbesHurt = append(v.ProbesHurt, p.Probe.Name)
+		v.Probes = append(v.Probes, report.Probe{Name: p.Probe.Name, Due: 60000, Sent: 60000, Lost: line.Counts().Lost})
 	}
 	dir := folder(t, r)
-	text, err := json.Marshal(records)
-	if err != nil {
+	h := &history.History{}
+	h.AddPackets(all)
+	if err := Write(dir, map[string]*history.History{v.EvidenceDir: h}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6/07-probes.json"), text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	page := rendered(t, dir)
+	page := parsed(t, filepath.Join(dir, Name))
 	if size := len(page.text); size > 5e6 {
 		t.Errorf("the page has %d bytes, want 5 MB at most", size)
 	}

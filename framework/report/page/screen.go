@@ -17,7 +17,7 @@ import (
 func Screen(dir string, r report.Report, max int) []string {
 	var variants []stored
 	for _, v := range r.Variants {
-		s, _ := load(dir, v, true) // without digests: no file is named here
+		s, _ := load(dir, v, nil, true) // without digests: no file is named here
 		variants = append(variants, s)
 	}
 	if len(variants) == 0 {

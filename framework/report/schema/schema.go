@@ -2,9 +2,7 @@
 // other programs to read, one file each:
 //
 //	report.json         report.json of a run
-//	history.json        evidence NN-history.json
 //	snapshot.json       evidence NN-snapshot-*.json
-//	probes.json         evidence NN-probes*.json
 //	findings.json       evidence NN-findings*.json
 //	record.json         each line of evidence record.jsonl.zst
 //	rates.json          rates.json beside a scenario with a probabilistic incident

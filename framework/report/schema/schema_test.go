@@ -23,7 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
-	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -41,9 +40,7 @@ const (
 // written are the types that the schemas are made of.
 var written = map[string]reflect.Type{
 	"report":   reflect.TypeFor[report.Report](),
-	"history":  reflect.TypeFor[report.History](),
 	"snapshot": reflect.TypeFor[snapshot.Snapshot](),
-	"probes":   reflect.TypeFor[[]probe.Record](),
 	"findings": reflect.TypeFor[[]detect.Finding](),
 	"record":   reflect.TypeFor[history.Entry](),
 	"rates":    reflect.TypeFor[framework.Rates](),
@@ -295,7 +292,7 @@ func TestValidate(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"reports/a/latest/report.json": "report", "evidence/v/07-snapshot-at-failure.json": "snapshot",
-		"01-probes.json": "probes", "09-pulls.json": "", "04-history.json": "history", "00-history.txt": "",
+		"09-pulls.json": "", "00-history.txt": "",
 	} {
 		if got := Of(path); got != want {
 			t.Errorf("%s has the schema %q, not %q", path, got, want)
