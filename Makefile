@@ -107,7 +107,6 @@ soak: build setup ## a scenario again and again, and what grows: [NAME=node-drai
 	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
 
 .PHONY: bench
-bench: setup ## measure times and memory against their budgets, and renew the figures of cmd/bench
+bench: setup ## measure times and memory against their budgets, and renew the figures of framework/figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
-	@go run ./cmd/bench
-	@go generate ./cmd/readme
+	@go run ./cmd/readme bench

@@ -1,14 +1,21 @@
 // Command readme renders the parts of the tree's Markdown files that come from the
 // code: the incidents from their records, the components from the recipes of images,
-// the figures from what cmd/bench measured, and transcripts from the golden files
-// that the tests of the commands compare their output with. A part is a block
-// between two comments:
+// the figures from their file, and transcripts from the golden files that the tests of the
+// commands compare their output with. A part is a block between two comments:
 //
 //	<!-- rendered by go generate ./cmd/readme: figures -->
 //	<!-- end of figures -->
 //
 // Everything between them is replaced; the rest of the file stays as it is. The names
 // of the blocks are listed at func render. A test fails while a block is stale.
+//
+// With bench as its first argument it measures the figures first. It runs the CLI as users
+// do, and compares times and memory with their budgets. It must be run in the root of the
+// repository. Further arguments choose what is measured: scenarios, build, bisect, qualify and
+// detectors. A folder of reports, such as the one that make test-all writes, is measured by the
+// runs in it that are whole, passed, and were not slowed down by other work.
+//
+// Exit status: 1 if a figure is not within its budget, or a run did not pass.
 package main
 
 //go:generate go run . ../..
@@ -25,11 +32,17 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree")
+	var err error
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "bench":
+		err = errors.Join(bench(os.Args[2:]), renew("."))
+	case len(os.Args) == 2:
+		err = renew(os.Args[1])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree; or readme bench [NAME|REPORTS...]")
 		os.Exit(2)
 	}
-	if err := renew(os.Args[1]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "readme: "+err.Error())
 		os.Exit(1)
 	}

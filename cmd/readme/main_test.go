@@ -8,8 +8,8 @@ import (
 
 	"github.com/onsi/gomega"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/topology"
 )
 

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
@@ -29,7 +29,7 @@ import (
 //	drawing NAME    the drawing of an incident's lab
 //	records         a section for each incident
 //	components      the versions that images hold, and in which form
-//	figures         what cmd/bench measured
+//	figures         the measured times and memory
 //	golden PATH     a golden file, by its path from root
 func render(root, name string) (string, error) {
 	kind, of, _ := strings.Cut(name, " ")

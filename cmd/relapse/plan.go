@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/plan"
 	"github.com/relapse-dev/relapse/topology"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -150,7 +150,7 @@ func commonLabels(s framework.Scenario) []string {
 }
 
 // usually is how long a scenario takes with some of its variants, nil for all, once its
-// images are built, by the figures that cmd/bench measured.
+// images are built, by the recorded figures.
 func usually(s framework.Scenario, variants []string, recorded figures.File) (lasts time.Duration, known bool) {
 	runs := s.Runnable(false)
 	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool { return variants != nil && !slices.Contains(variants, v.Name) })

@@ -66,7 +66,7 @@ func (s Shard) Lasts() time.Duration {
 }
 
 // A shard on a machine without caches builds its images first: all of them take 27 minutes
-// on two CPUs (cmd/bench/figures). The rest allows for machines that are slower than the
+// on two CPUs (framework/figures). The rest allows for machines that are slower than the
 // one of the figures; it was chosen, not measured.
 const (
 	buildsWithin = 45 * time.Minute

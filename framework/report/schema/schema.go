@@ -6,7 +6,7 @@
 //	findings.json       evidence NN-findings*.json
 //	record.json         each line of evidence record.jsonl.zst
 //	rates.json          rates.json beside a scenario with a probabilistic incident
-//	figures.json        cmd/bench/figures/figures.json
+//	figures.json        framework/figures/figures.json
 //	qualification.json  qualification.json of a qualification
 //	soak.json           soak.json of a soak
 //	soakrun.json        each line of runs.jsonl of a soak

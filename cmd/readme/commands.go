@@ -8,24 +8,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
 // commands are measured beside the scenarios: build, bisect and qualify run on versions that no
 // variant has, and detectors on snapshots that no lab could give.
-var commands = []struct {
-	name    string
-	measure func(*measurement, context.Context) error
-}{
-	{"build", (*measurement).build},
-	{"bisect", (*measurement).bisect},
-	{"qualify", (*measurement).qualify},
-	{"detectors", (*measurement).detectors},
+var commands = map[string]func(*measurement, context.Context) error{
+	"build": (*measurement).build, "bisect": (*measurement).bisect, "qualify": (*measurement).qualify, "detectors": (*measurement).detectors,
 }
 
 // Budgets of the commands.
@@ -82,25 +77,19 @@ func (m *measurement) bisect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	type step struct {
+		Verdict string `json:"verdict"`
+		TookMS  int64  `json:"took_ms"`
+		Report  string `json:"report"`
+	}
 	var record struct {
-		Steps []struct {
-			Verdict string `json:"verdict"`
-			TookMS  int64  `json:"took_ms"`
-			Report  string `json:"report"`
-		} `json:"steps"`
+		Steps []step `json:"steps"`
 	}
 	if err := json.Unmarshal(text, &record); err != nil {
 		return fmt.Errorf("reading what the bisection did: %w", err)
 	}
-	first := true
-	for _, step := range record.Steps {
-		if step.Verdict == "" {
-			continue
-		}
-		if first {
-			first = false
-			continue
-		}
+	judged := slices.DeleteFunc(record.Steps, func(s step) bool { return s.Verdict == "" })
+	for _, step := range judged[min(len(judged), 1):] {
 		r, err := report.Read(filepath.Join(filepath.Dir(records[0]), filepath.Dir(step.Report), "report.json"))
 		if err != nil {
 			return err

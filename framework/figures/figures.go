@@ -1,6 +1,5 @@
-// Package figures reads and writes the file of measured times and memory. cmd/bench
-// writes it, the table in cmd/bench/README.md is rendered from it, and the CLI takes the
-// usual duration of a scenario from it.
+// Package figures has the measured times and memory. cmd/readme measures them and renders
+// their table in README.md. The CLI takes the usual duration of a scenario from them.
 package figures
 
 import (
@@ -16,7 +15,7 @@ import (
 )
 
 // Path is where the file is, from the root of the repository.
-const Path = "cmd/bench/figures/figures.json"
+const Path = "framework/figures/figures.json"
 
 // Names of the figures for the duration of a scenario, in seconds and without building
 // images.

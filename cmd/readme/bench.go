@@ -1,16 +1,3 @@
-// Command bench runs the CLI as users do, measures its times and its memory, and compares
-// them with their budgets. It writes the figures to figures.Path, in place of the earlier
-// ones. Before and after it measures a scenario it removes the scenario's lab. It must be
-// run in the root of the repository.
-//
-// With folders of reports as arguments, such as the one that make test-all writes, it runs
-// nothing. It takes the figures from the runs in them that are whole, passed, and were not
-// slowed down by other work.
-//
-// With -only it measures the named scenarios, and of build, bisect, qualify and detectors those
-// that are named.
-//
-// Exit status: 0 all figures are within their budgets; 1 one is not, or a run did not pass.
 package main
 
 import (
@@ -18,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -27,15 +14,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/scenarios"
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -43,80 +28,98 @@ import (
 const program = "bin/relapse"
 
 // memory is the budget for the peak memory of the CLI.
-const memory = 300 << 20 // bytes
+const memory = 300 // MiB
 
-func main() {
-	only := flag.String("only", "", "measure only these, by `NAME,NAME`: scenarios, build, bisect, qualify and detectors")
-	flag.Parse()
+// bench measures what its arguments say, and writes it to figures.Path in place of the earlier
+// figures.
+func bench(args []string) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx, *only); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
-		os.Exit(1)
-	}
-}
-
-func bench(ctx context.Context, only string) error {
 	before, err := figures.Read(figures.Path) // an unreadable file must be reported before an hour of work
 	if err != nil {
 		return err
 	}
-	m := &measurement{}
-	var names []string
-	if only != "" {
-		names = strings.Split(only, ",")
-	}
-	var known []string
-	for _, s := range scenarios.All {
-		known = append(known, s.Incident.Name)
-	}
-	for _, c := range commands {
-		known = append(known, c.name)
-	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("-only: %q is neither a scenario with a budget nor build, bisect, qualify or detectors%s", name, topology.Nearest(name, known))
-		}
-	}
-	if folders := flag.Args(); len(folders) > 0 {
-		err = m.stored(folders)
-	} else {
-		err = m.all(ctx, names)
-	}
-	if err != nil {
+	m := &measurement{machine: machine(host.Inspect(ctx, host.Needs{}).Facts)}
+	if m.output, err = os.MkdirTemp("", "relapse-bench-"); err != nil {
 		return err
 	}
-	file := before.Update(m.machine, m.summary()...)
-	return errors.Join(file.Write(figures.Path), m.print())
+	defer os.RemoveAll(m.output)
+	all := len(args) == 0
+	if all {
+		args = everything()
+	}
+	var errs []error
+	for _, what := range args {
+		if err := m.take(ctx, what); err != nil {
+			errs = append(errs, fmt.Errorf("measuring %s: %w", what, err))
+		}
+		if ctx.Err() != nil {
+			return errors.Join(errs...)
+		}
+	}
+	if all && len(errs) == 0 { // the peak is that of all scenarios
+		m.sample(figures.Figure{Name: "peak memory of the CLI", Unit: "MiB", Budget: new(float64(memory))}, float64(m.peak)/(1<<20))
+	}
+	measured := figures.File{Machine: m.machine, Figures: m.summary()}
+	fmt.Print("\n", figureTable(measured))
+	for _, f := range measured.Figures {
+		if f.OverBudget() {
+			errs = append(errs, fmt.Errorf("over budget: %s, %s", cmp.Or(f.Scenario, "relapse"), f.Name))
+		}
+	}
+	return errors.Join(before.Update(m.machine, measured.Figures...).Write(figures.Path), errors.Join(errs...))
 }
 
-// stored takes the samples of whole runs from folders of reports.
-func (m *measurement) stored(folders []string) error {
-	for _, folder := range folders {
-		for _, s := range scenarios.All {
-			// Not by the link "latest", which leads to one of them.
-			runs, err := filepath.Glob(filepath.Join(folder, s.Incident.Name, "[0-9]*", "report.json"))
+// everything are the scenarios with a budget, and the commands.
+func everything() []string {
+	var names []string
+	for _, s := range scenarios.All {
+		if s.Budget != (framework.Budget{}) {
+			names = append(names, s.Incident.Name)
+		}
+	}
+	return append(names, slices.Sorted(maps.Keys(commands))...)
+}
+
+// take measures a scenario or a command, or takes the samples of a folder of reports.
+func (m *measurement) take(ctx context.Context, what string) error {
+	if measure, is := commands[what]; is {
+		return measure(m, ctx)
+	}
+	if slices.ContainsFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == what }) {
+		return m.scenario(ctx, what)
+	}
+	return m.stored(what)
+}
+
+// stored takes the samples of the whole runs in a folder of reports that passed and were not
+// slowed down by other work.
+func (m *measurement) stored(folder string) error {
+	took := false
+	for _, s := range scenarios.All {
+		// Not by the link "latest", which leads to one of them.
+		runs, err := filepath.Glob(filepath.Join(folder, s.Incident.Name, "[0-9]*", "report.json"))
+		if err != nil {
+			return err
+		}
+		for _, run := range runs {
+			r, err := report.Read(run)
 			if err != nil {
 				return err
 			}
-			for _, run := range runs {
-				r, err := report.Read(run)
-				if err != nil {
-					return err
-				}
-				if r.Verdict != string(framework.Pass) || !isWhole(s, r) || r.CPU.Slowed() {
-					continue
-				}
-				fmt.Println(run)
-				if m.machine, err = machineOf(r); err != nil {
-					return err
-				}
-				m.whole(r, s.Budget, milliseconds(r.Timings.Total-r.Timings.Images))
+			if r.Verdict != string(framework.Pass) || !isWhole(s, r) || r.CPU.Slowed() {
+				continue
 			}
+			fmt.Println(run)
+			took = true
+			if m.machine, err = machineOf(r); err != nil {
+				return err
+			}
+			m.whole(r, s.Budget)
 		}
 	}
-	if len(m.series) == 0 {
-		return fmt.Errorf("no whole run that passed in %s", strings.Join(folders, ", "))
+	if !took {
+		return errors.New("it is no scenario and no command, and no folder with a whole run that passed and was not slowed down by other work")
 	}
 	return nil
 }
@@ -135,39 +138,6 @@ func isWhole(s framework.Scenario, r report.Report) bool {
 		all = append(all, v.Name)
 	}
 	return r.Ablated == "" && slices.Equal(ran, all)
-}
-
-// all measures what the names select; without names, everything.
-func (m *measurement) all(ctx context.Context, names []string) (err error) {
-	wanted := func(name string) bool { return len(names) == 0 || slices.Contains(names, name) }
-	if m.output, err = os.MkdirTemp("", "relapse-bench-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(m.output)
-	m.machine = machine(host.Inspect(ctx, host.Needs{}).Facts)
-	for _, s := range scenarios.All {
-		if s.Budget == (framework.Budget{}) || !wanted(s.Incident.Name) {
-			continue
-		}
-		if err := m.scenario(ctx, s); err != nil {
-			// The lab must not stay.
-			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", s.Incident.Name)
-			return errors.Join(err, down)
-		}
-	}
-	for _, c := range commands {
-		if !wanted(c.name) {
-			continue
-		}
-		if err := c.measure(m, ctx); err != nil {
-			return err
-		}
-	}
-	if len(names) > 0 {
-		return nil // the peak is that of all of them
-	}
-	m.sample(figures.Figure{Name: "peak memory of the CLI", Unit: "MiB", Budget: new(float64(memory) / (1 << 20))}, float64(m.peak)/(1<<20))
-	return nil
 }
 
 // measurement collects samples.
@@ -232,25 +202,24 @@ func (m *measurement) summary() []figures.Figure {
 }
 
 // scenario measures one scenario: all variants on labs of their own.
-func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error {
-	name := s.Incident.Name
+func (m *measurement) scenario(ctx context.Context, name string) error {
 	// A lab that is brought up once leaves the images in the cache and in Docker.
-	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}} {
-		if _, _, err := m.relapse(ctx, args...); err != nil {
-			return err
+	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", filepath.Join(m.output, name)}} {
+		_, peak, err := m.relapse(ctx, args...)
+		if err != nil { // the lab must not stay
+			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", name)
+			return errors.Join(err, down)
+		}
+		if args[0] == "run" {
+			m.peak = max(m.peak, peak)
 		}
 	}
-	took, r, err := m.run(ctx, name)
-	if err != nil {
-		return err
-	}
-	m.whole(r, s.Budget, took)
-	return nil
+	return m.stored(filepath.Join(m.output, name))
 }
 
-// whole takes the samples of a run of all variants, which took so long.
-func (m *measurement) whole(r report.Report, limits framework.Budget, took time.Duration) {
-	m.duration(r, figures.AllVariants, limits.Whole, took)
+// whole takes the samples of a run of all variants.
+func (m *measurement) whole(r report.Report, limits framework.Budget) {
+	m.duration(r, figures.AllVariants, limits.Whole, milliseconds(r.Timings.Total-r.Timings.Images))
 	m.duration(r, figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))
 	for _, v := range r.Variants {
 		m.duration(r, figures.OnThatLab(v.Name), 0, milliseconds(v.ElapsedMS))
@@ -282,17 +251,6 @@ func (m *measurement) variants(r report.Report, limits framework.Budget) {
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-// run runs a scenario, and returns how long the CLI took and its report.
-func (m *measurement) run(ctx context.Context, name string, args ...string) (time.Duration, report.Report, error) {
-	took, peak, err := m.relapse(ctx, append([]string{"run", name, "--output", m.output}, args...)...)
-	if err != nil {
-		return took, report.Report{}, err
-	}
-	m.peak = max(m.peak, peak)
-	r, err := report.Read(filepath.Join(report.Latest(m.output, name), "report.json"))
-	return took, r, err
-}
 
 // machineOf describes the machine of a report in a few words.
 func machineOf(r report.Report) (string, error) {
@@ -341,30 +299,4 @@ func (m *measurement) relapse(ctx context.Context, args ...string) (time.Duratio
 	}
 	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	return took, usage.Maxrss << 10, nil // getrusage(2): in KiB
-}
-
-// print prints the figures. The error names those that are over their budgets.
-func (m *measurement) print() error {
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nFIGURE\tMIN\tMEDIAN\tMAX\tN\tBUDGET\t")
-	var over []string
-	for _, f := range m.summary() {
-		name := cmp.Or(f.Scenario, "relapse") + ", " + f.Name
-		limit, mark := "", ""
-		if f.Budget != nil {
-			limit = fmt.Sprintf("%.0f %s", *f.Budget, f.Unit)
-		}
-		if f.OverBudget() {
-			mark, over = "over", append(over, name)
-		}
-		fmt.Fprintf(table, "%s\t%.4g\t%.4g\t%.4g %s\t%d\t%s\t%s\n",
-			name, f.Measured.Min, *f.Measured.Median, f.Measured.Max, f.Unit, f.Measured.N, limit, mark)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if len(over) > 0 {
-		return fmt.Errorf("over budget: %s", strings.Join(over, "; "))
-	}
-	return nil
 }

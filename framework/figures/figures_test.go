@@ -7,7 +7,7 @@ import (
 
 	"github.com/onsi/gomega"
 
-	"github.com/relapse-dev/relapse/cmd/bench/figures"
+	"github.com/relapse-dev/relapse/framework/figures"
 )
 
 func TestSummarize(t *testing.T) {
