@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/relapse-dev/relapse/topology/lab/rtnl"
+	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // labRanges are the addresses of node-drain's labs: their networks and their pods.

@@ -1,3 +1,6 @@
+// Package bgprouter reads BGP routers for snapshots that somebody else runs, as a file declares
+// them: by the programs that they have, by gRPC, from a table dump, or from what they feed to a
+// BMP station.
 package bgprouter
 
 import (

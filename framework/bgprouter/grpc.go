@@ -12,23 +12,23 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // overGRPC is a GoBGP. Its FIB is read as that of other routers is.
 type overGRPC struct {
 	*outside
-	api *router.GoBGP
+	api *bgp.GoBGP
 	io.Closer
 }
 
-// RIB implements Source.
-func (g overGRPC) RIB(ctx context.Context) ([]router.Path, error) {
+// RIB implements snapshot.RouterReader.
+func (g overGRPC) RIB(ctx context.Context) ([]bgp.Path, error) {
 	return g.families.both(ctx, g.api.RIB)
 }
 
-// Neighbors implements Source.
-func (g overGRPC) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
+// Neighbors implements snapshot.RouterReader.
+func (g overGRPC) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
 	return g.api.Neighbors(ctx)
 }
 
@@ -43,7 +43,7 @@ func newGRPC(d Declared) (overGRPC, error) {
 	if err != nil {
 		return overGRPC{}, err
 	}
-	return overGRPC{&outside{router: d}, router.NewGoBGP(conn), conn}, nil
+	return overGRPC{&outside{router: d}, bgp.NewGoBGP(conn), conn}, nil
 }
 
 // credentials are what gRPC to a router is secured with.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 const (
@@ -32,16 +32,16 @@ type dumped struct {
 	router Declared
 
 	mu   sync.Mutex
-	last router.Dump // what RIB has read
-	err  error       // why it has not
+	last bgp.Dump // what RIB has read
+	err  error    // why it has not
 	// at is when the dump was written, by the clock of this machine at the latest, and age how long
 	// ago that was. ahead is how far the dump's own time is after that of its file, or after now.
 	at         time.Time
 	age, ahead time.Duration
 }
 
-// RIB implements Source. It reads the file anew.
-func (d *dumped) RIB(ctx context.Context) ([]router.Path, error) {
+// RIB implements snapshot.RouterReader. It reads the file anew.
+func (d *dumped) RIB(ctx context.Context) ([]bgp.Path, error) {
 	dump, written, err := readDump(ctx, d.router.File)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,8 +58,8 @@ func (d *dumped) RIB(ctx context.Context) ([]router.Path, error) {
 	return dump.Paths, err
 }
 
-// Neighbors implements Source: those of the dump that RIB has read.
-func (d *dumped) Neighbors(context.Context) ([]router.Neighbor, error) {
+// Neighbors implements snapshot.RouterReader: those of the dump that RIB has read.
+func (d *dumped) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil && d.last.Time.IsZero() {
@@ -68,8 +68,8 @@ func (d *dumped) Neighbors(context.Context) ([]router.Neighbor, error) {
 	return d.last.Neighbors, d.err
 }
 
-// FIB implements Source.
-func (d *dumped) FIB(context.Context) ([]router.Route, error) { return nil, errNoFIB }
+// FIB implements snapshot.RouterReader.
+func (d *dumped) FIB(context.Context) ([]bgp.Route, error) { return nil, errNoFIB }
 
 // Describe implements snapshot.RouterDescriber.
 func (d *dumped) Describe(is *snapshot.Router) {
@@ -99,21 +99,21 @@ func (d *dumped) Describe(is *snapshot.Router) {
 
 // readDump reads a dump, and when its file was written: now at the latest. A file that changes
 // meanwhile is an error, because a dump does not say where it ends.
-func readDump(ctx context.Context, name string) (router.Dump, time.Time, error) {
+func readDump(ctx context.Context, name string) (bgp.Dump, time.Time, error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return router.Dump{}, time.Time{}, err
+		return bgp.Dump{}, time.Time{}, err
 	}
 	defer file.Close()
 	before, err := file.Stat()
 	if err != nil {
-		return router.Dump{}, time.Time{}, err
+		return bgp.Dump{}, time.Time{}, err
 	}
 	in, err := unpacked(&counted{ctx: ctx, from: file, left: maxDump})
 	if err != nil {
-		return router.Dump{}, time.Time{}, fmt.Errorf("unpacking %s: %w", name, err)
+		return bgp.Dump{}, time.Time{}, fmt.Errorf("unpacking %s: %w", name, err)
 	}
-	dump, err := router.MRT(&counted{ctx: ctx, from: in, left: maxDump})
+	dump, err := bgp.MRT(&counted{ctx: ctx, from: in, left: maxDump})
 	if err == nil && !dump.IPv4 && !dump.IPv6 {
 		err = errors.New("the dump has no route")
 	}
@@ -124,7 +124,7 @@ func readDump(ctx context.Context, name string) (router.Dump, time.Time, error) 
 		}
 	}
 	if err != nil {
-		return router.Dump{}, time.Time{}, fmt.Errorf("%s: %w", name, err)
+		return bgp.Dump{}, time.Time{}, fmt.Errorf("%s: %w", name, err)
 	}
 	written := before.ModTime()
 	if now := time.Now(); written.After(now) {

@@ -15,7 +15,7 @@ import (
 // realDump is a dump of FRR, whose records are as old as is told.
 func realDump(t *testing.T, age time.Duration) []byte {
 	t.Helper()
-	text, err := os.ReadFile("../../topology/lab/router/testdata/frr-10.3.mrt")
+	text, err := os.ReadFile("../../topology/bgp/testdata/frr-10.3.mrt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,20 +15,14 @@ import (
 	"al.essio.dev/pkg/shellescape"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// The commands that are run on routers. None of them can change anything: vtysh gets one that
-// shows, birdc is restricted (-r), and ip lists.
+// fib and fib6 list the FIB. Neither they nor vtysh, which gets commands that show something,
+// nor birdc, which is restricted (-r), can change anything.
 var (
-	frrRIB        = []string{"vtysh", "-c", "show bgp ipv4 unicast json"}
-	frrRIB6       = []string{"vtysh", "-c", "show bgp ipv6 unicast json"}
-	frrVRFs       = []string{"vtysh", "-c", "show bgp vrfs json"}
-	frrNeighbors  = []string{"vtysh", "-c", "show bgp neighbors json"}
-	birdRIB       = []string{"birdc", "-r", "show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP"}
-	birdProtocols = []string{"birdc", "-r", "show protocols all"}
-	fib           = []string{"ip", "-4", "-j", "-N", "route"}
-	fib6          = []string{"ip", "-6", "-j", "-N", "route"}
+	fib  = []string{"ip", "-4", "-j", "-N", "route"}
+	fib6 = []string{"ip", "-6", "-j", "-N", "route"}
 )
 
 // maxAnswer is the size in bytes of the longest answer of a program: two million routes of
@@ -47,19 +41,19 @@ func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterRe
 			if err != nil {
 				return nil, fmt.Errorf("router %s: %w", d.Name, err)
 			}
-			all[d.Name] = Reader{source}
+			all[d.Name] = source
 		case BMP:
 			if station == nil {
 				return nil, fmt.Errorf("router %s: kind bmp: there is no BMP station that it could feed", d.Name)
 			}
-			all[d.Name] = Reader{station.feeds[bmpAddress(d.Address)]}
+			all[d.Name] = station.feeds[bmpAddress(d.Address)]
 		case MRT:
 			if _, err := os.Stat(d.File); err != nil {
 				return nil, fmt.Errorf("router %s: file: %w", d.Name, err)
 			}
-			all[d.Name] = Reader{&dumped{router: d}}
+			all[d.Name] = &dumped{router: d}
 		default:
-			all[d.Name] = Reader{&outside{router: d}}
+			all[d.Name] = &outside{router: d}
 		}
 	}
 	return all, nil
@@ -111,7 +105,7 @@ type family struct {
 
 func familyOf(err error) family {
 	f := family{read: err == nil}
-	if errors.Is(err, router.ErrRefused) {
+	if errors.Is(err, bgp.ErrRefused) {
 		f.refused = err.Error()
 	}
 	return f
@@ -141,16 +135,16 @@ func (f *families) describe(is *snapshot.Router) {
 }
 
 // both reads a RIB of both families. A router that has none of one of them is read for the other.
-func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]router.Path, error)) ([]router.Path, error) {
+func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]bgp.Path, error)) ([]bgp.Path, error) {
 	paths, ipv4 := read(ctx, false)
-	if ipv4 != nil && !errors.Is(ipv4, router.ErrRefused) {
+	if ipv4 != nil && !errors.Is(ipv4, bgp.ErrRefused) {
 		f.answered(ipv4, ipv4)
 		return nil, ipv4
 	}
 	more, ipv6 := read(ctx, true)
 	f.answered(ipv4, ipv6)
 	switch {
-	case ipv6 != nil && !errors.Is(ipv6, router.ErrRefused):
+	case ipv6 != nil && !errors.Is(ipv6, bgp.ErrRefused):
 		return nil, ipv6
 	case ipv6 != nil && ipv4 != nil:
 		return nil, ipv4
@@ -165,38 +159,38 @@ func (o *outside) Describe(is *snapshot.Router) {
 	o.vrfs.describe(is)
 }
 
-// RIB implements Source.
-func (o *outside) RIB(ctx context.Context) ([]router.Path, error) {
+// vtysh runs a command of FRR.
+func (o *outside) vtysh(ctx context.Context, command string) (string, error) {
+	return o.run(ctx, []string{"vtysh", "-c", command})
+}
+
+// birdc runs a command of BIRD that cannot change anything.
+func (o *outside) birdc(ctx context.Context, command string) (string, error) {
+	return o.run(ctx, []string{"birdc", "-r", command})
+}
+
+// RIB implements snapshot.RouterReader.
+func (o *outside) RIB(ctx context.Context) ([]bgp.Path, error) {
 	if o.router.Kind == FRR {
-		o.vrfs.answered(answer(ctx, o, router.FRRVRFs, frrVRFs))
-		return o.families.both(ctx, func(ctx context.Context, v6 bool) ([]router.Path, error) {
-			command := frrRIB
-			if v6 {
-				command = frrRIB6
-			}
-			return answer(ctx, o, router.FRRPaths, command)
-		})
+		frr := bgp.FRR{Show: o.vtysh}
+		o.vrfs.answered(frr.VRFs(ctx))
+		return o.families.both(ctx, frr.RIB)
 	}
-	// The sessions are read after the routes, whose protocols they name.
-	routes, err := o.run(ctx, birdRIB)
-	if err != nil {
-		return nil, err
-	}
-	paths, err := answer(ctx, o, func(protocols string) ([]router.Path, error) { return router.BIRDPaths(routes, protocols) }, birdProtocols)
+	paths, err := bgp.BIRD{Ask: o.birdc}.RIB(ctx)
 	o.families.answered(err, err)
 	return paths, err
 }
 
-// Neighbors implements Source.
-func (o *outside) Neighbors(ctx context.Context) ([]router.Neighbor, error) {
+// Neighbors implements snapshot.RouterReader.
+func (o *outside) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
 	if o.router.Kind == FRR {
-		return answer(ctx, o, router.FRRNeighbors, frrNeighbors)
+		return bgp.FRR{Show: o.vtysh}.Neighbors(ctx)
 	}
-	return answer(ctx, o, router.BIRDNeighbors, birdProtocols)
+	return bgp.BIRD{Ask: o.birdc}.Neighbors(ctx)
 }
 
-// FIB implements Source.
-func (o *outside) FIB(ctx context.Context) ([]router.Route, error) {
+// FIB implements snapshot.RouterReader.
+func (o *outside) FIB(ctx context.Context) ([]bgp.Route, error) {
 	if !o.router.hasFIB() {
 		return nil, errNoFIB
 	}
@@ -204,19 +198,11 @@ func (o *outside) FIB(ctx context.Context) ([]router.Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer(ctx, o, func(ipv6 string) ([]router.Route, error) { return router.KernelRoutes(ipv4, ipv6) }, fib6)
-}
-
-// answer runs a command and reads its output.
-func answer[T any](ctx context.Context, o *outside, read func(string) (T, error), command []string) (items T, err error) {
-	text, err := o.run(ctx, command)
+	ipv6, err := o.run(ctx, fib6)
 	if err != nil {
-		return items, err
+		return nil, err
 	}
-	if items, err = read(text); err != nil {
-		return items, fmt.Errorf("%s: %w", strings.Join(command, " "), err)
-	}
-	return items, nil
+	return bgp.KernelRoutes(ipv4, ipv6)
 }
 
 // line is the command line that runs a command on the router. ssh gives one to a shell.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 const (
@@ -66,7 +66,7 @@ type feeding struct {
 
 // feed is a connection of a router.
 type feed struct {
-	*router.Feed
+	*bgp.Feed
 	conn net.Conn
 	// err is why it has ended.
 	err error
@@ -163,7 +163,7 @@ func (f *feeding) begin(conn net.Conn) (*feed, int) {
 	if len(f.open) == maxFeeds {
 		return nil, maxFeeds
 	}
-	begun := &feed{Feed: router.NewFeed(), conn: conn, last: time.Now()}
+	begun := &feed{Feed: bgp.NewFeed(), conn: conn, last: time.Now()}
 	f.open = append(f.open, begun)
 	return begun, len(f.open)
 }
@@ -295,8 +295,8 @@ func (f *feeding) feedLocked() (*feed, error) {
 	return is, nil
 }
 
-// RIB implements Source.
-func (f *feeding) RIB(context.Context) ([]router.Path, error) {
+// RIB implements snapshot.RouterReader.
+func (f *feeding) RIB(context.Context) ([]bgp.Path, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	is, err := f.feedLocked()
@@ -309,8 +309,8 @@ func (f *feeding) RIB(context.Context) ([]router.Path, error) {
 	return is.RIB(), nil
 }
 
-// Neighbors implements Source.
-func (f *feeding) Neighbors(context.Context) ([]router.Neighbor, error) {
+// Neighbors implements snapshot.RouterReader.
+func (f *feeding) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	is, err := f.feedLocked()
@@ -320,8 +320,8 @@ func (f *feeding) Neighbors(context.Context) ([]router.Neighbor, error) {
 	return is.Neighbors(), nil
 }
 
-// FIB implements Source.
-func (f *feeding) FIB(context.Context) ([]router.Route, error) { return nil, errNoFIB }
+// FIB implements snapshot.RouterReader.
+func (f *feeding) FIB(context.Context) ([]bgp.Route, error) { return nil, errNoFIB }
 
 // Describe implements snapshot.RouterDescriber.
 func (f *feeding) Describe(is *snapshot.Router) {

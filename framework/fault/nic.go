@@ -21,7 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/rtnl"
+	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // NIC is a network card that is plugged into a running node, on a network of

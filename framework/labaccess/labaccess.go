@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -45,7 +44,7 @@ func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 			return nil, errors.Join(errs...)
 		}
 		opened = append(opened, handle)
-		routers[r.Name] = bgprouter.Reader{Source: handle}
+		routers[r.Name] = handle
 	}
 	return routers, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/relapse-dev/relapse/topology/lab/rtnl"
+	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // HostSockets are the TCP sockets of a host outside every cluster. Their remote

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/relapse-dev/relapse/topology/lab/rtnl"
+	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // BridgePrefix begins the names of all labs' bridges.

@@ -26,14 +26,14 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // RouterControl reads a router and changes its static routes, as *router.Client does.
 type RouterControl interface {
-	RIB(context.Context) ([]router.Path, error)
-	FIB(context.Context) ([]router.Route, error)
-	Neighbors(context.Context) ([]router.Neighbor, error)
+	RIB(context.Context) ([]bgp.Path, error)
+	FIB(context.Context) ([]bgp.Route, error)
+	Neighbors(context.Context) ([]bgp.Neighbor, error)
 	AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error
 	RemoveStatic(ctx context.Context, prefix netip.Prefix) error
 	Clear(ctx context.Context, neighbor netip.Addr) error

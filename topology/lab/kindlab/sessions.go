@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // sessionsWithin bounds the wait for BGP sessions: a speaker dials within about ten
@@ -24,19 +24,19 @@ const sessionsWithin = time.Minute
 // a session may be retained by graceful restart. The zero time accepts sessions of
 // any age.
 func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) error {
-	return l.sessions(ctx, "the routes of ", nodes, "no session, or no route over it: ", func(there []router.Neighbor, address netip.Addr) bool {
-		return router.Announces(there, address, since)
+	return l.sessions(ctx, "the routes of ", nodes, "no session, or no route over it: ", func(there []bgp.Neighbor, address netip.Addr) bool {
+		return bgp.Announces(there, address, since)
 	})
 }
 
 // Connected is SessionsUp for speakers that may have no route to announce.
 func (l *Lab) Connected(ctx context.Context, nodes []string, since time.Time) error {
-	return l.sessions(ctx, "new sessions of ", nodes, "none with ", func(there []router.Neighbor, address netip.Addr) bool {
-		return router.Came(there, address, since)
+	return l.sessions(ctx, "new sessions of ", nodes, "none with ", func(there []bgp.Neighbor, address netip.Addr) bool {
+		return bgp.Came(there, address, since)
 	})
 }
 
-func (l *Lab) sessions(ctx context.Context, what string, nodes []string, lacking string, holds func(there []router.Neighbor, address netip.Addr) bool) error {
+func (l *Lab) sessions(ctx context.Context, what string, nodes []string, lacking string, holds func(there []bgp.Neighbor, address netip.Addr) bool) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
 		return await.Until(ctx, what+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,
 			func(ctx context.Context) (bool, string, error) {
@@ -86,7 +86,7 @@ func (l *Lab) Withdrawn(ctx context.Context, node string, address netip.Addr) er
 		return await.Until(ctx, fmt.Sprintf("%s to lose the route to %s from %s", r.Name(), address, node), 100*time.Millisecond, sessionsWithin,
 			func(ctx context.Context) (bool, string, error) {
 				paths, err := r.RIB(ctx)
-				has := slices.ContainsFunc(paths, func(p router.Path) bool {
+				has := slices.ContainsFunc(paths, func(p bgp.Path) bool {
 					return p.Prefix == netip.PrefixFrom(address, address.BitLen()) && slices.Contains(neighbors, p.Neighbor)
 				})
 				return err == nil && !has, "it has it", err
@@ -121,9 +121,9 @@ func (l *Lab) SessionsDecided(ctx context.Context, nodes []string, bound time.Du
 }
 
 // isKept reports whether a router has paths from a neighbour without a session.
-func isKept(neighbors []router.Neighbor, paths []router.Path, address netip.Addr) bool {
-	has := slices.ContainsFunc(paths, func(p router.Path) bool { return p.Neighbor == address })
-	return has && !router.Established(neighbors, address)
+func isKept(neighbors []bgp.Neighbor, paths []bgp.Path, address netip.Addr) bool {
+	has := slices.ContainsFunc(paths, func(p bgp.Path) bool { return p.Neighbor == address })
+	return has && !bgp.Established(neighbors, address)
 }
 
 // ClearSessions makes each of the lab's routers close its sessions with these nodes

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // threeNodes is a lab that does not run: two nodes on the router's network, and
@@ -56,15 +56,15 @@ func TestEachNode(t *testing.T) {
 
 func TestIsKept(t *testing.T) {
 	address := netip.MustParseAddr("10.0.0.1")
-	session := func(state string) []router.Neighbor { return []router.Neighbor{{Address: address, State: state}} }
-	paths := []router.Path{{Neighbor: netip.MustParseAddr("10.0.0.2")}, {Neighbor: address}}
+	session := func(state string) []bgp.Neighbor { return []bgp.Neighbor{{Address: address, State: state}} }
+	paths := []bgp.Path{{Neighbor: netip.MustParseAddr("10.0.0.2")}, {Neighbor: address}}
 	for _, test := range []struct {
 		name      string
-		neighbors []router.Neighbor
-		paths     []router.Path
+		neighbors []bgp.Neighbor
+		paths     []bgp.Path
 		kept      bool
 	}{
-		{"up", session(router.StateEstablished), paths, false},
+		{"up", session(bgp.StateEstablished), paths, false},
 		{"gone", nil, paths[:1], false},
 		{"kept while it restarts", session("active"), paths, true},
 		{"kept, and not even a neighbour", nil, paths, true},

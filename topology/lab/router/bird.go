@@ -1,23 +1,20 @@
 package router
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"text/template"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // Paths of Debian's package.
@@ -37,46 +34,14 @@ type bird struct {
 	fail   func(error)
 
 	process *process
-	mu      sync.Mutex // of the connection
-	conn    net.Conn
-	answers *bufio.Reader
-
-	// The times of the last answers: see steady.
-	established steady[string]
-	received    steady[pathKey]
+	last    steady
 }
 
-// pathKey identifies a path in the RIB.
-type pathKey struct {
-	prefix   netip.Prefix
-	neighbor netip.Addr
-}
+// birdTime is the format "iso long us". The zone is that of the process, UTC.
+const birdTime = "2006-01-02 15:04:05.999999"
 
-// steady replaces times that differ by less than jitter from those of the last answer by
-// these. BIRD computes wall-clock times for each answer from its monotonic clock, and the
-// same time comes out some microseconds apart: more where BIRD waits for a CPU between
-// reading one clock and the other. 1.04 ms was seen.
-type steady[K comparable] struct {
-	mu   sync.Mutex
-	last map[K]time.Time
-}
-
-// No peer opens a session again so soon.
-const jitter = 100 * time.Millisecond
-
-// steadied replaces the times of an answer.
-func steadied[K comparable, T any](s *steady[K], answer []T, of func(*T) (K, *time.Time)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := map[K]time.Time{}
-	for i := range answer {
-		key, at := of(&answer[i])
-		if before, known := s.last[key]; known && at.Sub(before).Abs() < jitter {
-			*at = before
-		}
-		now[key] = *at
-	}
-	s.last = now
+func (b *bird) reader() bgp.BIRD {
+	return bgp.BIRD{Ask: b.run, When: func(text string) (time.Time, error) { return time.Parse(birdTime, text) }}
 }
 
 func newBIRD(c Config, l *log.Logger, fail func(error)) *bird {
@@ -189,66 +154,33 @@ func (b *bird) configure(statics []Static) error {
 }
 
 func (b *bird) stop() {
-	b.mu.Lock()
-	b.disconnect()
-	b.mu.Unlock()
 	if b.process != nil {
 		b.process.end(b.log)
 	}
 }
 
-func (b *bird) paths(ctx context.Context) ([]Path, error) {
-	// Sessions are read last: the paths of one that has ended since are gone.
-	routes, err := b.run(ctx, "show route all where source = RTS_BGP")
-	if err != nil {
-		return nil, err
-	}
-	sessions, err := b.sessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	paths, err := parseBIRDPaths(routes, sessions, birdWhen)
-	steadied(&b.received, paths, func(p *Path) (pathKey, *time.Time) { return pathKey{p.Prefix, p.Neighbor}, &p.Received })
-	return paths, err
-}
+func (b *bird) paths(ctx context.Context) ([]bgp.Path, error) { return b.reader().RIB(ctx) }
 
-func (b *bird) sessions(ctx context.Context) ([]birdSession, error) {
-	text, err := b.run(ctx, "show protocols all")
-	if err != nil {
-		return nil, err
-	}
-	sessions, err := parseBIRDSessions(text, birdWhen)
-	steadied(&b.established, sessions, func(s *birdSession) (string, *time.Time) { return s.protocol, &s.Established })
-	return sessions, err
-}
-
-func (b *bird) neighbors(ctx context.Context) ([]Neighbor, error) {
-	sessions, err := b.sessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	neighbors := []Neighbor{}
-	for _, s := range sessions {
-		neighbors = append(neighbors, s.Neighbor)
-	}
-	sortNeighbors(neighbors)
-	return neighbors, nil
+func (b *bird) neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
+	neighbors, err := b.reader().Neighbors(ctx)
+	return b.last.steadied(neighbors), err
 }
 
 func (b *bird) clear(ctx context.Context, neighbor netip.Addr) error {
-	sessions, err := b.sessions(ctx)
+	text, err := b.run(ctx, "show protocols all")
 	if err != nil {
 		return err
 	}
-	for _, s := range sessions {
-		if s.Address != neighbor {
+	protocols, err := bgp.BIRDProtocols(text)
+	for _, p := range protocols {
+		if p.Neighbor != neighbor {
 			continue
 		}
-		if _, err := b.run(ctx, "restart "+s.protocol); err != nil {
+		if _, err := b.run(ctx, "restart "+p.Name); err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
 func (b *bird) setStatics(ctx context.Context, statics []Static) error {
@@ -259,80 +191,9 @@ func (b *bird) setStatics(ctx context.Context, statics []Static) error {
 	return err
 }
 
-// run runs a command as birdc does, over a connection that stays open, and returns what
-// birdc prints.
-//
-// Each line of an answer has a code of four digits and a dash, or a space in the last
-// line; a line that begins with a space repeats the code. Codes from 8000 on are errors
-// (BIRD's manual, "Remote control"; nest/cli.c).
-func (b *bird) run(ctx context.Context, command string) (output string, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer func() {
-		if err != nil {
-			b.disconnect()
-			err = fmt.Errorf("BIRD: %s: %w", command, err)
-		}
-	}()
+// run runs a command as birdc does.
+func (b *bird) run(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, birdWithin)
 	defer cancel()
-	if b.conn == nil {
-		var d net.Dialer
-		if b.conn, err = d.DialContext(ctx, "unix", birdSocket); err != nil {
-			return "", err
-		}
-		b.answers = bufio.NewReader(b.conn)
-		if _, err := b.answer(); err != nil { // the greeting
-			return "", err
-		}
-	}
-	conn := b.conn
-	_ = conn.SetDeadline(time.Time{}) // only fails on a closed connection, as reads do then
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	if _, err := conn.Write([]byte(command + "\n")); err != nil {
-		return "", err
-	}
-	if output, err = b.answer(); ctx.Err() != nil && err != nil {
-		err = context.Cause(ctx)
-	}
-	return output, err
-}
-
-// birdErrors are codes of errors: of the command from 8000 on, of its syntax from 9000 on.
-const birdErrors = "8000"
-
-// answer reads an answer up to its last line.
-func (b *bird) answer() (string, error) {
-	var text strings.Builder
-	for {
-		line, err := b.answers.ReadString('\n')
-		if err != nil {
-			return "", err
-		}
-		line = strings.TrimSuffix(line, "\n")
-		if rest, continued := strings.CutPrefix(line, " "); continued {
-			text.WriteString(rest + "\n")
-			continue
-		}
-		if len(line) < 5 {
-			return "", fmt.Errorf("reading an answer: want a code of four digits, got %q", line)
-		}
-		code, last, rest := line[:4], line[4] == ' ', line[5:]
-		if code >= birdErrors {
-			return "", errors.New(rest)
-		}
-		if rest != "" {
-			text.WriteString(rest + "\n")
-		}
-		if last {
-			return text.String(), nil
-		}
-	}
-}
-
-func (b *bird) disconnect() {
-	if b.conn != nil {
-		b.conn.Close()
-		b.conn = nil
-	}
+	return bgp.AskBIRD(ctx, birdSocket, command)
 }

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // maxSocketPath is the longest path of a unix socket, in bytes, on Linux
@@ -47,14 +49,14 @@ func (c *Client) Close() error {
 
 // RIB lists all paths of the router's global IPv4 unicast table, by prefix, then by
 // preference.
-func (c *Client) RIB(ctx context.Context) ([]Path, error) {
-	paths := []Path{}
+func (c *Client) RIB(ctx context.Context) ([]bgp.Path, error) {
+	paths := []bgp.Path{}
 	return paths, c.call(ctx, http.MethodGet, "/rib", nil, &paths)
 }
 
 // Neighbors lists the router's peers in order of address.
-func (c *Client) Neighbors(ctx context.Context) ([]Neighbor, error) {
-	neighbors := []Neighbor{}
+func (c *Client) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
+	neighbors := []bgp.Neighbor{}
 	return neighbors, c.call(ctx, http.MethodGet, "/neighbors", nil, &neighbors)
 }
 
@@ -75,8 +77,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 // FIB lists the main IPv4 routing table of the router's kernel, by prefix, then by
 // metric.
-func (c *Client) FIB(ctx context.Context) ([]Route, error) {
-	routes := []Route{}
+func (c *Client) FIB(ctx context.Context) ([]bgp.Route, error) {
+	routes := []bgp.Route{}
 	return routes, c.call(ctx, http.MethodGet, "/fib", nil, &routes)
 }
 

@@ -2,6 +2,9 @@ package router
 
 import (
 	"encoding/json"
+	"flag"
+	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -69,5 +72,47 @@ func TestReadConfig(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the programs' configurations to testdata")
+
+// The programs' configurations, from one declaration: an eBGP and an iBGP network, graceful
+// restart on one, and a static route with two next hops.
+func TestConfigurations(t *testing.T) {
+	c := Config{
+		AS: 64524, RouterID: addr("192.0.2.1"), Listen: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.129")},
+		Peers: []Peers{
+			{Prefix: prefix("192.0.2.0/25"), AS: 64513, GracefulRestart: true},
+			{Prefix: prefix("192.0.2.128/25"), AS: 64524},
+		},
+		HoldTimeSeconds: 30,
+	}
+	statics := []Static{{Prefix: prefix("10.5.113.0/24"), NextHops: []netip.Addr{addr("192.0.2.2"), addr("192.0.2.130")}}}
+	bgpd, err := FRRConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bird, err := birdConf(c, statics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string]string{"bgpd.conf": bgpd, "bird.conf": bird} {
+		if *update {
+			if err := os.WriteFile("testdata/"+name, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+	want := []string{"ip route 10.5.113.0/24 192.0.2.2", "ip route 10.5.113.0/24 192.0.2.130"}
+	if d := cmp.Diff(want, staticCommands(statics)); d != "" {
+		t.Errorf("FRR's static routes (-want +got):\n%s", d)
 	}
 }

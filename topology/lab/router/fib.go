@@ -1,13 +1,13 @@
 package router
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
+
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // defaultPrefix is that of a default route.
@@ -17,10 +17,10 @@ var defaultPrefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 // from leaving the lab by a default route that a container engine may add. Its type
 // is unreachable, not blackhole, so that senders get an ICMP error instead of a
 // timeout.
-var guard = Route{
+var guard = bgp.Route{
 	Prefix:   defaultPrefix,
-	Type:     TypeUnreachable,
-	Protocol: ProtocolStatic,
+	Type:     bgp.RouteUnreachable,
+	Protocol: bgp.RouteStatic,
 	Metric:   guardMetric,
 }
 
@@ -36,10 +36,10 @@ type link struct {
 
 // links are the connected prefixes of a table. The kernel removes a connected route
 // when the interface goes down, so these links are up.
-func links(table []Route) []link {
+func links(table []bgp.Route) []link {
 	var ls []link
 	for _, r := range table {
-		if r.Protocol == ProtocolKernel && r.Type == TypeUnicast && len(r.NextHops) == 1 && !r.NextHops[0].Address.IsValid() {
+		if r.Protocol == bgp.RouteKernel && r.Type == bgp.RouteUnicast && len(r.NextHops) == 1 && !r.NextHops[0].Address.IsValid() {
 			ls = append(ls, link{prefix: r.Prefix, iface: r.NextHops[0].Interface, own: r.Source})
 		}
 	}
@@ -48,37 +48,37 @@ func links(table []Route) []link {
 
 // resolve finds the interface of a next hop. The error is errUnresolved with the
 // reason if the next hop is not on-link.
-func resolve(ls []link, addr netip.Addr) (NextHop, error) {
+func resolve(ls []link, addr netip.Addr) (bgp.NextHop, error) {
 	var on link
 	for _, l := range ls {
 		if l.own == addr {
-			return NextHop{}, fmt.Errorf("%w: it is the router's own address on %s", errUnresolved, l.iface)
+			return bgp.NextHop{}, fmt.Errorf("%w: it is the router's own address on %s", errUnresolved, l.iface)
 		}
 		if l.prefix.Contains(addr) && (!on.prefix.IsValid() || l.prefix.Bits() > on.prefix.Bits()) {
 			on = l
 		}
 	}
 	if !on.prefix.IsValid() {
-		return NextHop{}, fmt.Errorf("%w: not on-link on any interface", errUnresolved)
+		return bgp.NextHop{}, fmt.Errorf("%w: not on-link on any interface", errUnresolved)
 	}
-	return NextHop{Address: addr, Interface: on.iface}, nil
+	return bgp.NextHop{Address: addr, Interface: on.iface}, nil
 }
 
 // plan returns the routes that the router should have in the kernel: those of the
 // RIB, the static ones and guard. It rejects next hops that are not on a link of
 // table, and returns them with the reason.
-func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
+func plan(paths []bgp.Path, statics []Static, table []bgp.Route) ([]bgp.Route, []Rejected) {
 	ls := links(table)
 	taken := map[netip.Prefix]bool{}
 	for _, l := range ls {
 		taken[l.prefix] = true
 	}
-	routes := []Route{guard}
+	routes := []bgp.Route{guard}
 	rejected := []Rejected{}
 
 	// offer adds a route to prefix unless there is a better one.
-	offer := func(prefix netip.Prefix, addrs []netip.Addr, proto Protocol, distance int) {
-		var hops []NextHop
+	offer := func(prefix netip.Prefix, addrs []netip.Addr, proto bgp.RouteProtocol, distance int) {
+		var hops []bgp.NextHop
 		for _, a := range addrs {
 			hop, err := resolve(ls, a)
 			if err != nil {
@@ -90,11 +90,11 @@ func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 		if len(hops) == 0 || taken[prefix] {
 			return
 		}
-		slices.SortFunc(hops, compareHops)
+		slices.SortFunc(hops, bgp.CompareNextHops)
 		taken[prefix] = true
-		routes = append(routes, Route{
+		routes = append(routes, bgp.Route{
 			Prefix:   prefix,
-			Type:     TypeUnicast,
+			Type:     bgp.RouteUnicast,
 			NextHops: slices.Compact(hops), // two neighbours may announce one next hop
 			Protocol: proto,
 			Metric:   distance,
@@ -102,7 +102,7 @@ func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 	}
 
 	for _, s := range statics {
-		offer(s.Prefix, s.NextHops, ProtocolStatic, DistanceStatic)
+		offer(s.Prefix, s.NextHops, bgp.RouteStatic, DistanceStatic)
 	}
 	for _, group := range forwarding(paths) {
 		distance := DistanceEBGP
@@ -115,52 +115,54 @@ func plan(paths []Path, statics []Static, table []Route) ([]Route, []Rejected) {
 				addrs = append(addrs, p.NextHop)
 			}
 		}
-		offer(group[0].Prefix, addrs, ProtocolBGP, distance)
+		offer(group[0].Prefix, addrs, bgp.RouteBGP, distance)
 	}
 	return routes, rejected
 }
 
 // forwarding groups the multipath sets of a RIB by prefix, in order of prefix. A
 // prefix whose best path the router originates itself has no group.
-func forwarding(paths []Path) [][]Path {
-	sets := map[netip.Prefix][]Path{}
+func forwarding(paths []bgp.Path) [][]bgp.Path {
+	sets := map[netip.Prefix][]bgp.Path{}
 	for _, p := range paths {
 		if p.Multipath && p.Neighbor.IsValid() {
 			sets[p.Prefix] = append(sets[p.Prefix], p)
 		}
 	}
-	return slices.SortedFunc(maps.Values(sets), func(a, b []Path) int { return comparePrefixes(a[0].Prefix, b[0].Prefix) })
+	return slices.SortedFunc(maps.Values(sets), func(a, b []bgp.Path) int { return bgp.ComparePrefixes(a[0].Prefix, b[0].Prefix) })
 }
 
 // owned reports whether a route is a router's own, of any kind, or a default route: a
 // router may remove it when it starts and ends.
-func owned(r Route) bool {
-	switch r.Protocol {
-	case ProtocolBGP, protocolBIRD, protocolZStatic:
-		return true
-	case ProtocolStatic:
-		return r.Metric == DistanceStatic || r.Prefix.Bits() == 0
-	default:
-		return r.Prefix.Bits() == 0
-	}
+func owned(r bgp.Route) bool {
+	static := r.Protocol == bgp.RouteStatic && r.Metric == DistanceStatic
+	return r.Prefix.Bits() == 0 || static || ofProgram(r)
 }
 
 // foreignDefault reports whether a route is a default route that neither FRR nor BIRD has
 // installed.
-func foreignDefault(r Route) bool {
-	return r.Prefix.Bits() == 0 && !slices.Contains([]Protocol{ProtocolBGP, protocolBIRD, protocolZStatic}, r.Protocol)
+func foreignDefault(r bgp.Route) bool {
+	return r.Prefix.Bits() == 0 && !ofProgram(r)
+}
+
+// frrMetric is the metric of all routes of FRR (zebra/rt_netlink.h, NL_DEFAULT_ROUTE_METRIC).
+const frrMetric = 20
+
+// ofProgram reports whether BGP, or a program such as FRR or BIRD, has installed a route.
+func ofProgram(r bgp.Route) bool {
+	return r.Protocol == bgp.RouteBGP || r.Protocol == bgp.RouteBIRD || r.Protocol == bgp.RouteStatic && r.Metric == frrMetric
 }
 
 // diff returns the changes from the present table to the wanted one. It removes routes for
 // which removable returns true. Replacements
 // are applied before removals, so that a prefix in both tables always has a route.
-func diff(present, wanted []Route, removable func(Route) bool) (replace, remove []Route) {
+func diff(present, wanted []bgp.Route, removable func(bgp.Route) bool) (replace, remove []bgp.Route) {
 	// The kernel's key, without TOS, which is not used.
 	type key struct {
 		prefix netip.Prefix
 		metric int
 	}
-	have := map[key]Route{}
+	have := map[key]bgp.Route{}
 	for _, r := range present {
 		have[key{r.Prefix, r.Metric}] = r
 	}
@@ -181,36 +183,7 @@ func diff(present, wanted []Route, removable func(Route) bool) (replace, remove 
 }
 
 // same compares the fields that the router sets.
-func same(a, b Route) bool {
+func same(a, b bgp.Route) bool {
 	return a.Prefix == b.Prefix && a.Type == b.Type && a.Protocol == b.Protocol &&
 		a.Metric == b.Metric && slices.Equal(a.NextHops, b.NextHops)
-}
-
-func compareHops(a, b NextHop) int {
-	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}
-
-func compareRoutes(a, b Route) int {
-	return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Metric, b.Metric))
-}
-
-// String is the route in the format of ip(8).
-func (r Route) String() string {
-	var b strings.Builder
-	if r.Type != TypeUnicast {
-		b.WriteString(r.Type.String() + " ")
-	}
-	b.WriteString(r.Prefix.String())
-	for _, h := range r.NextHops {
-		if h.Address.IsValid() {
-			b.WriteString(" via " + h.Address.String())
-		}
-		b.WriteString(" dev " + h.Interface)
-	}
-	fmt.Fprintf(&b, " proto %s metric %d", r.Protocol, r.Metric)
-	return b.String()
 }

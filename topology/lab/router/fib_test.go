@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 var byValue = cmp.Options{
@@ -16,27 +18,27 @@ var byValue = cmp.Options{
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
-func connected(p, iface, own string) Route {
-	return Route{
-		Prefix: prefix(p), Type: TypeUnicast, Protocol: ProtocolKernel,
-		NextHops: []NextHop{{Interface: iface}}, Source: addr(own),
+func connected(p, iface, own string) bgp.Route {
+	return bgp.Route{
+		Prefix: prefix(p), Type: bgp.RouteUnicast, Protocol: bgp.RouteKernel,
+		NextHops: []bgp.NextHop{{Interface: iface}}, Source: addr(own),
 	}
 }
 
-func via(p string, proto Protocol, metric int, hops ...string) Route {
-	r := Route{Prefix: prefix(p), Type: TypeUnicast, Protocol: proto, Metric: metric}
+func via(p string, proto bgp.RouteProtocol, metric int, hops ...string) bgp.Route {
+	r := bgp.Route{Prefix: prefix(p), Type: bgp.RouteUnicast, Protocol: proto, Metric: metric}
 	for i := 0; i < len(hops); i += 2 {
-		r.NextHops = append(r.NextHops, NextHop{Address: addr(hops[i]), Interface: hops[i+1]})
+		r.NextHops = append(r.NextHops, bgp.NextHop{Address: addr(hops[i]), Interface: hops[i+1]})
 	}
 	return r
 }
 
-func learned(p, nextHop, neighbor string) Path {
-	return Path{Prefix: prefix(p), NextHop: addr(nextHop), Neighbor: addr(neighbor), Multipath: true}
+func learned(p, nextHop, neighbor string) bgp.Path {
+	return bgp.Path{Prefix: prefix(p), NextHop: addr(nextHop), Neighbor: addr(neighbor), Multipath: true}
 }
 
 // twoLinks is the table of a router between a network of nodes and another.
-var twoLinks = []Route{
+var twoLinks = []bgp.Route{
 	connected("10.4.94.0/24", "eth0", "10.4.94.2"),
 	connected("10.4.36.0/24", "eth1", "10.4.36.239"),
 }
@@ -51,10 +53,10 @@ func TestPlan(t *testing.T) {
 
 	for _, tt := range []struct {
 		name     string
-		paths    []Path
+		paths    []bgp.Path
 		statics  []Static
-		table    []Route
-		want     []Route // but for the guard
+		table    []bgp.Route
+		want     []bgp.Route // but for the guard
 		rejected []Rejected
 	}{
 		{
@@ -63,106 +65,106 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name:  "one path",
-			paths: []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
 			table: twoLinks,
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
 		{
 			name:  "iBGP has another distance",
-			paths: []Path{internal},
+			paths: []bgp.Path{internal},
 			table: twoLinks,
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceIBGP, "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceIBGP, "10.4.94.32", "eth0")},
 		},
 		{
 			name: "equal paths share the traffic, in order of address",
-			paths: []Path{
+			paths: []bgp.Path{
 				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
 				learned("10.5.112.0/24", "10.4.36.9", "10.4.36.9"),
 			},
 			table: twoLinks,
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")},
 		},
 		{
 			name: "two neighbours, one next hop",
-			paths: []Path{
+			paths: []bgp.Path{
 				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
 				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.21"),
 			},
 			table: twoLinks,
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
 		{
 			name:  "a worse path forwards nothing",
-			paths: []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
 			table: twoLinks,
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
 		{
 			name:  "the router's own path is best",
-			paths: []Path{local, worse},
+			paths: []bgp.Path{local, worse},
 			table: twoLinks,
 		},
 		{
 			name: "one of two next hops is not on-link",
-			paths: []Path{
+			paths: []bgp.Path{
 				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
 				learned("10.5.112.0/24", "192.0.2.1", "10.4.94.21"),
 			},
 			table: twoLinks,
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 			rejected: []Rejected{{
-				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: ProtocolBGP,
+				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: bgp.RouteBGP,
 				Reason: "not usable as next hop: not on-link on any interface",
 			}},
 		},
 		{
 			name:  "the next hop is the router itself",
-			paths: []Path{learned("10.5.112.0/24", "10.4.94.2", "10.4.94.32")},
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.2", "10.4.94.32")},
 			table: twoLinks,
 			rejected: []Rejected{{
-				Prefix: prefix("10.5.112.0/24"), NextHop: addr("10.4.94.2"), Protocol: ProtocolBGP,
+				Prefix: prefix("10.5.112.0/24"), NextHop: addr("10.4.94.2"), Protocol: bgp.RouteBGP,
 				Reason: "not usable as next hop: it is the router's own address on eth0",
 			}},
 		},
 		{
 			name:    "static wins over eBGP",
-			paths:   []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			paths:   []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
 			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("10.4.94.21")}}},
 			table:   twoLinks,
-			want:    []Route{via("10.5.112.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0")},
+			want:    []bgp.Route{via("10.5.112.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")},
 		},
 		{
 			name:    "static that leads nowhere gives way to BGP",
-			paths:   []Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			paths:   []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
 			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("192.0.2.1")}}},
 			table:   twoLinks,
-			want:    []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			want:    []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 			rejected: []Rejected{{
-				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: ProtocolStatic,
+				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: bgp.RouteStatic,
 				Reason: "not usable as next hop: not on-link on any interface",
 			}},
 		},
 		{
 			name:  "connected wins over both",
-			paths: []Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")},
+			paths: []bgp.Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")},
 			table: twoLinks,
 		},
 		{
 			name:  "the longest connected prefix leads to the next hop",
-			paths: []Path{learned("10.5.112.0/24", "10.4.94.130", "10.4.94.130")},
-			table: append([]Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")}, twoLinks...),
-			want:  []Route{via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.130", "eth2")},
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.130", "10.4.94.130")},
+			table: append([]bgp.Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")}, twoLinks...),
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.130", "eth2")},
 		},
 		{
 			name:  "BGP's default route is a route like any other",
-			paths: []Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
+			paths: []bgp.Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
 			table: twoLinks,
-			want:  []Route{via("0.0.0.0/0", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")},
+			want:  []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			routes, rejected := plan(tt.paths, tt.statics, tt.table)
-			if d := cmp.Diff(append([]Route{guard}, tt.want...), routes, byValue); d != "" {
+			if d := cmp.Diff(append([]bgp.Route{guard}, tt.want...), routes, byValue); d != "" {
 				t.Errorf("routes (-want +got):\n%s", d)
 			}
 			if d := cmp.Diff(tt.rejected, rejected, byValue); d != "" {
@@ -173,32 +175,32 @@ func TestPlan(t *testing.T) {
 }
 
 func TestDiff(t *testing.T) {
-	one := via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.32", "eth0")
-	two := via("10.5.112.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.21", "eth0", "10.4.94.32", "eth0")
-	static := via("10.5.112.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0")
-	engine := via("0.0.0.0/0", ProtocolBoot, 0, "10.4.94.1", "eth0")
-	foreign := via("198.51.100.0/24", ProtocolStatic, 0, "10.4.94.1", "eth0")
+	one := via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")
+	two := via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.21", "eth0", "10.4.94.32", "eth0")
+	static := via("10.5.112.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")
+	engine := via("0.0.0.0/0", bgp.RouteBoot, 0, "10.4.94.1", "eth0")
+	foreign := via("198.51.100.0/24", bgp.RouteStatic, 0, "10.4.94.1", "eth0")
 
 	for _, tt := range []struct {
 		name            string
-		present, should []Route
-		replace, remove []Route
+		present, should []bgp.Route
+		replace, remove []bgp.Route
 	}{
-		{name: "in line", present: []Route{guard, one}, should: []Route{guard, one}},
-		{name: "new", present: []Route{guard}, should: []Route{guard, one}, replace: []Route{one}},
-		{name: "gone", present: []Route{guard, one}, should: []Route{guard}, remove: []Route{one}},
-		{name: "grown to ECMP", present: []Route{guard, one}, should: []Route{guard, two}, replace: []Route{two}},
-		{name: "shrunk", present: []Route{guard, two}, should: []Route{guard, one}, replace: []Route{one}},
+		{name: "in line", present: []bgp.Route{guard, one}, should: []bgp.Route{guard, one}},
+		{name: "new", present: []bgp.Route{guard}, should: []bgp.Route{guard, one}, replace: []bgp.Route{one}},
+		{name: "gone", present: []bgp.Route{guard, one}, should: []bgp.Route{guard}, remove: []bgp.Route{one}},
+		{name: "grown to ECMP", present: []bgp.Route{guard, one}, should: []bgp.Route{guard, two}, replace: []bgp.Route{two}},
+		{name: "shrunk", present: []bgp.Route{guard, two}, should: []bgp.Route{guard, one}, replace: []bgp.Route{one}},
 		{
-			name: "static takes over", present: []Route{guard, one}, should: []Route{guard, static},
-			replace: []Route{static}, remove: []Route{one},
+			name: "static takes over", present: []bgp.Route{guard, one}, should: []bgp.Route{guard, static},
+			replace: []bgp.Route{static}, remove: []bgp.Route{one},
 		},
 		{
-			name: "default route of the container engine", present: []Route{engine}, should: []Route{guard},
-			replace: []Route{guard}, remove: []Route{engine},
+			name: "default route of the container engine", present: []bgp.Route{engine}, should: []bgp.Route{guard},
+			replace: []bgp.Route{guard}, remove: []bgp.Route{engine},
 		},
 		{
-			name: "other people's routes stay", present: append([]Route{guard, foreign}, twoLinks...), should: []Route{guard},
+			name: "other people's routes stay", present: append([]bgp.Route{guard, foreign}, twoLinks...), should: []bgp.Route{guard},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // Folders of Debian's package.
@@ -49,18 +50,13 @@ type frr struct {
 	// bgp and mgmt are the terminals of bgpd and mgmtd.
 	bgp, mgmt *vty
 	// statics are those that are configured.
-	statics []Static
-	// booted is the wall-clock time at which the monotonic clock was zero.
-	booted time.Time
+	statics  []Static
+	sessions steady
 }
 
 func newFRR(c Config, l *log.Logger, fail func(error)) *frr {
 	terminal := func(daemon string) *vty { return &vty{path: filepath.Join(frrRun, daemon+".vty")} }
-	now, uptime := time.Now(), clock(unix.CLOCK_MONOTONIC)
-	return &frr{
-		config: c, log: l, fail: fail, bgp: terminal("bgpd"), mgmt: terminal("mgmtd"),
-		booted: now.Round(0).UTC().Add(-time.Duration(uptime.Nano())),
-	}
+	return &frr{config: c, log: l, fail: fail, bgp: terminal("bgpd"), mgmt: terminal("mgmtd")}
 }
 
 // bgpdTemplate is bgpd's configuration. FRR's defaults that differ from those of the
@@ -195,7 +191,8 @@ func awaitListening(ctx context.Context, addrs []netip.Addr) error {
 			var on []netip.Addr
 			for _, s := range sockets {
 				if s.State == netlink.TCP_LISTEN && s.ID.SourcePort == bgpPort {
-					on = append(on, address(s.ID.Source))
+					a, _ := netip.AddrFromSlice(s.ID.Source)
+					on = append(on, a.Unmap())
 				}
 			}
 			all := slices.Contains(on, netip.IPv4Unspecified()) || !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(on, a) })
@@ -212,51 +209,15 @@ func (f *frr) stop() {
 	}
 }
 
-func (f *frr) paths(ctx context.Context) ([]Path, error) {
-	text, when, err := f.show(ctx, "show bgp ipv4 unicast detail json")
-	if err != nil {
-		return nil, err
-	}
-	return parseFRRPaths(text, when)
+func (f *frr) reader() bgp.FRR {
+	return bgp.FRR{Show: func(ctx context.Context, command string) (string, error) { return f.bgp.run(ctx, command) }}
 }
 
-func (f *frr) neighbors(ctx context.Context) ([]Neighbor, error) {
-	text, when, err := f.show(ctx, "show bgp neighbors json")
-	if err != nil {
-		return nil, err
-	}
-	return parseFRRNeighbors(text, when)
-}
+func (f *frr) paths(ctx context.Context) ([]bgp.Path, error) { return f.reader().RIB(ctx, false) }
 
-// show runs a command of bgpd, and returns its output with a function that gives the time
-// of an epoch in it.
-//
-// FRR stores times as full seconds of the monotonic clock, and prints the full seconds
-// since 1970 less those that have passed since. The two clocks do not tick together, so
-// that the same time is printed one second apart in two answers. When computes the stored
-// second from both clocks, which must not tick while the command runs, and so returns the
-// same time for each answer: the beginning of that second.
-func (f *frr) show(ctx context.Context, command string) (output string, when func(epoch int64) time.Time, err error) {
-	for {
-		// FRR asks time(2), which is the coarse clock: it ticks some milliseconds late.
-		wall, monotonic := clock(unix.CLOCK_REALTIME_COARSE).Sec, clock(unix.CLOCK_MONOTONIC).Sec
-		output, err := f.bgp.run(ctx, command)
-		if err != nil {
-			return "", nil, err
-		}
-		if clock(unix.CLOCK_REALTIME_COARSE).Sec == wall && clock(unix.CLOCK_MONOTONIC).Sec == monotonic {
-			return output, func(epoch int64) time.Time {
-				return f.booted.Add(time.Duration(epoch-wall+monotonic) * time.Second)
-			}, nil
-		}
-	}
-}
-
-// clock reads one of the kernel's clocks.
-func clock(id int32) unix.Timespec {
-	var now unix.Timespec
-	_ = unix.ClockGettime(id, &now) // fails for unknown clocks alone
-	return now
+func (f *frr) neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
+	neighbors, err := f.reader().Neighbors(ctx)
+	return f.sessions.steadied(neighbors), err
 }
 
 // clear fails for a neighbour without a session, whose paths FRR retains. FRR's clear
@@ -267,11 +228,11 @@ func (f *frr) clear(ctx context.Context, neighbor netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(there, func(n Neighbor) bool { return n.Address == neighbor })
+	i := slices.IndexFunc(there, func(n bgp.Neighbor) bool { return n.Address == neighbor })
 	if i < 0 {
 		return nil
 	}
-	if there[i].State != StateEstablished {
+	if there[i].State != bgp.StateEstablished {
 		return fmt.Errorf("FRR cannot clear %s: its session is %s, and FRR drops the paths of a neighbour without a session only when its restart time is over", neighbor, there[i].State)
 	}
 	_, err = f.bgp.run(ctx, "clear bgp "+neighbor.String())

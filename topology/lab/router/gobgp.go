@@ -12,6 +12,8 @@ import (
 
 	api "github.com/osrg/gobgp/v3/api"
 	gobgp "github.com/osrg/gobgp/v3/pkg/server"
+
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // GoBGPPort is where GoBGP serves its own gRPC API, in plaintext, on each address of
@@ -136,32 +138,31 @@ func (g *goBGP) stop() {
 	}
 }
 
-func (g *goBGP) paths(ctx context.Context) ([]Path, error) {
-	paths := []Path{}
+func (g *goBGP) paths(ctx context.Context) ([]bgp.Path, error) {
+	paths := []bgp.Path{}
 	var bad error
-	err := g.bgp.ListPath(ctx, listRIB, func(d *api.Destination) {
-		ps, err := pathsOf(d, g.config.AS)
-		if err != nil {
-			bad = errors.Join(bad, err)
-		}
-		paths = append(paths, ps...)
+	err := g.bgp.ListPath(ctx, bgp.ListGoBGP, func(d *api.Destination) {
+		some, err := bgp.GoBGPPaths(d, g.config.AS)
+		bad = errors.Join(bad, err)
+		paths = append(paths, some...)
 	})
 	if err := errors.Join(err, bad); err != nil {
 		return nil, fmt.Errorf("listing the RIB: %w", err)
 	}
-	sortPaths(paths)
+	// Stable: GoBGP lists the paths to one prefix by preference.
+	slices.SortStableFunc(paths, func(a, b bgp.Path) int { return bgp.ComparePrefixes(a.Prefix, b.Prefix) })
 	return paths, nil
 }
 
-func (g *goBGP) neighbors(ctx context.Context) ([]Neighbor, error) {
-	neighbors := []Neighbor{}
+func (g *goBGP) neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
+	neighbors := []bgp.Neighbor{}
 	err := g.bgp.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
-		neighbors = append(neighbors, neighborOf(p))
+		neighbors = append(neighbors, bgp.GoBGPNeighbor(p))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing BGP peers: %w", err)
 	}
-	sortNeighbors(neighbors)
+	slices.SortFunc(neighbors, func(a, b bgp.Neighbor) int { return a.Address.Compare(b.Address) })
 	return neighbors, nil
 }
 
@@ -170,7 +171,7 @@ func (g *goBGP) clear(ctx context.Context, neighbor netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(there, func(n Neighbor) bool { return n.Address == neighbor }) {
+	if !slices.ContainsFunc(there, func(n bgp.Neighbor) bool { return n.Address == neighbor }) {
 		return nil
 	}
 	// A dynamic neighbour that is deleted returns with its next session.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // maxBody bounds the body of a request, in bytes: a few next hops.
@@ -33,7 +35,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /status", serve(func(context.Context) (Status, error) { return s.now(), nil }))
 	mux.HandleFunc("GET /rib", serve(s.speaker.paths))
 	mux.HandleFunc("GET /neighbors", serve(s.speaker.neighbors))
-	mux.HandleFunc("GET /fib", serve(func(context.Context) ([]Route, error) { return s.fib() }))
+	mux.HandleFunc("GET /fib", serve(func(context.Context) ([]bgp.Route, error) { return s.fib() }))
 	mux.HandleFunc("DELETE /neighbors/{addr}", func(w http.ResponseWriter, r *http.Request) {
 		neighbor, err := netip.ParseAddr(r.PathValue("addr"))
 		if err != nil {

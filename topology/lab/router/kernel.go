@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +13,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/relapse-dev/relapse/topology/lab/rtnl"
+	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // sysctl is a setting that the router needs in its network namespace.
@@ -125,22 +124,13 @@ const dumpWithin = 5 * time.Second
 
 // Routes returns the table by prefix, then by metric. It first sets up interfaces
 // for routing that are new since the last call.
-func (k *kernel) Routes() ([]Route, error) {
+func (k *kernel) Routes() ([]bgp.Route, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpWithin)
 	defer cancel()
 	if err := k.readLinks(ctx); err != nil {
 		return nil, err
 	}
-	dump, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) { return k.handle.RouteList(nil, netlink.FAMILY_V4) })
-	if err != nil {
-		return nil, fmt.Errorf("listing routes: %w", err)
-	}
-	routes := make([]Route, 0, len(dump))
-	for _, d := range dump {
-		routes = append(routes, k.fromNetlink(d))
-	}
-	slices.SortFunc(routes, compareRoutes)
-	return routes, nil
+	return bgp.Routes(ctx, k.handle)
 }
 
 func (k *kernel) readLinks(ctx context.Context) error {
@@ -193,8 +183,9 @@ func (k *kernel) setUpLink(index int) error {
 
 // Replace installs a route. It atomically replaces the route with the same prefix
 // and metric, if there is one.
-func (k *kernel) Replace(r Route) error {
+func (k *kernel) Replace(r bgp.Route) error {
 	n := toNetlink(r)
+	n.Type, n.Protocol = typeNumbers[r.Type], protocolNumbers[r.Protocol]
 	for _, h := range r.NextHops {
 		index := 0
 		for i, name := range k.names {
@@ -214,41 +205,23 @@ func (k *kernel) Replace(r Route) error {
 }
 
 // Remove removes a route. It is no error if there is none.
-func (k *kernel) Remove(r Route) error {
+func (k *kernel) Remove(r bgp.Route) error {
 	if err := k.handle.RouteDel(toNetlink(r)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("removing %s: %w", r, err)
 	}
 	return nil
 }
 
-// toNetlink converts a route without its next hops.
-func toNetlink(r Route) *netlink.Route {
+// Numbers of rtnetlink(7) for what a router installs.
+var (
+	typeNumbers     = map[bgp.RouteType]int{bgp.RouteUnicast: unix.RTN_UNICAST, bgp.RouteUnreachable: unix.RTN_UNREACHABLE}
+	protocolNumbers = map[bgp.RouteProtocol]netlink.RouteProtocol{bgp.RouteStatic: unix.RTPROT_STATIC, bgp.RouteBGP: unix.RTPROT_BGP}
+)
+
+// toNetlink is what the kernel tells routes apart by, without TOS, which is not used.
+func toNetlink(r bgp.Route) *netlink.Route {
 	return &netlink.Route{
 		Dst:      &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), 32)},
-		Type:     int(r.Type),
-		Protocol: netlink.RouteProtocol(r.Protocol),
 		Priority: r.Metric,
 	}
-}
-
-func (k *kernel) fromNetlink(n netlink.Route) Route {
-	r := Route{
-		Prefix:   defaultPrefix,
-		Type:     Type(n.Type),
-		Protocol: Protocol(n.Protocol),
-		Metric:   n.Priority,
-		Source:   address(n.Src),
-	}
-	if n.Dst != nil {
-		bits, _ := n.Dst.Mask.Size()
-		r.Prefix = netip.PrefixFrom(address(n.Dst.IP), bits)
-	}
-	if n.LinkIndex != 0 {
-		r.NextHops = append(r.NextHops, NextHop{Address: address(n.Gw), Interface: k.names[n.LinkIndex]})
-	}
-	for _, h := range n.MultiPath {
-		r.NextHops = append(r.NextHops, NextHop{Address: address(h.Gw), Interface: k.names[h.LinkIndex]})
-	}
-	slices.SortFunc(r.NextHops, compareHops)
-	return r
 }

@@ -36,6 +36,7 @@ import (
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // The lab: a router of a kind with a link to each of two peers, each in a network
@@ -52,7 +53,7 @@ const (
 var (
 	shared = prefix("10.5.112.0/24") // announced by both peers
 	once   = prefix("10.5.113.0/24") // announced by peer 1
-	hops   = []NextHop{
+	hops   = []bgp.NextHop{
 		{Address: addr("192.0.2.2"), Interface: "r1"},
 		{Address: addr("192.0.2.130"), Interface: "r2"},
 	}
@@ -211,7 +212,7 @@ func runPeer(ctx context.Context, l *log.Logger) error {
 			Enabled: true, RestartTime: uint32(restartTime / time.Second), LocalRestarting: true,
 		},
 		AfiSafis: []*api.AfiSafi{{
-			Config:            &api.AfiSafiConfig{Family: ipv4Unicast, Enabled: true},
+			Config:            &api.AfiSafiConfig{Family: bgp.ListGoBGP.Family, Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
 		}},
 	}}); err != nil {
@@ -378,7 +379,7 @@ func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, anno
 			return false, err
 		}
 		r, err := peers.Recv()
-		return err == nil && neighborOf(r.Peer).State == StateEstablished, fmt.Sprint(r, err)
+		return err == nil && bgp.GoBGPNeighbor(r.Peer).State == bgp.StateEstablished, fmt.Sprint(r, err)
 	})
 	return p
 }
@@ -393,7 +394,7 @@ func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *a
 		return a
 	}
 	return &api.Path{
-		Family: ipv4Unicast,
+		Family: bgp.ListGoBGP.Family,
 		Nlri:   pack(anypb.New(&api.IPAddressPrefix{Prefix: announced.Addr().String(), PrefixLen: uint32(announced.Bits())})),
 		Pattrs: []*anypb.Any{
 			pack(anypb.New(&api.OriginAttribute{Origin: 0})),
@@ -411,7 +412,7 @@ func (p *peer) announce(t *testing.T, announced netip.Prefix, nextHop netip.Addr
 
 func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 	t.Helper()
-	_, err := p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: ipv4Unicast, Path: p.path(t, announced, p.own)})
+	_, err := p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.ListGoBGP.Family, Path: p.path(t, announced, p.own)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,32 +473,18 @@ func (l *lab) start(t *testing.T) {
 }
 
 // routes is what the kernel says of a prefix; not by way of the router.
-func (l *lab) routes(t *testing.T, p netip.Prefix) []Route {
+func (l *lab) routes(t *testing.T, p netip.Prefix) []bgp.Route {
 	t.Helper()
-	dump, err := l.handle.RouteList(nil, netlink.FAMILY_V4)
+	all, err := bgp.Routes(t.Context(), l.handle)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := kernel{names: map[int]string{}}
-	links, err := l.handle.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, link := range links {
-		k.names[link.Attrs().Index] = link.Attrs().Name
-	}
-	var routes []Route
-	for _, d := range dump {
-		if r := k.fromNetlink(d); r.Prefix == p {
-			routes = append(routes, r)
-		}
-	}
-	return routes
+	return slices.DeleteFunc(all, func(r bgp.Route) bool { return r.Prefix != p })
 }
 
 // awaitRoutes waits until the kernel has these routes to p and no other, and
 // returns how long that took.
-func (l *lab) awaitRoutes(t *testing.T, p netip.Prefix, want ...Route) time.Duration {
+func (l *lab) awaitRoutes(t *testing.T, p netip.Prefix, want ...bgp.Route) time.Duration {
 	t.Helper()
 	began := time.Now()
 	eventually(t, fmt.Sprintf("the FIB has %v", want), func() (bool, any) {
@@ -508,38 +495,37 @@ func (l *lab) awaitRoutes(t *testing.T, p netip.Prefix, want ...Route) time.Dura
 }
 
 // bgpRoute is a route learned by eBGP, as the router's kernel has it.
-func (l *lab) bgpRoute(p netip.Prefix, hops ...NextHop) Route {
-	r := Route{Prefix: p, Type: TypeUnicast, Protocol: ProtocolBGP, Metric: DistanceEBGP, NextHops: hops}
+func (l *lab) bgpRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
+	r := bgp.Route{Prefix: p, Type: bgp.RouteUnicast, Protocol: bgp.RouteBGP, Metric: DistanceEBGP, NextHops: hops}
 	if l.config.Kind == topology.BIRD {
-		r.Protocol, r.Metric = protocolBIRD, birdMetric
+		r.Protocol, r.Metric = bgp.RouteBIRD, birdMetric
 	}
 	return r
 }
 
-// The metrics of all routes of FRR (zebra/rt_netlink.h, NL_DEFAULT_ROUTE_METRIC) and BIRD
-// (the option metric of its protocol kernel).
-const frrMetric, birdMetric = 20, 32
+// birdMetric is the metric of all routes of BIRD (the option metric of its protocol kernel).
+const birdMetric = 32
 
 // staticRoute is a static route, as the router's kernel has it.
-func (l *lab) staticRoute(p netip.Prefix, hops ...NextHop) Route {
-	r := Route{Prefix: p, Type: TypeUnicast, Protocol: ProtocolStatic, Metric: DistanceStatic, NextHops: hops}
+func (l *lab) staticRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
+	r := bgp.Route{Prefix: p, Type: bgp.RouteUnicast, Protocol: bgp.RouteStatic, Metric: DistanceStatic, NextHops: hops}
 	switch l.config.Kind {
 	case topology.FRR:
-		r.Protocol, r.Metric = protocolZStatic, frrMetric
+		r.Metric = frrMetric
 	case topology.BIRD:
-		r.Protocol, r.Metric = protocolBIRD, birdMetric
+		r.Protocol, r.Metric = bgp.RouteBIRD, birdMetric
 	}
 	return r
 }
 
 // protocolOf is the protocol of the one route to a prefix that the client lists.
-func (l *lab) protocolOf(t *testing.T, p netip.Prefix) Protocol {
+func (l *lab) protocolOf(t *testing.T, p netip.Prefix) bgp.RouteProtocol {
 	t.Helper()
 	fib, err := l.client.FIB(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	fib = slices.DeleteFunc(fib, func(r Route) bool { return r.Prefix != p })
+	fib = slices.DeleteFunc(fib, func(r bgp.Route) bool { return r.Prefix != p })
 	if len(fib) != 1 {
 		t.Fatalf("the client lists %v, want one route to %s", fib, p)
 	}
@@ -594,19 +580,20 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			t.Fatal(err)
 		}
 		for i := range rib {
-			if age := time.Since(rib[i].Received); age < 0 || age > time.Minute {
+			// FRR and BIRD do not tell it.
+			if age := time.Since(rib[i].Received); kind == topology.GoBGP && (age < 0 || age > time.Minute) {
 				t.Errorf("path received %s ago", age)
 			}
 			rib[i].Received = time.Time{}
 		}
 		// The older eBGP path is best.
-		path := func(p netip.Prefix, from string) Path {
-			return Path{
+		path := func(p netip.Prefix, from string) bgp.Path {
+			return bgp.Path{
 				Prefix: p, NextHop: addr(from), Neighbor: addr(from), ASPath: []uint32{peersAS},
 				Origin: "igp", LocalPref: 100, Best: from == "192.0.2.2", Multipath: true,
 			}
 		}
-		want := []Path{path(shared, "192.0.2.2"), path(shared, "192.0.2.130"), path(once, "192.0.2.2")}
+		want := []bgp.Path{path(shared, "192.0.2.2"), path(shared, "192.0.2.130"), path(once, "192.0.2.2")}
 		if d := cmp.Diff(want, rib, byValue); d != "" {
 			t.Errorf("RIB (-want +got):\n%s", d)
 		}
@@ -622,9 +609,9 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			}
 			neighbors[i].Established = time.Time{}
 		}
-		want := []Neighbor{
-			{Address: p1.own, AS: peersAS, RouterID: p1.own, State: StateEstablished, HoldTime: 9 * time.Second, Received: 2, Accepted: 2},
-			{Address: p2.own, AS: peersAS, RouterID: p2.own, State: StateEstablished, HoldTime: 9 * time.Second, Received: 1, Accepted: 1},
+		want := []bgp.Neighbor{
+			{Address: p1.own, AS: peersAS, RouterID: p1.own, State: bgp.StateEstablished, HoldTime: 9 * time.Second, Received: 2, Accepted: 2},
+			{Address: p2.own, AS: peersAS, RouterID: p2.own, State: bgp.StateEstablished, HoldTime: 9 * time.Second, Received: 1, Accepted: 1},
 		}
 		if d := cmp.Diff(want, neighbors, byValue); d != "" {
 			t.Errorf("neighbours (-want +got):\n%s", d)
@@ -670,7 +657,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(rib, func(p Path) bool { return p.Prefix == off })
+		i := slices.IndexFunc(rib, func(p bgp.Path) bool { return p.Prefix == off })
 		switch kind {
 		case topology.FRR:
 			if i < 0 || rib[i].Best || rib[i].Multipath {
@@ -698,29 +685,29 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		if err := l.client.AddStatic(t.Context(), once, p2.own); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff([]Route{static}, l.routes(t, once), byValue); d != "" {
+		if d := cmp.Diff([]bgp.Route{static}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB with the static route (-want +got):\n%s", d)
 		}
-		if got := l.protocolOf(t, once); got != ProtocolStatic {
+		if got := l.protocolOf(t, once); got != bgp.RouteStatic {
 			t.Errorf("the client says that its protocol is %s", got)
 		}
-		if rib, err := l.client.RIB(t.Context()); err != nil || !slices.ContainsFunc(rib, func(p Path) bool { return p.Prefix == once && p.Best }) {
+		if rib, err := l.client.RIB(t.Context()); err != nil || !slices.ContainsFunc(rib, func(p bgp.Path) bool { return p.Prefix == once && p.Best }) {
 			t.Errorf("the RIB is %+v (%v), want the path as best: the static route is none", rib, err)
 		}
 		both := l.staticRoute(once, hops...)
 		if err := l.client.AddStatic(t.Context(), once, p2.own, p1.own); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff([]Route{both}, l.routes(t, once), byValue); d != "" {
+		if d := cmp.Diff([]bgp.Route{both}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB with two next hops (-want +got):\n%s", d)
 		}
 		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff([]Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
+		if d := cmp.Diff([]bgp.Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB without it (-want +got):\n%s", d)
 		}
-		if got := l.protocolOf(t, once); got != ProtocolBGP {
+		if got := l.protocolOf(t, once); got != bgp.RouteBGP {
 			t.Errorf("the client says that the protocol is %s", got)
 		}
 		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
@@ -745,7 +732,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		session := func(up bool) {
 			eventually(t, fmt.Sprintf("session with %s is up: %t", p1.own, up), func() (bool, any) {
 				n, err := l.client.Neighbors(t.Context())
-				return err == nil && Established(n, p1.own) == up, fmt.Sprint(n, err)
+				return err == nil && bgp.Established(n, p1.own) == up, fmt.Sprint(n, err)
 			})
 		}
 		if kind != topology.GoBGP {
@@ -766,7 +753,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		if rib, err := l.client.RIB(t.Context()); err != nil || len(rib) > 0 {
 			t.Errorf("the RIB is %+v (%v), want no path", rib, err)
 		}
-		if n, err := l.client.Neighbors(t.Context()); err != nil || Established(n, p1.own) || Established(n, p2.own) {
+		if n, err := l.client.Neighbors(t.Context()); err != nil || bgp.Established(n, p1.own) || bgp.Established(n, p2.own) {
 			t.Errorf("neighbours are %+v (%v), want no session", n, err)
 		}
 	})
@@ -847,7 +834,7 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 		}
 		eventually(t, "the router has no session", func() (bool, any) {
 			n, err := l.client.Neighbors(t.Context())
-			up := slices.ContainsFunc(n, func(n Neighbor) bool { return n.State == StateEstablished })
+			up := slices.ContainsFunc(n, func(n bgp.Neighbor) bool { return n.State == bgp.StateEstablished })
 			return err == nil && !up, fmt.Sprint(n, err)
 		})
 		return began

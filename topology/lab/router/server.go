@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 const (
@@ -33,9 +34,9 @@ const (
 
 // table is a writable routing table.
 type table interface {
-	Routes() ([]Route, error)
-	Replace(Route) error
-	Remove(Route) error
+	Routes() ([]bgp.Route, error)
+	Replace(bgp.Route) error
+	Remove(bgp.Route) error
 }
 
 // server is a BGP router with a FIB.
@@ -230,7 +231,7 @@ func (s *server) reconcileLocked(ctx context.Context) error {
 
 // applyLocked installs the routes of the RIB, the static ones and guard, and removes
 // other routes for which removable returns true.
-func (s *server) applyLocked(paths []Path, statics []Static, removable func(Route) bool) error {
+func (s *server) applyLocked(paths []bgp.Path, statics []Static, removable func(bgp.Route) bool) error {
 	present, err := s.table.Routes()
 	if err != nil {
 		return err
@@ -281,7 +282,7 @@ func (s *server) withdrawAll() error {
 
 // staticsLocked are the static routes, by prefix.
 func (s *server) staticsLocked() []Static {
-	return slices.SortedFunc(maps.Values(s.statics), func(a, b Static) int { return comparePrefixes(a.Prefix, b.Prefix) })
+	return slices.SortedFunc(maps.Values(s.statics), func(a, b Static) int { return bgp.ComparePrefixes(a.Prefix, b.Prefix) })
 }
 
 // addStatic sets and installs the static route to a prefix. The error is
@@ -339,10 +340,10 @@ func (s *server) installLocked(ctx context.Context, prefix netip.Prefix) error {
 
 // nextHopsTo are a table's next hops to a prefix, by protocol: those of BGP and of static
 // routes.
-func nextHopsTo(prefix netip.Prefix, table []Route) map[Protocol][]NextHop {
-	hops := map[Protocol][]NextHop{}
+func nextHopsTo(prefix netip.Prefix, table []bgp.Route) map[bgp.RouteProtocol][]bgp.NextHop {
+	hops := map[bgp.RouteProtocol][]bgp.NextHop{}
 	for _, r := range table {
-		if r.Prefix == prefix && r.Type == TypeUnicast && (r.Protocol == ProtocolBGP || r.Protocol == ProtocolStatic) {
+		if r.Prefix == prefix && r.Type == bgp.RouteUnicast && (r.Protocol == bgp.RouteBGP || r.Protocol == bgp.RouteStatic) {
 			hops[r.Protocol] = r.NextHops
 		}
 	}
@@ -350,35 +351,33 @@ func nextHopsTo(prefix netip.Prefix, table []Route) map[Protocol][]NextHop {
 }
 
 // fib lists the kernel's table.
-func (s *server) fib() ([]Route, error) {
+func (s *server) fib() ([]bgp.Route, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	routes, err := s.table.Routes()
 	return s.namedLocked(routes), err
 }
 
-// namedLocked replaces the protocols that FRR and BIRD write into the kernel's table by
-// those that all kinds of routers have: bgp and static. BIRD writes one protocol for both.
-func (s *server) namedLocked(table []Route) []Route {
+// namedLocked replaces the protocol that BIRD writes into the kernel's table for all of its routes
+// by bgp and static, which all kinds of routers have.
+func (s *server) namedLocked(table []bgp.Route) []bgp.Route {
 	named := slices.Clone(table)
 	for i, r := range named {
-		switch r.Protocol {
-		case protocolZStatic:
-			named[i].Protocol = ProtocolStatic
-		case protocolBIRD:
-			named[i].Protocol = ProtocolBGP
-			if s.isStaticLocked(r) {
-				named[i].Protocol = ProtocolStatic
-			}
+		if r.Protocol != bgp.RouteBIRD {
+			continue
+		}
+		named[i].Protocol = bgp.RouteBGP
+		if s.isStaticLocked(r) {
+			named[i].Protocol = bgp.RouteStatic
 		}
 	}
 	return named
 }
 
 // isStaticLocked reports whether a route is the requested static route to its prefix.
-func (s *server) isStaticLocked(r Route) bool {
+func (s *server) isStaticLocked(r bgp.Route) bool {
 	st, requested := s.statics[r.Prefix]
-	return requested && len(r.NextHops) == len(st.NextHops) && !slices.ContainsFunc(r.NextHops, func(h NextHop) bool {
+	return requested && len(r.NextHops) == len(st.NextHops) && !slices.ContainsFunc(r.NextHops, func(h bgp.NextHop) bool {
 		return !slices.Contains(st.NextHops, h.Address)
 	})
 }

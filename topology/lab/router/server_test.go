@@ -18,55 +18,57 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // memory is a table that is not a kernel's.
 type memory struct {
-	routes []Route
+	routes []bgp.Route
 	broken map[netip.Prefix]bool
 }
 
-func (m *memory) Routes() ([]Route, error) {
+func (m *memory) Routes() ([]bgp.Route, error) {
 	return slices.Clone(m.routes), nil
 }
 
-func (m *memory) Replace(r Route) error {
+func (m *memory) Replace(r bgp.Route) error {
 	if m.broken[r.Prefix] {
 		return errors.New("broken")
 	}
-	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return o.Prefix == r.Prefix && o.Metric == r.Metric })
+	m.routes = slices.DeleteFunc(m.routes, func(o bgp.Route) bool { return o.Prefix == r.Prefix && o.Metric == r.Metric })
 	m.routes = append(m.routes, r)
 	return nil
 }
 
-func (m *memory) Remove(r Route) error {
-	m.routes = slices.DeleteFunc(m.routes, func(o Route) bool { return same(o, r) })
+func (m *memory) Remove(r bgp.Route) error {
+	m.routes = slices.DeleteFunc(m.routes, func(o bgp.Route) bool { return same(o, r) })
 	return nil
 }
 
 // scripted is a speaker with a RIB and without sessions. It installs no routes.
 type scripted struct {
 	speaker
-	rib func(context.Context) ([]Path, error)
+	rib func(context.Context) ([]bgp.Path, error)
 }
 
-func (s scripted) paths(ctx context.Context) ([]Path, error) { return s.rib(ctx) }
+func (s scripted) paths(ctx context.Context) ([]bgp.Path, error) { return s.rib(ctx) }
 
-func testServer(m *memory, rib func(context.Context) ([]Path, error)) *server {
+func testServer(m *memory, rib func(context.Context) ([]bgp.Path, error)) *server {
 	s := newServer(Config{AS: 64524}, m, log.New(io.Discard, "", 0))
 	s.speaker = scripted{rib: rib}
 	return s
 }
 
 func TestReconcileInstallsWhatItCan(t *testing.T) {
-	left := via("203.0.113.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.9", "eth0")
-	good := via("10.5.113.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.31", "eth0")
+	left := via("203.0.113.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.9", "eth0")
+	good := via("10.5.113.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.31", "eth0")
 	m := &memory{
-		routes: append([]Route{left, via("0.0.0.0/0", ProtocolBoot, 0, "10.4.94.1", "eth0")}, twoLinks...),
+		routes: append([]bgp.Route{left, via("0.0.0.0/0", bgp.RouteBoot, 0, "10.4.94.1", "eth0")}, twoLinks...),
 		broken: map[netip.Prefix]bool{prefix("10.5.112.0/24"): true},
 	}
-	s := testServer(m, func(context.Context) ([]Path, error) {
-		return []Path{
+	s := testServer(m, func(context.Context) ([]bgp.Path, error) {
+		return []bgp.Path{
 			learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
 			learned("10.5.113.0/24", "10.4.94.31", "10.4.94.31"),
 		}, nil
@@ -105,7 +107,7 @@ func TestReconcileLoop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var at []time.Duration
 				start := time.Now()
-				s := testServer(&memory{}, func(context.Context) ([]Path, error) {
+				s := testServer(&memory{}, func(context.Context) ([]bgp.Path, error) {
 					at = append(at, time.Since(start))
 					if len(at) <= tt.fails {
 						return nil, errors.New("not now")
@@ -131,9 +133,9 @@ func TestReconcileLoop(t *testing.T) {
 }
 
 func TestHTTP(t *testing.T) {
-	bgp := learned("10.5.115.0/24", "10.4.94.23", "10.4.94.23")
+	path := learned("10.5.115.0/24", "10.4.94.23", "10.4.94.23")
 	m := &memory{routes: slices.Clone(twoLinks)}
-	s := testServer(m, func(context.Context) ([]Path, error) { return []Path{bgp}, nil })
+	s := testServer(m, func(context.Context) ([]bgp.Path, error) { return []bgp.Path{path}, nil })
 	web := httptest.NewServer(s.handler())
 	defer web.Close()
 
@@ -142,7 +144,7 @@ func TestHTTP(t *testing.T) {
 		name, method, path, body string
 		code                     int
 		says                     string
-		route                    Route // to 10.5.115.0/24 afterwards
+		route                    bgp.Route // to 10.5.115.0/24 afterwards
 	}{
 		{
 			name: "next hop not on-link", method: "PUT", path: "/static/10.5.115.0/24",
@@ -151,20 +153,20 @@ func TestHTTP(t *testing.T) {
 		{
 			name: "static wins", method: "PUT", path: "/static/10.5.115.0/24",
 			body: `{"next_hops":["10.4.94.21"]}`, code: 204,
-			route: via("10.5.115.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0"),
+			route: via("10.5.115.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0"),
 		},
 		{
 			name: "static replaced", method: "PUT", path: "/static/10.5.115.0/24",
 			body: `{"next_hops":["10.4.94.22","10.4.94.21"]}`, code: 204,
-			route: via("10.5.115.0/24", ProtocolStatic, DistanceStatic, "10.4.94.21", "eth0", "10.4.94.22", "eth0"),
+			route: via("10.5.115.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0", "10.4.94.22", "eth0"),
 		},
 		{
 			name: "static removed", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
-			route: via("10.5.115.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.23", "eth0"),
+			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0"),
 		},
 		{
 			name: "removed twice", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
-			route: via("10.5.115.0/24", ProtocolBGP, DistanceEBGP, "10.4.94.23", "eth0"),
+			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0"),
 		},
 		{name: "host bits", method: "PUT", path: "/static/10.5.115.1/24", body: `{"next_hops":["10.4.94.21"]}`, code: 400, says: "without host bits"},
 		{name: "no prefix", method: "DELETE", path: "/static/", code: 400, says: "is not an IPv4 prefix"},
@@ -193,8 +195,8 @@ func TestHTTP(t *testing.T) {
 			if !step.route.Prefix.IsValid() {
 				return
 			}
-			routes := slices.DeleteFunc(slices.Clone(m.routes), func(r Route) bool { return r.Prefix != step.route.Prefix })
-			if d := cmp.Diff([]Route{step.route}, routes, byValue); d != "" {
+			routes := slices.DeleteFunc(slices.Clone(m.routes), func(r bgp.Route) bool { return r.Prefix != step.route.Prefix })
+			if d := cmp.Diff([]bgp.Route{step.route}, routes, byValue); d != "" {
 				t.Errorf("table (-want +got):\n%s", d)
 			}
 		})
@@ -206,7 +208,7 @@ func TestHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		var got []Route
+		var got []bgp.Route
 		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
 			t.Fatal(err)
 		}

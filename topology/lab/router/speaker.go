@@ -1,12 +1,12 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"log"
 	"net/netip"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
 // speaker is the software that speaks BGP. There is an implementation for each kind of
@@ -17,9 +17,9 @@ type speaker interface {
 	// stop closes every session with a notification and ends it.
 	stop()
 	// paths lists the RIB by prefix, then by preference.
-	paths(ctx context.Context) ([]Path, error)
+	paths(ctx context.Context) ([]bgp.Path, error)
 	// neighbors lists the peers in order of address.
-	neighbors(ctx context.Context) ([]Neighbor, error)
+	neighbors(ctx context.Context) ([]bgp.Neighbor, error)
 	// clear closes the session with a neighbour and drops its paths: see Client.Clear.
 	clear(ctx context.Context, neighbor netip.Addr) error
 }
@@ -44,39 +44,3 @@ func newSpeaker(c Config, l *log.Logger, changed func(), fail func(error)) speak
 		return &goBGP{config: c, log: l, changed: changed, fail: fail}
 	}
 }
-
-// rank holds what routers compare for multipath, up to and including MED.
-type rank struct {
-	local     bool
-	internal  bool
-	localPref uint32
-	asPathLen int
-	origin    uint8
-	med       uint32
-}
-
-// compareRanks sorts the preferred rank first. No router has local paths.
-func compareRanks(a, b rank) int {
-	return cmp.Or(
-		cmp.Compare(b.localPref, a.localPref),
-		cmp.Compare(a.asPathLen, b.asPathLen),
-		cmp.Compare(a.origin, b.origin),
-		cmp.Compare(a.med, b.med),
-		firstIf(b.internal, a.internal),
-	)
-}
-
-// firstIf sorts true before false.
-func firstIf(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
-}
-
-// defaultLocalPref is the value of all kinds of routers for a path without LOCAL_PREF.
-const defaultLocalPref = 100

@@ -1,7 +1,7 @@
-package router
+package bgp
 
 import (
-	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +14,48 @@ import (
 	"time"
 )
 
-// This file reads the answers of programs on a router that this package does not run: their
-// configuration, clock and time zone are not known.
+// FRR reads FRR 7 to 10.
+type FRR struct {
+	// Show runs a command of vtysh and returns its output.
+	Show func(ctx context.Context, command string) (string, error)
+}
+
+// RIB lists the paths of the default VRF's unicast table of IPv4, or of IPv6, by prefix, the
+// best one and the ones that forward too first. It is an ErrRefused if FRR has no such table.
+func (f FRR) RIB(ctx context.Context, v6 bool) ([]Path, error) {
+	command := "show bgp ipv4 unicast json"
+	if v6 {
+		command = "show bgp ipv6 unicast json"
+	}
+	return ask(ctx, f.Show, vtysh, command, FRRPaths)
+}
+
+// Neighbors lists the sessions in order of address.
+func (f FRR) Neighbors(ctx context.Context) ([]Neighbor, error) {
+	return ask(ctx, f.Show, vtysh, "show bgp neighbors json", FRRNeighbors)
+}
+
+// VRFs lists the names of the VRFs with a BGP instance, but for the default one, in order.
+func (f FRR) VRFs(ctx context.Context) ([]string, error) {
+	return ask(ctx, f.Show, vtysh, "show bgp vrfs json", FRRVRFs)
+}
+
+// vtysh is FRR's program.
+const vtysh = "vtysh -c "
+
+// ask runs a command of a program and reads its output.
+func ask[T any](
+	ctx context.Context, run func(context.Context, string) (string, error), program, command string, read func(string) (T, error),
+) (answer T, err error) {
+	text, err := run(ctx, command)
+	if err != nil {
+		return answer, err
+	}
+	if answer, err = read(text); err != nil {
+		return answer, fmt.Errorf("%s%s: %w", program, command, err)
+	}
+	return answer, nil
+}
 
 // frrListed is a path of what FRR prints for `show bgp ipv4 unicast json`: less than with "detail",
 // and in one form from FRR 7 to 10.
@@ -89,9 +129,7 @@ func FRRPaths(text string) ([]Path, error) {
 	case paths == nil:
 		return nil, errors.New("reading FRR's RIB: the answer has no routes")
 	}
-	slices.SortStableFunc(paths, func(a, b Path) int {
-		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), firstIf(a.Best, b.Best), firstIf(a.Multipath, b.Multipath))
-	})
+	sortPaths(paths)
 	return paths, nil
 }
 
@@ -201,155 +239,53 @@ func FRRVRFs(text string) ([]string, error) {
 	return slices.Sorted(maps.Keys(answer.VRFs)), nil
 }
 
+// frrNeighbor is one value of what FRR 10 prints for `show bgp neighbors json`, by
+// address.
+type frrNeighbor struct {
+	RemoteAS       uint32
+	RemoteRouterID netip.Addr
+	BGPState       string
+	// Seconds since 1970, and milliseconds. They are set while the session is up.
+	BGPTimerUpEstablishedEpoch int64
+	BGPTimerHoldTimeMsecs      int64
+	AddressFamilyInfo          struct {
+		IPv4Unicast struct{ AcceptedPrefixCounter uint64 }
+	}
+}
+
 // FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. Sessions without
 // addresses are left out.
 func FRRNeighbors(text string) ([]Neighbor, error) {
 	if err := frrRefusal(text); err != nil {
 		return nil, fmt.Errorf("reading FRR's neighbours: %w", err)
 	}
-	return parseFRRNeighbors(text, func(epoch int64) time.Time { return time.Unix(epoch, 0).UTC() })
-}
-
-// untimed leaves a time of BIRD out: its format is configured, and its zone is not printed.
-func untimed(string) (time.Time, error) { return time.Time{}, nil }
-
-const (
-	// birdReady begins what birdc prints, and birdHeader the list of protocols.
-	birdReady  = "BIRD "
-	birdHeader = "Name "
-)
-
-// birdSessions reads the sessions of a whole answer: one that was cut off has no sessions.
-func birdSessions(protocols string) ([]birdSession, error) {
-	if !strings.HasPrefix(protocols, birdReady) || !strings.Contains(protocols, "\n"+birdHeader) {
-		return nil, fmt.Errorf("reading BIRD's protocols: want %q and a header first, got %q", birdReady, firstLine(protocols))
-	}
-	return parseBIRDSessions(protocols, untimed)
-}
-
-// BIRDPaths reads the RIB that `birdc -r show route all` prints, with the sessions of what
-// `birdc -r show protocols all` prints (BIRD 2). No time is set.
-func BIRDPaths(routes, protocols string) ([]Path, error) {
-	sessions, err := birdSessions(protocols)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.HasPrefix(routes, birdReady) {
-		return nil, fmt.Errorf("reading BIRD's RIB: want %q first, got %q", birdReady, firstLine(routes))
-	}
-	paths, err := parseBIRDPaths(routes, sessions, untimed)
-	if err != nil {
-		return nil, err
-	}
-	if i := slices.IndexFunc(paths, func(p Path) bool { return !p.NextHop.IsValid() }); i >= 0 {
-		// BIRD 3 calls the attributes by other names.
-		return nil, fmt.Errorf("reading BIRD's RIB: the path to %s has no BGP.next_hop, which BIRD 2 prints", paths[i].Prefix)
-	}
-	return paths, nil
-}
-
-// BIRDNeighbors reads the sessions that `birdc -r show protocols all` prints, in order of
-// address. No time is set.
-func BIRDNeighbors(protocols string) ([]Neighbor, error) {
-	sessions, err := birdSessions(protocols)
-	if err != nil {
-		return nil, err
+	byAddress := map[string]json.RawMessage{}
+	if err := json.Unmarshal([]byte(text), &byAddress); err != nil {
+		return nil, fmt.Errorf("reading FRR's neighbours: %w", err)
 	}
 	neighbors := []Neighbor{}
-	for _, s := range sessions {
-		neighbors = append(neighbors, s.Neighbor)
+	for key, value := range byAddress {
+		addr, err := netip.ParseAddr(key)
+		if err != nil {
+			if key == "warning" {
+				return nil, fmt.Errorf("reading FRR's neighbours: %s", value)
+			}
+			continue // of the instance, such as "vrfName"
+		}
+		var from frrNeighbor
+		if err := json.Unmarshal(value, &from); err != nil {
+			return nil, fmt.Errorf("reading FRR's neighbour %s: %w", addr, err)
+		}
+		n := Neighbor{Address: addr, AS: from.RemoteAS, State: strings.ToLower(from.BGPState)}
+		if n.State == StateEstablished {
+			n.RouterID = from.RemoteRouterID
+			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()
+			n.HoldTime = time.Duration(from.BGPTimerHoldTimeMsecs) * time.Millisecond
+			n.Accepted = from.AddressFamilyInfo.IPv4Unicast.AcceptedPrefixCounter
+			n.Received = n.Accepted
+		}
+		neighbors = append(neighbors, n)
 	}
 	sortNeighbors(neighbors)
 	return neighbors, nil
-}
-
-// kernelRoute is a route of `ip -j -N route`. Types and protocols are numbers; those of
-// most routes, unicast and boot, are left out.
-type kernelRoute struct {
-	Type     string
-	Dst      string
-	Gateway  netip.Addr
-	Dev      string
-	Protocol string
-	Metric   int
-	PrefSrc  netip.Addr
-	NextHops []struct {
-		Gateway netip.Addr
-		Dev     string
-	}
-}
-
-// KernelRoutes reads the main tables that `ip -4 -j -N route` and `ip -6 -j -N route` print, by
-// prefix, then by metric. FRR's static routes are of ProtocolStatic.
-func KernelRoutes(ipv4, ipv6 string) ([]Route, error) {
-	routes, err := kernelRoutes(ipv4, defaultPrefix)
-	if err != nil {
-		return nil, err
-	}
-	more, err := kernelRoutes(ipv6, netip.PrefixFrom(netip.IPv6Unspecified(), 0))
-	return append(routes, more...), err
-}
-
-// kernelRoutes reads the table of a family, whose default route has a prefix.
-func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
-	number := func(text string, absent uint8) (uint8, error) {
-		if text == "" {
-			return absent, nil
-		}
-		n, err := strconv.ParseUint(text, 10, 8)
-		return uint8(n), err
-	}
-	routes := []Route{}
-	in := json.NewDecoder(strings.NewReader(text))
-	err := elements(in, '[', func() error {
-		var from kernelRoute
-		if err := in.Decode(&from); err != nil {
-			return err
-		}
-		r := Route{Prefix: byDefault, Metric: from.Metric, Source: from.PrefSrc}
-		kind, err := number(from.Type, uint8(TypeUnicast))
-		r.Type = Type(kind)
-		var by uint8
-		if err == nil {
-			by, err = number(from.Protocol, uint8(ProtocolBoot))
-		}
-		if r.Protocol = Protocol(by); r.Protocol == protocolZStatic {
-			r.Protocol = ProtocolStatic
-		}
-		if err == nil && from.Dst != "default" {
-			r.Prefix, err = prefixOrAddress(from.Dst)
-		}
-		if err != nil {
-			return fmt.Errorf("the route to %q: %w", from.Dst, err)
-		}
-		if from.Dev != "" && r.Type == TypeUnicast { // of IPv6 those that discard packets are on lo
-			r.NextHops = append(r.NextHops, NextHop{Address: from.Gateway, Interface: from.Dev})
-		}
-		for _, hop := range from.NextHops {
-			r.NextHops = append(r.NextHops, NextHop{Address: hop.Gateway, Interface: hop.Dev})
-		}
-		slices.SortFunc(r.NextHops, compareHops)
-		routes = append(routes, r)
-		return nil
-	})
-	if err == nil {
-		err = ended(in)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the routes of ip(8): %w", err)
-	}
-	slices.SortFunc(routes, compareRoutes)
-	return routes, nil
-}
-
-// prefixOrAddress reads a prefix; ip(8) prints that of one address without its length.
-func prefixOrAddress(text string) (netip.Prefix, error) {
-	if strings.Contains(text, "/") {
-		return netip.ParsePrefix(text)
-	}
-	a, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	return a.Prefix(a.BitLen())
 }

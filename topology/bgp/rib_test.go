@@ -1,4 +1,4 @@
-package router
+package bgp
 
 import (
 	"testing"
@@ -127,7 +127,7 @@ func TestPathsOf(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := pathsOf(&api.Destination{Prefix: "10.5.112.0/24", Paths: tt.paths}, localAS)
+			got, err := GoBGPPaths(&api.Destination{Prefix: "10.5.112.0/24", Paths: tt.paths}, localAS)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func TestPathsOf(t *testing.T) {
 func TestPathsOfBadAttribute(t *testing.T) {
 	p := announcement(t, "10.4.94.32", 64513, true)
 	p.PattrsBinary = [][]byte{{0x40}}
-	if _, err := pathsOf(&api.Destination{Prefix: "10.5.112.0/24", Paths: []*api.Path{p}}, 64524); err == nil {
+	if _, err := GoBGPPaths(&api.Destination{Prefix: "10.5.112.0/24", Paths: []*api.Path{p}}, 64524); err == nil {
 		t.Error("a truncated attribute was accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package router
+package bgp
 
 import (
 	"net/netip"
@@ -56,7 +56,7 @@ func TestBIRDOutside(t *testing.T) {
 			if d := cmp.Diff(want, paths, byValue); d != "" {
 				t.Errorf("paths (-want +got):\n%s", d)
 			}
-			neighbors, err := BIRDNeighbors(protocols)
+			neighbors, err := birdNeighbors(protocols, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestBIRDUnreachable(t *testing.T) {
 func TestBIRDDisabled(t *testing.T) {
 	text := read(t, "bird-2.17-protocols-short.txt")
 	text = strings.Replace(text, "start  10:02:29.707  Active        Socket: No route to host\n", "down   10:02:29.707  \n", 1)
-	neighbors, err := BIRDNeighbors(text)
+	neighbors, err := birdNeighbors(text, nil)
 	if err != nil || len(neighbors) != 2 {
 		t.Errorf("%+v, %v, want two neighbours", neighbors, err)
 	}
@@ -204,6 +204,18 @@ func TestOutsideRefusals(t *testing.T) {
 			return err
 		}, `the path to 10.0.0.0/8 from "swp1" has no address of a peer`},
 		{"neighbours refused", func() error { _, err := FRRNeighbors("no"); return err }, `want JSON, got "no"`},
+		{"time", func() error {
+			_, err := birdNeighbors(header+"p BGP --- up 16:30:05.661 Established\n  BGP state: Established\n  Neighbor address: 192.0.2.2\n", birdTimes)
+			return err
+		}, "protocol p of BIRD: since"},
+		{"number", func() error {
+			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 16:35:45.444] * (100) [i]\n\tBGP.med: much\n", header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
+			return err
+		}, `of BIRD's routes: strconv.ParseUint: parsing "much"`},
+		{"route that the kernel has not", func() error {
+			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 16:35:45.444] ! (100) [i]\n", header)
+			return err
+		}, "the kernel has refused it"},
 		{"BIRD 3", func() error {
 			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 10:00:00] * (100) [i]\n\tbgp_next_hop: 192.0.2.2\n",
 				header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
@@ -214,7 +226,7 @@ func TestOutsideRefusals(t *testing.T) {
 			return err
 		}, "it is no route"},
 		{"no routes of BIRD", func() error { _, err := BIRDPaths("", header); return err }, `want "BIRD " first, got ""`},
-		{"no protocols of BIRD", func() error { _, err := BIRDNeighbors(ready); return err }, `want "BIRD " and a header first`},
+		{"no protocols of BIRD", func() error { _, err := birdNeighbors(ready, nil); return err }, "no table of protocols"},
 		{"no routes of ip", func() error { _, err := KernelRoutes("[]", "Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
 		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]"); return err }, `the route to "10.0.0.0/8"`},
 	} {

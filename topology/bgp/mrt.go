@@ -1,8 +1,7 @@
-package router
+package bgp
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,9 +31,6 @@ type Dump struct {
 	// as "12 of type 16, subtype 4"; it is empty if there are none.
 	Others string
 }
-
-// StateUnknown is the state of a session of which a dump or feed does not tell it.
-const StateUnknown = "unknown"
 
 // maxRecord is the size in bytes of the longest record of a dump: a prefix with a path of 4 KiB
 // from each of 4,000 peers.
@@ -317,21 +313,4 @@ func parseMRT(header *mrt.MRTHeader, body []byte) (message *mrt.MRTMessage, err 
 func (p *ranked) sentBy(as uint32) {
 	p.Internal = p.Neighbor.IsValid() && (len(p.ASPath) == 0 || p.ASPath[0] != as)
 	p.rank.local, p.rank.internal = !p.Neighbor.IsValid(), p.Internal
-}
-
-// bestOf orders paths by prefix, then by preference, and marks the best ones.
-func bestOf(all []ranked) []Path {
-	slices.SortStableFunc(all, func(a, b ranked) int {
-		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), firstIf(a.rank.local, b.rank.local), compareRanks(a.rank, b.rank))
-	})
-	paths := make([]Path, 0, len(all))
-	var best rank
-	for i, p := range all {
-		if i == 0 || all[i-1].Prefix != p.Prefix {
-			best, p.Best = p.rank, true
-		}
-		p.Multipath = p.rank == best
-		paths = append(paths, p.Path)
-	}
-	return paths
 }

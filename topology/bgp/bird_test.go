@@ -1,0 +1,174 @@
+package bgp
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// recorded are the BGP protocols of the recordings: BIRD 1.6.8 with Calico's
+// bgp_template, one neighbour that is up, one that never answers, one that is
+// disabled and one that there is no route to.
+var recorded = []BIRDProtocol{
+	{
+		Name: "Mesh_172_30_9_2", Proto: "BGP", State: "up", Info: "Established", BGPState: BIRDEstablished,
+		Neighbor: netip.MustParseAddr("172.30.9.2"), PeerASN: 64512, Source: netip.MustParseAddr("172.30.9.1"),
+	},
+	{
+		Name: "Mesh_172_30_9_3", Proto: "BGP", State: "start", Info: "Passive", BGPState: "Passive",
+		Neighbor: netip.MustParseAddr("172.30.9.3"), PeerASN: 64512,
+	},
+	{Name: "Node_172_30_9_4", Proto: "BGP", State: "down", BGPState: "Down", Neighbor: netip.MustParseAddr("172.30.9.4"), PeerASN: 64999},
+	{
+		Name: "Mesh_192_0_2_9", Proto: "BGP", State: "start", Info: "Active Socket: Network is unreachable", BGPState: "Active",
+		Neighbor: netip.MustParseAddr("192.0.2.9"), PeerASN: 64512, LastError: "Socket: Network is unreachable",
+	},
+}
+
+// checkRecorded looks at what was read from a recording, whenever it was made.
+func checkRecorded(t *testing.T, got []BIRDProtocol) {
+	t.Helper()
+	var names []string
+	for i := range got {
+		names = append(names, got[i].Name)
+		if !strings.HasPrefix(got[i].Since, "12:24:1") {
+			t.Errorf("%s is as it is since %q", got[i].Name, got[i].Since)
+		}
+		got[i].Since = ""
+	}
+	if want := "kernel1 device1 direct1"; len(got) != 7 || strings.Join(names[:3], " ") != want {
+		t.Fatalf("protocols are %q, want %s and four more", names, want)
+	}
+	if diff := cmp.Diff(recorded, got[3:], byValue); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBIRDProtocols(t *testing.T) {
+	got, err := BIRDProtocols(read(t, "bird-1.6.8-protocols.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRecorded(t, got)
+}
+
+func TestBIRDProtocolsForms(t *testing.T) {
+	const heading = "name     proto    table    state  since       info\n"
+	for _, c := range []struct {
+		name, text string
+		want       BIRDProtocol
+		err        string
+	}{
+		{name: "a date", text: heading + "Mesh_10_0_0_1 BGP      master   up     2026-11-19  Established   \n", want: BIRDProtocol{Name: "Mesh_10_0_0_1", Proto: "BGP", State: "up", Since: "2026-11-19", Info: "Established"}},
+		{name: "a date and a time", text: heading + "Mesh_10_0_0_1 BGP      master   up     2026-11-19 12:24:13  Established   \n", want: BIRDProtocol{Name: "Mesh_10_0_0_1", Proto: "BGP", State: "up", Since: "2026-11-19 12:24:13", Info: "Established"}},
+		{name: "BIRD 2", text: "BIRD 2.0.12 ready.\nName       Proto      Table      State  Since         Info\nbgp1       BGP        ---        up     12:24:13.055  Established\n", want: BIRDProtocol{Name: "bgp1", Proto: "BGP", State: "up", Since: "12:24:13.055", Info: "Established"}},
+		{name: "nothing", err: "no table of protocols"},
+		{name: "another answer", text: "Access restricted\nbird: unknown\n", err: "line 2 of BIRD's protocols: want the table's heading"},
+		{name: "a short row", text: heading + "Mesh BGP master\n", err: "line 2 of BIRD's protocols: want name, proto"},
+		{name: "details first", text: heading + "  BGP state: Idle\n", err: "details of no protocol"},
+		{name: "a bad neighbour", text: heading + "Mesh BGP master up 12:24:13\n    Neighbor address: here\n", err: "protocol Mesh: Neighbor address: ParseAddr"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := BIRDProtocols(c.text)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("got %v, want %s", err, c.err)
+				}
+				return
+			}
+			if err != nil || len(got) != 1 || got[0] != c.want {
+				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func FuzzBIRDProtocols(f *testing.F) {
+	f.Add(read(f, "bird-1.6.8-protocols.txt"))
+	f.Add("name proto table state since\nx BGP t up 2026-11-19 12:0")
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := BIRDProtocols(text)
+		if err != nil {
+			return
+		}
+		for _, p := range all {
+			if p.Name == "" || p.Proto == "" {
+				t.Errorf("a protocol without a name: %+v", p)
+			}
+		}
+	})
+}
+
+// bird answers one client as a recorded BIRD did.
+func bird(t *testing.T, answer func(net.Conn)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bird.ctl")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		answer(conn)
+	}()
+	return path
+}
+
+func TestAskBIRD(t *testing.T) {
+	greeting, rest, _ := strings.Cut(read(t, "bird-1.6.8-control.txt"), "\n")
+	asked := make(chan string, 1)
+	text, err := AskBIRD(t.Context(), bird(t, func(conn net.Conn) {
+		_, _ = io.WriteString(conn, greeting+"\n")
+		command, _ := bufio.NewReader(conn).ReadString('\n')
+		asked <- command
+		_, _ = io.WriteString(conn, rest)
+	}), birdProtocols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := BIRDProtocols(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if command := <-asked; command != "show protocols all\n" {
+		t.Errorf("asked %q", command)
+	}
+	checkRecorded(t, got)
+}
+
+func TestAskBIRDErrors(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer func(net.Conn)
+		want   string
+	}{
+		{"goes away", func(net.Conn) {}, "waiting for its greeting: unexpected EOF"},
+		{"refuses", func(conn net.Conn) {
+			_, _ = io.WriteString(conn, "0001 BIRD 1.6.8 ready.\n")
+			_, _ = bufio.NewReader(conn).ReadString('\n')
+			_, _ = io.WriteString(conn, "9001 syntax error\n")
+		}, "show protocols all: it says: syntax error"},
+		{"hangs", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }, "i/o timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if _, err := AskBIRD(ctx, bird(t, c.answer), birdProtocols); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}

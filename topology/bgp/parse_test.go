@@ -1,0 +1,178 @@
+package bgp
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var byValue = cmp.Options{
+	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+	cmpopts.EquateEmpty(),
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+
+// birdBanner is what birdc prints first.
+const birdBanner = "BIRD 2.17 ready.\n"
+
+// read is an answer of a real program: see testdata/README.md.
+func read(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Both routers had the same peers: 192.0.2.2 (eBGP, AS 64513) and 192.0.2.130 (iBGP, AS
+// 64524). The next hop of 10.5.115.0/24 was on no link. BIRD had a static route to
+// 10.5.113.0/24, which does not change the best path.
+func TestParsePaths(t *testing.T) {
+	external := Path{
+		NextHop: addr("192.0.2.2"), Neighbor: addr("192.0.2.2"), ASPath: []uint32{64513}, Origin: "igp", LocalPref: 100,
+		Best: true, Multipath: true,
+	}
+	internal := Path{
+		NextHop: addr("192.0.2.130"), Neighbor: addr("192.0.2.130"), Origin: "igp", LocalPref: 90, Internal: true,
+		Best: true, Multipath: true,
+	}
+	to := func(prefix string, p Path, changes ...func(*Path)) Path {
+		p.Prefix = netip.MustParsePrefix(prefix)
+		for _, change := range changes {
+			change(&p)
+		}
+		return p
+	}
+	notBest := func(p *Path) { p.Best, p.Multipath = false, false }
+	both := []Path{
+		to("10.5.112.0/24", external),
+		to("10.5.112.0/24", internal, notBest),
+		to("10.5.113.0/24", external),
+		to("10.5.114.0/24", external, func(p *Path) { p.ASPath, p.Origin, p.MED = []uint32{64513, 64998, 64999}, "incomplete", 50 }),
+		to("10.5.116.0/24", internal),
+	}
+	t.Run("BIRD", func(t *testing.T) {
+		paths, err := BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(both, paths, byValue); d != "" {
+			t.Errorf("paths (-want +got):\n%s", d)
+		}
+	})
+}
+
+// birdTimes reads "iso long us".
+func birdTimes(text string) (time.Time, error) {
+	return time.Parse("2006-01-02 15:04:05.999999", text)
+}
+
+func TestParseNeighbors(t *testing.T) {
+	neighbor := func(address string, as uint32, prefixes uint64) Neighbor {
+		return Neighbor{
+			Address: addr(address), AS: as, RouterID: addr(address), State: StateEstablished,
+			HoldTime: 9 * time.Second, Received: prefixes, Accepted: prefixes,
+		}
+	}
+	check := func(t *testing.T, want, got []Neighbor) {
+		t.Helper()
+		for i := range got {
+			if day := got[i].Established.Format(time.DateOnly); got[i].State == StateEstablished && day != "2026-11-24" {
+				t.Errorf("the session with %s came up on %s", got[i].Address, day)
+			}
+			got[i].Established = time.Time{}
+		}
+		if d := cmp.Diff(want, got, byValue); d != "" {
+			t.Errorf("neighbours (-want +got):\n%s", d)
+		}
+	}
+	t.Run("FRR", func(t *testing.T) {
+		got, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// FRR counts the path with the unusable next hop too.
+		check(t, []Neighbor{neighbor("192.0.2.2", 64513, 4), neighbor("192.0.2.130", 64524, 2)}, got)
+	})
+	t.Run("BIRD", func(t *testing.T) {
+		got, err := birdNeighbors(birdBanner+read(t, "bird-2.17-protocols.txt"), birdTimes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, []Neighbor{neighbor("192.0.2.2", 64513, 3), neighbor("192.0.2.130", 64524, 2)}, got)
+	})
+	t.Run("without a session", func(t *testing.T) {
+		got, err := FRRNeighbors(read(t, "frr-10.3-neighbors-down.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}, got)
+		if got, err = birdNeighbors(birdBanner+read(t, "bird-2.17-protocols-down.txt"), birdTimes); err != nil {
+			t.Fatal(err)
+		}
+		check(t, []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}, got)
+	})
+}
+
+// An AS_SET counts as one in the length of a path, and its members are listed.
+func TestBIRDPathOfSet(t *testing.T) {
+	for text, want := range map[string]struct {
+		path   []uint32
+		length int
+	}{
+		"64513 {64998 64999} 64514":   {[]uint32{64513, 64998, 64999, 64514}, 3},
+		"64513 { 64998 64999 } 64514": {[]uint32{64513, 64998, 64999, 64514}, 3},
+		"{64998}":                     {[]uint32{64998}, 1},
+		"":                            {nil, 0},
+	} {
+		var p ranked
+		if err := p.birdDetail("BGP.as_path: " + text); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(p.ASPath, want.path) || p.rank.asPathLen != want.length {
+			t.Errorf("%q: path %v of length %d, want %v of %d", text, p.ASPath, p.rank.asPathLen, want.path, want.length)
+		}
+	}
+}
+
+func TestAnnounces(t *testing.T) {
+	address := netip.MustParseAddr("10.4.94.21")
+	session := Neighbor{Address: address, State: StateEstablished, Established: noon, Received: 1}
+	changed := func(change func(*Neighbor)) []Neighbor {
+		n := session
+		change(&n)
+		return []Neighbor{{Address: netip.MustParseAddr("10.4.94.22")}, n}
+	}
+	for _, test := range []struct {
+		name      string
+		neighbors []Neighbor
+		since     time.Time
+		up        bool // the session
+		announces bool
+	}{
+		{"no neighbour", nil, time.Time{}, false, false},
+		{"whenever it came up", changed(func(*Neighbor) {}), time.Time{}, true, true},
+		{"within the same second", changed(func(*Neighbor) {}), noon.Add(900 * time.Millisecond), true, true},
+		{"too old", changed(func(*Neighbor) {}), noon.Add(time.Second), true, false},
+		{"no route over it", changed(func(n *Neighbor) { n.Received = 0 }), noon, true, false},
+		{"not up", changed(func(n *Neighbor) { n.State = "active" }), noon, false, false},
+		{"another's", changed(func(n *Neighbor) { n.Address = n.Address.Next().Next() }), noon, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if up := Established(test.neighbors, address); up != test.up {
+				t.Errorf("established: %t, want %t", up, test.up)
+			}
+			if got := Announces(test.neighbors, address, test.since); got != test.announces {
+				t.Errorf("announces: %t, want %t", got, test.announces)
+			}
+		})
+	}
+}

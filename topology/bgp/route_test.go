@@ -1,0 +1,48 @@
+package bgp
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+func TestFromNetlink(t *testing.T) {
+	network := func(s string) *net.IPNet {
+		_, n, err := net.ParseCIDR(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	names := map[int]string{2: "eth0", 3: "eth1"}
+	a, b := netip.MustParseAddr("10.4.94.238"), netip.MustParseAddr("10.4.94.239")
+	tests := []struct {
+		name string
+		in   netlink.Route
+		want Route
+	}{
+		{"connected",
+			netlink.Route{Dst: network("10.4.94.0/24"), LinkIndex: 2, Src: net.IPv4(10, 4, 94, 32), Protocol: 2, Type: 1},
+			Route{Prefix: netip.MustParsePrefix("10.4.94.0/24"), Type: RouteUnicast, Protocol: RouteKernel,
+				NextHops: []NextHop{{Interface: "eth0"}}, Source: netip.MustParseAddr("10.4.94.32")}},
+		{"default with two next hops",
+			netlink.Route{Protocol: 3, Type: 1, MultiPath: []*netlink.NexthopInfo{
+				{LinkIndex: 3, Gw: net.IPv4(10, 4, 94, 239)}, {LinkIndex: 2, Gw: net.IPv4(10, 4, 94, 238)},
+			}},
+			Route{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Type: RouteUnicast, Protocol: "boot",
+				NextHops: []NextHop{{Address: a, Interface: "eth0"}, {Address: b, Interface: "eth1"}}}},
+		{"unreachable",
+			netlink.Route{Dst: network("10.5.112.0/21"), Protocol: 4, Type: 7, Priority: 9},
+			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: RouteUnreachable, Protocol: RouteStatic, Metric: 9}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, fromNetlink(tt.in, names), byValue); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
