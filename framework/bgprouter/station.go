@@ -31,6 +31,8 @@ const (
 	// young is how long it is told of a session that has come up later that its routes may be missing:
 	// FRR sends no End-of-RIB of it.
 	young = time.Minute
+	// nextVersion is the version of BMP with the same header: its peers are not read.
+	nextVersion = 4
 	// maxStrangers bounds how many of the addresses that are refused are told.
 	maxStrangers = 20
 	// maxFeeds bounds the connections of a router that are open.
@@ -207,7 +209,7 @@ func readMessage(in io.Reader) ([]byte, error) {
 	}
 	length := binary.BigEndian.Uint32(head[1:5])
 	switch {
-	case head[0] != bmp.BMP_VERSION:
+	case head[0] != bmp.BMP_VERSION && head[0] != nextVersion:
 		return nil, fmt.Errorf("a message is of version %d of BMP: expected %d", head[0], bmp.BMP_VERSION)
 	case length < bmp.BMP_HEADER_SIZE || length > maxMessage:
 		return nil, fmt.Errorf("a message has %d bytes: expected %d to %d", length, bmp.BMP_HEADER_SIZE, maxMessage)
@@ -353,6 +355,12 @@ func (f *feeding) Describe(is *snapshot.Router) {
 	since := from.Young(young)
 	if still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) && !slices.Contains(since, a) }); len(still) > 0 {
 		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s has fed no End-of-RIB of %s: routes from there may be missing.", is.Name, strings.Join(still, ", ")), Open: true})
+	}
+	if from.HasOwnPeer() {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: is.Name + " feeds a peer of its own, without an address, which is passed over."})
+	}
+	if unread := from.Unread(); len(unread) > 0 {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("What %s feeds of %s cannot be read: whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unread, ", ")), Open: true})
 	}
 	if unfed := from.Unfed(); len(unfed) > 0 {
 		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s feeds %s no more, for its configuration: whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unfed, ", ")), Open: true})

@@ -27,7 +27,11 @@ type Feed struct {
 	families map[int]bool
 	// unfed are peers that the router has ceased to feed, whose sessions may be up.
 	unfed map[netip.Addr]bool
-	used  int // bytes of memory
+	// unread says why what is fed of a peer cannot be read.
+	unread map[netip.Addr]string
+	// own is set if a peer without an address was passed over.
+	own  bool
+	used int // bytes of memory
 }
 
 // fed is what is fed of one peer, or the Loc-RIB.
@@ -74,7 +78,7 @@ type View struct {
 
 // NewFeed makes an empty feed.
 func NewFeed() *Feed {
-	return &Feed{peers: map[netip.Addr]*fed{}, families: map[int]bool{}, unfed: map[netip.Addr]bool{}}
+	return &Feed{peers: map[netip.Addr]*fed{}, families: map[int]bool{}, unfed: map[netip.Addr]bool{}, unread: map[netip.Addr]string{}}
 }
 
 // Add adds a message with its header. An error is the end of the feed: what follows would not
@@ -90,6 +94,9 @@ func (f *Feed) add(message []byte) error {
 	if len(message) < bmp.BMP_HEADER_SIZE || binary.BigEndian.Uint32(message[1:5]) != uint32(len(message)) {
 		return errShort // package bmp would read on in the array behind the slice
 	}
+	if message[0] != bmp.BMP_VERSION {
+		return f.cannotRead(message, fmt.Errorf("it is fed in version %d of BMP, and %d is read", message[0], bmp.BMP_VERSION))
+	}
 	m, err := bmp.ParseBMPMessageWithOptions(message, func(h bmp.BMPPeerHeader) []*bgp.MarshallingOption {
 		if p := f.known(h); p != nil && len(p.addPath) > 0 {
 			return []*bgp.MarshallingOption{{AddPath: p.addPath}}
@@ -97,7 +104,7 @@ func (f *Feed) add(message []byte) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return f.cannotRead(message, err)
 	}
 	switch body := m.Body.(type) {
 	case *bmp.BMPPeerUpNotification:
@@ -109,6 +116,7 @@ func (f *Feed) add(message []byte) error {
 		p.up(m.PeerHeader, body)
 		p.told, p.late, p.since = true, f.begun, time.Now()
 		delete(f.unfed, p.Address)
+		delete(f.unread, p.Address)
 	case *bmp.BMPPeerDownNotification:
 		// FRR tells at first of those that are down as well.
 		p, err := f.peer(m.PeerHeader)
@@ -129,13 +137,45 @@ func (f *Feed) add(message []byte) error {
 			return errors.New("it has a BGP message that is no UPDATE")
 		}
 		p, err := f.peer(m.PeerHeader)
-		if p == nil {
+		if p == nil || f.unread[p.Address] != "" {
 			return err
 		}
 		return f.update(p, m.PeerHeader, update)
 	}
 	return nil // statistics, and what is said at the beginning and end
 }
+
+// cannotRead ends what is fed of the peer of a message that cannot be read, until its session comes
+// up again. Of a message without such a peer the error is the end of the feed.
+func (f *Feed) cannotRead(message []byte, why error) error {
+	if len(message) < bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE || message[5] == bmp.BMP_MSG_INITIATION || message[5] == bmp.BMP_MSG_TERMINATION {
+		return why
+	}
+	var h bmp.BMPPeerHeader
+	if err := h.DecodeFromBytes(message[bmp.BMP_HEADER_SIZE:]); err != nil || !ours(h) || loc(h) {
+		return why
+	}
+	p, err := f.peer(h)
+	if p == nil {
+		return err
+	}
+	f.drop(p)
+	p.State = StateUnknown
+	f.unread[p.Address] = why.Error()
+	return nil
+}
+
+// Unread says of which peers what is fed cannot be read, and why, in order of address.
+func (f *Feed) Unread() (all []string) {
+	for _, a := range slices.SortedFunc(maps.Keys(f.unread), netip.Addr.Compare) {
+		all = append(all, fmt.Sprintf("%s (%s)", a, f.unread[a]))
+	}
+	return all
+}
+
+// HasOwnPeer reports whether the router has fed a peer without an address, which is its own: it is
+// passed over.
+func (f *Feed) HasOwnPeer() bool { return f.own }
 
 // loc reports whether a header is of a Loc-RIB, and ours whether it is of a table that is read:
 // not of a VRF, and not what is announced to a peer.
@@ -169,7 +209,8 @@ func (f *Feed) peer(h bmp.BMPPeerHeader) (*fed, error) {
 	}
 	p.Address = address(h.PeerAddress)
 	if !p.Address.IsValid() || p.Address.IsUnspecified() {
-		return nil, fmt.Errorf("a peer has the address %q", h.PeerAddress)
+		f.own = true // routers that are based on FRR begin with a Peer Up of their own
+		return nil, nil
 	}
 	if len(f.peers) == maxNeighbors {
 		return nil, fmt.Errorf("there are more than %d peers", maxNeighbors)

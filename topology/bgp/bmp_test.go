@@ -219,12 +219,57 @@ func TestFeedRefusals(t *testing.T) {
 		want string
 	}{
 		"cut off":    {route[:len(route)-3], errShort.Error()},
-		"no address": {fedRoute(t, header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "0.0.0.0", 1), "192.0.2.2", nil, "10.5.112.0/24"), "a peer has the address"},
 		"no UPDATE":  {encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPKeepAliveMessage())), "no UPDATE"},
 	} {
 		if err := NewFeed().Add(test.text); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// A peer whose messages cannot be read is left out until its session comes up again, and the peer of
+// the router itself always is. The other peers are read.
+func TestFeedUnreadable(t *testing.T) {
+	h, other := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513), header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.3", 64513)
+	route := func() []byte { return fedRoute(t, h, "192.0.2.2", []uint32{64513}, "10.5.112.0/24") }
+	newer := route()
+	newer[0] = 4
+	broken := route()
+	broken[bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE+19] = 0xff // the length of the withdrawn routes
+	for _, test := range []struct {
+		name string
+		text []byte
+		want string
+	}{
+		{"version 4", newer, "192.0.2.2 (it is fed in version 4 of BMP, and 3 is read)"},
+		{"lengths", broken, "192.0.2.2 ("},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := NewFeed()
+			add := func(texts ...[]byte) {
+				t.Helper()
+				for _, text := range texts {
+					if err := f.Add(text); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			add(peerUp(t, "0.0.0.0", 64524), peerUp(t, "192.0.2.2", 64513), route(), test.text, route())
+			add(fedRoute(t, other, "192.0.2.3", []uint32{64513}, "10.5.113.0/24"))
+			if got := f.Unread(); len(got) != 1 || !strings.HasPrefix(got[0], test.want) {
+				t.Errorf("unread %q, want %q", got, test.want)
+			}
+			if rib := f.RIB(); len(rib) != 1 || rib[0].Prefix != prefix("10.5.113.0/24") {
+				t.Errorf("the RIB is %+v, want the other peer's", rib)
+			}
+			if n := f.Neighbors(); len(n) != 2 || n[0].State != StateUnknown || !f.HasOwnPeer() {
+				t.Errorf("neighbours %+v and the router's own: %t, want two and its own passed over", n, f.HasOwnPeer())
+			}
+			add(peerUp(t, "192.0.2.2", 64513), route())
+			if got := f.Unread(); len(got) != 0 || len(f.RIB()) != 2 {
+				t.Errorf("unread %q with the next session, RIB %+v", got, f.RIB())
+			}
+		})
 	}
 }
 

@@ -64,6 +64,7 @@ type frrListed struct {
 	Multipath bool
 	PathFrom  string // external, internal
 	PeerID    string // an interface for a session without addresses
+	NhVRFName string // of a path that is imported from another VRF
 	Path      string
 	Origin    string
 	Metric    uint32
@@ -71,8 +72,8 @@ type frrListed struct {
 	NextHops  []struct{ IP netip.Addr }
 }
 
-// frrOriginated is the peer of a path that the router itself originates.
-const frrOriginated = "(unspec)"
+// frrNoPeer is the peer of a path that the router itself originates, or has imported from another VRF.
+const frrNoPeer = "(unspec)"
 
 // ErrRefused is the error of a router that does not know what it is asked for, such as an address
 // family that it does not have.
@@ -145,18 +146,22 @@ func (from frrListed) path(prefix netip.Prefix) (Path, error) {
 	if from.LocPrf != nil {
 		p.LocalPref = *from.LocPrf
 	}
-	if from.PeerID != frrOriginated {
+	originated := from.PeerID == frrNoPeer && from.Path == "" && from.NhVRFName == ""
+	if !originated {
+		if !p.NextHop.IsValid() {
+			return Path{}, fmt.Errorf("the path to %s from %q has no next hop", prefix, from.PeerID)
+		}
 		var err error
-		if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil || !p.NextHop.IsValid() {
-			return Path{}, fmt.Errorf("the path to %s from %q has no address of a peer, or no next hop", prefix, from.PeerID)
+		if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil {
+			p.Neighbor = p.NextHop // on an interface without addresses, or in another VRF
 		}
 	}
 	for word := range strings.FieldsFuncSeq(from.Path, func(r rune) bool { return strings.ContainsRune(" {},()", r) }) {
-		as, err := strconv.ParseUint(word, 10, 32)
+		as, err := parseAS(word)
 		if err != nil {
 			return Path{}, fmt.Errorf("AS path %q of %s: %w", from.Path, prefix, err)
 		}
-		p.ASPath = append(p.ASPath, uint32(as))
+		p.ASPath = append(p.ASPath, as)
 	}
 	return p, nil
 }
@@ -239,22 +244,50 @@ func FRRVRFs(text string) ([]string, error) {
 	return slices.Sorted(maps.Keys(answer.VRFs)), nil
 }
 
+// parseAS reads an AS number, as a number or in the notation of FRR's "as-notation dot".
+func parseAS(text string) (uint32, error) {
+	high, low, dotted := strings.Cut(text, ".")
+	if !dotted {
+		as, err := strconv.ParseUint(text, 10, 32)
+		return uint32(as), err
+	}
+	first, err := strconv.ParseUint(high, 10, 16)
+	if err != nil {
+		return 0, err
+	}
+	second, err := strconv.ParseUint(low, 10, 16)
+	return uint32(first<<16 | second), err
+}
+
+// frrAS is an AS number, which is a string in the notation with dots.
+type frrAS uint32
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *frrAS) UnmarshalJSON(text []byte) error {
+	as, err := parseAS(strings.Trim(string(text), `"`))
+	*a = frrAS(as)
+	return err
+}
+
 // frrNeighbor is one value of what FRR 10 prints for `show bgp neighbors json`, by
-// address.
+// address, or by interface for a session without addresses.
 type frrNeighbor struct {
-	RemoteAS       uint32
-	RemoteRouterID netip.Addr
-	BGPState       string
+	// BGPNeighborAddr is the link-local address of a neighbour on an interface.
+	BGPNeighborAddr string
+	RemoteAS        frrAS
+	RemoteRouterID  netip.Addr
+	BGPState        string
 	// Seconds since 1970, and milliseconds. They are set while the session is up.
 	BGPTimerUpEstablishedEpoch int64
 	BGPTimerHoldTimeMsecs      int64
+	PrefixStats                struct{ InboundFiltered uint64 }
 	AddressFamilyInfo          struct {
 		IPv4Unicast struct{ AcceptedPrefixCounter uint64 }
 	}
 }
 
-// FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. Sessions without
-// addresses are left out.
+// FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. A session on an interface
+// has the address of the neighbour there, which is not known before it has been up.
 func FRRNeighbors(text string) ([]Neighbor, error) {
 	if err := frrRefusal(text); err != nil {
 		return nil, fmt.Errorf("reading FRR's neighbours: %w", err)
@@ -265,24 +298,27 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 	}
 	neighbors := []Neighbor{}
 	for key, value := range byAddress {
-		addr, err := netip.ParseAddr(key)
-		if err != nil {
-			if key == "warning" {
-				return nil, fmt.Errorf("reading FRR's neighbours: %s", value)
-			}
+		if key == "warning" {
+			return nil, fmt.Errorf("reading FRR's neighbours: %s", value)
+		}
+		if !strings.HasPrefix(string(value), "{") {
 			continue // of the instance, such as "vrfName"
 		}
 		var from frrNeighbor
 		if err := json.Unmarshal(value, &from); err != nil {
-			return nil, fmt.Errorf("reading FRR's neighbour %s: %w", addr, err)
+			return nil, fmt.Errorf("reading FRR's neighbour %s: %w", key, err)
 		}
-		n := Neighbor{Address: addr, AS: from.RemoteAS, State: strings.ToLower(from.BGPState)}
+		addr, err := netip.ParseAddr(key)
+		if err != nil {
+			addr, _ = netip.ParseAddr(from.BGPNeighborAddr)
+		}
+		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState)}
 		if n.State == StateEstablished {
 			n.RouterID = from.RemoteRouterID
 			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()
 			n.HoldTime = time.Duration(from.BGPTimerHoldTimeMsecs) * time.Millisecond
 			n.Accepted = from.AddressFamilyInfo.IPv4Unicast.AcceptedPrefixCounter
-			n.Received = n.Accepted
+			n.Received = n.Accepted + from.PrefixStats.InboundFiltered
 		}
 		neighbors = append(neighbors, n)
 	}

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,68 @@ func TestFRROutside(t *testing.T) {
 	neighbors, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
 	if err != nil || len(neighbors) != 2 || neighbors[0].State != StateEstablished {
 		t.Errorf("neighbours %+v, %v, want two with sessions", neighbors, err)
+	}
+}
+
+// Forms of FRR's answers besides the recorded ones.
+func TestFRRForms(t *testing.T) {
+	for _, test := range []struct {
+		name, path string
+		neighbor   string // invalid if empty
+		as         []uint32
+	}{
+		{"AS with dots", `"peerId":"192.0.2.2","path":"1.4 64513"`, "192.0.2.2", []uint32{1<<16 + 4, 64513}},
+		{"on an interface, by address", `"peerId":"fe80::11","path":"64513"`, "fe80::11", []uint32{64513}},
+		{"on an interface, by name", `"peerId":"swp1","path":"64513"`, "192.0.2.7", []uint32{64513}},
+		{"imported, with an AS path", `"peerId":"(unspec)","path":"64513"`, "192.0.2.7", []uint32{64513}},
+		{"imported, with a VRF", `"peerId":"(unspec)","path":"","nhVrfName":"tenant"`, "192.0.2.7", nil},
+		{"the router's own", `"peerId":"(unspec)","path":""`, "", nil},
+	} {
+		paths, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"bestpath":true,` + test.path + `,"nexthops":[{"ip":"192.0.2.7"}]}]}}`)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		want := netip.Addr{}
+		if test.neighbor != "" {
+			want = addr(test.neighbor)
+		}
+		if p := paths[0]; p.Neighbor != want || !slices.Equal(p.ASPath, test.as) {
+			t.Errorf("%s: from %s by AS %v, want %s by %v", test.name, p.Neighbor, p.ASPath, want, test.as)
+		}
+	}
+
+	neighbors, err := FRRNeighbors(`{"vrfName":"default",
+		"swp1":{"bgpNeighborAddr":"fe80::11","remoteAs":"1.4","bgpState":"Established","prefixStats":{"inboundFiltered":3},"addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":1}}},
+		"swp2":{"bgpNeighborAddr":"none","remoteAs":64513,"bgpState":"Idle"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range neighbors {
+		neighbors[i].Established = time.Time{}
+	}
+	want := []Neighbor{
+		{AS: 64513, State: "idle"},
+		{Address: addr("fe80::11"), AS: 1<<16 + 4, State: StateEstablished, Accepted: 1, Received: 4},
+	}
+	if d := cmp.Diff(want, neighbors, byValue); d != "" {
+		t.Errorf("neighbours (-want +got):\n%s", d)
+	}
+}
+
+// What a filter of BIRD refuses was received, and both families count.
+func TestBIRDFiltered(t *testing.T) {
+	neighbors, err := birdNeighbors(birdBanner+`Name       Proto      Table      State  Since         Info
+p          BGP        ---        up     10:00:00      Established
+  BGP state:          Established
+    Neighbor address: 192.0.2.2
+  Channel ipv4
+    Routes:         2 imported, 3 filtered, 1 exported, 2 preferred
+  Channel ipv6
+    Routes:         1 imported, 0 exported, 1 preferred
+`, nil)
+	if err != nil || len(neighbors) != 1 || neighbors[0].Accepted != 3 || neighbors[0].Received != 6 {
+		t.Errorf("%+v, %v, want 3 of 6 accepted", neighbors, err)
 	}
 }
 
@@ -199,10 +262,11 @@ func TestOutsideRefusals(t *testing.T) {
 		{"routes that are none", func() error { _, err := FRRPaths(`{"routes":[]}`); return err }, "want {, got ["},
 		{"a FIB that is cut off", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8"}`, "[]"); return err }, "EOF"},
 		{"no routes", func() error { _, err := FRRPaths(`{}`); return err }, "the answer has no routes"},
-		{"session without addresses", func() error {
-			_, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1","nexthops":[{"ip":"fe80::1"}]}]}}`)
+		{"path without a next hop", func() error { _, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1"}]}}`); return err }, `the path to 10.0.0.0/8 from "swp1" has no next hop`},
+		{"AS with two dots", func() error {
+			_, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"192.0.2.2","path":"1.2.3","nexthops":[{"ip":"192.0.2.2"}]}]}}`)
 			return err
-		}, `the path to 10.0.0.0/8 from "swp1" has no address of a peer`},
+		}, `AS path "1.2.3" of 10.0.0.0/8`},
 		{"neighbours refused", func() error { _, err := FRRNeighbors("no"); return err }, `want JSON, got "no"`},
 		{"time", func() error {
 			_, err := birdNeighbors(header+"p BGP --- up 16:30:05.661 Established\n  BGP state: Established\n  Neighbor address: 192.0.2.2\n", birdTimes)
