@@ -218,8 +218,8 @@ func TestFeedRefusals(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"cut off":    {route[:len(route)-3], errShort.Error()},
-		"no UPDATE":  {encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPKeepAliveMessage())), "no UPDATE"},
+		"cut off":   {route[:len(route)-3], errShort.Error()},
+		"no UPDATE": {encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPKeepAliveMessage())), "no UPDATE"},
 	} {
 		if err := NewFeed().Add(test.text); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
