@@ -68,7 +68,7 @@ func (e Event) String() string {
 		}
 		return fmt.Sprintf("compiling %d of %d packages: %s", e.Number, e.Packages, e.Package)
 	case Downloading:
-		return "looking for modules, and downloading those that are not there"
+		return "looking for modules, and downloading what is not there"
 	case Installing:
 		return "installing Debian packages"
 	case Assembling:
@@ -91,7 +91,7 @@ func (e Event) String() string {
 // Summary says what Build did.
 type Summary struct {
 	// Built are the images that were built, in the order in which they were
-	// ready; Reused those that the cache held, in order of build.
+	// ready; Reused the images that the cache held, in order of build.
 	Built  []Timing
 	Reused []string
 	Took   time.Duration
@@ -320,7 +320,9 @@ func await[T any](ctx context.Context, m *meter, from <-chan T) (value T, err er
 
 // layers makes the layers that the recipe adds to its base: Debian packages,
 // then programs and files, then what the script changes.
-func (b *build) layers(ctx context.Context, r *Recipe, base entry, image imageLayout, programsOf func() (programs, error), log *buildLog, tell func(Event)) ([]v1.Descriptor, error) {
+func (b *build) layers(
+	ctx context.Context, r *Recipe, base entry, image imageLayout, programsOf func() (programs, error), log *buildLog, tell func(Event),
+) ([]v1.Descriptor, error) {
 	var layers []v1.Descriptor
 	add := func(fill func(*layerWriter) error) error {
 		layer, err := image.layer(fill)

@@ -199,7 +199,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"looking for modules, and downloading those that are not there", "waiting for the compiler",
+		"looking for modules, and downloading what is not there", "waiting for the compiler",
 		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
 		"writing layers", "built in 1.5 s, 2.0 CPU s (2 packages)",
 	}

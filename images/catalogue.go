@@ -192,7 +192,7 @@ func (c *Catalogue) closure(refs []string) ([]string, error) {
 // CacheDir is the folder that holds the built images.
 func (c *Catalogue) CacheDir() string { return c.cache.dir }
 
-// Refs lists all images, bases before those built on them.
+// Refs lists all images, each after its base.
 func (c *Catalogue) Refs() []string { return slices.Clone(c.refs) }
 
 // Recipe returns the recipe of the image ref, or an *UnknownImageError.
@@ -212,13 +212,13 @@ type Entry struct {
 	Form      Form
 	// Digest is the manifest's; zero if the image has to be built.
 	Digest v1.Hash
-	// Size is that of all its layers in bytes, shared ones included.
+	// Size is the size of all its layers in bytes, shared ones included.
 	Size int64
 	// Cost is what building it took; zero if that was not kept.
 	Cost Cost
 }
 
-// List returns all images, bases before those built on them, and whether the
+// List returns all images, each after its base, and whether the
 // cache holds them as the recipes are now.
 func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 	keys, err := c.keys(ctx, c.refs)

@@ -28,7 +28,7 @@ type compiler struct {
 	memory      uint64     // of this machine, in bytes; zero if unknown
 	downloading sync.Mutex // held while one downloads modules
 	groups      map[groupKey][]*group
-	planned     map[string][]*group // by image: that of each of its programs
+	planned     map[string][]*group // by image: the group of each of its programs
 	count       int                 // of all groups
 }
 
@@ -36,7 +36,7 @@ func newCompiler(cache *cache, dir string) compiler {
 	return compiler{cache: cache, dir: dir, memory: memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
-// memory is that of this machine, in bytes; zero if it is unknown.
+// memory is this machine's memory in bytes; zero if it is unknown.
 func memory() uint64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -169,7 +169,7 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 			"-v", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
 		}, args...)...)
 		build.Env = append(build.Env, "GOGC=off", fmt.Sprint("GOMEMLIMIT=", c.collectFrom()))
-		build.Stderr = &packageLines{packages: stale, told: func(name string) {
+		build.Stderr = &packageLines{packages: stale, report: func(name string) {
 			compiled++
 			if compiled == len(stale) && c.memory >= memoryToLinkBeside { // only linking is left
 				free()
@@ -181,7 +181,7 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 	return compiled, log.close(ctx, ref, err)
 }
 
-// compilerFlags are those of go build and go list for the module's programs. They
+// compilerFlags are flags of go build and go list for the module's programs. They
 // leave out debugging information, as the linker would in any case: Go's cache is a
 // quarter smaller without it, and a large generated package such as AWS's client takes
 // 34 s of CPU time in place of 59. make build compiles with the same flag, so that
@@ -201,7 +201,7 @@ func (m goModule) compilerFlags() []string {
 // it begins to compile one.
 type packageLines struct {
 	packages map[string]bool
-	told     func(name string)
+	report   func(name string)
 	rest     []byte // of a line that has not ended
 }
 
@@ -214,7 +214,7 @@ func (p *packageLines) Write(data []byte) (int, error) {
 		}
 		p.rest = rest
 		if name := string(line); p.packages[name] {
-			p.told(name)
+			p.report(name)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type component struct {
 }
 
 // versions is a range. Both ends are versions without a leading v. The
-// pre-releases that lead to a version belong to it: those of From are in the
-// range, those of Below are not, unless the end is a pre-release itself.
+// pre-releases that lead to a version belong to it: pre-releases of From are in the
+// range, and pre-releases of Below are not, unless the end is a pre-release itself.
 type versions struct {
 	From  string `json:"from,omitempty"`  // the lowest in the range
 	Below string `json:"below,omitempty"` // the lowest above the range
@@ -94,13 +94,13 @@ type vendorModule struct {
 	Staging *staging `json:"staging,omitempty"`
 }
 
-// vendorGo, as a language version, is that of the vendor's own go.mod.
+// vendorGo, as a language version, stands for the one in the vendor's own go.mod.
 const vendorGo = "vendor"
 
 // staging are modules that a release keeps in its own tree.
 type staging struct {
 	Folder string `json:"folder"` // in the release's module
-	// Modules are those that are taken from the tree.
+	// Modules are the modules that are taken from the tree.
 	Modules []string `json:"modules,omitempty"`
 	// Published is the version under which a release also publishes the modules that its
 	// go.mod takes from the folder, such as v0.${minor}.${patch}.
@@ -111,7 +111,7 @@ type staging struct {
 type componentRecipe struct {
 	Recipe
 	versions
-	// Versions are those that the catalogue has.
+	// Versions are the versions in the catalogue.
 	Versions []string `json:"versions"`
 }
 

@@ -34,7 +34,7 @@ type versionBuild struct {
 // derive makes the go.mod of a version from the vendor's own. What it requires
 // and replaces stays word for word, but for what component.yaml raises and
 // replaces; so the vendor's code is compiled with the libraries that the
-// vendor has chosen. A comment at each of the others says what it is for.
+// vendor has chosen. A comment at each raised or replaced module says what it is for.
 func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 	v := b.vendor.at(b.version)
 	mod, err := modfile.Parse(v.String()+"/go.mod", vendorGoMod, nil)
@@ -86,7 +86,7 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("deriving go.mod from that of %s: %w", v, err)
+		return nil, fmt.Errorf("deriving go.mod from the go.mod of %s: %w", v, err)
 	}
 	for _, r := range mod.Replace {
 		if modfile.IsDirectoryPath(r.New.Path) && !strings.HasPrefix(r.New.Path, stagingFolder) {
@@ -123,8 +123,8 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("reading go's answer on %s: %w", v, err)
 	}
 	if found.GoMod == "" {
-		// The proxy knows of the version and does not serve its go.mod. go list keeps
-		// that to itself, and go mod download says it.
+		// The proxy knows of the version and does not serve its go.mod. go list does not
+		// say so, and go mod download does.
 		cmd := goCommand(ctx, os.TempDir(), "mod", "download", "-json", v.String())
 		cmd.Env = append(cmd.Env, "GONOSUMDB="+v.Path)
 		out, err := cmd.Output() // it fails, and its answer says why
@@ -160,7 +160,8 @@ func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) e
 	}
 	for _, p := range b.programs() {
 		for _, arch := range []string{"amd64", "arm64"} { // checksums serve machines of both
-			cmd := m.command(ctx, "list", slices.Concat([]string{"-mod=mod", "-deps", "-tags=" + strings.Join(p.Tags, ",")}, overlay, []string{p.Package})...)
+			flags := append([]string{"-mod=mod", "-deps", "-tags=" + strings.Join(p.Tags, ",")}, overlay...)
+			cmd := m.command(ctx, "list", append(flags, p.Package)...)
 			unlisted := append(b.vendor.Unlisted[:len(b.vendor.Unlisted):len(b.vendor.Unlisted)], os.Getenv("GONOSUMDB"))
 			cmd.Env = append(cmd.Env, "GONOSUMDB="+strings.Join(unlisted, ","), "GOARCH="+arch)
 			if _, err := output(cmd); err != nil {
@@ -201,7 +202,7 @@ func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 	if b.file != "" {
 		return nil
 	}
-	err := b.derived(ctx, folder)
+	err := b.deriveInto(ctx, folder)
 	missing := b.missingFile(folder)
 	switch {
 	case err == nil:
@@ -222,12 +223,12 @@ func (b *versionBuild) missingFile(folder string) string {
 	return filepath.Join(folder, fmt.Sprintf("%s-%s.missing", filepath.Base(b.component.folder), b.version))
 }
 
-// derived is prepare for a version without a go.mod in the catalogue.
-func (b *versionBuild) derived(ctx context.Context, folder string) error {
+// deriveInto derives the go.mod and go.sum of a version into a folder of the cache.
+func (b *versionBuild) deriveInto(ctx context.Context, folder string) error {
 	v := b.vendor.at(b.version)
 	vendor, err := b.vendorGoMod(ctx)
 	if err != nil {
-		return told(err, v)
+		return unavailable(err, v)
 	}
 	derived, err := b.derive(vendor)
 	if err != nil {
@@ -245,7 +246,7 @@ func (b *versionBuild) derived(ctx context.Context, folder string) error {
 		}
 		defer os.RemoveAll(making)
 		if err := b.settle(ctx, making, derived); err != nil {
-			return told(err, v)
+			return unavailable(err, v)
 		}
 		// Another process may have made the same in the meantime.
 		if err := os.Rename(making, dir); err != nil && !errors.Is(err, fs.ErrExist) {

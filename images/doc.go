@@ -8,8 +8,7 @@
 // Each folder beside this file holds pinned inputs: a go.mod and go.sum (a
 // module of its own, so that one vendor's dependencies never move
 // another's), perhaps local main packages and files, and, where it makes
-// images, an image.yaml, or, for a component of which several versions can be
-// built, a component.yaml. A new image is a new folder; nothing else changes.
+// images, an image.yaml, or a component.yaml for several versions of a component. A new image is a new folder; nothing else changes.
 //
 // An image.yaml is decoded strictly. All its fields:
 //
@@ -75,7 +74,7 @@
 //	modules:                    # where the versions are, and what our go.mod says
 //	  - module: github.com/cilium/cilium # otherwise than the vendor's
 //	    from: 1.8.1             # the range: this version
-//	    below: 1.9.0            # and those below this one
+//	    below: 1.9.0            # and the versions below this one
 //	    atLeast: {golang.org/x/sys: v0.30.0} # raises what the vendor requires
 //	    go: vendor              # language version in place of that above: the vendor's own
 //	    replace: {k8s.io/client-go: github.com/cilium/client-go v1.2.3}
@@ -92,7 +91,7 @@
 //	  - ref: quay.io/cilium/cilium:v${version}
 //	    from: 1.11.5
 //	    below: 1.12.0
-//	    versions: [1.11.6]      # those of the catalogue
+//	    versions: [1.11.6]      # in the catalogue
 //	lacking:                    # why no entry of images builds some versions
 //	  - ref: quay.io/cilium/cilium:v${version}
 //	    from: 1.10.0

@@ -19,8 +19,8 @@ import (
 // goModule is what programs are built in: a module of this tree.
 type goModule struct {
 	folder string // the module's root
-	// file is its go.mod: that in the folder, or that of a component's version,
-	// which the go command is given by -modfile. Its go.sum is beside it.
+	// file is its go.mod: in the folder, or, of a component's version, elsewhere, so that the go
+	// command is given it by -modfile. Its go.sum is beside it.
 	file  string
 	build *versionBuild // of a component; nil otherwise
 }
@@ -109,7 +109,7 @@ func (m goModule) source(ctx context.Context, path string) (string, error) {
 func Download(ctx context.Context, v module.Version) (string, error) {
 	// Outside of every module, so that no go.mod is read.
 	dir, err := downloaded(goCommand(ctx, os.TempDir(), "mod", "download", "-json", v.String()), v)
-	return dir, told(err, v)
+	return dir, unavailable(err, v)
 }
 
 // downloaded runs a go mod download -json of one module, and returns the module's folder.
@@ -127,8 +127,8 @@ func downloaded(cmd *exec.Cmd, v module.Version) (string, error) {
 }
 
 // overlay returns the flag of go build and go list that shows them the modules
-// which a release keeps in its own tree and that is not published for it; none if
-// the module has no such. It writes files to dir.
+// that a release keeps in its own tree and does not publish. Without such modules there is
+// no flag. It writes files to dir.
 func (m goModule) overlay(ctx context.Context, dir string) (flags []string, err error) {
 	if m.build == nil || m.build.vendor.Staging == nil {
 		return nil, nil

@@ -22,8 +22,7 @@ import (
 // something else of the same inputs.
 const generation = "1"
 
-// keys returns the key of each image; refs holds bases before those built on
-// them.
+// keys returns the key of each image; refs has each image after its base.
 func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +44,8 @@ func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string,
 	return keys, nil
 }
 
-// derive makes sure that the go.mod of a recipe is there. The catalogue's are;
-// those of other versions are derived once. The caller holds c.mu.
+// derive makes sure that the go.mod of a recipe is there. The catalogue has the go.mod of its
+// own versions; another version's is derived once. The caller holds c.mu.
 func (c *Catalogue) derive(ctx context.Context, r *Recipe) error {
 	if r.build == nil {
 		return nil
@@ -181,7 +180,7 @@ func hashRequirement(h hash.Hash, m goModule, modulePath string) error {
 	return err
 }
 
-// checksums returns those in the module's go.sum by "path version".
+// checksums returns the checksums in the module's go.sum by "path version".
 func (m goModule) checksums() (map[string]string, error) {
 	data, err := os.ReadFile(m.sum())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -23,9 +23,8 @@ type BuildError struct {
 	// Log is the path of the whole log, Tail its last lines.
 	Log  string
 	Tail []string
-	// Near are the nearest versions, one below and one above, of which the image is
-	// known to build: those of the catalogue and those in the cache. None for an image
-	// of the catalogue.
+	// Near are the nearest versions, one below and one above, that are in the catalogue or in
+	// the cache, and so build. An image of the catalogue has none.
 	Near []string
 	Err  error
 }
@@ -110,7 +109,7 @@ const lowest = 19
 
 // yields gives the leader of a session the lowest priority, which its children inherit. Where
 // the kernel schedules by session (sched(7), "The autogroup feature"), the priority of a process
-// counts within its session alone, and that of the session against other sessions. A priority
+// counts within its session alone, and the session's priority counts against other sessions. A priority
 // that cannot be set makes the lab slower and no verdict wrong.
 func yields(pid int) {
 	_ = unix.Setpriority(unix.PRIO_PGRP, pid, lowest)

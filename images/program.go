@@ -3,22 +3,7 @@ package images
 import (
 	"context"
 	"fmt"
-	"slices"
-
-	"golang.org/x/mod/semver"
 )
-
-// Versions returns those that the catalogue has of a component, lowest first.
-func (c *Catalogue) Versions(component string) []string {
-	var all []string
-	for _, ref := range c.refs {
-		if r, _ := c.recipe(ref); r.Component == component {
-			all = append(all, r.Version)
-		}
-	}
-	slices.SortFunc(all, func(a, b string) int { return semver.Compare("v"+a, "v"+b) })
-	return slices.Compact(all)
-}
 
 // Compile builds the programs of an image into a folder, as they would be in
 // the image, and returns their files in the order of the recipe. No image is

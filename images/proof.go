@@ -80,8 +80,8 @@ func (r *Recipe) provePrograms(files []string) error {
 	return nil
 }
 
-// provePackages compares the versions of Debian packages in a tree with those
-// that the recipe names.
+// provePackages compares the versions of Debian packages in a tree with the versions in
+// the recipe.
 func (r *Recipe) provePackages(tree string) error {
 	if len(r.Debian.Versions) == 0 {
 		return nil

@@ -96,7 +96,7 @@ func (c *Catalogue) Prune(ctx context.Context, keep int64) (Pruned, error) {
 	return p, nil
 }
 
-// diskUse is the size in bytes of all files below a folder, of those with several names once.
+// diskUse is the size in bytes of all files below a folder. A file with several names counts once.
 func diskUse(folder string) (size int64, err error) {
 	counted := map[uint64]bool{}
 	err = filepath.WalkDir(folder, func(path string, file fs.DirEntry, err error) error {

@@ -67,15 +67,15 @@ type Recipe struct {
 	build  *versionBuild // of a recipe from a component.yaml
 }
 
-// Debian asks for Debian packages. Their versions are those of the suite's
-// current point release: Debian keeps no others in a suite.
+// Debian asks for Debian packages. The suite's current point release decides on their
+// versions: Debian keeps no others in a suite.
 type Debian struct {
 	// Suite is the release's code name. It is set in an image without base
 	// and only there; over a base the base's suite holds.
 	Suite    string   `json:"suite,omitempty"`
 	Packages []string `json:"packages,omitempty"`
 	// Slim leaves behind all of the base but the packages and what they depend on,
-	// shell and package manager included where they are not among those.
+	// shell and package manager included if no package depends on them.
 	Slim bool `json:"slim,omitempty"`
 	// Versions are what packages must turn out to be, as 1.6.8 or a beginning
 	// such as 10.11, without Debian's epoch and revision.
@@ -128,8 +128,8 @@ func (r *Recipe) holds() module.Version {
 }
 
 // tests returns the module version that a program must turn out to be built
-// from: for a vendor's package that of the module which provides it, for a
-// main package of ours the component's. Programs of the project itself have
+// from: the module that provides a vendor's package, or the component's module for a
+// main package of ours. Programs of the project itself have
 // none: the result is zero.
 func (r *Recipe) tests(p Program) (module.Version, error) {
 	if p.local() {
@@ -144,8 +144,8 @@ func (r *Recipe) tests(p Program) (module.Version, error) {
 	return r.module(p.In).require(p.Package)
 }
 
-// expand puts values into the recipe: own are those of its component. A
-// program of another module gets that module's.
+// expand puts values into the recipe: own are the values of its component. A
+// program of another module gets the values of that module.
 func (r *Recipe) expand(own *strings.Replacer) error {
 	r.Ref, r.Run = own.Replace(r.Ref), own.Replace(r.Run)
 	r.Programs, r.Files = slices.Clone(r.Programs), slices.Clone(r.Files)

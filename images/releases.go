@@ -27,9 +27,8 @@ const releasesFile = "releases.txt"
 type Releases struct {
 	Component string
 	Ways      []Way
-	// Versions are those of the vendor's list, the module proxy's lists and the
-	// catalogue together, lowest first. That one is here does not say that the
-	// proxy serves it.
+	// Versions are in the vendor's list, the module proxy's lists or the catalogue,
+	// lowest first. The proxy need not serve all of them.
 	Versions []Release
 	// Refused says of modules why the proxy did not list their versions, by path.
 	Refused map[string]error
@@ -50,7 +49,7 @@ type Way struct {
 type Release struct {
 	Version string
 	// Images are what can be built of it, by ref; none where no way of building
-	// has it in its range. Built are those in the cache.
+	// has it in its range. Built are the ones in the cache.
 	Images, Built []string
 	// Missing says why the version was not available when it was last asked for on this
 	// machine; empty where it was, or nothing has asked.
@@ -221,8 +220,8 @@ func (c *Catalogue) built() (map[string]bool, error) {
 	return refs, nil
 }
 
-// near are the nearest versions, one below and one above, of which an image that is
-// not the catalogue's is known to build.
+// near are the nearest versions, one below and one above, that are in the catalogue or in the
+// cache, and so build. An image of the catalogue has none.
 func (c *Catalogue) near(ref string) []string {
 	failed, there := c.recipe(ref)
 	if !there || slices.Contains(c.refs, ref) {
@@ -302,8 +301,8 @@ func (e *NotPublishedError) Error() string {
 		}
 	}
 	if e.Unverified != "" {
-		return fmt.Sprintf("%s is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=%s in the environment takes it all the same",
-			what, e.Unverified)
+		return fmt.Sprintf("%s is not in Go's checksum database, which would show that it is what others get; "+
+			"GONOSUMDB=%s in the environment takes it all the same", what, e.Unverified)
 	}
 	why := refusal(e.Err.Error())
 	if _, said, found := strings.Cut(why, "exit status 1: go: "); found {
@@ -315,11 +314,11 @@ func (e *NotPublishedError) Error() string {
 func (e *NotPublishedError) Unwrap() error { return e.Err }
 
 // refusals are what the go command says of a module version that a proxy, or a
-// repository, has not got. That the proxy cannot be reached is none of them.
+// repository, has not got.
 var refusals = []string{"403 Forbidden", "404 Not Found", "410 Gone", "unknown revision"}
 
 // refusal is the line with which the go command refuses a module. Lines before it say what it
-// downloads, and those after it are the server's words.
+// downloads, and lines after it are the server's words.
 func refusal(text string) string {
 	for line := range strings.Lines(text) {
 		if slices.ContainsFunc(refusals, func(w string) bool { return strings.Contains(line, w) }) {
@@ -364,9 +363,9 @@ func unescaped(path string) string {
 	return as
 }
 
-// told makes a *NotPublishedError or an *UnreachableError of an error of the go
+// unavailable makes a *NotPublishedError or an *UnreachableError of an error of the go
 // command that says so.
-func told(err error, v module.Version) error {
+func unavailable(err error, v module.Version) error {
 	says := func(words []string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })
 	}

@@ -142,7 +142,7 @@ func TestNotPublished(t *testing.T) {
 		{"something else", "go: no space left on device", "go: no space left on device"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := told(errors.New(test.says), v)
+			err := unavailable(errors.New(test.says), v)
 			var silent *UnreachableError
 			if err.Error() != test.want || errors.As(err, &missing) != (strings.Contains(test.want, "not published") || strings.Contains(test.want, "not in Go's")) ||
 				errors.As(err, &silent) != strings.Contains(test.want, "does not answer") {
@@ -150,7 +150,7 @@ func TestNotPublished(t *testing.T) {
 			}
 		})
 	}
-	if err := told(nil, v); err != nil {
+	if err := unavailable(nil, v); err != nil {
 		t.Error(err)
 	}
 }
@@ -268,7 +268,7 @@ func TestSourceThatIsNotPublished(t *testing.T) {
 		t.Fatal("it was downloaded")
 	}
 	var missing *NotPublishedError
-	err = told(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"})
+	err = unavailable(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"})
 	if !errors.As(err, &missing) || missing.Required || !strings.Contains(err.Error(), "403 Forbidden") {
 		t.Errorf("got %v", err)
 	}

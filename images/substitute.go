@@ -30,10 +30,9 @@ func (s Substitute) String() string {
 }
 
 // Substitutes returns the modules that programs of the image's version are built with in
-// place of those that the vendor has chosen, in order of their paths. One from which
-// nothing is compiled, such as a generator's, is not among them. They are known once the
-// version's go.mod is: that of the catalogue's versions is committed, and others are
-// derived by Derive and by Build.
+// place of the vendor's choice, in order of their paths. A module from which nothing is
+// compiled, such as a generator's, is not among them. The version's go.mod must be there:
+// it is committed for the catalogue's versions, and Derive and Build derive others.
 func (r Recipe) Substitutes() ([]Substitute, error) {
 	if r.build == nil || r.build.file == "" {
 		return nil, nil
@@ -79,8 +78,8 @@ func (b *versionBuild) substitutes() ([]Substitute, error) {
 	return substitutesIn(mod, sums), nil
 }
 
-// substitutesIn are those of a go.mod. Its go.sum has checksums of the files of the modules
-// that packages come from, and of all others those of their go.mod alone.
+// substitutesIn are the substitutes in a go.mod that packages come from: go.sum has checksums
+// of their files, and of other modules the checksum of the go.mod alone.
 func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 	var all []Substitute
 	current := chosen(mod)
@@ -157,8 +156,7 @@ func replaced(file *modfile.File, mod module.Version) module.Version {
 	return mod
 }
 
-// lines are the lines that decide on each module: that of its replacement, or that of its
-// requirement.
+// lines are the lines that decide on each module: its replacement's, or its requirement's.
 func lines(mod *modfile.File) map[string]*modfile.Line {
 	all := map[string]*modfile.Line{}
 	for _, q := range mod.Require {

@@ -99,7 +99,9 @@ derived from the vendor's own go.mod.
 
 At the end it prints for each image the time of its build, without the time in which it
 waited for the compilation of other images, and the CPU time.`,
-		Example: "  relapse images build kube-proxy@1.13.5\n  relapse images build quay.io/cilium/cilium@1.11.4\n  relapse images build --label '!slow'",
+		Example: "  relapse images build kube-proxy@1.13.5\n" +
+			"  relapse images build quay.io/cilium/cilium@1.11.4\n" +
+			"  relapse images build --label '!slow'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			catalogue, _, err := openCatalogue()
 			if err != nil {
@@ -140,7 +142,8 @@ waited for the compilation of other images, and the CPU time.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&label, "label", "", "images that the variants with these labels use, `EXPRESSION` as in 'cilium && !slow' (relapse list shows the labels)")
+	cmd.Flags().StringVar(&label, "label", "",
+		"images that the variants with these labels use, `EXPRESSION` as in 'cilium && !slow' (relapse list shows the labels)")
 	return cmd
 }
 

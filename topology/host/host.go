@@ -19,7 +19,7 @@ import (
 	"text/tabwriter"
 )
 
-// Needs are requirements of a caller beyond those of every lab.
+// Needs are requirements of a caller beyond the requirements of every lab.
 type Needs struct {
 	// Packages are Debian packages, without Docker: that may be installed from
 	// another source, and has its own check.
@@ -76,7 +76,7 @@ type Report struct {
 
 // UnfitError says why a machine cannot run a lab.
 type UnfitError struct {
-	Checks []Check // those that are not OK
+	Checks []Check // not OK
 }
 
 // Error is one sentence for each failed check, one per line.

@@ -18,8 +18,8 @@ var inotifyLimits = map[string]int{
 	"fs.inotify.max_user_watches":   524288,
 }
 
-// judgeInotify compares the kernel's limits, by name, with those that labs need.
-// It returns the values of those that must be raised.
+// judgeInotify compares the kernel's limits, by name, with the limits that labs need.
+// It returns the new values of limits that must be raised.
 func judgeInotify(values map[string]string) (c Check, raise map[string]string) {
 	raise = map[string]string{}
 	var found, wanted []string

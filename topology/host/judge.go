@@ -349,7 +349,8 @@ func judgeSubnets(subnets map[netip.Prefix]string, overlaps []subnet.Overlap, er
 	case err != nil:
 		c.State, c.Found, c.Cure = Fatal, err.Error(), "run it with sudo"
 	case len(taken) > 0:
-		c.State, c.Found, c.Cure = Fatal, strings.Join(taken, "; "), "disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX"
+		c.State, c.Found = Fatal, strings.Join(taken, "; ")
+		c.Cure = "disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX"
 	}
 	if c.State != OK {
 		c.Want = "no route of this machine may overlap a lab's networks"

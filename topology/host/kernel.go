@@ -157,7 +157,8 @@ func withoutServiceMap(err error) error {
 	return &UnfitError{Checks: []Check{{
 		Name: "kernel: nftables for kube-proxy", State: Fatal, Found: err.Error(),
 		Want: "kube-proxy in mode nftables needs maps of addresses and ports to verdicts, and numgen, in the kernel's nf_tables",
-		Cure: "run it on a machine with Linux 5.13 or newer and nf_tables, or in mode iptables, or in mode ipvs, which runs on guests with kernels of their own",
+		Cure: "run it on a machine with Linux 5.13 or newer and nf_tables, or in mode iptables, " +
+			"or in mode ipvs, which runs on guests with kernels of their own",
 	}}}
 }
 
@@ -172,7 +173,9 @@ func addServiceMap() error {
 		return err
 	}
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "kube-proxy"})
-	services := &nftables.Set{Table: table, Name: "service-ips", IsMap: true, KeyType: key, DataType: nftables.TypeVerdict, Concatenation: true}
+	services := &nftables.Set{
+		Table: table, Name: "service-ips", IsMap: true, KeyType: key, DataType: nftables.TypeVerdict, Concatenation: true,
+	}
 	if err := conn.AddSet(services, nil); err != nil {
 		return err
 	}

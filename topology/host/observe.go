@@ -49,7 +49,7 @@ type observed struct {
 	dpkg    string
 	engine  engine
 	trial   trial
-	// status is that of dockerd if it runs: containers inherit its capabilities.
+	// status is dockerd's, if it runs: containers inherit its capabilities.
 	status        string
 	lastCap       capability.Cap
 	mountinfo     string

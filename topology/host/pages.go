@@ -52,7 +52,8 @@ func (h host) enlargePages(announce func(string)) error {
 	if err := h.remember(func(r *record) { r.Pages = &change{Before: &before, After: after} }); err != nil {
 		return err
 	}
-	announce(fmt.Sprintf("switching memory pages of 64 KiB on until the next boot, to build images faster: %s from %s to %s", h.pages, before, after))
+	announce(fmt.Sprintf("switching memory pages of 64 KiB on until the next boot, to build images faster: %s from %s to %s",
+		h.pages, before, after))
 	if err := os.WriteFile(h.pages, []byte(after+"\n"), 0o644); err != nil {
 		announce(fmt.Sprintf("going on with smaller pages: %v", err))
 	}

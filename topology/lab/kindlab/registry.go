@@ -180,7 +180,7 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	if err != nil {
 		return err
 	}
-	// The folder is that of images/registry/config.yml.
+	// images/registry/config.yml names the folder.
 	err = r.docker.CopyToContainer(ctx, r.container, "/var/lib/registry", bytes.NewReader(linked), container.CopyToContainerOptions{})
 	if err != nil {
 		return fmt.Errorf("linking the cache's blobs into %s: %w", r.name, err)
@@ -214,7 +214,7 @@ func (r *Registry) addressOn(ctx context.Context, network string) (netip.AddrPor
 	return netip.AddrPortFrom(address, registryPort), nil
 }
 
-// serve adds the images of Options.Serve to the lab's registry. It copies those of
+// serve adds the images of Options.Serve to the lab's registry. It copies images of
 // upstreams, because a scenario moves their tags, which a cache cannot do.
 func (l *Lab) serve(ctx context.Context) error {
 	if len(l.Topology.Clusters) == 0 {
@@ -234,7 +234,7 @@ func (l *Lab) pushed(refs []string) []string {
 	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
 }
 
-// push pushes images to the lab's registry, except those that upstreams provide.
+// push pushes images to the lab's registry, except images that upstreams provide.
 func (l *Lab) push(ctx context.Context, refs []string) error {
 	if refs = l.pushed(refs); len(refs) == 0 {
 		return nil
@@ -306,7 +306,7 @@ func (r *Registry) answers(ctx context.Context) error {
 }
 
 // dockerBridge is Docker's default network, which every engine has. Its name sorts
-// before those of labs' networks, so that a container on both has its default route.
+// before the names of labs' networks, so that a container on both has its default route.
 const dockerBridge = "bridge"
 
 // startCache runs a pull-through cache of a host's registry. Only caches can reach

@@ -33,7 +33,7 @@ var request = regexp.MustCompile(`^(\S+) \S+ \S+ \[([^\]]+)\] "(GET|HEAD) (/v2/\
 const combinedTime = "02/Jan/2006:15:04:05 -0700"
 
 // ParseLog reads the pulls from a registry's log, in its order. Only requests by
-// containerd count, because those are the nodes'. It skips lines that are not in the
+// containerd count, because nodes pull by containerd. It skips lines that are not in the
 // format of the access log.
 func ParseLog(log string) []Pull {
 	var pulls []Pull

@@ -26,24 +26,25 @@ var own = Upstreams{
 	"registry.k8s.io": "https://registry.k8s.io",
 }
 
-// NewUpstreams returns the vendors' own registries, with the base URLs of mirrors for
-// the hosts in instead. The error names every URL or host that is not valid.
-func NewUpstreams(instead map[string]string) (Upstreams, error) {
+// NewUpstreams returns the vendors' own registries, or their mirrors by host. The error
+// names every URL or host that is not valid.
+func NewUpstreams(mirrors map[string]string) (Upstreams, error) {
 	u := maps.Clone(own)
 	var errs []error
-	for _, host := range slices.Sorted(maps.Keys(instead)) {
+	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
 		if _, known := own[host]; !known {
 			errs = append(errs, fmt.Errorf("unknown vendor's host %q; expected one of %s", host, strings.Join(own.Hosts(), ", ")))
 			continue
 		}
-		at, err := url.Parse(instead[host])
+		at, err := url.Parse(mirrors[host])
 		// Messages and reports name the URL: it must hold no password.
 		if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" || strings.Trim(at.Path, "/") != "" ||
 			at.User != nil || at.RawQuery != "" || at.Fragment != "" {
-			errs = append(errs, fmt.Errorf("%s: %q is not the URL of a registry such as https://mirror.example:5000", host, withoutPassword(instead[host])))
+			errs = append(errs, fmt.Errorf("%s: %q is not the URL of a registry such as https://mirror.example:5000",
+				host, withoutPassword(mirrors[host])))
 			continue
 		}
-		u[host] = strings.TrimSuffix(instead[host], "/")
+		u[host] = strings.TrimSuffix(mirrors[host], "/")
 	}
 	return u, errors.Join(errs...)
 }
