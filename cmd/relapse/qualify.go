@@ -307,7 +307,6 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	r.Relapse, r.Progress = l.Relapse, l.display
 	err = r.Run(ctx, qualify.Machine{
 		Catalogue: catalogue, Labs: suite.Labs(l.Options), Options: l.Options.Options,
-		Subnets: q.Subnets,
 		NewLab:  func() *keptlab.Lab { return l.kept(r.Dir, o.timeout) },
 		IsUnfit: func(err error) bool { return exitStatus(ctx, err) == exitMachine },
 	})

@@ -99,6 +99,21 @@ func holdsNow(held bool) framework.Condition {
 	return func(context.Context, *framework.Run) (bool, string, error) { return held, "nothing has changed", nil }
 }
 
+// undoing has the undo of the fault end like this.
+func undoing(undo func() error) func(*world, *framework.Script) {
+	return func(_ *world, s *framework.Script) {
+		s.Fault.Undo = func(context.Context, *framework.Run) error { return undo() }
+	}
+}
+
+// cutOffAfter cuts off a probe that must lose nothing, some time after the fault and for good.
+func cutOffAfter(begins time.Duration) func(*world, *framework.Script) {
+	return func(w *world, s *framework.Script) {
+		s.MinOutage, s.Observe = 5*time.Second, 104700*time.Millisecond
+		onInject(func(w *world) { after(begins, func() { w.loses(outToB) }) })(w, s)
+	}
+}
+
 func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Pending, "other"
@@ -223,7 +238,7 @@ func testCases() []testCase {
 			name: "a fact after the fault that cannot be looked at", status: 4,
 			old: func(w *world, s *framework.Script) {
 				s.Aftermath = []framework.Check{{Name: "the route is gone", Bound: time.Second,
-					Holds: func(context.Context, *framework.Run) (bool, string, error) { return false, "", errBroken }}}
+					Holds: func(context.Context, *framework.Run) (bool, string, error) { return true, "", errBroken }}}
 			},
 		},
 		{
@@ -632,15 +647,11 @@ func testCases() []testCase {
 		},
 		{
 			name: "side by side, and putting back one panics", beside: true, status: 4,
-			new: func(w *world, s *framework.Script) {
-				s.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
-			},
+			new: undoing(func() error { panic("a bug") }),
 		},
 		{
 			name: "side by side, and what one has for itself cannot be put back", beside: true, options: Options{Repeat: 2}, status: 4,
-			old: func(w *world, s *framework.Script) {
-				s.Fault.Undo = func(context.Context, *framework.Run) error { return errBroken }
-			},
+			old: undoing(func() error { return errBroken }),
 		},
 		{
 			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
@@ -696,10 +707,79 @@ func testCases() []testCase {
 		{name: "in brief", options: Options{Brief: true}, status: 0},
 		{
 			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
+			old: undoing(func() error { return errBroken }),
+		},
+		{
+			name: "an unexpected alarm comes and goes while a fact of a precursor is awaited", status: 1,
 			old: func(w *world, s *framework.Script) {
-				s.Fault.Undo = func(context.Context, *framework.Run) error { return errBroken }
+				var asked time.Time
+				f := form(holdsNow(true))
+				f.Undone, f.Expected = true, []framework.Finding{framework.As(theFinding)}
+				f.Aftermath = []framework.Check{{Name: "time passes", Bound: 30 * time.Second, Holds: func(context.Context, *framework.Run) (bool, string, error) {
+					if asked.IsZero() {
+						asked = time.Now()
+						after(time.Second, func() { w.finds(theFinding, other) })
+						after(3*time.Second, func() { w.finds(theFinding) })
+					}
+					return time.Since(asked) > 5*time.Second, "not yet", nil
+				}}}
+				f.Fault.Inject = func(context.Context, *framework.Run) error { w.finds(theFinding); return nil }
+				f.Fault.Undo = func(context.Context, *framework.Run) error { w.finds(); return nil }
+				s.Precursors = []framework.Precursor{f}
 			},
 		},
+		{
+			name: "a fault whose effect cannot be read", status: 4,
+			new: func(w *world, s *framework.Script) {
+				s.Fault.Inject = func(context.Context, *framework.Run) error { return nil }
+				s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) {
+					return true, "the old pod runs", errBroken
+				}
+			},
+		},
+		{
+			name: "every part is switched off in turn, and traffic alone comes back without the remedy", status: 1,
+			options: Options{Ablate: AblateAll, Variants: []string{"old"}},
+			old: func() func(*world, *framework.Script) {
+				injections := 0
+				return func(w *world, s *framework.Script) {
+					s.Remedies = s.Remedies[2:]
+					inject := s.Fault.Inject
+					s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+						if injections++; injections == 2 { // the run without the remedy
+							after(12*time.Second, func() { w.heals(); w.finds(theFinding) })
+						}
+						return inject(ctx, r)
+					}
+				}
+			}(),
+		},
+		{
+			name: "a remedy after which every second packet is lost, which is no outage", status: 1,
+			old: func(w *world, s *framework.Script) {
+				s.MinOutage = 500 * time.Millisecond
+				s.Remedies = s.Remedies[2:]
+				s.Remedies[0].Bound = 10 * time.Second
+				s.Remedies[0].Apply = func(context.Context, *framework.Run) error {
+					w.heals()
+					after(1500*time.Millisecond, func() { w.alternates(outToA) })
+					return nil
+				}
+			},
+		},
+		{name: "an outage that lasts until the end, and counts", status: 4, new: cutOffAfter(95200 * time.Millisecond)},
+		{name: "an outage that lasts until the end, and is short", status: 4, new: cutOffAfter(97 * time.Second)},
+		{
+			name: "a lab that is not isolated for a time", status: 4,
+			old: onInject(func(w *world) {
+				w.breaks(outToA)
+				w.leaks("nftables table relapse-fake has 0 of 4 rules")
+				after(time.Second, func() { w.leaks("") })
+			}),
+		},
+		{name: "an undoing that panics", status: 4, old: undoing(func() error { panic("a bug") })},
+		{name: "an undoing that breaks when all is judged", options: Options{Keep: true}, status: 4, new: undoing(func() error { return errBroken })},
+		{name: "side by side, twice, and an undoing panics", beside: true, options: Options{Repeat: 2}, status: 4, new: undoing(func() error { panic("a bug") })},
 		{name: "images that do not build", labs: fakeLabs{prepare: errBroken}, status: 4},
 		{name: "a lab that does not come up", labs: fakeLabs{up: errBroken}, status: 4},
 		{name: "ends of which one has no agent", labs: fakeLabs{dial: errBroken}, status: 4},
@@ -790,7 +870,7 @@ func TestCases(t *testing.T) {
 
 // clocks are times and counts that differ from run to run, because things that
 // happen at the same moment come in any order.
-var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|of \d+ packets of \S+ that were due, .*|since \d\d:\d\d:[0-9.]+|waited \d+(\.\d+)?s`)
+var clocks = regexp.MustCompile(`; last seen: .*|\d+ of \d+ packets|of \d+ packets of \S+ that were due, .*|(since|from) \d\d:\d\d:[0-9.]+|waited \d+(\.\d+)?s`)
 
 // describe is what a report says, without times.
 func describe(t *testing.T, p played) string {

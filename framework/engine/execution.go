@@ -106,7 +106,6 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 	return e
 }
 
-// newExecution is an execution without steps.
 func newExecution(s framework.Scenario, labs Labs, o Options) *Execution {
 	e := &Execution{scenario: s, options: o.withDefaults(), labs: labs, busy: make(chan struct{}, 1)}
 	e.report = report.Report{
@@ -117,7 +116,6 @@ func newExecution(s framework.Scenario, labs Labs, o Options) *Execution {
 	return e
 }
 
-// planVariants plans the steps of all variants that run.
 func (e *Execution) planVariants(chosen []framework.Variant) {
 	for _, v := range chosen {
 		e.planVariant(v)
@@ -132,7 +130,6 @@ func (e *Execution) planVariants(chosen []framework.Variant) {
 	e.report.Topology = report.TopologyOf(e.scenario.TopologyFor(e.chosen()))
 }
 
-// planVariant plans the runs of one variant.
 func (e *Execution) planVariant(v framework.Variant) {
 	l := e.laneOf(v)
 	v = l.variant(v.Name)
@@ -221,7 +218,6 @@ func (e *Execution) Run(ctx context.Context, undo time.Duration) {
 	e.Finish(ctx)
 }
 
-// add plans a step.
 func (e *Execution) add(s Step, do func(context.Context) error) {
 	s.Run = func(ctx context.Context) (err error) {
 		if err := e.acquire(ctx); err != nil {
@@ -268,7 +264,9 @@ func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lan
 	e.add(Step{Scope: l.scope, Name: name}, l.runs.add(e.onLab(l, name, do, broken, breaks)))
 }
 
-func (e *Execution) onLab(l *lane, name string, do func(context.Context, *lane) error, broken func() error, breaks func(error)) func(context.Context) error {
+func (e *Execution) onLab(
+	l *lane, name string, do func(context.Context, *lane) error, broken func() error, breaks func(error),
+) func(context.Context) error {
 	return e.reported(l.scope, name, func(ctx context.Context) (err error) {
 		if broken() != nil {
 			return &Skipped{"an earlier step failed"}
@@ -321,7 +319,6 @@ func (e *Execution) openFolder() error {
 	return nil
 }
 
-// removeFolder removes the run's folder.
 func (e *Execution) removeFolder() error {
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing the folder of a run that has not begun: %w", err)
@@ -330,7 +327,6 @@ func (e *Execution) removeFolder() error {
 	return nil
 }
 
-// chosen are the variants that run, each once.
 func (e *Execution) chosen() []framework.Variant {
 	var chosen []framework.Variant
 	for i, v := range e.variants {
@@ -359,7 +355,6 @@ func (e *Execution) prepare(ctx context.Context, l *lane) error {
 	return err
 }
 
-// both has the entries of both maps.
 func both(a, b map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, a)
@@ -423,7 +418,6 @@ func (e *Execution) logsSince() time.Time {
 	return time.Time{}
 }
 
-// lastStepName is the name of the last step.
 func (e *Execution) lastStepName() string {
 	if e.options.Keep {
 		return "lab is left running"
@@ -431,7 +425,6 @@ func (e *Execution) lastStepName() string {
 	return e.downName()
 }
 
-// downName is the name of the step that ends the lab.
 func (e *Execution) downName() string {
 	if e.options.Foreign {
 		return labRestored
@@ -439,7 +432,6 @@ func (e *Execution) downName() string {
 	return labDown
 }
 
-// releaseLab releases a lab or takes it down.
 func (e *Execution) releaseLab(ctx context.Context, l *lane) error {
 	lab := l.lab
 	if lab == nil {
@@ -509,7 +501,6 @@ func (e *Execution) Finish(ctx context.Context) {
 	e.left = errors.Join(errs...)
 }
 
-// store writes the results of the run.
 func (e *Execution) store() error {
 	for _, write := range []func() error{
 		func() error { return e.report.Write(e.dir) },
@@ -538,7 +529,6 @@ func heldByOther(err error) bool {
 	return errors.As(err, &held) && held.HeldByOther()
 }
 
-// judges are those of all cases, in order.
 func (e *Execution) judges() []*verdict.Judge {
 	var all []*verdict.Judge
 	for _, v := range e.variants {
@@ -547,5 +537,4 @@ func (e *Execution) judges() []*verdict.Judge {
 	return all
 }
 
-// verdict is the run's.
 func (e *Execution) verdict() framework.RunVerdict { return verdict.Run(e.broken, e.judges()...) }

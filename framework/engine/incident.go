@@ -17,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// baseline starts probes and detectors, and waits until no packets are lost and no finding is active.
 func (v *variantRun) baseline(ctx context.Context) error {
 	if err := v.startProbes(ctx); err != nil {
 		return err
@@ -51,7 +50,6 @@ func (v *variantRun) startProbes(ctx context.Context, without ...framework.Endpo
 	return v.StartProbes(ctx, ends, probes)
 }
 
-// startWatch starts the detectors.
 func (v *variantRun) startWatch(ctx context.Context) error {
 	d := &history.Detection{Every: v.c.Every(), Scope: verdict.ScopeOf(v.lane.scenario, v.c.Variant)}
 	if v.c.Ablate != AblateDetector {
@@ -209,7 +207,6 @@ func (v *variantRun) symptom(ctx context.Context) error {
 	return v.observe(ctx, !v.c.MayReproduce() || len(names) == 0)
 }
 
-// findings waits for the expected findings.
 func (v *variantRun) findings(ctx context.Context) error {
 	err := v.untilExpected(ctx, v.c.Script.Expected, v.judge.Injected(), cmp.Or(v.c.Script.ExpectedWithin, expectedWithin))
 	v.keep("snapshot-"+report.AfterFault, v.watch.last())
@@ -226,7 +223,8 @@ func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	}
 	names, _ := v.judge.Symptom(v.h.View(), end)
 	if noSymptom { // the time without findings must reach to the end
-		err := v.untilNoFindings(ctx, history.NoFindings, v.judge.Injected(), max(noFindingsWithin, s.ExpectedWithin)+v.pollWithin(), s.Expected...)
+		bound := max(noFindingsWithin, s.ExpectedWithin) + v.pollWithin()
+		err := v.untilNoFindings(ctx, history.NoFindings, v.judge.Injected(), bound, s.Expected...)
 		if err != nil {
 			return err
 		}
@@ -351,7 +349,6 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// slug makes a file name of a step's name.
 func slug(name string) string {
 	return strings.Join(slices.DeleteFunc(strings.FieldsFunc(name, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')

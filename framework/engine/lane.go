@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// lane is a lab of an execution, and the variants that run on it. An execution has one, or
-// two that run side by side: the second brings up its lab when the first lab is up, so that
+// lane is a lab of an execution with its variants. An execution has one lane, or two side by
+// side: the second brings up its lab when the first lab is up, so that
 // images that only the second needs are built while the first one's variants run.
 type lane struct {
 	scope    string             // of the lab's steps
@@ -26,12 +26,10 @@ type lane struct {
 
 func (l *lane) isSecond() bool { return l.scope == report.SecondLabScope }
 
-// variant is the variant of that name, on the lane's networks.
 func (l *lane) variant(name string) framework.Variant {
 	return l.variants[slices.IndexFunc(l.variants, func(v framework.Variant) bool { return v.Name == name })]
 }
 
-// planLanes divides the variants among labs.
 func (e *Execution) planLanes(chosen []framework.Variant) {
 	first := &lane{scope: report.LabScope, scenario: e.scenario, variants: chosen}
 	e.lanes = []*lane{first}
@@ -42,7 +40,8 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 		second := &lane{scope: report.SecondLabScope, scenario: *e.options.Second}
 		first.variants, second.variants = e.divide(chosen)
 		for i, v := range second.variants {
-			second.variants[i] = second.scenario.Variants[slices.IndexFunc(second.scenario.Variants, func(o framework.Variant) bool { return o.Name == v.Name })]
+			hasName := func(o framework.Variant) bool { return o.Name == v.Name }
+			second.variants[i] = second.scenario.Variants[slices.IndexFunc(second.scenario.Variants, hasName)]
 		}
 		e.parallel = newParallel()
 		e.parallel.apart = true
@@ -93,14 +92,12 @@ func (e *Execution) divide(chosen []framework.Variant) (first, second []framewor
 	return first, second
 }
 
-// laneOf is the lane of a variant.
 func (e *Execution) laneOf(v framework.Variant) *lane {
 	return e.lanes[slices.IndexFunc(e.lanes, func(l *lane) bool {
 		return slices.ContainsFunc(l.variants, func(o framework.Variant) bool { return o.Name == v.Name })
 	})]
 }
 
-// isLast reports whether a run is the last one in the lane.
 func (l *lane) isLast(v *variantRun) bool {
 	for _, other := range slices.Backward(v.scenario.variants) {
 		if other.lane == l {

@@ -50,8 +50,8 @@ type Progress interface {
 	Waits(scope string, s await.Sight)
 	// Found passes findings that no earlier poll had; at least one.
 	Found(scope string, findings []detect.Finding)
-	// Loses passes the probes of a scope that lose packets now, after each change. None:
-	// those that lost packets get answers again, or their endpoints are gone.
+	// Loses passes the probes of a scope that lose packets now, after each change. None: the
+	// probes that lost packets get answers again, or their endpoints are gone.
 	Loses(scope string, probes []string)
 	// Note adds a line.
 	Note(scope, text string)
@@ -71,7 +71,6 @@ func (silent) Found(string, []detect.Finding)  {}
 func (silent) Loses(string, []string)          {}
 func (silent) Note(string, string)             {}
 
-// watched is a context whose waits are passed to Progress.
 func watched(ctx context.Context, p Progress, scope string) context.Context {
 	return await.Watch(ctx, func(s await.Sight) { p.Waits(scope, s) })
 }
@@ -123,7 +122,6 @@ type Options struct {
 	Relapse string
 }
 
-// cases are the options of package verdict.
 func (o Options) cases() verdict.Options {
 	return verdict.Options{Ablate: o.Ablate, Repeat: o.Repeat, Brief: o.Brief, Wait: o.Wait}
 }

@@ -13,7 +13,7 @@ import (
 // Plan is a run of steps on a lab under traffic that is no variant of a scenario, such as an
 // upgrade. It has a history and evidence, and no report: its caller judges the history.
 type Plan struct {
-	// Scope is that of its steps.
+	// Scope is the scope of its steps.
 	Scope string
 	// Scenario has the topology of the lab, and one variant with its images.
 	Scenario framework.Scenario
@@ -63,7 +63,6 @@ func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	return e
 }
 
-// planStep carries out a step of the plan.
 func (e *Execution) planStep(ctx context.Context, l *lane, step PlanStep) error {
 	session := e.plan.session
 	switch {

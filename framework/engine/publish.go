@@ -103,7 +103,6 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	return r, errors.Join(errs...)
 }
 
-// incidentOf converts the record of an incident for a report.
 func incidentOf(i framework.Incident) *report.Incident {
 	r := &report.Incident{
 		Title: i.Title, Source: i.Source, Symptom: i.Symptom, Cause: i.Cause, Affected: i.Affected, Fixed: i.Fixed,

@@ -33,7 +33,6 @@ type Session struct {
 	reader Reader
 }
 
-// attach begins the use of a lab.
 func (s *Session) attach(lab Lab, t topology.Topology, note func(text string)) {
 	s.lab = lab
 	s.run = &framework.Run{
@@ -49,10 +48,10 @@ func (s *Session) attach(lab Lab, t topology.Topology, note func(text string)) {
 // Run is what scripts work with.
 func (s *Session) Run() *framework.Run { return s.run }
 
-// Probes are those that run; nil if none do.
+// Probes are the running probes; nil if none run.
 func (s *Session) Probes() Probes { return s.probes }
 
-// Timelines are those of the running probes.
+// Timelines are the timelines of the running probes.
 func (s *Session) Timelines() []probe.Timeline {
 	if s.probes == nil {
 		return nil
@@ -106,7 +105,9 @@ func (s *Session) stopProbes(ctx context.Context) error {
 }
 
 // StartWatch polls sources, without those of other nodes. News gets each poll, and may be nil.
-func (s *Session) StartWatch(ctx context.Context, sources []snapshot.Source, others []string, d *history.Detection, news func(history.Poll)) error {
+func (s *Session) StartWatch(
+	ctx context.Context, sources []snapshot.Source, others []string, d *history.Detection, news func(history.Poll),
+) error {
 	var opened Reader
 	done := s.h.Do(history.OpenSources, "", func(a *history.Act) {
 		if opened, a.Err = s.lab.Open(ctx, sources, others); a.Err == nil {
@@ -124,7 +125,6 @@ func (s *Session) StartWatch(ctx context.Context, sources []snapshot.Source, oth
 	return nil
 }
 
-// closeReader closes what the watch has read.
 func (s *Session) closeReader() error {
 	if s.reader == nil {
 		return nil
@@ -156,14 +156,12 @@ func (s *Session) UntilKnown(ctx context.Context, until time.Time) error {
 // MarkPackets adds a moment to the history, and what is known then of the packets.
 func (s *Session) MarkPackets(m history.Mark) { s.h.MarkPackets(m, s.probes.Timelines()) }
 
-// recordPackets adds what is known of the packets.
 func (s *Session) recordPackets() {
 	if s.probes != nil {
 		s.h.AddPackets(s.probes.Timelines())
 	}
 }
 
-// keep stores evidence.
 func (s *Session) keep(name string, data any) {
 	if err := s.evidence.Write(name, data); err != nil {
 		s.unstored(err)

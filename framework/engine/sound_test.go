@@ -15,65 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-func show(t *testing.T, p played) {
-	t.Helper()
-	t.Logf("status %d\n%s", p.status(), describe(t, p))
-}
-
-// An active finding that comes and goes while a check of a precursor waits is reported.
-func TestPrecursorAlarmDuringCheck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		other := theFinding
-		other.Kind = "other"
-		p := testCase{old: func(w *world, s *framework.Script) {
-			var asked time.Time
-			f := framework.Precursor{
-				ID: "unannounced", Name: "not announced", Undone: true,
-				Expected: []framework.Finding{framework.As(theFinding)},
-				Aftermath: []framework.Check{{ID: "time-passes", Name: "time passes", Bound: 30 * time.Second, Holds: func(context.Context, *framework.Run) (bool, string, error) {
-					if asked.IsZero() {
-						asked = time.Now()
-						after(time.Second, func() { w.finds(theFinding, other) })
-						after(3*time.Second, func() { w.finds(theFinding) })
-					}
-					return time.Since(asked) > 5*time.Second, "not yet", nil
-				}}},
-				Fault: framework.Fault{Name: "f",
-					Inject:     func(context.Context, *framework.Run) error { w.finds(theFinding); return nil },
-					TookEffect: holdsNow(true),
-					Undo:       func(context.Context, *framework.Run) error { w.finds(); return nil },
-				},
-			}
-			s.Precursors = []framework.Precursor{f}
-		}}.play(t)
-		show(t, p)
-		if p.status() != 1 {
-			t.Errorf("an unexpected finding during a precursor: status %d, want 1", p.status())
-		}
-	})
-}
-
-// A panic of an undo ends the run as its error does: no variant follows on that lab.
-func TestRestorePanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ran := false
-		p := testCase{
-			old: func(w *world, s *framework.Script) {
-				s.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
-			},
-			new: func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { ran = true; return nil })
-			},
-		}.play(t)
-		show(t, p)
-		if ran {
-			t.Error("the next variant ran on a lab that was not restored")
-		}
-	})
-}
-
-// The same with a version without an expectation on a kept lab, as bisect and qualify
-// have it.
+// A panic of an undo ends the run as its error does, also that of a version without an expectation
+// on a kept lab, as bisect and qualify have it.
 func TestRestorePanicsUnclassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -87,81 +30,9 @@ func TestRestorePanicsUnclassified(t *testing.T) {
 			return made
 		}
 		p := play(t, w, s, &fakeLabs{}, Options{Keep: true})
-		show(t, p)
 		r, _ := p.Report()
 		if p.Broken() == nil || r.Verdict == "pass" {
 			t.Errorf("the lab is not restored, and the run is %s, broken: %v, released %d (kept for the next version)", r.Verdict, p.Broken(), p.labs.released)
-		}
-	})
-}
-
-// The same with parallel variants: the variant does not run again on its node.
-func TestRestorePanicsInParallel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		installs := 0
-		p := testCase{beside: true, options: Options{Repeat: 2}, new: func(w *world, s *framework.Script) {
-			s.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
-			then(&s.Install, func() error { installs++; return nil })
-		}}.play(t)
-		show(t, p)
-		if installs > 1 {
-			t.Errorf("%d runs on a node that was not restored", installs)
-		}
-	})
-}
-
-// A check that returns an error does not hold.
-func TestHoldsWithError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := testCase{old: func(w *world, s *framework.Script) {
-			c := framework.Check{ID: "not-ready", Name: "it is not ready", Holds: func(context.Context, *framework.Run) (bool, string, error) {
-				ready := false // the zero value: the list of pods could not be read
-				return !ready, "", errBroken
-			}}
-			s.Aftermath = []framework.Check{c}
-		}}.play(t)
-		show(t, p)
-		if p.status() == 0 {
-			t.Error("a check that could not be read holds")
-		}
-	})
-}
-
-// A fault whose effect could not be read did not take effect.
-func TestEffectWithError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := testCase{new: func(w *world, s *framework.Script) {
-			s.Fault.Inject = func(context.Context, *framework.Run) error { return nil }
-			s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) {
-				same := false
-				return !same, "the old pod runs", errBroken
-			}
-		}}.play(t)
-		show(t, p)
-		if p.status() == 0 {
-			t.Error("a fault whose effect could not be read took effect")
-		}
-	})
-}
-
-// The ablation of a remedy fails if traffic recovers without it, also if findings stay
-// active.
-func TestAblatedRemedyRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		injections := 0
-		p := testCase{options: Options{Ablate: AblateAll, Variants: []string{"old"}}, old: func(w *world, s *framework.Script) {
-			s.Remedies = s.Remedies[2:]
-			inject := s.Fault.Inject
-			s.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
-				if injections++; injections == 2 { // the run without the remedy
-					after(12*time.Second, func() { w.heals(); w.finds(theFinding) })
-				}
-				return inject(ctx, r)
-			}
-		}}.play(t)
-		show(t, p)
-		if p.status() == 0 {
-			t.Error("traffic comes back with the remedy switched off, and the ablation passes")
 		}
 	})
 }
@@ -192,17 +63,6 @@ func TestJudgeOfKilledRun(t *testing.T) {
 		if again.Report.Verdict == "pass" {
 			t.Errorf("half of a run that was killed is judged %s; not on record %q", again.Report.Verdict, again.NotOnRecord)
 		}
-	})
-}
-
-// A lab that was not restored makes a run inconclusive, also when it is judged again
-// (play compares the two).
-func TestJudgeOfRunNotRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := testCase{options: Options{Keep: true}, new: func(w *world, s *framework.Script) {
-			s.Fault.Undo = func(context.Context, *framework.Run) error { return errBroken }
-		}}.play(t)
-		show(t, p)
 	})
 }
 
@@ -250,24 +110,6 @@ func TestImagesThatRan(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A remedy after which every second packet is lost does not recover, whatever MinOutage
-// excuses.
-func TestRemedyOfHalf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := testCase{old: func(w *world, s *framework.Script) {
-			s.MinOutage = 500 * time.Millisecond
-			s.Remedies = []framework.Remedy{{ID: "half", Name: "half", Helps: true, Bound: 10 * time.Second, Apply: func(context.Context, *framework.Run) error {
-				w.heals()
-				after(1500*time.Millisecond, func() { w.alternates(outToA) })
-				return nil
-			}}}
-		}}.play(t)
-		if p.status() == 0 {
-			t.Error("every second packet is lost after the remedy, and it recovers")
-		}
-	})
 }
 
 // A remedy that does not help lets packets through only in an incident that costs a share of
@@ -371,37 +213,6 @@ func TestRefusedByAnotherImage(t *testing.T) {
 		r, _ := p.Report()
 		if r.Variants[0].Verdict == "refused" {
 			t.Error("another image than the one that was built refuses, and the version is refused (not affected)")
-		}
-	})
-}
-
-// An outage of a probe that must lose nothing counts at the end of the observation as well.
-func TestOutageAtTheEnd(t *testing.T) {
-	for _, begins := range []time.Duration{95200 * time.Millisecond, 97 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			p := testCase{new: func(w *world, s *framework.Script) {
-				s.MinOutage, s.Observe = 5*time.Second, 104700*time.Millisecond
-				onInject(func(w *world) { after(begins, func() { w.loses(outToB) }) })(w, s)
-			}}.play(t)
-			if p.status() == 0 {
-				t.Errorf("a probe that must lose nothing is cut off for good, for %s, and the run passes", 104700*time.Millisecond-begins)
-			}
-		})
-	}
-}
-
-// A variant whose lab was not isolated for a time is unknown, also if all else is as
-// expected.
-func TestIsolationLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := testCase{old: onInject(func(w *world) {
-			w.breaks(outToA)
-			w.leaks("nftables table relapse-fake has 0 of 4 rules")
-			after(time.Second, func() { w.leaks("") })
-		})}.play(t)
-		r, _ := p.Report()
-		if v := r.Variants[0]; p.status() != 4 || v.Verdict != "unknown" || !strings.Contains(strings.Join(v.Reasons, "; "), "isolation of the lab: nftables table") {
-			t.Errorf("status %d\n%s", p.status(), describe(t, p))
 		}
 	})
 }

@@ -40,7 +40,6 @@ func newVariantRun(e *Execution, c verdict.Case, l *lane) *variantRun {
 	return v
 }
 
-// plan adds the variant's steps, in the order in which they run.
 func (v *variantRun) plan() {
 	for _, step := range v.c.Steps() {
 		switch step.ID {
@@ -82,12 +81,10 @@ func (v *variantRun) isBroken() bool {
 	return v.scenario.Broken() != nil || v.parallel != nil && v.parallel.broken != nil
 }
 
-// others are the nodes of other variants.
 func (v *variantRun) others() []string {
 	return verdict.ScopeOf(v.lane.scenario, v.c.Variant).Others
 }
 
-// step carries out one step, and judges it.
 func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 	return func(ctx context.Context) error {
 		switch {
@@ -116,7 +113,6 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 	}
 }
 
-// beginHistory begins the history, once.
 func (v *variantRun) beginHistory() {
 	if v.h.Begin().Schema != "" {
 		return
@@ -186,7 +182,6 @@ func (v *variantRun) lose(err error) {
 	v.scenario.setNotStored(err)
 }
 
-// verdict judges the variant.
 func (v *variantRun) verdict(context.Context) error {
 	if v.isBroken() {
 		return &Skipped{"there is no lab"}
@@ -272,7 +267,6 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	return v.judge.Result
 }
 
-// keepFailure stores evidence of a failed step.
 func (v *variantRun) keepFailure(ctx context.Context) {
 	if v.run == nil {
 		return

@@ -56,8 +56,9 @@ func (v *variantRun) pollWithin() time.Duration {
 	return expectedWithin + 2*(v.c.Every()+v.reader.Timeout())
 }
 
-// untilNoFindings waits for verdict.NoFindings.
-func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, after time.Time, bound time.Duration, expected ...framework.Finding) error {
+func (v *variantRun) untilNoFindings(
+	ctx context.Context, m history.Moment, after time.Time, bound time.Duration, expected ...framework.Finding,
+) error {
 	called := v.h.Now()
 	saw := v.h.View()
 	err := await.Until(ctx, verdict.WaitNoFindings, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
@@ -76,7 +77,9 @@ func (v *variantRun) untilNoFindings(ctx context.Context, m history.Moment, afte
 // untilFound waits until a condition on the history is met. If polls take seconds or sources
 // do not answer, on a busy machine, the wait goes on after its bound until fewPolls since a
 // moment could read all sources.
-func (v *variantRun) untilFound(ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool) error {
+func (v *variantRun) untilFound(
+	ctx context.Context, m history.Moment, what string, since time.Time, bound time.Duration, met func(history.View) bool,
+) error {
 	deadline := v.h.Now().Add(bound)
 	saw := v.h.View()
 	err := await.Until(ctx, what, v.c.Every()/4, bound+slowPolls, func(context.Context) (bool, string, error) {
@@ -97,7 +100,8 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 	if v.c.NothingExpected(expected) {
 		return nil
 	}
-	return v.untilFound(ctx, history.ExpectedFound, verdict.WaitExpected(expected), since, within+v.c.Every()+v.reader.Timeout(), func(saw history.View) bool {
+	bound := within + v.c.Every() + v.reader.Timeout()
+	return v.untilFound(ctx, history.ExpectedFound, verdict.WaitExpected(expected), since, bound, func(saw history.View) bool {
 		return verdict.FoundExpected(saw, expected, since)
 	})
 }
@@ -165,7 +169,6 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 	return ctx.Err()
 }
 
-// askDetectors makes a check of the findings.
 func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error {
 	if v.c.Ablate == verdict.AblateDetector {
 		return nil
@@ -190,7 +193,8 @@ func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool,
 	}
 	asked := *v.run
 	began := v.h.Now()
-	err = await.Until(ctx, "a poll that shows whether "+c.Name, v.c.Every()/4, v.pollWithin()+slowPolls, func(context.Context) (bool, string, error) {
+	what, bound := "a poll that shows whether "+c.Name, v.pollWithin()+slowPolls
+	err = await.Until(ctx, what, v.c.Every()/4, bound, func(context.Context) (bool, string, error) {
 		at := v.run.Snapshot().Only(c.Reads...)
 		if v.h.Wall(at.Time).Before(began) {
 			return false, "no poll has begun since", nil

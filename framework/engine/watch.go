@@ -66,7 +66,6 @@ func (w *Watch) poll(ctx context.Context) {
 	}
 }
 
-// last is the snapshot of the newest poll.
 func (w *Watch) last() snapshot.Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -52,7 +52,6 @@ func conclude(rows []Row) (Verdict, string) {
 // mostSayings is how many reasons the first line has. The table has all.
 const mostSayings = 3
 
-// sayings joins the texts of some rows.
 func sayings(rows []Row, which func(Row) bool) string {
 	var all []string
 	for _, r := range rows {
@@ -114,7 +113,6 @@ func (q Qualification) whyGo() string {
 	return why
 }
 
-// configuration are the rows of the configuration.
 func (in Inputs) configuration(command string) []Row {
 	if c := in.Configuration; c.Charts != nil {
 		return append(c.Charts.rows(in.From, in.To, c.Source, in.Values, command), driftRows(c.Drifts, in.To)...)
@@ -254,7 +252,8 @@ func (in Inputs) notTested(rows []Row) []string {
 		}
 	}
 	if len(sliced) > 0 {
-		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out", in.Component, strings.Join(sliced, ", ")))
+		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out",
+			in.Component, strings.Join(sliced, ", ")))
 	}
 	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
 		all = append(all, fmt.Sprintf("only a slice of %s was upgraded: scenarios/README.md says what it leaves out", in.Component))
@@ -265,5 +264,6 @@ func (in Inputs) notTested(rows []Row) []string {
 	for _, minor := range in.Path.Skipped {
 		all = append(all, "the path through "+minor)
 	}
-	return append(all, fmt.Sprintf("parts of %s that no incident of the catalogue and no path of the lab uses, and your cluster's size, kernels and load", in.Component))
+	return append(all, fmt.Sprintf("parts of %s that no incident of the catalogue and no path of the lab uses, "+
+		"and your cluster's size, kernels and load", in.Component))
 }

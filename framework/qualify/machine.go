@@ -2,7 +2,6 @@ package qualify
 
 import (
 	"context"
-	"net/netip"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
@@ -17,8 +16,6 @@ type Machine struct {
 	Catalogue *images.Catalogue
 	Labs      engine.Labs
 	Options   engine.Options // Progress is not nil
-	// Subnets is that of the Request.
-	Subnets netip.Prefix
 	// NewLab makes a lab for one scenario.
 	NewLab func() *keptlab.Lab
 	// IsUnfit reports that nothing can run after an error, because of this machine.

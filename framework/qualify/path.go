@@ -65,7 +65,6 @@ func PathOf(r images.Releases, from, to string) Path {
 	return p
 }
 
-// rows are those of the path.
 func (p Path) rows(from, to string) []Row {
 	minors := Row{Part: PartPath, Name: "minors", From: bisect.Minor(from), To: bisect.Minor(to), State: Fine, Says: "no minor is skipped"}
 	if len(p.Skipped) > 0 {
@@ -73,7 +72,8 @@ func (p Path) rows(from, to string) []Row {
 		minors.During, minors.State = "skips "+skipped, Warning
 		minors.Says = fmt.Sprintf("the upgrade skips %s; vendors test upgrades from one minor to the next", skipped)
 	}
-	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine, Says: fmt.Sprintf("no list has a newer release of %s", bisect.Minor(to))}
+	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine}
+	releases.Says = "no list has a newer release of " + bisect.Minor(to)
 	if n := len(p.Newer); n > 0 {
 		var buildable []string
 		for _, r := range p.Newer {

@@ -219,7 +219,6 @@ type Upgrade struct {
 	Why      string            `json:"why,omitempty"`
 }
 
-// outcome compares the results of both versions.
 func (i Incident) outcome() Outcome {
 	switch from, to := i.From.Outcome, i.To.Outcome; {
 	case i.OfUpgrade && to == bisect.Affected:
@@ -277,10 +276,12 @@ func (i Incident) row(from, to string) Row {
 			r.Says = fmt.Sprintf("%s (%s) is not judged with %s (%s); %s is not affected", i.Name, i.Title, from, i.From.Why, to)
 		case i.From.Outcome == bisect.Affected:
 			r.State, r.Decides = NotJudged, false
-			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is fixed or still there", i.Name, i.Title, from, to, i.To.Why)
+			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is fixed or still there",
+				i.Name, i.Title, from, to, i.To.Why)
 		case i.To.Outcome == bisect.Affected:
 			r.State = NotJudged
-			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is introduced or still there", i.Name, i.Title, to, from, i.From.Why)
+			r.Says = fmt.Sprintf("%s (%s): %s is affected, and %s is not judged (%s): it is introduced or still there",
+				i.Name, i.Title, to, from, i.From.Why)
 			r.Command = i.Command
 		default:
 			r.State = NotJudged

@@ -84,7 +84,7 @@ type VersionLab interface {
 	Down() error
 }
 
-// New prepares a qualification. The scenarios are those that may test the component. The
+// New prepares a qualification. The scenarios may test the component. The
 // error says what is wrong with the request.
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
@@ -116,7 +116,6 @@ func digest(s upgrade.Settings) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
 }
 
-// settings are what the user has given for the upgrade on a lab.
 func (q Request) settings() upgrade.Settings {
 	s := q.Settings
 	s.Values, s.Subnets = q.Values.ofLab(), q.Subnets
@@ -146,7 +145,8 @@ func (r *Runner) Fit() error {
 // plan puts every part into the inputs, as not run yet.
 func (r *Runner) plan() error {
 	r.in = Inputs{
-		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets, Mode: r.declared.Mode, Replaced: r.declared.Replaced, Upgrade: Upgrade{Why: notRun},
+		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets,
+		Mode: r.declared.Mode, Replaced: r.declared.Replaced, Upgrade: Upgrade{Why: notRun},
 	}
 	var err error
 	if r.in.Settings, err = digest(r.settings()); err != nil {
@@ -182,7 +182,8 @@ func (r *Runner) plan() error {
 		c.Source = r.Source
 		c.NotAsked = "the keys of " + r.Source + " are not compared: both versions run with it on the lab of the upgrade"
 	case !readable:
-		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: relapse has no table of its keys", r.Component)
+		c.NotAsked = fmt.Sprintf("the effect on the configuration of %s (its flags and environment) is not checked: "+
+			"relapse has no table of its keys", r.Component)
 	case r.Config == nil:
 		c.NotAsked = "the effect on your configuration is not checked: none was given (--config or --values)"
 	default:
@@ -323,7 +324,8 @@ func (r *Runner) WritePlan(out io.Writer) {
 	case r.in.Upgrade.Measures != nil:
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
-		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back; in the middle of both an agent that is not replaced yet is restarted", r.From, r.To))
+		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back; "+
+			"in the middle of both an agent that is not replaced yet is restarted", r.From, r.To))
 	}
 	if r.in.Mode != "" {
 		line("", "mode "+r.in.Mode)
@@ -343,7 +345,7 @@ func (r *Runner) Result() Qualification {
 	return q
 }
 
-// Broken joins the errors because of which parts could not be judged, and which say
+// Broken joins the errors that kept parts from being judged, and that say
 // nothing about a version.
 func (r *Runner) Broken() error { return errors.Join(r.broken...) }
 
@@ -470,7 +472,6 @@ func (r *Runner) askConfiguration(ctx context.Context, p Parts) error {
 	return r.save()
 }
 
-// try runs a trial's script at its versions, on one lab.
 func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err error) {
 	lab := p.Incident(t.scenario, t.at)
 	defer func() { err = errors.Join(err, lab.Down()) }()

@@ -35,7 +35,6 @@ func (q Qualification) Title() string {
 		q.Inputs.Component, q.Inputs.From, q.Inputs.To, duration(q.Thresholds.MaxGapMS), percent(q.Thresholds.MaxLost))
 }
 
-// columns are the heads of the table.
 func (q Qualification) columns() []string {
 	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "ROLLBACK", "RESULT"}
 }

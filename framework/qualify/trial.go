@@ -52,7 +52,8 @@ func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, er
 	if _, upgradable := upgrade.For(component); len(trials) == 0 && !upgradable {
 		known = append(known, upgrade.Components()...)
 		slices.Sort(known)
-		return nil, fmt.Errorf("relapse neither tests nor upgrades a component %q%s", component, topology.Nearest(component, slices.Compact(known)))
+		nearest := topology.Nearest(component, slices.Compact(known))
+		return nil, fmt.Errorf("relapse neither tests nor upgrades a component %q%s", component, nearest)
 	}
 	return trials, nil
 }
@@ -66,7 +67,6 @@ func (t trial) at(version string) (framework.Scenario, error) {
 	return t.scenario.Unclassified(versions)
 }
 
-// versions are those at which it runs, in order.
 func (t trial) versions() []string {
 	if t.old != "" {
 		return []string{t.to}
@@ -198,7 +198,7 @@ func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	return "", first
 }
 
-// leaveOut removes the trials of which no recipe builds either version, if the upgrade
+// leaveOut removes the trials for which no recipe builds either version, if the upgrade
 // between the two can be measured, and says so in the inputs.
 func (r *Runner) leaveOut(c *images.Catalogue) {
 	if !r.upgradable {

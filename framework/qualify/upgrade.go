@@ -28,7 +28,8 @@ type stage struct {
 }
 
 var stages = []stage{
-	{"during the upgrade", false, false}, {"after the upgrade", false, true}, {"during the rollback", true, false}, {"after the rollback", true, true},
+	{"during the upgrade", false, false}, {"after the upgrade", false, true},
+	{"during the rollback", true, false}, {"after the rollback", true, true},
 }
 
 // of is the stage's phase; nil if it did not run.
@@ -68,7 +69,6 @@ func (s stage) own(m upgrade.Measures, p upgrade.Path) upgrade.Path {
 	return p
 }
 
-// rows are those of the upgrade and of the rollback.
 func (u Upgrade) rows(t Thresholds, command string) []Row {
 	if u.Measures == nil {
 		return []Row{
@@ -123,7 +123,6 @@ func inOrder(m upgrade.Measures, names map[string]bool) []string {
 	return all
 }
 
-// phases are those that happened.
 func phases(m upgrade.Measures) []upgrade.Phase {
 	all := []upgrade.Phase{m.Resting}
 	for _, s := range stages {
@@ -134,7 +133,6 @@ func phases(m upgrade.Measures) []upgrade.Phase {
 	return all
 }
 
-// rollouts is the row of the rollout and its rollback.
 func (u Upgrade) rollouts(command string) Row {
 	m := *u.Measures
 	stopped := cmp.Or(u.Why, m.Stopped)
@@ -180,20 +178,9 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 		r.Decides = true
 		restart := side.rollout.Restart
 		who := fmt.Sprintf("%s restarted on %s while %s was rolled out", side.rollout.From, restart.Node, side.rollout.To)
-		var lost, stated []string
-		for _, p := range restart.Phase.Paths {
-			resting, _ := find(&m.Resting, p.Name)
-			switch {
-			case p.LongestGapMS > t.MaxGapMS && !explained(resting, p, false, t):
-				lost = append(lost, fmt.Sprintf("%s: nothing was answered for %s (%s; allowed: %s)", p.Name, gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
-			case p.Lost > permitted(p, restart.Phase, t) && !explained(resting, p, false, t):
-				lost = append(lost, fmt.Sprintf("%s: %d of %d packets were lost (allowed: %d, one gap of %s on each probe)", p.Name, p.Lost, p.Lost+p.Answered, permitted(p, restart.Phase, t), duration(t.MaxGapMS)))
-			case p.LongestSilenceMS > t.MaxGapMS:
-				unknown = append(unknown, fmt.Sprintf("%s: %s: no answer is known for %s (%s; allowed: %s)", who, p.Name, duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS)))
-			}
-			if p.Lost > 0 {
-				stated = append(stated, fmt.Sprintf("%s: %d of %d packets, gap %s", p.Name, p.Lost, p.Lost+p.Answered, gapOf(p)))
-			}
+		lost, silent, stated := restartLosses(m.Resting, restart.Phase, t)
+		for _, text := range silent {
+			unknown = append(unknown, who+": "+text)
 		}
 		took := restart.Ready.Sub(restart.Began).Round(100 * time.Millisecond)
 		switch {
@@ -235,6 +222,40 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	return r, r.Decides
 }
 
+// restartLosses says for each path what exceeds the thresholds in the phase of a restart, for how
+// long no answer is known, and what was lost.
+func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, silent, stated []string) {
+	for _, p := range phase.Paths {
+		resting, _ := find(&rest, p.Name)
+		most := permitted(p, phase, t)
+		switch {
+		case p.LongestGapMS > t.MaxGapMS && !explained(resting, p, false, t):
+			lost = append(lost, p.Name+": "+unanswered(p, t))
+		case p.Lost > most && !explained(resting, p, false, t):
+			lost = append(lost, fmt.Sprintf("%s: %s were lost (allowed: %d, one gap of %s on each probe)", p.Name, packets(p), most, duration(t.MaxGapMS)))
+		case p.LongestSilenceMS > t.MaxGapMS:
+			silent = append(silent, p.Name+": "+silence(p, t))
+		}
+		if p.Lost > 0 {
+			stated = append(stated, fmt.Sprintf("%s: %s, gap %s", p.Name, packets(p), gapOf(p)))
+		}
+	}
+	return lost, silent, stated
+}
+
+// packets says how many packets of a path were lost, of all with a known outcome.
+func packets(p upgrade.Path) string {
+	return fmt.Sprintf("%d of %d packets", p.Lost, p.Lost+p.Answered)
+}
+
+func unanswered(p upgrade.Path, t Thresholds) string {
+	return fmt.Sprintf("nothing was answered for %s (%s; allowed: %s)", gapOf(p), p.GapProbe, duration(t.MaxGapMS))
+}
+
+func silence(p upgrade.Path, t Thresholds) string {
+	return fmt.Sprintf("no answer is known for %s (%s; allowed: %s)", duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS))
+}
+
 // permitted is how many packets a path may lose in the phase of a restart: those of one gap of
 // the longest permitted time on each of its probes, and the permitted share of all.
 func permitted(p upgrade.Path, phase upgrade.Phase, t Thresholds) int {
@@ -255,19 +276,16 @@ func changed(r *upgrade.Rollout) string {
 	return fmt.Sprintf("%d nodes in %s", len(r.Nodes), r.During.Ended.Sub(r.During.Began).Round(time.Second))
 }
 
-// pathRow judges the traffic on a path.
 func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
 	r := Row{Part: PartUpgrade, Name: name, State: Fine, Decides: true}
 	resting, rested := find(&m.Resting, name)
 	r.From = cellOf(resting, rested)
 	var fails, unknown, warns []string
-	noise := ""
 	switch {
 	case !measured(resting, rested):
 		unknown = append(unknown, fmt.Sprintf("its loss at rest is not known (%s)", samples(resting)))
 	case resting.Lost > 0:
-		noise = fmt.Sprintf("at rest %d of %d packets were lost, with a longest gap of %s", resting.Lost, resting.Lost+resting.Answered, gapOf(resting))
-		warns = append(warns, noise)
+		warns = append(warns, fmt.Sprintf("at rest %s were lost, with a longest gap of %s", packets(resting), gapOf(resting)))
 	}
 	cells := make([]string, len(stages))
 	for i, s := range stages {
@@ -277,22 +295,8 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 		}
 		p, there := find(phase, name)
 		cells[i] = cellOf(p, there)
-		p = s.own(m, p)
-		exceeds := exceeded(p, s.after, t)
-		switch {
-		case exceeds != "" && explained(resting, p, s.after, t):
-			unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%d of %d packets) may explain", s.name, exceeds, resting.Lost, resting.Lost+resting.Answered))
-		case exceeds != "":
-			fails = append(fails, s.name+" "+exceeds)
-		case !measured(p, there):
-			unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", s.name, samples(p)))
-		case mayExceed(p, s.after, t):
-			unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", s.name, p.NotJudged))
-		case p.LongestSilenceMS > t.MaxGapMS:
-			unknown = append(unknown, fmt.Sprintf("%s no answer is known for %s (%s; allowed: %s)", s.name, duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS)))
-		case s.after && float64(lasted(*phase)) < enough*float64(lasted(m.Resting)):
-			unknown = append(unknown, fmt.Sprintf("%s it was watched for %s, and at rest for %s", s.name, lasted(*phase), lasted(m.Resting)))
-		}
+		failed, notKnown := s.loss(m, resting, p, there, t)
+		fails, unknown = append(fails, failed...), append(unknown, notKnown...)
 		broken := fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken)
 		switch {
 		case p.Broken == 0:
@@ -334,7 +338,27 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	return r
 }
 
-// lostIn are the steps of a rollout in which a path lost packets.
+// loss judges what a path lost in the stage: why it fails, or why that is not known.
+func (s stage) loss(m upgrade.Measures, resting, p upgrade.Path, there bool, t Thresholds) (fails, unknown []string) {
+	p = s.own(m, p)
+	exceeds, watched, rested := exceeded(p, s.after, t), lasted(*s.of(m)), lasted(m.Resting)
+	switch {
+	case exceeds != "" && !explained(resting, p, s.after, t):
+		return []string{s.name + " " + exceeds}, nil
+	case exceeds != "":
+		unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%s) may explain", s.name, exceeds, packets(resting)))
+	case !measured(p, there):
+		unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", s.name, samples(p)))
+	case mayExceed(p, s.after, t):
+		unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", s.name, p.NotJudged))
+	case p.LongestSilenceMS > t.MaxGapMS:
+		unknown = append(unknown, s.name+" "+silence(p, t))
+	case s.after && float64(watched) < enough*float64(rested):
+		unknown = append(unknown, fmt.Sprintf("%s it was watched for %s, and at rest for %s", s.name, watched, rested))
+	}
+	return nil, unknown
+}
+
 func lostIn(p upgrade.Path) string {
 	var all []string
 	for _, l := range p.LostIn {
@@ -359,7 +383,6 @@ func measured(p upgrade.Path, there bool) bool {
 	return there && p.Due > 0 && float64(p.Answered+p.Lost) >= enough*float64(p.Due)
 }
 
-// samples says how many of how many packets are known.
 func samples(p upgrade.Path) string {
 	return fmt.Sprintf("%d of %d packets were sent and judged", p.Answered+p.Lost, p.Due)
 }
@@ -394,7 +417,7 @@ func exceeded(p upgrade.Path, after bool, t Thresholds) string {
 	}
 	var over []string
 	if p.LongestGapMS > t.MaxGapMS {
-		over = append(over, fmt.Sprintf("nothing was answered for %s (%s; allowed: %s)", gapOf(p), p.GapProbe, duration(t.MaxGapMS)))
+		over = append(over, unanswered(p, t))
 	}
 	if whole := max(p.Due, known); float64(p.Lost) > t.MaxLost*float64(whole) {
 		over = append(over, fmt.Sprintf("%d of %d packets (%s; allowed: %s) were lost", p.Lost, known, share(p.Lost, known), percent(t.MaxLost)))
@@ -450,7 +473,6 @@ func worstOf(m upgrade.Measures, name string) string {
 	return fmt.Sprintf("%d of %d packets were lost, with a longest gap of %s", lost, known, duration(gap))
 }
 
-// worst is the worst of all paths.
 func worst(m *upgrade.Measures) string {
 	var gap int64
 	var at string

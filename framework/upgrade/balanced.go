@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,9 +43,17 @@ func announces(ctx context.Context, r *framework.Run, node string) error {
 	return labaccess.Lab(r).Withdrawn(ctx, node, announced)
 }
 
+// announcesAnew waits for new sessions with a node, and then asks its speaker as announces does.
+func announcesAnew(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	if err := sessionsSince(ctx, r, node, version, began); err != nil {
+		return err
+	}
+	return announces(ctx, r, node)
+}
+
 // balanced is the Service of type LoadBalancer in front of the pod beside: no other probe from
 // outside goes to that pod. Cilium's connection tracking has the translation of a flow for some
-// time after it. Its tuple is that of the client and the pod, so the replies to a new flow from
+// time after it. Its tuple has the client and the pod, so the replies to a new flow from
 // the same port to the pod itself would come from the Service's address.
 const balanced = "balanced"
 
@@ -75,7 +84,6 @@ spec:
 `, name, workload.ProbeLabel, beside.Name, wire.DefaultPort))
 }
 
-// loadBalancerPaths are the paths from outside to the Service's address.
 func loadBalancerPaths() []PathKind {
 	to := func(protocols ...probe.Protocol) []probe.Probe {
 		var all []probe.Probe

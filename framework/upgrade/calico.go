@@ -59,7 +59,7 @@ func calicoUpgrade() Upgrade {
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: apply,
-		Nodes:   []string{master, worker1, worker2},
+		Nodes:   allNodes,
 		Pods:    []workload.Pods{calico.Agent.Pods},
 		Roll:    restart(calico.Agent),
 	}.withAgents(all(calico.Agent.Pods), func(version string) string { return calico.Images(version)[0] }, sessionsAndPods)

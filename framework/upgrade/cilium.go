@@ -19,10 +19,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// firstSpeaker is the first version of which there is a slice with the BGP speaker.
+// firstSpeaker is the first version whose slice can have the BGP speaker.
 const firstSpeaker = "1.11.4"
 
 // ciliumUpgrade upgrades whole Cilium from release.First on. Before, it upgrades the agent's
@@ -41,7 +40,8 @@ func ciliumUpgrade() Upgrade {
 		if atLeast(from, release.First) == atLeast(to, release.First) {
 			return nil
 		}
-		return fmt.Errorf("cilium %s to %s: one of them runs whole (from %s on) and the other as a slice: relapse has no upgrade from a slice to the whole",
+		return fmt.Errorf("cilium %s to %s: one of them runs whole (from %s on) and the other as a slice: "+
+			"relapse has no upgrade from a slice to the whole",
 			from, to, release.First)
 	}
 	return u
@@ -56,13 +56,9 @@ func ciliumUpgrade() Upgrade {
 // then pods are reached from outside by the node port alone.
 func ciliumWhole(values release.Values) Upgrade {
 	s := small{component: "cilium", number: 62}
-	nodes := []string{master, worker1, worker2}
-	at := func(version string) release.Release { return release.Release{Version: version, Values: values} }
-	pool := netip.PrefixFrom(s.address(128, 0), 24)
-	var address netip.Addr // Cilium chooses it from the pool
-	dns := kubeadm.DNS{Version: kubeadm.CoreDNSVersion, Config: ownCorefile(s)}
+	w := wholeCilium{small: s, values: values, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
+	w.dns = kubeadm.DNS{Version: kubeadm.CoreDNSVersion, Config: ownCorefile(s)}
 	mode, beside := "tunnel", withKubeProxy
-	var replaced []string
 	switch {
 	case values.BGP() && !values.Native():
 		mode = "tunnel, with the pods' ranges announced to the ToR by BGP"
@@ -74,117 +70,142 @@ func ciliumWhole(values release.Values) Upgrade {
 	if values.ReplacesKubeProxy() {
 		beside = "no kube-proxy"
 	}
+	set, replaced := w.settings()
+	t, ends := s.topology(), s.ends()
+	paths := s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP())
+	paths = append(paths, sourcePath(), serviceLookups(w.dns.Config.Zone))
 	if values.BGP() {
-		replaced = append(replaced, "CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool are replaced by one peer with graceful restart, to which pod ranges and the address of a Service are announced. "+
-			"The vendor's default is without graceful restart: a router then drops the routes of a node while its agent is replaced")
-	}
-	if given, there := chart.Get(values, "securityContext.capabilities"); there {
-		replaced = append(replaced, fmt.Sprintf("securityContext.capabilities %v has no effect: the lab's agents are privileged", given))
-	}
-	var set []string
-	cluster := s.topology().Clusters[0]
-	for _, setting := range at("").Settings(cluster, netip.AddrPortFrom(cluster.Nodes[0].Links[0].Address, apiServerPort)) {
-		set = append(set, setting.String())
-		if was, users := chart.Get(values, setting.Path); users && fmt.Sprint(was) != fmt.Sprint(setting.Value) {
-			replaced = append(replaced, fmt.Sprintf("%s %v is replaced by %v: %s", setting.Path, was, setting.Value, setting.Why))
-		}
-	}
-	t := s.topology()
-	ends := s.ends()
-	paths := append(s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP()), sourcePath(), serviceLookups(dns.Config.Zone))
-	if values.BGP() {
-		t.Routed = append(t.Routed, pool)
-		ends, paths = append(ends, balancedEnd(&address)), append(paths, loadBalancerPaths()...)
+		t.Routed = append(t.Routed, w.pool)
+		ends, paths = append(ends, balancedEnd(w.balancer)), append(paths, loadBalancerPaths()...)
 	}
 	return Upgrade{
 		Component: "cilium", Form: framework.Whole, Topology: t, Replaced: replaced,
-		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s; CoreDNS %s", mode, strings.Join(set, ", "), beside, dns.Version),
-		Images: func(version string) []string {
-			images := append(release.Images(version), workload.ProbeImage, kubeadm.DNSImage(dns.Version))
-			if !values.ReplacesKubeProxy() {
-				images = append(images, kubeadm.KubeProxyImage)
-			}
-			return images
-		},
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			l, c := labaccess.Lab(r), labaccess.Cluster(r)
-			if err := release.Uninstall(ctx, l, nodes, s.podCIDR()); err != nil {
-				return err
-			}
-			proxy := kubeadm.ApplyKubeProxy
-			if values.ReplacesKubeProxy() {
-				proxy = func(ctx context.Context, _ *kindlab.Lab) error { return kubeadm.KubeProxy.Delete(ctx, c) }
-			}
-			if err := proxy(ctx, l); err != nil {
-				return err
-			}
-			if err := at(version).Apply(ctx, l); err != nil {
-				return err
-			}
-			if values.BGP() {
-				peering := release.Peering{
-					Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, LoadBalancers: pool,
-				}
-				if err := peering.Apply(ctx, c); err != nil {
-					return err
-				}
-			}
-			if err := at(version).Ready(ctx, c, nodes); err != nil {
-				return err
-			}
-			if values.Native() && !values.BGP() {
-				if err := release.Route(ctx, l, nodes); err != nil {
-					return err
-				}
-			}
-			starts, startsCtx := errgroup.WithContext(ctx)
-			starts.Go(func() error {
-				return installed(startsCtx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
-			})
-			starts.Go(func() error { return dns.Apply(startsCtx, l, dnsRollWithin) })
-			if err := starts.Wait(); err != nil || !values.BGP() {
-				return err
-			}
-			if err := applyLoadBalancer(ctx, r, balanced); err != nil {
-				return err
-			}
-			var err error
-			address, err = workload.BalancerAddress(ctx, c, balanced)
-			return err
-		},
-		Ends: ends, Paths: paths,
+		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s; CoreDNS %s",
+			mode, strings.Join(set, ", "), beside, w.dns.Version),
+		Images: w.images, Install: w.install, Ends: ends, Paths: paths, Nodes: allNodes,
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Apply(ctx, labaccess.Lab(r))
+			return w.at(version).Apply(ctx, labaccess.Lab(r))
 		},
-		Nodes: nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Restart(ctx, labaccess.Cluster(r), node)
+			return w.at(version).Restart(ctx, labaccess.Cluster(r), node)
 		},
-		Explain: func(ctx context.Context, r *framework.Run, node string) string {
-			state, err := release.StateOf(ctx, labaccess.Lab(r).Node(node))
-			if err != nil {
-				return "what Cilium says of itself could not be read: " + err.Error()
-			}
-			return "Cilium on " + node + " says of itself: " + state.String()
-		},
+		Explain: explainCilium,
 		Pods:    release.Pods,
-		Passing: func(p netip.Prefix) bool { return pool.Contains(p.Addr()) },
-	}.withAgents(all(release.Pods[0]), cilium.Agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-		asks, ctx := errgroup.WithContext(ctx)
-		asks.Go(func() error { return startsPod(ctx, r, node) })
-		if values.BGP() {
-			asks.Go(func() error {
-				if err := sessionsSince(ctx, r, node, version, began); err != nil {
-					return err
-				}
-				return announces(ctx, r, node)
-			})
+		Passing: func(p netip.Prefix) bool { return w.pool.Contains(p.Addr()) },
+	}.withAgents(all(release.Pods[0]), cilium.Agent, w.works)
+}
+
+// wholeCilium is Cilium by the vendor's chart with some values, on the small lab.
+type wholeCilium struct {
+	small
+	values release.Values
+	pool   netip.Prefix // of the addresses of Services
+	dns    kubeadm.DNS
+	// balancer is the address of the Service: the one that Cilium has chosen from the pool.
+	balancer *netip.Addr
+}
+
+func (w wholeCilium) at(version string) release.Release {
+	return release.Release{Version: version, Values: w.values}
+}
+
+// settings are the values that the lab sets, and what they replace of the user's.
+func (w wholeCilium) settings() (set, replaced []string) {
+	if w.values.BGP() {
+		replaced = append(replaced, "CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool "+
+			"are replaced by one peer with graceful restart, to which pod ranges and the address of a Service are announced. "+
+			"The vendor's default is without graceful restart: a router then drops the routes of a node while its agent is replaced")
+	}
+	if given, there := chart.Get(w.values, "securityContext.capabilities"); there {
+		replaced = append(replaced, fmt.Sprintf("securityContext.capabilities %v has no effect: the lab's agents are privileged", given))
+	}
+	cluster := w.topology().Clusters[0]
+	for _, setting := range w.at("").Settings(cluster, netip.AddrPortFrom(cluster.Nodes[0].Links[0].Address, apiServerPort)) {
+		set = append(set, setting.String())
+		if was, users := chart.Get(w.values, setting.Path); users && fmt.Sprint(was) != fmt.Sprint(setting.Value) {
+			replaced = append(replaced, fmt.Sprintf("%s %v is replaced by %v: %s", setting.Path, was, setting.Value, setting.Why))
 		}
-		if values.ReplacesKubeProxy() {
-			asks.Go(func() error { return followsServices(ctx, r, ciliumProxies, node, reachedWithin) })
+	}
+	return set, replaced
+}
+
+func (w wholeCilium) images(version string) []string {
+	images := append(release.Images(version), workload.ProbeImage, kubeadm.DNSImage(w.dns.Version))
+	if !w.values.ReplacesKubeProxy() {
+		images = append(images, kubeadm.KubeProxyImage)
+	}
+	return images
+}
+
+func (w wholeCilium) install(ctx context.Context, r *framework.Run, version string) error {
+	l, c, values := labaccess.Lab(r), labaccess.Cluster(r), w.values
+	if err := release.Uninstall(ctx, l, allNodes, w.podCIDR()); err != nil {
+		return err
+	}
+	if err := w.proxy(ctx, r); err != nil {
+		return err
+	}
+	if err := w.at(version).Apply(ctx, l); err != nil {
+		return err
+	}
+	if values.BGP() {
+		peering := release.Peering{
+			Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, LoadBalancers: w.pool,
 		}
-		return asks.Wait()
+		if err := peering.Apply(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := w.at(version).Ready(ctx, c, allNodes); err != nil {
+		return err
+	}
+	if values.Native() && !values.BGP() {
+		if err := release.Route(ctx, l, allNodes); err != nil {
+			return err
+		}
+	}
+	starts, startsCtx := errgroup.WithContext(ctx)
+	starts.Go(func() error {
+		return installed(startsCtx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
 	})
+	starts.Go(func() error { return w.dns.Apply(startsCtx, l, dnsRollWithin) })
+	if err := starts.Wait(); err != nil || !values.BGP() {
+		return err
+	}
+	if err := applyLoadBalancer(ctx, r, balanced); err != nil {
+		return err
+	}
+	address, err := workload.BalancerAddress(ctx, c, balanced)
+	*w.balancer = address
+	return err
+}
+
+// proxy installs kube-proxy, or removes it if Cilium replaces it.
+func (w wholeCilium) proxy(ctx context.Context, r *framework.Run) error {
+	if w.values.ReplacesKubeProxy() {
+		return kubeadm.KubeProxy.Delete(ctx, labaccess.Cluster(r))
+	}
+	return kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r))
+}
+
+func (w wholeCilium) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	asks, ctx := errgroup.WithContext(ctx)
+	asks.Go(func() error { return startsPod(ctx, r, node) })
+	if w.values.BGP() {
+		asks.Go(func() error { return announcesAnew(ctx, r, node, version, began) })
+	}
+	if w.values.ReplacesKubeProxy() {
+		asks.Go(func() error { return followsServices(ctx, r, ciliumProxies, node, reachedWithin) })
+	}
+	return asks.Wait()
+}
+
+func explainCilium(ctx context.Context, r *framework.Run, node string) string {
+	state, err := release.StateOf(ctx, labaccess.Lab(r).Node(node))
+	if err != nil {
+		return "what Cilium says of itself could not be read: " + err.Error()
+	}
+	return "Cilium on " + node + " says of itself: " + state.String()
 }
 
 // ownCorefile is kubeadm's. No probe looks up a name outside of the cluster: nothing needs to
@@ -202,7 +223,6 @@ const apiServerPort = 6443
 
 func ciliumSlice(speaker bool) Upgrade {
 	s := small{component: "cilium", number: 62}
-	nodes := []string{master, worker1, worker2}
 	at := func(r *framework.Run, version string) cilium.Cilium {
 		if !speaker {
 			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
@@ -239,26 +259,26 @@ func ciliumSlice(speaker bool) Upgrade {
 			return images
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, s.podCIDR()); err != nil {
+			if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), allNodes, s.podCIDR()); err != nil {
 				return err
 			}
 			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
 			if speaker {
-				if err := at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes); err != nil {
+				if err := at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), allNodes); err != nil {
 					return err
 				}
 				return installed(ctx, r, services{kubeProxy: true, sessions: true})
 			}
 			var routes errgroup.Group
-			for _, node := range nodes {
+			for _, node := range allNodes {
 				routes.Go(func() error {
 					_, err := workload.Route(ctx, labaccess.Lab(r), node)
 					return err
 				})
 			}
-			if err := errors.Join(routes.Wait(), at(r, version).WriteRules(ctx, labaccess.Cluster(r), nodes)); err != nil {
+			if err := errors.Join(routes.Wait(), at(r, version).WriteRules(ctx, labaccess.Cluster(r), allNodes)); err != nil {
 				return err
 			}
 			return installed(ctx, r, services{kubeProxy: true})
@@ -267,7 +287,7 @@ func ciliumSlice(speaker bool) Upgrade {
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},
-		Nodes: nodes,
+		Nodes: allNodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(r, version).Roll(ctx, labaccess.Lab(r), node)
 		},

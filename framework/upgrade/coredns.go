@@ -78,7 +78,7 @@ func coreDNSWith(given Settings) (Upgrade, error) {
 			return starts.Wait()
 		},
 		Ends: s.ends(), Paths: s.dnsPaths(lab, config.Zone),
-		Nodes: []string{master, worker1, worker2},
+		Nodes: allNodes,
 		Parts: []string{"Deployment coredns"},
 		Roll: func(ctx context.Context, r *framework.Run, _, version string) error {
 			return at(version).Apply(ctx, labaccess.Lab(r), dnsRollWithin)
@@ -141,7 +141,6 @@ spec:
 `, upstreamPort, lab.Hosts[0].Links[0].Address, forwardedName, master, kubeadm.DNSImage(kubeadm.CoreDNSVersion))
 }
 
-// serviceLookups are those of the Service's name, by each pod.
 func serviceLookups(zone string) PathKind {
 	return lookups("a Service's name", "web.default.svc."+zone, "cluster IP", clusterIP)
 }
@@ -149,7 +148,7 @@ func serviceLookups(zone string) PathKind {
 // lookups are those of a name, by each pod.
 func lookups(kind, name, to string, address netip.Addr) PathKind {
 	k := PathKind{Name: "DNS through CoreDNS, " + kind}
-	for _, from := range []string{master, worker1, worker2} {
+	for _, from := range allNodes {
 		k.Probes = append(k.Probes, probe.Probe{
 			Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
 			Lookup: &probe.Lookup{Name: name, Server: dnsAddress, Address: address},
@@ -158,7 +157,7 @@ func lookups(kind, name, to string, address netip.Addr) PathKind {
 	return k
 }
 
-// dnsPaths are the paths through the cluster's CoreDNS, and those that the lookups need
+// dnsPaths are the paths through the cluster's CoreDNS, and the paths that the lookups need
 // besides: if these lose packets too, CoreDNS is not the reason. Every packet is a lookup
 // from a new port, and a connection to the address that the name has.
 func (s small) dnsPaths(lab topology.Topology, zone string) []PathKind {

@@ -20,7 +20,7 @@ import (
 // DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets
 // one of that. So the pod stays, and its processes are killed: kubelet starts it again with
 // its own image.
-func (u Upgrade) withAgents(agents func(node string) workload.Pods, image func(version string) string, works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error) Upgrade {
+func (u Upgrade) withAgents(agents func(node string) workload.Pods, image func(version string) string, works askAgent) Upgrade {
 	u.Works = works
 	u.Steady = func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
 		steady, err := agents(node).Steady(ctx, labaccess.Cluster(r), node)

@@ -24,18 +24,20 @@ const (
 	guestOtherEvery = 200 * time.Millisecond
 )
 
-// kubeProxyUpgrade upgrades kube-proxy: that of today, or that of Kubernetes 1.11 to 1.13 in
-// mode ipvs.
+// kubeProxyUpgrade upgrades kube-proxy: today's, or in mode ipvs the one of Kubernetes 1.11 to
+// 1.13.
 func kubeProxyUpgrade() Upgrade {
 	u := kubeProxyOf13()
 	u.With = func(from, to string, s Settings) (Upgrade, error) {
 		switch today := atLeast(from, firstOfToday); {
 		case today != atLeast(to, firstOfToday):
-			return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: no node runs both; expected two versions from 1.11 to 1.13, or two from %s on", from, to, firstOfToday)
+			return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: no node runs both; "+
+				"expected two versions from 1.11 to 1.13, or two from %s on", from, to, firstOfToday)
 		case today:
 			return kubeProxyToday(s)
 		case s.Config != "" || s.Mode != "" && s.Mode != kubeadm.IPVS:
-			return Upgrade{}, fmt.Errorf("kube-proxy %s runs in mode ipvs with relapse's own configuration: expected neither another mode nor a configuration", from)
+			return Upgrade{}, fmt.Errorf("kube-proxy %s runs in mode ipvs with relapse's own configuration: "+
+				"expected neither another mode nor a configuration", from)
 		}
 		return kubeProxyOf13(), nil
 	}
@@ -64,7 +66,7 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("the KubeProxyConfiguration: %w", err)
 	}
-	nodes, within := []string{master, worker1, worker2}, rollWithin
+	nodes, within := allNodes, rollWithin
 	udp, others := probe.DefaultInterval, probe.DefaultTCPInterval
 	if config.Mode == kubeadm.IPVS {
 		s.kernel, nodes, within = "6.1", nodes[1:], guestRollWithin
@@ -112,12 +114,13 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		},
 		RollWithin: within,
 		Pods:       []workload.Pods{kubeadm.KubeProxy.Pods},
-	}.withAgents(all(kubeadm.KubeProxy.Pods), kubeadm.ProxyImage, func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
-		if err := at(version).Synced(ctx, labaccess.Lab(r), node, within); err != nil {
-			return err
-		}
-		return followsServices(ctx, r, kubeProxies, node, within)
-	})
+	}.withAgents(all(kubeadm.KubeProxy.Pods), kubeadm.ProxyImage,
+		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {
+			if err := at(version).Synced(ctx, labaccess.Lab(r), node, within); err != nil {
+				return err
+			}
+			return followsServices(ctx, r, kubeProxies, node, within)
+		})
 	if config.Mode == kubeadm.NFTables {
 		u.Fit = host.ProxiesByNFTables
 	}
@@ -130,7 +133,7 @@ const guestRollWithin = 10 * time.Minute
 
 // wireAll gives the pods of every node a network.
 func wireAll(ctx context.Context, r *framework.Run) error {
-	return labaccess.Lab(r).EachNode(ctx, []string{master, worker1, worker2}, func(ctx context.Context, n *kindlab.Node) error {
+	return labaccess.Lab(r).EachNode(ctx, allNodes, func(ctx context.Context, n *kindlab.Node) error {
 		return workload.Wire(ctx, labaccess.Lab(r), n.Name())
 	})
 }

@@ -58,7 +58,7 @@ func kubeRouterUpgrade() Upgrade {
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return at(r, version).Declare(ctx, labaccess.Cluster(r))
 		},
-		Nodes:     []string{master, worker1, worker2},
+		Nodes:     allNodes,
 		Pods:      []workload.Pods{kuberouter.Agent.Pods},
 		Roll:      restart(kuberouter.Agent),
 		Normalize: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
@@ -85,7 +85,7 @@ func installed(ctx context.Context, r *framework.Run, with services) error {
 		if !with.sessions {
 			return nil
 		}
-		return labaccess.Lab(r).SessionsUp(ctx, []string{master, worker1, worker2}, time.Time{}) // of any age
+		return labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{}) // of any age
 	})
 	starts.Go(func() error { return applyService(ctx, r) })
 	if with.kubeProxy {

@@ -146,7 +146,7 @@ func translation(words []string) string {
 	return text + seenAs + answers
 }
 
-// device is the name of a device without that of its peer.
+// device is the name of a device without its peer's.
 func device(word string) string {
 	name, _, _ := strings.Cut(strings.TrimSuffix(word, ":"), "@")
 	return name
@@ -182,7 +182,8 @@ func (u Upgrade) differences(before, after map[string]string) ([]Difference, err
 		}
 	}
 	slices.SortFunc(all, func(a, b Difference) int {
-		return cmp.Or(cmp.Compare(slices.Index(u.Nodes, a.Node), slices.Index(u.Nodes, b.Node)), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What))
+		node := cmp.Compare(slices.Index(u.Nodes, a.Node), slices.Index(u.Nodes, b.Node))
+		return cmp.Or(node, cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What))
 	})
 	return all, nil
 }

@@ -57,7 +57,8 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))
 	r.sources(&m)
 	m.Left, kernels = r.left()
-	m.Stopped = strings.Join(slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" }), "; ")
+	why := slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" })
+	m.Stopped = strings.Join(why, "; ")
 	return m
 }
 
@@ -76,7 +77,7 @@ func unclean(h *history.History) error {
 	return err
 }
 
-// touched are the nodes, or parts, of which the upgrade began, in order.
+// touched are the nodes, or parts, whose upgrade began, in order.
 func touched(u Upgrade, h *history.History) []string {
 	return slices.DeleteFunc(slices.Clone(u.changed()), func(node string) bool {
 		whole, _ := h.Step(stepNode(upgrading, node))
@@ -109,7 +110,6 @@ func (r reading) watched(id framework.StepID) span {
 	return span{s.Began, s.Ended}
 }
 
-// phase is what was seen in a time.
 func (r reading) phase(s span) Phase {
 	p := Phase{Began: s.began, Ended: s.ended, Paths: []Path{}, Routers: []Router{}}
 	if s.ended.IsZero() {
@@ -122,7 +122,7 @@ func (r reading) phase(s span) Phase {
 	return p
 }
 
-// sources fills in from which addresses packets arrived, in each phase but that of a restart. What
+// sources fills in from which addresses packets arrived, in each phase but a restart. What
 // is known of them when a phase ends, less what was known at the end of the one before, is the
 // phase's.
 func (r reading) sources(m *Measures) {
@@ -176,7 +176,7 @@ func (r reading) sources(m *Measures) {
 }
 
 // ownerOf is whose an address is, from which packets of a pod arrived: OfPod, OfNode, or empty. The
-// pods' addresses are those that other probes send to.
+// pods' addresses are the targets of other probes.
 func (r reading) ownerOf(pod string, address netip.Addr, all []probe.Stored) string {
 	if slices.ContainsFunc(all, func(s probe.Stored) bool { return s.Probe.To == pod && s.Target.Addr() == address }) {
 		return OfPod
@@ -208,36 +208,14 @@ func (r reading) passing() func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return !rested[p] && r.upgrade.Passing(p) }
 }
 
-// rollout is what the history has of a rollout on some nodes, nil if it did not begin, and
+// rollout is what the history has of a rollout on some parts, nil if it did not begin, and
 // why it stopped before its end; empty if it did not, or if it was interrupted.
-func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout, string) {
+func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout, string) {
 	rolled := Rollout{From: from, To: to, Nodes: []NodeStep{}}
 	var during span
 	var stopped string
+	var begun []begunStep
 	ready := 0
-	var steps []rolloutStep
-	// took adds a step, and returns the end of its act, or zero if that failed.
-	took := func(id framework.StepID, what history.Action, part, where, name string) (began bool, done time.Time) {
-		s, over := r.h.Step(id)
-		if s.Began.IsZero() {
-			return false, time.Time{}
-		}
-		if during.began.IsZero() {
-			during.began = s.Began
-		}
-		during.ended = s.Ended // zero if the record ends in the step
-		steps = append(steps, rolloutStep{name, s.Began})
-		act, ended, acted := s.Act(what, part)
-		switch {
-		case !over || !acted:
-		case act.Error == "":
-			done = ended
-		case what == history.Restart: // the rollout goes on
-		case !s.Interrupted:
-			stopped, rolled.Ends = where+act.Error, act.Saw
-		}
-		return true, done
-	}
 	// fails is for an act that asked the new version whether it works.
 	fails := func(where string, s history.StepView, act history.Act) {
 		switch {
@@ -248,71 +226,73 @@ func (r reading) rollout(d direction, from, to string, nodes []string) (*Rollout
 			stopped = where + act.Error
 		}
 	}
-	restart := func(node string) {
-		s, _ := r.h.Step(stepRestart(d))
-		if _, _, there := s.Act(history.Restart, node); !there || rolled.Restart != nil {
-			return
-		}
-		took(stepRestart(d), history.Restart, node, "", from+" restarted on "+node)
-		rolled.Restart = r.restarted(d, node)
-	}
-	took(stepRelease(d), history.Release, "", "", to+" released to the cluster")
-	kind := "nodes"
-	if r.upgrade.Parts != nil {
-		kind = "parts"
-	}
-	for i, node := range nodes {
-		where := strings.TrimSuffix(kind, "s") + " " + node + ": "
-		if half, _ := took(stepHalf(d, node), history.Roll, node, where, "half of "+node+" gets "+to); half {
-			restart(node)
-		}
-		began, done := took(stepNode(d, node), history.Roll, node, where, node+" gets "+to)
-		if !began {
+	for _, step := range r.upgrade.rolloutSteps(d, from, to) {
+		s, over := r.h.Step(step.id)
+		act, done, acted := s.Act(step.what, step.part)
+		if s.Began.IsZero() || step.what == history.Restart && !acted {
 			continue
 		}
-		if i+1 == len(nodes)/2 {
-			restart(nodes[len(nodes)-1])
+		if during.began.IsZero() {
+			during.began = s.Began
 		}
-		s, _ := r.h.Step(stepNode(d, node))
-		if act, worked, asked := s.Act(history.Works, node); asked && !done.IsZero() {
-			if done = worked; !act.Holds {
-				done = time.Time{}
-				fails(where, s, act)
+		during.ended = s.Ended // zero if the record ends in the step
+		begun = append(begun, begunStep{step.name, s.Began})
+		if step.what == history.Restart { // the rollout goes on, whatever becomes of it
+			rolled.Restart = r.restarted(d, step.part)
+			continue
+		}
+		where := ""
+		if step.part != "" {
+			where = strings.TrimSuffix(r.upgrade.kind(), "s") + " " + step.part + ": "
+		}
+		works := over && acted && act.Error == ""
+		if over && acted && !works && !s.Interrupted {
+			stopped, rolled.Ends = where+act.Error, act.Saw
+		}
+		if step.id.Kind != kindNode {
+			continue
+		}
+		if asked, answered, there := s.Act(history.Works, step.part); there && works {
+			if done, works = answered, asked.Holds; !works {
+				fails(where, s, asked)
 			}
 		}
-		rolled.Nodes = append(rolled.Nodes, NodeStep{Node: node, Began: s.Began, Ready: done})
-		if !done.IsZero() {
+		if works {
 			ready++
+		} else {
+			done = time.Time{}
 		}
+		rolled.Nodes = append(rolled.Nodes, NodeStep{Node: step.part, Began: s.Began, Ready: done})
 	}
 	if during.began.IsZero() {
 		return nil, ""
 	}
 	after, _ := r.h.Step(stepAfter(d))
-	for _, node := range nodes {
-		if act, _, asked := after.Act(history.StillWorks, node); asked && !act.Holds {
-			fails("some time later, on node "+node+": ", after, act)
+	for _, part := range parts {
+		if act, _, asked := after.Act(history.StillWorks, part); asked && !act.Holds {
+			fails("some time later, on node "+part+": ", after, act)
 		}
 	}
 	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepAfter(d)))
 	if rolled.Restart != nil { // a record of an older relapse is judged as it was then
-		r.attribute(rolled.During.Paths, steps, during.ended)
+		r.attribute(rolled.During.Paths, begun, during.ended)
 	}
 	if stopped != "" {
-		stopped = fmt.Sprintf("%s %s took the place of %s on %d of %d %s: %s", r.upgrade.Component, to, from, ready, len(nodes), kind, stopped)
+		stopped = fmt.Sprintf("%s %s took the place of %s on %d of %d %s: %s",
+			r.upgrade.Component, to, from, ready, len(parts), r.upgrade.kind(), stopped)
 	}
 	return &rolled, stopped
 }
 
-// rolloutStep is a step of a rollout. It lasts until the next one begins.
-type rolloutStep struct {
+// begunStep is a step of a rollout. It lasts until the next one begins.
+type begunStep struct {
 	name  string
 	began time.Time
 }
 
 // attribute says of each path that lost packets in which steps it did. The last step ended at
 // a time.
-func (r reading) attribute(paths []Path, steps []rolloutStep, ended time.Time) {
+func (r reading) attribute(paths []Path, steps []begunStep, ended time.Time) {
 	for i := range paths {
 		if paths[i].Lost == 0 {
 			continue
@@ -330,7 +310,6 @@ func (r reading) attribute(paths []Path, steps []rolloutStep, ended time.Time) {
 	}
 }
 
-// restarted is what followed the crash of an agent.
 func (r reading) restarted(d direction, node string) *Restart {
 	s, over := r.h.Step(stepRestart(d))
 	act, done, _ := s.Act(history.Restart, node)

@@ -18,7 +18,7 @@ type Measures struct {
 	// Resting is a time before the upgrade, with From on all nodes. It shows what the
 	// lab loses by itself.
 	Resting Phase `json:"resting"`
-	// Upgrade is the rollout of the new version, and Back that of the old one after
+	// Upgrade is the rollout of the new version, and Back the rollout of the old one after
 	// it, nil if it did not begin. Stopped says why the upgrade ended early; it is
 	// empty if it did not, and if it was interrupted.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
@@ -129,7 +129,7 @@ const (
 	OfNode = "node"
 )
 
-// LostIn is what a path lost from the beginning of a step of a rollout to that of the next.
+// LostIn is what a path lost between the beginning of a step of a rollout and the beginning of the next.
 type LostIn struct {
 	Step         string `json:"step"` // such as "worker1 gets 1.19.3"
 	Lost         int    `json:"lost"`
@@ -150,7 +150,7 @@ type Router struct {
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`
 	TwoOrigins  []string `json:"two_origins"`
-	// Events are all of these changes, and those that followed, in order of time.
+	// Events are all of these changes, and the changes that followed, in order of time.
 	Events []RouterEvent `json:"events"`
 }
 

@@ -37,50 +37,40 @@ func metalLBUpgrade() Upgrade {
 }
 
 func metalLBWith(from, to string, given Settings) (Upgrade, error) {
-	values := given.Values
-	at := func(version string) metallb.Release { return metallb.Release{Version: version, Values: values} }
-	mode := metallb.ModeOf(at(from), at(to))
-	switch given.Mode {
-	case "", mode:
-	case metallb.Native, metallb.FRR, metallb.FRRK8s:
-		if _, users := chart.Get(values, "speaker.frr.enabled"); users || mode == metallb.FRRK8s {
-			return Upgrade{}, fmt.Errorf("the mode %s contradicts the values, which choose %s: expected one of both", given.Mode, mode)
-		}
-		values = metallb.In(given.Mode, values)
-		mode = given.Mode
-	default:
-		return Upgrade{}, fmt.Errorf("%q is no mode of MetalLB: expected %s or %s", given.Mode, metallb.Native, metallb.FRR)
+	m := metalLB{small: small{component: "metallb", number: 65}, values: given.Values, balancer: new(netip.Addr)}
+	mode, err := m.choose(from, to, given.Mode)
+	if err != nil {
+		return Upgrade{}, err
 	}
-	s := small{component: "metallb", number: 65}
-	t := s.on(given.Subnets)
+	t := m.on(given.Subnets)
 	router := metallb.Router{Address: addressOn(t, tor), ASN: torASN, ClusterASN: clusterASN}
-	pool := netip.PrefixFrom(s.address(128, 0), 24)
+	pool := netip.PrefixFrom(m.address(128, 0), 24)
 	t.Routed = append(slices.Clone(t.Routed), pool)
-	resources, err := metallb.DefaultResources(pool, router)
+	m.resources, err = metallb.DefaultResources(pool, router)
 	if given.Manifests != "" {
-		networks := []netip.Prefix{s.podCIDR(), t.Clusters[0].ServiceCIDR}
+		networks := []netip.Prefix{m.podCIDR(), t.Clusters[0].ServiceCIDR}
 		for _, n := range t.Networks {
 			networks = append(networks, n.Subnet)
 		}
-		resources, err = metallb.NewResources(given.Manifests, router, networks)
+		m.resources, err = metallb.NewResources(given.Manifests, router, networks)
 	}
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
-	replaced, beside := append(metallb.Overrides(values, from, to), resources.Replaced...), "native BGP"
+	replaced, beside := append(metallb.Overrides(m.values, from, to), m.resources.Replaced...), "native BGP"
 	if strings.Contains(mode, metallb.FRR) {
 		beside = "BGP by FRR"
-		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: a change of FRR is not tested")
+		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: "+
+			"a change of FRR is not tested")
 	}
 	var set []string
-	for _, setting := range at(to).Settings() {
+	for _, setting := range m.at(to).Settings() {
 		set = append(set, setting.String())
 	}
-	nodes := []string{master, worker1, worker2}
-	var address netip.Addr // MetalLB chooses it from the pools
 	return Upgrade{
 		Component: "metallb", Form: framework.Whole, Topology: t, Mode: mode, Replaced: replaced,
-		Besides: fmt.Sprintf("installed by the vendor's chart with %s; values that the lab sets: %s; %s, %s", beside, strings.Join(set, ", "), withKubeProxy, podsWired),
+		Besides: fmt.Sprintf("installed by the vendor's chart with %s; values that the lab sets: %s; %s, %s",
+			beside, strings.Join(set, ", "), withKubeProxy, podsWired),
 		Fit: func() error {
 			if mode != metallb.FRRK8s {
 				return nil
@@ -88,67 +78,92 @@ func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 			return metallb.NoFRRK8s()
 		},
 		Images: func(version string) []string {
-			return append(at(version).Images(), kubeadm.KubeProxyImage, workload.ProbeImage)
+			return append(m.at(version).Images(), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := wireAll(ctx, r); err != nil {
-				return err
-			}
-			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			starts, startsCtx := errgroup.WithContext(ctx)
-			starts.Go(func() error { return installed(startsCtx, r, services{kubeProxy: true}) })
-			starts.Go(func() error {
-				// A lab that is reused may have speakers: with OnDelete they are not replaced.
-				if err := metallb.Uninstall(startsCtx, labaccess.Cluster(r)); err != nil {
-					return err
-				}
-				if err := at(version).Apply(startsCtx, labaccess.Lab(r)); err != nil {
-					return err
-				}
-				return metallb.Configure(startsCtx, labaccess.Cluster(r), resources)
-			})
-			if err := starts.Wait(); err != nil {
-				return err
-			}
-			if err := applyLoadBalancer(ctx, r, balanced); err != nil {
-				return err
-			}
-			if err := metallb.Speaker.Ready(ctx, labaccess.Cluster(r), nodes, rollWithin); err != nil {
-				return err
-			}
-			if err := labaccess.Lab(r).SessionsUp(ctx, nodes, time.Time{}); err != nil { // of any age
-				return err
-			}
-			var err error
-			address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
-			return err
-		},
-		Ends: append(s.ends(), balancedEnd(&address)), Paths: append(loadBalancerPaths(), s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
-		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := at(version).Apply(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			return givesAddress(ctx, r, resources)
-		},
-		Nodes:     nodes,
+		Install:   m.install,
+		Ends:      append(m.ends(), balancedEnd(m.balancer)),
+		Paths:     append(loadBalancerPaths(), m.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
+		Release:   m.release,
+		Nodes:     allNodes,
 		Roll:      restart(metallb.Speaker),
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
-	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-		if err := sessionsSince(ctx, r, node, version, began); err != nil {
-			return err
-		}
-		return announces(ctx, r, node)
-	}), nil
+	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, announcesAnew), nil
 }
 
-// givesAddress asks the controller that has just come up for what it does for new objects:
-// its webhook takes the resources, and a new Service gets an address.
-func givesAddress(ctx context.Context, r *framework.Run, resources metallb.Resources) error {
-	if err := metallb.Configure(ctx, labaccess.Cluster(r), resources); err != nil {
+// metalLB is MetalLB by the vendor's chart with some values, on the small lab.
+type metalLB struct {
+	small
+	values    map[string]any
+	resources metallb.Resources
+	// balancer is the address of the Service: the one that MetalLB has chosen from the pools.
+	balancer *netip.Addr
+}
+
+func (m metalLB) at(version string) metallb.Release {
+	return metallb.Release{Version: version, Values: m.values}
+}
+
+// choose sets the values to a mode, if one was given, and returns the mode in which they run.
+func (m *metalLB) choose(from, to, given string) (mode string, err error) {
+	mode = metallb.ModeOf(m.at(from), m.at(to))
+	switch given {
+	case "", mode:
+		return mode, nil
+	case metallb.Native, metallb.FRR, metallb.FRRK8s:
+		if _, users := chart.Get(m.values, "speaker.frr.enabled"); users || mode == metallb.FRRK8s {
+			return "", fmt.Errorf("the mode %s contradicts the values, which choose %s: expected one of both", given, mode)
+		}
+		m.values = metallb.In(given, m.values)
+		return given, nil
+	}
+	return "", fmt.Errorf("%q is no mode of MetalLB: expected %s or %s", given, metallb.Native, metallb.FRR)
+}
+
+func (m metalLB) install(ctx context.Context, r *framework.Run, version string) error {
+	if err := wireAll(ctx, r); err != nil {
+		return err
+	}
+	if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
+		return err
+	}
+	starts, startsCtx := errgroup.WithContext(ctx)
+	starts.Go(func() error { return installed(startsCtx, r, services{kubeProxy: true}) })
+	starts.Go(func() error {
+		// A lab that is reused may have speakers: with OnDelete they are not replaced.
+		if err := metallb.Uninstall(startsCtx, labaccess.Cluster(r)); err != nil {
+			return err
+		}
+		if err := m.at(version).Apply(startsCtx, labaccess.Lab(r)); err != nil {
+			return err
+		}
+		return metallb.Configure(startsCtx, labaccess.Cluster(r), m.resources)
+	})
+	if err := starts.Wait(); err != nil {
+		return err
+	}
+	if err := applyLoadBalancer(ctx, r, balanced); err != nil {
+		return err
+	}
+	if err := metallb.Speaker.Ready(ctx, labaccess.Cluster(r), allNodes, rollWithin); err != nil {
+		return err
+	}
+	if err := labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{}); err != nil { // of any age
+		return err
+	}
+	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
+	*m.balancer = address
+	return err
+}
+
+// release brings a version to the cluster, and asks its controller for what it does for new
+// objects: the webhook takes the resources, and a new Service gets an address.
+func (m metalLB) release(ctx context.Context, r *framework.Run, version string) error {
+	if err := m.at(version).Apply(ctx, labaccess.Lab(r)); err != nil {
+		return err
+	}
+	if err := metallb.Configure(ctx, labaccess.Cluster(r), m.resources); err != nil {
 		return err
 	}
 	return withFresh(ctx, r, func(netip.Addr) error { return nil })

@@ -114,7 +114,6 @@ func keeping(t topology.Topology, poll history.Poll, node string) string {
 	return strings.Join(all, "; ")
 }
 
-// nodeAddresses are all addresses of a node.
 func nodeAddresses(t topology.Topology, node string) []netip.Addr {
 	var all []netip.Addr
 	for _, c := range t.Clusters {
@@ -129,7 +128,6 @@ func nodeAddresses(t topology.Topology, node string) []netip.Addr {
 	return all
 }
 
-// sorted returns addresses in order, each once.
 func sorted(addresses []netip.Addr) []netip.Addr {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	return slices.Compact(addresses)
@@ -206,7 +204,6 @@ func addressesOf(maps ...map[netip.Addr]time.Time) []netip.Addr {
 	return sorted(all)
 }
 
-// namesOf are the names of the nodes with these addresses.
 func namesOf(t topology.Topology, addresses []netip.Addr) string {
 	var names []string
 	for _, a := range addresses {

@@ -70,7 +70,7 @@ type trip struct {
 	upgrade  Upgrade // declared for both versions
 	from, to string
 	h        *history.History
-	// stopped is set for a rollout of which a step has failed.
+	// stopped is set for a rollout after a step has failed.
 	stopped map[direction]bool
 	// steady asks the agent of a node that was replaced last whether it still runs.
 	steady map[string]func(context.Context) error
@@ -89,24 +89,23 @@ func newTrip(u Upgrade, from, to string) *trip {
 	}
 }
 
-// measures are those of the trip so far.
 func (t *trip) measures() Measures { return MeasuresOf(t.upgrade, t.h) }
 
-// steps are those of the trip on a lab that is up, in their order.
 func (t *trip) steps(s *engine.Session) []engine.PlanStep {
 	t.Session = s
 	steps := []engine.PlanStep{
 		{ID: framework.StepInstall, Name: fmt.Sprintf("%s %s is installed", t.upgrade.Component, t.from), Do: t.install},
 		{ID: framework.StepBaseline, Name: "every path is clean", Do: t.baseline},
 		t.readKernels(beforeUpgrade, t.isClean),
-		{ID: stepRest, Name: fmt.Sprintf("at rest, for %s", t.restFor()), Due: t.isClean, Do: func(ctx context.Context) error { return t.watch(ctx, t.restFor()) }},
+		{ID: stepRest, Name: fmt.Sprintf("at rest, for %s", restFor), Due: t.isClean, Do: t.rest},
 	}
-	steps = append(steps, t.rollout(upgrading, t.to)...)
-	steps = append(steps, t.rollout(rollingBack, t.from)...)
+	steps = append(steps, t.rollout(upgrading, t.from, t.to)...)
+	steps = append(steps, t.rollout(rollingBack, t.to, t.from)...)
 	return append(steps, t.readKernels(afterRollback, func() bool { return t.goesOn(rollingBack) }))
 }
 
-// isClean reports whether every path was clean before the upgrade.
+func (t *trip) rest(ctx context.Context) error { return t.watch(ctx, restFor) }
+
 func (t *trip) isClean() bool { return unclean(t.h) == nil }
 
 // goesOn reports whether the next step of a rollout is due.
@@ -159,56 +158,54 @@ func (t *trip) watch(ctx context.Context, lasting time.Duration) error {
 	return nil
 }
 
-// restFor is how long the lab is watched while nothing changes.
-func (t *trip) restFor() time.Duration { return cmp.Or(t.upgrade.Rest, restFor) }
-
-// rollWithin bounds the change of one node.
 func (t *trip) rollWithin() time.Duration { return cmp.Or(t.upgrade.RollWithin, rollWithin) }
 
-// rollout are the steps that replace the version on the nodes, one after the other, and watch
-// what follows. On the way back they concern the nodes of which the upgrade began. A version
-// that does not come up stops the rollout, and the history has the reason.
-func (t *trip) rollout(d direction, version string) []engine.PlanStep {
+// rollout are the steps that replace a version by another on the nodes, one after the other, and
+// watch what follows. On the way back they concern the nodes whose upgrade began. A
+// version that does not come up stops the rollout, and the history has the reason.
+func (t *trip) rollout(d direction, from, to string) []engine.PlanStep {
 	var steps []engine.PlanStep
-	add := func(id framework.StepID, part, name string, do func(context.Context) error) {
-		due := func() bool {
-			return t.goesOn(d) && (d == upgrading || part == "" || slices.Contains(touched(t.upgrade, t.h), part))
-		}
-		steps = append(steps, engine.PlanStep{ID: id, Name: name, Due: due, Do: func(ctx context.Context) error {
-			if err := do(ctx); err != nil {
-				t.stopped[d] = true
+	for _, step := range t.upgrade.rolloutSteps(d, from, to) {
+		do := func(ctx context.Context) error {
+			if err := t.carryOut(ctx, step); err != nil {
+				t.stopped[d] = t.stopped[d] || step.what != history.Restart
 				return notAsExpected(err)
 			}
 			return nil
-		}})
-	}
-	if t.upgrade.Release != nil {
-		add(stepRelease(d), "", "release "+version+" to the cluster", func(ctx context.Context) error {
-			return t.bounded(ctx, history.Release, "", func(ctx context.Context) error { return t.upgrade.Release(ctx, t.Run(), version) })
-		})
-	}
-	parts := t.upgrade.changed()
-	for i, part := range parts {
-		if t.upgrade.Half != nil {
-			add(stepHalf(d, part), part, "half of "+part+" gets "+version, func(ctx context.Context) error {
-				return t.bounded(ctx, history.Roll, part, func(ctx context.Context) error { return t.upgrade.Half(ctx, t.Run(), part, version) })
-			})
-			steps = append(steps, t.restart(d, part))
 		}
-		add(stepNode(d, part), part, part+" gets "+version, func(ctx context.Context) error { return t.replace(ctx, part, version) })
-		if t.upgrade.Half == nil && i+1 == len(parts)/2 { // with one node there is no half
-			steps = append(steps, t.restart(d, parts[len(parts)-1]))
-		}
+		steps = append(steps, engine.PlanStep{ID: step.id, Name: step.name, Due: func() bool { return t.isDue(d, step) }, Do: do})
 	}
 	return append(steps, engine.PlanStep{
-		ID: stepAfter(d), Name: fmt.Sprintf("after %s, for %s", version, t.restFor()), Due: func() bool { return t.goesOn(d) },
+		ID: stepAfter(d), Name: fmt.Sprintf("after %s, for %s", to, restFor), Due: func() bool { return t.goesOn(d) },
 		Do: func(ctx context.Context) error {
-			if err := t.watch(ctx, t.restFor()); err != nil {
+			if err := t.watch(ctx, restFor); err != nil {
 				return err
 			}
-			return t.stillWork(ctx, parts)
+			return t.stillWork(ctx, t.upgrade.changed())
 		},
 	})
+}
+
+func (t *trip) isDue(d direction, s rolloutStep) bool {
+	switch {
+	case !t.goesOn(d):
+		return false
+	case s.what == history.Restart: // a version that does not start has crashed already
+		return t.measures().Stopped == ""
+	}
+	return d == upgrading || s.part == "" || slices.Contains(touched(t.upgrade, t.h), s.part)
+}
+
+func (t *trip) carryOut(ctx context.Context, s rolloutStep) error {
+	switch s.id.Kind {
+	case kindRelease:
+		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Release(ctx, t.Run(), s.version) })
+	case kindHalf:
+		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Half(ctx, t.Run(), s.part, s.version) })
+	case kindRestart:
+		return t.restart(ctx, s)
+	}
+	return t.replace(ctx, s)
 }
 
 // stillWork asks the agents of nodes that were replaced whether they run as they did then.
@@ -238,15 +235,15 @@ func failed(act history.Act) error {
 
 // replace replaces the agent of a node by one of a version, asks that for new work, and notes
 // what to ask it later.
-func (t *trip) replace(ctx context.Context, node, version string) error {
-	began := time.Now()
-	err := t.bounded(ctx, history.Roll, node, func(ctx context.Context) error { return t.upgrade.Roll(ctx, t.Run(), node, version) })
+func (t *trip) replace(ctx context.Context, s rolloutStep) error {
+	node, began := s.part, time.Now()
+	err := t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Roll(ctx, t.Run(), node, s.version) })
 	if err != nil {
 		return err
 	}
 	if t.upgrade.Works != nil {
 		act := t.h.Do(history.Works, node, func(a *history.Act) {
-			t.ask(ctx, a, node, func(ctx context.Context) error { return t.upgrade.Works(ctx, t.Run(), node, version, began) })
+			t.ask(ctx, a, node, func(ctx context.Context) error { return t.upgrade.Works(ctx, t.Run(), node, s.version, began) })
 		})
 		if err := failed(act); err != nil {
 			return err
@@ -284,10 +281,9 @@ func (t *trip) ask(ctx context.Context, a *history.Act, node string, works func(
 	}
 }
 
-// bounded carries out an act of a rollout within its bound.
-func (t *trip) bounded(ctx context.Context, what history.Action, part string, do func(context.Context) error) error {
+func (t *trip) bounded(ctx context.Context, s rolloutStep, do func(context.Context) error) error {
 	bound := t.rollWithin()
-	return t.h.Do(what, part, func(a *history.Act) {
+	return t.h.Do(s.what, s.part, func(a *history.Act) {
 		bounded, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it took longer than %s", bound))
 		defer cancel()
 		if a.Err = do(bounded); a.Err == nil {
@@ -305,53 +301,35 @@ func (t *trip) bounded(ctx context.Context, what history.Action, part string, do
 	}).Err
 }
 
-// restart is the step in which an agent crashes that a rollout has not reached, and in which what
-// follows is watched. The history has whether the agent works again, and the rollout goes on in
-// any case.
-func (t *trip) restart(d direction, node string) engine.PlanStep {
-	version := t.from
-	if d == rollingBack {
-		version = t.to
-	}
-	return engine.PlanStep{
-		ID: stepRestart(d), Name: version + " is restarted on " + node + " in the middle of the rollout",
-		Due: func() bool { // a version that does not start has crashed already
-			return t.upgrade.Crash != nil && t.goesOn(d) && t.measures().Stopped == ""
-		},
-		Do: func(ctx context.Context) error {
-			works, err := t.crash(ctx, node, version)
-			if err == nil && !works {
-				err = t.watchLoss(ctx, node)
-			}
-			if err != nil {
-				return notAsExpected(err)
-			}
-			return nil
-		},
-	}
-}
-
-// crash has the agent of a node crash, and reports whether it works again and goes on doing so.
-func (t *trip) crash(ctx context.Context, node, version string) (works bool, err error) {
-	var again func(context.Context) error
-	act := t.h.Do(history.Restart, node, func(a *history.Act) {
-		if again, a.Err = t.upgrade.Crash(ctx, t.Run(), node, version); a.Err == nil {
-			t.ask(ctx, a, node, again)
+// restart has an agent crash that a rollout has not reached, and watches what follows. The history
+// has whether the agent works again.
+func (t *trip) restart(ctx context.Context, s rolloutStep) error {
+	var works func(context.Context) error
+	act := t.h.Do(history.Restart, s.part, func(a *history.Act) {
+		if works, a.Err = t.upgrade.Crash(ctx, t.Run(), s.part, s.version); a.Err == nil {
+			t.ask(ctx, a, s.part, works)
 		}
 	})
 	if act.Err == nil && act.Holds { // an agent may work for a moment, and end once more
 		if err := t.watch(ctx, settleFor); err != nil {
-			return false, err
+			return err
 		}
-		act = t.h.Do(history.StillWorks, node, func(a *history.Act) { t.ask(ctx, a, node, again) })
+		act = t.h.Do(history.StillWorks, s.part, func(a *history.Act) { t.ask(ctx, a, s.part, works) })
 	}
-	return act.Holds, act.Err
+	if act.Err != nil || act.Holds {
+		return act.Err
+	}
+	if err := t.watchLoss(ctx, s.part); err != nil {
+		return err
+	}
+	return failed(act)
 }
 
 // watchLoss watches what is lost without the agent of a node. With graceful restart routers keep
 // its routes for a time, and traffic is lost only then.
 func (t *trip) watchLoss(ctx context.Context, node string) error {
-	err := await.Until(ctx, "the routers to have a session with "+node+", or none of its routes", pollEvery, keptWithin, func(context.Context) (bool, string, error) {
+	what := "the routers to have a session with " + node + ", or none of its routes"
+	err := await.Until(ctx, what, pollEvery, keptWithin, func(context.Context) (bool, string, error) {
 		polls := t.h.View().Polls()
 		if len(polls) == 0 {
 			return false, "no router was polled", nil
@@ -365,7 +343,7 @@ func (t *trip) watchLoss(ctx context.Context, node string) error {
 	if err != nil {
 		t.Run().Note(err.Error())
 	}
-	return t.watch(ctx, t.restFor())
+	return t.watch(ctx, restFor)
 }
 
 // readKernels is the step that records what the kernel of each node holds.

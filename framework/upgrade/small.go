@@ -37,6 +37,9 @@ const (
 	outside = "outside"
 )
 
+// allNodes are in the order in which they are changed.
+var allNodes = []string{master, worker1, worker2}
+
 // small is the lab of every upgrade. Each has its own number N in the addresses:
 //
 //	          outside 10.N.5.10
@@ -73,7 +76,6 @@ func (s small) on(subnets netip.Prefix) topology.Topology {
 	return t.Renumber(moves)
 }
 
-// addressOn is the address of a node or the ToR on the nodes' network of a lab.
 func addressOn(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, "nodes")
 	return addr
@@ -120,7 +122,7 @@ func (s small) topology() topology.Topology {
 
 // pods are the pods of the probes: one on each node, with the node's name, and a second
 // one on worker1. They keep running during the upgrade.
-var pods = append(workload.OnEach(master, worker1, worker2), beside)
+var pods = append(workload.OnEach(allNodes...), beside)
 
 var beside = framework.ProbePod{Name: "beside", Node: worker1}
 
@@ -130,7 +132,6 @@ const nodePort = 30707
 
 var clusterIP = netip.MustParseAddr("10.96.0.77")
 
-// applyService creates the Service.
 func applyService(ctx context.Context, r *framework.Run) error {
 	port := func(protocol string) string {
 		return fmt.Sprintf("  - {name: %s, protocol: %s, port: %[3]d, targetPort: %[3]d, nodePort: %d}\n",
@@ -149,7 +150,7 @@ spec:
 
 // startsPod starts another pod on a node, connects to it from another node, and removes it: the
 // version that has just come up there must wire new pods as well, not only carry the traffic of
-// those that are wired.
+// wired pods.
 func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	fresh := framework.ProbePod{Name: "fresh-" + node, Node: node}
 	defer func() {
@@ -257,7 +258,7 @@ spec:
 type connection struct {
 	to netip.Addr
 	// answered is set if it was opened, and by is then who answered it. That is known only where
-	// the node tracks the connection, as it does those that it translates.
+	// the node tracks the connection, as it does each that it translates.
 	answered bool
 	by       netip.Addr
 	// refused is set if the node was told that nobody will.
@@ -334,7 +335,6 @@ func forget(ctx context.Context, r *framework.Run, node string, to netip.Addr) e
 	return workload.Forget(ctx, labaccess.Lab(r).Node(node), "-p", "tcp", "--orig-dst", to.String())
 }
 
-// ends are the endpoints of the probes.
 func (s small) ends() []framework.Endpoint {
 	var ends []framework.Endpoint
 	for _, p := range pods {
@@ -359,7 +359,7 @@ const SourcePath = "source address, pod to outside and to pods"
 func sourcePath() PathKind {
 	k := PathKind{Name: SourcePath, OneWay: true, BySource: true}
 	next := map[string]string{master: worker1, worker1: worker2, worker2: master}
-	for _, from := range []string{master, worker1, worker2} {
+	for _, from := range allNodes {
 		for _, to := range []string{outside, next[from]} {
 			k.Probes = append(k.Probes, probe.Probe{From: from, To: to, Protocol: probe.UDPFlow, Interval: probe.DefaultTCPInterval}.WithDefaults())
 		}
@@ -367,7 +367,6 @@ func sourcePath() PathKind {
 	return k
 }
 
-// addressOf is the address of a node or the ToR on the nodes' network of the lab.
 func addressOf(r *framework.Run, name string) netip.Addr {
 	address, _ := r.Topology.AddressOn(name, "nodes")
 	return address

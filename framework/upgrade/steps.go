@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/history"
 )
 
 // Kinds of steps that a history of an upgrade has besides framework.KindInstall and
@@ -16,7 +17,7 @@ const (
 	kindKernels framework.StepKind = "kernels" // the nodes' kernels are read
 )
 
-// direction is a rollout: that of the new version, or that of the old one after it.
+// direction is a rollout: of the new version, or of the old one after it.
 type direction string
 
 const (
@@ -31,10 +32,6 @@ const (
 )
 
 var stepRest = framework.StepID{Kind: kindRest}
-
-func stepRelease(d direction) framework.StepID {
-	return framework.StepID{Kind: kindRelease, Part: string(d)}
-}
 
 func stepNode(d direction, node string) framework.StepID {
 	return framework.StepID{Kind: kindNode, Part: string(d) + "/" + node}
@@ -54,4 +51,39 @@ func stepAfter(d direction) framework.StepID {
 
 func stepKernels(when string) framework.StepID {
 	return framework.StepID{Kind: kindKernels, Part: when}
+}
+
+// rolloutStep is a step of a rollout, which does something to a part of the component.
+type rolloutStep struct {
+	id      framework.StepID
+	what    history.Action
+	part    string // empty: the whole cluster
+	version string // of the agent that is replaced or restarted, or of what is released
+	name    string
+}
+
+// rolloutSteps are the steps that replace one version by another, without the watch after them.
+func (u Upgrade) rolloutSteps(d direction, from, to string) []rolloutStep {
+	restart := func(part string) rolloutStep {
+		return rolloutStep{stepRestart(d), history.Restart, part, from, from + " restarted on " + part}
+	}
+	var steps []rolloutStep
+	if u.Release != nil {
+		id := framework.StepID{Kind: kindRelease, Part: string(d)}
+		steps = append(steps, rolloutStep{id, history.Release, "", to, to + " released to the cluster"})
+	}
+	parts := u.changed()
+	for i, part := range parts {
+		if u.Half != nil {
+			steps = append(steps, rolloutStep{stepHalf(d, part), history.Roll, part, to, "half of " + part + " gets " + to})
+		}
+		if u.Half != nil && u.Crash != nil && i == 0 {
+			steps = append(steps, restart(part))
+		}
+		steps = append(steps, rolloutStep{stepNode(d, part), history.Roll, part, to, part + " gets " + to})
+		if u.Half == nil && u.Crash != nil && i+1 == len(parts)/2 { // with one node there is no half
+			steps = append(steps, restart(parts[len(parts)-1]))
+		}
+	}
+	return steps
 }

@@ -34,7 +34,7 @@ type Upgrade struct {
 	// given none, and name the lab's own addresses and devices otherwise
 	// (package labvalues).
 	Between func(from, to string, values map[string]any) Upgrade
-	// Values are those that Between gets.
+	// Values are the values that Between gets.
 	Values map[string]any
 	// Refuses says why there is no upgrade between two versions, in one sentence; nil if
 	// there is. A nil function refuses nothing.
@@ -74,7 +74,7 @@ type Upgrade struct {
 	// what was there goes on says nothing of it. It is asked of each agent that Roll has
 	// brought. An error that is no *await.TimeoutError says nothing of the agent. Nil: it is
 	// not asked.
-	Works func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error
+	Works askAgent
 	// Steady returns what says later whether the agent of a node still runs as it does now,
 	// and is a *workload.EndedError if it does not. Nil: it is not asked.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
@@ -102,9 +102,6 @@ type Upgrade struct {
 	// asks it for new work: if no router had it at rest, its changes are not the
 	// component's. Nil: no prefix is of that kind.
 	Passing func(netip.Prefix) bool
-	// Rest is how long the lab is watched before the upgrade, and after each
-	// rollout; zero means restFor.
-	Rest time.Duration
 	// RollWithin bounds the change of one node; zero means three minutes.
 	RollWithin time.Duration
 
@@ -112,6 +109,9 @@ type Upgrade struct {
 	kernel func(ctx context.Context, r *framework.Run, node string) (string, error)
 	ends   func(ctx context.Context, r *framework.Run) (string, error)
 }
+
+// askAgent asks the agent of a node, of a version and started since a time, for new work.
+type askAgent func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error
 
 // PathKind is one kind of path through the lab, such as from outside to a pod, with its
 // probes.
@@ -158,7 +158,6 @@ func (u Upgrade) Within(prefix netip.Prefix) (Upgrade, error) {
 // Components are the components that For knows, in order of their names.
 func Components() []string { return slices.Sorted(maps.Keys(upgrades)) }
 
-// between is the declaration for two versions.
 func (u Upgrade) between(from, to string) Upgrade {
 	if u.Between == nil {
 		return u
@@ -184,6 +183,14 @@ func (u Upgrade) changed() []string {
 		return u.Parts
 	}
 	return u.Nodes
+}
+
+// kind is what the component's parts are called.
+func (u Upgrade) kind() string {
+	if u.Parts != nil {
+		return "parts"
+	}
+	return "nodes"
 }
 
 // ImagesOf names every image of an upgrade from one version to another, each once, without
@@ -224,7 +231,6 @@ func (u Upgrade) scenario(from, to string) framework.Scenario {
 	}
 }
 
-// about describes the lab in one line.
 func (u Upgrade) about() string {
 	var parts []string
 	for _, c := range u.Topology.Clusters {
@@ -249,5 +255,4 @@ func (u Upgrade) about() string {
 	return text
 }
 
-// atLeast compares two versions.
 func atLeast(version, other string) bool { return semver.Compare("v"+version, "v"+other) >= 0 }
