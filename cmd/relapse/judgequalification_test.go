@@ -26,7 +26,10 @@ func TestJudgeQualification(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		u, _ := upgrade.For("cilium")
+		u, err := upgrade.Of("cilium", "1.11.6", "1.12.0", upgrade.Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		m, err := upgrade.Stored(record, u, "1.11.6", "1.12.0")
 		if err != nil {
 			t.Fatal(err)

@@ -89,7 +89,7 @@ type VersionLab interface {
 func New(q Request, all []framework.Scenario) (*Runner, error) {
 	r := &Runner{Request: q, Progress: engine.Silent, began: time.Now()}
 	var err error
-	if _, r.upgradable = upgrade.For(q.Component); r.upgradable {
+	if r.upgradable = upgrade.Has(q.Component); r.upgradable {
 		if r.declared, err = upgrade.Of(q.Component, q.From, q.To, q.settings()); err != nil {
 			return nil, err
 		}

@@ -49,7 +49,7 @@ func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, er
 			trials = append(trials, t)
 		}
 	}
-	if _, upgradable := upgrade.For(component); len(trials) == 0 && !upgradable {
+	if len(trials) == 0 && !upgrade.Has(component) {
 		known = append(known, upgrade.Components()...)
 		slices.Sort(known)
 		nearest := topology.Nearest(component, slices.Compact(known))

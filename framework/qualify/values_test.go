@@ -176,14 +176,17 @@ func TestValuesOfRecord(t *testing.T) {
 		{"none", &Values{Mode: &labvalues.Mode{Routing: "native", BGP: true}}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			u, _ := upgrade.For("cilium")
-			u.Values = test.values.ofRecord()
+			values := test.values.ofRecord()
+			u, err := upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values})
+			if err != nil {
+				t.Fatal(err)
+			}
 			runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
 			if runs != test.kubeProxy {
-				t.Errorf("kube-proxy runs: %t, with %v", runs, u.Values)
+				t.Errorf("kube-proxy runs: %t, with %v", runs, values)
 			}
-			if test.values != nil && test.values.Mode.Routing != u.Values["routingMode"] {
-				t.Errorf("%v", u.Values)
+			if test.values != nil && test.values.Mode.Routing != values["routingMode"] {
+				t.Errorf("%v", values)
 			}
 		})
 	}

@@ -28,23 +28,19 @@ const firstSpeaker = "1.11.4"
 // slice, and cilium-operator, which is whole. If both versions have a slice with the BGP
 // speaker, that slice runs. Otherwise the slice runs that writes the vendor's iptables
 // rules, and the ToR has static routes.
-func ciliumUpgrade() Upgrade {
-	u := ciliumSlice(true)
-	u.Between = func(from, to string, values map[string]any) Upgrade {
-		if atLeast(from, release.First) && atLeast(to, release.First) {
-			return ciliumWhole(values)
-		}
-		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
-	}
-	u.Refuses = func(from, to string) error {
-		if atLeast(from, release.First) == atLeast(to, release.First) {
-			return nil
-		}
-		return fmt.Errorf("cilium %s to %s: one of them runs whole (from %s on) and the other as a slice: "+
+func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
+	whole := atLeast(from, release.First)
+	if whole != atLeast(to, release.First) {
+		return Upgrade{}, fmt.Errorf("cilium %s to %s: one of them runs whole (from %s on) and the other as a slice: "+
 			"relapse has no upgrade from a slice to the whole",
 			from, to, release.First)
 	}
-	return u
+	return ofValues("cilium", func(s Settings) Upgrade {
+		if whole {
+			return ciliumWhole(s.Values)
+		}
+		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
+	})(from, to, s)
 }
 
 // ciliumWhole upgrades Cilium by the vendor's chart of each version, with the same values.

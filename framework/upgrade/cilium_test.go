@@ -11,7 +11,6 @@ import (
 
 // Whole versions are upgraded whole, older ones as slices, and there is nothing in between.
 func TestCiliumForms(t *testing.T) {
-	u, _ := For("cilium")
 	for _, test := range []struct {
 		from, to string
 		form     framework.Form
@@ -26,7 +25,7 @@ func TestCiliumForms(t *testing.T) {
 		{from: "1.18.0", to: "1.17.9", refuses: "cilium 1.18.0 to 1.17.9"},
 	} {
 		t.Run(test.from+" to "+test.to, func(t *testing.T) {
-			err := u.Possible(test.from, test.to)
+			u, err := Of("cilium", test.from, test.to, Settings{})
 			if test.refuses != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), test.refuses) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("%v, want %q", err, test.refuses)
@@ -36,7 +35,7 @@ func TestCiliumForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := u.between(test.from, test.to).Form; got != test.form {
+			if got := u.Form; got != test.form {
 				t.Errorf("it runs as %s", got)
 			}
 			if all := u.ImagesOf(test.from, test.to); !slices.Contains(all, test.image) {
@@ -61,9 +60,7 @@ func TestCiliumModes(t *testing.T) {
 	kubeProxy := "registry.k8s.io/kube-proxy"
 	for name, values := range modes(t) {
 		t.Run(name, func(t *testing.T) {
-			u, _ := For("cilium")
-			u.Values = values
-			whole := u.between("1.18.4", "1.19.3")
+			whole := declared(t, "cilium", "1.18.4", "1.19.3", Settings{Values: values})
 			var kinds []string
 			for _, k := range whole.Paths {
 				kinds = append(kinds, k.Name)

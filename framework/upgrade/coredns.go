@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -32,21 +33,10 @@ const (
 var dnsAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
 
 // coreDNSUpgrade upgrades CoreDNS by kubeadm's Deployment. Pods look up names through it.
-func coreDNSUpgrade() Upgrade {
-	u, err := coreDNSWith(Settings{})
-	if err != nil {
-		panic(err) // kubeadm's own Corefile
+func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
+	if given.Mode != "" || given.Manifests != "" {
+		return Upgrade{}, errors.New("CoreDNS has neither modes nor objects of its own: expected a Corefile at most")
 	}
-	u.With = func(_, _ string, s Settings) (Upgrade, error) {
-		if s.Mode != "" || s.Manifests != "" {
-			return Upgrade{}, fmt.Errorf("CoreDNS has neither modes nor objects of its own: expected a Corefile at most")
-		}
-		return coreDNSWith(s)
-	}
-	return u
-}
-
-func coreDNSWith(given Settings) (Upgrade, error) {
 	s := small{component: "coredns", number: 64}
 	lab := s.on(given.Subnets)
 	upstream := netip.AddrPortFrom(addressOn(lab, master), upstreamPort)

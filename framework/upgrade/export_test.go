@@ -31,13 +31,23 @@ func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures
 		time.Sleep(3 * time.Second)
 		return nil
 	}
-	upgrades[FakeComponent] = func() Upgrade { return w.upgrade }
-	t.Cleanup(func() { delete(upgrades, FakeComponent) })
+	declarations[FakeComponent] = func(string, string, Settings) (Upgrade, error) { return w.upgrade, nil }
+	t.Cleanup(func() { delete(declarations, FakeComponent) })
 	m, err := w.run(t.Context(), t, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// declared is the upgrade of a component.
+func declared(t *testing.T, component, from, to string, s Settings) Upgrade {
+	t.Helper()
+	u, err := Of(component, from, to, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }
 
 // ReadValues reads values of a chart from a file in testdata.

@@ -26,29 +26,18 @@ const (
 
 // kubeProxyUpgrade upgrades kube-proxy: today's, or in mode ipvs the one of Kubernetes 1.11 to
 // 1.13.
-func kubeProxyUpgrade() Upgrade {
-	u := kubeProxyOf13()
-	u.With = func(from, to string, s Settings) (Upgrade, error) {
-		switch today := atLeast(from, firstOfToday); {
-		case today != atLeast(to, firstOfToday):
-			return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: no node runs both; "+
-				"expected two versions from 1.11 to 1.13, or two from %s on", from, to, firstOfToday)
-		case today:
-			return kubeProxyToday(s)
-		case s.Config != "" || s.Mode != "" && s.Mode != kubeadm.IPVS:
-			return Upgrade{}, fmt.Errorf("kube-proxy %s runs in mode ipvs with relapse's own configuration: "+
-				"expected neither another mode nor a configuration", from)
-		}
-		return kubeProxyOf13(), nil
+func kubeProxyUpgrade(from, to string, s Settings) (Upgrade, error) {
+	switch today := atLeast(from, firstOfToday); {
+	case today != atLeast(to, firstOfToday):
+		return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: no node runs both; "+
+			"expected two versions from 1.11 to 1.13, or two from %s on", from, to, firstOfToday)
+	case today:
+		return kubeProxyToday(s)
+	case s.Config != "" || s.Mode != "" && s.Mode != kubeadm.IPVS:
+		return Upgrade{}, fmt.Errorf("kube-proxy %s runs in mode ipvs with relapse's own configuration: "+
+			"expected neither another mode nor a configuration", from)
 	}
-	u.Between = func(from, to string, _ map[string]any) Upgrade {
-		resolved, err := u.With(from, to, Settings{})
-		if err != nil {
-			return kubeProxyOf13() // With says why it is none
-		}
-		return resolved
-	}
-	return u
+	return kubeProxyOf13(), nil
 }
 
 // firstOfToday is the first version of kube-proxy that kubeadm's manifest of today runs.

@@ -51,12 +51,16 @@ func TestUpgrade(t *testing.T) {
 		name = "kube-router"
 	}
 	trip, known := trips[name]
-	u, there := upgrade.For(trip.component)
-	if !there || !known {
+	if !known {
 		t.Fatalf("no upgrade %q", name)
 	}
+	var settings upgrade.Settings
 	if trip.values != "" {
-		u.Values = upgrade.ReadValues(t, trip.values)
+		settings.Values = upgrade.ReadValues(t, trip.values)
+	}
+	u, err := upgrade.Of(trip.component, trip.from, trip.to, settings)
+	if err != nil {
+		t.Fatal(err)
 	}
 	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
@@ -99,9 +103,10 @@ func TestUpgrade(t *testing.T) {
 // forgets the pods of a node while its agent is replaced, and that is a NO-GO for what comes
 // from outside, and for nothing between pods.
 func TestWithoutGracefulRestart(t *testing.T) {
-	declared, _ := upgrade.For("cilium")
-	declared.Values = upgrade.ReadValues(t, "cilium-native-bgp")
-	u := declared.Between("1.18.4", "1.19.3", declared.Values)
+	u, err := upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	install := u.Install
 	u.Install = func(ctx context.Context, r *framework.Run, version string) error {
 		if err := install(ctx, r, version); err != nil {
@@ -151,8 +156,10 @@ spec:
 func TestLostPermission(t *testing.T) {
 	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
 		t.Run(to, func(t *testing.T) {
-			u, _ := upgrade.For("cilium")
-			u.Values = upgrade.ReadValues(t, "cilium-native-bgp")
+			u, err := upgrade.Of("cilium", "1.18.4", to, upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
+			if err != nil {
+				t.Fatal(err)
+			}
 			o := options(t)
 			m, err := upgrade.Run(t.Context(), u, "1.18.4", to, suite.Labs(o), o.Options)
 			if err != nil || m.Stopped != "" {
@@ -187,7 +194,10 @@ func TestInterruptedUpgrade(t *testing.T) {
 	o := options(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	u, _ := upgrade.For("kube-router")
+	u, err := upgrade.Of("kube-router", "1.5.1", "2.1.0", upgrade.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	roll := u.Roll
 	u.Roll = func(ctx context.Context, r *framework.Run, node, version string) error {
 		if node == u.Nodes[1] {

@@ -46,7 +46,6 @@ func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
 func MeasuresOf(u Upgrade, h *history.History) Measures {
 	versions := h.Begin().Versions
 	from, to := versions[u.Component+".from"], versions[u.Component+".to"]
-	u = u.between(from, to)
 	r := reading{u, h, h.View().Timelines(), h.View().Polls()}
 	m := Measures{Component: u.Component, Form: string(u.Form), Topology: u.about(), Resting: r.phase(r.watched(stepRest))}
 	var stopped, upgrade, rollback, kernels string

@@ -319,7 +319,7 @@ tcp      6 431000 ESTABLISHED src=10.9.5.10 dst=10.0.0.1 sport=4243 dport=30707 
 `
 
 func TestDifferences(t *testing.T) {
-	u, _ := For("kube-router")
+	u := declared(t, "kube-router", "1.5.1", "2.1.0", Settings{})
 	u.Nodes = []string{"one"}
 	for _, c := range []struct {
 		name, after string

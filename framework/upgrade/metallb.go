@@ -22,21 +22,10 @@ import (
 
 // metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
 // the address of a Service to the ToR.
-func metalLBUpgrade() Upgrade {
-	u, err := metalLBWith("0.14.8", "0.14.9", Settings{}) // Of calls With
-	if err != nil {
-		panic(err) // relapse's own resources
+func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
+	if given.Config != "" {
+		return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
 	}
-	u.With = func(from, to string, s Settings) (Upgrade, error) {
-		if s.Config != "" {
-			return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
-		}
-		return metalLBWith(from, to, s)
-	}
-	return u
-}
-
-func metalLBWith(from, to string, given Settings) (Upgrade, error) {
 	m := metalLB{small: small{component: "metallb", number: 65}, values: given.Values, balancer: new(netip.Addr)}
 	mode, err := m.choose(from, to, given.Mode)
 	if err != nil {

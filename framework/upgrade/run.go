@@ -77,7 +77,6 @@ type trip struct {
 }
 
 func newTrip(u Upgrade, from, to string) *trip {
-	u = u.between(from, to)
 	if u.kernel == nil {
 		u.kernel = kernelOf
 	}

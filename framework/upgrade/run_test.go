@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -225,24 +226,27 @@ func TestStoredRefuses(t *testing.T) {
 	}
 }
 
+// declaredUpgrades are an upgrade of each kind.
+var declaredUpgrades = []struct{ component, from, to string }{
+	{"calico", "3.28.5", "3.28.5"}, {"cilium", "1.8.1", "1.11.1"}, {"cilium", "1.11.6", "1.12.0"}, {"cilium", "1.18.4", "1.19.3"},
+	{"coredns", "1.12.1", "1.15.0"}, {"kube-proxy", "1.13.0", "1.13.2"}, {"kube-proxy", "1.35.4", "1.36.3"},
+	{"kube-router", "1.5.1", "2.1.0"}, {"metallb", "0.14.8", "0.14.9"},
+}
+
 func TestDeclarations(t *testing.T) {
-	versions := map[string][2]string{
-		"calico": {"3.28.5", "3.28.5"}, "cilium": {"1.11.6", "1.12.0"}, "coredns": {"1.12.1", "1.15.0"},
-		"kube-proxy": {"1.13.0", "1.13.2"}, "kube-router": {"1.5.1", "2.1.0"}, "metallb": {"0.14.8", "0.14.9"},
-	}
-	if got := Components(); len(got) != len(versions) {
-		t.Errorf("components %v", got)
-	}
-	for component, v := range versions {
-		u, there := For(component)
-		if !there || u.Component != component {
-			t.Fatalf("%s: %v", component, there)
+	components := map[string]bool{}
+	for _, d := range declaredUpgrades {
+		component := d.component
+		components[component] = true
+		u := declared(t, component, d.from, d.to, Settings{})
+		if u.Component != component {
+			t.Errorf("%s is declared as %s", component, u.Component)
 		}
 		if err := u.Topology.Validate(); err != nil {
 			t.Errorf("%s: %v", component, err)
 		}
-		if len(u.ImagesOf(v[0], v[1])) < 3 || !strings.Contains(u.about(), "worker2") {
-			t.Errorf("%s: images %v on %s", component, u.ImagesOf(v[0], v[1]), u.about())
+		if len(u.ImagesOf(d.from, d.to)) < 3 || !strings.Contains(u.about(), "worker2") {
+			t.Errorf("%s: images %v on %s", component, u.ImagesOf(d.from, d.to), u.about())
 		}
 		names := map[string]bool{}
 		for _, e := range u.Ends {
@@ -259,10 +263,13 @@ func TestDeclarations(t *testing.T) {
 			}
 		}
 	}
-	if _, there := For("ciliun"); there {
+	if got := slices.Sorted(maps.Keys(components)); !slices.Equal(got, Components()) {
+		t.Errorf("components %v", Components())
+	}
+	if Has("ciliun") {
 		t.Error("a component that is none has an upgrade")
 	}
-	u, _ := For("cilium")
+	u := declared(t, "cilium", "1.8.1", "1.11.1", Settings{})
 	if got := u.ImagesOf("1.8.1", "1.11.1"); !slices.Contains(got, "relapse.dev/cilium-rules:v1.8.1") || slices.Contains(got, "quay.io/cilium/cilium:v1.11.1") {
 		t.Errorf("images where one version has no speaker: %v", got)
 	}

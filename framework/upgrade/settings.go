@@ -26,28 +26,28 @@ type Settings struct {
 // Of declares the upgrade of a component from one version to another with the user's
 // settings. The error says what is wrong with the request, in one sentence.
 func Of(component, from, to string, s Settings) (Upgrade, error) {
-	u, there := For(component)
+	declared, there := declarations[component]
 	if !there {
 		return Upgrade{}, fmt.Errorf("this version of relapse has no upgrade of %s%s", component, topology.Nearest(component, Components()))
 	}
-	err := u.Possible(from, to)
-	switch {
-	case err != nil:
-	case u.With != nil:
-		u, err = u.With(from, to, s)
-	case s.Config != "" || s.Mode != "" || s.Manifests != "":
-		err = fmt.Errorf("the lab of an upgrade of %s takes no mode and no manifests", component)
-	default:
-		u.Values = s.Values
-		u = u.between(from, to)
-	}
+	u, err := declared(from, to, s)
 	if err != nil || !s.Subnets.IsValid() {
 		return u, err
 	}
-	if u, err = u.Within(s.Subnets); err != nil {
+	if err := u.within(s.Subnets); err != nil {
 		return u, fmt.Errorf("--subnets: %w", err)
 	}
 	return u, nil
+}
+
+// ofValues declares the upgrade of a component that takes values alone, or nothing.
+func ofValues(component string, upgrade func(Settings) Upgrade) declare {
+	return func(_, _ string, s Settings) (Upgrade, error) {
+		if s.Config != "" || s.Mode != "" || s.Manifests != "" {
+			return Upgrade{}, fmt.Errorf("the lab of an upgrade of %s takes no mode and no manifests", component)
+		}
+		return upgrade(s), nil
+	}
 }
 
 // ConfigKey is the key under which a component's ConfigMap has the configuration that

@@ -17,7 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Upgrade declares how a component of a lab is upgraded from one version to another. The
+// Upgrade declares how a component of a lab is upgraded from one version to another (Of). The
 // functions get the versions, and the lab in the Run.
 type Upgrade struct {
 	// Component is the component's name, as in the names of its images.
@@ -28,20 +28,6 @@ type Upgrade struct {
 	// "kube-proxy 1.34.4 in mode iptables".
 	Topology topology.Topology
 	Besides  string
-	moves    topology.Renumbering // of the topology's networks, see Within
-	// Between is the declaration for two versions, and for the values of the vendor's
-	// chart, if it depends on them; otherwise nil. The values are nil if the user has
-	// given none, and name the lab's own addresses and devices otherwise
-	// (package labvalues).
-	Between func(from, to string, values map[string]any) Upgrade
-	// Values are the values that Between gets.
-	Values map[string]any
-	// Refuses says why there is no upgrade between two versions, in one sentence; nil if
-	// there is. A nil function refuses nothing.
-	Refuses func(from, to string) error
-	// With is the declaration for two versions and the user's settings, if the component
-	// takes any; otherwise nil. The error says what is wrong with them.
-	With func(from, to string, s Settings) (Upgrade, error)
 	// Mode is the mode in which the component runs, if it has several.
 	Mode string
 	// Replaced are what the lab has in place of parts of the user's settings, a clause
@@ -124,58 +110,35 @@ type PathKind struct {
 	BySource bool
 }
 
-// upgrades are all declarations, by component.
-var upgrades = map[string]func() Upgrade{
-	"calico":      calicoUpgrade,
+// declare declares the upgrade of a component for two versions and the user's settings. The error
+// says in one sentence what is wrong with them, or why there is no upgrade between the versions.
+type declare func(from, to string, s Settings) (Upgrade, error)
+
+// declarations are all upgrades, by component.
+var declarations = map[string]declare{
+	"calico":      ofValues("calico", func(Settings) Upgrade { return calicoUpgrade() }),
 	"cilium":      ciliumUpgrade,
 	"coredns":     coreDNSUpgrade,
 	"kube-proxy":  kubeProxyUpgrade,
-	"kube-router": kubeRouterUpgrade,
+	"kube-router": ofValues("kube-router", func(Settings) Upgrade { return kubeRouterUpgrade() }),
 	"metallb":     metalLBUpgrade,
 }
 
-// For returns the upgrade of a component; false if none is declared.
-func For(component string) (Upgrade, bool) {
-	declared, there := upgrades[component]
-	if !there {
-		return Upgrade{}, false
-	}
-	return declared(), true
-}
+// Has reports whether an upgrade of a component is declared.
+func Has(component string) bool { return declarations[component] != nil }
 
-// Within returns the upgrade with the networks of its lab moved into a prefix
-// (topology.Within). The error is one sentence about the prefix.
-func (u Upgrade) Within(prefix netip.Prefix) (Upgrade, error) {
+// within moves the networks of the lab into a prefix (topology.Within).
+func (u *Upgrade) within(prefix netip.Prefix) error {
 	moves, err := u.Topology.Within(prefix)
 	if err != nil {
-		return Upgrade{}, err
+		return err
 	}
-	u.moves = append(slices.Clone(u.moves), moves...)
 	u.Topology, u.Besides = u.Topology.Renumber(moves), moves.Text(u.Besides)
-	return u, nil
+	return nil
 }
 
-// Components are the components that For knows, in order of their names.
-func Components() []string { return slices.Sorted(maps.Keys(upgrades)) }
-
-func (u Upgrade) between(from, to string) Upgrade {
-	if u.Between == nil {
-		return u
-	}
-	declared := u.Between(from, to, u.Values)
-	declared.Topology = declared.Topology.Renumber(u.moves)
-	declared.Besides = u.moves.Text(declared.Besides)
-	return declared
-}
-
-// Possible says why the component cannot be upgraded between two versions on a lab, in one
-// sentence; nil if it can.
-func (u Upgrade) Possible(from, to string) error {
-	if u.Refuses == nil {
-		return nil
-	}
-	return u.Refuses(from, to)
-}
+// Components are the components whose upgrade is declared, in order of their names.
+func Components() []string { return slices.Sorted(maps.Keys(declarations)) }
 
 // changed are what a rollout changes, one after the other.
 func (u Upgrade) changed() []string {
@@ -196,7 +159,6 @@ func (u Upgrade) kind() string {
 // ImagesOf names every image of an upgrade from one version to another, each once, without
 // those of the lab itself.
 func (u Upgrade) ImagesOf(from, to string) []string {
-	u = u.between(from, to)
 	all := slices.Concat(u.Images(from), u.Images(to))
 	slices.Sort(all)
 	return slices.Compact(all)
