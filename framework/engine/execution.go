@@ -290,7 +290,6 @@ func (e *Execution) onLab(
 	})
 }
 
-// panicked is the error of a step's panic.
 func (e *Execution) panicked(step string, p any) error {
 	e.options.Log.Error("a step panicked", "step", step, "panic", p, "stack", string(debug.Stack()))
 	return &history.PanicError{Value: p}
@@ -303,7 +302,6 @@ func (e *Execution) begin() {
 	}
 }
 
-// openFolder makes the run's folder, once.
 func (e *Execution) openFolder() error {
 	if e.dir != "" || e.plan != nil {
 		return nil

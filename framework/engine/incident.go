@@ -40,7 +40,6 @@ func (v *variantRun) baseline(ctx context.Context) error {
 	return nil
 }
 
-// startProbes starts the probes of the script, without those of some endpoints.
 func (v *variantRun) startProbes(ctx context.Context, without ...framework.Endpoint) error {
 	gone := func(name string) bool {
 		return slices.ContainsFunc(without, func(e framework.Endpoint) bool { return e.Name == name })
@@ -97,7 +96,6 @@ func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.
 	})
 }
 
-// precursor injects a harmless precursor, and waits for its findings.
 func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
@@ -324,7 +322,6 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 	return nil
 }
 
-// watchNoRecovery watches for a time after a remedy that must not help.
 func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ time.Time) error {
 	end := v.h.Now().Add(cmp.Or(r.Watch, noRecoveryFor))
 	if err := v.UntilKnown(ctx, end); err != nil {

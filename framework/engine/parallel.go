@@ -139,7 +139,6 @@ func (l *parallelRun) run(ctx context.Context) {
 	}
 }
 
-// moveTo notes that the variant has reached a point.
 func (l *parallelRun) moveTo(point int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

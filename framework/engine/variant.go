@@ -218,7 +218,6 @@ func (v *variantRun) restore(ctx context.Context) error {
 	return err
 }
 
-// undoFaults stops what runs for the variant and undoes its faults, in reverse order.
 func (v *variantRun) undoFaults(ctx context.Context) error {
 	err := v.close(ctx)
 	last := v.lane.isLast(v)

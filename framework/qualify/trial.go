@@ -58,7 +58,6 @@ func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, er
 	return trials, nil
 }
 
-// at is the scenario at one of the two versions, as its only variant.
 func (t trial) at(version string) (framework.Scenario, error) {
 	versions := map[string]string{t.varied: version}
 	if t.old != "" {

@@ -135,7 +135,6 @@ func serviceLookups(zone string) PathKind {
 	return lookups("a Service's name", "web.default.svc."+zone, "cluster IP", clusterIP)
 }
 
-// lookups are those of a name, by each pod.
 func lookups(kind, name, to string, address netip.Addr) PathKind {
 	k := PathKind{Name: "DNS through CoreDNS, " + kind}
 	for _, from := range allNodes {

@@ -120,7 +120,6 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 // it takes minutes for a start and a sync.
 const guestRollWithin = 10 * time.Minute
 
-// wireAll gives the pods of every node a network.
 func wireAll(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).EachNode(ctx, allNodes, func(ctx context.Context, n *kindlab.Node) error {
 		return workload.Wire(ctx, labaccess.Lab(r), n.Name())

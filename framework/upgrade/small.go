@@ -298,7 +298,6 @@ const connected = "connected"
 const connecting = `conntrack -D -p tcp --orig-dst $1 >/dev/null 2>&1 || true
 if timeout 1 bash -c ": </dev/tcp/$1/$2" 2>&1; then echo ` + connected + `; conntrack -L -p tcp --orig-dst $1 2>/dev/null; fi || true`
 
-// connect opens a connection from a node to the port of the probes' agents at an address.
 func connect(ctx context.Context, r *framework.Run, node string, to netip.Addr) (connection, error) {
 	said, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", connecting, "connect", to.String(), fmt.Sprint(wire.DefaultPort))
 	return connectionOf(to, said), err
