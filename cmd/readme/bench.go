@@ -70,7 +70,6 @@ func bench(args []string) (err error) {
 	return errors.Join(before.Update(m.machine, measured.Figures...).Write(figures.Path), errors.Join(errs...))
 }
 
-// everything are the scenarios with a budget, and the commands.
 func everything() []string {
 	var names []string
 	for _, s := range scenarios.All {
@@ -119,7 +118,7 @@ func (m *measurement) stored(folder string) error {
 		}
 	}
 	if !took {
-		return errors.New("it is no scenario and no command, and no folder with a whole run that passed and was not slowed down by other work")
+		return errors.New("it is no scenario, no command, and no folder with a whole run that passed and was not slowed down")
 	}
 	return nil
 }
@@ -190,7 +189,6 @@ func conditions(r report.Report) string {
 	return map[string]string{"kvm": "under KVM", "uml": "under User Mode Linux", "tcg": "under QEMU's translator"}[r.Guests[0].Accelerator]
 }
 
-// summary returns all figures with their samples summarized.
 func (m *measurement) summary() []figures.Figure {
 	var all []figures.Figure
 	for _, s := range m.series {
@@ -204,7 +202,8 @@ func (m *measurement) summary() []figures.Figure {
 // scenario measures one scenario: all variants on labs of their own.
 func (m *measurement) scenario(ctx context.Context, name string) error {
 	// A lab that is brought up once leaves the images in the cache and in Docker.
-	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", filepath.Join(m.output, name)}} {
+	output := filepath.Join(m.output, name)
+	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", output}} {
 		_, peak, err := m.relapse(ctx, args...)
 		if err != nil { // the lab must not stay
 			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", name)
@@ -214,7 +213,7 @@ func (m *measurement) scenario(ctx context.Context, name string) error {
 			m.peak = max(m.peak, peak)
 		}
 	}
-	return m.stored(filepath.Join(m.output, name))
+	return m.stored(output)
 }
 
 // whole takes the samples of a run of all variants.
@@ -252,7 +251,6 @@ func (m *measurement) variants(r report.Report, limits framework.Budget) {
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// machineOf describes the machine of a report in a few words.
 func machineOf(r report.Report) (string, error) {
 	stored, err := json.Marshal(r.Machine)
 	if err != nil {
@@ -272,7 +270,6 @@ func machine(facts host.Facts) string {
 		facts.CPUs, facts.MemoryGiB, majorMinor(facts.Kernel), majorMinor(facts.Docker))
 }
 
-// majorMinor cuts a version after its second number.
 func majorMinor(version string) string {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")

@@ -20,7 +20,8 @@ import (
 // commands are measured beside the scenarios: build, bisect and qualify run on versions that no
 // variant has, and detectors on snapshots that no lab could give.
 var commands = map[string]func(*measurement, context.Context) error{
-	"build": (*measurement).build, "bisect": (*measurement).bisect, "qualify": (*measurement).qualify, "detectors": (*measurement).detectors,
+	"build": (*measurement).build, "bisect": (*measurement).bisect,
+	"qualify": (*measurement).qualify, "detectors": (*measurement).detectors,
 }
 
 // Budgets of the commands.
@@ -55,7 +56,8 @@ func (m *measurement) build(ctx context.Context) error {
 		return err
 	}
 	m.sample(figures.Figure{
-		Name: image + ", of which the catalogue has none, built", Unit: "s", Budget: new(buildOfVersion.Seconds()), Note: "Go's build cache warm",
+		Name: image + ", of which the catalogue has none, built", Unit: "s",
+		Budget: new(buildOfVersion.Seconds()), Note: "Go's build cache warm",
 	}, took.Seconds())
 	return nil
 }

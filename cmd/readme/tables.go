@@ -56,7 +56,6 @@ func render(root, name string) (string, error) {
 	return "", errors.New("there is no such block")
 }
 
-// componentTable renders the components of the images that are described under root.
 func componentTable(root string) (string, error) {
 	catalogue, err := images.Open(root)
 	if err != nil {
@@ -70,7 +69,6 @@ func fenced(text string) string {
 	return "```text\n" + strings.Trim(text, "\n") + "\n```\n"
 }
 
-// incidents has a row for each scenario of the catalogue.
 func incidents(all []framework.Scenario) string {
 	var b strings.Builder
 	b.WriteString("| incident | what happened | affected | fixed | versions that run |\n|---|---|---|---|---|\n")
@@ -81,7 +79,6 @@ func incidents(all []framework.Scenario) string {
 	return b.String()
 }
 
-// variants has a row for each variant of a scenario.
 func variants(s framework.Scenario) string {
 	var b strings.Builder
 	b.WriteString("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n")
@@ -295,7 +292,6 @@ func digits(value float64) string {
 	return strconv.FormatFloat(value, 'g', 3, 64)
 }
 
-// row writes one row of a Markdown table.
 func row(b *strings.Builder, cells ...string) {
 	for i, cell := range cells {
 		cells[i] = strings.ReplaceAll(cell, "|", `\|`)

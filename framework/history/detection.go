@@ -27,7 +27,8 @@ type Scope struct{ Own, Others []string }
 func (s Scope) of(findings []detect.Finding) []detect.Finding {
 	return slices.DeleteFunc(findings, func(f detect.Finding) bool {
 		names := func(nodes []string) bool {
-			return slices.ContainsFunc([]string{f.Object.String(), f.Owner, f.Announcer}, func(n string) bool { return slices.Contains(nodes, n) })
+			named := []string{f.Object.String(), f.Owner, f.Announcer}
+			return slices.ContainsFunc(named, func(n string) bool { return slices.Contains(nodes, n) })
 		}
 		return names(s.Others) && !names(s.Own)
 	})

@@ -91,7 +91,7 @@ type Act struct {
 	Saw   string    `json:"saw,omitempty"`
 	// Rounds is the number of trials.
 	Rounds int `json:"rounds,omitempty"`
-	// Images are those that the pods run.
+	// Images are the images that the pods run.
 	Images []snapshot.ImageInUse `json:"images,omitempty"`
 	// Timeout is how long one snapshot may take.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
@@ -131,8 +131,8 @@ type Mark struct {
 	Until time.Time `json:"until,omitzero"`
 	// Bound is the bound on the wait.
 	Bound time.Duration `json:"bound_ns,omitempty"`
-	// Polls is, for a wait for polls, the number of the first entry after those that it
-	// considered: later polls do not count for it.
+	// Polls is, for a wait for polls, the number of the first entry that it did not
+	// consider: later polls do not count for it.
 	Polls int `json:"polls,omitempty"`
 }
 

@@ -40,7 +40,6 @@ func (f *file) create(dir string) {
 	}
 }
 
-// write writes and flushes an entry.
 func (f *file) write(e Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +81,8 @@ func (f *file) close() error {
 type OtherSchemaError struct{ Path, Schema string }
 
 func (e *OtherSchemaError) Error() string {
-	return fmt.Sprintf("reading the record %s: it has the schema %q, and this relapse reads %q: judge it with the relapse that wrote it", e.Path, e.Schema, Schema)
+	return fmt.Sprintf("reading the record %s: it has the schema %q, and this relapse reads %q: judge it with the relapse that wrote it",
+		e.Path, e.Schema, Schema)
 }
 
 // read calls each with the entries of a file, up to its end or to where the run was
@@ -107,6 +107,11 @@ func read(path string, restore func([]byte) []byte, each func(Entry) bool) error
 		}
 		if n == 1 && e.Begin == nil { // a second "begin", which is null
 			return false, &OtherSchemaError{Path: path}
+		}
+		for _, s := range e.Probes {
+			if err := s.Validate(); err != nil {
+				return false, fmt.Errorf("%s, line %d: %w", path, n, err)
+			}
 		}
 		return each(e), nil
 	})

@@ -271,7 +271,6 @@ func (o *OtherPolls) compare(then []Finding, now Poll) {
 	}
 }
 
-// without returns the findings that are not among the others.
 func without(findings, others []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
 		return slices.ContainsFunc(others, func(o Finding) bool { return o.ID() == f.ID() })

@@ -19,8 +19,8 @@ type Finding = detect.Finding
 // View is a history up to a moment. It does not change when entries are added later.
 type View struct {
 	h *History
-	// number is that of the first entry after the view, and polls that of the first poll
-	// after it.
+	// number is the number of the first entry after the view, and polls the number of the
+	// first poll after it.
 	number, polls int
 	Time          time.Time
 }
@@ -159,7 +159,7 @@ func (v View) Last() (Poll, bool) {
 	return Poll{}, false
 }
 
-// Findings are those of the newest poll.
+// Findings are the findings of the newest poll.
 func (v View) Findings() []Finding {
 	last, _ := v.Last()
 	return slices.Clone(last.Findings)

@@ -115,7 +115,6 @@ func (a *Agent) time(at int64) time.Time {
 // at once when it runs; one that does not run must not hold up the harness.
 const answersWithin = 30 * time.Second
 
-// ask sends a request and waits for its answer.
 func (a *Agent) ask(ctx context.Context, r wire.Request) (reply, error) {
 	return a.askThen(ctx, r, func(reply) {})
 }
@@ -224,7 +223,6 @@ func (a *Agent) join(ctx context.Context, s *Set) error {
 	return err
 }
 
-// leave makes the agent free for another set.
 func (a *Agent) leave(s *Set) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

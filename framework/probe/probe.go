@@ -46,6 +46,7 @@ package probe
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
@@ -93,7 +94,7 @@ const (
 	DefaultInterval    = 10 * time.Millisecond
 	DefaultTCPInterval = 100 * time.Millisecond
 	DefaultTimeout     = time.Second
-	// DefaultServerTimeout is that of a probe of a program that is no agent
+	// DefaultServerTimeout is the time-out of a probe of a program that is no agent
 	// (MySQL, DNS). It cannot say that it did not get to run, and on a busy
 	// machine that takes more than a second.
 	DefaultServerTimeout = 3 * time.Second
@@ -157,7 +158,7 @@ func (p Probe) WithDefaults() Probe {
 // Validate checks a probe that WithDefaults has completed, except its ends.
 func (p Probe) Validate() error {
 	switch {
-	case p.Protocol != UDP && p.Protocol != UDPFlow && p.Protocol != UDPConnected && p.Protocol != TCP && p.Protocol != MySQL && p.Protocol != DNS && p.Protocol != Stream:
+	case !slices.Contains(wire.Protocols, p.Protocol):
 		return fmt.Errorf("probe %s: unknown protocol %q: want udp, udp-flow, udp-connected, tcp, mysql, dns or stream", p.Name, p.Protocol)
 	case p.RefusalAnswers && p.Protocol != UDPFlow && p.Protocol != UDPConnected:
 		return fmt.Errorf("probe %s: a refusal is an answer for protocols udp-flow and udp-connected only", p.Name)

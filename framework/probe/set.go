@@ -25,7 +25,7 @@ type End struct {
 
 // Set is a number of probes that are started, read and stopped together.
 type Set struct {
-	// id distinguishes this set's packets from those of any other run.
+	// id distinguishes this set's packets from the packets of any other run.
 	id     uint64
 	ends   map[string]End
 	names  map[string]int
@@ -73,7 +73,8 @@ func New(ends []End, probes []Probe) (*Set, error) {
 		case !known:
 			errs = append(errs, fmt.Errorf("probe %s: there is no endpoint %q", p.Name, p.To))
 		case !to.Address.Addr().Is4() || to.Address.Port() == 0:
-			errs = append(errs, fmt.Errorf("probe %s: address %s of endpoint %q is not an IPv4 address with a port", p.Name, to.Address, p.To))
+			errs = append(errs, fmt.Errorf("probe %s: address %s of endpoint %q is not an IPv4 address with a port",
+				p.Name, to.Address, p.To))
 		}
 		s.names[p.Name] = len(s.timelines)
 		s.timelines = append(s.timelines, &Timeline{Probe: p, Target: to.Address})
@@ -325,7 +326,6 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 	return nil
 }
 
-// left notes that an agent has gone away.
 func (s *Set) left(a *Agent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ func (s slots) has(i uint32) bool {
 	return word < len(s) && s[word]&(1<<(i%64)) != 0
 }
 
-// word is that of the 64 numbers from 64*i on, one bit each.
+// word has the 64 numbers from 64*i on, one bit each.
 func (s slots) word(i int) uint64 {
 	if i < len(s) {
 		return s[i]

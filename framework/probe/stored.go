@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -67,6 +68,25 @@ func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 	}
 	s.Still, s.FarStill = store(t.still), store(t.farStill)
 	return s
+}
+
+// maxSlots bounds the packets of a stored probe: days of one each 10 ms.
+const maxSlots = 1 << 26
+
+// Validate refuses what no run stores, and what would take a reader forever.
+func (s Stored) Validate() error {
+	if s.Probe.Interval <= 0 {
+		return fmt.Errorf("probe %s: interval %s is not positive", s.Probe.Name, s.Probe.Interval)
+	}
+	for _, runs := range []wire.Runs{s.Sent, s.Answered, s.Seen, s.Denied, s.Resolved, s.Unresolved, s.Broken} {
+		total := 0
+		for _, run := range runs {
+			if total += int(run[1]-run[0]) + 1; run[1] < run[0] || run[1] >= maxSlots || total > maxSlots {
+				return fmt.Errorf("probe %s: packets %d to %d, %d in all", s.Probe.Name, run[0], run[1], total)
+			}
+		}
+	}
+	return nil
 }
 
 // At returns the timeline as it was known at a moment, with one simplification: an answer

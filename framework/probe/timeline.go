@@ -51,8 +51,8 @@ type Timeline struct {
 	// farReported and farGone are what Reported and Gone are, for the far end.
 	// Both are zero if the far end is no agent of the set.
 	farReported, farGone time.Time
-	// still are the times in which the sender's agent did not run, farStill those of the
-	// far end's.
+	// still are the times in which the sender's agent did not run, farStill the times in
+	// which the far end's agent did not.
 	still, farStill []span
 
 	sent, answered, seen, denied slots
@@ -216,15 +216,15 @@ func (t *Timeline) farStoodStill(at time.Time) bool {
 	})
 }
 
-// Known says whether the outcome of every packet that was sent before a time is
-// final, but for those that the far end has received and not answered yet: it
-// says only then how long they have waited. Until the Timeout is over, that is so where
-// each was answered or turned away. It takes reports from both ends: a far end that
-// has not reported may not have run meanwhile.
+// Known says whether the outcome of every packet that was sent before a time is final. Packets
+// that the far end has received and not answered yet are not considered. Before the Timeout is
+// over, an outcome is final if the packet was answered or denied. Both ends must have reported:
+// a far end that has not reported may not have run.
 func (t *Timeline) Known(before time.Time) bool {
 	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)
 	reported := !t.Reported.Before(before.Add(t.Probe.Timeout)) ||
-		!t.Reported.Before(before.Add(t.Probe.Interval)) && t.unanswered(t.from(before)) == 0 // a packet leaves within an interval of its slot
+		// A packet leaves within an interval of its slot.
+		!t.Reported.Before(before.Add(t.Probe.Interval)) && t.unanswered(t.from(before)) == 0
 	return !t.Stopped.IsZero() || reported && far
 }
 
@@ -250,7 +250,7 @@ func (t *Timeline) side(slot uint32) Side {
 		return Unresolved
 	case t.resolved.has(slot):
 		return Resolved
-	case t.Probe.Protocol != UDP && t.Probe.Protocol != UDPFlow && t.Probe.Protocol != UDPConnected && t.Probe.Protocol != Stream || t.farReported.IsZero() && t.farGone.IsZero():
+	case slices.Contains([]Protocol{TCP, MySQL, DNS}, t.Probe.Protocol), t.farReported.IsZero() && t.farGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
 		return Reply
@@ -267,7 +267,6 @@ func (t *Timeline) side(slot uint32) Side {
 	return Request
 }
 
-// at returns when a slot was due.
 func (t *Timeline) at(slot uint32) time.Time {
 	return t.Started.Add(time.Duration(slot) * t.Probe.Interval)
 }
@@ -468,7 +467,6 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// denial is the server's message for the last denied login.
 func (t *Timeline) denial() string {
 	said, last := "", time.Time{}
 	for _, s := range t.Sources {
@@ -481,7 +479,6 @@ func (t *Timeline) denial() string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// clone returns a copy that shares nothing with t.
 func (t *Timeline) clone() Timeline {
 	c := *t
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
@@ -508,7 +505,6 @@ func (t *Timeline) check(runs wire.Runs, by time.Time) error {
 	return nil
 }
 
-// addSender takes the sender's news up to a time.
 func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 	if err := t.check(r.Sent, by); err != nil {
 		return err
@@ -555,7 +551,6 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 	return nil
 }
 
-// addLogins takes what the server said to some logins.
 func (t *Timeline) addLogins(a wire.Answer) {
 	if len(a.Slots) == 0 {
 		return
@@ -585,7 +580,6 @@ func (t *Timeline) addLogins(a wire.Answer) {
 // maxSources bounds the source addresses that a timeline lists.
 const maxSources = 64
 
-// addResponder takes the far end's news up to a time.
 func (t *Timeline) addResponder(r wire.Responder, by time.Time) error {
 	if err := t.check(r.Seen, by); err != nil {
 		return err

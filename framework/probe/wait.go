@@ -168,7 +168,6 @@ func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what s
 	}
 }
 
-// missing returns the probes that do not meet the condition.
 func (s *Set) missing(which []int, met func(*Timeline) (bool, error)) ([]int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

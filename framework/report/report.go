@@ -42,7 +42,7 @@ type Report struct {
 	Command  string    `json:"command,omitempty"`
 	Started  time.Time `json:"started"`
 	Topology *Topology `json:"topology,omitempty"`
-	// Steps are those that have begun, in the order in which they did.
+	// Steps are the steps that have begun, in order.
 	Steps    []Step    `json:"steps,omitempty"`
 	Variants []Variant `json:"variants"`
 	// NotRun are variants that cannot run here. The verdict says nothing about
@@ -131,10 +131,10 @@ func (v Variant) Title() string {
 // LabScope is the scope of steps that belong to no variant.
 const LabScope = "lab"
 
-// SecondLabScope is that of the steps of a second lab, on which a part of the variants runs.
+// SecondLabScope is the scope of the steps of a second lab, on which a part of the variants runs.
 const SecondLabScope = "second lab"
 
-// Accelerator is that of the lab's guests; empty where there are none.
+// Accelerator is the accelerator of the lab's guests; empty without guests.
 func Accelerator(r Report) string {
 	if len(r.Guests) == 0 {
 		return ""
@@ -194,9 +194,9 @@ type Variant struct {
 	Components map[string]string `json:"components"`
 	// Form is how much of the vendor's program ran: whole, or a slice (partial build).
 	Form string `json:"form"`
-	// Labels are those that select it.
+	// Labels are the labels that select it.
 	Labels []string `json:"labels,omitempty"`
-	// Topology is that of its lab if it ran on the second of two labs; absent if it is the
+	// Topology is the topology of its lab if it ran on the second of two labs; absent if it is the
 	// report's.
 	Topology *Topology `json:"topology,omitempty"`
 	// Ablated is the part that was switched off. With --ablate=all, Expected is the
@@ -252,7 +252,7 @@ type Repeats struct {
 
 // Repeat is one of several runs of a variant.
 type Repeat struct {
-	// Scope is that of its steps.
+	// Scope is the scope of its steps.
 	Scope   string   `json:"scope,omitempty"`
 	Verdict string   `json:"verdict"`
 	Reasons []string `json:"reasons,omitempty"`
@@ -298,7 +298,7 @@ type Race struct {
 	// the last one.
 	Rounds int  `json:"rounds"`
 	Struck bool `json:"struck"`
-	// Accelerator is that of the lab's guests; empty without guests.
+	// Accelerator is the accelerator of the lab's guests; empty without guests.
 	Accelerator string `json:"accelerator,omitempty"`
 	// Luck is how often affected versions survived as many trials on the same
 	// accelerator; absent if the incident took effect, or without recorded rates.
@@ -457,7 +457,8 @@ func (r Report) checkNames(path string) error {
 	}
 	for i, v := range r.Variants {
 		if dir := v.EvidenceDir; dir != "" && dir != "evidence" && (!fs.ValidPath(dir) || !strings.HasPrefix(dir, "evidence/")) {
-			return &rundir.UnsafeError{Path: path, Why: fmt.Sprintf("the evidence of variant %d is in %q, and not below evidence", i+1, dir)}
+			why := fmt.Sprintf("the evidence of variant %d is in %q, and not below evidence", i+1, dir)
+			return &rundir.UnsafeError{Path: path, Why: why}
 		}
 	}
 	return nil

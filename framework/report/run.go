@@ -136,7 +136,6 @@ func isRun(name string) bool {
 	return err == nil && (len(name) == len(runName) || name[len(runName)] == '-')
 }
 
-// sizeOf is how many bytes the files of a folder hold.
 func sizeOf(dir string) (int64, error) {
 	var size int64
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {

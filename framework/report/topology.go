@@ -59,7 +59,9 @@ func TopologyOf(t topology.Topology) *Topology {
 		r.Members = append(r.Members, Member{Name: h.Name, Kind: HostMember, Links: links(h.Links), Via: h.Via})
 	}
 	for _, one := range t.Routers {
-		r.Members = append(r.Members, Member{Name: one.Name, Kind: RouterMember, Software: string(one.Kind), ASN: one.ASN, Links: links(one.Links)})
+		r.Members = append(r.Members, Member{
+			Name: one.Name, Kind: RouterMember, Software: string(one.Kind), ASN: one.ASN, Links: links(one.Links),
+		})
 	}
 	for _, c := range t.Clusters {
 		for _, n := range c.Nodes {

@@ -46,7 +46,7 @@ const AblateAll Part = "all"
 // Parts lists what Options.Ablate takes.
 var Parts = []Part{AblateDetector, AblateRemedy, AblateFault, AblateAll}
 
-// Options are those of a run that change what its variants do.
+// Options are the options of a run that change what its variants do.
 type Options struct {
 	// Ablate switches off a part, or all of them in turn. It excludes Repeat.
 	Ablate Part
@@ -122,7 +122,6 @@ func waiting(watch time.Duration) framework.Remedy {
 	}
 }
 
-// without switches a part off.
 func (c Case) without(p Part) Case {
 	c.Ablate = p
 	switch p {
@@ -188,7 +187,7 @@ type Step struct {
 	Name string
 }
 
-// Steps are those of the case, in the order in which they run.
+// Steps are the steps of the case, in the order in which they run.
 func (c Case) Steps() []Step {
 	var all []Step
 	add := func(id framework.StepID, format string, args ...any) {
@@ -196,7 +195,8 @@ func (c Case) Steps() []Step {
 	}
 	s := c.Script
 	add(framework.StepInstall, "components are installed")
-	add(framework.StepBaseline, "baseline: for %s %d probes lose no packet, and detectors find %s", BaselineFor, len(s.Probes), orNothing(s.Latent))
+	add(framework.StepBaseline, "baseline: for %s %d probes lose no packet, and detectors find %s",
+		BaselineFor, len(s.Probes), orNothing(s.Latent))
 	for _, check := range s.Baseline {
 		add(framework.StepBefore(check.ID), "%s", check.Before())
 	}
@@ -218,9 +218,11 @@ func (c Case) Steps() []Step {
 		add(framework.StepAfter(check.ID), "%s", check.After())
 	}
 	if c.MayReproduce() {
-		add(framework.StepObserve, "no other probe loses packets, and there is no unexpected finding, for at least %s from the fault", s.Observe)
+		add(framework.StepObserve, "no other probe loses packets, and there is no unexpected finding, for at least %s from the fault",
+			s.Observe)
 	} else {
-		add(framework.StepObserve, "no probe loses packets for at least %s from the fault, and there is no active finding for %s", s.Observe, NoFindingsFor)
+		add(framework.StepObserve, "no probe loses packets for at least %s from the fault, and there is no active finding for %s",
+			s.Observe, NoFindingsFor)
 	}
 	for _, remedy := range s.Remedies {
 		add(framework.StepRemedy(remedy.ID), "%s", remedy.Step())
@@ -252,7 +254,6 @@ func (c Case) Remedy(id framework.StepID) framework.Remedy {
 	return c.Script.Remedies[i]
 }
 
-// orNothing describes the expected findings of the baseline.
 func orNothing(latent []framework.Finding) string {
 	if len(latent) == 0 {
 		return "nothing"
@@ -278,7 +279,6 @@ func list(findings []framework.Finding) string {
 	return strings.Join(names, "; ")
 }
 
-// namesOf are the names of probes, as in timelines.
 func namesOf(probes []probe.Probe) []string {
 	var names []string
 	for _, p := range probes {

@@ -26,7 +26,6 @@ func FactText(s framework.Scenario, f framework.Fact) string {
 	return text.String()
 }
 
-// stepName is the name of a step, or its identifier if the scenario has no such step.
 func stepName(s framework.Scenario, a framework.Assertion) string {
 	for _, v := range s.Variants {
 		if v.Name != a.Variant || v.Script == nil {

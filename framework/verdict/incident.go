@@ -84,7 +84,6 @@ func AskDetectors(c framework.Check, v history.View) (holds bool, saw string, er
 	return c.Holds(context.Background(), &framework.Run{Findings: v.Findings})
 }
 
-// precursor judges a harmless precursor.
 func (j *Judge) precursor(form framework.Precursor, part history.StepView) error {
 	done, injected, there := part.Act(history.Inject, "")
 	switch {
@@ -170,7 +169,6 @@ func ExpectsActive(form framework.Precursor) bool {
 	return slices.ContainsFunc(form.Expected, func(f framework.Finding) bool { return f.State == detect.Active })
 }
 
-// precursorUndone judges the undo of a precursor.
 func (j *Judge) precursorUndone(form framework.Precursor, part history.StepView) error {
 	if part.Error != "" {
 		return errors.New(part.Error)
@@ -225,7 +223,6 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// detected judges whether the detectors reported the incident.
 func (j *Judge) detected(part history.StepView) error {
 	err := j.expectedFound(part, j.Script.Expected)
 	if errors.Is(err, ErrNotAsExpected) {

@@ -40,7 +40,7 @@ type Judge struct {
 
 // Setting is what a verdict depends on besides the variant's own history.
 type Setting struct {
-	// Accelerator is that of the lab's guests; empty if there are none.
+	// Accelerator is the accelerator of the lab's guests; empty without guests.
 	Accelerator string
 	// Due returns how many trials an unaffected variant must survive. Nil: any number is
 	// enough.
@@ -61,7 +61,6 @@ func NewJudge(c Case, h *history.History, s Setting, labels []string) *Judge {
 	return j
 }
 
-// endpointsOf converts endpoints for a report.
 func endpointsOf(declared []framework.Endpoint) []report.End {
 	var ends []report.End
 	for _, d := range declared {

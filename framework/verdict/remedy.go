@@ -120,7 +120,8 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 			return err
 		}
 		if took := clean.Sub(began); j.Ablate != AblateRemedy && took > r.Bound {
-			entry.Verdict, entry.Reason = DoesNotHelp, fmt.Sprintf("traffic recovered after %s, and the bound is %s", took.Round(time.Second), r.Bound)
+			entry.Verdict = DoesNotHelp
+			entry.Reason = fmt.Sprintf("traffic recovered after %s, and the bound is %s", took.Round(time.Second), r.Bound)
 			return fmt.Errorf("%w: %s", ErrNotAsExpected, entry.Reason)
 		}
 		entry.TimeToRecoverMS = milliseconds(new(clean.Sub(began)))

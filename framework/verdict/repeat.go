@@ -6,7 +6,7 @@ import (
 )
 
 // MergeRepeats merges the results of each variant's runs. Judges are in the order of runs,
-// those of one variant together.
+// the runs of one variant together.
 func MergeRepeats(all []*Judge) []report.Variant {
 	var merged []report.Variant
 	for i := 0; i < len(all); {
@@ -25,7 +25,9 @@ func mergeRepeat(runs []*Judge) report.Variant {
 	expected := 0
 	for i, run := range runs {
 		result := run.Result
-		repeat := report.Repeat{Scope: run.Label, Verdict: result.Verdict, Reasons: result.Reasons, ElapsedMS: result.ElapsedMS, Race: result.Race}
+		repeat := report.Repeat{
+			Scope: run.Label, Verdict: result.Verdict, Reasons: result.Reasons, ElapsedMS: result.ElapsedMS, Race: result.Race,
+		}
 		if result.Onset != nil {
 			repeat.OnsetMS = new(result.Onset.Sub(run.faulted).Milliseconds())
 		}
@@ -65,5 +67,7 @@ func (j *Judge) TrialsDue(affected []framework.Outcome, unknown bool) int {
 		return framework.MaxTrials
 	}
 	known := trials.On(j.Accelerator)
-	return framework.TrialsRequired(max(framework.TrialsToConvince(known...), framework.TrialsNeeded(known...), framework.TrialsNeeded(affected...)))
+	return framework.TrialsRequired(max(
+		framework.TrialsToConvince(known...), framework.TrialsNeeded(known...), framework.TrialsNeeded(affected...),
+	))
 }

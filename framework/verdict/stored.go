@@ -40,8 +40,8 @@ type OtherPoll struct {
 	At      time.Time
 	// SinceFault is the time from the fault; zero before it.
 	SinceFault time.Duration
-	// Number is that of the poll, from 1, All the number of polls, and Differ the number
-	// of those whose findings differ.
+	// Number is the number of the poll, from 1. All is the number of polls, and Differ the
+	// number of polls whose findings differ.
 	Number, All, Differ int
 	Then, Now           string // findings of the stored run only, and of today only
 }
@@ -107,7 +107,7 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// Parameters are those that the scenario was given.
+// Parameters are the parameters of the scenario.
 func (s Stored) Parameters() map[string]string { return s.begin.Parameters }
 
 // Versions are the chosen versions of components; none if the variants' versions ran.
@@ -121,7 +121,8 @@ func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	for _, v := range s.report.Variants {
 		i := slices.IndexFunc(scenario.Variants, func(w framework.Variant) bool { return w.Name == v.Name })
 		if i < 0 {
-			return Judgement{}, &NotJudgeableError{fmt.Errorf("judging %s: %s has no variant %q any more", s.dir, scenario.Incident.Name, v.Name)}
+			err := fmt.Errorf("judging %s: %s has no variant %q any more", s.dir, scenario.Incident.Name, v.Name)
+			return Judgement{}, &NotJudgeableError{err}
 		}
 		if !slices.ContainsFunc(chosen, func(w framework.Variant) bool { return w.Name == v.Name }) {
 			chosen = append(chosen, scenario.Variants[i])
@@ -165,7 +166,6 @@ func repeatsDiffer(then, now report.Report) []compare.Difference {
 	return differ
 }
 
-// rejudged is the report of a stored run with today's results.
 func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 	r := s.report
 	r.Variants = []report.Variant{}
@@ -203,7 +203,8 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	one := NewJudge(c, h, Setting{Accelerator: report.Accelerator(s.report), Images: s.report.Images}, scenario.LabelsOf(c.Variant))
+	setting := Setting{Accelerator: report.Accelerator(s.report), Images: s.report.Images}
+	one := NewJudge(c, h, setting, scenario.LabelsOf(c.Variant))
 	var affected []framework.Outcome
 	for _, other := range before {
 		if other.Variant.Role == framework.Affected && other.trialOutcome != nil {

@@ -11,13 +11,12 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// isImpacted reports whether a probe loses packets in the incident.
 func (j *Judge) isImpacted(p probe.Probe) bool { return slices.Contains(j.Impacted(), p.Name) }
 
 func anyProbe(probe.Probe) bool { return true }
 
-// lost returns those of some probes that lost packets in a time, and when the first packet
-// was lost. A packet is sent up to one interval after its slot. So packets of the last
+// lost returns the probes that lost packets in a time, and when the first packet was lost. A
+// packet is sent up to one interval after its slot. So packets of the last
 // interval do not count: they may be lost to what comes after.
 func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) (names []string, onset time.Time) {
 	for _, t := range timelines {
@@ -34,12 +33,11 @@ func (j *Judge) lost(timelines []probe.Timeline, since, until time.Time, which f
 	return names, onset
 }
 
-// lossy names those of some probes that lost more packets in a time than may be lost where
-// there is no incident: any, unless the script has a MinOutage. Then the machine loses some now
-// and then, and a share of the packets may be lost: no more than a tenth of the whole time's
-// (cut off for 2 s in each minute, a probe loses a thirtieth), and less than a quarter of
-// those of any time as long as four times MinOutage, which is what an outage loses of it.
-// An outage counts in any case.
+// lossy names the probes that lost more packets in a time than may be lost without an incident.
+// Without a MinOutage none may be lost. With one, the machine loses some now and then: no more
+// than a tenth of the packets may be lost (a probe that is cut off for 2 s in each minute loses a
+// thirtieth), and less than a quarter in any window of four times MinOutage, of which an outage
+// loses a quarter. An outage counts in any case.
 func (j *Judge) lossy(timelines []probe.Timeline, since, until time.Time, which func(probe.Probe) bool) []string {
 	names, _ := j.lost(timelines, since, until, which)
 	if j.Script.MinOutage == 0 {
@@ -135,7 +133,6 @@ func (j *Judge) judgeTraffic(timelines []probe.Timeline, end time.Time) (wrong [
 	return wrong
 }
 
-// countsOf counts a probe's packets in a time.
 func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
 	c := t.Between(since, until)
 	return report.Probe{
@@ -149,7 +146,8 @@ func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
 func tooFew(t probe.Timeline, since, until time.Time) string {
 	c := countsOf(t, since, until)
 	if !probe.Enough(c.Answered+c.Lost, c.Due) {
-		return fmt.Sprintf("too little traffic on %s: %d packets were due, %d were sent, and %d were answered or lost", c.Name, c.Due, c.Sent, c.Answered+c.Lost)
+		return fmt.Sprintf("too little traffic on %s: %d packets were due, %d were sent, and %d were answered or lost",
+			c.Name, c.Due, c.Sent, c.Answered+c.Lost)
 	}
 	return ""
 }

@@ -16,7 +16,7 @@ type observation struct {
 	traffic     string   // why there was too little traffic; empty if there was enough
 	images      string   // why the pods may not run the images that were built; empty if they do
 	expected    []string // probes that lose packets in the incident
-	impacted    []string // those of them that lost packets after the fault
+	impacted    []string // the impacted probes that lost packets after the fault
 	unaffected  []string // probes that lost packets and must not
 	active      int      // active findings after the fault
 	missing     string   // expected findings that were not reported; empty if all were
@@ -25,7 +25,6 @@ type observation struct {
 	refuses     string   // the component's message if it does not start
 }
 
-// judge returns the verdict and the reason for it.
 func judge(o observation) (framework.Verdict, string) {
 	var impacted, notImpacted []string
 	for _, name := range o.expected {
@@ -50,7 +49,8 @@ func judge(o observation) (framework.Verdict, string) {
 	case len(o.unaffected) > 0:
 		return framework.Unknown, "probes lost packets that must not: " + strings.Join(o.unaffected, ", ")
 	case len(impacted) > 0 && len(notImpacted) > 0:
-		return framework.Unknown, fmt.Sprintf("%s lost packets, but %s did not", strings.Join(impacted, ", "), strings.Join(notImpacted, ", "))
+		return framework.Unknown, fmt.Sprintf("%s lost packets, but %s did not",
+			strings.Join(impacted, ", "), strings.Join(notImpacted, ", "))
 	case len(impacted) > 0 && (o.missing != "" || o.active == 0) && o.unavailable != "":
 		return framework.Unknown, lost + "; whether a detector would have reported why is unknown: " + o.unavailable
 	case len(impacted) > 0 && o.active == 0:

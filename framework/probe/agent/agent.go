@@ -326,7 +326,6 @@ func (a *Agent) got(p wire.Packet, rtt int64, ttl uint8) {
 	}
 }
 
-// send sends every packet that is due.
 func (a *Agent) send() {
 	n := 0
 	now := wire.Monotonic()

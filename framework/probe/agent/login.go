@@ -104,7 +104,6 @@ func text(v driver.Value) string {
 
 var deniedFrom = regexp.MustCompile(`(?:@|^Host )'([^']*)'`)
 
-// deniedAddress is the client's address in a server's error.
 func deniedAddress(message string) (netip.Addr, error) {
 	match := deniedFrom.FindStringSubmatch(message)
 	if match == nil {

@@ -88,12 +88,10 @@ func (b *batch) send(fd int, n int, refused func(i int, errno unix.Errno)) {
 	}
 }
 
-// packet returns the payload of received packet i.
 func (b *batch) packet(i int) (wire.Packet, error) {
 	return wire.ParsePacket(b.data[i][:min(int(b.hdrs[i].len), len(b.data[i]))])
 }
 
-// source returns the address that received packet i came from.
 func (b *batch) source(i int) netip.Addr { return netip.AddrFrom4(b.names[i].Addr) }
 
 // put makes packet i of a batch that is to be sent, without ancillary data.
@@ -128,7 +126,6 @@ type ancillary struct {
 	stamp int64
 }
 
-// ancillary reads the control messages of received packet i.
 func (b *batch) ancillary(i int) ancillary {
 	var a ancillary
 	rest := b.control[i][:min(int(b.hdrs[i].hdr.Controllen), controlSize)]
@@ -156,7 +153,6 @@ func (b *batch) ancillary(i int) ancillary {
 	return a
 }
 
-// sockaddr turns an IPv4 address and port into the kernel's form.
 func sockaddr(to netip.AddrPort) unix.RawSockaddrInet4 {
 	sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr().As4()}
 	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // network byte order

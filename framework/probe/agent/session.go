@@ -82,10 +82,9 @@ func newSending(p wire.Probe) *sending {
 	}
 }
 
-// due returns when the next slot is due.
 func (p *sending) due() int64 { return p.epoch + int64(p.next)*p.interval }
 
-// take returns the slot to send at now, and leaves out those that are past.
+// take returns the slot to send at now, and skips the slots that are past.
 func (p *sending) take(now int64) uint32 {
 	slot := uint32((now - p.epoch) / p.interval)
 	p.next = slot + 1

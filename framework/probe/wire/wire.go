@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -92,6 +93,9 @@ const (
 	Stream Protocol = "stream"
 )
 
+// Protocols are all protocols of a probe.
+var Protocols = []Protocol{UDP, UDPFlow, UDPConnected, TCP, MySQL, DNS, Stream}
+
 // StreamGivesUp is how long what was written to a stream may be unacknowledged
 // before its connection counts as broken: TCP_USER_TIMEOUT of tcp(7). TCP itself
 // waits for a quarter of an hour, which few programs do.
@@ -110,7 +114,7 @@ type Lookup struct {
 	Name string `json:"name"`
 	// Server is asked over UDP, once for each slot.
 	Server netip.AddrPort `json:"server"`
-	// Address is the one that the name must have. An answer with another one counts as
+	// Address is the address that the name must have. An answer with another one counts as
 	// not resolved. The zero value accepts any.
 	Address netip.Addr `json:"address,omitzero"`
 }
@@ -168,8 +172,8 @@ type Sender struct {
 	Got Runs     `json:"got,omitempty"`
 	RTT []uint32 `json:"rtt,omitempty"`
 	TTL []TTL    `json:"ttl,omitempty"`
-	// Errors counts the slots that the kernel refused to send, and those that it was told
-	// were refused (ECONNREFUSED), by errno. They are in Sent too.
+	// Errors counts the slots that the kernel refused to send, and the slots that were
+	// refused by the far end (ECONNREFUSED), by errno. They are in Sent too.
 	Errors map[string]int `json:"errors,omitempty"`
 	// Logins are what the server of a MySQL probe said of it.
 	Logins []Answer `json:"logins,omitempty"`
@@ -259,8 +263,10 @@ func (m Message) validate() error {
 		return nil
 	}
 	for _, p := range m.Report.Probes {
-		if err := errors.Join(p.Sent.validate(), p.Got.validate(), p.Resolved.validate(), p.Unresolved.validate(), p.Broken.validate()); err != nil {
-			return fmt.Errorf("probe %d: %w", p.ID, err)
+		for _, runs := range []Runs{p.Sent, p.Got, p.Resolved, p.Unresolved, p.Broken} {
+			if err := runs.validate(); err != nil {
+				return fmt.Errorf("probe %d: %w", p.ID, err)
+			}
 		}
 		if p.Got.Len() != len(p.RTT) {
 			return fmt.Errorf("probe %d: %d answers, %d round trip times", p.ID, p.Got.Len(), len(p.RTT))
@@ -307,14 +313,15 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case p.Kind != UDP && p.Kind != UDPFlow && p.Kind != UDPConnected && p.Kind != TCP && p.Kind != MySQL && p.Kind != DNS && p.Kind != Stream:
+	case !slices.Contains(Protocols, p.Kind):
 		return fmt.Errorf("probe %d: unknown kind %q: want udp, udp-flow, udp-connected, tcp, mysql, dns or stream", p.ID, p.Kind)
 	case p.RefusalAnswers && p.Kind != UDPFlow && p.Kind != UDPConnected:
 		return fmt.Errorf("probe %d: a refusal is an answer for kinds udp-flow and udp-connected only", p.ID)
 	case (p.Kind == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)
 	case p.Lookup != nil && (p.Lookup.Name == "" || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):
-		return fmt.Errorf("probe %d: lookup of %q at %s: want a name, and an IPv4 address with a port", p.ID, p.Lookup.Name, p.Lookup.Server)
+		return fmt.Errorf("probe %d: lookup of %q at %s: want a name, and an IPv4 address with a port",
+			p.ID, p.Lookup.Name, p.Lookup.Server)
 	case (p.Kind == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %d: a login is for kind mysql, which must have one", p.ID)
 	case !p.To.Addr().Is4() || p.To.Port() == 0:

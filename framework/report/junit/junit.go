@@ -62,7 +62,9 @@ func Suite(r report.Report) reporters.JUnitTestSuite {
 	s := suite{report: r, JUnitTestSuite: reporters.JUnitTestSuite{
 		Name: r.Scenario, Time: float64(r.Timings.Total) / 1000, Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"),
 	}}
-	for _, p := range []reporters.JUnitProperty{{Name: "verdict", Value: r.Verdict}, {Name: "command", Value: r.Command}, {Name: "relapse", Value: r.Relapse}} {
+	for _, p := range []reporters.JUnitProperty{
+		{Name: "verdict", Value: r.Verdict}, {Name: "command", Value: r.Command}, {Name: "relapse", Value: r.Relapse},
+	} {
 		if p.Value != "" {
 			s.Properties.Properties = append(s.Properties.Properties, p)
 		}
@@ -178,7 +180,6 @@ func judged(verdict string) bool {
 	return verdict != "" && verdict != string(framework.Unknown) && verdict != string(framework.Vacuous)
 }
 
-// verdicts adds a case for the verdict of each run of a variant.
 func (s *suite) verdicts(v report.Variant) {
 	if v.Repeats == nil {
 		s.verdict(s.report.ScopeOf(v)+": verdict", v.Expected, v.Verdict, v.Reasons, v.ElapsedMS)

@@ -123,7 +123,7 @@ func successes(path string) (map[string]float64, error) {
 }
 
 // Write writes the metrics of runs, as OpenMetrics text. Remembered are successes, in
-// seconds since 1970, of scenarios of which none is among the runs.
+// seconds since 1970, of scenarios without a run.
 func Write(out io.Writer, runs []report.Report, remembered map[string]float64) error {
 	newest, whole, passed := map[string]report.Report{}, map[string]report.Report{}, map[string]report.Report{}
 	later := func(in map[string]report.Report, r report.Report) {

@@ -167,7 +167,6 @@ func (a *axis) events(s stored) {
 	a.marks()
 }
 
-// add lists an event if its time is known.
 func (a *axis) add(at time.Time, kind string, l label, format string, args ...any) {
 	if !at.IsZero() {
 		a.Events = append(a.Events, event{At: at, Kind: kind, label: l, Says: fmt.Sprintf(format, args...)})
@@ -192,14 +191,15 @@ func (a *axis) faultEvents(s stored) {
 	}
 }
 
-// remedyEvents are those of the nth remedy, which has begun.
+// remedyEvents adds the events of the nth remedy, which has begun.
 func (a *axis) remedyEvents(n int, r report.Remedy) {
 	a.add(*r.Began, "remedy", label{fmt.Sprintf("R%d", n), r.Name}, "remedy %q begins", r.Name)
 	if r.Applied != nil {
 		a.add(*r.Applied, "remedy", label{}, "remedy %q is applied", r.Name)
 	}
 	if r.TimeToRecoverMS != nil {
-		a.add(recovered(r), "recovery", label{fmt.Sprintf("✓%d", n), "back"}, "traffic is back, %s after %q began", seconds(*r.TimeToRecoverMS), r.Name)
+		back := label{fmt.Sprintf("✓%d", n), "back"}
+		a.add(recovered(r), "recovery", back, "traffic is back, %s after %q began", seconds(*r.TimeToRecoverMS), r.Name)
 	}
 	if r.TimeToQuietMS != nil {
 		a.add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", label{}, "no active findings from here on, with %q", r.Name)
@@ -261,8 +261,8 @@ func change(c snapshot.Change) string {
 // joinedLoss is the time up to which answers between two losses are not drawn.
 const joinedLoss = 100 * time.Millisecond
 
-// probeLanes are those of probes that lost packets, the impacted ones first, and in Rest
-// those of probes that lost none.
+// probeLanes adds the lanes of probes that lost packets, the impacted probes first. The lanes of
+// the other probes are in Rest.
 func (a *axis) probeLanes(s stored) {
 	var names []string
 	byName := map[string][]probe.Timeline{}
@@ -315,7 +315,6 @@ func level(is bool) int {
 	return 0
 }
 
-// findingLanes are the times at which each finding existed.
 func (a *axis) findingLanes(s stored) {
 	drawn := map[detect.ID]bool{}
 	for _, seen := range s.presences {

@@ -172,7 +172,6 @@ func (d *drawing) attach(m report.Member, x, y, slot int, networks map[string]in
 	return &d.Boxes[len(d.Boxes)-1]
 }
 
-// add draws the nth journey: its expected path, its actual path and its end.
 func (d *drawing) add(places map[string]member, n int, j journey) {
 	shift := pathWidth * (2*n - 3) / 2
 	d.Expected = append(d.Expected, d.line(places, j.Expected, shift-pathWidth/3))

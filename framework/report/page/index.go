@@ -201,7 +201,6 @@ func sayMoved(say func(string, ...any), variant, what string, less, more []strin
 	}
 }
 
-// findingsOf names a variant's active findings of the fault.
 func findingsOf(v report.Variant) []string {
 	var all []string
 	for _, f := range v.Findings {

@@ -19,7 +19,8 @@ func issue(v view) string {
 	i.happened()
 	i.section("What did you expect to happen?")
 	if fixed := v.with("fixed"); fixed != nil {
-		i.addf("What %s (%s) does under the same fault and load: %s.\n", versions(fixed.Components), fixed.Variant.Title(), fixed.Lead.sentence())
+		i.addf("What %s (%s) does under the same fault and load: %s.\n",
+			versions(fixed.Components), fixed.Variant.Title(), fixed.Lead.sentence())
 	} else {
 		i.addf("No probe loses packets.\n")
 	}
@@ -56,7 +57,6 @@ func (i *issueText) addf(format string, args ...any) {
 	fmt.Fprintf(i, format, args...)
 }
 
-// row adds a row of a table.
 func (i *issueText) row(cells ...string) {
 	for n, text := range cells {
 		cells[n] = plain.Cell(text)
@@ -83,7 +83,8 @@ func (i *issueText) happened() {
 		}
 	}
 	for _, t := range m.Tables[:min(len(m.Tables), 1)] {
-		i.addf("\nWhat each layer says about `%s`:\n\n| layer | where | before the fault | after it | |\n|---|---|---|---|---|\n", t.Finding.Object)
+		i.addf("\nWhat each layer says about `%s`:\n\n", t.Finding.Object)
+		i.addf("| layer | where | before the fault | after it | |\n|---|---|---|---|---|\n")
 		for _, r := range t.Rows {
 			mark := ""
 			if r.First {
@@ -154,7 +155,6 @@ func (l lead) sentence() string {
 	return text
 }
 
-// rate says how many runs had a verdict.
 func rate(r report.Rate, verdict string) string {
 	return fmt.Sprintf("%s in %d of %d runs (95%% confidence: %.0f to %.0f%%)", verdict, r.Count, r.Runs, 100*r.Low, 100*r.High)
 }

@@ -25,7 +25,8 @@ func (j journey) String() string {
 	case len(j.Unread) == len(j.Hops)-1:
 		end = "no routes on the path were read"
 	case len(j.Unread) > 0:
-		end = "the routes that were read lead to " + last + ", and the packets are lost (routes not read: " + strings.Join(j.Unread, ", ") + ")"
+		unread := strings.Join(j.Unread, ", ")
+		end = "the routes that were read lead to " + last + ", and the packets are lost (routes not read: " + unread + ")"
 	default:
 		end = "the routes lead to " + last + ", and the packets are lost"
 	}
@@ -69,8 +70,10 @@ func newTracing(t *report.Topology, s stored) tracing {
 // impacted are the first records of the probes that lose packets.
 func (t tracing) impacted() []probe.Timeline {
 	var all []probe.Timeline
+	known := map[string]bool{}
 	for _, r := range t.traffic {
-		if slices.Contains(t.ProbesHurt, r.Probe.Name) && !slices.ContainsFunc(all, func(o probe.Timeline) bool { return o.Probe.Name == r.Probe.Name }) {
+		if name := r.Probe.Name; slices.Contains(t.ProbesHurt, name) && !known[name] {
+			known[name] = true
 			all = append(all, r)
 		}
 	}
@@ -152,7 +155,6 @@ func (t tracing) declared(from, to report.Member) [][]string {
 	return all
 }
 
-// isDenied reports whether a probe's server has denied a request.
 func isDenied(t probe.Timeline) bool { return t.Counts().Denied > 0 }
 
 // transport is the protocol that carries a probe's.

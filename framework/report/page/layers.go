@@ -30,8 +30,8 @@ const (
 	maxRows   = 30
 )
 
-// tables are those of the findings of the fault, the key finding's first. Each object
-// has one table.
+// tables are the tables of the fault's findings, the key finding's first. Each object has one
+// table.
 func tables(s stored) []table {
 	var findings []report.Finding
 	if key := s.key(); key != nil {

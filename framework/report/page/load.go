@@ -174,8 +174,8 @@ func (s stored) key() *report.Finding {
 	return best
 }
 
-// ranked are the remedies: those that help first, by their time to recover, then
-// those that could not be judged, then those that do not help.
+// ranked are the remedies: first the remedies that help, by their time to recover, then the
+// ones without a verdict, then the ones that do not help.
 func (s stored) ranked() []report.Remedy {
 	rank := func(r report.Remedy) int {
 		switch {

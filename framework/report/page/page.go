@@ -165,7 +165,6 @@ func mainOf(variants []stored) int {
 	return 0
 }
 
-// machine is what the report says of the machine.
 func machine(r report.Report) []pair {
 	facts, _ := r.Machine.(map[string]any)
 	var all []pair
@@ -216,7 +215,6 @@ func sign(verdict string) string {
 	return "?"
 }
 
-// versions lists components with their versions.
 func versions(components map[string]string) string {
 	var all []string
 	for name, version := range components {
@@ -226,7 +224,6 @@ func versions(components map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// came says when a finding came.
 func came(f report.Finding) string {
 	switch {
 	case f.CameMS == nil:

@@ -68,7 +68,7 @@ func fit(blocks []block, max int) [][]string {
 	return fitting
 }
 
-// capped are the first lines, n with the one that says how many more there are.
+// capped are the first lines. The last of the n lines says how many more there are.
 func capped(lines []string, n int) []string {
 	if len(lines) <= n {
 		return lines
@@ -151,7 +151,7 @@ func (s stored) thin() string {
 		len(thin), len(s.Probes), worst.Name, worst.Due, worst.Sent, judged(worst))
 }
 
-// remedies are those of a variant, the fastest first.
+// remedies are the lines of a variant's remedies, the fastest first.
 func remedies(s stored) []string {
 	var all []string
 	for _, r := range s.ranked() {
@@ -178,9 +178,8 @@ func remedies(s stored) []string {
 	return all
 }
 
-// causes are findings, those that share a cause in one line: the same detector says the
-// same kind of thing of several objects. The first of them is shown; those of the fault
-// come first, and active ones before others.
+// causes are the lines of findings. Findings of one detector and kind share a line, which shows
+// the first of them. Findings of the fault come first, and active ones before others.
 func causes(findings []report.Finding) []string {
 	type cause struct{ detector, kind string }
 	rank := func(f report.Finding) int {
@@ -215,7 +214,6 @@ func causes(findings []report.Finding) []string {
 	return all
 }
 
-// verdicts are a table of the variants.
 func verdicts(r report.Report) []string {
 	width := 0
 	for _, v := range r.Variants {

@@ -84,7 +84,7 @@ func Coloured(text string) string {
 }
 
 // Writer is a writer whose text goes through Text. A write holds whole characters, as
-// those of package fmt do.
+// the functions of package fmt do.
 func Writer(to io.Writer) io.Writer { return writer{to} }
 
 type writer struct{ to io.Writer }

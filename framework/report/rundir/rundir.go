@@ -207,7 +207,8 @@ func (f *Folder) files(under string, most int) ([]string, error) {
 		case !isPrintable(name):
 			return &UnsafeError{fmt.Sprintf("%s/%q", f.dir, name), "its name has control characters"}
 		case entries == most:
-			return &UnsafeError{f.path(under), fmt.Sprintf("it has more than %d files and folders; if relapse wrote them, run the scenario with fewer variants (--variant) or a smaller --repeat", most)}
+			return &UnsafeError{f.path(under), fmt.Sprintf("it has more than %d files and folders; "+
+				"if relapse wrote them, run the scenario with fewer variants (--variant) or a smaller --repeat", most)}
 		case strings.Count(name, "/") > maxDepth:
 			return &UnsafeError{f.path(name), fmt.Sprintf("it is in more than %d folders", maxDepth)}
 		}

@@ -42,7 +42,8 @@ func Of(path string) string {
 	if kind, _ := report.EvidenceOf(name); kind != "" {
 		return string(kind)
 	}
-	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains([]string{"report", "rates", "figures", "qualification", "soak", "manifest"}, name) {
+	documents := []string{"report", "rates", "figures", "qualification", "soak", "manifest"}
+	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains(documents, name) {
 		return name
 	}
 	return ""
