@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/mod/semver"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
@@ -308,7 +307,15 @@ var untouched = framework.Check{
 func (d drift) script() framework.Script {
 	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{
-		Install:   d.install,
+		Install: framework.InOrder(
+			framework.AtOnce(startDatabases, uninstall), route, writeRules(d.old()),
+			// Only now: a pod without a CNI configuration is retried only after a while.
+			workload.ProbesOn(nodes...),
+			// The old agents do not notice.
+			func(ctx context.Context, r *framework.Run) error {
+				return d.next().Configure(ctx, labaccess.Cluster(r))
+			},
+		),
 		Endpoints: []framework.Endpoint{pod1, pod2, db, neighbour, dbServer, neighbourServer},
 		Probes: slices.Concat(db.Both(pod1, pod2),
 			[]probe.Probe{appOn(pod1, neighbourServer, neighbour), appOn(pod2, neighbourServer, neighbour)},
@@ -381,7 +388,11 @@ func (d drift) affected(s *framework.Script) {
 		cured := d.cured(cilium.DSR)
 		s.Remedies = []framework.Remedy{{
 			ID: "new-keys", Name: "the new keys, agents restarted", Helps: true, Bound: curedWithin,
-			Apply: func(ctx context.Context, r *framework.Run) error { return cureBPF(ctx, r, cured) },
+			// The programs translate each packet separately: no connection has to be forgotten.
+			Apply: framework.InOrder(writeRules(cured), func(ctx context.Context, r *framework.Run) error {
+				_, err := nodeHeaders(ctx, r)
+				return err
+			}),
 		}}
 		return
 	}
@@ -392,20 +403,17 @@ func (d drift) affected(s *framework.Script) {
 		}, denied,
 		[]framework.Check{{ID: "old-flows", Name: "a flow from before the upgrade keeps its address until it is a new flow to the kernel", Reads: podAddresses, Holds: oldFlowsKeepTheirAddress}},
 	)
-	cured := d.cured(cilium.Native)
+	cured, again := d.cured(cilium.Native), d.next()
+	again.Restart = "by the operator"
 	s.Remedies = []framework.Remedy{
 		{
 			// Not in default-on: with BPF it changed nothing either, in a separate run.
 			ID: "restart-agents", Name: "restart every agent",
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				again := d.next()
-				again.Restart = "by the operator"
-				return again.WriteRules(ctx, labaccess.Cluster(r), nodes)
-			},
+			Apply: writeRules(again),
 		},
 		{
 			ID: "new-keys", Name: "the new keys, agents restarted, translated connections forgotten", Helps: true, Bound: curedWithin,
-			Apply: func(ctx context.Context, r *framework.Run) error { return cure(ctx, r, cured) },
+			Apply: framework.InOrder(writeRules(cured), forgetTranslated),
 		},
 	}
 }
@@ -420,29 +428,25 @@ func ruleIsReported(hidden []framework.Finding) framework.Check {
 	return framework.DetectorsSay("rule-reported", "the detector names chain, rule and comment", named...)
 }
 
-// install installs the databases, the old version of Cilium and the pods, in any state that
-// an earlier variant or run left.
-func (d drift) install(ctx context.Context, r *framework.Run) error {
-	var parts errgroup.Group
-	parts.Go(func() error { return startDatabases(ctx, r) })
-	parts.Go(func() error { return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, podCIDR) })
-	if err := parts.Wait(); err != nil {
-		return err
-	}
+func uninstall(ctx context.Context, r *framework.Run) error {
+	return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, podCIDR)
+}
+
+// route gives the ToR a route to the pods of each node.
+func route(ctx context.Context, r *framework.Run) error {
 	for _, n := range nodes {
 		if _, err := workload.Route(ctx, labaccess.Lab(r), n); err != nil {
 			return err
 		}
 	}
-	if err := d.old().WriteRules(ctx, labaccess.Cluster(r), nodes); err != nil {
-		return err
+	return nil
+}
+
+// writeRules brings the agents to a state, with their rules written.
+func writeRules(c cilium.Cilium) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return c.WriteRules(ctx, labaccess.Cluster(r), nodes)
 	}
-	// Only now: a pod without a CNI configuration is retried only after a while.
-	if err := workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(nodes...)); err != nil {
-		return err
-	}
-	// The old agents do not notice.
-	return d.next().Configure(ctx, labaccess.Cluster(r))
 }
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
@@ -477,10 +481,7 @@ func (d drift) upgrade(starts *cilium.Starts) framework.Fault {
 			}
 			return wrong.Result()
 		},
-		Undo: func(ctx context.Context, r *framework.Run) error {
-			return d.old().WriteRules(ctx, labaccess.Cluster(r), nodes)
-		},
-		Replaced: true,
+		Undo: writeRules(d.old()), Replaced: true,
 	}
 }
 
@@ -489,12 +490,8 @@ func (d drift) refusal(ctx context.Context, r *framework.Run, starts *cilium.Sta
 	return d.next().Refusals(ctx, labaccess.Cluster(r), nodes, starts)
 }
 
-// cure gives the agents the keys that they read, and ends the translations
-// that the kernel would keep without a rule.
-func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
-	if err := cured.WriteRules(ctx, labaccess.Cluster(r), nodes); err != nil {
-		return err
-	}
+// forgetTranslated ends the translations that the kernel would keep without a rule.
+func forgetTranslated(ctx context.Context, r *framework.Run) error {
 	// New connections are not translated any more. Those from before are.
 	err := await.Until(ctx, "the detectors to report flows that are still translated", 50*time.Millisecond, 5*time.Second,
 		func(context.Context) (bool, string, error) {
@@ -508,14 +505,4 @@ func cure(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
 		return err
 	}
 	return masqueradingEvidence(ctx, r, "after-the-remedy")
-}
-
-// cureBPF gives the agents the keys that they read. The programs translate each
-// packet separately: no connection has to be forgotten.
-func cureBPF(ctx context.Context, r *framework.Run, cured cilium.Cilium) error {
-	if err := cured.WriteRules(ctx, labaccess.Cluster(r), nodes); err != nil {
-		return err
-	}
-	_, err := nodeHeaders(ctx, r)
-	return err
 }

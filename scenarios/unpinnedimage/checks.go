@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/kuberouter"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -45,24 +46,7 @@ func nodesRun(s snapshot.Snapshot, nodes []string, digest string) (bool, string,
 }
 
 var sessionsUp = framework.Check{
-	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: sessions(true), Bound: seenWithin,
-}
-
-// sessions asserts that the ToR has a session with each node, or with none.
-func sessions(up bool) framework.Condition {
-	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		at := r.Snapshot()
-		if len(at.Routers) == 0 || !at.Routers[0].Neighbors.Read {
-			return false, "", errors.New("the ToR's sessions were not read")
-		}
-		var wrong framework.Mismatches
-		for _, node := range nodes(r) {
-			if got := kuberouter.StateOf(at, node).Session; got != up {
-				wrong.Addf("the session with %s is up: %v", node.Name, got)
-			}
-		}
-		return wrong.Result()
-	}
+	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, all), Bound: seenWithin,
 }
 
 // othersWork asserts that the old version runs on the other nodes, and that the ToR has

@@ -90,12 +90,7 @@ func publishedScript() framework.Script {
 		sessionsUp,
 	}
 	s.Remedies = []framework.Remedy{
-		{
-			ID: "argument-reverted", Name: "revert the argument",
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return config.apply(ctx, r, "argument-reverted", unchanged)
-			},
-		},
+		{ID: "argument-reverted", Name: "revert the argument", Apply: config.apply("argument-reverted", false)},
 		{ID: "flush-filter", Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin, Apply: flushAndRoll},
 	}
 	return s

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -186,21 +185,18 @@ func pinnedTo(vendors kuberouter.Manifest, image string) configure {
 	}
 }
 
-// apply applies a configuration of kube-router, and keeps what happens on each node as
-// evidence of that name.
-func (config configure) apply(ctx context.Context, r *framework.Run, name string, change func(*kuberouter.KubeRouter)) error {
-	k, err := config(ctx, r)
-	if err != nil {
-		return err
+// apply is the action that applies a configuration of kube-router, to all nodes at once or node by
+// node, and keeps what happens on each node as evidence of that name.
+func (config configure) apply(name string, atOnce bool) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		k, err := config(ctx, r)
+		if err != nil {
+			return err
+		}
+		k.AtOnce = atOnce
+		return watch(r, name, func() error { return k.Apply(ctx, labaccess.Cluster(r)) })
 	}
-	change(&k)
-	return watch(r, name, func() error { return k.Apply(ctx, labaccess.Cluster(r)) })
 }
-
-// unchanged is a configuration as it is, atOnce one that replaces all pods at
-// once.
-func unchanged(*kuberouter.KubeRouter) {}
-func atOnce(k *kuberouter.KubeRouter)  { k.AtOnce = true }
 
 // watch calls do, which changes kube-router, and keeps what happens on each node.
 func watch(r *framework.Run, name string, do func() error) error {
@@ -237,45 +233,36 @@ func untaggedScript() framework.Script {
 	s.Aftermath = []framework.Check{
 		runs("new-version-runs", newer),
 		{ID: "new-version-pulled", Name: "every node has pulled " + newVersion + " as latest", Holds: pulledAsLatest(newer, all...)},
-		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: sessions(false), Bound: seenWithin},
+		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, nil), Bound: seenWithin},
 		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil), Bound: seenWithin},
 		{ID: "rbac-missing", Name: "kube-router ends because its ClusterRole lacks permissions", Reads: rollout, Holds: crashes(all...), Bound: cacheSyncTimeout},
 	}
 	s.Remedies = []framework.Remedy{
-		{
-			ID: "argument-reverted", Name: "revert the argument",
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return vendors.apply(ctx, r, "argument-reverted", unchanged)
-			},
-		},
+		{ID: "argument-reverted", Name: "revert the argument", Apply: vendors.apply("argument-reverted", false)},
 		{
 			ID: "pin-old-version", Name: "pin " + oldVersion + " by digest", Helps: true, Bound: recoversWithin,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return pinnedTo(kuberouter.V1, older).apply(ctx, r, "pinned", atOnce)
-			},
-			Undo: func(ctx context.Context, r *framework.Run) error {
-				if err := vendors.apply(ctx, r, "unpinned", atOnce); err != nil {
-					return err
-				}
-				// The fault has shown that routes are dropped when the time for a restart
-				// is over. Here they are dropped at once.
-				return labaccess.Lab(r).ClearSessions(ctx, all)
-			},
+			Apply: pinnedTo(kuberouter.V1, older).apply("pinned", true),
+			// The fault has shown that routes are dropped when the time for a restart is over.
+			// Here they are dropped at once.
+			Undo: framework.InOrder(vendors.apply("unpinned", true), clearSessions),
 		},
 		{
 			ID: "complete-upgrade", Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				// The running ones first: one that gets its permissions and is stopped a
-				// moment later may be writing the CNI configuration, in place. It leaves an
-				// empty file, with which its successor does not start.
-				if err := kuberouter.Agent.Delete(ctx, labaccess.Cluster(r)); err != nil {
-					return err
-				}
-				return pinnedTo(kuberouter.V2, newer).apply(ctx, r, "upgraded", atOnce)
-			},
+			// The running ones first: one that gets its permissions and is stopped a moment later
+			// may be writing the CNI configuration, in place. It leaves an empty file, with which
+			// its successor does not start.
+			Apply: framework.InOrder(deleteAgents, pinnedTo(kuberouter.V2, newer).apply("upgraded", true)),
 		},
 	}
 	return s
+}
+
+func clearSessions(ctx context.Context, r *framework.Run) error {
+	return labaccess.Lab(r).ClearSessions(ctx, all)
+}
+
+func deleteAgents(ctx context.Context, r *framework.Run) error {
+	return kuberouter.Agent.Delete(ctx, labaccess.Cluster(r))
 }
 
 func pinnedScript() framework.Script {
@@ -339,11 +326,12 @@ func install(ctx context.Context, r *framework.Run, latest pair, config configur
 	if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
 		return err
 	}
-	starts, ctx := errgroup.WithContext(ctx)
-	starts.Go(func() error { return workload.StartProbes(ctx, labaccess.Cluster(r), workload.OnEach(all...)) })
-	// Sessions of any age: no kube-router of an earlier run is left.
-	starts.Go(func() error { return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{}) })
-	return starts.Wait()
+	return framework.AtOnce(workload.ProbesOn(all...), sessionsOfAnyAge)(ctx, r)
+}
+
+// sessionsOfAnyAge waits for sessions with every node: no kube-router of an earlier run is left.
+func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
+	return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
 }
 
 // uninstall removes the probe pods, what the variant with policies created, and then

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
@@ -63,15 +62,6 @@ func TestNotByDigest(t *testing.T) {
 	}
 }
 
-// looked makes a run whose detectors have just seen a snapshot.
-func looked(at snapshot.Snapshot, found ...detect.Finding) *framework.Run {
-	return &framework.Run{
-		Topology: lab,
-		Snapshot: func() snapshot.Snapshot { return at },
-		Findings: func() []detect.Finding { return found },
-	}
-}
-
 func TestNodesRun(t *testing.T) {
 	var s snapshot.Snapshot
 	s.PodImages.Items = []snapshot.PodImages{{
@@ -83,35 +73,5 @@ func TestNodesRun(t *testing.T) {
 	}
 	if holds, saw, _ := nodesRun(s.Only(rollout...), []string{"worker1", "worker2"}, oldDigest); holds || !strings.HasPrefix(saw, `worker2 runs ""`) {
 		t.Errorf("%v, %s", holds, saw)
-	}
-}
-
-func TestSessions(t *testing.T) {
-	with := func(peers ...string) snapshot.Snapshot {
-		tor := snapshot.Router{Name: "tor"}
-		tor.Neighbors.Read = true
-		for _, name := range peers {
-			tor.Neighbors.Items = append(tor.Neighbors.Items, snapshot.Neighbor{Address: nodeOf(onLab, name).Address, State: snapshot.SessionEstablished})
-		}
-		return snapshot.Snapshot{Routers: []snapshot.Router{tor}}
-	}
-	for _, tt := range []struct {
-		name        string
-		at          snapshot.Snapshot
-		every, none bool
-	}{
-		{"with every node", with(all...), true, false},
-		{"with one", with(all[0]), false, false},
-		{"with none", with(), false, true},
-		{"they were not read", snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor"}}}, false, false},
-		{"no snapshot", snapshot.Snapshot{}, false, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for up, want := range map[bool]bool{true: tt.every, false: tt.none} {
-				if holds, saw, _ := sessions(up)(t.Context(), looked(tt.at.Only(rollout...))); holds != want {
-					t.Errorf("up %v: %v, %s", up, holds, saw)
-				}
-			}
-		})
 	}
 }
