@@ -125,11 +125,14 @@ func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
 	rows := []Row{whole}
 	if v != nil && len(v.NotOfTo) > 0 {
 		rows = append(rows, row("values that are gone", Warning,
-			fmt.Sprintf("the chart of %s does not know values that the one of %s knows, and ignores them: %s", to, from, strings.Join(v.NotOfTo, ", "))))
+			fmt.Sprintf("the chart of %s does not read values that the one of %s reads: %s", to, from, strings.Join(v.NotOfTo, ", "))))
 	}
 	if v != nil && len(v.NotOfFrom) > 0 {
 		rows = append(rows, row("values that are new", Warning,
-			fmt.Sprintf("the chart of %s ignores values that only the one of %s knows, also after a rollback: %s", from, to, strings.Join(v.NotOfFrom, ", "))))
+			fmt.Sprintf("the chart of %s does not read values that only the one of %s reads, also after a rollback: %s", from, to, strings.Join(v.NotOfFrom, ", "))))
+	}
+	if v != nil && len(v.Unread) > 0 {
+		rows = append(rows, row("values without effect", Warning, strings.Join(v.Unread, "; ")))
 	}
 	if v != nil {
 		if pins := v.pins(); len(pins) > 0 {

@@ -1,6 +1,7 @@
 package qualify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,8 +16,8 @@ import (
 )
 
 // adaptMetalLB fills in what follows from both charts of MetalLB and the user's values.
-func (v *Values) adaptMetalLB(from, to *chart.Chart, users map[string]any) error {
-	if err := v.unknown(from, to, users, metalLBOf); err != nil {
+func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
+	if err := v.unread(ctx, from, to, func(upgrade bool) chart.Release { return metalLBRelease(users, upgrade) }); err != nil {
 		return err
 	}
 	at := func(c *chart.Chart) metallb.Release { return metallb.Release{Version: c.Version, Values: users} }
@@ -49,14 +50,19 @@ func (v *Values) adaptMetalLB(from, to *chart.Chart, users map[string]any) error
 	return nil
 }
 
-// metalLBOf are the settings of MetalLB's programs that a chart renders: arguments and
-// environment of each container, and the files of FRR.
-func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
-	rendered, err := c.Render(chart.Release{
+// metalLBRelease is MetalLB's release in its usual place.
+func metalLBRelease(values map[string]any, upgrade bool) chart.Release {
+	return chart.Release{
 		Name: "metallb", Namespace: "metallb-system", Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
 		// Values may ask for it: a chart refuses them if the cluster lacks the types.
 		APIVersions: []string{"monitoring.coreos.com/v1"},
-	})
+	}
+}
+
+// metalLBOf are the settings of MetalLB's programs that a chart renders: arguments and
+// environment of each container, and the files of FRR.
+func metalLBOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
+	rendered, err := c.Render(metalLBRelease(values, upgrade))
 	if err != nil {
 		return nil, err
 	}

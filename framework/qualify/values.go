@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,7 +22,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -35,9 +35,11 @@ type Values struct {
 	BGP string `json:"bgp,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
 	Replaced []chart.Replacement `json:"replaced"`
-	// NotOfFrom and NotOfTo are values that one chart does not know, and the other does.
+	// NotOfFrom and NotOfTo are values that one chart does not read, and the other does. Unread
+	// says of each value that neither chart reads that it has no effect.
 	NotOfFrom []string `json:"not_of_from"`
 	NotOfTo   []string `json:"not_of_to"`
+	Unread    []string `json:"unread,omitempty"`
 
 	// lab are the values of the lab's release. They are not stored: values may contain
 	// secrets.
@@ -100,13 +102,13 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 		return nil, err
 	}
 	if component == "metallb" {
-		return v, v.adaptMetalLB(charts[0], charts[1], chart.Merge(parsed...))
+		return v, v.adaptMetalLB(ctx, charts[0], charts[1], chart.Merge(parsed...))
 	}
 	declared, err := upgrade.Of(component, from, to, upgrade.Settings{Subnets: subnets})
 	if err != nil {
 		return nil, err
 	}
-	return v, v.adapt(labvalues.Of(declared.Topology), charts[0], charts[1], chart.Merge(parsed...))
+	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], chart.Merge(parsed...))
 }
 
 // ValuesError says what is wrong with the user's values.
@@ -120,29 +122,60 @@ func (v *Values) wrong(err error) error {
 	return &ValuesError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
 }
 
-// unknown fills in which values one of the charts does not know. Those that neither knows are
-// an error. Rendered is what the component's release has of a chart.
-func (v *Values) unknown(from, to *chart.Chart, users map[string]any, rendered func(*chart.Chart, map[string]any, bool) (map[string]string, error)) error {
-	v.NotOfFrom, v.NotOfTo = from.Unknown(users), to.Unknown(users)
-	var neither []string
-	for _, path := range v.NotOfFrom {
-		if slices.Contains(v.NotOfTo, path) {
-			neither = append(neither, path+topology.Nearest(path, to.Known()))
+// unreadWithin bounds the search for values without effect. It took up to 8 s for real files with
+// 13 values that the chart has no defaults for.
+const unreadWithin = time.Minute
+
+// unread fills in which values the charts do not read. What the old chart refuses is an error; a new
+// one that refuses the values is not asked, and says itself what is wrong. At is the release.
+func (v *Values) unread(ctx context.Context, from, to *chart.Chart, at func(upgrade bool) chart.Release) error {
+	var unread [2][]chart.Path
+	renders, within := errgroup.WithContext(ctx)
+	within, cancel := context.WithTimeout(within, unreadWithin)
+	defer cancel()
+	for i, c := range []*chart.Chart{from, to} {
+		renders.Go(func() (err error) {
+			unread[i], err = c.Unread(within, at(c == to))
+			return err
+		})
+	}
+	err := renders.Wait()
+	refused := (*chart.RefusedError)(nil)
+	switch {
+	case errors.As(err, &refused) && refused.Version == to.Version:
+		return nil
+	case errors.As(err, &refused):
+		return v.wrong(err)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		v.Unread = append(v.Unread, fmt.Sprintf("which values have no effect was not found out within %s", unreadWithin))
+		return nil
+	case err != nil:
+		return err
+	}
+	for i, paths := range unread {
+		for _, path := range paths {
+			also := slices.ContainsFunc(unread[1-i], func(other chart.Path) bool { return slices.Equal(path, other) })
+			switch {
+			case !also && i == 0:
+				v.NotOfFrom = append(v.NotOfFrom, path.String())
+			case !also:
+				v.NotOfTo = append(v.NotOfTo, path.String())
+			case i == 0:
+				says := fmt.Sprintf("value %s is read by neither chart and has no effect", path)
+				if hint := path.Hint(from, to); hint != "" {
+					says += " (" + hint + ")"
+				}
+				v.Unread = append(v.Unread, says)
+			}
 		}
 	}
-	if len(neither) == 0 {
-		return nil
-	}
-	// A chart may have a better sentence about a value that an earlier version had.
-	if _, err := rendered(from, users, false); errors.As(err, new(*chart.RefusedError)) {
-		return v.wrong(err)
-	}
-	return v.wrong(fmt.Errorf("neither the chart of %s %s nor that of %s has %s", from.Name, from.Version, to.Version, strings.Join(neither, ", nor ")))
+	return nil
 }
 
 // adapt fills in what follows from both charts and the user's values.
-func (v *Values) adapt(lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
-	if err := v.unknown(from, to, users, configOf); err != nil {
+func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
+	at := func(upgrade bool) chart.Release { return release(resolved(lab, users), upgrade) }
+	if err := v.unread(ctx, from, to, at); err != nil {
 		return err
 	}
 	var lacking *labvalues.LackingError
@@ -238,14 +271,20 @@ func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]s
 	return data, nil
 }
 
-// compareCharts compares what both charts render from the user's own values. The values of
-// the lab do not matter for it, but for the API server's: to find it, a template would ask
-// the cluster. It returns also the drifts with which the new version does not start.
-func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]any) (Charts, []configdrift.Drift, error) {
+// resolved are values in which the lab's API server has the place of one that a template would
+// ask the cluster for.
+func resolved(lab labvalues.Lab, users map[string]any) map[string]any {
 	if host, _ := chart.Get(users, "k8sServiceHost"); host == "auto" {
 		users = chart.Merge(users)
 		chart.Set(users, "k8sServiceHost", lab.APIServer.String())
 	}
+	return users
+}
+
+// compareCharts compares what both charts render from the user's own values. It
+// returns also the drifts with which the new version does not start.
+func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]any) (Charts, []configdrift.Drift, error) {
+	users = resolved(lab, users)
 	before, err := configOf(from, users, false)
 	if err != nil {
 		return Charts{}, nil, err
@@ -298,6 +337,9 @@ func (v *Values) pins() []string {
 // write prints what is tested.
 func (v *Values) write(line func(name, text string)) {
 	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.mode()))
+	for _, says := range v.Unread {
+		line("", "  "+says)
+	}
 	for _, r := range v.Replaced {
 		line("", "  "+r.String())
 	}

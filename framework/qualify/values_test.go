@@ -37,7 +37,7 @@ func adapted(t *testing.T, text string) (*Values, error) {
 		t.Fatal(err)
 	}
 	v := &Values{Sources: []string{"my.yaml"}}
-	return v, v.adapt(aLab, charts[0], charts[1], users)
+	return v, v.adapt(t.Context(), aLab, charts[0], charts[1], users)
 }
 
 // valued is a request with values.
@@ -106,10 +106,33 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 	}
 }
 
+// What no chart reads is told, and refuses nothing.
+func TestValuesAreUnread(t *testing.T) {
+	v, err := adapted(t, "{bgpControlPlane: {enable: true}, routingmode: native, debug.old: true, debug: {old: true}, routingMode: tunnel}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"value bgpControlPlane.enable is read by neither chart and has no effect (nearest: bgpControlPlane.enabled)",
+		`value "debug.old" is read by neither chart and has no effect ("debug.old" is one key with dots in it: expected debug: {old: ...})`,
+		"value routingmode is read by neither chart and has no effect (nearest: routingMode)",
+	}
+	if diff := cmp.Diff(want, v.Unread); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	r, err := New(valued(t, v), catalogue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := r.Result().Rows; !slices.ContainsFunc(rows, func(r Row) bool {
+		return r.Name == "values without effect" && r.State == Warning && r.Says == strings.Join(want, "; ")
+	}) {
+		t.Errorf("no row says so: %+v", rows)
+	}
+}
+
 func TestValuesAreWrong(t *testing.T) {
 	for _, test := range []struct{ name, values, want string }{
-		{"in neither chart", "{bgpControlPlane: {enable: true}, routingmode: native}",
-			`my.yaml: neither the chart of cilium 1.18.0 nor that of 1.19.0 has bgpControlPlane.enable; nearest is "bgpControlPlane.enabled", nor routingmode; nearest is "routingMode"`},
 		{"another cloud's IPAM", "{ipam: {mode: eni}}",
 			"the values ask for ipam.mode eni, which a lab on this machine cannot run (found: it takes addresses from AWS, which a lab does not reach): it runs on a cluster that has it; the other modes of Cilium run in a lab"},
 	} {

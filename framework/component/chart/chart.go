@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"golang.org/x/mod/module"
+	helmchart "helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -30,9 +31,8 @@ type Chart struct {
 	// it comes from elsewhere.
 	Module string
 
-	dir      string
+	files    []*loader.BufferedFile
 	defaults map[string]any // values.yaml, with those of the charts it depends on
-	known    *node
 }
 
 // vendor is where a vendor's Go module has the chart of its version.
@@ -80,13 +80,21 @@ func Load(dir string) (*Chart, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the default values of the chart %s: %w", read.Name(), err)
 	}
-	known, err := knownBy(read, defaults)
-	if err != nil {
-		return nil, fmt.Errorf("reading which values the chart %s knows: %w", read.Name(), err)
+	c := &Chart{Name: read.Name(), Version: strings.TrimPrefix(read.Metadata.Version, "v"), defaults: defaults}
+	for _, f := range read.Raw {
+		c.files = append(c.files, &loader.BufferedFile{Name: f.Name, Data: f.Data})
 	}
-	return &Chart{
-		Name: read.Name(), Version: strings.TrimPrefix(read.Metadata.Version, "v"), dir: dir, defaults: defaults, known: known,
-	}, nil
+	return c, nil
+}
+
+// Read is the chart as Helm's library has it. Helm removes the charts that values switch off
+// from what it is given: each release needs one of its own.
+func (c *Chart) Read() (*helmchart.Chart, error) {
+	read, err := loader.LoadFiles(c.files)
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart of %s %s: %w", c.Name, c.Version, err)
+	}
+	return read, nil
 }
 
 // Release is what a chart is rendered for.
@@ -101,6 +109,8 @@ type Release struct {
 	APIVersions []string
 	// Upgrade renders what helm upgrade installs in place of helm install.
 	Upgrade bool
+
+	anyType bool // the values are not compared with the chart's schema
 }
 
 // Rendered is what Helm installs for a release.
@@ -131,10 +141,9 @@ func (e *RefusedError) Error() string {
 // chart's schema or its templates do not accept the values.
 func (c *Chart) Render(r Release) (Rendered, error) {
 	doing := fmt.Sprintf("rendering the chart of %s %s", c.Name, c.Version)
-	// The dependencies that the values switch off are removed from what is read here.
-	read, err := loader.LoadDir(c.dir)
+	read, err := c.Read()
 	if err != nil {
-		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
+		return Rendered{}, err
 	}
 	version, err := chartutil.ParseKubeVersion(r.KubeVersion)
 	if err != nil {
@@ -154,7 +163,7 @@ func (c *Chart) Render(r Release) (Rendered, error) {
 	if r.Upgrade {
 		options.Revision = 2
 	}
-	values, err := chartutil.ToRenderValues(read, users, options, able)
+	values, err := chartutil.ToRenderValuesWithSchemaValidation(read, users, options, able, r.anyType)
 	if err != nil {
 		return Rendered{}, &RefusedError{Chart: c.Name, Version: c.Version, Why: schemaSays(err)}
 	}

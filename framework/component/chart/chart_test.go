@@ -3,6 +3,7 @@ package chart
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,26 +120,54 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestUnknown(t *testing.T) {
+func TestUnread(t *testing.T) {
 	for _, test := range []struct {
 		name, users string
 		want        []string
 	}{
 		{"of values.yaml", "{mode: native, bgp: {enabled: true}}", nil},
-		{"of the schema alone", "{bgp: {asn: 1}, any: 1}", nil},
-		{"of a template alone", "{hidden: {key: 1}, old: 1}", nil},
+		{"of a template alone", "{hidden: {key: 1}}", nil},
+		{"which a template refuses in another form", "{hidden: {key: a}, mode: native}", nil},
 		{"of a condition alone", "{crds: {enabled: true}}", nil},
 		{"a map without keys", "{annotations: {a.b/c: d}, crds: {labels: {a: b}}}", nil},
 		{"a part of a Kubernetes object", "{nodeSelector: {zone: a}, updateStrategy: {rollingUpdate: {maxSurge: 1}}}", nil},
-		{"without a default", "{host: {anything: 1}}", nil},
 		{"for all charts", "{global: {a: 1}}", nil},
-		{"unknown", "{mod: native, bgp: {enable: true}, hidden: {kee: 1}, crds: {label: {}}}", []string{"bgp.enable", "crds.label", "hidden.kee", "mod"}},
+		{"read by none", "{mod: native, bgp: {enable: true}, hidden: {kee: 1}, bgp.enabled: true}", []string{`"bgp.enabled"`, "bgp.enable", "hidden.kee", "mod"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, load(t).Unknown(values(t, test.users))); diff != "" {
+			unread, err := load(t).Unread(t.Context(), Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, path := range unread {
+				got = append(got, path.String())
+			}
+			slices.Sort(got)
+			slices.Sort(test.want)
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	var refused *RefusedError
+	if _, err := load(t).Unread(t.Context(), Release{Name: "r", Namespace: "n", Values: values(t, "{old: 1, mod: 2}"), KubeVersion: "1.34.4"}); !errors.As(err, &refused) {
+		t.Errorf("values that the chart refuses: %v", err)
+	}
+}
+
+func TestHint(t *testing.T) {
+	for _, test := range []struct {
+		path Path
+		want string
+	}{
+		{Path{"bgp", "enable"}, "nearest: bgp.enabled"},
+		{Path{"bgp.peers.asn"}, `"bgp.peers.asn" is one key with dots in it: expected bgp: {peers: {asn: ...}}`},
+		{Path{"nothing", "of", "the", "kind", "in", "any", "chart"}, ""},
+	} {
+		if got := test.path.Hint(load(t)); got != test.want {
+			t.Errorf("%s: %q, want %q", test.path, got, test.want)
+		}
 	}
 }
 

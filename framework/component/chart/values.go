@@ -106,13 +106,6 @@ func Remove(values map[string]any, path string) {
 // Default returns the chart's own value at a path.
 func (c *Chart) Default(path string) (any, bool) { return Get(c.defaults, path) }
 
-// Knows reports whether the chart knows a value.
-func (c *Chart) Knows(path string) bool {
-	value := map[string]any{}
-	Set(value, path, nil)
-	return len(c.Unknown(value)) == 0
-}
-
 // Setting is a value that a lab sets, whatever the user's values say.
 type Setting struct {
 	Path  string // such as envoy.enabled

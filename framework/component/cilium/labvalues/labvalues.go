@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
@@ -68,10 +67,10 @@ func (a *adapter) is(path, text string) bool {
 	return fmt.Sprint(value) == text
 }
 
-// set replaces what is not that value already. Values that neither chart knows are not set.
+// set replaces what is not that value already.
 func (a *adapter) set(path string, value any, why string) {
 	was, users := a.get(path)
-	if text(was) == text(value) || !slices.ContainsFunc(a.charts, func(c *chart.Chart) bool { return c.Knows(path) }) {
+	if text(was) == text(value) {
 		return
 	}
 	chart.Set(a.values, path, value)

@@ -46,6 +46,7 @@ func TestAdapt(t *testing.T) {
 		{"as the lab has it", "{devices: eth0, hubble: {enabled: true}}", nil},
 		{"in place of kube-proxy", "{kubeProxyReplacement: true, k8sServiceHost: api.example.com, k8sServicePort: 443}", []string{
 			`devices: "", the chart's default, is replaced by "eth0": ` + devices,
+			`nodePort.directRoutingDevice: null, the chart's default, is replaced by "eth0": ` + devices,
 			`k8sServiceHost: "api.example.com" is replaced by "10.1.4.11": that is the address of the lab's API server`,
 			`k8sServicePort: 443 is replaced by 6443: that is the address of the lab's API server`,
 		}},

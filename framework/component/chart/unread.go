@@ -1,0 +1,196 @@
+package chart
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Path is where a value is: a key for each map. Keys may have dots in them.
+type Path []string
+
+// String writes the path as Helm's --set takes it, and quotes a key that has dots in it.
+func (p Path) String() string {
+	keys := slices.Clone(p)
+	for i, key := range keys {
+		if strings.Contains(key, ".") {
+			keys[i] = fmt.Sprintf("%q", key)
+		}
+	}
+	return strings.Join(keys, ".")
+}
+
+// Unread returns the paths of the values of a release that change nothing of what the chart
+// renders, in order. Values that the chart has defaults for are not asked about: they may have
+// no effect because of others. For the rest the chart is rendered without them, and with other
+// values in their place; objects with random contents, such as certificates, do not count. The
+// error is that of Render, or the context's.
+func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
+	candidates := c.withoutDefault(r.Values)
+	rendered, err := c.Render(r)
+	if err != nil || len(candidates) == 0 {
+		return nil, err
+	}
+	again, err := c.Render(r)
+	if err != nil {
+		return nil, err
+	}
+	stable := rendered.byName()
+	for name, o := range again.byName() {
+		if !reflect.DeepEqual(o, stable[name]) {
+			stable[name] = nil
+		}
+	}
+	return c.unreadAmong(ctx, r, stable, candidates)
+}
+
+// unreadAmong tries all candidates at once: most are read or unread together, and each render of
+// a large chart takes 0.2 s.
+func (c *Chart) unreadAmong(ctx context.Context, r Release, stable map[string]map[string]any, candidates []Path) ([]Path, error) {
+	unread := true
+	for _, values := range variations(r.Values, candidates) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		other := r
+		other.Values, other.anyType = values, true
+		got, err := c.Render(other)
+		if err != nil || !same(stable, got.byName()) {
+			unread = false // what the chart refuses it has read
+			break
+		}
+	}
+	switch n := len(candidates); {
+	case unread:
+		return candidates, nil
+	case n == 1:
+		return nil, nil
+	default:
+		first, err := c.unreadAmong(ctx, r, stable, candidates[:n/2])
+		if err != nil {
+			return nil, err
+		}
+		second, err := c.unreadAmong(ctx, r, stable, candidates[n/2:])
+		return slices.Concat(first, second), err
+	}
+}
+
+// byName are all objects of what was rendered, and its hooks, by kind, namespace and name.
+func (r Rendered) byName() map[string]map[string]any {
+	all := map[string]map[string]any{"notes": {"": r.Notes}}
+	for _, objects := range [][]unstructured.Unstructured{r.Objects, r.Hooks} {
+		for _, o := range objects {
+			all[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = o.Object
+		}
+	}
+	return all
+}
+
+// same compares objects with stable ones. Those that are nil are not stable.
+func same(stable, objects map[string]map[string]any) bool {
+	if len(stable) != len(objects) {
+		return false
+	}
+	for name, o := range objects {
+		if was, there := stable[name]; !there || was != nil && !reflect.DeepEqual(was, o) {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutDefault are the paths of the values that are in no map of the chart's defaults. What
+// is below an empty map, or below no map, is the user's own, such as labels.
+func (c *Chart) withoutDefault(values map[string]any) []Path {
+	var all []Path
+	var walk func(values, defaults map[string]any, path Path)
+	walk = func(values, defaults map[string]any, path Path) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			at := append(slices.Clone(path), key)
+			inner, isMap := values[key].(map[string]any)
+			switch was, there := defaults[key]; {
+			case len(path) == 0 && key == "global": // of Helm itself: for charts that depend on each other
+			case !there && isMap && len(inner) > 0:
+				walk(inner, nil, at)
+			case !there:
+				all = append(all, at)
+			case isMap:
+				if was, is := was.(map[string]any); is && len(was) > 0 {
+					walk(inner, was, at)
+				}
+			}
+		}
+	}
+	walk(values, c.defaults, nil)
+	return all
+}
+
+// variations are values without those at some paths, and with other ones of the same types.
+func variations(values map[string]any, paths []Path) []map[string]any {
+	without, other := Merge(values), Merge(values)
+	for _, path := range paths {
+		inner := func(of map[string]any) map[string]any {
+			for _, key := range path[:len(path)-1] {
+				of = of[key].(map[string]any)
+			}
+			return of
+		}
+		key := path[len(path)-1]
+		delete(inner(without), key)
+		inner(other)[key] = another(inner(values)[key])
+	}
+	return []map[string]any{without, other}
+}
+
+// another is another value of the same type.
+func another(value any) any {
+	switch value := value.(type) {
+	case bool:
+		return !value
+	case string:
+		return value + "x"
+	case []any:
+		return append(slices.Clone(value), "x")
+	case map[string]any:
+		return map[string]any{"x": "x"}
+	case nil:
+		return "x"
+	}
+	return fmt.Sprint(value) + "1" // a number: what takes none but numbers refuses the text
+}
+
+// Hint is what a value that no chart reads may be meant to be: the nearest path for which one of
+// the charts has a default, or what a key with dots in it is in a file; empty if nothing is near.
+func (p Path) Hint(charts ...*Chart) string {
+	for _, key := range p {
+		if parts := strings.Split(key, "."); len(parts) > 1 {
+			return fmt.Sprintf("%q is one key with dots in it: expected %s: ...%s", key, strings.Join(parts, ": {"), strings.Repeat("}", len(parts)-1))
+		}
+	}
+	var known []string
+	var walk func(values map[string]any, path string)
+	walk = func(values map[string]any, path string) {
+		for key, value := range values {
+			at := strings.TrimPrefix(path+"."+key, ".")
+			known = append(known, at)
+			if inner, is := value.(map[string]any); is {
+				walk(inner, at)
+			}
+		}
+	}
+	for _, c := range charts {
+		walk(c.defaults, "")
+	}
+	slices.Sort(known)
+	if nearest, is := strings.CutPrefix(topology.Nearest(p.String(), slices.Compact(known)), "; nearest is "); is {
+		return "nearest: " + strings.Trim(nearest, `"`)
+	}
+	return ""
+}
