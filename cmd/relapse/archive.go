@@ -5,17 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
 
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/report/plain"
-	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 func archiveCommand() *cobra.Command {
@@ -30,13 +26,12 @@ hashes. If it would exceed --max-size, the largest files are left out, and the m
 names them; report.json and report.html are always included.
 
 --redact replaces addresses and the names of nodes, routers, hosts, pods, namespaces and
-of this machine, each by the same replacement in all files. Addresses of one subnet stay
-in one subnet, so that routes make sense; the last byte of an IPv4 address and the first
-bytes of private ranges stay. Names of services, workloads and networks stay, and so do
-versions and common values such as kube-system and 127.0.0.1.
-"relapse judge" judges such a run like the original, because it knows the scenario.
-Anyone with the scenario can recover the names and ranges that it declares, and no
-others. Check the page before you send it.
+of this machine, and in snapshots every word that is not known to be the same everywhere,
+each by the same replacement in all files. Addresses of one subnet stay in one subnet, so
+that routes make sense; the last byte of an IPv4 address and the first bytes of private
+ranges stay, and so do versions, numbers, times and common names such as kube-system and
+127.0.0.1. Of the run's command its scenario and flags stay. No replacement can be undone,
+and such a run is not judged again. Check the page before you send it.
 
 Exit status: 0 packed; 2 bad input, or --max-size is too small.`,
 		Args: exactArgs(1, "the folder of a run, such as reports/node-drain/latest"),
@@ -72,11 +67,6 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 		}
 	}
 	if o.Redact {
-		// A run of a scenario that is no longer in the catalogue can be packed, but not
-		// judged.
-		if s, err := scenarioNamed(run.report.Scenario); err == nil {
-			o.Declared = declaredBy(s, run.report)
-		}
 		if o.Machine, err = os.Hostname(); err != nil {
 			return fmt.Errorf("reading this machine's name, to replace it: %w", err)
 		}
@@ -106,36 +96,4 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 		fmt.Fprintf(out, "replaced %d addresses and ranges, %d names\n", r.Addresses, r.Names)
 	}
 	return nil
-}
-
-// declaredBy are the addresses and names that a scenario declares, with those of the second
-// lab if variants of the run were on one.
-func declaredBy(s framework.Scenario, r report.Report) archive.Declared {
-	d := archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: verdict.Texts(s)}
-	second, err := s.OnSecondLab(nil)
-	if err == nil && slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Topology != nil }) {
-		for _, n := range second.Topology.Networks {
-			d.Texts = append(d.Texts, n.Subnet.String())
-		}
-		d.Texts = append(d.Texts, verdict.Texts(second)...)
-	}
-	return d
-}
-
-// restored is a run with the scenario's own addresses and names, and the function that
-// restores lines of its record; nil if they were not replaced.
-func restored(run storedRun, s framework.Scenario) (storedRun, func([]byte) []byte, error) {
-	m, err := report.ReadManifest(run.dir)
-	if err != nil {
-		return run, nil, usagef("%w", err)
-	}
-	if m == nil || m.Redaction == nil {
-		return run, nil, nil
-	}
-	restore, err := archive.Restore(*m, declaredBy(s, run.report))
-	if err != nil {
-		return run, nil, err
-	}
-	run.report, err = report.ReadThrough(filepath.Join(run.dir, "report.json"), restore)
-	return run, restore, err
 }

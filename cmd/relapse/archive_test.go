@@ -9,8 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// What is in an archive is tested in package archive, and that one in which names are
-// replaced is judged as the run is, in package engine.
+// What is in an archive is tested in package archive.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	run := storeRun(t, dir, func(*report.Report) {})
@@ -19,7 +18,7 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	replaced := storeRun(t, dir, func(*report.Report) {})
-	manifest := `{"schema":"relapse.archive/v1","files":[],"redaction":{"salt":"00","check":"","mark":"x"}}`
+	manifest := `{"schema":"relapse.archive/v1","files":[],"redaction":{"addresses":1,"names":1}}`
 	if err := os.WriteFile(filepath.Join(replaced, report.ManifestName), []byte(manifest), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +38,7 @@ func TestArchive(t *testing.T) {
 		{"no run", []string{"archive", file("none")}, exitUsage, "finding a run"},
 		{"nothing", []string{"archive"}, exitUsage, "takes one argument, the folder of a run"},
 		{"replaced already", []string{"archive", replaced, "--redact"}, exitUsage, "addresses and names are replaced already"},
-		{"judged with another scenario", []string{"judge", replaced}, exitInconclusive, "this can only be undone with the topology that"},
+		{"judged", []string{"judge", replaced}, exitInconclusive, "its addresses and names were replaced, which cannot be undone"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, out, complained := output(t, test.args...)

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -89,9 +87,9 @@ routers: [tor1] only one that is on no other router.
 version makes of its keys. The version that runs is that of the image of DaemonSet cilium;
 cilium=FROM..TO gives both. Versions without a table of keys are refused with the nearest.
 
---redact replaces addresses, and the names of nodes, routers, pods, namespaces, Services,
-workloads, accounts and registries, in what is printed and what --save keeps, as relapse archive
---redact does. With --from and --save it does so for reads that were saved before.
+--redact replaces addresses, and all words of the reads that are not the same everywhere, in
+what is printed and what --save keeps, as relapse archive --redact does. That is for reading,
+and --from does not take it. With --from and --save it is done for reads that were saved before.
 
 -o writes text for people, json and sarif (2.1.0) for programs, openmetrics for Prometheus,
 and html, one page. Each has the findings, and what was not read, not run and not judged.
@@ -243,13 +241,9 @@ func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unr
 		if err != nil {
 			return nil, result, nil, err
 		}
-		if at, err := url.Parse(config.Host); err == nil {
-			if _, err := netip.ParseAddr(at.Hostname()); err != nil { // an address is found by its form
-				hosts = append(hosts, at.Hostname())
-			}
-		}
+		hosts = append(hosts, config.Host)
 	}
-	x, err := audit.Redact(reads, routing, hosts)
+	x, err := audit.Redact(reads, result, routing, hosts)
 	if err != nil {
 		return nil, result, nil, err
 	}
@@ -354,6 +348,9 @@ func (f auditFlags) suppressions() ([]audit.Suppression, error) {
 	all, err := audit.ParseSuppressions(f.suppress, text)
 	if err != nil {
 		return nil, usagef("--suppress: %w", err)
+	}
+	if f.redact {
+		all = audit.Anonymous(all)
 	}
 	return all, nil
 }

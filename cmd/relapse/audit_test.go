@@ -227,8 +227,7 @@ var secrets = []string{
 	"10.4.94.", "10.5.113.", "10.5.114.", "10.5.115.", "10.96.7.", "10-4-94", "10-5-11",
 }
 
-// With --redact nothing of the cluster is in what is printed, in any format, and in what is kept;
-// and what is kept leads to the same findings.
+// With --redact nothing of the cluster is in what is printed, in any format, and in what is kept.
 func TestAuditRedact(t *testing.T) {
 	dir := saveReads(t, auditedCluster(secret), auditedCluster(secret))
 	routers, suppress := filepath.Join(t.TempDir(), "routers.yaml"), filepath.Join(t.TempDir(), "suppress.yaml")
@@ -280,21 +279,12 @@ func TestAuditRedact(t *testing.T) {
 		}
 		clean(file, string(text))
 	}
-	found := func(r audit.Result) map[string]string {
-		all := map[string]string{}
-		for _, f := range r.Findings {
-			if f.Detector != audit.SuppressionDetector {
-				all[f.ID] = f.Kind + " " + f.Object.String() + " " + f.Says
-			}
-		}
-		for _, f := range r.Suppressed {
-			all[f.ID] = f.Kind + " " + f.Object.String() + " " + f.Says
-		}
-		return all
+	original := of(relapse(t, "audit", "--from", dir, "--suppress", suppress, "-o", "json").stdout)
+	if len(redacted.Findings) != len(original.Findings) || len(redacted.Findings) < 3 || len(redacted.Unread) != len(original.Unread) {
+		t.Errorf("%d findings, and %d before", len(redacted.Findings), len(original.Findings))
 	}
-	original, again := of(relapse(t, "audit", "--from", dir, "-o", "json").stdout), of(relapse(t, "audit", "--from", kept, "-o", "json").stdout)
-	if d := cmp.Diff(found(redacted), found(again)); d != "" || len(again.Findings) != len(original.Findings) || len(again.Findings) < 3 || len(again.Unread) != len(original.Unread) {
-		t.Errorf("%d findings, and %d before; (-redacted +from what was kept):\n%s", len(again.Findings), len(original.Findings), d)
+	if again := relapse(t, "audit", "--from", kept); again.status != exitUsage || !strings.Contains(again.stderr, "its names and addresses were replaced") {
+		t.Errorf("what was kept is judged again: %+v", again)
 	}
 	if len(redacted.Suppressed) != 1 {
 		t.Errorf("suppressed: %+v", redacted.Suppressed)

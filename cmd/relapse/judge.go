@@ -9,7 +9,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
@@ -69,15 +68,13 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	run, restore, err := restored(run, scenario)
-	var changed *archive.ScenarioChangedError
-	if errors.As(err, &changed) {
-		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
+	switch m, err := report.ReadManifest(run.dir); {
+	case err != nil:
+		return false, usagef("%w", err)
+	case m != nil && m.Redaction != nil:
+		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: its addresses and names were replaced, which cannot be undone; judge the run that the archive was made of", dir))
 	}
-	if err != nil {
-		return false, err
-	}
-	prepared, err := verdict.Open(run.dir, run.report, restore)
+	prepared, err := verdict.Open(run.dir, run.report)
 	var not *verdict.NotJudgeableError
 	if err != nil && !errors.As(err, &not) {
 		return false, usagef("%w", err)

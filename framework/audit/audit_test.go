@@ -633,7 +633,7 @@ func FuzzJudge(f *testing.F) {
 				return
 			}
 			r.Detail(s, Reached{})
-			if x, err := Redact([]snapshot.Snapshot{s}, nil, nil); err == nil {
+			if x, err := Redact([]snapshot.Snapshot{s}, r, nil, nil); err == nil {
 				x.Result(r)
 			}
 		}

@@ -83,6 +83,9 @@ func Saved(dir string) ([]snapshot.Snapshot, error) {
 		if s.Time.IsZero() || len(s.Sources) == 0 {
 			return nil, fmt.Errorf("%s/%s is no snapshot of an audit: it has no time, or no sources", dir, name)
 		}
+		if s.Redacted {
+			return nil, fmt.Errorf("%s/%s is for reading: its names and addresses were replaced, which cannot be undone", dir, name)
+		}
 		if asked(s, snapshot.Routers) && len(s.Routers) == 0 {
 			return nil, fmt.Errorf("%s/%s asked for routers, and has none", dir, name)
 		}

@@ -130,7 +130,10 @@ func (r *Result) Suppress(all []Suppression, at time.Time) {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 }
 
-var anID = regexp.MustCompile(`^[0-9a-f]{12}$`)
+var (
+	anID       = regexp.MustCompile(`^[0-9a-f]{12}$`)
+	anIDInside = regexp.MustCompile(`\b[0-9a-f]{12}\b`)
+)
 
 // ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or
 // detector, kind and object, then routers, reason, expires, active and owner. The error is one sentence, with the

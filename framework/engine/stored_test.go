@@ -1,15 +1,10 @@
 package engine
 
 import (
-	"archive/tar"
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -83,96 +77,6 @@ func TestJudgesEachRepeat(t *testing.T) {
 	})
 }
 
-// judgesRedactedTheSame asserts the same of the run with other addresses and names.
-func judgesRedactedTheSame(t *testing.T, s framework.Scenario, e *Execution) {
-	t.Helper()
-	stored, there := e.Report()
-	if !there || e.Dir() == "" || allUnbegun(stored) {
-		return
-	}
-	redacted, err := judgeRedacted(t, e.Dir(), s)
-	if err != nil {
-		t.Error(err)
-	} else if d := redacted.Differences; !redacted.Same() {
-		t.Errorf("judged with its names replaced it is %s, and was %s:\nverdicts %+v\nfindings %+v\nlooks\n%snot on record %q",
-			redacted.Report.Verdict, stored.Verdict, d.Verdicts, d.Findings, redacted, redacted.NotOnRecord)
-	}
-}
-
-// judgeRedacted judges a run from an archive in which addresses and names are replaced.
-func judgeRedacted(t *testing.T, dir string, s framework.Scenario) (verdict.Judgement, error) {
-	t.Helper()
-	unpacked := t.TempDir()
-	declared := archive.Declared{Topology: report.TopologyOf(s.Topology), Texts: verdict.Texts(s)}
-	if len(declared.Topology.Members) == 0 { // the fake lab is not made of one
-		names := []string{"a", "b", "c"}
-		for _, v := range s.Variants {
-			names = append(names, v.Nodes...)
-		}
-		for _, name := range names {
-			declared.Topology.Members = append(declared.Topology.Members, report.Member{Name: name, Kind: report.NodeMember})
-		}
-	}
-	file := filepath.Join(unpacked, "run.tar.gz")
-	m, err := archive.Write(dir, file, archive.Options{MaxBytes: 25e6, Redact: true, Declared: declared})
-	if err != nil {
-		return verdict.Judgement{}, err
-	}
-	unpack(t, file, unpacked)
-	// A name that a key of the format does not identify is left.
-	for _, member := range declared.Topology.Members {
-		isWord := regexp.MustCompile(`[^"\w]` + member.Name + `\b|"` + member.Name + `"[^:]`)
-		text, err := os.ReadFile(filepath.Join(unpacked, "report.json"))
-		if at := isWord.FindIndex(text); err != nil || at != nil {
-			t.Errorf("report.json holds the name %s: %.100s (%v)", member.Name, text[max(0, at[0]-40):], err)
-		}
-	}
-	restore, err := archive.Restore(m, declared)
-	if err != nil {
-		return verdict.Judgement{}, err
-	}
-	stored, err := report.ReadThrough(filepath.Join(unpacked, "report.json"), restore)
-	if err != nil {
-		return verdict.Judgement{}, err
-	}
-	prepared, err := verdict.Open(unpacked, stored, restore)
-	if err != nil {
-		return verdict.Judgement{}, err
-	}
-	return prepared.Judge(s)
-}
-
-// unpack writes the files of an archive, without the folder that they are in, to another.
-func unpack(t *testing.T, file, to string) {
-	t.Helper()
-	packed, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for files := tar.NewReader(text); ; {
-		header, err := files.Next()
-		if err == io.EOF {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(files)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, name, _ := strings.Cut(header.Name, "/")
-		path := filepath.Join(to, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func allUnbegun(r report.Report) bool {
 	for _, v := range r.Variants {
 		if v.Began != nil {
@@ -187,7 +91,7 @@ func judgeAgain(dir string, s framework.Scenario) (verdict.Judgement, error) {
 	if err != nil {
 		return verdict.Judgement{}, err
 	}
-	prepared, err := verdict.Open(dir, stored, nil)
+	prepared, err := verdict.Open(dir, stored)
 	if err != nil {
 		return verdict.Judgement{}, err
 	}
@@ -342,13 +246,13 @@ func TestNotJudgeable(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := verdict.Open(dir, report.Report{Variants: []report.Variant{test.v}}, nil)
+		_, err := verdict.Open(dir, report.Report{Variants: []report.Variant{test.v}})
 		var not *verdict.NotJudgeableError
 		if !errors.As(err, &not) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.says)
 		}
 	}
-	if _, err := verdict.Open(t.TempDir(), report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}, nil); err == nil || !strings.Contains(err.Error(), "not below it") {
+	if _, err := verdict.Open(t.TempDir(), report.Report{Variants: []report.Variant{{Name: "old", EvidenceDir: "../old"}}}); err == nil || !strings.Contains(err.Error(), "not below it") {
 		t.Error(err)
 	}
 }

@@ -86,8 +86,8 @@ func (e *OtherSchemaError) Error() string {
 }
 
 // read calls each with the entries of a file, up to its end or to where the run was
-// killed, or until each returns false. restore is applied to each line first.
-func read(path string, restore func([]byte) []byte, each func(Entry) bool) error {
+// killed, or until each returns false.
+func read(path string, each func(Entry) bool) error {
 	run, err := rundir.Open(filepath.Dir(path))
 	if err != nil {
 		return err
@@ -98,11 +98,11 @@ func read(path string, restore func([]byte) []byte, each func(Entry) bool) error
 		var e Entry
 		if n++; n == 1 { // one of another form need not fit into an Entry
 			var first struct{ Begin Begin }
-			if json.Unmarshal(restore(line), &first) != nil || first.Begin.Schema != Schema {
+			if json.Unmarshal(line, &first) != nil || first.Begin.Schema != Schema {
 				return false, &OtherSchemaError{path, first.Begin.Schema}
 			}
 		}
-		if err := json.Unmarshal(restore(line), &e); err != nil {
+		if err := json.Unmarshal(line, &e); err != nil {
 			return false, fmt.Errorf("%s, line %d: %w", path, n, err)
 		}
 		if n == 1 && e.Begin == nil { // a second "begin", which is null
@@ -125,20 +125,12 @@ func read(path string, restore func([]byte) []byte, each func(Entry) bool) error
 	return fmt.Errorf("reading the record: %w", err)
 }
 
-// ReadBegin reads the first entry of the record in a folder. restore is applied to each
-// line first; nil: to none.
-func ReadBegin(dir string, restore func([]byte) []byte) (Begin, error) {
+// ReadBegin reads the first entry of the record in a folder.
+func ReadBegin(dir string) (Begin, error) {
 	var b Begin
-	err := read(filepath.Join(dir, FileName), orAsIs(restore), func(e Entry) bool {
+	err := read(filepath.Join(dir, FileName), func(e Entry) bool {
 		b = *e.Begin
 		return false
 	})
 	return b, err
-}
-
-func orAsIs(restore func([]byte) []byte) func([]byte) []byte {
-	if restore == nil {
-		return func(line []byte) []byte { return line }
-	}
-	return restore
 }

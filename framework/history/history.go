@@ -225,11 +225,10 @@ type OtherPolls struct {
 }
 
 // Read reads the record in a folder, and runs the detectors again on each snapshot.
-// restore is applied to each line first; nil: to none.
-func Read(dir string, restore func([]byte) []byte, d *Detection) (*History, OtherPolls, error) {
+func Read(dir string, d *Detection) (*History, OtherPolls, error) {
 	h := &History{}
 	var others OtherPolls
-	err := read(filepath.Join(dir, FileName), orAsIs(restore), func(e Entry) bool {
+	err := read(filepath.Join(dir, FileName), func(e Entry) bool {
 		if e.Poll == nil {
 			h.keep(e)
 			return true

@@ -54,7 +54,7 @@ func write(t *testing.T, dir string) *History {
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	written := write(t, dir)
-	read, others, err := Read(dir, nil, &Detection{Detectors: []detect.Detector{named{}}, Every: time.Second})
+	read, others, err := Read(dir, &Detection{Detectors: []detect.Detector{named{}}, Every: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestRead(t *testing.T) {
 	if begin := read.Begin(); begin.Scenario != "fake" || begin.Schema != Schema || others.All != 2 || others.Differ != 0 {
 		t.Errorf("%+v, %+v", begin, others)
 	}
-	_, others, err = Read(dir, nil, &Detection{Every: time.Second})
+	_, others, err = Read(dir, &Detection{Every: time.Second})
 	if err != nil || others.Differ != 2 || others.Number != 1 || len(others.Then.Findings) != 1 || len(others.Now.Findings) != 0 {
 		t.Errorf("without detectors: %+v, %v", others, err)
 	}
@@ -96,7 +96,7 @@ func TestReadAfterACrash(t *testing.T) {
 	if err := os.WriteFile(path, whole[:len(whole)*3/4], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	h, _, err := Read(dir, nil, &Detection{Every: time.Second})
+	h, _, err := Read(dir, &Detection{Every: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestOtherSchema(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, FileName), old, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = ReadBegin(dir, nil)
+	_, err = ReadBegin(dir)
 	var other *OtherSchemaError
 	if !errors.As(err, &other) || other.Schema != "relapse.record/v1" {
 		t.Errorf("%v", err)

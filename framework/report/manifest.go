@@ -43,19 +43,9 @@ type LeftOut struct {
 	Why string `json:"why"`
 }
 
-// Redaction says how addresses and names were replaced, in the same way in all files. With
-// the scenario, the names and addresses that it declares can be restored, as judging the
-// run again requires: names are numbered by their place in its topology, and addresses in
-// its ranges are replaced by a key that follows from it. All other addresses, and the names
-// of pods, cannot be restored.
+// Redaction says how many addresses and names were replaced, by the same replacement in all files. None
+// can be restored.
 type Redaction struct {
-	// Salt makes the key differ between archives. Check verifies that a scenario is the
-	// one that the key was derived from.
-	Salt  string `json:"salt"`
-	Check string `json:"check"`
-	// Mark is the letter before the number in replacement names.
-	Mark string `json:"mark"`
-	// Addresses and Names are how many were replaced.
 	Addresses int `json:"addresses"`
 	Names     int `json:"names"`
 }

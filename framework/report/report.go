@@ -424,16 +424,10 @@ func (r Report) Write(dir string) error {
 // Read loads a stored report. The error is a *rundir.UnsafeError where the file is not a
 // regular one, or where a name in it cannot be part of a path.
 func Read(path string) (Report, error) {
-	return ReadThrough(path, func(text []byte) []byte { return text })
-}
-
-// ReadThrough loads a stored report whose text goes through a function first.
-func ReadThrough(path string, through func([]byte) []byte) (Report, error) {
 	text, err := rundir.ReadFile(path)
 	if err != nil {
 		return Report{}, fmt.Errorf("reading the report: %w", err)
 	}
-	text = through(text)
 	var r Report
 	if err := json.Unmarshal(text, &r); err != nil {
 		return Report{}, fmt.Errorf("reading the report %s: %w", path, err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +28,6 @@ type CalicoAgent struct {
 // cluster without Calico has none.
 var CalicoAgents = clusterList("calico-node's settings", []*resource{listedPods.resource}, (*cluster).calicoAgents,
 	func(s *Snapshot) *List[CalicoAgent] { return &s.CalicoAgents }, nil)
-
-func (a CalicoAgent) names(to *Names) {
-	namespace, pod, _ := strings.Cut(a.Pod, "/")
-	to.Nodes[a.Node], to.Namespaces[namespace], to.Pods[pod] = true, true, true
-}
 
 const (
 	// calicoNode is the label k8s-app of calico-node's pods, and the name of

@@ -38,15 +38,6 @@ type LentAddress struct {
 // not know the resource has none.
 var CalicoBlocks = clusterList("IPAMBlocks", []*resource{listedBlocks.resource, listedDefinitions.resource}, (*cluster).calicoBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
 
-func (b CalicoBlock) names(to *Names) {
-	if b.Node != "" {
-		to.Nodes[b.Node] = true
-	}
-	for _, l := range b.Lent {
-		to.Nodes[l.Node] = true
-	}
-}
-
 func (b CalicoBlock) state(to *statements) {
 	to.add(Agent, "IPAMBlock.spec.affinity", b.CIDR.String(), b.Node, "%s", cmp.Or(b.Node, "no node"))
 	for _, l := range b.Lent {

@@ -18,8 +18,6 @@ type CalicoPeer struct {
 // the resource has none.
 var CalicoPeers = clusterList("BGPPeers of Calico", []*resource{calicoBGPPeers.resource, listedDefinitions.resource}, (*cluster).calicoPeers, func(s *Snapshot) *List[CalicoPeer] { return &s.CalicoPeers }, nil)
 
-func (CalicoPeer) names(*Names) {} // the name of a peer is a router's
-
 // calicoPeer is what is read of Calico's type BGPPeer
 // (github.com/projectcalico/calico/libcalico-go/lib/apis/crd.projectcalico.org/v1, 3.28).
 type calicoPeer struct {

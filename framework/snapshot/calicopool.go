@@ -25,8 +25,6 @@ type CalicoPool struct {
 // the resource has none.
 var CalicoPools = clusterList("IPPools", []*resource{calicoIPPools.resource, listedDefinitions.resource}, (*cluster).calicoPools, func(s *Snapshot) *List[CalicoPool] { return &s.CalicoPools }, CalicoPool.state)
 
-func (CalicoPool) names(*Names) {} // a range, and not where it is
-
 func (p CalicoPool) state(to *statements) {
 	exported := "exported"
 	if p.NotExported {

@@ -39,8 +39,6 @@ type AllocatedPool struct {
 // that does not know the resource has none.
 var CiliumNodes = clusterList("CiliumNodes", []*resource{listedCiliumNodes.resource, listedDefinitions.resource}, (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
 
-func (n CiliumNode) names(to *Names) { to.Nodes[n.Name] = true }
-
 func (n CiliumNode) state(to *statements) {
 	for _, p := range n.PodCIDRs {
 		to.add(Agent, "CiliumNode.spec.ipam.podCIDRs", p.String(), n.Name, "%s", n.Name)

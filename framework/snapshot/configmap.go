@@ -41,9 +41,7 @@ var configMaps = register(kind{
 		})
 	},
 	parts: func(s Snapshot) []part { return []part{listPart("ConfigMaps", s.ConfigMaps, ConfigMap.state)} },
-}, namesOf(func(s Snapshot) []ConfigMap { return s.ConfigMaps.Items }))
-
-func (m ConfigMap) names(to *Names) { to.Namespaces[m.Namespace] = true }
+})
 
 func (m ConfigMap) state(to *statements) {
 	for key, value := range m.Data {

@@ -35,13 +35,6 @@ type EndpointSlice struct {
 var EndpointSlices = clusterList("EndpointSlices", []*resource{listedEndpointSlices.resource}, (*cluster).endpointSlices,
 	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }, EndpointSlice.state).within(proxyTimeout)
 
-func (e EndpointSlice) names(to *Names) {
-	to.Namespaces[e.Namespace] = true
-	for _, node := range e.ReadyNodes {
-		to.Nodes[node] = true
-	}
-}
-
 func (e EndpointSlice) state(to *statements) {
 	if to.bulk {
 		to.add(API, "EndpointSlice", e.Namespace+"/"+e.Service, "", "%s", cmp.Or(join(e.Ready), "no ready endpoint"))

@@ -15,7 +15,7 @@ type Firewall struct {
 // machine of the nodes' containers.
 var Firewalls = perNode("filter tables", 0, firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
 
-func (f Firewall) names(to *Names) { to.Nodes[f.Node] = true }
+func (f Firewall) on() string { return f.Node }
 
 func (f Firewall) parts() []part {
 	return []part{listPart("filter table of "+f.Node, f.Rules, ruleState("filter table", f.Node))}

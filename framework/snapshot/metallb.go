@@ -97,15 +97,6 @@ func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, er
 	return slices.Concat(all, cilium, calico), failures(err, err2, err3)
 }
 
-func (b BGPAdvertisement) names(to *Names) {
-	if b.Namespace != "" {
-		to.Namespaces[b.Namespace] = true
-	}
-	for _, node := range b.Nodes {
-		to.Nodes[node] = true
-	}
-}
-
 func (b BGPAdvertisement) state(to *statements) {
 	for _, r := range b.Ranges {
 		to.add(API, "BGPAdvertisement", r.First.String()+"-"+r.Last.String(), "", "announced by %s", cmp.Or(strings.Join(b.Nodes, ", "), "no node"))

@@ -70,7 +70,7 @@ func (f Flow) Translated() bool { return f.SeenAs.Addr() != f.Source.Addr() }
 // root on the machine of the nodes' containers.
 var NAT = perNode("nat tables", 0, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
 
-func (n NodeNAT) names(to *Names) { to.Nodes[n.Node] = true }
+func (n NodeNAT) on() string { return n.Node }
 
 func (n NodeNAT) parts() []part {
 	return []part{

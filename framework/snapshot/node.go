@@ -48,8 +48,6 @@ type CalicoNode struct {
 // Nodes is the source of the Nodes, in order of name.
 var Nodes = clusterList("Nodes", []*resource{listedNodes.resource}, (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes }, Node.state)
 
-func (n Node) names(to *Names) { to.Nodes[n.Name] = true }
-
 func (n Node) state(to *statements) {
 	ready := "ready"
 	if !n.Ready {

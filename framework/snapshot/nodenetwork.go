@@ -44,7 +44,7 @@ type Interface struct {
 var NodeNetworks = perNode("interfaces of the nodes", 0, networkReader,
 	func(s *Snapshot) *[]NodeNetwork { return &s.NodeNetworks })
 
-func (n NodeNetwork) names(to *Names) { to.Nodes[n.Node] = true }
+func (n NodeNetwork) on() string { return n.Node }
 
 func (n NodeNetwork) parts() []part {
 	return []part{

@@ -18,7 +18,7 @@ type NodeTable struct {
 // NodeTables is the source of the nodes' main routing tables.
 var NodeTables = perNode("routes of the nodes", 0, tableReader, func(s *Snapshot) *[]NodeTable { return &s.NodeTables })
 
-func (t NodeTable) names(to *Names) { to.Nodes[t.Node] = true }
+func (t NodeTable) on() string { return t.Node }
 
 func (t NodeTable) parts() []part {
 	return []part{listPart("routes of "+t.Node, t.Routes, routeState(Kernel, t.Node))}

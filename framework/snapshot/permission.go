@@ -47,8 +47,6 @@ var Accounts = clusterList("permissions of ServiceAccounts", []*resource{
 // second.
 const rolesTimeout = 5 * time.Second
 
-func (a Account) names(to *Names) { to.Namespaces[a.Namespace] = true }
-
 func (a Account) state(to *statements) {
 	for _, r := range a.Permissions {
 		for _, resource := range r.Resources {

@@ -31,10 +31,6 @@ func (p Pod) Has(a netip.Addr) bool { return a.IsValid() && (a == p.IP || a == p
 // of namespace and name.
 var Pods = clusterList("Pods", []*resource{listedPods.resource}, (*cluster).pods, func(s *Snapshot) *List[Pod] { return &s.Pods }, nil)
 
-func (p Pod) names(to *Names) {
-	to.Pods[p.Name], to.Namespaces[p.Namespace], to.Nodes[p.Node] = true, true, true
-}
-
 // keptPod is what sources read of a pod that has not ended.
 type keptPod struct {
 	images PodImages

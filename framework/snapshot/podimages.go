@@ -65,10 +65,6 @@ func (c RunningContainer) Pulled() string {
 // name.
 var RunningImages = clusterList("images of Pods", []*resource{listedPods.resource}, (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
 
-func (p PodImages) names(to *Names) {
-	to.Pods[p.Name], to.Namespaces[p.Namespace], to.Nodes[p.Node] = true, true, true
-}
-
 func (p PodImages) state(to *statements) {
 	for _, c := range p.Containers {
 		object := p.OwnerKind + " " + p.Namespace + "/" + p.OwnerName + ", " + c.kind() + " " + c.Name

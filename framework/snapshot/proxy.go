@@ -66,7 +66,7 @@ const proxyTimeout = 15 * time.Second
 // a command on each node for every snapshot.
 var Proxies = perNode("kube-proxies", proxyTimeout, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
 
-func (p Proxy) names(to *Names) { to.Nodes[p.Node] = true }
+func (p Proxy) on() string { return p.Node }
 
 func (p Proxy) parts() []part {
 	return []part{{what: "kube-proxy of " + p.Node, read: p.Read, why: p.Error, state: p.state}}

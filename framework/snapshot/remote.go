@@ -33,7 +33,7 @@ func (r Remote) Path(context.Context, string) (string, error) { return "", r.err
 
 // perNode is perName of the nodes.
 func perNode[T interface {
-	named
+	on() string // the node
 	parts() []part
 }](name string, timeout time.Duration, reader func(node string, m Machine) func(context.Context) T, field func(*Snapshot) *[]T) Source {
 	reachable := func(o *opening) (map[string]Machine, error) { return o.nodes() }
@@ -44,7 +44,7 @@ func perNode[T interface {
 		}
 		return func(ctx context.Context) T {
 			s, err := r.Read(ctx)
-			if items := *field(&s); err == nil && len(items) == 1 && namedOnly(items[0], node) {
+			if items := *field(&s); err == nil && len(items) == 1 && items[0].on() == node {
 				return items[0]
 			}
 			if err == nil {
@@ -53,11 +53,4 @@ func perNode[T interface {
 			return reader(node, Remote{why: err})(ctx)
 		}
 	}, field)
-}
-
-// namedOnly reports whether an item is of that node.
-func namedOnly(item named, node string) bool {
-	n := Names{Nodes: map[string]bool{}, Pods: map[string]bool{}, Namespaces: map[string]bool{}}
-	item.names(&n)
-	return len(n.Nodes) == 1 && n.Nodes[node]
 }

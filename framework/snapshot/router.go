@@ -69,8 +69,6 @@ var Routers = perName("routers", 0,
 	func(o *opening) (map[string]RouterReader, error) { return o.access.Routers(o.ctx) }, routerReader,
 	func(s *Snapshot) *[]Router { return &s.Routers })
 
-func (Router) names(*Names) {} // routers are members of the topology, which are replaced by it
-
 func (r Router) parts() []part {
 	all := []part{
 		listPart("RIB of "+r.Name, r.Paths, func(p Path, to *statements) {

@@ -60,8 +60,6 @@ type ServicePort struct {
 // held up if it takes as long as those.
 var Services = clusterList("Services", []*resource{listedServices.resource}, (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
 
-func (s Service) names(to *Names) { to.Namespaces[s.Namespace] = true }
-
 // keptService is a Service, and what Cilium selects it by.
 type keptService struct {
 	Service

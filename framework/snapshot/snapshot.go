@@ -19,6 +19,8 @@ type Snapshot struct {
 	// ServerAhead is how far the clock of the API server is ahead of the one that Time is of, to
 	// a second. Zero: not far enough to tell, or not known.
 	ServerAhead time.Duration `json:"server_ahead_ns,omitempty"`
+	// Redacted is set if names and addresses were replaced: it cannot be judged.
+	Redacted bool `json:"redacted,omitempty"`
 	// Sources are those of the collector. The fields of others are empty.
 	Sources []Asked `json:"sources,omitempty"`
 

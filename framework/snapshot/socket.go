@@ -29,8 +29,6 @@ type Socket struct {
 var Sockets = perName("sockets", 0, func(o *opening) (map[string]Machine, error) { return o.access.Outside(o.ctx) }, socketReader,
 	func(s *Snapshot) *[]HostSockets { return &s.Outside })
 
-func (HostSockets) names(*Names) {} // hosts are members of the topology, which are replaced by it
-
 func (h HostSockets) parts() []part { return []part{listPart("sockets of "+h.Host, h.Sockets, nil)} }
 
 func socketReader(host string, m Machine) func(context.Context) HostSockets {

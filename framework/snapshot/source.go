@@ -53,8 +53,6 @@ type kind struct {
 	copy func(to, from *Snapshot, names []string)
 	// parts are what a collector that is opened for the kind reads.
 	parts func(s Snapshot) []part
-	// names adds the kind's names.
-	names func(s Snapshot, to *Names)
 }
 
 // part is one thing that is read at once, such as the RIB of one router.
@@ -92,10 +90,8 @@ type read func(ctx context.Context, s *Snapshot)
 // kinds are all that are registered, in order of name.
 var kinds []*kind
 
-// register makes a kind known, with its names. Each file that declares a Source calls
-// it for a variable of the package.
-func register(k kind, names func(s Snapshot, to *Names)) *kind {
-	k.names = names
+// register makes a kind known. Each file that declares a Source calls it for a variable of the package.
+func register(k kind) *kind {
 	kinds = append(kinds, &k)
 	slices.SortFunc(kinds, func(a, b *kind) int { return cmp.Compare(a.name, b.name) })
 	return &k
@@ -319,7 +315,7 @@ func list[T any](ctx context.Context, ask func(context.Context) ([]T, error)) Li
 
 // clusterList makes a source of what a Kubernetes API server has, which ask makes of some of its
 // lists. State, which may be nil, adds what an item says of objects.
-func clusterList[T named](
+func clusterList[T any](
 	name string,
 	lists []*resource,
 	ask func(*cluster, context.Context) ([]T, error),
@@ -340,7 +336,7 @@ func clusterList[T named](
 		},
 		copy:  func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },
 		parts: func(s Snapshot) []part { return []part{listPart(name, *field(&s), state)} },
-	}, namesOf(func(s Snapshot) []T { return field(&s).Items }))}
+	})}
 }
 
 // within is the source with another bound on one reading.
@@ -352,10 +348,7 @@ func (s Source) within(timeout time.Duration) Source {
 // perName makes a source of something that is read of each router, node or
 // host, all at once, and kept in order of name. reachable lists them by name,
 // and reader makes a function that reads one of them, once for each collector.
-func perName[H any, T interface {
-	named
-	parts() []part
-}](
+func perName[H any, T interface{ parts() []part }](
 	name string,
 	timeout time.Duration,
 	reachable func(*opening) (map[string]H, error),
@@ -393,5 +386,5 @@ func perName[H any, T interface {
 			}
 			return all
 		},
-	}, namesOf(func(s Snapshot) []T { return *field(&s) }))}
+	})}
 }

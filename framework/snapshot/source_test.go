@@ -305,32 +305,3 @@ func BenchmarkCollect(b *testing.B) {
 		}
 	}
 }
-
-func TestNames(t *testing.T) {
-	s := Snapshot{
-		Nodes:          List[Node]{Items: []Node{{Name: "node1"}}},
-		CiliumNodes:    List[CiliumNode]{Items: []CiliumNode{{Name: "node2"}}},
-		CalicoBlocks:   List[CalicoBlock]{Items: []CalicoBlock{{Node: "node11"}, {Lent: []LentAddress{{Node: "node12"}}}}},
-		Pods:           List[Pod]{Items: []Pod{{Namespace: "shop", Name: "cart-0", Node: "node3"}}},
-		PodImages:      List[PodImages]{Items: []PodImages{{Namespace: "mail", Name: "mx-0", Node: "node4"}}},
-		Workloads:      List[Workload]{Items: []Workload{{Namespace: "web", Name: "nginx"}}},
-		ConfigMaps:     List[ConfigMap]{Items: []ConfigMap{{Namespace: "settings", Name: "all"}}},
-		Services:       List[Service]{Items: []Service{{Namespace: "services", Name: "one"}}},
-		EndpointSlices: List[EndpointSlice]{Items: []EndpointSlice{{Namespace: "slices", Service: "one"}}},
-		Accounts:       List[Account]{Items: []Account{{Namespace: "accounts", Name: "default"}}},
-		CalicoAgents:   List[CalicoAgent]{Items: []CalicoAgent{{Node: "node5", Pod: "calico/calico-node-x"}}},
-		Proxies:        []Proxy{{Node: "node6"}}, NodeTables: []NodeTable{{Node: "node7"}}, Firewalls: []Firewall{{Node: "node8"}},
-		NodeNetworks: []NodeNetwork{{Node: "node9"}}, NAT: []NodeNAT{{Node: "node10"}},
-		Routers: []Router{{Name: "tor1"}}, Outside: []HostSockets{{Host: "outside"}}, Tags: List[Tag]{Items: []Tag{{Image: "nginx:1"}}},
-	}
-	want := Names{Nodes: map[string]bool{}, Pods: map[string]bool{"cart-0": true, "mx-0": true, "calico-node-x": true}, Namespaces: map[string]bool{}}
-	for n := range 12 {
-		want.Nodes[fmt.Sprintf("node%d", n+1)] = true
-	}
-	for _, namespace := range []string{"shop", "mail", "web", "settings", "services", "slices", "calico", "accounts"} {
-		want.Namespaces[namespace] = true
-	}
-	if diff := cmp.Diff(want, s.Names()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}

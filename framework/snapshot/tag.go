@@ -45,9 +45,7 @@ var Tags = Source{kind: register(kind{
 		}
 		return all
 	},
-}, namesOf(func(s Snapshot) []Tag { return s.Tags.Items }))}
-
-func (Tag) names(*Names) {} // an image tells which software runs, not where
+})}
 
 func (t Tag) state(to *statements) {
 	if t.Error == "" {

@@ -34,9 +34,6 @@ type Container struct {
 // order of kind, namespace and name.
 var Workloads = clusterList("workloads", []*resource{listedDaemonSets.resource, listedDeployments.resource, listedStatefulSets.resource}, (*cluster).workloads, func(s *Snapshot) *List[Workload] { return &s.Workloads }, Workload.state)
 
-// names leaves out the name of the workload: it says which software runs, not whose.
-func (w Workload) names(to *Names) { to.Namespaces[w.Namespace] = true }
-
 func (w Workload) state(to *statements) {
 	for _, c := range w.Containers {
 		to.add(API, "template", w.Kind+" "+w.Namespace+"/"+w.Name+", "+c.kind()+" "+c.Name, "", "%s, pulled %s", c.Image, c.PullPolicy)

@@ -31,7 +31,7 @@ func polling() *history.Detection {
 // fs.ErrNotExist if there is no record, is a *history.OtherSchemaError if an older relapse
 // wrote it, and says so if it is of another upgrade.
 func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
-	h, _, err := history.Read(dir, nil, polling())
+	h, _, err := history.Read(dir, polling())
 	if err != nil {
 		return Measures{}, err
 	}

@@ -56,17 +56,15 @@ func NotJudgeable(why error) error { return &NotJudgeableError{why} }
 
 // Stored is a stored run whose evidence can be judged.
 type Stored struct {
-	dir     string
-	report  report.Report
-	restore func([]byte) []byte
-	begin   history.Begin
+	dir    string
+	report report.Report
+	begin  history.Begin
 }
 
-// Open reads the options of a stored run. restore puts the original addresses and names back
-// into a line of the record; nil if they were not replaced. The error is a
-// *NotJudgeableError if the evidence is not sufficient for judging.
-func Open(dir string, stored report.Report, restore func([]byte) []byte) (Stored, error) {
-	s := Stored{dir: dir, report: stored, restore: restore}
+// Open reads the options of a stored run. The error is a *NotJudgeableError if the evidence is not
+// sufficient for judging.
+func Open(dir string, stored report.Report) (Stored, error) {
+	s := Stored{dir: dir, report: stored}
 	none := true
 	for _, v := range stored.Variants {
 		folders := []string{v.EvidenceDir}
@@ -80,7 +78,7 @@ func Open(dir string, stored report.Report, restore func([]byte) []byte) (Stored
 			if !filepath.IsLocal(folder) {
 				return s, fmt.Errorf("judging %s: the evidence of %s is in %q, which is not below it", dir, v.Name, folder)
 			}
-			begin, err := history.ReadBegin(filepath.Join(dir, folder), restore)
+			begin, err := history.ReadBegin(filepath.Join(dir, folder))
 			switch {
 			case errors.Is(err, fs.ErrNotExist) && !isThere(filepath.Join(dir, folder)): // it never began
 			case errors.Is(err, fs.ErrNotExist):
@@ -199,7 +197,7 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 	if c.Ablate != AblateDetector {
 		d.Detectors = c.Script.Detectors
 	}
-	h, others, err := history.Read(filepath.Join(s.dir, c.Evidence), s.restore, d)
+	h, others, err := history.Read(filepath.Join(s.dir, c.Evidence), d)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

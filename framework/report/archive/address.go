@@ -4,8 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // addresses maps addresses to others so that any two have as many leading bits in
@@ -14,19 +16,14 @@ import (
 // stays, so that network and broadcast addresses can still be recognised; so does a
 // range's well-known head, such as 10.0.0.0/8.
 //
-// A bit is flipped, or not, by a key and the bits before it. Ranges that the scenario
-// declares have a key that follows from the declaration, all others a random key that is
-// not stored.
+// A bit is flipped, or not, by the bits before it and a random key that is not stored.
 type addresses struct {
-	public, private []byte
-	declared        []netip.Prefix
-	known           map[walked]netip.Addr // a run has few, which occur often
+	key   []byte
+	known map[netip.Addr]netip.Addr // a run has few addresses, which occur often
 }
 
-// walked is an address, and whether it is replaced (forth) or restored.
-type walked struct {
-	netip.Addr
-	forth bool
+func newAddresses(key []byte) *addresses {
+	return &addresses{key, map[netip.Addr]netip.Addr{}}
 }
 
 // whole are ranges that stay as they are; heads are those whose leading bits stay.
@@ -52,57 +49,57 @@ func flippedBits(a netip.Addr) int {
 	return 64
 }
 
+// stays reports whether no bit of a range may change.
+func stays(p netip.Prefix) bool {
+	return slices.ContainsFunc(whole, p.Overlaps) || slices.ContainsFunc(heads, func(h netip.Prefix) bool {
+		return p.Overlaps(h) && (p.Bits() <= h.Bits() || h.Bits() >= flippedBits(h.Addr()))
+	})
+}
+
 // flips reports whether the bit after a path changes.
 func (a *addresses) flips(path netip.Prefix) bool {
 	if slices.ContainsFunc(whole, path.Overlaps) ||
 		slices.ContainsFunc(heads, func(h netip.Prefix) bool { return path.Bits() < h.Bits() && path.Overlaps(h) }) {
 		return false
 	}
-	key := a.private
-	if slices.ContainsFunc(a.declared, path.Overlaps) {
-		key = a.public
-	}
 	text, _ := path.MarshalBinary() // of a valid prefix, which cannot fail
-	return sum(key, text)[0]&1 == 1
+	return a.sum(text)[0]&1 == 1
 }
 
-func sum(key, text []byte) []byte {
-	h := hmac.New(sha256.New, key)
+func (a *addresses) sum(text []byte) []byte {
+	h := hmac.New(sha256.New, a.key)
 	h.Write(text)
 	return h.Sum(nil)
 }
 
-// to is the address in place of another, from the other in place of one.
-func (a *addresses) to(addr netip.Addr) netip.Addr   { return a.lookUp(walked{addr, true}) }
-func (a *addresses) from(addr netip.Addr) netip.Addr { return a.lookUp(walked{addr, false}) }
-
-func (a *addresses) lookUp(w walked) netip.Addr {
-	found, there := a.known[w]
+// to is the address in place of another. Of the address of a range, which has a length, the leading bits
+// are mapped.
+func (a *addresses) to(addr netip.Addr, bits int) netip.Addr {
+	found, there := a.known[addr]
 	if !there {
-		found = a.walk(w.Addr, w.forth)
-		a.known[w] = found
+		found = a.walk(addr)
+		a.known[addr] = found
+	}
+	if own, err := addr.Prefix(bits); err == nil && own.Addr() == addr {
+		mapped, _ := found.Prefix(bits) // as many bits as addr has
+		return mapped.Addr()
 	}
 	return found
 }
 
-func (a *addresses) walk(addr netip.Addr, forth bool) netip.Addr {
-	in, out := addr.AsSlice(), addr.AsSlice()
-	original := in // by which paths go
-	if !forth {
-		original = out
-	}
+func (a *addresses) walk(addr netip.Addr) netip.Addr {
+	out := addr.AsSlice()
 	for i := range flippedBits(addr) {
-		known, _ := netip.AddrFromSlice(original)
-		path, _ := known.Prefix(i)
+		path, _ := addr.Prefix(i)
 		if a.flips(path) {
 			out[i/8] ^= 1 << (7 - i%8)
 		}
 	}
 	// The interface identifier of an IPv6 address may hold a MAC address. It is replaced
-	// as a whole, which cannot be undone, unless it is small: then it was assigned by hand.
-	if addr.Is6() && forth {
+	// as a whole unless it is small: then it was assigned by hand.
+	if addr.Is6() {
 		if low := out[8:]; binary.BigEndian.Uint64(low) > 0xffff {
-			copy(low, sum(a.private, in))
+			copy(low, a.sum(addr.AsSlice()))
 		}
 	}
 	mapped, _ := netip.AddrFromSlice(out)
@@ -114,7 +111,32 @@ func (a *addresses) mac(m [6]byte) [6]byte {
 	if m == [6]byte{} || m == [6]byte{255, 255, 255, 255, 255, 255} {
 		return m
 	}
-	to := [6]byte(sum(a.private, append([]byte("mac"), m[:]...)))
+	to := [6]byte(a.sum(append([]byte("mac"), m[:]...)))
 	to[0] = to[0]&^1 | 2
 	return to
+}
+
+// forms are other ways to write an address: with dashes as in names of the DNS, and with underscores
+// as in those of BIRD's protocols; one of IPv4 also as numbers in both byte orders.
+func forms(a netip.Addr) []string {
+	if !a.Is4() {
+		var all []string
+		for _, text := range []string{a.String(), a.StringExpanded()} {
+			if strings.HasPrefix(text, ":") { // a word begins with a letter or a digit
+				text = ""
+			}
+			all = append(all, strings.ReplaceAll(text, ":", "-"), strings.ReplaceAll(text, ":", "_"))
+		}
+		return all
+	}
+	b := a.As4()
+	all := []string{fmt.Sprintf("%d-%d-%d-%d", b[0], b[1], b[2], b[3]), fmt.Sprintf("%d_%d_%d_%d", b[0], b[1], b[2], b[3])}
+	for _, n := range []uint32{binary.BigEndian.Uint32(b[:]), binary.LittleEndian.Uint32(b[:])} {
+		if n < 1<<24 { // it may be a port or a counter
+			all = append(all, "", "", "", "")
+			continue
+		}
+		all = append(all, fmt.Sprintf("0x%x", n), fmt.Sprintf("0x%08x", n), fmt.Sprintf("%08x", n), fmt.Sprint(n))
+	}
+	return all
 }

@@ -30,12 +30,10 @@ import (
 type Options struct {
 	// MaxBytes is the largest size of the archive.
 	MaxBytes int64
-	// Redact replaces addresses and names. Declared are those of the run's scenario in the
-	// catalogue; empty if it is not there. Machine is this machine's name, which is
+	// Redact replaces addresses and names. Machine is this machine's name, which is
 	// replaced as well.
-	Redact   bool
-	Declared Declared
-	Machine  string
+	Redact  bool
+	Machine string
 }
 
 // TooLargeError says that an archive cannot be made as small as it has to be.
@@ -80,7 +78,7 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 	if err != nil {
 		return m, fmt.Errorf("packing the run in %s: %w", dir, err)
 	}
-	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return m, fmt.Errorf("packing the run: %w", err)
 	}

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -18,27 +20,25 @@ type scanner struct {
 	ip  func(netip.Addr, int) netip.Addr
 	mac func([6]byte) [6]byte
 	// words are whole words with their replacements.
-	words index
+	words map[string]string
 }
 
-// index finds words by the letters and digits that they begin with.
-type index map[string][]replacement
-
-type replacement struct{ from, to string }
-
-// add adds a word. The longest that fits is taken.
-func (x index) add(from, to string) {
-	head := from[:run(from, 0, isAlphanumeric)]
-	x[head] = append(x[head], replacement{from, to})
-	slices.SortFunc(x[head], func(a, b replacement) int { return len(b.from) - len(a.from) })
-}
-
-func isAlphanumeric(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-}
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isHexColon(c byte) bool {
 	return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' || c == ':'
+}
+func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) || unicode.IsMark(c) }
+
+// joins reports whether a name may have a character between its words.
+func joins(c rune) bool { return c == '-' || c == '_' || c == '.' }
+
+// startsWord reports whether a letter or a digit is at a place.
+func startsWord(text string, at int) bool {
+	if at >= len(text) {
+		return false
+	}
+	c, _ := utf8.DecodeRuneInString(text[at:])
+	return isWord(c)
 }
 
 // run is the end of the bytes of a kind that begin at a place.
@@ -49,50 +49,67 @@ func run(text string, at int, is func(byte) bool) int {
 	return at
 }
 
-// plain replaces in a text without encodings. Words end where letters and digits end, so
-// a name is also found inside names that are composed of it.
-func (s scanner) plain(text string) string {
-	var out strings.Builder
-	copied := 0
-	put := func(from, to int, with string) {
-		out.WriteString(text[copied:from])
-		out.WriteString(with)
-		copied = to
+// ends are the places where a name may end that begins at a place, the last one first: a name is also
+// found inside names that are composed of it.
+func ends(text string, at int) (all []int) {
+	inside := false
+	for i, c := range text[at:] {
+		if inside && !isWord(c) {
+			all = append(all, at+i)
+		}
+		if inside = isWord(c); !inside && !joins(c) {
+			break
+		}
 	}
+	if inside {
+		all = append(all, len(text))
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// plain replaces in a text without encodings.
+func (s scanner) plain(text string) string {
+	return s.each(text, func(from int) (end int, with string) {
+		all := ends(text, from)
+		for _, end := range all {
+			if to := s.words[text[from:end]]; to != "" {
+				return end, to
+			}
+		}
+		end = all[len(all)-1]
+		return end, text[from:end]
+	})
+}
+
+// each replaces addresses, and what begins with a letter or a digit by what word returns, with its end.
+func (s scanner) each(text string, word func(from int) (end int, with string)) string {
+	var out strings.Builder
 	for i := 0; i < len(text); {
-		c := text[i]
 		if n := escape(text[i:]); n > 0 {
+			out.WriteString(text[i : i+n])
 			i += n
 			continue
 		}
-		if !isAlphanumeric(c) && !(c == ':' && i+1 < len(text) && text[i+1] == ':') {
+		colon := text[i] == ':' && i+1 < len(text) && text[i+1] == ':'
+		if !colon && !startsWord(text, i) {
+			out.WriteByte(text[i])
 			i++
 			continue
 		}
-		if end, with := s.colons(text, i); end > 0 {
-			put(i, end, with)
-			i = end
-			continue
+		end, with := s.colons(text, i)
+		if end == 0 {
+			end, with = s.dots(text, i)
 		}
-		if end, with := s.dots(text, i); end > 0 {
-			put(i, end, with)
-			i = end
-			continue
+		if end == 0 && colon {
+			end, with = i+1, ":"
 		}
-		end := max(i+1, run(text, i, isAlphanumeric))
-		for _, w := range s.words[text[i:end]] {
-			if after := i + len(w.from); strings.HasPrefix(text[i:], w.from) && (after == len(text) || !isAlphanumeric(text[after])) {
-				put(i, after, w.to)
-				end = after
-				break
-			}
+		if end == 0 {
+			end, with = word(i)
 		}
+		out.WriteString(with)
 		i = end
 	}
-	if copied == 0 {
-		return text
-	}
-	out.WriteString(text[copied:])
 	return out.String()
 }
 
@@ -114,7 +131,7 @@ func (s scanner) colons(text string, at int) (end int, with string) {
 	end = run(text, at, isHexColon)
 	token := text[at:end]
 	if strings.Count(token, ":") < 2 || at > 0 && text[at-1] == ':' ||
-		end < len(text) && (isAlphanumeric(text[end]) || text[end] == '.' && end+1 < len(text) && isDigit(text[end+1])) {
+		end < len(text) && (startsWord(text, end) || text[end] == '.' && end+1 < len(text) && isDigit(text[end+1])) {
 		return 0, ""
 	}
 	var m [6]byte
@@ -142,7 +159,7 @@ func (s scanner) colons(text string, at int) (end int, with string) {
 
 // dots is the same for an IPv4 address.
 func (s scanner) dots(text string, at int) (end int, with string) {
-	if !isDigit(text[at]) || at > 1 && text[at-1] == '.' && isAlphanumeric(text[at-2]) {
+	if !isDigit(text[at]) || at > 1 && text[at-1] == '.' && startsWord(text, at-2) {
 		return 0, ""
 	}
 	end = run(text, at, func(c byte) bool { return isDigit(c) || c == '.' })
@@ -150,7 +167,7 @@ func (s scanner) dots(text string, at int) (end int, with string) {
 		end--
 	}
 	a, err := netip.ParseAddr(text[at:end])
-	if err != nil || end < len(text) && isAlphanumeric(text[end]) {
+	if err != nil || startsWord(text, end) {
 		return 0, ""
 	}
 	return s.address(text, a, end)
@@ -161,24 +178,24 @@ func (s scanner) address(text string, a netip.Addr, end int) (int, string) {
 	bits := -1
 	if rest := text[end:]; strings.HasPrefix(rest, "/") {
 		to := run(rest, 1, isDigit)
-		if n, err := strconv.Atoi(rest[1:to]); err == nil && n <= a.BitLen() && (to == len(rest) || !isAlphanumeric(rest[to])) {
+		if n, err := strconv.Atoi(rest[1:to]); err == nil && n <= a.BitLen() && !startsWord(rest, to) {
 			bits = n
 		}
 	}
 	return end, s.ip(a, bits).String()
 }
 
-// Addresses in other forms: six bytes as in C, and base64 text, such as the comment at the
+// Addresses in other forms: bytes as in C, and base64 text, such as the comment at the
 // end of Cilium's node_config.h.
 var (
-	sixBytes = regexp.MustCompile(`0x[0-9a-fA-F]{1,2}(?:, ?0x[0-9a-fA-F]{1,2})+`)
-	encoded  = regexp.MustCompile(`[A-Za-z0-9+/]{64,}={0,2}`)
+	inBytes = regexp.MustCompile(`0x[0-9a-fA-F]{1,2}(?:, ?0x[0-9a-fA-F]{1,2})+`)
+	encoded = regexp.MustCompile(`[A-Za-z0-9+/]{64,}={0,2}`)
 )
 
 // text replaces in a text that may contain encoded parts.
 func (s scanner) text(text string) string {
 	if strings.Contains(text, "0x") {
-		text = sixBytes.ReplaceAllStringFunc(text, s.bytes)
+		text = inBytes.ReplaceAllStringFunc(text, s.bytes)
 	}
 	if len(text) >= 64 {
 		text = encoded.ReplaceAllStringFunc(text, func(token string) string {
@@ -195,18 +212,23 @@ func (s scanner) text(text string) string {
 	return s.plain(text)
 }
 
+// bytes replaces a MAC address, or an IPv4 address, in a list of bytes.
 func (s scanner) bytes(list string) string {
 	parts := strings.Split(list, ",")
-	if len(parts) != 6 {
-		return list
+	var all []byte
+	for _, part := range parts {
+		n, _ := strconv.ParseUint(strings.TrimSpace(part), 0, 8) // inBytes matches only valid ones
+		all = append(all, byte(n))
 	}
-	var m [6]byte
-	for i, part := range parts {
-		n, _ := strconv.ParseUint(strings.TrimSpace(part), 0, 8) // sixBytes matches only valid ones
-		m[i] = byte(n)
+	var to []byte
+	switch len(all) {
+	case 6:
+		m := s.mac([6]byte(all))
+		to = m[:]
+	case 4:
+		to = s.ip(netip.AddrFrom4([4]byte(all)), -1).AsSlice()
 	}
-	to := s.mac(m)
-	if to == m {
+	if to == nil || bytes.Equal(to, all) {
 		return list
 	}
 	for i := range parts {
@@ -215,19 +237,33 @@ func (s scanner) bytes(list string) string {
 	return strings.Join(parts, ",")
 }
 
-// states are fields whose values belong to the format and stay, even if a node has the
-// same name.
-var states = []string{"role", "kind", "state", "form", "verdict", "expected", "detector", "schema", "scenario", "evidence", "protocol", "type", "origin"}
+// place is where a string of JSON is.
+type place struct {
+	// key is that of the value, or of the list that it is in, and above are the keys of what that is in, the
+	// outermost first.
+	key   string
+	above []string
+	isKey bool
+}
 
-// json replaces in the strings of JSON and leaves everything else as it is. Keeps reports
-// whether a key is a field of a format.
-func (s scanner) json(text []byte, keeps func(key string) bool) []byte {
+// eachString replaces the strings of JSON and leaves everything else as it is.
+func eachString(text []byte, replace func(place, string) string) []byte {
 	var out []byte
+	var above []string
 	copied, key := 0, ""
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
-		case c == '{' || c == '}' || c == '[' || c == ']' || c == ',':
+		case c == '{' || c == '[':
+			above = append(above, key)
+			if c == '{' {
+				key = ""
+			}
+			continue
+		case c == '}' || c == ']':
 			key = ""
+			if len(above) > 0 {
+				key, above = above[len(above)-1], above[:len(above)-1]
+			}
 			continue
 		case c != '"':
 			continue
@@ -246,19 +282,11 @@ func (s scanner) json(text []byte, keeps func(key string) bool) []byte {
 		if strings.Contains(value, `\`) && json.Unmarshal(raw, &value) != nil {
 			continue
 		}
-		after := i + 1
-		for after < len(text) && (text[after] == ' ' || text[after] == '\n' || text[after] == '\t') {
-			after++
-		}
-		if after < len(text) && text[after] == ':' {
+		at := place{key, above, isKey(text[i+1:])}
+		if at.isKey {
 			key = value
-			if keeps(key) {
-				continue
-			}
-		} else if slices.Contains(states, key) {
-			continue
 		}
-		with := s.text(value)
+		with := replace(at, value)
 		if with == value {
 			continue
 		}
@@ -269,6 +297,11 @@ func (s scanner) json(text []byte, keeps func(key string) bool) []byte {
 		return text
 	}
 	return append(out, text[copied:]...)
+}
+
+// isKey reports whether a colon is what comes after a string.
+func isKey(after []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(after[:min(len(after), 64)], " \n\t"), []byte(":"))
 }
 
 // quoted is a JSON string. A ">" is not escaped: probes' names have it, and people read
