@@ -38,7 +38,7 @@ const (
 )
 
 func (c *cluster) calicoAgents(ctx context.Context) ([]CalicoAgent, error) {
-	pods, err := listedPods.in(ctx, c)
+	pods, err := listedPods.items(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func TestNodeAnnotations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nodes, err := cluster.nodes(t.Context())
+			nodes, err := listedNodes.items(t.Context(), cluster)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), `node "master2": annotation `+c.err) {
 					t.Errorf("got %v, want %s", err, c.err)

@@ -63,8 +63,8 @@ func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 	}
 	var announce []string
 	for _, n := range nodes {
-		if !n.Excluded {
-			announce = append(announce, n.Name)
+		if !n.is.Excluded {
+			announce = append(announce, n.name)
 		}
 	}
 	slices.Sort(announce)

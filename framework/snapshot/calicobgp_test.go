@@ -47,14 +47,14 @@ func TestCalicoBGP(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
-	pools, err := c.calicoPools(t.Context())
+	pools, err := calicoIPPools.items(t.Context(), c)
 	if diff := cmp.Diff([]CalicoPool{
 		{Name: "default-ipv4-ippool", CIDR: netip.MustParsePrefix("10.48.0.0/16"), NATOutgoing: true},
 		{Name: "storage", CIDR: netip.MustParsePrefix("10.50.0.0/16"), NotExported: true},
 	}, pools, same); err != nil || diff != "" {
 		t.Errorf("pools: %v\n%s", err, diff)
 	}
-	peers, err := c.calicoPeers(t.Context())
+	peers, err := calicoBGPPeers.items(t.Context(), c)
 	if diff := cmp.Diff([]CalicoPeer{{Name: "tor", Filters: []string{"no-tunnels"}}}, peers); err != nil || diff != "" {
 		t.Errorf("peers: %v\n%s", err, diff)
 	}
@@ -77,8 +77,8 @@ func TestCalicoBGP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, pools := c.calicoPools(t.Context())
-		_, peers := c.calicoPeers(t.Context())
+		_, pools := calicoIPPools.items(t.Context(), c)
+		_, peers := calicoBGPPeers.items(t.Context(), c)
 		_, advertisements := c.bgpAdvertisements(t.Context())
 		said := ""
 		for _, err := range []error{pools, peers, advertisements} {
@@ -94,7 +94,7 @@ func TestCalicoBGP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.calicoPools(t.Context()); err != nil || got != nil {
+	if got, err := calicoIPPools.items(t.Context(), c); err != nil || got != nil {
 		t.Errorf("without Calico: %v, %v", got, err)
 	}
 }

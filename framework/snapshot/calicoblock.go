@@ -2,16 +2,13 @@ package snapshot
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // CalicoBlock is an IPAMBlock (crd.projectcalico.org/v1): a part of a pool of addresses.
@@ -36,7 +33,7 @@ type LentAddress struct {
 
 // CalicoBlocks is the source of Calico's blocks, in order of prefix. A cluster that does
 // not know the resource has none.
-var CalicoBlocks = clusterList("IPAMBlocks", []*resource{listedBlocks.resource, listedDefinitions.resource}, (*cluster).calicoBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
+var CalicoBlocks = listSource("IPAMBlocks", listedBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
 
 func (b CalicoBlock) state(to *statements) {
 	to.add(Agent, "IPAMBlock.spec.affinity", b.CIDR.String(), b.Node, "%s", cmp.Or(b.Node, "no node"))
@@ -79,46 +76,19 @@ func (o calicoBlock) lent(b CalicoBlock) (all []LentAddress) {
 	return all
 }
 
-// keptBlock is a block that has not been given back if deleted is not set.
-type keptBlock struct {
-	CalicoBlock
-	deleted bool
-	err     error
-}
+var listedBlocks = listed[CalicoBlock]{customAs(calicoGroup.WithResource("ipamblocks"), "IPAMBlocks", blockOf).resource, func(a, b CalicoBlock) int {
+	return a.CIDR.Compare(b.CIDR)
+}}
 
-var listedBlocks = listing(resource{
-	GroupVersionResource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ipamblocks"}, what: "IPAMBlocks",
-}, func(o *unstructured.Unstructured) *keptBlock {
-	of, err := as[calicoBlock](o)
-	if err != nil {
-		return &keptBlock{err: err}
-	}
-	b := &keptBlock{CalicoBlock: CalicoBlock{Created: of.Metadata.CreationTimestamp.Time}, deleted: of.Spec.Deleted}
+// blockOf is a block, unless it has been given back.
+func blockOf(o *unstructured.Unstructured, of calicoBlock) (b CalicoBlock, own bool, err error) {
+	b.Created = of.Metadata.CreationTimestamp.Time
 	if b.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
-		b.err = fmt.Errorf("IPAMBlock %q: spec.cidr: %w", o.GetName(), err)
+		err = fmt.Errorf("IPAMBlock %q: spec.cidr: %w", o.GetName(), err)
 	}
 	if node, host := strings.CutPrefix(of.Spec.Affinity, "host:"); host {
 		b.Node = same(node)
 	}
-	b.Lent = of.lent(b.CalicoBlock)
-	return b
-})
-
-func (c *cluster) calicoBlocks(ctx context.Context) ([]CalicoBlock, error) {
-	all, err := listedBlocks.in(ctx, c)
-	if err != nil {
-		return nil, c.absent(ctx, err, listedBlocks.resource)
-	}
-	var blocks []CalicoBlock
-	for _, b := range all {
-		switch {
-		case b.deleted:
-		case b.err != nil:
-			return nil, b.err
-		default:
-			blocks = append(blocks, b.CalicoBlock)
-		}
-	}
-	slices.SortFunc(blocks, func(a, b CalicoBlock) int { return a.CIDR.Compare(b.CIDR) })
-	return blocks, nil
+	b.Lent = of.lent(b)
+	return b, !of.Spec.Deleted, err
 }

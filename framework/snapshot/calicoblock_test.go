@@ -53,7 +53,7 @@ func TestCalicoBlocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := c.calicoBlocks(t.Context())
+			got, err := listedBlocks.items(t.Context(), c)
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -1,12 +1,10 @@
 package snapshot
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -23,7 +21,7 @@ type CalicoPool struct {
 
 // CalicoPools is the source of Calico's pools, in order of name. A cluster that does not know
 // the resource has none.
-var CalicoPools = clusterList("IPPools", []*resource{calicoIPPools.resource, listedDefinitions.resource}, (*cluster).calicoPools, func(s *Snapshot) *List[CalicoPool] { return &s.CalicoPools }, CalicoPool.state)
+var CalicoPools = listSource("IPPools", calicoIPPools, func(s *Snapshot) *List[CalicoPool] { return &s.CalicoPools }, CalicoPool.state)
 
 func (p CalicoPool) state(to *statements) {
 	exported := "exported"
@@ -43,27 +41,12 @@ type calicoPool struct {
 	} `json:"spec"`
 }
 
-var (
-	calicoGroup   = schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
-	calicoIPPools = customList[calicoPool](calicoGroup.WithResource("ippools"), "IPPools")
-)
+var calicoGroup = schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
 
-func (c *cluster) calicoPools(ctx context.Context) ([]CalicoPool, error) {
-	all, err := calicoIPPools.in(ctx, c)
-	if err != nil {
-		return nil, c.absent(ctx, err, calicoIPPools.resource)
+var calicoIPPools = customAs(calicoGroup.WithResource("ippools"), "IPPools", func(o *unstructured.Unstructured, of calicoPool) (p CalicoPool, own bool, err error) {
+	p = CalicoPool{Name: o.GetName(), NotExported: of.Spec.DisableBGPExport, NATOutgoing: of.Spec.NATOutgoing}
+	if p.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
+		err = fmt.Errorf("IPPool %s: spec.cidr: %w", p.Name, err)
 	}
-	var pools []CalicoPool
-	for _, o := range all {
-		if o.err != nil {
-			return nil, o.err
-		}
-		p := CalicoPool{Name: o.name, NotExported: o.is.Spec.DisableBGPExport, NATOutgoing: o.is.Spec.NATOutgoing}
-		if p.CIDR, err = netip.ParsePrefix(o.is.Spec.CIDR); err != nil {
-			return nil, fmt.Errorf("%s: spec.cidr: %w", o, err)
-		}
-		pools = append(pools, p)
-	}
-	slices.SortFunc(pools, func(a, b CalicoPool) int { return cmp.Compare(a.Name, b.Name) })
-	return pools, nil
-}
+	return p, true, err
+})

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -92,7 +91,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 				return nil, fmt.Errorf("%s: spec.nodeSelector: %w", config, err)
 			}
 			if selected || config.is.Spec.NodeSelector == nil { // without a selector it is of all nodes
-				announce = append(announce, n.Name)
+				announce = append(announce, n.name)
 			}
 		}
 		slices.Sort(announce)
@@ -117,7 +116,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 				return nil, advertisement.err
 			}
 			if nothing = false; len(announce) > 0 { // else no node selects it by these peers
-				unselected = slices.DeleteFunc(unselected, func(o *custom[ciliumBGPAdvertisement]) bool { return o == advertisement })
+				unselected = slices.DeleteFunc(unselected, func(o *object[ciliumBGPAdvertisement]) bool { return o == advertisement })
 			}
 			for _, entry := range advertisement.is.Spec.Advertisements {
 				shared, alone, err := entry.addresses(services, families)
@@ -166,7 +165,7 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 
 // pods are what an entry announces of pods' ranges: those in CiliumNode.spec.ipam.podCIDRs, or
 // those of pools, in order of name (pkg/bgp/manager/reconciler/pod_cidr.go and pod_ip_pool.go).
-func (e ciliumBGPEntry) pods(pools []*custom[ciliumPodIPPool]) (cidrs bool, names []string, err error) {
+func (e ciliumBGPEntry) pods(pools []*object[ciliumPodIPPool]) (cidrs bool, names []string, err error) {
 	if e.Type != "CiliumPodIPPool" {
 		return e.Type == "PodCIDR", nil, nil
 	}
@@ -184,7 +183,7 @@ func (e ciliumBGPEntry) pods(pools []*custom[ciliumPodIPPool]) (cidrs bool, name
 
 // poolLabels are the labels by which Cilium selects a pool: its name, and the namespace, which it
 // has none of, are among them.
-func poolLabels(pool *custom[ciliumPodIPPool]) map[string]string {
+func poolLabels(pool *object[ciliumPodIPPool]) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, pool.labels)
 	all["io.cilium.podippool.name"], all["io.cilium.podippool.namespace"] = pool.name, pool.namespace
@@ -194,7 +193,7 @@ func poolLabels(pool *custom[ciliumPodIPPool]) map[string]string {
 // addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
 // those that it may aggregate, and those of policy Local, which never are. Those of other families
 // than the peers' are left out.
-func (e ciliumBGPEntry) addresses(services []*keptService, families map[string]bool) (shared, alone []AddressRange, err error) {
+func (e ciliumBGPEntry) addresses(services []*object[Service], families map[string]bool) (shared, alone []AddressRange, err error) {
 	if e.Type != "Service" || e.Service == nil || !slices.Contains(e.Service.Addresses, "LoadBalancerIP") {
 		return nil, nil, nil
 	}
@@ -203,14 +202,14 @@ func (e ciliumBGPEntry) addresses(services []*keptService, families map[string]b
 		if err != nil {
 			return nil, nil, err
 		}
-		if !selected || s.Class != "" && s.Class != ciliumBGPClass {
+		if !selected || s.is.Class != "" && s.is.Class != ciliumBGPClass {
 			continue
 		}
 		to := &shared
-		if s.Local {
+		if s.is.Local {
 			to = &alone
 		}
-		for _, address := range s.LoadBalancerIPs {
+		for _, address := range s.is.LoadBalancerIPs {
 			if address.Is4() && !families["ipv4"] || address.Is6() && !families["ipv6"] {
 				continue
 			}
@@ -222,7 +221,7 @@ func (e ciliumBGPEntry) addresses(services []*keptService, families map[string]b
 
 // advertised are the address families, ipv4 and ipv6, for which peers with one of these
 // configurations are sent an advertisement.
-func advertised(advertisement *custom[ciliumBGPAdvertisement], peerings []*custom[ciliumBGPPeerConfig], peers map[string]bool) (map[string]bool, error) {
+func advertised(advertisement *object[ciliumBGPAdvertisement], peerings []*object[ciliumBGPPeerConfig], peers map[string]bool) (map[string]bool, error) {
 	families := map[string]bool{}
 	for _, peering := range peerings {
 		if !peers[peering.name] {
@@ -252,8 +251,8 @@ var (
 	ciliumPodPools       = ciliumBGPList[ciliumPodIPPool]("ciliumpodippools")
 )
 
-func ciliumBGPList[T any](name string) []listed[*custom[T]] {
-	var all []listed[*custom[T]]
+func ciliumBGPList[T any](name string) []listed[T] {
+	var all []listed[T]
 	for _, version := range []string{"v2", "v2alpha1"} {
 		all = append(all, customList[T](schema.GroupVersionResource{Group: "cilium.io", Version: version, Resource: name}, name))
 	}
@@ -262,7 +261,7 @@ func ciliumBGPList[T any](name string) []listed[*custom[T]] {
 
 // ciliumBGP lists a resource of Cilium's BGP control plane, in order of name. A cluster that does
 // not know it has nil.
-func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[*custom[T]]) ([]*custom[T], error) {
+func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[T]) ([]*object[T], error) {
 	var unknown error
 	var asked []*resource
 	for _, of := range versions {
@@ -274,7 +273,6 @@ func ciliumBGP[T any](ctx context.Context, c *cluster, versions []listed[*custom
 		if err == nil { // what absent has found out is of all versions, by the first one
 			c.absentees.Delete(versions[0].resource)
 		}
-		slices.SortFunc(all, func(a, b *custom[T]) int { return cmp.Compare(a.name, b.name) })
 		return all, err
 	}
 	return nil, c.absent(ctx, unknown, asked...)
@@ -288,10 +286,10 @@ func selects(s *metav1.LabelSelector, of map[string]string) (bool, error) {
 
 // serviceLabels are the labels by which Cilium selects a Service: name and namespace are among
 // them.
-func serviceLabels(s *keptService) map[string]string {
+func serviceLabels(s *object[Service]) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, s.labels)
-	all["io.kubernetes.service.name"], all["io.kubernetes.service.namespace"] = s.Name, s.Namespace
+	all["io.kubernetes.service.name"], all["io.kubernetes.service.namespace"] = s.name, s.namespace
 	return all
 }
 

@@ -73,7 +73,7 @@ func TestCiliumAdvertisements(t *testing.T) {
 		a := netip.MustParseAddr(address)
 		return AddressRange{a, a}
 	}
-	shared, alone := []AddressRange{one("192.0.2.1"), one("192.0.2.3")}, []AddressRange{one("192.0.2.2")}
+	shared, alone := []AddressRange{one("192.0.2.3"), one("192.0.2.1")}, []AddressRange{one("192.0.2.2")}
 	of := func(length int, ranges []AddressRange, nodes ...string) BGPAdvertisement {
 		return BGPAdvertisement{Name: "lab", Speaker: CiliumBGP, Ranges: ranges, Nodes: nodes, AggregationLength: length, Families: []string{"ipv4"}}
 	}

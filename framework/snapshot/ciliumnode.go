@@ -1,11 +1,8 @@
 package snapshot
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +34,7 @@ type AllocatedPool struct {
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
 // that does not know the resource has none.
-var CiliumNodes = clusterList("CiliumNodes", []*resource{listedCiliumNodes.resource, listedDefinitions.resource}, (*cluster).ciliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
+var CiliumNodes = listSource("CiliumNodes", listedCiliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
 
 func (n CiliumNode) state(to *statements) {
 	for _, p := range n.PodCIDRs {
@@ -74,26 +71,17 @@ type ciliumNode struct {
 	} `json:"spec"`
 }
 
-type keptCiliumNode struct {
-	CiliumNode
-	err error
-}
+var listedCiliumNodes = customAs(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}, "CiliumNodes", ciliumNodeOf)
 
-var listedCiliumNodes = listing(resource{
-	GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}, what: "CiliumNodes",
-}, func(o *unstructured.Unstructured) *keptCiliumNode {
-	of, err := as[ciliumNode](o)
-	if err != nil {
-		return &keptCiliumNode{err: err}
-	}
-	n := &keptCiliumNode{CiliumNode: CiliumNode{Name: of.Metadata.Name, Created: of.Metadata.CreationTimestamp.Time}}
+func ciliumNodeOf(_ *unstructured.Unstructured, of ciliumNode) (n CiliumNode, own bool, err error) {
+	n = CiliumNode{Name: of.Metadata.Name, Created: of.Metadata.CreationTimestamp.Time}
 	if n.PodCIDRs, err = parsePrefixes(of.Spec.IPAM.PodCIDRs); err != nil {
-		n.err = fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
+		return n, true, fmt.Errorf("CiliumNode %q: spec.ipam.podCIDRs: %w", n.Name, err)
 	}
 	for _, a := range of.Spec.IPAM.Pools.Allocated {
 		pool := AllocatedPool{Name: same(a.Pool)}
 		if pool.CIDRs, err = parsePrefixes(a.CIDRs); err != nil {
-			n.err = fmt.Errorf("CiliumNode %q: spec.ipam.pools.allocated: %w", n.Name, err)
+			return n, true, fmt.Errorf("CiliumNode %q: spec.ipam.pools.allocated: %w", n.Name, err)
 		}
 		n.Pools = append(n.Pools, pool)
 	}
@@ -101,26 +89,10 @@ var listedCiliumNodes = listing(resource{
 		if a.Type == string(corev1.NodeInternalIP) {
 			ip, err := netip.ParseAddr(a.IP)
 			if err != nil {
-				n.err = fmt.Errorf("CiliumNode %q: spec.addresses: %w", n.Name, err)
+				return n, true, fmt.Errorf("CiliumNode %q: spec.addresses: %w", n.Name, err)
 			}
 			n.InternalIPs = append(n.InternalIPs, ip)
 		}
 	}
-	return n
-})
-
-func (c *cluster) ciliumNodes(ctx context.Context) ([]CiliumNode, error) {
-	all, err := listedCiliumNodes.in(ctx, c)
-	if err != nil {
-		return nil, c.absent(ctx, err, listedCiliumNodes.resource)
-	}
-	nodes := make([]CiliumNode, 0, len(all))
-	for _, n := range all {
-		if n.err != nil {
-			return nil, n.err
-		}
-		nodes = append(nodes, n.CiliumNode)
-	}
-	slices.SortFunc(nodes, func(a, b CiliumNode) int { return cmp.Compare(a.Name, b.Name) })
-	return nodes, nil
+	return n, true, nil
 }

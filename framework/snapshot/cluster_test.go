@@ -130,14 +130,14 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := c.nodes(t.Context())
+	nodes, err := listedNodes.items(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range nodes {
 		nodes[i].Created = nodes[i].Created.UTC()
 	}
-	cilium, err := c.ciliumNodes(t.Context())
+	cilium, err := listedCiliumNodes.items(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestClusterWithoutCilium(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := c.ciliumNodes(t.Context())
+	nodes, err := listedCiliumNodes.items(t.Context(), c)
 	if err != nil || len(nodes) != 0 {
 		t.Errorf("CiliumNodes() = %v, %v, want none and no error", nodes, err)
 	}
@@ -227,7 +227,7 @@ func TestAbsentResources(t *testing.T) {
 					t.Errorf("error %v, want %q", err, want)
 				}
 			}
-			_, err = c.ciliumNodes(t.Context())
+			_, err = listedCiliumNodes.items(t.Context(), c)
 			says(err, test.cilium)
 			_, err = ciliumBGP(t.Context(), c, ciliumClusterConfigs)
 			says(err, test.bgp)
@@ -295,11 +295,11 @@ func TestClusterErrors(t *testing.T) {
 			}
 			switch tt.path {
 			case nodesPath:
-				_, err = c.nodes(t.Context())
+				_, err = listedNodes.items(t.Context(), c)
 			case podsPath:
 				_, err = c.pods(t.Context())
 			default:
-				_, err = c.ciliumNodes(t.Context())
+				_, err = listedCiliumNodes.items(t.Context(), c)
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error %v, want %s", err, tt.want)

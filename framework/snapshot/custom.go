@@ -13,44 +13,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// custom is an object of a CustomResourceDefinition that is read as a T; err: it cannot be.
-type custom[T any] struct {
-	kind, namespace, name string
-	labels                map[string]string
-	is                    T
-	err                   error
+// customList lists objects of a CustomResourceDefinition that are read as a T.
+func customList[T any](of schema.GroupVersionResource, what string) listed[T] {
+	return customAs(of, what, func(_ *unstructured.Unstructured, is T) (T, bool, error) { return is, true, nil })
 }
 
-// String is its kind, and its name in its namespace.
-func (c *custom[T]) String() string {
-	if c.namespace != "" {
-		return c.kind + " " + c.namespace + "/" + c.name
-	}
-	return c.kind + " " + c.name
-}
-
-// customList lists such objects, which decide which routes routers are to have.
-func customList[T any](of schema.GroupVersionResource, what string) listed[*custom[T]] {
-	return listing(resource{GroupVersionResource: of, what: what}, func(o *unstructured.Unstructured) *custom[T] {
-		c := &custom[T]{kind: o.GetKind(), namespace: o.GetNamespace(), name: o.GetName(), labels: o.GetLabels()}
-		c.is, c.err = as[T](o)
-		return c
+// customAs lists objects of a CustomResourceDefinition that are decoded as an S, of which a T is made.
+func customAs[S, T any](of schema.GroupVersionResource, what string, read func(o *unstructured.Unstructured, of S) (T, bool, error)) listed[T] {
+	return listing(resource{GroupVersionResource: of, what: what, selectable: true}, func(o *unstructured.Unstructured) (T, bool, error) {
+		var spec S
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &spec); err != nil {
+			var none T
+			return none, true, fmt.Errorf("%s %q: %w", o.GetKind(), o.GetName(), err)
+		}
+		return read(o, spec)
 	})
-}
-
-func as[T any](o *unstructured.Unstructured) (T, error) {
-	var t T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &t); err != nil {
-		return t, fmt.Errorf("%s %q: %w", o.GetKind(), o.GetName(), err)
-	}
-	return t, nil
 }
 
 // listedDefinitions are the names of the CustomResourceDefinitions, such as ciliumnodes.cilium.io.
 var listedDefinitions = listing(resource{
 	GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	what:                 "CustomResourceDefinitions", metadata: true,
-}, func(o *metav1.PartialObjectMetadata) string { return o.Name })
+}, func(o *metav1.PartialObjectMetadata) (string, bool, error) { return o.Name, true, nil })
 
 // absent is nil for the error of a cluster that has no such resource, in none of some versions.
 //
@@ -68,7 +52,7 @@ func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) 
 	switch definitions, unread := listedDefinitions.in(ctx, c); {
 	case unread != nil:
 		return fmt.Errorf("listing %s: the server does not know them, and whether there is a CustomResourceDefinition %s is not known: %w", r.what, name, unread)
-	case slices.Contains(definitions, name):
+	case slices.ContainsFunc(definitions, func(o *object[string]) bool { return o.name == name }):
 		var of []string
 		for _, r := range versions {
 			of = append(of, r.Version)

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,7 +31,7 @@ type EndpointSlice struct {
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
 // belong to a Service, in order of namespace, Service and name.
-var EndpointSlices = clusterList("EndpointSlices", []*resource{listedEndpointSlices.resource}, (*cluster).endpointSlices,
+var EndpointSlices = listSource("EndpointSlices", listedEndpointSlices,
 	func(s *Snapshot) *List[EndpointSlice] { return &s.EndpointSlices }, EndpointSlice.state).within(proxyTimeout)
 
 func (e EndpointSlice) state(to *statements) {
@@ -41,43 +40,17 @@ func (e EndpointSlice) state(to *statements) {
 	}
 }
 
-// keptEndpointSlice is one of IP addresses if ip is set.
-type keptEndpointSlice struct {
-	EndpointSlice
-	name string
-	ip   bool
-	err  error
-}
-
-var listedEndpointSlices = listing(resource{
+var listedEndpointSlices = listed[EndpointSlice]{listing(resource{
 	GroupVersionResource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), what: "EndpointSlices", labels: discoveryv1.LabelServiceName,
-}, func(o *discoveryv1.EndpointSlice) *keptEndpointSlice {
-	e := &keptEndpointSlice{name: o.Name, ip: o.AddressType != discoveryv1.AddressTypeFQDN}
-	if e.ip {
-		e.EndpointSlice, e.err = endpointSliceOf(o)
+}, func(o *discoveryv1.EndpointSlice) (s EndpointSlice, own bool, err error) {
+	if o.AddressType == discoveryv1.AddressTypeFQDN {
+		return s, false, nil
 	}
-	return e
-})
-
-func (c *cluster) endpointSlices(ctx context.Context) ([]EndpointSlice, error) {
-	slice, err := listedEndpointSlices.in(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(slice, func(a, b *keptEndpointSlice) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service), cmp.Compare(a.name, b.name))
-	})
-	var all []EndpointSlice
-	for _, e := range slice {
-		if e.err != nil {
-			return nil, e.err
-		}
-		if e.ip {
-			all = append(all, e.EndpointSlice)
-		}
-	}
-	return all, nil
-}
+	s, err = endpointSliceOf(o)
+	return s, true, err
+}).resource, func(a, b EndpointSlice) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service))
+}}
 
 func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
 	s := EndpointSlice{Namespace: same(o.Namespace), Service: same(o.Labels[discoveryv1.LabelServiceName])}

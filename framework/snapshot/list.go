@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,41 +28,112 @@ type resource struct {
 	fields, labels string
 	// metadata is set if of an object its metadata is enough.
 	metadata bool
+	// selectable is set if its objects are selected by labels, which are kept then.
+	selectable bool
 	// keep makes, of an object, what is kept of it. Of 150,000 pods that is 70 MB, and
 	// the pods themselves are more than 1 GB.
 	keep func(runtime.Object) (any, error)
 }
 
-// listed is a resource of whose objects a T is kept. It says itself what is wrong with one: other
-// sources may be content with the rest of it.
-type listed[T any] struct{ *resource }
+// listed is a list whose objects are read as a T.
+type listed[T any] struct {
+	*resource
+	// order is that of the T's own source; nil: namespace and name.
+	order func(a, b T) int
+}
+
+// object is an object that was read as a T.
+type object[T any] struct {
+	kind, namespace, name string
+	labels                map[string]string // where the resource is selectable
+	is                    T
+	// err is why it is no T: a source may be content with its name and labels.
+	err error
+	// other is set if the T's own source leaves it out.
+	other bool
+}
+
+// String is its kind, and its name in its namespace.
+func (o *object[T]) String() string {
+	if o.namespace != "" {
+		return o.kind + " " + o.namespace + "/" + o.name
+	}
+	return o.kind + " " + o.name
+}
 
 // listing declares a resource whose objects are an O: of a built-in type, which is asked for as
 // protobuf, or else unstructured, which is JSON, or metadata alone (PartialObjectMetadata), where
-// that is enough.
-func listing[O runtime.Object, T any](r resource, keep func(O) T) listed[T] {
-	r.keep = func(o runtime.Object) (any, error) {
-		object, ok := o.(O)
+// that is enough. Own is whether the T's own source has it.
+func listing[O interface {
+	runtime.Object
+	metav1.Object
+}, T any](r resource, read func(O) (is T, own bool, err error)) listed[T] {
+	r.keep = func(sent runtime.Object) (any, error) {
+		o, ok := sent.(O)
 		if !ok {
-			return nil, fmt.Errorf("the server sent a %T", o)
+			return nil, fmt.Errorf("the server sent a %T", sent)
 		}
-		return keep(object), nil
+		is, own, err := read(o)
+		kept := &object[T]{kind: sent.GetObjectKind().GroupVersionKind().Kind, namespace: same(o.GetNamespace()), name: o.GetName(), is: is, err: err, other: !own}
+		if r.selectable {
+			kept.labels = o.GetLabels()
+		}
+		return kept, nil
 	}
-	return listed[T]{&r}
+	return listed[T]{resource: &r}
 }
 
-// in are the items of a cluster. They are shared with other sources: read only.
-func (l listed[T]) in(ctx context.Context, c *cluster) ([]T, error) {
+// in are the objects of a cluster, in order of namespace and name. They are shared with other sources:
+// read only.
+func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
 	items, err := c.lists.list(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
 	c.absentees.Delete(l.resource)
-	all := make([]T, len(items))
+	all := make([]*object[T], len(items))
 	for i, item := range items {
-		all[i] = item.(T)
+		all[i] = item.(*object[T])
+	}
+	slices.SortFunc(all, func(a, b *object[T]) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	return all, nil
+}
+
+// items are those of the T's own source. A cluster that does not know a resource of a
+// CustomResourceDefinition has none.
+func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
+	objects, err := l.in(ctx, c)
+	if err != nil && !slices.Contains(builtIn, l.GroupVersion()) {
+		return nil, c.absent(ctx, err, l.resource)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, 0, len(objects))
+	for _, o := range objects {
+		if o.other {
+			continue
+		}
+		if o.err != nil {
+			return nil, o.err
+		}
+		all = append(all, o.is)
+	}
+	if l.order != nil {
+		slices.SortStableFunc(all, l.order)
 	}
 	return all, nil
+}
+
+// listSource makes a source of one list.
+func listSource[T any](name string, l listed[T], field func(*Snapshot) *List[T], state func(item T, to *statements)) Source {
+	lists := []*resource{l.resource}
+	if !slices.Contains(builtIn, l.GroupVersion()) {
+		lists = append(lists, listedDefinitions.resource) // see absent
+	}
+	return clusterList(name, lists, func(c *cluster, ctx context.Context) ([]T, error) { return l.items(ctx, c) }, field, state)
 }
 
 // failed says what was not read, and by which rule of RBAC it would be.

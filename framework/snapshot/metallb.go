@@ -175,7 +175,7 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 				return nil, fmt.Errorf("%s: spec.nodeSelectors: %w", of, err)
 			}
 			if selected || len(o.Spec.NodeSelectors) == 0 {
-				b.Nodes = append(b.Nodes, node.Name)
+				b.Nodes = append(b.Nodes, node.name)
 			}
 		}
 		slices.Sort(b.Nodes)

@@ -1,11 +1,8 @@
 package snapshot
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +43,7 @@ type CalicoNode struct {
 }
 
 // Nodes is the source of the Nodes, in order of name.
-var Nodes = clusterList("Nodes", []*resource{listedNodes.resource}, (*cluster).nodes, func(s *Snapshot) *List[Node] { return &s.Nodes }, Node.state)
+var Nodes = listSource("Nodes", listedNodes, func(s *Snapshot) *List[Node] { return &s.Nodes }, Node.state)
 
 func (n Node) state(to *statements) {
 	ready := "ready"
@@ -71,49 +68,22 @@ func (n Node) state(to *statements) {
 	}
 }
 
-// keptNode is a Node, and what its selectors go by.
-type keptNode struct {
-	Node
-	labels map[string]string
-	err    error
-}
+var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes", selectable: true}, nodeOf)
 
-var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes"}, func(o *corev1.Node) *keptNode {
-	n, err := nodeOf(o)
-	return &keptNode{n, o.Labels, err}
-})
-
-func (c *cluster) nodes(ctx context.Context) ([]Node, error) {
-	all, err := listedNodes.in(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	nodes := make([]Node, 0, len(all))
-	for _, n := range all {
-		if n.err != nil {
-			return nil, n.err
-		}
-		nodes = append(nodes, n.Node)
-	}
-	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	return nodes, nil
-}
-
-func nodeOf(o *corev1.Node) (Node, error) {
-	n := Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable, Arch: same(o.Status.NodeInfo.Architecture)}
+func nodeOf(o *corev1.Node) (n Node, own bool, err error) {
+	n = Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable, Arch: same(o.Status.NodeInfo.Architecture)}
 	_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, a := range o.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			ip, err := netip.ParseAddr(a.Address)
 			if err != nil {
-				return n, fmt.Errorf("node %q: status.addresses: %w", o.Name, err)
+				return n, true, fmt.Errorf("node %q: status.addresses: %w", o.Name, err)
 			}
 			n.InternalIPs = append(n.InternalIPs, ip)
 		}
 	}
-	var err error
 	if n.PodCIDRs, err = parsePrefixes(o.Spec.PodCIDRs); err != nil {
-		return n, fmt.Errorf("node %q: spec.podCIDRs: %w", o.Name, err)
+		return n, true, fmt.Errorf("node %q: spec.podCIDRs: %w", o.Name, err)
 	}
 	for _, condition := range o.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
@@ -121,9 +91,9 @@ func nodeOf(o *corev1.Node) (Node, error) {
 		}
 	}
 	if err := n.readAnnotations(o.Annotations); err != nil {
-		return n, fmt.Errorf("node %q: annotation %w", o.Name, err)
+		return n, true, fmt.Errorf("node %q: annotation %w", o.Name, err)
 	}
-	return n, nil
+	return n, true, nil
 }
 
 // The annotations (libcalico-go/lib/backend/k8s/resources/node.go of

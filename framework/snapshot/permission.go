@@ -75,26 +75,26 @@ func rbacResource(name, what string) resource {
 }
 
 var (
-	listedClusterRoles = listing(rbacResource("clusterroles", "ClusterRoles"), func(o *rbacv1.ClusterRole) keptRole {
-		return keptRole{role{kind: "ClusterRole", name: o.Name}, o.Rules}
+	listedClusterRoles = listing(rbacResource("clusterroles", "ClusterRoles"), func(o *rbacv1.ClusterRole) (keptRole, bool, error) {
+		return keptRole{role{kind: "ClusterRole", name: o.Name}, o.Rules}, true, nil
 	})
-	listedRoles = listing(rbacResource("roles", "Roles"), func(o *rbacv1.Role) keptRole {
-		return keptRole{role{"Role", o.Namespace, o.Name}, o.Rules}
+	listedRoles = listing(rbacResource("roles", "Roles"), func(o *rbacv1.Role) (keptRole, bool, error) {
+		return keptRole{role{"Role", o.Namespace, o.Name}, o.Rules}, true, nil
 	})
-	listedClusterBindings = listing(rbacResource("clusterrolebindings", "ClusterRoleBindings"), func(o *rbacv1.ClusterRoleBinding) keptBinding {
-		return keptBinding{"", o.Subjects, o.RoleRef}
+	listedClusterBindings = listing(rbacResource("clusterrolebindings", "ClusterRoleBindings"), func(o *rbacv1.ClusterRoleBinding) (keptBinding, bool, error) {
+		return keptBinding{"", o.Subjects, o.RoleRef}, true, nil
 	})
-	listedBindings = listing(rbacResource("rolebindings", "RoleBindings"), func(o *rbacv1.RoleBinding) keptBinding {
-		return keptBinding{o.Namespace, o.Subjects, o.RoleRef}
+	listedBindings = listing(rbacResource("rolebindings", "RoleBindings"), func(o *rbacv1.RoleBinding) (keptBinding, bool, error) {
+		return keptBinding{o.Namespace, o.Subjects, o.RoleRef}, true, nil
 	})
 )
 
 func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
-	pods, err := listedPods.in(ctx, c)
-	clusterRoles, err2 := listedClusterRoles.in(ctx, c)
-	namespaced, err3 := listedRoles.in(ctx, c)
-	clusterBindings, err4 := listedClusterBindings.in(ctx, c)
-	bindings, err5 := listedBindings.in(ctx, c)
+	pods, err := listedPods.items(ctx, c)
+	clusterRoles, err2 := listedClusterRoles.items(ctx, c)
+	namespaced, err3 := listedRoles.items(ctx, c)
+	clusterBindings, err4 := listedClusterBindings.items(ctx, c)
+	bindings, err5 := listedBindings.items(ctx, c)
 	if err := failures(err, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func TestAccounts(t *testing.T) {
 	want := []Account{
 		{Namespace: "mail", Name: "mx", Permissions: []Permission{may("", "get", "pods"), may("mail", "list", "nodes")}},
 		{Namespace: "shop", Name: "cart", Permissions: []Permission{
-			may("", "list", "nodes"), may("", "get", "pods"), may("shop", "get", "secrets", "key"), may("mail", "get", "configmaps"),
+			may("", "list", "nodes"), may("", "get", "pods"), may("mail", "get", "configmaps"), may("shop", "get", "secrets", "key"),
 		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

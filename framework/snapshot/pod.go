@@ -1,11 +1,9 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,17 +39,17 @@ type keptPod struct {
 	calico   []CalicoAgent
 }
 
-var listedPods = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), what: "Pods", fields: notEnded}, func(o *corev1.Pod) *keptPod {
-	p := &keptPod{images: podImagesOf(o), calico: calicoAgentsOf(o)}
+var listedPods = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), what: "Pods", fields: notEnded}, func(o *corev1.Pod) (keptPod, bool, error) {
+	p := keptPod{images: podImagesOf(o), calico: calicoAgentsOf(o)}
 	p.ip, p.ipv6, p.err = podIPs(o)
-	return p
+	return p, true, nil
 })
 
 // same is a text of which many objects have the same, such as an image: it is kept once.
 func same(text string) string { return unique.Make(text).Value() }
 
 func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
-	all, err := listedPods.in(ctx, c)
+	all, err := listedPods.items(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -64,9 +62,6 @@ func (c *cluster) pods(ctx context.Context) ([]Pod, error) {
 			pods = append(pods, Pod{Namespace: p.images.Namespace, Name: p.images.Name, Node: p.images.Node, IP: p.ip, IPv6: p.ipv6})
 		}
 	}
-	slices.SortFunc(pods, func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 	return pods, nil
 }
 

@@ -73,7 +73,7 @@ func (p PodImages) state(to *statements) {
 }
 
 func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
-	all, err := listedPods.in(ctx, c)
+	all, err := listedPods.items(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +81,6 @@ func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 	for _, p := range all {
 		pods = append(pods, p.images)
 	}
-	slices.SortFunc(pods, func(a, b PodImages) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 	return pods, nil
 }
 

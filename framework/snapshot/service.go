@@ -2,10 +2,8 @@ package snapshot
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,43 +56,12 @@ type ServicePort struct {
 //
 // It is compared with what kube-proxies have made of it, and no snapshot is
 // held up if it takes as long as those.
-var Services = clusterList("Services", []*resource{listedServices.resource}, (*cluster).services, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
+var Services = listSource("Services", listedServices, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
 
-// keptService is a Service, and what Cilium selects it by.
-type keptService struct {
-	Service
-	// addressed is set if it has a cluster IP.
-	addressed bool
-	err       error
-	labels    map[string]string
-}
-
-var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services"}, func(o *corev1.Service) *keptService {
-	s := &keptService{labels: o.Labels, addressed: o.Spec.Type != corev1.ServiceTypeExternalName && o.Spec.ClusterIP != corev1.ClusterIPNone}
-	s.Service, s.err = serviceOf(o)
-	return s
+var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services", selectable: true}, func(o *corev1.Service) (Service, bool, error) {
+	s, err := serviceOf(o)
+	return s, o.Spec.Type != corev1.ServiceTypeExternalName && o.Spec.ClusterIP != corev1.ClusterIPNone, err
 })
-
-func (c *cluster) services(ctx context.Context) ([]Service, error) {
-	all, err := listedServices.in(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	var services []Service
-	for _, s := range all {
-		if !s.addressed {
-			continue
-		}
-		if s.err != nil {
-			return nil, s.err
-		}
-		services = append(services, s.Service)
-	}
-	slices.SortFunc(services, func(a, b Service) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return services, nil
-}
 
 func serviceOf(o *corev1.Service) (Service, error) {
 	s := Service{Namespace: same(o.Namespace), Name: o.Name, Created: o.CreationTimestamp.Time}

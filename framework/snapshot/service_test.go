@@ -63,11 +63,11 @@ func TestClusterServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	services, err := c.services(t.Context())
+	services, err := listedServices.items(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices, err := c.endpointSlices(t.Context())
+	slices, err := listedEndpointSlices.items(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +101,10 @@ func TestClusterServiceErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.services(t.Context()); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
+	if _, err := listedServices.items(t.Context(), c); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
 		t.Errorf("services: %v", err)
 	}
-	if _, err := c.endpointSlices(t.Context()); err == nil || !strings.Contains(err.Error(), "listing EndpointSlices") {
+	if _, err := listedEndpointSlices.items(t.Context(), c); err == nil || !strings.Contains(err.Error(), "listing EndpointSlices") {
 		t.Errorf("slices: %v", err)
 	}
 }

@@ -202,7 +202,7 @@ func TestSourcesAreComparable(t *testing.T) {
 }
 
 // ofAll are the fields of a snapshot that no source has for itself.
-var ofAll = []string{"Time", "Took", "ServerAhead", "Sources"}
+var ofAll = []string{"Time", "Took", "ServerAhead", "Sources", "Redacted"}
 
 // full is a snapshot with something in every part that a source fills.
 func full(t *testing.T) Snapshot {

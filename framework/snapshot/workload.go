@@ -48,14 +48,14 @@ func (c Container) kind() string {
 }
 
 var (
-	listedDaemonSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), what: "DaemonSets"}, func(o *appsv1.DaemonSet) Workload {
-		return workload("DaemonSet", o.ObjectMeta, o.Spec.Template)
+	listedDaemonSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), what: "DaemonSets"}, func(o *appsv1.DaemonSet) (Workload, bool, error) {
+		return workload("DaemonSet", o.ObjectMeta, o.Spec.Template), true, nil
 	})
-	listedDeployments = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), what: "Deployments"}, func(o *appsv1.Deployment) Workload {
-		return workload("Deployment", o.ObjectMeta, o.Spec.Template)
+	listedDeployments = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), what: "Deployments"}, func(o *appsv1.Deployment) (Workload, bool, error) {
+		return workload("Deployment", o.ObjectMeta, o.Spec.Template), true, nil
 	})
-	listedStatefulSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), what: "StatefulSets"}, func(o *appsv1.StatefulSet) Workload {
-		return workload("StatefulSet", o.ObjectMeta, o.Spec.Template)
+	listedStatefulSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), what: "StatefulSets"}, func(o *appsv1.StatefulSet) (Workload, bool, error) {
+		return workload("StatefulSet", o.ObjectMeta, o.Spec.Template), true, nil
 	})
 )
 
@@ -64,9 +64,9 @@ func workload(kind string, meta metav1.ObjectMeta, template corev1.PodTemplateSp
 }
 
 func (c *cluster) workloads(ctx context.Context) ([]Workload, error) {
-	daemonSets, err := listedDaemonSets.in(ctx, c)
-	deployments, err2 := listedDeployments.in(ctx, c)
-	statefulSets, err3 := listedStatefulSets.in(ctx, c)
+	daemonSets, err := listedDaemonSets.items(ctx, c)
+	deployments, err2 := listedDeployments.items(ctx, c)
+	statefulSets, err3 := listedStatefulSets.items(ctx, c)
 	if err := failures(err, err2, err3); err != nil {
 		return nil, err
 	}
