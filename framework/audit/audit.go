@@ -247,20 +247,20 @@ func (j judged) ids() map[detect.ID]bool {
 }
 
 // lacks returns what a read lacks, each with the reason.
-func lacks(s snapshot.Snapshot) []string {
+func lacks(s snapshot.Snapshot) []snapshot.Missing {
 	// A ConfigMap is asked for by an upgrade, which says itself that it is missing, and by masquerade.
-	all := slices.DeleteFunc(s.Unavailable(), func(text string) bool { return strings.HasPrefix(text, "ConfigMaps: ") })
+	all := slices.DeleteFunc(s.Unavailable(), func(m snapshot.Missing) bool { return m.Source == "ConfigMaps" })
 	if !scopeOf(s).nodes {
 		return all
 	}
 	for _, n := range s.Nodes.Items {
 		if i := slices.IndexFunc(s.NAT, func(of snapshot.NodeNAT) bool { return of.Node == n.Name }); i < 0 && len(s.NAT) > 0 {
-			all = append(all, "all of "+n.Name+": the node was added after the nodes were listed")
+			all = append(all, snapshot.Missing{Source: "all of " + n.Name, Reason: "the node was added after the nodes were listed"})
 		}
 	}
 	for _, p := range s.Proxies {
 		if p.Read && p.Mode == "" && len(p.Table) > 0 {
-			all = append(all, "mode of kube-proxy on "+p.Node+": it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table")
+			all = append(all, snapshot.Missing{Source: "mode of kube-proxy on " + p.Node, Reason: "it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"})
 		}
 	}
 	return all
@@ -269,9 +269,8 @@ func lacks(s snapshot.Snapshot) []string {
 // unread are the names of what a read lacks.
 func unread(s snapshot.Snapshot) []string {
 	var names []string
-	for _, text := range lacks(s) {
-		what, _, _ := strings.Cut(text, ": ")
-		names = append(names, what)
+	for _, m := range lacks(s) {
+		names = append(names, m.Source)
 	}
 	return names
 }
@@ -289,7 +288,7 @@ type Result struct {
 	// Planned is the upgrade whose effects were looked for, if any.
 	Planned *Upgrade `json:"upgrade,omitempty"`
 	// Unread is what could not be read in one of the last two reads, each with the reason.
-	Unread []string `json:"unread"`
+	Unread []snapshot.Missing `json:"unread"`
 	// Ran are the detectors that ran, if not with all that they read.
 	Ran    []string `json:"ran"`
 	NotRun []NotRun `json:"not_run"`
@@ -340,7 +339,7 @@ type UnreadableError struct{ Why string }
 
 func (e *UnreadableError) Error() string {
 	text := "the cluster cannot be read: " + e.Why
-	if Forbidden(e.Why) {
+	if (snapshot.Missing{Reason: e.Why}).Forbidden() {
 		text += " (" + RoleHint + ")"
 	}
 	return text
@@ -366,7 +365,7 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	in := scopeOf(last)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
-		Routers: []string{}, Unread: []string{}, NotRun: notRun(in), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
+		Routers: []string{}, Unread: []snapshot.Missing{}, NotRun: notRun(in), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
 	}
 	previous := max(0, len(reads)-2)
 	r.masquerade(reads[previous:])
@@ -393,14 +392,16 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	r.Unread = append(r.Unread, lacks(last)...)
 	for _, source := range sources(in) {
 		if !asked(last, source) { // of a saved read alone
-			r.Unread = append(r.Unread, source.String()+": not asked for")
+			r.Unread = append(r.Unread, snapshot.Missing{Source: source.String(), Reason: "not asked for"})
 		}
 	}
 	before := reads[previous]
 	now := unread(last)
 	for i, name := range unread(before) {
 		if !slices.Contains(now, name) {
-			r.Unread = append(r.Unread, lacks(before)[i]+" (in the read before the last)")
+			m := lacks(before)[i]
+			m.Reason += " (in the read before the last)"
+			r.Unread = append(r.Unread, m)
 		}
 	}
 	r.add(of[len(of)-1].findings, of[previous].findings, incidents)
@@ -417,7 +418,7 @@ func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	}
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
 	why := cmp.Or(reads[i].ConfigMaps.Error, "it was not asked for")
-	r.Unread = append(r.Unread, "ConfigMap "+ciliumConfig+": "+why)
+	r.Unread = append(r.Unread, snapshot.Missing{Source: "ConfigMap " + ciliumConfig, Reason: why})
 	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig + ", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
 }
 

@@ -403,7 +403,7 @@ func TestUnread(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(test.unread, r.Unread); d != "" || !strings.Contains(fmt.Sprint(r.NotJudged), test.notJudged) {
+			if d := cmp.Diff(strings.Join(test.unread, "; "), snapshot.Sentences(r.Unread)); d != "" || !strings.Contains(fmt.Sprint(r.NotJudged), test.notJudged) {
 				t.Errorf("not judged %v; unread (-want +got):\n%s", r.NotJudged, d)
 			}
 		})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -85,16 +84,15 @@ func (c *Changes) Take(reads []snapshot.Snapshot, r Result, unreadable error) []
 	return slices.Concat(c.sources(at, r.Unread), c.found(at, r, reads[max(0, len(reads)-2):]), c.judging(at, r.NotJudged))
 }
 
-func (c *Changes) sources(at time.Time, unread []string) []Event {
+func (c *Changes) sources(at time.Time, unread []snapshot.Missing) []Event {
 	var events []Event
 	missing := map[string]bool{}
-	for _, text := range unread {
-		name, why, _ := strings.Cut(text, ": ")
-		missing[name] = true
-		if _, known := c.unread[name]; !known {
-			events = append(events, Event{Time: at, What: SourceUnread, Source: name, Why: why})
+	for _, m := range unread {
+		missing[m.Source] = true
+		if _, known := c.unread[m.Source]; !known {
+			events = append(events, Event{Time: at, What: SourceUnread, Source: m.Source, Why: m.Reason})
 		}
-		c.unread[name] = why
+		c.unread[m.Source] = m.Reason
 	}
 	for _, name := range sorted(c.unread) {
 		if !missing[name] {
@@ -198,7 +196,7 @@ func (e Event) String() string {
 		return line + fmt.Sprintf("- gone %s %s, %s: %s", e.Finding.ID, e.Finding.Detector, e.Finding.Kind, e.Finding.Object)
 	case SourceUnread:
 		line += fmt.Sprintf("+ not read: %s: %s", e.Source, e.Why)
-		if Forbidden(e.Why) {
+		if (snapshot.Missing{Reason: e.Why}).Forbidden() {
 			line += " (" + RoleHint + ")"
 		}
 		return line

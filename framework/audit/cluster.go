@@ -57,9 +57,6 @@ func Role() string {
 // RoleHint says how to get what RBAC does not permit.
 const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all of it"
 
-// Forbidden reports whether that is why something was not read.
-func Forbidden(why string) bool { return strings.Contains(why, snapshot.NotPermitted) }
-
 // RequestsPerSecond limit the requests to an API server, those of all clients together, if nothing else
 // is asked for; twice as many may follow each other at once. A read takes 20 of a small cluster, and up
 // to 27 where addresses of Services are announced; each 500 objects more are one more.

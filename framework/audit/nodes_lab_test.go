@@ -178,9 +178,9 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 		}
 		return r
 	}
-	var unread []string
+	var unread []snapshot.Missing
 	if guest {
-		unread = []string{"flows of second: the kernel tracks connections, but to ask for them would load nf_conntrack_netlink"}
+		unread = []snapshot.Missing{{Source: "flows of second", Reason: "the kernel tracks connections, but to ask for them would load nf_conntrack_netlink"}}
 	}
 	if r := read(text); !slices.Equal(r.Unread, unread) || r.Nodes != 2 {
 		t.Errorf("%d nodes, unread %q, want %q", r.Nodes, r.Unread, unread)
@@ -191,7 +191,7 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 		}
 	}
 	key := strings.Index(text, "  key: ")
-	if r := read(text[:key] + "  key: other\n" + text[key+strings.IndexByte(text[key:], '\n')+1:]); len(r.Unread) != 16 || !strings.Contains(r.Unread[0], "does not take the key") {
+	if r := read(text[:key] + "  key: other\n" + text[key+strings.IndexByte(text[key:], '\n')+1:]); len(r.Unread) != 16 || !strings.Contains(r.Unread[0].Reason, "does not take the key") {
 		t.Errorf("with another key, unread: %q", r.Unread)
 	}
 	pod := netip.AddrPortFrom(netip.MustParseAddr("10.233.1.11"), nodestate.Port)
@@ -204,8 +204,8 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 	kubectl("kubectl -n relapse-nodes rollout status daemonset --timeout=2m >&2")
 	waitFor(1)
 	r := read(text)
-	for _, text := range r.Unread {
-		if !strings.Contains(text, "of second: ") || !strings.Contains(text, "none of the pods that read nodes is on it") {
+	for _, m := range r.Unread {
+		if text := m.String(); !strings.Contains(text, "of second: ") || !strings.Contains(text, "none of the pods that read nodes is on it") {
 			t.Errorf("unread: %q", text)
 		}
 	}

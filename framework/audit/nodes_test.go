@@ -134,8 +134,8 @@ func TestNodes(t *testing.T) {
 			if len(r.Unread) != test.parts {
 				t.Errorf("unread: %q, want %d parts", r.Unread, test.parts)
 			}
-			for _, text := range r.Unread {
-				if !strings.Contains(text, test.unread) || !strings.Contains(text, "of master2") {
+			for _, m := range r.Unread {
+				if text := m.String(); !strings.Contains(text, test.unread) || !strings.Contains(text, "of master2") {
 					t.Errorf("unread: %q, want %q in it", text, test.unread)
 				}
 			}
@@ -340,7 +340,7 @@ func TestNodesForbidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Unread) != len(nodestate.Sources) || !strings.Contains(r.Unread[0], "listing the pods that read nodes, in namespace relapse-nodes: ") || !r.Open() {
+	if len(r.Unread) != len(nodestate.Sources) || !strings.Contains(r.Unread[0].Reason, "listing the pods that read nodes, in namespace relapse-nodes: ") || !r.Open() {
 		t.Errorf("unread: %q", r.Unread)
 	}
 }
@@ -542,7 +542,7 @@ func TestNodesLacking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(test.want, r.Unread); d != "" {
+		if d := cmp.Diff(strings.Join(test.want, "; "), snapshot.Sentences(r.Unread)); d != "" {
 			t.Errorf("%s: unread (-want +got):\n%s", name, d)
 		}
 	}

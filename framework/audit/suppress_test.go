@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 func TestParseSuppressions(t *testing.T) {
@@ -134,7 +135,7 @@ func TestSuppress(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// The reads may be older than the suppressions.
-			r := Result{Ended: at.AddDate(-1, 0, 0), Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []string{"FIB of tor1: no"}}
+			r := Result{Ended: at.AddDate(-1, 0, 0), Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []snapshot.Missing{{Source: "FIB of tor1", Reason: "no"}}}
 			r.Suppress(test.all, at)
 			says := func(all []Finding) (texts []string) {
 				for _, f := range all {

@@ -101,11 +101,11 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	}
 	before := reads[max(0, len(reads)-2)]
 	if lacks(last) || lacks(before) {
-		why := "ConfigMap " + ciliumConfig + ": not asked for"
+		missing := snapshot.Missing{Source: "ConfigMap " + ciliumConfig, Reason: "not asked for"}
 		if failed := cmp.Or(last.ConfigMaps.Error, before.ConfigMaps.Error); failed != "" {
-			why = "ConfigMaps: " + failed
+			missing = snapshot.Missing{Source: "ConfigMaps", Reason: failed}
 		}
-		r.Unread = append(r.Unread, why)
+		r.Unread = append(r.Unread, missing)
 		for i := range r.NotRun {
 			if r.NotRun[i].Detector == detector.Name() {
 				r.NotRun[i].Lacks = "ConfigMap " + ciliumConfig

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/history"
@@ -27,7 +26,7 @@ func (v *variantRun) readImages(ctx context.Context) error {
 			s := reader.Collect(ctx).Only(snapshot.RunningImages)
 			a.Images = s.ImagesInUse()
 			unavailable := s.Unavailable()
-			return len(unavailable) == 0, strings.Join(unavailable, "; "), nil
+			return len(unavailable) == 0, snapshot.Sentences(unavailable), nil
 		})
 		a.Err = errors.Join(err, reader.Close())
 	})

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -201,7 +200,7 @@ func (v *variantRun) answer(ctx context.Context, c framework.Check) (holds bool,
 		}
 		asked.Snapshot = func() snapshot.Snapshot { return at }
 		unavailable := at.Unavailable()
-		return len(unavailable) == 0, strings.Join(unavailable, "; "), nil
+		return len(unavailable) == 0, snapshot.Sentences(unavailable), nil
 	})
 	if err != nil {
 		return false, "", err

@@ -146,7 +146,7 @@ type StoredPoll struct {
 type Poll struct {
 	Began, Ended time.Time
 	// Unavailable are the sources that could not be read, with the reasons.
-	Unavailable []string
+	Unavailable []snapshot.Missing
 	Findings    []detect.Finding
 	// Routers are what the routers said, where Detection.KeepRouters is set.
 	Routers []snapshot.Router

@@ -181,7 +181,7 @@ func (v View) WholePollsSince(moment time.Time) int {
 func (v View) NotIsolated() string {
 	for _, p := range v.since(time.Time{}) {
 		for _, source := range p.part.Unavailable {
-			if strings.HasPrefix(source, snapshot.Isolation+":") {
+			if source.Source == snapshot.Isolation {
 				return fmt.Sprintf("from %s on: %s", p.part.Began.Format(time.TimeOnly), source)
 			}
 		}
@@ -231,7 +231,7 @@ func (v View) Active(since time.Time, expected ...framework.Finding) []Finding {
 func (v View) UnavailableSince(since time.Time) string {
 	for _, p := range slices.Backward(v.since(since)) {
 		if len(p.part.Unavailable) > 0 {
-			return strings.Join(p.part.Unavailable, "; ")
+			return snapshot.Sentences(p.part.Unavailable)
 		}
 	}
 	return ""
@@ -274,7 +274,7 @@ func (p Poll) active(expected []framework.Finding) (reason string, unavailable b
 	case len(active) > 0:
 		return framework.DescribeFindings(active), false
 	case len(p.Unavailable) > 0:
-		return "a source is unavailable: " + strings.Join(p.Unavailable, "; "), true
+		return "a source is unavailable: " + snapshot.Sentences(p.Unavailable), true
 	}
 	return "", false
 }

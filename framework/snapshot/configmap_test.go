@@ -24,7 +24,7 @@ func TestConfigMaps(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	unavailable := open(t, access, ours, none).Collect(t.Context()).Unavailable()
-	if len(unavailable) != 1 || !strings.HasPrefix(unavailable[0], "ConfigMaps: reading ConfigMap kube-system/other: ") {
+	if len(unavailable) != 1 || !strings.HasPrefix(unavailable[0].String(), "ConfigMaps: reading ConfigMap kube-system/other: ") {
 		t.Errorf("unavailable %q, want the ConfigMap that is not there", unavailable)
 	}
 }

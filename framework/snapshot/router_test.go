@@ -18,7 +18,7 @@ func (r ribOnly) Describe(to *Router)                         { to.RIBOnly = r.i
 
 // A FIB that cannot be read is not among what is unavailable, and one that could be is.
 func TestRIBOnly(t *testing.T) {
-	for is, want := range map[bool][]string{true: nil, false: {"FIB of tor1: refused"}} {
+	for is, want := range map[bool][]Missing{true: nil, false: {{"FIB of tor1", "refused"}}} {
 		r := routerReader("tor1", ribOnly{is})(t.Context())
 		s := Snapshot{Sources: []Asked{{Name: Routers.String()}}, Routers: []Router{r}}
 		if d := cmp.Diff(want, s.Unavailable()); d != "" || r.Routes.Read {

@@ -4,7 +4,6 @@
 package snapshot
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -76,12 +75,12 @@ type List[T any] struct {
 	Items []T           `json:"items,omitempty"`
 }
 
-// Unavailable returns, for each source that could not be read, its name and why.
-func (s Snapshot) Unavailable() []string {
-	var all []string
+// Unavailable returns what could not be read.
+func (s Snapshot) Unavailable() []Missing {
+	var all []Missing
 	say := func(what string, read bool, why string) {
 		if !read {
-			all = append(all, fmt.Sprintf("%s: %s", what, why))
+			all = append(all, Missing{what, why})
 		}
 	}
 	for _, asked := range s.Sources {

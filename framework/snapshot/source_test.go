@@ -77,12 +77,9 @@ func TestCollect(t *testing.T) {
 			"routes of master2: no answer within 1s",
 			"sockets: no host was given",
 		}
-		got := s.Unavailable()
 		// Whoever notices the deadline first says so.
-		for i := range got {
-			got[i] = strings.Replace(got[i], "finding the network namespace: no answer", "no answer", 1)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		got := strings.ReplaceAll(Sentences(s.Unavailable()), "finding the network namespace: no answer", "no answer")
+		if diff := cmp.Diff(strings.Join(want, "; "), got); diff != "" {
 			t.Errorf("Unread() (-want +got):\n%s", diff)
 		}
 		if err := c.Close(); err != nil {
@@ -167,7 +164,7 @@ func TestUnreachable(t *testing.T) {
 	for _, source := range allSources() {
 		t.Run(source.String(), func(t *testing.T) {
 			unavailable := open(t, fakeAccess{}, source).Collect(t.Context()).Unavailable()
-			at := slices.IndexFunc(unavailable, func(u string) bool { return strings.HasPrefix(u, source.kind.name+": no ") })
+			at := slices.IndexFunc(unavailable, func(m Missing) bool { return m.Source == source.kind.name && strings.HasPrefix(m.Reason, "no ") })
 			if at < 0 || len(unavailable) != 1+len(source.kind.after) {
 				t.Errorf("unavailable: %q", unavailable)
 			}
@@ -284,11 +281,11 @@ func TestSnapshotIsPlainJSON(t *testing.T) {
 		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
 	}
 	// What was not read is known of a stored snapshot as well.
-	if diff := cmp.Diff([]string{"sockets: no host was given"}, back.Unavailable()); diff != "" {
+	if diff := cmp.Diff([]Missing{{"sockets", "no host was given"}}, back.Unavailable()); diff != "" {
 		t.Errorf("Unread() (-want +got):\n%s", diff)
 	}
 	back.Sources = append(back.Sources, Asked{Name: "tea leaves"})
-	if unavailable := back.Unavailable(); len(unavailable) != 2 || unavailable[1] != "tea leaves: no source has that name" {
+	if unavailable := back.Unavailable(); len(unavailable) != 2 || unavailable[1] != (Missing{"tea leaves", "no source has that name"}) {
 		t.Errorf("a source of another version: %q", unavailable)
 	}
 }

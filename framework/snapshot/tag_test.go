@@ -168,7 +168,7 @@ func TestTags(t *testing.T) {
 	if diff := cmp.Diff([]Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items); diff != "" || !s.Tags.Read {
 		t.Errorf("tags (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"the registry's a:2: MANIFEST_UNKNOWN"}, s.Unavailable()); diff != "" {
+	if diff := cmp.Diff([]Missing{{"the registry's a:2", "MANIFEST_UNKNOWN"}}, s.Unavailable()); diff != "" {
 		t.Errorf("Unread() (-want +got):\n%s", diff)
 	}
 }

@@ -24,11 +24,11 @@ func TestIsolationIsPolled(t *testing.T) {
 	var gone error
 	r := watched{empty{make([]snapshot.Asked, 0, 8)}, func() error { return gone }}
 	d := &history.Detection{Every: time.Second}
-	var said [][]string
+	var said [][]snapshot.Missing
 	for _, gone = range []error{nil, errors.New("nftables table relapse-x has 0 of 4 rules"), nil} {
 		said = append(said, d.Poll(r.Collect(t.Context()), time.Now()).Unavailable)
 	}
-	if want := []string{"isolation of the lab: nftables table relapse-x has 0 of 4 rules"}; len(said[0])+len(said[2]) > 0 || !slices.Equal(said[1], want) {
+	if want := []snapshot.Missing{{Source: snapshot.Isolation, Reason: "nftables table relapse-x has 0 of 4 rules"}}; len(said[0])+len(said[2]) > 0 || !slices.Equal(said[1], want) {
 		t.Errorf("polls say %q, want %q from the second alone", said, want)
 	}
 }

@@ -72,9 +72,8 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 	}{{"not_read", len(r.Unread)}, {"not_run", len(r.NotRun)}, {"not_judged", len(r.NotJudged)}, {"open", open}, {"unused", len(r.Unused)}} {
 		g.Add(gapCount, float64(gap.n), "gap", gap.name)
 	}
-	for _, text := range r.Unread {
-		what, _, _ := strings.Cut(text, ": ") // the reason may change from audit to audit
-		g.Add(unread, 1, "source", what)
+	for _, m := range r.Unread {
+		g.Add(unread, 1, "source", m.Source) // the reason may change from audit to audit
 	}
 	for _, n := range r.NotRun {
 		g.Add(unrun, 1, "detector", n.Detector, "part", n.Part, "lacks", n.Lacks)

@@ -42,7 +42,7 @@ func full() audit.Result {
 	active.Incidents = []audit.Incident{{Name: "node-drain", Describe: "relapse describe node-drain", Remedies: []string{"a static route", "restarting the agents does not help"}}}
 	return audit.Result{
 		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1", "tor2"},
-		Unread: []string{"FIB of tor1: running ssh tor1: exit status 255: Permission denied (publickey)."},
+		Unread: []snapshot.Missing{{Source: "FIB of tor1", Reason: "running ssh tor1: exit status 255: Permission denied (publickey)."}},
 		Ran:    []string{"route-ownership", "service-route", "image-pin"},
 		NotRun: []audit.NotRun{{Detector: "image-pin", Part: "moved tags", Lacks: "what the registry has"}, {Detector: "snat", Lacks: "NAT rules of the nodes"}},
 		NotJudged: []detect.Gap{
@@ -67,7 +67,7 @@ func full() audit.Result {
 func quiet() audit.Result {
 	return audit.Result{
 		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1"},
-		Unread: []string{}, Ran: []string{"route-ownership"}, NotRun: []audit.NotRun{}, NotJudged: []detect.Gap{}, Findings: []audit.Finding{}, Once: []audit.Finding{},
+		Unread: []snapshot.Missing{}, Ran: []string{"route-ownership"}, NotRun: []audit.NotRun{}, NotJudged: []detect.Gap{}, Findings: []audit.Finding{}, Once: []audit.Finding{},
 	}
 }
 
@@ -130,7 +130,7 @@ func TestAlarms(t *testing.T) {
 		levels               []string // of results and notifications
 	}{
 		{"nothing", quiet(), true, true, nil},
-		{"an unread source", with(func(r *audit.Result) { r.Unread = []string{"Nodes: forbidden"} }), false, false, []string{"error"}},
+		{"an unread source", with(func(r *audit.Result) { r.Unread = []snapshot.Missing{{Source: "Nodes", Reason: "forbidden"}} }), false, false, []string{"error"}},
 		{"an open gap", with(func(r *audit.Result) { r.NotJudged = []detect.Gap{{Says: "a", Open: true}} }), true, false, []string{"warning"}},
 		{"a gap", with(func(r *audit.Result) { r.NotJudged = []detect.Gap{{Says: "a"}} }), true, true, []string{"note"}},
 		{"a detector that did not run", with(func(r *audit.Result) { r.NotRun = []audit.NotRun{{Detector: "snat", Lacks: "a"}} }), true, true, []string{"note"}},
@@ -255,7 +255,7 @@ func TestSARIF(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	const name = "a\x1b]0;owned\a\u009b2J\u202e\x00\uffff<script>alert(1)</script>]]>\"' onload=x\nb\\ {{.}}"
 	r := full()
-	r.Routers, r.Unread, r.NotJudged[0].Says = []string{name}, []string{name}, name
+	r.Routers, r.Unread, r.NotJudged[0].Says = []string{name}, []snapshot.Missing{{Source: name, Reason: name}}, name
 	r.NotRun[0].Lacks = name
 	r.Suppressed[0].By.Reason, r.Suppressed[0].Says = name, name
 	f := &r.Findings[0]

@@ -114,8 +114,8 @@ func SARIF(to io.Writer, r audit.Result) error {
 	notify := func(of int, level, text string) {
 		said = append(said, sarifNotification{sarifReference{notices[of].ID, of}, level, sarifMessage{text}})
 	}
-	for _, text := range r.Unread {
-		notify(notRead, "error", text)
+	for _, m := range r.Unread {
+		notify(notRead, "error", m.String())
 	}
 	for _, n := range r.NotRun {
 		notify(notRun, "note", n.String())

@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // layersShown is how many statements of layers a finding has as text.
@@ -50,16 +51,18 @@ type gap struct {
 
 // gaps are what was not read, not run and not judged.
 func gaps(r audit.Result) []gap {
-	var notRun, notJudged []string
+	var unread, notRun, notJudged []string
 	for _, n := range r.NotRun {
 		notRun = append(notRun, n.String())
 	}
 	for _, g := range r.NotJudged {
 		notJudged = append(notJudged, g.Says)
 	}
-	unread := r.Unread
-	if slices.ContainsFunc(unread, audit.Forbidden) {
-		unread = append(slices.Clone(unread), audit.RoleHint)
+	for _, m := range r.Unread {
+		unread = append(unread, m.String())
+	}
+	if slices.ContainsFunc(r.Unread, snapshot.Missing.Forbidden) {
+		unread = append(unread, audit.RoleHint)
 	}
 	var all []gap
 	for _, g := range []gap{{"Not read", unread}, {"Not run", notRun}, {"Not judged", notJudged}} {

@@ -1,0 +1,33 @@
+package snapshot
+
+import "strings"
+
+// Missing is something that was not read.
+type Missing struct {
+	Source string
+	Reason string
+}
+
+// Forbidden reports whether RBAC does not permit to read it.
+func (m Missing) Forbidden() bool { return strings.Contains(m.Reason, NotPermitted) }
+
+// String is SOURCE: REASON.
+func (m Missing) String() string { return m.Source + ": " + m.Reason }
+
+// MarshalText implements encoding.TextMarshaler, as String does it.
+func (m Missing) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. No source has a colon and a space in its name.
+func (m *Missing) UnmarshalText(text []byte) error {
+	m.Source, m.Reason, _ = strings.Cut(string(text), ": ")
+	return nil
+}
+
+// Sentences joins what was not read, in one line.
+func Sentences(all []Missing) string {
+	var texts []string
+	for _, m := range all {
+		texts = append(texts, m.String())
+	}
+	return strings.Join(texts, "; ")
+}
