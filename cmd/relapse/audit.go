@@ -23,7 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// auditFlags are those of an audit.
+// auditFlags are the flags of an audit.
 type auditFlags struct {
 	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade, nodes, image, listen string
 	rbac, redact, manifest, calico                                                                 bool
@@ -234,7 +234,8 @@ func (f auditFlags) finish(r *audit.Result, reads []snapshot.Snapshot, suppressi
 }
 
 // redacted are reads, and what was found in them, with names and addresses replaced.
-func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared) ([]snapshot.Snapshot, audit.Result, error, error) {
+func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared,
+) ([]snapshot.Snapshot, audit.Result, error, error) {
 	hosts := []string{f.nodes}
 	if f.from == "" {
 		config, _, err := f.client().Config()
@@ -275,10 +276,11 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	for alone, others := range map[string][]string{
-		"rbac":           {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"},
-		"nodes-manifest": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "upgrade", "every", "rbac"},
-		"from":           {"kubeconfig", "context", "bmp", "nodes", "save", "every", "rate"},
-		"every":          {"save", "redact", "upgrade"},
+		"rbac": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"},
+		"nodes-manifest": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate",
+			"suppress", "redact", "upgrade", "every", "rbac"},
+		"from":  {"kubeconfig", "context", "bmp", "nodes", "save", "every", "rate"},
+		"every": {"save", "redact", "upgrade"},
 	} {
 		for _, other := range others {
 			if other == "save" && alone == "from" && f.redact {
@@ -336,7 +338,6 @@ func (f auditFlags) further() []string {
 	return []string{audit.ConfigPath}
 }
 
-// suppressions are those of the file.
 func (f auditFlags) suppressions() ([]audit.Suppression, error) {
 	if f.suppress == "" {
 		return nil, nil
@@ -369,7 +370,7 @@ func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	return by
 }
 
-// reads are those of the cluster, and what they took, or those of a folder.
+// reads reads the cluster, and returns what that took, or the reads of a folder.
 func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
-// auditsApart is the least time from the beginning of one audit to that of the next.
+// auditsApart is the least time from the beginning of one audit to the beginning of the next.
 const auditsApart = 10 * time.Second
 
-// repeat audits until it is interrupted, and prints what comes and goes. The exit status is that of the
-// last state; before anything was judged it is that of every interrupted command.
+// repeat audits until it is interrupted, and prints what comes and goes. The last state decides the exit
+// status; before anything was judged it is 130, as of every interrupted command.
 func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, suppressions []audit.Suppression, tell func(string)) error {
 	ctx := cmd.Context()
 	page := &metricsPage{err: audit.ErrNotAudited}

@@ -49,7 +49,8 @@ var shows = map[string]func(detail) []Command{
 	configdrift.Detector{}.Name(): func(d detail) []Command {
 		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
 		namespace, name, _ := strings.Cut(of, "/")
-		return []Command{d.kubectl("get", "configmap/"+name, "--namespace="+namespace, "--output=jsonpath={.data."+strings.ReplaceAll(key, ".", `\.`)+"}")}
+		return []Command{d.kubectl("get", "configmap/"+name, "--namespace="+namespace,
+			"--output=jsonpath={.data."+strings.ReplaceAll(key, ".", `\.`)+"}")}
 	},
 }
 
@@ -163,5 +164,6 @@ func (d detail) template() []Command {
 	if !slices.Contains([]string{"DaemonSet", "Deployment", "StatefulSet"}, kind) {
 		return nil // a pod without a template, which pods shows
 	}
-	return []Command{d.kubectl("get", strings.ToLower(kind)+"/"+name, "--namespace="+namespace, "--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy")}
+	return []Command{d.kubectl("get", strings.ToLower(kind)+"/"+name, "--namespace="+namespace,
+		"--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy")}
 }

@@ -33,8 +33,8 @@ var detectors = []detect.Detector{
 	detect.ImagePin{},
 }
 
-// overTime are those that need the nodes, at least in part. They judge by all reads so far: in the
-// first one alone, what they see may be about to pass.
+// overTime are detectors that need the nodes, at least in part. They judge by all reads so far: what they
+// see in the first read alone may be about to pass.
 var overTime = []detect.Detector{
 	detect.NodeAddress{Peering: detect.Observed},
 	detect.GoneEndpoints{},
@@ -49,7 +49,6 @@ var notRead = []snapshot.Source{snapshot.Tags, snapshot.Sockets}
 // scope is what an audit reads beside the cluster's API server.
 type scope struct{ routers, nodes bool }
 
-// scopeOf is that of a read.
 func scopeOf(s snapshot.Snapshot) scope {
 	return scope{asked(s, snapshot.Routers), asked(s, snapshot.NAT)}
 }
@@ -88,7 +87,8 @@ func notRun(in scope) []NotRun {
 	}
 	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
 	if !in.nodes {
-		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection", "interfaces, routes and BIRD's sessions of the nodes (--nodes)")
+		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection",
+			"interfaces, routes and BIRD's sessions of the nodes (--nodes)")
 		add(detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track (--nodes)")
 		add(detect.IPVSConvergence{}.Name(), "", "what the nodes' kube-proxies say, and their IPVS tables (--nodes)")
 		add(detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes (--nodes)")
@@ -105,7 +105,7 @@ func notRun(in scope) []NotRun {
 	return all
 }
 
-// sources are those that the detectors read which run, each once.
+// sources are the sources of the detectors that run, each once.
 func sources(in scope) []snapshot.Source {
 	var all []snapshot.Source
 	for _, d := range slices.Concat(detectors, overTime) {
@@ -161,7 +161,7 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 			return snapshot.Snapshot{}, err
 		}
 		collectors = append(collectors, collector)
-		// A page waits for its turn among the lists, a node for those of all nodes and lists.
+		// A page waits for the lists, a node for all lists and nodes.
 		collector.Allow(within + after(len(resources), rate))
 		collector.Allow(within+snapshot.ListWithin+after(len(machines), rate), nodestate.Sources...)
 		return collector.Collect(ctx), nil
@@ -174,7 +174,8 @@ func after(requests int, rate float32) time.Duration {
 }
 
 // repeat is Read with what reads once, and is told for which time.
-func repeat(ctx context.Context, read func(ctx context.Context, number int) (snapshot.Snapshot, error), between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
+func repeat(ctx context.Context, read func(ctx context.Context, number int) (snapshot.Snapshot, error),
+	between time.Duration, tell func(string)) ([]snapshot.Snapshot, error) {
 	var reads []snapshot.Snapshot
 	for len(reads) < mostReads {
 		why := ""
@@ -260,7 +261,8 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 	}
 	for _, p := range s.Proxies {
 		if p.Read && p.Mode == "" && len(p.Table) > 0 {
-			all = append(all, snapshot.Missing{Source: "mode of kube-proxy on " + p.Node, Reason: "it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"})
+			all = append(all, snapshot.Missing{Source: "mode of kube-proxy on " + p.Node,
+				Reason: "it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"})
 		}
 	}
 	return all
@@ -283,7 +285,7 @@ type Result struct {
 	Ended time.Time `json:"ended"`
 	Reads int       `json:"reads"`
 	Nodes int       `json:"nodes"`
-	// Routers are the names of those that were asked.
+	// Routers are the names of the routers that were asked.
 	Routers []string `json:"routers"`
 	// Planned is the upgrade whose effects were looked for, if any.
 	Planned *Upgrade `json:"upgrade,omitempty"`
@@ -294,9 +296,9 @@ type Result struct {
 	NotRun []NotRun `json:"not_run"`
 	// NotJudged says what routers lack without being expected to have it.
 	NotJudged []detect.Gap `json:"not_judged"`
-	// Findings are those that the last two reads have, in the worse state.
+	// Findings are in both of the last two reads. The worse of two states counts.
 	Findings []Finding `json:"findings"`
-	// Once are those of one of the last two reads alone: something changes, and what it comes
+	// Once are findings of one of the last two reads alone: something changes, and what it comes
 	// to is not known.
 	Once []Finding `json:"once"`
 	// Cost is what reading the API server took; nil for saved reads.
@@ -307,7 +309,7 @@ type Result struct {
 	Unused     []Suppression `json:"unused_suppressions,omitempty"`
 }
 
-// Schema is that of a Result.
+// Schema names the format of a Result.
 const Schema = "relapse.audit/v1"
 
 // Finding is a finding of an audit.
@@ -321,7 +323,7 @@ type Finding struct {
 	MoreLayers int                  `json:"more_layers,omitempty"`
 	// Again are commands that show it again.
 	Again []Command `json:"again,omitempty"`
-	// Incidents are those of the catalogue that it belongs to.
+	// Incidents are the incidents of the catalogue with such a finding.
 	Incidents []Incident `json:"incidents,omitempty"`
 }
 
@@ -365,7 +367,8 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	in := scopeOf(last)
 	r := Result{
 		Schema: Schema, Began: reads[0].Time, Ended: last.Time.Add(last.Took), Reads: len(reads), Nodes: len(last.Nodes.Items),
-		Routers: []string{}, Unread: []snapshot.Missing{}, NotRun: notRun(in), NotJudged: []detect.Gap{}, Findings: []Finding{}, Once: []Finding{},
+		Routers: []string{}, Unread: []snapshot.Missing{}, NotRun: notRun(in), NotJudged: []detect.Gap{},
+		Findings: []Finding{}, Once: []Finding{},
 	}
 	previous := max(0, len(reads)-2)
 	r.masquerade(reads[previous:])
@@ -419,7 +422,8 @@ func (r *Result) masquerade(reads []snapshot.Snapshot) {
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() })
 	why := cmp.Or(reads[i].ConfigMaps.Error, "it was not asked for")
 	r.Unread = append(r.Unread, snapshot.Missing{Source: "ConfigMap " + ciliumConfig, Reason: why})
-	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig + ", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
+	r.NotRun = append(r.NotRun, NotRun{Detector: d.Name(), Lacks: "ConfigMap " + ciliumConfig +
+		", which says what Cilium is to hide (the Role of --rbac --upgrade permits it): " + why})
 }
 
 // unrouted says that what nodes hide is not judged, where no router tells by its FIB which pods are to be
@@ -432,12 +436,13 @@ func (r *Result) unrouted(last snapshot.Snapshot) {
 	}
 	r.NotRun = slices.DeleteFunc(r.NotRun, func(n NotRun) bool { return n.Detector == snat })
 	r.NotRun = append(r.NotRun, NotRun{Detector: snat, Lacks: "the FIB of a router"})
-	r.NotJudged = append(r.NotJudged, detect.Gap{Says: "Whether nodes hide the addresses of pods is not judged, because the FIB of no router was read.", Open: true})
+	r.NotJudged = append(r.NotJudged, detect.Gap{Open: true,
+		Says: "Whether nodes hide the addresses of pods is not judged, because the FIB of no router was read."})
 }
 
 // add adds what the last read and the one before it have found.
 func (r *Result) add(found, earlier []detect.Finding, incidents func(detect.Finding) []Incident) {
-	both, once := common(found, earlier)
+	both, once := compare(found, earlier)
 	for _, f := range both {
 		r.Findings = append(r.Findings, identified(f, incidents))
 	}
@@ -456,47 +461,49 @@ func identified(f detect.Finding, incidents func(detect.Finding) []Incident) Fin
 	return t
 }
 
-// common returns what two reads have in common, and what one of them has alone.
-func common(found, earlier []detect.Finding) (both, once []detect.Finding) {
+// compare returns what two reads have in common, and what one of them has alone.
+func compare(found, earlier []detect.Finding) (both, once []detect.Finding) {
 	sameNow, sameEarlier, worst := byID(found), byID(earlier), map[string]int{}
 	for _, f := range found {
-		held, in := hold(f, sameEarlier[id(f)])
-		if !in {
+		same, shared := inBoth(f, sameEarlier[id(f)])
+		if !shared {
 			once = append(once, f)
 			continue
 		}
-		both = append(both, held)
-		if is, known := worst[id(f)]; !known || mildness(held.State) < is {
-			worst[id(f)] = mildness(held.State)
+		both = append(both, same)
+		if worse, known := worst[id(f)]; !known || mildness(same.State) < worse {
+			worst[id(f)] = mildness(same.State)
 		}
 	}
 	for _, f := range earlier {
-		switch held, in := hold(f, sameNow[id(f)]); {
-		case !in:
+		switch same, shared := inBoth(f, sameNow[id(f)]); {
+		case !shared:
 			once = append(once, f)
-		case mildness(held.State) < worst[id(f)] && !(f.State == detect.Pending && judgedOverTime(f)):
-			both = append(both, held) // it was active on a router on which the last read has nothing
+		case mildness(same.State) < worst[id(f)] && !(f.State == detect.Pending && judgedOverTime(f)):
+			both = append(both, same) // it was active on a router on which the last read has nothing
 		}
 	}
-	held := map[string][]string{}
+	routersOf := map[string][]string{}
 	for _, f := range both {
-		held[id(f)] = append(held[id(f)], f.Routers...)
+		routersOf[id(f)] = append(routersOf[id(f)], f.Routers...)
 	}
 	for _, f := range slices.Concat(found, earlier) {
-		routers, in := held[id(f)]
-		if f.Routers = slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return slices.Contains(routers, r) }); in && len(f.Routers) > 0 {
+		routers, known := routersOf[id(f)]
+		f.Routers = slices.DeleteFunc(slices.Clone(f.Routers), func(r string) bool { return slices.Contains(routers, r) })
+		if known && len(f.Routers) > 0 {
 			once = append(once, f) // on the routers that one read alone has
 		}
 	}
 	return both, once
 }
 
-// hold returns what a finding and one of another read have in common. The worse state counts: what is
-// active in one read is not hidden by the suppression of what is latent in the other. What is pending
-// in one of them is not active yet; but what a detector of overTime left pending in the other read it
-// has judged by both in this one. Routers are those that both name. Where they name different ones
-// they are not the same; a milder one may name none, as that of a range that no router has yet.
-func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bool) {
+// inBoth returns what a finding has in common with a finding of another read.
+//
+// The worse state counts: a suppression of the latent finding does not hide the active one. A finding
+// that is pending in one read is not active yet, unless its detector has judged by both reads by now.
+// Only the routers that both findings name stay. Two findings without a common router are two findings;
+// a milder one may name no router, such as the finding of a range that no router has yet.
+func inBoth(f detect.Finding, others []detect.Finding) (common detect.Finding, found bool) {
 	if slices.ContainsFunc(others, func(o detect.Finding) bool { return o.ID() == f.ID() }) {
 		return f, true
 	}
@@ -514,14 +521,14 @@ func hold(f detect.Finding, others []detect.Finding) (held detect.Finding, in bo
 		}
 		switch {
 		case o.State == detect.Pending && judgedOverTime(f):
-			held = f
+			common = f
 		case worse.State == detect.Active && milder.State == detect.Pending:
-			held = milder
+			common = milder
 		default:
-			held = worse
+			common = worse
 		}
-		held.Routers = routers
-		return held, true
+		common.Routers = routers
+		return common, true
 	}
 	return detect.Finding{}, false
 }

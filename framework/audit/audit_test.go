@@ -293,6 +293,9 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	if err := Prepare(dir); err == nil {
 		t.Error("a second audit may be saved to the folder")
 	}
+	if info, err := os.Stat(filepath.Join(dir, nameOf(0))); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read what was saved: %v, %v", info, err)
+	}
 	again, err := Saved(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -475,7 +478,7 @@ func TestHold(t *testing.T) {
 		{"it was not there", of(detect.Active), nil, ""},
 	} {
 		got := ""
-		if held, in := hold(test.now, test.before); in {
+		if held, found := inBoth(test.now, test.before); found {
 			got = fmt.Sprint(held.State, " ", held.Routers)
 		}
 		if got != test.want {

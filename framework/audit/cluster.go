@@ -57,15 +57,15 @@ func Role() string {
 // RoleHint says how to get what RBAC does not permit.
 const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all of it"
 
-// RequestsPerSecond limit the requests to an API server, those of all clients together, if nothing else
-// is asked for; twice as many may follow each other at once. A read takes 20 of a small cluster, and up
+// RequestsPerSecond limit the requests of all clients to an API server, if nothing else is asked for;
+// twice as many may follow each other at once. A read takes 20 of a small cluster, and up
 // to 27 where addresses of Services are announced; each 500 objects more are one more.
 const RequestsPerSecond = 5
 
 // Client says which cluster is read, and how.
 type Client struct {
-	// Kubeconfig is a file, by default that of KUBECONFIG or the user's own, and Context the name
-	// of one of its contexts, by default the current one.
+	// Kubeconfig is a file, by default KUBECONFIG or the user's own, and Context names one of its
+	// contexts, by default the current one.
 	Kubeconfig, Context string
 	// Version is of this program.
 	Version string
@@ -77,8 +77,8 @@ type Client struct {
 	Nodes *Nodes
 }
 
-// Config is the configuration of a client that can only read what Role permits, Further and the pods of Nodes. The name is that
-// of the context.
+// Config is the configuration of a client that can only read what Role permits, Further and the pods of
+// Nodes. It also returns the name of the context.
 func (c Client) Config() (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig

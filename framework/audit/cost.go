@@ -18,7 +18,7 @@ import (
 // Cost is what reading an API server took.
 type Cost struct {
 	Requests int `json:"requests"`
-	// Bytes are those of all answers, uncompressed: large ones come compressed.
+	// Bytes are the size of all answers before compression.
 	Bytes int64 `json:"bytes"`
 	// PeakMemory is the most memory that this process has had, in bytes; 0 if it is not known.
 	PeakMemory int64 `json:"peak_memory_bytes"`

@@ -21,7 +21,7 @@ type Command struct {
 type Reached struct {
 	// Kubectl are the flags of kubectl that name the cluster.
 	Kubectl []string
-	// Routers are those of the file of routers. What is run on others is told with their names.
+	// Routers are declared in the file of routers. What is run on others is told with their names.
 	Routers []bgprouter.Declared
 }
 
@@ -112,7 +112,8 @@ func (d detail) nothing() []snapshot.Statement {
 		if r.Paths.Read && !slices.ContainsFunc(r.Paths.Items, func(o snapshot.Path) bool { return o.Prefix == p }) {
 			all = append(all, snapshot.Statement{Layer: snapshot.RIB, Where: r.Name, Object: p.String(), Says: "no route"})
 		}
-		if r.Routes.Read && !r.RIBOnly && r.Role != snapshot.RoleRouteServer && !slices.ContainsFunc(r.Routes.Items, func(o snapshot.Route) bool { return o.Prefix == p }) {
+		if r.Routes.Read && !r.RIBOnly && r.Role != snapshot.RoleRouteServer &&
+			!slices.ContainsFunc(r.Routes.Items, func(o snapshot.Route) bool { return o.Prefix == p }) {
 			all = append(all, snapshot.Statement{Layer: snapshot.FIB, Where: r.Name, Object: p.String(), Says: "no route"})
 		}
 	}
@@ -141,7 +142,7 @@ func (d detail) related() []string {
 	return all
 }
 
-// services are those that have the finding's object as an address.
+// services have the finding's object as an address.
 func (d detail) services() []snapshot.Service {
 	p, is := d.Object.Prefix()
 	if !is || !p.IsSingleIP() {

@@ -66,8 +66,7 @@ type Nodes struct {
 	file string
 }
 
-// ParseNodes reads a manifest that NodesManifest has printed, of which names may have been
-// changed.
+// ParseNodes reads a manifest that NodesManifest has printed. Its names may have been changed.
 func ParseNodes(file string, text []byte) (*Nodes, error) {
 	n := Nodes{file: file}
 	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
@@ -108,7 +107,7 @@ func ParseNodes(file string, text []byte) (*Nodes, error) {
 // pods is the path of the list of the pods.
 func (n *Nodes) pods() string { return "/api/v1/namespaces/" + n.namespace + "/pods" }
 
-// permits reports whether a GET is one of those that read nodes.
+// permits reports whether a GET reads nodes.
 func (n *Nodes) permits(path, query string) bool {
 	if n == nil {
 		return false
@@ -148,7 +147,8 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	list = func(o metav1.ListOptions) (runtime.Object, error) {
 		return client.Pods(a.ByNode.namespace).List(ctx, o)
 	}
-	if err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, metav1.ListOptions{LabelSelector: a.ByNode.selector}, func(o runtime.Object) error {
+	ofPods := metav1.ListOptions{LabelSelector: a.ByNode.selector}
+	if err := pager.New(pager.SimplePageFunc(list)).EachListItem(ctx, ofPods, func(o runtime.Object) error {
 		p := *o.(*corev1.Pod)
 		if _, there := pods[p.Spec.NodeName]; !there || notReady(p) == "" {
 			pods[p.Spec.NodeName] = p
@@ -209,8 +209,8 @@ func notReady(p corev1.Pod) string {
 type reading struct {
 	of     *Nodes
 	client *typedcorev1.CoreV1Client
-	// limit is that of all requests, and turn is held by the one that waits for it: lists, whose
-	// version the server forgets, are not behind all nodes.
+	// limit is of all requests. Whoever waits for it holds turn, so that one node at a time does: lists,
+	// whose version the server forgets, are not behind all nodes.
 	limit flowcontrol.RateLimiter
 	turn  sync.Mutex
 	free  chan bool // full while as many pods are asked as may be
@@ -266,7 +266,7 @@ func (r *reading) ask(ctx context.Context, pod string) (snapshot.Snapshot, error
 	if err != nil {
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, err)
 	}
-	// Detectors compare these times with those of snapshots, and nodes are read one after another.
+	// Detectors compare these times with the time of the snapshot, and nodes are read one after another.
 	for _, n := range s.NAT {
 		for i := range n.Flows.Items {
 			n.Flows.Items[i].Expires += took

@@ -12,7 +12,7 @@ import (
 )
 
 // Redaction replaces the names and addresses of a cluster and its routers, as relapse archive
-// --redact does those of a run.
+// --redact does.
 type Redaction struct{ by *archive.Dictionary }
 
 // Redact chooses the replacements for some reads and their result. By says how routers are reached, which
@@ -49,7 +49,7 @@ func Redact(reads []snapshot.Snapshot, r Result, by []bgprouter.Declared, hosts 
 	return x, err
 }
 
-// idsOf are the IDs of findings, and of suppressions, also of those that match nothing.
+// idsOf are the IDs of findings and of all suppressions.
 func idsOf(r Result) (all []string) {
 	for _, findings := range [][]Finding{r.Findings, r.Once} {
 		for _, f := range findings {

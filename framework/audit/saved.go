@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 
@@ -27,9 +28,14 @@ func Save(dir string, reads []snapshot.Snapshot) error {
 			return fmt.Errorf("saving read %d: %w", i+1, err)
 		}
 		if len(text) > rundir.MaxFile {
-			return fmt.Errorf("saving read %d: it has %d bytes, and %d can be read again: keep it without the routers that have most routes", i+1, len(text), rundir.MaxFile)
+			return fmt.Errorf("saving read %d: it has %d bytes, and %d can be read again: keep it without the routers that have most routes",
+				i+1, len(text), rundir.MaxFile)
 		}
-		if err := folder.Replace(nameOf(i), text); err != nil {
+		err = folder.Replace(nameOf(i), text)
+		if err == nil { // the folder may have been there, for others to read
+			err = os.Chmod(filepath.Join(dir, nameOf(i)), 0o600)
+		}
+		if err != nil {
 			return fmt.Errorf("saving read %d: %w", i+1, err)
 		}
 	}
@@ -63,7 +69,8 @@ func Saved(dir string) ([]snapshot.Snapshot, error) {
 		}
 	}
 	if len(names) == 0 || len(names) > mostReads {
-		return nil, fmt.Errorf("%s has %d files such as 01-snapshot-audit.json: expected those that relapse audit --save has written", dir, len(names))
+		return nil, fmt.Errorf("%s has %d files such as 01-snapshot-audit.json: expected those that relapse audit --save has written",
+			dir, len(names))
 	}
 	folder, err := rundir.Open(dir)
 	if err != nil {

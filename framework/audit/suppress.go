@@ -18,7 +18,7 @@ import (
 
 // Suppression is a finding, or several, that somebody has decided to live with for some time.
 type Suppression struct {
-	// ID is that of the finding. Without it Detector, Kind and Object are set; in the latter two
+	// ID identifies the finding. Without it Detector, Kind and Object are set; in the latter two
 	// a * stands for any text.
 	ID       string `json:"id,omitempty"`
 	Detector string `json:"detector,omitempty"`
@@ -76,7 +76,7 @@ func (s Suppression) covers(f Finding) bool {
 	return len(s.Routers) == 0 || len(f.Routers) > 0 && !slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
 }
 
-// matches reports whether a text is that of a pattern, in which a * stands for any text.
+// matches reports whether a text matches a pattern, in which a * stands for any text.
 func matches(pattern, text string) bool {
 	quoted := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`)
 	return regexp.MustCompile(`(?s)^` + quoted + `$`).MatchString(text)
@@ -92,10 +92,9 @@ const (
 // suppressionOf begins the object of such a finding.
 const suppressionOf = "suppression of "
 
-// Suppress takes the suppressed findings out of those that count. A suppression that has expired at a
-// time, that of the audit and not that of reads that were saved before, suppresses nothing, and is a
-// latent finding itself. Those that hold and match nothing are noted. What was not read, not run and
-// not judged stays as it is.
+// Suppress takes the suppressed findings out. A suppression that has expired at a time suppresses nothing,
+// and is a latent finding itself: the time is now, also for reads that were saved before. Suppressions
+// that match nothing are noted. What was not read, not run and not judged stays as it is.
 func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
 	take := func(f Finding) bool {
@@ -248,7 +247,7 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 	return s, nil
 }
 
-// detectorNames are those of all detectors that an audit knows, in order.
+// detectorNames are the names of all detectors that an audit knows, in order.
 func detectorNames() []string {
 	var names []string
 	for _, d := range detectors {

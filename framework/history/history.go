@@ -244,7 +244,7 @@ func Read(dir string, d *Detection) (*History, OtherPolls, error) {
 // Load reads the record in a folder with the findings of that time.
 func Load(dir string) (*History, error) {
 	h := &History{}
-	err := read(filepath.Join(dir, FileName), orAsIs(nil), func(e Entry) bool {
+	err := read(filepath.Join(dir, FileName), func(e Entry) bool {
 		if e.Poll == nil {
 			h.keep(e)
 			return true

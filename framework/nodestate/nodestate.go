@@ -1,6 +1,6 @@
 // Package nodestate answers with what one node alone knows, for relapse audit: interfaces and
 // routes, rules of iptables, connections, the IPVS table, and what kube-proxy and BIRD say. The
-// readers are those of package snapshot. No request changes anything.
+// readers are in package snapshot. No request changes anything.
 package nodestate
 
 import (
@@ -36,7 +36,7 @@ const (
 	within = 10 * time.Second
 )
 
-// Sources are those that a node answers with.
+// Sources are what a node answers with.
 var Sources = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snapshot.Firewalls, snapshot.NAT, snapshot.Proxies}
 
 // Handler answers a GET that has the key with a snapshot of Sources of this node, as gzipped

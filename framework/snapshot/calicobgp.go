@@ -32,7 +32,7 @@ func (c *cluster) calicoAdvertisements(ctx context.Context) ([]BGPAdvertisement,
 	}
 	var all []BGPAdvertisement
 	for _, of := range configurations {
-		if of.name != "default" { // those of single nodes cannot name ranges
+		if of.name != "default" { // configurations of single nodes cannot name ranges
 			continue
 		}
 		if of.err != nil {

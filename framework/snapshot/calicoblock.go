@@ -33,7 +33,8 @@ type LentAddress struct {
 
 // CalicoBlocks is the source of Calico's blocks, in order of prefix. A cluster that does
 // not know the resource has none.
-var CalicoBlocks = listSource("IPAMBlocks", listedBlocks, func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
+var CalicoBlocks = listSource("IPAMBlocks", listedBlocks,
+	func(s *Snapshot) *List[CalicoBlock] { return &s.CalicoBlocks }, CalicoBlock.state)
 
 func (b CalicoBlock) state(to *statements) {
 	to.add(Agent, "IPAMBlock.spec.affinity", b.CIDR.String(), b.Node, "%s", cmp.Or(b.Node, "no node"))
@@ -76,9 +77,10 @@ func (o calicoBlock) lent(b CalicoBlock) (all []LentAddress) {
 	return all
 }
 
-var listedBlocks = listed[CalicoBlock]{customAs(calicoGroup.WithResource("ipamblocks"), "IPAMBlocks", blockOf).resource, func(a, b CalicoBlock) int {
-	return a.CIDR.Compare(b.CIDR)
-}}
+var listedBlocks = listed[CalicoBlock]{customAs(calicoGroup.WithResource("ipamblocks"), "IPAMBlocks", blockOf).resource,
+	func(a, b CalicoBlock) int {
+		return a.CIDR.Compare(b.CIDR)
+	}}
 
 // blockOf is a block, unless it has been given back.
 func blockOf(o *unstructured.Unstructured, of calicoBlock) (b CalicoBlock, own bool, err error) {

@@ -22,6 +22,7 @@ type calicoPeer struct {
 	} `json:"spec"`
 }
 
-var calicoBGPPeers = customAs(calicoGroup.WithResource("bgppeers"), "BGPPeers", func(o *unstructured.Unstructured, of calicoPeer) (CalicoPeer, bool, error) {
-	return CalicoPeer{Name: o.GetName(), Filters: of.Spec.Filters}, true, nil
-})
+var calicoBGPPeers = customAs(calicoGroup.WithResource("bgppeers"), "BGPPeers",
+	func(o *unstructured.Unstructured, of calicoPeer) (CalicoPeer, bool, error) {
+		return CalicoPeer{Name: o.GetName(), Filters: of.Spec.Filters}, true, nil
+	})

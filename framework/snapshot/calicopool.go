@@ -43,10 +43,11 @@ type calicoPool struct {
 
 var calicoGroup = schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
 
-var calicoIPPools = customAs(calicoGroup.WithResource("ippools"), "IPPools", func(o *unstructured.Unstructured, of calicoPool) (p CalicoPool, own bool, err error) {
-	p = CalicoPool{Name: o.GetName(), NotExported: of.Spec.DisableBGPExport, NATOutgoing: of.Spec.NATOutgoing}
-	if p.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
-		err = fmt.Errorf("IPPool %s: spec.cidr: %w", p.Name, err)
-	}
-	return p, true, err
-})
+var calicoIPPools = customAs(calicoGroup.WithResource("ippools"), "IPPools",
+	func(o *unstructured.Unstructured, of calicoPool) (p CalicoPool, own bool, err error) {
+		p = CalicoPool{Name: o.GetName(), NotExported: of.Spec.DisableBGPExport, NATOutgoing: of.Spec.NATOutgoing}
+		if p.CIDR, err = netip.ParsePrefix(of.Spec.CIDR); err != nil {
+			err = fmt.Errorf("IPPool %s: spec.cidr: %w", p.Name, err)
+		}
+		return p, true, err
+	})

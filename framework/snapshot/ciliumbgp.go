@@ -221,7 +221,9 @@ func (e ciliumBGPEntry) addresses(services []*object[Service], families map[stri
 
 // advertised are the address families, ipv4 and ipv6, for which peers with one of these
 // configurations are sent an advertisement.
-func advertised(advertisement *object[ciliumBGPAdvertisement], peerings []*object[ciliumBGPPeerConfig], peers map[string]bool) (map[string]bool, error) {
+func advertised(
+	advertisement *object[ciliumBGPAdvertisement], peerings []*object[ciliumBGPPeerConfig], peers map[string]bool,
+) (map[string]bool, error) {
 	families := map[string]bool{}
 	for _, peering := range peerings {
 		if !peers[peering.name] {

@@ -34,7 +34,8 @@ type AllocatedPool struct {
 
 // CiliumNodes is the source of the CiliumNodes, in order of name. A cluster
 // that does not know the resource has none.
-var CiliumNodes = listSource("CiliumNodes", listedCiliumNodes, func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
+var CiliumNodes = listSource("CiliumNodes", listedCiliumNodes,
+	func(s *Snapshot) *List[CiliumNode] { return &s.CiliumNodes }, CiliumNode.state)
 
 func (n CiliumNode) state(to *statements) {
 	for _, p := range n.PodCIDRs {
@@ -71,7 +72,8 @@ type ciliumNode struct {
 	} `json:"spec"`
 }
 
-var listedCiliumNodes = customAs(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}, "CiliumNodes", ciliumNodeOf)
+var listedCiliumNodes = customAs(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"},
+	"CiliumNodes", ciliumNodeOf)
 
 func ciliumNodeOf(_ *unstructured.Unstructured, of ciliumNode) (n CiliumNode, own bool, err error) {
 	n = CiliumNode{Name: of.Metadata.Name, Created: of.Metadata.CreationTimestamp.Time}

@@ -18,8 +18,9 @@ func customList[T any](of schema.GroupVersionResource, what string) listed[T] {
 	return customAs(of, what, func(_ *unstructured.Unstructured, is T) (T, bool, error) { return is, true, nil })
 }
 
-// customAs lists objects of a CustomResourceDefinition that are decoded as an S, of which a T is made.
-func customAs[S, T any](of schema.GroupVersionResource, what string, read func(o *unstructured.Unstructured, of S) (T, bool, error)) listed[T] {
+// customAs lists objects of a CustomResourceDefinition: each is decoded as an S, and read makes a T of it.
+func customAs[S, T any](of schema.GroupVersionResource, what string,
+	read func(o *unstructured.Unstructured, of S) (T, bool, error)) listed[T] {
 	return listing(resource{GroupVersionResource: of, what: what, selectable: true}, func(o *unstructured.Unstructured) (T, bool, error) {
 		var spec S
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &spec); err != nil {
@@ -51,13 +52,16 @@ func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) 
 	name := r.GroupResource().String()
 	switch definitions, unread := listedDefinitions.in(ctx, c); {
 	case unread != nil:
-		return fmt.Errorf("listing %s: the server does not know them, and whether there is a CustomResourceDefinition %s is not known: %w", r.what, name, unread)
+		return fmt.Errorf("listing %s: the server does not know them, and whether there is a CustomResourceDefinition %s is not known: %w",
+			r.what, name, unread)
 	case slices.ContainsFunc(definitions, func(o *object[string]) bool { return o.name == name }):
 		var of []string
 		for _, r := range versions {
 			of = append(of, r.Version)
 		}
-		return fmt.Errorf("listing %s: the server does not know %s %s, though there is a CustomResourceDefinition: it has started a moment ago, or serves another version", r.what, name, strings.Join(of, " or "))
+		return fmt.Errorf("listing %s: the server does not know %s %s, though there is a CustomResourceDefinition: "+
+			"it has started a moment ago, or serves another version",
+			r.what, name, strings.Join(of, " or "))
 	}
 	c.absentees.Store(r, true)
 	return nil

@@ -41,7 +41,8 @@ func (e EndpointSlice) state(to *statements) {
 }
 
 var listedEndpointSlices = listed[EndpointSlice]{listing(resource{
-	GroupVersionResource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), what: "EndpointSlices", labels: discoveryv1.LabelServiceName,
+	GroupVersionResource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), what: "EndpointSlices",
+	labels: discoveryv1.LabelServiceName,
 }, func(o *discoveryv1.EndpointSlice) (s EndpointSlice, own bool, err error) {
 	if o.AddressType == discoveryv1.AddressTypeFQDN {
 		return s, false, nil

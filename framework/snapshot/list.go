@@ -38,7 +38,7 @@ type resource struct {
 // listed is a list whose objects are read as a T.
 type listed[T any] struct {
 	*resource
-	// order is that of the T's own source; nil: namespace and name.
+	// order sorts the items of the T's own source; nil: by namespace and name.
 	order func(a, b T) int
 }
 
@@ -74,7 +74,8 @@ func listing[O interface {
 			return nil, fmt.Errorf("the server sent a %T", sent)
 		}
 		is, own, err := read(o)
-		kept := &object[T]{kind: sent.GetObjectKind().GroupVersionKind().Kind, namespace: same(o.GetNamespace()), name: o.GetName(), is: is, err: err, other: !own}
+		kept := &object[T]{kind: sent.GetObjectKind().GroupVersionKind().Kind, namespace: same(o.GetNamespace()), name: o.GetName(),
+			is: is, err: err, other: !own}
 		if r.selectable {
 			kept.labels = o.GetLabels()
 		}
@@ -101,7 +102,7 @@ func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
 	return all, nil
 }
 
-// items are those of the T's own source. A cluster that does not know a resource of a
+// items are what the T's own source has. A cluster that does not know a resource of a
 // CustomResourceDefinition has none.
 func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
 	objects, err := l.in(ctx, c)
@@ -268,7 +269,8 @@ func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOpti
 
 // builtIn are the groups whose types are asked for as protobuf.
 var builtIn = []schema.GroupVersion{
-	corev1.SchemeGroupVersion, {Group: "apps", Version: "v1"}, {Group: "discovery.k8s.io", Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
+	corev1.SchemeGroupVersion, {Group: "apps", Version: "v1"},
+	{Group: "discovery.k8s.io", Version: "v1"}, {Group: "rbac.authorization.k8s.io", Version: "v1"},
 }
 
 // paged asks for each list once in a snapshot.

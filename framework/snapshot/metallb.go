@@ -99,7 +99,8 @@ func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, er
 
 func (b BGPAdvertisement) state(to *statements) {
 	for _, r := range b.Ranges {
-		to.add(API, "BGPAdvertisement", r.First.String()+"-"+r.Last.String(), "", "announced by %s", cmp.Or(strings.Join(b.Nodes, ", "), "no node"))
+		to.add(API, "BGPAdvertisement", r.First.String()+"-"+r.Last.String(), "",
+			"announced by %s", cmp.Or(strings.Join(b.Nodes, ", "), "no node"))
 	}
 }
 

@@ -68,10 +68,12 @@ func (n Node) state(to *statements) {
 	}
 }
 
-var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes", selectable: true}, nodeOf)
+var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), what: "Nodes", selectable: true},
+	nodeOf)
 
 func nodeOf(o *corev1.Node) (n Node, own bool, err error) {
-	n = Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable, Arch: same(o.Status.NodeInfo.Architecture)}
+	n = Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable,
+		Arch: same(o.Status.NodeInfo.Architecture)}
 	_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, a := range o.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

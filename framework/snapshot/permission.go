@@ -50,13 +50,14 @@ const rolesTimeout = 5 * time.Second
 func (a Account) state(to *statements) {
 	for _, r := range a.Permissions {
 		for _, resource := range r.Resources {
-			to.add(API, "RBAC", "ServiceAccount "+a.String()+", "+resource, "", "%q of %q in %s, names %q", r.Verbs, r.Groups, cmp.Or(r.Namespace, "all namespaces"), r.Names)
+			to.add(API, "RBAC", "ServiceAccount "+a.String()+", "+resource, "",
+				"%q of %q in %s, names %q", r.Verbs, r.Groups, cmp.Or(r.Namespace, "all namespaces"), r.Names)
 		}
 	}
 }
 
 // role is a Role, or a ClusterRole, which is in no namespace. Bindings name a role of their kind,
-// and a Role is that of the binding's namespace.
+// and a Role is of the binding's namespace.
 type role struct{ kind, namespace, name string }
 
 type keptRole struct {
@@ -81,9 +82,10 @@ var (
 	listedRoles = listing(rbacResource("roles", "Roles"), func(o *rbacv1.Role) (keptRole, bool, error) {
 		return keptRole{role{"Role", o.Namespace, o.Name}, o.Rules}, true, nil
 	})
-	listedClusterBindings = listing(rbacResource("clusterrolebindings", "ClusterRoleBindings"), func(o *rbacv1.ClusterRoleBinding) (keptBinding, bool, error) {
-		return keptBinding{"", o.Subjects, o.RoleRef}, true, nil
-	})
+	listedClusterBindings = listing(rbacResource("clusterrolebindings", "ClusterRoleBindings"),
+		func(o *rbacv1.ClusterRoleBinding) (keptBinding, bool, error) {
+			return keptBinding{"", o.Subjects, o.RoleRef}, true, nil
+		})
 	listedBindings = listing(rbacResource("rolebindings", "RoleBindings"), func(o *rbacv1.RoleBinding) (keptBinding, bool, error) {
 		return keptBinding{o.Namespace, o.Subjects, o.RoleRef}, true, nil
 	})
@@ -119,7 +121,8 @@ func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
 			}
 			for _, r := range roles[bound] {
 				if len(r.Resources) > 0 { // others permit paths
-					a.Permissions = append(a.Permissions, Permission{Namespace: namespace, Groups: r.APIGroups, Resources: r.Resources, Verbs: r.Verbs, Names: r.ResourceNames})
+					a.Permissions = append(a.Permissions, Permission{Namespace: namespace, Groups: r.APIGroups,
+						Resources: r.Resources, Verbs: r.Verbs, Names: r.ResourceNames})
 				}
 			}
 		}

@@ -39,13 +39,15 @@ type keptPod struct {
 	calico   []CalicoAgent
 }
 
-var listedPods = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), what: "Pods", fields: notEnded}, func(o *corev1.Pod) (keptPod, bool, error) {
+var listedPods = listing(resource{
+	GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), what: "Pods", fields: notEnded,
+}, func(o *corev1.Pod) (keptPod, bool, error) {
 	p := keptPod{images: podImagesOf(o), calico: calicoAgentsOf(o)}
 	p.ip, p.ipv6, p.err = podIPs(o)
 	return p, true, nil
 })
 
-// same is a text of which many objects have the same, such as an image: it is kept once.
+// same is a text that many objects have, such as an image: it is kept once.
 func same(text string) string { return unique.Make(text).Value() }
 
 func (c *cluster) pods(ctx context.Context) ([]Pod, error) {

@@ -63,7 +63,8 @@ func (c RunningContainer) Pulled() string {
 
 // RunningImages is the source of what pods run, in order of namespace and
 // name.
-var RunningImages = clusterList("images of Pods", []*resource{listedPods.resource}, (*cluster).podImages, func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
+var RunningImages = clusterList("images of Pods", []*resource{listedPods.resource}, (*cluster).podImages,
+	func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
 
 func (p PodImages) state(to *statements) {
 	for _, c := range p.Containers {
@@ -86,8 +87,9 @@ func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 
 func podImagesOf(o *corev1.Pod) PodImages {
 	p := PodImages{
-		Namespace: same(o.Namespace), Name: o.Name, UID: string(o.UID), Node: same(o.Spec.NodeName), Created: o.CreationTimestamp.Time, ServiceAccount: same(o.Spec.ServiceAccountName),
-		Template: same(cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey])),
+		Namespace: same(o.Namespace), Name: o.Name, UID: string(o.UID), Node: same(o.Spec.NodeName), Created: o.CreationTimestamp.Time,
+		ServiceAccount: same(o.Spec.ServiceAccountName),
+		Template:       same(cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey])),
 	}
 	if owner := metav1.GetControllerOf(o); owner != nil {
 		p.OwnerKind, p.OwnerName = same(owner.Kind), same(owner.Name)

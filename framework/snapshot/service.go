@@ -58,7 +58,9 @@ type ServicePort struct {
 // held up if it takes as long as those.
 var Services = listSource("Services", listedServices, func(s *Snapshot) *List[Service] { return &s.Services }, nil).within(proxyTimeout)
 
-var listedServices = listing(resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services", selectable: true}, func(o *corev1.Service) (Service, bool, error) {
+var listedServices = listing(resource{
+	GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services"), what: "Services", selectable: true,
+}, func(o *corev1.Service) (Service, bool, error) {
 	s, err := serviceOf(o)
 	return s, o.Spec.Type != corev1.ServiceTypeExternalName && o.Spec.ClusterIP != corev1.ClusterIPNone, err
 })

@@ -40,7 +40,7 @@ type kind struct {
 	name string
 	// timeout bounds one reading; zero means defaultTimeout.
 	timeout time.Duration
-	// lists are those of the API server that it reads.
+	// lists are the lists of the API server that it reads.
 	lists []*resource
 	// after are kinds whose part of the snapshot this one needs: they are
 	// read as well, and before.

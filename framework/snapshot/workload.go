@@ -32,7 +32,9 @@ type Container struct {
 
 // Workloads is the source of DaemonSets, Deployments and StatefulSets, in
 // order of kind, namespace and name.
-var Workloads = clusterList("workloads", []*resource{listedDaemonSets.resource, listedDeployments.resource, listedStatefulSets.resource}, (*cluster).workloads, func(s *Snapshot) *List[Workload] { return &s.Workloads }, Workload.state)
+var Workloads = clusterList("workloads",
+	[]*resource{listedDaemonSets.resource, listedDeployments.resource, listedStatefulSets.resource}, (*cluster).workloads,
+	func(s *Snapshot) *List[Workload] { return &s.Workloads }, Workload.state)
 
 func (w Workload) state(to *statements) {
 	for _, c := range w.Containers {
@@ -48,13 +50,19 @@ func (c Container) kind() string {
 }
 
 var (
-	listedDaemonSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), what: "DaemonSets"}, func(o *appsv1.DaemonSet) (Workload, bool, error) {
+	listedDaemonSets = listing(resource{
+		GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), what: "DaemonSets",
+	}, func(o *appsv1.DaemonSet) (Workload, bool, error) {
 		return workload("DaemonSet", o.ObjectMeta, o.Spec.Template), true, nil
 	})
-	listedDeployments = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), what: "Deployments"}, func(o *appsv1.Deployment) (Workload, bool, error) {
+	listedDeployments = listing(resource{
+		GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), what: "Deployments",
+	}, func(o *appsv1.Deployment) (Workload, bool, error) {
 		return workload("Deployment", o.ObjectMeta, o.Spec.Template), true, nil
 	})
-	listedStatefulSets = listing(resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), what: "StatefulSets"}, func(o *appsv1.StatefulSet) (Workload, bool, error) {
+	listedStatefulSets = listing(resource{
+		GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), what: "StatefulSets",
+	}, func(o *appsv1.StatefulSet) (Workload, bool, error) {
 		return workload("StatefulSet", o.ObjectMeta, o.Spec.Template), true, nil
 	})
 )

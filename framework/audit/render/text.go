@@ -1,6 +1,6 @@
 // Package render writes the result of an audit in the formats that people and programs read.
 // All are made of the Result alone, and the same Result is always written in the same way.
-// Names in it are those of somebody else's cluster: no format lets them out unescaped.
+// Names in it belong to somebody else's cluster: no format lets them out unescaped.
 package render
 
 import (

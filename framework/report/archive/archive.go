@@ -114,7 +114,7 @@ func filesOf(run *rundir.Folder) ([]string, error) {
 	return all, err
 }
 
-// rank is the order of files in an archive: those that are read first come first.
+// rank is the order of files in an archive: what people read first comes first.
 func rank(name string) int {
 	switch name {
 	case report.ManifestName:
@@ -202,7 +202,9 @@ func (p *packer) fit(m *report.Manifest, most int64) error {
 		if largest < 0 {
 			return &TooLargeError{size, most}
 		}
-		m.LeftOut = append(m.LeftOut, report.LeftOut{Packed: p.members[largest].Packed, Why: "the archive would be larger than " + units.HumanSize(float64(most))})
+		m.LeftOut = append(m.LeftOut, report.LeftOut{
+			Packed: p.members[largest].Packed, Why: "the archive would be larger than " + units.HumanSize(float64(most)),
+		})
 		slices.SortFunc(m.LeftOut, func(a, b report.LeftOut) int { return cmp.Compare(a.Path, b.Path) })
 		p.members = slices.Delete(p.members, largest, largest+1)
 	}

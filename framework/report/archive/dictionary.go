@@ -130,7 +130,7 @@ func (d *Dictionary) Snapshot(text []byte) []byte {
 	return eachString(text, d.ofSnapshot)
 }
 
-// JSON returns JSON with replacements. What it has below the key "snapshot" is that of one.
+// JSON returns JSON with replacements. What is below the key "snapshot" is a snapshot.
 func (d *Dictionary) JSON(text []byte) []byte {
 	return eachString(text, func(at place, value string) string {
 		switch {
@@ -143,7 +143,7 @@ func (d *Dictionary) JSON(text []byte) []byte {
 	})
 }
 
-// Values returns JSON with replacements in its values: its keys are those of a format.
+// Values returns JSON with replacements in its values: its keys belong to a format.
 func (d *Dictionary) Values(text []byte) []byte {
 	return eachString(text, func(at place, value string) string {
 		if at.isKey || slices.Contains(states, at.key) {
@@ -166,13 +166,15 @@ func (d *Dictionary) ofSnapshot(at place, value string) string {
 
 // states are fields whose values belong to the format and stay, even if a node has the
 // same name.
-var states = []string{"role", "kind", "state", "form", "verdict", "expected", "detector", "schema", "scenario", "evidence", "protocol", "type", "origin"}
+var states = []string{"role", "kind", "state", "form", "verdict", "expected", "detector",
+	"schema", "scenario", "evidence", "protocol", "type", "origin"}
 
 // kinds are what is named by fields of snapshots, and lists what is named by the items of lists.
 var (
 	kinds = map[string]string{
 		"node": "node", "nodes": "node", "ready_on": "node", "pod": "pod", "namespace": "namespace", "host": "host", "service": "service",
-		"pool": "pool", "metallb_pool": "pool", "pod_pools": "pool", "service_account": "account", "owner_name": "workload", "chain": "rule", "comment": "rule",
+		"pool": "pool", "metallb_pool": "pool", "pod_pools": "pool", "service_account": "account",
+		"owner_name": "workload", "chain": "rule", "comment": "rule",
 	}
 	lists = map[string]string{
 		"nodes": "node", "cilium_nodes": "node", "pods": "pod", "pod_images": "pod", "routers": "router", "services": "service",
@@ -223,11 +225,13 @@ var knownWords = func() map[string]bool {
 
 // harmless are numbers, versions, durations, and times.
 var (
-	harmless = regexp.MustCompile(`^(?:\d+|0x[0-9a-f]+|v?\d+(?:\.\d+)+(?:-(?:rc|alpha|beta)[.\d]*)?|v\d+(?:alpha\d+|beta\d+)?|(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h))+)$`)
-	aTime    = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
+	harmless = regexp.MustCompile(`^(?:\d+|0x[0-9a-f]+|v?\d+(?:\.\d+)+(?:-(?:rc|alpha|beta)[.\d]*)?` +
+		`|v\d+(?:alpha\d+|beta\d+)?|(?:\d+(?:\.\d+)?(?:ns|us|ms|s|m|h))+)$`)
+	aTime = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
 	// mention is how errors name machines: USER@HOST, what ssh connects to, hosts of URLs, and names that
 	// are looked up.
-	mention = regexp.MustCompile(`(?: -- |://|lookup |hostname |connect to host |can-reach=)((?:[A-Za-z0-9._-]+@)?[A-Za-z][A-Za-z0-9._-]*)|([A-Za-z0-9._-]+@[A-Za-z0-9._-]+)`)
+	mention = regexp.MustCompile(`(?: -- |://|lookup |hostname |connect to host |can-reach=)` +
+		`((?:[A-Za-z0-9._-]+@)?[A-Za-z][A-Za-z0-9._-]*)|([A-Za-z0-9._-]+@[A-Za-z0-9._-]+)`)
 )
 
 // isKnown reports whether a word says nothing of the cluster. One with dashes is known if its parts are.
@@ -262,7 +266,6 @@ func (d *Dictionary) strictly(text, kind string, identity bool) string {
 	})
 }
 
-// words are those of a text.
 func words(text string) (all []string) {
 	for i := 0; i < len(text); {
 		if !startsWord(text, i) {

@@ -214,15 +214,15 @@ func (x redactor) writeRecord(name string, to io.Writer) error {
 	return errors.Join(err, out.Close())
 }
 
-// harmlessFlags are the flags of a run whose values name no file, host or person, and registries those that
-// everybody has.
+// harmlessFlags are the flags of a run whose values name no file, host or person. Everybody has the
+// registries.
 var (
 	harmlessFlags = []string{"--variant", "--label", "--ablate", "--repeat", "--with", "--images"}
 	registries    = []string{"docker.io", "registry-1.docker.io", "quay.io", "registry.k8s.io", "ghcr.io", "gcr.io"}
 )
 
 // withoutPlaces is a report without where its machine has files and mirrors: of the command the scenario
-// and its flags stay, and of the origins of images those that everybody has.
+// and its flags stay, and of the origins of images the registries that everybody has.
 func withoutPlaces(r report.Report) report.Report {
 	if r.Command != "" {
 		words := []string{"relapse", "run", r.Scenario}

@@ -239,7 +239,7 @@ func (s scanner) bytes(list string) string {
 
 // place is where a string of JSON is.
 type place struct {
-	// key is that of the value, or of the list that it is in, and above are the keys of what that is in, the
+	// key is the key of the value, or of the list around it. above are the keys around that, the
 	// outermost first.
 	key   string
 	above []string
