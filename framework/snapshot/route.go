@@ -56,7 +56,6 @@ func routeState(layer Layer, where string) func(Route, *statements) {
 			}
 			hops = append(hops, hop)
 		}
-		st := to.add(layer, where, r.Prefix.String(), node, "%s", cmp.Or(strings.Join(hops, ", "), string(r.Type)))
-		st.Connected = len(r.NextHops) > 0 && !r.NextHops[0].Address.IsValid()
+		to.add(layer, where, r.Prefix.String(), node, "%s", cmp.Or(strings.Join(hops, ", "), string(r.Type)))
 	}
 }

@@ -36,10 +36,8 @@ type Statement struct {
 	// Node is whom the layer gives the object to; empty where it names none.
 	Node string `json:"node,omitempty"`
 	Says string `json:"says"`
-	// Rule is set for a rule that the kernel of the node Object applies to packets, and
-	// Connected for a route to a device, without a next hop.
-	Rule      bool `json:"rule,omitempty"`
-	Connected bool `json:"connected,omitempty"`
+	// Rule is set for a rule that the kernel of the node Object applies to packets.
+	Rule bool `json:"rule,omitempty"`
 }
 
 // statements collects what the parts of a snapshot say.
