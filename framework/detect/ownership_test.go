@@ -7,7 +7,9 @@ import (
 	"go/token"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -590,6 +592,25 @@ func TestRouteOwnership(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), golden.String()); diff != "" {
 		t.Errorf("sentences (-want +got), run with -update if the change is meant:\n%s", diff)
+	}
+}
+
+// What detectors import, however far away, brings up or changes no lab and sends no traffic.
+func TestDependenciesDoNotAct(t *testing.T) {
+	acts := regexp.MustCompile(`^(github\.com/docker/|sigs\.k8s\.io/kind|github\.com/relapse-dev/relapse/` +
+		`(topology/(lab|host)|framework/(component|fault|engine|labaccess|probe|load)|images)(/|$))`)
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := strings.Fields(string(out))
+	if len(deps) < 50 {
+		t.Fatalf("%d packages: %s", len(deps), out)
+	}
+	for _, path := range deps {
+		if acts.MatchString(path) {
+			t.Errorf("a detector needs %s", path)
+		}
 	}
 }
 
