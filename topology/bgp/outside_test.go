@@ -242,6 +242,21 @@ func TestKernelRoutes(t *testing.T) {
 	}
 }
 
+// A route of IPv4 over an unnumbered session has a gateway of IPv6.
+func TestKernelRouteViaIPv6(t *testing.T) {
+	routes, err := KernelRoutes(`[{"dst":"10.0.0.0/8","via":{"family":"inet6","host":"fe80::1"},"dev":"swp1","protocol":"186","metric":20},
+		{"dst":"10.1.0.0/16","protocol":"186","metric":20,"nexthops":[{"via":{"family":"inet6","host":"fe80::2"},"dev":"swp2"},{"gateway":"192.0.2.2","dev":"eth0"}]}]`, "[]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"10.0.0.0/8 via fe80::1 dev swp1 proto bgp metric 20", "10.1.0.0/16 via 192.0.2.2 dev eth0 via fe80::2 dev swp2 proto bgp metric 20"}
+	for i, r := range routes {
+		if r.String() != want[i] {
+			t.Errorf("%s, want %s", r, want[i])
+		}
+	}
+}
+
 // What cannot be read whole is an error: a path that is left out would be a route that the
 // router has not.
 func TestOutsideRefusals(t *testing.T) {

@@ -170,14 +170,27 @@ type kernelRoute struct {
 	Type     string
 	Dst      string
 	Gateway  netip.Addr
+	Via      kernelVia
 	Dev      string
 	Protocol string
 	Metric   int
 	PrefSrc  netip.Addr
 	NextHops []struct {
 		Gateway netip.Addr
+		Via     kernelVia
 		Dev     string
 	}
+}
+
+// kernelVia is a gateway of the other family, as of unnumbered sessions.
+type kernelVia struct{ Host netip.Addr }
+
+// or is the gateway, of whichever family.
+func (v kernelVia) or(gateway netip.Addr) netip.Addr {
+	if gateway.IsValid() {
+		return gateway
+	}
+	return v.Host
 }
 
 // KernelRoutes reads the main tables that `ip -4 -j -N route` and `ip -6 -j -N route` print, by
@@ -221,10 +234,10 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 			return fmt.Errorf("the route to %q: %w", from.Dst, err)
 		}
 		if from.Dev != "" && r.Type == RouteUnicast { // of IPv6 those that discard packets are on lo
-			r.NextHops = append(r.NextHops, NextHop{Address: from.Gateway, Interface: from.Dev})
+			r.NextHops = append(r.NextHops, NextHop{Address: from.Via.or(from.Gateway), Interface: from.Dev})
 		}
 		for _, hop := range from.NextHops {
-			r.NextHops = append(r.NextHops, NextHop{Address: hop.Gateway, Interface: hop.Dev})
+			r.NextHops = append(r.NextHops, NextHop{Address: hop.Via.or(hop.Gateway), Interface: hop.Dev})
 		}
 		slices.SortFunc(r.NextHops, CompareNextHops)
 		routes = append(routes, r)
