@@ -101,11 +101,6 @@ test-kill: images ## the week's: a run killed at each of its steps, and what dow
 dist: ## what is published of this commit, in dist/: program with its source, Debian package, image, SBOM, checksums
 	@.ci/dist
 
-# For once a week: two hours.
-.PHONY: soak
-soak: build setup ## a scenario again and again, and what grows: [NAME=node-drain] [ARGS='--for 2h']
-	$(relapse) soak $(or $(NAME),node-drain) $(ARGS)
-
 .PHONY: bench
 bench: setup ## measure times and memory against their budgets, and renew the figures of framework/figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe

@@ -37,7 +37,7 @@ func TestBrokenLinks(t *testing.T) {
 		}
 		return path
 	}
-	write("other.md", "# Other\n\n## `--wait` and `soak`\n")
+	write("other.md", "# Other\n\n## `--wait` and `keep`\n")
 	for _, c := range []struct {
 		name, text string
 		want       []string
@@ -45,7 +45,7 @@ func TestBrokenLinks(t *testing.T) {
 		{name: "a file", text: "[a](other.md) ![b](other.md)"},
 		{name: "the folder", text: "[a](.)"},
 		{name: "another site", text: "[a](https://example.com/x#y) <https://example.com>"},
-		{name: "anchors", text: "# Here\n\n[a](#here) [b](other.md#--wait-and-soak)"},
+		{name: "anchors", text: "# Here\n\n[a](#here) [b](other.md#--wait-and-keep)"},
 		{name: "in code", text: "`[a](none.md)`"},
 		{name: "no file", text: "[a](none.md)", want: []string{"none.md: no such file"}},
 		{name: "no file, in a table", text: "| a |\n|---|\n| [a](none.md) |", want: []string{"none.md: no such file"}},

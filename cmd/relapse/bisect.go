@@ -26,7 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// storedOptions are the flags that bisect, qualify and soak share.
+// storedOptions are the flags that bisect and qualify share.
 type storedOptions struct {
 	output  string
 	subnets subnets
@@ -42,7 +42,7 @@ func (o *storedOptions) register(cmd *cobra.Command, dryRun string) {
 	flags.BoolVar(&o.dryRun, "dry-run", false, dryRun)
 }
 
-// folder makes the folder of a bisection, a qualification or a soak.
+// folder makes the folder of a bisection or a qualification.
 func (o *storedOptions) folder(command, name string) (string, error) {
 	dir, err := report.NewRun(filepath.Join(o.output, command), name, time.Now())
 	if err != nil {
@@ -238,7 +238,7 @@ func openBisection(ctx context.Context, c *images.Catalogue, scenario framework.
 	return b, nil
 }
 
-// openedLabs is what bisect, qualify and soak need to run labs on this machine.
+// openedLabs is what bisect and qualify need to run labs on this machine.
 type openedLabs struct {
 	suite.Options
 	display *display.Display

@@ -384,39 +384,3 @@ func TestGuestOutOfMemory(t *testing.T) {
 	}
 	s.readable(s.dir)
 }
-
-// TestSoak soaks for three runs, and interrupts another soak.
-func TestSoak(t *testing.T) {
-	docker := onlyLab(t)
-	t.Run("three runs on two labs", func(t *testing.T) {
-		dir := t.TempDir()
-		s := start(t, nil, "soak", scenario, "--variant", affected, "--brief", "--runs", "3", "--fresh-every", "2", "--output", dir)
-		s.ends(exitInconclusive, 6*time.Minute)
-		for _, want := range []string{
-			"node-drain: INCONCLUSIVE: 3 runs on 2 labs in ", ": too few runs to say what grows (at least 20)",
-			"cilium-1.11.6  reproduced  reproduced  3", "lab: containers ",
-		} {
-			if !strings.Contains(s.output(), want) {
-				t.Errorf("it does not say %q:\n%s", want, s.output())
-			}
-		}
-		if reports, _ := filepath.Glob(filepath.Join(dir, "soak", scenario, "2*", scenario, "2*")); len(reports) != 1 {
-			t.Errorf("%d reports were kept, want one: %q", len(reports), reports)
-		}
-		if there := parts(t, docker); len(there) > 0 {
-			t.Errorf("left behind: %q", there)
-		}
-	})
-	t.Run("interrupted in the second run", func(t *testing.T) {
-		s := start(t, nil, "soak", scenario, "--variant", affected, "--brief", "--output", t.TempDir())
-		s.printed("run 1, on lab 1: pass", 3*time.Minute)
-		eventually(t, "the second run to install", 2*time.Minute, func() (bool, string) {
-			return strings.Count(s.output(), "components are installed") > 1, s.output()
-		})
-		s.ctrlC()
-		s.interrupted(docker)
-		if !strings.Contains(s.output(), "node-drain: INCONCLUSIVE: one run on one lab in ") || !strings.Contains(s.output(), "it was interrupted") {
-			t.Errorf("there is no table:\n%s", s.output())
-		}
-	})
-}

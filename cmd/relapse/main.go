@@ -148,8 +148,7 @@ them with the vendors' own code, and asserts that each is detected and that
 each remedy works.
 
 Exit status: 0 all verdicts as expected, GO, or done; 1 a verdict not as expected,
-NO-GO, both ends of a bisection are alike, something grows in a soak, or the command
-failed; 2 bad usage or bad input; 3 this machine cannot run it (see relapse doctor); 4
+NO-GO, both ends of a bisection are alike, or the command failed; 2 bad usage or bad input; 3 this machine cannot run it (see relapse doctor); 4
 inconclusive, UNKNOWN, or a bisection knows only a range; 5 an audit found what is latent
 alone; 130 interrupted, after the lab was taken down.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: self()},
@@ -182,7 +181,6 @@ alone; 130 interrupted, after the lab was taken down.`,
 		versionsCommand(),
 		bisectCommand(&s),
 		qualifyCommand(&s),
-		soakCommand(&s),
 		auditCommand(&s),
 		versionCommand(),
 	)

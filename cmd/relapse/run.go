@@ -283,12 +283,17 @@ func (r *prepared) inTurn(ctx context.Context) error {
 	}
 	o.Command = func(s framework.Scenario) string { return commandOf(s, r.how.flags) }
 	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: changes are undone, and the lab goes down") })()
+	if o.DryRun {
+		_, err := suite.Run(ctx, r.chosen, o)
+		return err
+	}
+	left, err := r.countingLeft(ctx)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	reports, err := suite.Run(ctx, r.chosen, o)
 	shown.Close()
-	if o.DryRun {
-		return err
-	}
 	for _, one := range reports {
 		if err := r.finish(one); err != nil {
 			return err
@@ -296,6 +301,9 @@ func (r *prepared) inTurn(ctx context.Context) error {
 	}
 	if !r.set.quiet {
 		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+	}
+	if left := left(); left != "" {
+		fmt.Println(left)
 	}
 	if !errors.Is(err, syscall.ENOSPC) { // there is no room for metrics either, and one error is enough
 		if err := metrics.Update(o.Output); err != nil { // the verdict is not affected

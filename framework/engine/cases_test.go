@@ -704,7 +704,6 @@ func testCases() []testCase {
 		},
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
-		{name: "in brief", options: Options{Brief: true}, status: 0},
 		{
 			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
 			old: undoing(func() error { return errBroken }),

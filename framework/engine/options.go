@@ -103,10 +103,9 @@ type Options struct {
 	// up at the same time: variants then run in two labs side by side, unless they have their
 	// own nodes. Nil: all run in one.
 	Second *framework.Scenario
-	// Ablate, Repeat, Brief and Wait are as in verdict.Options.
+	// Ablate, Repeat and Wait are as in verdict.Options.
 	Ablate Part
 	Repeat int
-	Brief  bool
 	Wait   time.Duration
 	// Parameters are the values that the scenario was given, by name, and Versions the
 	// chosen versions of components. Both are only recorded.
@@ -123,7 +122,7 @@ type Options struct {
 }
 
 func (o Options) cases() verdict.Options {
-	return verdict.Options{Ablate: o.Ablate, Repeat: o.Repeat, Brief: o.Brief, Wait: o.Wait}
+	return verdict.Options{Ablate: o.Ablate, Repeat: o.Repeat, Wait: o.Wait}
 }
 
 func (o Options) withDefaults() Options {

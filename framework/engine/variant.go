@@ -123,7 +123,7 @@ func (v *variantRun) beginHistory() {
 	})
 	v.h.Create(v.evidence.Dir, v.scenario.began, history.Begin{
 		Scenario: v.scenario.scenario.Incident.Name, Variant: v.c.Variant.Name, Label: v.c.Label,
-		Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait, Brief: o.Brief,
+		Parameters: o.Parameters, Versions: o.Versions, Wait: o.Wait,
 	})
 }
 

@@ -38,11 +38,10 @@ type Begin struct {
 	Scenario string `json:"scenario"`
 	Variant  string `json:"variant"`
 	Label    string `json:"label"`
-	// Parameters, Versions, Wait and Brief are the options of the run.
+	// Parameters, Versions and Wait are the options of the run.
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Versions   map[string]string `json:"versions,omitempty"`
 	Wait       time.Duration     `json:"wait_ns,omitempty"`
-	Brief      bool              `json:"brief,omitempty"`
 }
 
 // Step is the beginning or the end of a step.

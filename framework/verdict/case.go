@@ -51,10 +51,8 @@ type Options struct {
 	// Ablate switches off a part, or all of them in turn. It excludes Repeat.
 	Ablate Part
 	// Repeat is how often each variant runs on one lab, for the rate of its verdict. Zero
-	// means once. More than once implies Brief.
+	// means once. More than once omits precursors and remedies.
 	Repeat int
-	// Brief omits precursors and remedies.
-	Brief bool
 	// Wait is how long nothing is done to an affected variant after the fault, before any
 	// remedy, to show that it does not recover by itself. It excludes Repeat.
 	Wait time.Duration
@@ -93,7 +91,7 @@ func Cases(v framework.Variant, o Options) []Case {
 			c.Label = fmt.Sprintf("%s %d/%d", v.Name, i+1, o.Repeat)
 			c.Evidence = filepath.Join(c.Evidence, repeatFolder(i))
 		}
-		if o.Repeat > 1 || o.Brief {
+		if o.Repeat > 1 {
 			c.Script.Precursors, c.Script.Remedies = nil, nil
 		}
 		all = append(all, c)

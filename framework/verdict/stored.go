@@ -114,7 +114,7 @@ func (s Stored) Versions() map[string]string { return s.begin.Versions }
 // Judge judges a stored run again. It runs the detectors on the stored snapshots. Results of
 // actions and of checks that do not ask detectors are taken from the record.
 func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
-	o := Options{Ablate: Part(s.report.Ablated), Wait: s.begin.Wait, Brief: s.begin.Brief}
+	o := Options{Ablate: Part(s.report.Ablated), Wait: s.begin.Wait}
 	var chosen []framework.Variant
 	for _, v := range s.report.Variants {
 		i := slices.IndexFunc(scenario.Variants, func(w framework.Variant) bool { return w.Name == v.Name })

@@ -34,8 +34,6 @@ type Look struct {
 	Planned bool // nothing runs: lines have no times
 	// Log gets a line when a step begins and when it ends. It may be nil.
 	Log *slog.Logger
-	// Forgets drops a run when the next one begins, so that many take no memory.
-	Forgets bool
 	// Earlier finds stored runs of a scenario that had the same steps, newest first. It
 	// may be nil.
 	Earlier func(scenario string, steps []engine.Step) []Timing
@@ -117,9 +115,6 @@ func (d *Display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := &board{scenario: name, loses: map[string][]string{}}
-	if d.Forgets {
-		d.runs = nil
-	}
 	d.runs = append(d.runs, b)
 	return &Display{d.shown, b}
 }

@@ -8,8 +8,6 @@
 //	rates.json          rates.json beside a scenario with a probabilistic incident
 //	figures.json        framework/figures/figures.json
 //	qualification.json  qualification.json of a qualification
-//	soak.json           soak.json of a soak
-//	soakrun.json        each line of runs.jsonl of a soak
 //	manifest.json       manifest.json of a run that was packed
 //
 // They are generated from the Go types, with the comments of the fields. A test fails if
@@ -42,7 +40,7 @@ func Of(path string) string {
 	if kind, _ := report.EvidenceOf(name); kind != "" {
 		return string(kind)
 	}
-	documents := []string{"report", "rates", "figures", "qualification", "soak", "manifest"}
+	documents := []string{"report", "rates", "figures", "qualification", "manifest"}
 	if name, is := strings.CutSuffix(name, ".json"); is && slices.Contains(documents, name) {
 		return name
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/framework/soak"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -48,8 +47,6 @@ var written = map[string]reflect.Type{
 
 	"qualification": reflect.TypeFor[qualify.Qualification](),
 
-	"soak":     reflect.TypeFor[soak.Result](),
-	"soakrun":  reflect.TypeFor[soak.Run](),
 	"manifest": reflect.TypeFor[report.Manifest](),
 }
 
@@ -75,13 +72,6 @@ var words = map[string][]any{
 	"qualify.Incident.Form":         {"whole", "slice"},
 	"qualify.Incident.Outcome":      {qualify.Fixed, qualify.Introduced, qualify.StillThere, qualify.NeverThere, qualify.NotJudgeable},
 	"qualify.Seen.Outcome":          {"", bisect.Affected, bisect.Unaffected, bisect.Skipped},
-
-	"soak.Result.Schema":   {soak.Schema},
-	"soak.Result.Verdict":  {"pass", "fail", "inconclusive"},
-	"soak.Run.Verdict":     {"pass", "fail", "inconclusive"},
-	"soak.Other.Verdict":   {"fail", "inconclusive"},
-	"soak.Variant.Verdict": verdicts,
-	"soak.Count.Verdict":   verdicts,
 }
 
 var (
