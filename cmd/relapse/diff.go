@@ -25,12 +25,10 @@ func diffCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare the reports of two runs, or of two nights",
-		Long: `Diff prints how two runs differ: in verdicts, in findings, and in times that differ by
-more than those of earlier runs. A and B are folders of runs, such as
-reports/node-drain/latest, or folders that contain runs, such as those that merge
-writes: then the newest complete run of each scenario is compared. Earlier runs are
-those stored next to A and B, of the same machine, and not slowed down by other
-programs; at least three are needed.
+		Long: `Diff prints how two runs differ: in the conditions under which they ran, in verdicts, in
+findings, and in times. A and B are folders of runs, such as reports/node-drain/latest,
+or folders that contain runs, such as those that merge writes: then the newest complete
+run of each scenario is compared.
 
 Exit status: 0 the verdicts are the same; 1 a verdict of the run, of a variant, a
 remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
@@ -54,11 +52,7 @@ remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 
 // diffRuns prints how two runs differ, and returns whether a verdict does.
 func diffRuns(out io.Writer, a, b storedRun) (differ bool, err error) {
-	earlier, err := earlierRuns(a, b)
-	if err != nil {
-		return false, err
-	}
-	result, err := compare.Reports(a.report, b.report, earlier)
+	result, err := compare.Reports(a.report, b.report)
 	if err != nil {
 		return false, usagef("%s and %s: %w", a.dir, b.dir, err)
 	}
@@ -184,32 +178,4 @@ func readRun(path string) (storedRun, error) {
 		return storedRun{}, usagef("%w", err)
 	}
 	return storedRun{dir, r}, nil
-}
-
-// earlierRuns are the reports of what is stored beside two runs and began before the
-// later of them.
-func earlierRuns(a, b storedRun) ([]report.Report, error) {
-	last := a.report.Started
-	if b.report.Started.After(last) {
-		last = b.report.Started
-	}
-	seen := map[string]bool{a.dir: true, b.dir: true}
-	var earlier []report.Report
-	for _, run := range []storedRun{a, b} {
-		dirs, err := page.Runs(filepath.Dir(run.dir))
-		if err != nil {
-			return nil, err
-		}
-		for _, dir := range dirs {
-			if seen[dir] {
-				continue
-			}
-			seen[dir] = true
-			// One that cannot be read, such as of an older schema, is no noise.
-			if r, err := report.Read(filepath.Join(dir, "report.json")); err == nil && r.Started.Before(last) {
-				earlier = append(earlier, r)
-			}
-		}
-	}
-	return earlier, nil
 }

@@ -100,7 +100,6 @@ func exitStatus(ctx context.Context, err error) int {
 		vendor  *registry.UpstreamError
 		unsafe  *rundir.UnsafeError
 		verdict *verdictError
-		several *notAllPassed
 		audited *auditError
 		input   *adopt.InputError
 		noLab   *adopt.NoLabError
@@ -118,8 +117,6 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.As(err, &audited):
 		return audited.status
-	case errors.As(err, &several):
-		return several.status
 	case errors.As(err, &silent), errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
 		errors.As(err, &held), errors.As(err, &release), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor), errors.As(err, &lacking),
 		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):

@@ -17,11 +17,10 @@ import (
 // Formats of a plan.
 const (
 	planGitHub = "github"
-	planArgo   = "argo"
 	planJobs   = "jobs"
 )
 
-var planFormats = []string{planGitHub, planArgo, planJobs}
+var planFormats = []string{planGitHub, planJobs}
 
 func planCommand() *cobra.Command {
 	var (
@@ -32,18 +31,17 @@ func planCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [NAME...]",
-		Short: "Distribute scenarios over machines: a GitHub matrix, an Argo workflow, Kubernetes Jobs",
+		Short: "Distribute scenarios over machines: a GitHub matrix, or Kubernetes Jobs",
 		Long: `Plan distributes scenarios, by default all, over shards that take about the same time,
 by how long each scenario usually takes (relapse list), and writes them for the system
 that runs them:
 
   github  the matrix of a job of GitHub Actions, as one line of JSON
-  argo    an Argo Workflow that also merges the reports: argo submit
   jobs    Kubernetes Jobs: kubectl create -f -; their reports are in the
           PersistentVolumeClaim relapse-reports; the annotation relapse.dev/merge is the
           command that merges them
 
-A scenario is never split. Pods of argo and jobs are privileged, run the image of relapse
+A scenario is never split. The pods of jobs are privileged, run the image of relapse
 with a Docker engine of their own, and build what the scenarios need. A Job starts a pod
 again that was killed or evicted. It does not start one again that ended with a verdict.
 
@@ -66,10 +64,7 @@ Exit status: 0 done; 2 bad input.`,
 			all := plan.Shards(items, shards)
 			describePlan(cmd, items, all, shards)
 			run, out := plan.Run{Label: what.label, With: withText(what.with), Folder: time.Now().UTC().Format("2006-01-02T15-04-05Z")}, cmd.OutOrStdout()
-			switch format {
-			case planArgo:
-				return plan.Argo(out, all, run, pods)
-			case planJobs:
+			if format == planJobs {
 				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, run.MergeCommand(all))
 				return plan.Jobs(out, all, run, pods)
 			}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,7 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/suite"
@@ -41,9 +42,8 @@ type runOptions struct {
 	subnets  subnets
 	keep     report.Keep
 	recorded bool // add to the rates on record
-	parallel int  // labs at the same time; 0: as many as the machine has room for
+	parallel int  // labs of a scenario at the same time; 0: as many as the machine has room for
 	on       on
-	progress int            // an open file that gets the progress; 0: none
 	flags    *pflag.FlagSet // all flags of run
 }
 
@@ -57,9 +57,9 @@ func runCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all | --label EXPRESSION",
 		Short: "Run scenarios, each on its own lab, and judge them",
-		Long: `Run builds the images that the scenarios need, brings up a lab for each scenario (two for
-the variants of one, side by side, if the machine has room: --parallel), makes
-the incident happen with every variant, and takes the lab down.
+		Long: `Run builds the images that the scenarios need, and runs the scenarios one after another:
+it brings up a lab (two, for variants side by side, if the machine has room: --parallel),
+makes the incident happen with every variant, and takes the lab down.
 
 Each run has its own folder, OUTPUT/NAME/<time>, with report.html, report.json,
 junit.xml and evidence/; OUTPUT/NAME/latest links to the newest. The oldest runs of a
@@ -95,12 +95,8 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	how.subnets.register(cmd)
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
-	flags.DurationVar(&options.Timeout, "timeout", time.Hour, "limit for the whole run, or for each scenario if they run in parallel")
-	flags.IntVar(&how.parallel, "parallel", 0, "how many labs to run in parallel at most, of several scenarios or of the variants of one; a lab with guests counts once for each guest; by default one for every CPU and 4 GiB of memory")
-	flags.IntVar(&how.progress, progressFlag, 0, "")
-	if err := flags.MarkHidden(progressFlag); err != nil {
-		panic(err) // the flag exists
-	}
+	flags.DurationVar(&options.Timeout, "timeout", 0, "limit for the whole run (default one hour for each scenario)")
+	flags.IntVar(&how.parallel, "parallel", 0, "1: all variants of a scenario on one lab; 2: on two labs, side by side, where the scenario has a second lab; a lab with guests counts once for each guest; by default one for every CPU and 4 GiB of memory")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
 }
@@ -159,10 +155,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		}
 	}
 	ignoreBrokenPipe()
-	if r.how.parallel > 1 && len(chosen) > 1 {
-		return r.inParallel(ctx)
-	}
-	return r.inTurn(ctx)
+	return r.run(ctx)
 }
 
 // check refuses flags that make no sense together or with the chosen scenarios, and
@@ -195,7 +188,10 @@ func (r *prepared) check(labelled []string) error {
 		return err
 	}
 	if r.how.parallel == 0 {
-		r.how.parallel = atOnce()
+		r.how.parallel = suite.AtOnce(runtime.NumCPU(), host.MemoryGiB())
+	}
+	if !r.how.flags.Changed("timeout") {
+		r.suite.Timeout = time.Hour * time.Duration(len(r.chosen))
 	}
 	if r.how.recorded {
 		return checkRecord(r.chosen, r.suite.Repeat)
@@ -209,7 +205,7 @@ func (r *prepared) checkNumbers() error {
 	switch {
 	case r.how.parallel < 0:
 		return usagef("--parallel: %d: expected 0 or more", r.how.parallel)
-	case o.Timeout <= 0:
+	case o.Timeout < 0 || o.Timeout == 0 && r.how.flags.Changed("timeout"):
 		return usagef("--timeout: %s: expected more than 0", o.Timeout)
 	case r.how.keep.Runs < 1:
 		return usagef("--keep-runs: %d: expected 1 or more: this run is always kept", r.how.keep.Runs)
@@ -252,41 +248,23 @@ func (r *prepared) checkOutput() error {
 	return nil
 }
 
-// inParallel runs each scenario in a process of its own.
-func (r *prepared) inParallel(ctx context.Context) error {
-	recorded, err := figures.Recorded()
-	if err != nil {
-		return err
-	}
-	var common *display.Display
-	if !r.suite.DryRun && r.set.drawn() {
-		common = r.set.display(display.Look{Log: r.suite.Log, Several: true, Earlier: display.EarlierIn(r.suite.Output, r.suite.Machine)})
-		defer common.Close()
-	}
-	return runParallel(ctx, r.set, longestFirst(r.chosen, recorded), r.how.flags, r.how.parallel, common)
-}
-
-// inTurn runs the scenarios one after another in this process.
-func (r *prepared) inTurn(ctx context.Context) error {
+// run runs the scenarios, one after another.
+func (r *prepared) run(ctx context.Context) error {
 	o := r.suite
 	o.Parameters, o.Versions, o.Labs = r.how.set, r.how.with, r.how.parallel
-	var shown *display.Display
-	if o.DryRun || r.how.progress > 0 { // the output of a dry run is its steps
-		shown = display.New(os.Stdout, display.Look{Planned: o.DryRun})
-	} else {
-		shown = r.set.display(display.Look{Log: o.Log, Earlier: display.EarlierIn(o.Output, o.Machine)})
-	}
-	defer shown.Close()
-	o.Progress = shown
-	if r.how.progress > 0 {
-		o.Progress = display.SenderTo(r.how.progress)
-	}
-	o.Command = func(s framework.Scenario) string { return commandOf(s, r.how.flags) }
-	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: changes are undone, and the lab goes down") })()
-	if o.DryRun {
+	look := display.Look{Log: o.Log, Several: len(r.chosen) > 1, Planned: o.DryRun}
+	if o.DryRun { // its output is its steps
+		steps := display.New(os.Stdout, look)
+		defer steps.Close()
+		o.Progress = steps
 		_, err := suite.Run(ctx, r.chosen, o)
 		return err
 	}
+	shown := r.set.display(look)
+	defer shown.Close()
+	o.Progress = shown
+	o.Command = func(s framework.Scenario) string { return commandOf(s, r.how.flags) }
+	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: changes are undone, and the lab goes down") })()
 	left, err := r.countingLeft(ctx)
 	if err != nil {
 		return err
@@ -300,7 +278,7 @@ func (r *prepared) inTurn(ctx context.Context) error {
 		}
 	}
 	if !r.set.quiet {
-		fmt.Printf("\nscenarios: %d in %s\n", len(reports), time.Since(began).Round(time.Second))
+		fmt.Printf("\nscenarios: %d in %s%s\n", len(reports), time.Since(began).Round(time.Second), notPassed(reports))
 	}
 	if left := left(); left != "" {
 		fmt.Println(left)
@@ -333,17 +311,59 @@ func (r *prepared) finish(one report.Report) error {
 	return nil
 }
 
+// repeatedFlags are the flags that affect a scenario's verdict.
+var repeatedFlags = []string{
+	"variant", "label", "set", "ablate", "repeat", "wait", "with", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
+}
+
 // commandOf is the command that repeats a scenario's run, with the flags that affect its
-// verdict.
+// verdict. Of variants, parameters, versions and subnets it names the scenario's own.
 func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	words := []string{"relapse", "run", s.Incident.Name}
-	for _, arg := range childArgs(s, flags) {
-		name, _, _ := strings.Cut(arg, "=")
-		if slices.Contains([]string{"--variant", "--label", "--set", "--ablate", "--repeat", "--wait", "--with", "--subnets", "--images", "--upstream", "--on", "--routers", "--yes-this-is-a-lab"}, name) {
-			words = append(words, arg)
+	flags.Visit(func(f *pflag.Flag) {
+		if !slices.Contains(repeatedFlags, f.Name) {
+			return
+		}
+		for _, value := range valuesFor(s, flags, f) {
+			words = append(words, "--"+f.Name+"="+value)
+		}
+	})
+	return shellescape.QuoteCommand(words)
+}
+
+// valuesFor are the values of a flag that concern a scenario.
+func valuesFor(s framework.Scenario, flags *pflag.FlagSet, f *pflag.Flag) (values []string) {
+	pairs, _ := flags.GetStringToString(f.Name) // nil for a flag of another type
+	own := s.Own(pairs)
+	concerns := func(string) bool { return true }
+	switch f.Name {
+	case "variant":
+		wanted, _ := flags.GetStringSlice(f.Name)
+		for _, v := range s.Variants {
+			if slices.Contains(wanted, v.Name) {
+				values = append(values, v.Name)
+			}
+		}
+		return values
+	case "subnets": // the scenario's part of the prefix
+		if part, moved := s.MovedInto(); moved {
+			return []string{part.String()}
+		}
+		return nil
+	case "set":
+		concerns = func(name string) bool { _, there := own[name]; return there }
+	case "with":
+		concerns = func(name string) bool { _, there := s.Find(name); return there }
+	case "upstream":
+	default:
+		return []string{f.Value.String()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		if concerns(name) {
+			values = append(values, name+"="+pairs[name])
 		}
 	}
-	return shellescape.QuoteCommand(words)
+	return values
 }
 
 // pruneRuns removes old runs of a scenario, and prints which.
@@ -390,6 +410,20 @@ func outcome(reports []report.Report, broken error) error {
 		verdict = framework.Worst(verdict, framework.RunVerdict(r.Verdict))
 	}
 	return judgedAs(verdict, broken)
+}
+
+// notPassed names the scenarios, of several, that did not pass.
+func notPassed(reports []report.Report) string {
+	var names []string
+	for _, r := range reports {
+		if r.Verdict != string(framework.Pass) {
+			names = append(names, fmt.Sprintf("%s (%s)", r.Scenario, r.Verdict))
+		}
+	}
+	if len(reports) < 2 || len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d did not pass: %s", len(names), strings.Join(names, ", "))
 }
 
 func scenarioNames() []string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -77,5 +78,44 @@ func TestCheckVariants(t *testing.T) {
 				t.Errorf("status %d, want %d", exitStatus(t.Context(), err), exitUsage)
 			}
 		})
+	}
+}
+
+// TestSeveral runs two scenarios as far as that goes without a lab.
+func TestSeveral(t *testing.T) {
+	got := relapse(t, "run", "node-drain", "added-nic", "--dry-run", "--variant", "cilium-1.12.0,first-found")
+	if got.status != exitExpected || got.stderr != "" {
+		t.Fatalf("%+v", got)
+	}
+	for _, part := range []string{"node-drain cilium-1.12.0 ", "added-nic first-found "} {
+		if !strings.Contains(got.stdout, part) {
+			t.Errorf("%q is missing in\n%s", part, got.stdout)
+		}
+	}
+	for _, part := range []string{"cilium-1.11.6", "first-found-restarted"} {
+		if strings.Contains(got.stdout, part) {
+			t.Errorf("%q was not asked for:\n%s", part, got.stdout)
+		}
+	}
+}
+
+// The command in a report leaves out what changes nothing of the verdict and what other
+// scenarios of the run have, and can be pasted into a shell.
+func TestCommandOf(t *testing.T) {
+	run := runCommand(&settings{})
+	if err := run.ParseFlags([]string{
+		"--variant", "a,b", "--variant", "c", "--set", "bgp=frr,mtu=1 400", "--with", "cilium=1.12.1,coredns=1.9.1",
+		"--keep", "--output", "x", "--repeat", "3", "--parallel", "2", "--timeout", "5m",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := commandOf(framework.Scenario{
+		Incident:   framework.Incident{Name: "drain"},
+		Variants:   []framework.Variant{{Name: "a"}, {Name: "c"}, {Name: "d"}},
+		Parameters: []framework.Parameter{{Name: "mtu"}},
+		Tested:     []framework.Tested{{Name: "cilium"}},
+	}, run.Flags())
+	if want := "relapse run drain --repeat=3 '--set=mtu=1 400' --variant=a --variant=c --with=cilium=1.12.1"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

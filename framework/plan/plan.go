@@ -1,5 +1,5 @@
 // Package plan distributes scenarios over machines, and writes the result for GitHub
-// Actions, Argo Workflows and Kubernetes Jobs. It runs nothing.
+// Actions and as Kubernetes Jobs. It runs nothing.
 package plan
 
 import (

@@ -3,8 +3,6 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -116,47 +114,6 @@ func TestPodsWithoutCache(t *testing.T) {
 	}
 }
 
-// The last step of a workflow names what the plan holds: relapse merge says what of it has
-// no report.
-func TestPodMerges(t *testing.T) {
-	want := []string{"merge", "--output=/merged", "--expect=added-nic,node-drain,unpinned-image", "/reports/shard-1", "/reports/shard-2"}
-	if diff := cmp.Diff(want, pods.merges(planned, "/merged", []string{"/reports/shard-1", "/reports/shard-2"}).Args); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-// The containers of a workflow run what the image runs by itself.
-func TestCommand(t *testing.T) {
-	text, err := os.ReadFile("../../images/relapse/image.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var recipe struct {
-		Images []struct {
-			Ref        string
-			Entrypoint []string
-		}
-	}
-	if err := yaml.Unmarshal(text, &recipe); err != nil {
-		t.Fatal(err)
-	}
-	last := recipe.Images[len(recipe.Images)-1]
-	if last.Ref != Image {
-		t.Fatalf("the recipe's last image is %s, want %s", last.Ref, Image)
-	}
-	if diff := cmp.Diff(last.Entrypoint, command); diff != "" {
-		t.Errorf("-image +workflow:\n%s", diff)
-	}
-}
-
-func TestArgo(t *testing.T) {
-	var out bytes.Buffer
-	if err := Argo(&out, planned, selected, pods); err != nil {
-		t.Fatal(err)
-	}
-	goldentest.Compare(t, "argo.yaml", out.String())
-}
-
 // A pod that is killed at its deadline leaves no report of what runs: relapse times out
 // before, in every form.
 func TestDeadlines(t *testing.T) {
@@ -168,59 +125,32 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("shard %d: the job's deadline is %d s, want that of three pods, each %s", s.Number, got, s.Deadline())
 		}
 	}
-	var argo bytes.Buffer
-	if err := Argo(&argo, planned, selected, pods); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range planned {
-		if want := fmt.Sprintf("activeDeadlineSeconds: %q", fmt.Sprint(int64(s.Deadline().Seconds()))); !strings.Contains(argo.String(), want) {
-			t.Errorf("shard %d: the workflow lacks %s", s.Number, want)
-		}
-	}
 }
 
-// TestSchemas holds the manifests to the schemas that their vendors publish.
-func TestSchemas(t *testing.T) {
-	var jobs, argo bytes.Buffer
+// TestSchema holds the manifests to the schema that Kubernetes publishes.
+func TestSchema(t *testing.T) {
+	var jobs bytes.Buffer
 	if err := Jobs(&jobs, planned, selected, pods); err != nil {
 		t.Fatal(err)
 	}
-	if err := Argo(&argo, planned, selected, pods); err != nil {
-		t.Fatal(err)
+	manifests := strings.Split(jobs.String(), "---\n")
+	schema := vendorSchema(t, manifests)
+	for _, text := range manifests {
+		if err := schema.Validate(decode(t, text)); err != nil {
+			t.Error(err)
+		}
 	}
-	for _, test := range []struct {
-		schema    string
-		manifests []string
-		spoil     map[string]string // a manifest that must be refused, by what it lacks or has
-	}{
-		{"kubernetes.json", strings.Split(jobs.String(), "---\n"), map[string]string{
-			"a field that is not there": strings.Replace(jobs.String(), "backoffLimit:", "backofLimit:", 1),
-			"another type":              strings.Replace(jobs.String(), "backoffLimit: 2", "backoffLimit: none", 1),
-			"no name of a container":    strings.Replace(jobs.String(), "        name: relapse\n", "", 1),
-		}},
-		{"argo.json", []string{argo.String()}, map[string]string{
-			"a field that is not there": strings.Replace(argo.String(), "entrypoint:", "entryPoint:", 1),
-			"another type":              strings.Replace(argo.String(), "optional: true", "optional: often", 1),
-			"a task without a name":     strings.Replace(argo.String(), "      - name: shard-1\n        template: shard-1\n", "      - template: shard-1\n", 1),
-		}},
+	for what, text := range map[string]string{
+		"a field that is not there": strings.Replace(manifests[0], "backoffLimit:", "backofLimit:", 1),
+		"another type":              strings.Replace(manifests[0], "backoffLimit: 2", "backoffLimit: none", 1),
+		"no name of a container":    strings.Replace(manifests[0], "        name: relapse\n", "", 1),
 	} {
-		t.Run(test.schema, func(t *testing.T) {
-			schema := vendorSchema(t, test.schema, test.manifests)
-			for _, text := range test.manifests {
-				if err := schema.Validate(decode(t, text)); err != nil {
-					t.Error(err)
-				}
-			}
-			for what, text := range test.spoil {
-				first, _, _ := strings.Cut(text, "---\n")
-				if slices.Contains(test.manifests, first) {
-					t.Errorf("%s: nothing was spoilt", what)
-				}
-				if err := schema.Validate(decode(t, first)); err == nil {
-					t.Errorf("%s: it was not refused", what)
-				}
-			}
-		})
+		if text == manifests[0] {
+			t.Errorf("%s: nothing was spoilt", what)
+		}
+		if err := schema.Validate(decode(t, text)); err == nil {
+			t.Errorf("%s: it was not refused", what)
+		}
 	}
 }
 

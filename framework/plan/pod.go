@@ -13,10 +13,6 @@ import (
 // Image is the image of relapse that its own recipes build (images/relapse).
 const Image = "relapse.dev/relapse:dev"
 
-// command is the entrypoint of that image. Argo's controller asks the image's registry for the
-// command of a container that names none, and a cluster's controller may not reach it.
-var command = []string{"/usr/bin/tini", "-s", "--", "/opt/relapse/bin/entrypoint"}
-
 // Pods says what pods run.
 type Pods struct {
 	Image string // of relapse, as the cluster pulls it

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,22 +14,19 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// The schemas in testdata are parts of those that the vendors publish: the definitions
+// The schema in testdata is a part of the one that Kubernetes publishes: the definitions
 // and properties that the manifests use, word for word but for descriptions. With more
-// than a mistyped field in a manifest they have to be made again.
-var schemas = flag.String("schemas", "", "folder with argo.json and kubernetes.json, whole, to take the schemas in testdata from")
+// than a mistyped field in a manifest it has to be made again.
+var whole = flag.String("schema", "", "the whole swagger.json of Kubernetes, to take the schema in testdata from")
 
-// published says where a schema is from, and which of its definitions a manifest is.
-var published = map[string]struct{ source, definition string }{
-	"argo.json": {
-		"github.com/argoproj/argo-workflows/v3 v3.7.0, api/jsonschema/schema.json", "io.argoproj.workflow.v1alpha1.Workflow",
-	},
-	"kubernetes.json": {
-		"k8s.io/kubernetes v1.34.4, api/openapi-spec/swagger.json", "io.k8s.api.batch.v1.Job",
-	},
-}
+// Where the schema is from, and which of its definitions a manifest is.
+const (
+	publishedBy   = "k8s.io/kubernetes v1.34.4, api/openapi-spec/swagger.json"
+	jobDefinition = "io.k8s.api.batch.v1.Job"
+	storedSchema  = "testdata/kubernetes.json"
+)
 
-// definition is as much of a JSON schema as these two use.
+// definition is as much of a JSON schema as the manifests use.
 type definition struct {
 	Type                 string                 `json:"type,omitempty"`
 	Ref                  string                 `json:"$ref,omitempty"`
@@ -51,16 +47,14 @@ const definitions = "#/definitions/"
 
 // vendorSchema is the schema of a manifest. It takes no property that the vendor's
 // does not know.
-func vendorSchema(t *testing.T, name string, manifests []string) *jsonschema.Resolved {
+func vendorSchema(t *testing.T, manifests []string) *jsonschema.Resolved {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *schemas != "" {
-		part := partOf(t, name, manifests)
-		if err := os.WriteFile(path, part, 0o644); err != nil {
+	if *whole != "" {
+		if err := os.WriteFile(storedSchema, partOf(t, manifests), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(storedSchema)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,21 +69,20 @@ func vendorSchema(t *testing.T, name string, manifests []string) *jsonschema.Res
 	return resolved
 }
 
-// partOf takes from a published schema what manifests use.
-func partOf(t *testing.T, name string, manifests []string) []byte {
+// partOf takes from the published schema what manifests use.
+func partOf(t *testing.T, manifests []string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(*schemas, name))
+	text, err := os.ReadFile(*whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var whole document
-	if err := json.Unmarshal(text, &whole); err != nil {
+	var all document
+	if err := json.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
-	from := published[name]
-	p := parts{whole: whole.Definitions, taken: map[string]*definition{}}
+	p := parts{whole: all.Definitions, taken: map[string]*definition{}}
 	for _, m := range manifests {
-		p.take(from.definition, decode(t, m), name)
+		p.take(jobDefinition, decode(t, m), "the manifest")
 	}
 	for _, problem := range p.unknown {
 		t.Error(problem)
@@ -97,7 +90,7 @@ func partOf(t *testing.T, name string, manifests []string) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetIndent("", " ")
-	if err := encoder.Encode(document{"A part of " + from.source + ", Apache-2.0.", definitions + from.definition, p.taken}); err != nil {
+	if err := encoder.Encode(document{"A part of " + publishedBy + ", Apache-2.0.", definitions + jobDefinition, p.taken}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

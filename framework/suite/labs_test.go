@@ -32,3 +32,11 @@ func TestIsolationIsPolled(t *testing.T) {
 		t.Errorf("polls say %q, want %q from the second alone", said, want)
 	}
 }
+
+func TestAtOnce(t *testing.T) {
+	for _, m := range []struct{ cpus, gib, want int }{{1, 2, 1}, {2, 4, 1}, {2, 8, 2}, {2, 24, 2}, {4, 16, 4}, {16, 24, 6}} {
+		if got := AtOnce(m.cpus, m.gib); got != m.want {
+			t.Errorf("%d CPUs, %d GiB: %d, want %d", m.cpus, m.gib, got, m.want)
+		}
+	}
+}

@@ -142,7 +142,7 @@ func (s Stored) Judge(scenario framework.Scenario) (Judgement, error) {
 	}
 	j.Report = s.rejudged(all, o)
 	var err error
-	j.Differences, err = compare.Reports(s.report, j.Report, nil)
+	j.Differences, err = compare.Reports(s.report, j.Report)
 	j.Differences.Verdicts = append(j.Differences.Verdicts, repeatsDiffer(s.report, j.Report)...)
 	return j, err
 }

@@ -22,7 +22,6 @@ type board struct {
 	parts    []*part // running, oldest first
 	waits    []scopedWait
 	loses    map[string][]string // probes that currently lose packets, by scope
-	earlier  []Timing
 }
 
 // state is the state of a planned step.
@@ -36,10 +35,12 @@ const (
 	skipped
 )
 
+// stepKey identifies a step in its plan and in its progress.
+type stepKey struct{ scope, name string }
+
 // plannedStep is a step of the plan.
 type plannedStep struct {
-	key, across  stepKey // in this run, and in others
-	scope, name  string
+	stepKey
 	state        state
 	over         bool // its state is final
 	began, ended time.Time
@@ -58,13 +59,13 @@ type scopedWait struct {
 
 func (b *board) plan(steps []engine.Step) {
 	for _, s := range steps {
-		b.steps = append(b.steps, &plannedStep{key: keyOf(s.Scope, s.Name), across: keyAcrossRuns(s), scope: s.Scope, name: s.Name})
+		b.steps = append(b.steps, &plannedStep{stepKey: stepKey{s.Scope, s.Name}})
 	}
 }
 
 // find returns the first planned step with a key that meets a condition, or nil.
 func (b *board) find(key stepKey, is func(*plannedStep) bool) *plannedStep {
-	i := slices.IndexFunc(b.steps, func(s *plannedStep) bool { return s.key == key && is(s) })
+	i := slices.IndexFunc(b.steps, func(s *plannedStep) bool { return s.stepKey == key && is(s) })
 	if i < 0 {
 		return nil
 	}
@@ -77,7 +78,7 @@ func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.
 		b.began = now
 	}
 	// A skipped step may still run: the lab goes down in any case.
-	if s := b.find(keyOf(scope, name), func(s *plannedStep) bool { return s.state == pending || s.state == skipped }); s != nil {
+	if s := b.find(stepKey{scope, name}, func(s *plannedStep) bool { return s.state == pending || s.state == skipped }); s != nil {
 		s.state, s.began = running, now
 		return func(err error, now time.Time) time.Duration {
 			s.state, s.ended = done, now
@@ -185,12 +186,8 @@ func (w scopedWait) text() string {
 
 // still are lines about what lasts, since when, and what it waits for.
 func (b *board) still(now time.Time) []string {
-	left := ""
-	if d, known := b.left(now); known {
-		left = ", " + d
-	}
 	line := func(scope, name string, since time.Time, details []string) string {
-		text := fmt.Sprintf("...  %-22s %s (%s so far%s)", scope, name, lasting(now.Sub(since)), left)
+		text := fmt.Sprintf("...  %-22s %s (%s so far)", scope, name, lasting(now.Sub(since)))
 		if len(details) > 0 {
 			text += ": " + strings.Join(details, " | ")
 		}
@@ -293,9 +290,6 @@ func (p painter) head(b *board, now time.Time) []string {
 		text += fmt.Sprintf("  %d steps to come", len(b.steps))
 	default:
 		text += "  " + lasting(now.Sub(b.began))
-		if left, known := b.left(now); known {
-			text += ", " + left
-		}
 	}
 	if count[failed] > 0 {
 		text += ", " + p.paint(fmt.Sprintf("%d failed", count[failed]), red)

@@ -30,13 +30,10 @@ type Look struct {
 	Live    bool // a terminal: the steps of all runs are drawn below the lines
 	Color   bool
 	Quiet   bool // nothing is shown
-	Several bool // several runs are shown at once: each line names its run
+	Several bool // there are several runs: each line names its run
 	Planned bool // nothing runs: lines have no times
 	// Log gets a line when a step begins and when it ends. It may be nil.
 	Log *slog.Logger
-	// Earlier finds stored runs of a scenario that had the same steps, newest first. It
-	// may be nil.
-	Earlier func(scenario string, steps []engine.Step) []Timing
 }
 
 // shown is what displays of one output have in common.
@@ -133,11 +130,7 @@ func (d *Display) of() *board {
 func (d *Display) Plan(steps []engine.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b := d.of()
-	b.plan(steps)
-	if d.Earlier != nil {
-		b.earlier = d.Earlier(b.scenario, steps)
-	}
+	d.of().plan(steps)
 }
 
 // logs writes about a step to the log. The caller does not hold mu: the log may go through
@@ -175,7 +168,7 @@ func (d *Display) Step(scope, name string) func(error) {
 func (d *Display) Over(scope, name string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.of().over(keyOf(scope, name), err, time.Now())
+	d.of().over(stepKey{scope, name}, err, time.Now())
 }
 
 func (d *Display) Waits(scope string, s await.Sight) {

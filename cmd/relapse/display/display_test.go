@@ -192,7 +192,7 @@ func midway(at time.Time) *board {
 	run := func(scope, name string, from, to time.Duration) {
 		ends, _ := b.begin(scope, name, at.Add(from))
 		ends(nil, at.Add(to))
-		b.over(keyOf(scope, name), nil, at.Add(to))
+		b.over(stepKey{scope, name}, nil, at.Add(to))
 	}
 	run("lab", "images are there", 0, 300*time.Millisecond)
 	run("lab", "lab is up", time.Second, 90*time.Second)
@@ -208,7 +208,7 @@ func midway(at time.Time) *board {
 func TestBoardSkippedStepThatComes(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	b := midway(at)
-	b.over(keyOf("lab", "lab is down"), &engine.Skipped{Why: "an earlier step failed"}, at)
+	b.over(stepKey{"lab", "lab is down"}, &engine.Skipped{Why: "an earlier step failed"}, at)
 	ends, planned := b.begin("lab", "lab is down", at)
 	if last := b.steps[len(b.steps)-1]; !planned || last.state != running || b.ended() {
 		t.Errorf("%+v", last)
@@ -441,5 +441,16 @@ func TestForeignText(t *testing.T) {
 	d.Close()
 	if text := out.String(); strings.ContainsAny(text, "\r\a") || strings.Contains(text, "\x1b]") || !strings.Contains(text, "\x1b[31mfinding: active unannounced\x1b[0m: FAIL\\x0dPASS") {
 		t.Errorf("it prints %q", text)
+	}
+}
+
+// Where there are several runs, lines say which one they are of.
+func TestSeveral(t *testing.T) {
+	var out bytes.Buffer
+	d := New(&out, Look{Several: true})
+	d.Scenario("drain").Note("lab", "it is up")
+	d.Close()
+	if got := out.String(); !strings.Contains(got, "drain lab ") {
+		t.Errorf("it says %q", got)
 	}
 }

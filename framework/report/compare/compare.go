@@ -1,11 +1,10 @@
 // Package compare finds the differences between two reports of a scenario: verdicts,
-// findings, and times that differ by more than those of earlier runs among themselves.
+// findings, times and the conditions under which they ran.
 package compare
 
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -26,19 +25,6 @@ type Difference struct {
 type Time struct {
 	Variant, What string
 	A, B          time.Duration
-	// Earlier are those of earlier runs, shortest first.
-	Earlier []time.Duration
-}
-
-// EnoughRuns is how many earlier runs are required to know how much a time varies.
-const EnoughRuns = 3
-
-// Noise is the range of earlier runs' times; known is false if there are too few.
-func (t Time) Noise() (noise time.Duration, known bool) {
-	if len(t.Earlier) < EnoughRuns {
-		return 0, false
-	}
-	return t.Earlier[len(t.Earlier)-1] - t.Earlier[0], true
 }
 
 // Result is what differs between two reports.
@@ -49,26 +35,18 @@ type Result struct {
 	// Findings are those that only one report has. Settling ones are left out: whether a
 	// poll sees them depends on its moment.
 	Findings []Difference
-	// Beyond are times that differ by more than the noise, Within by less; Unknown are
-	// those with too few earlier runs.
-	Beyond, Within, Unknown []Time
+	// Times are the times that differ.
+	Times []Time
 	// Conditions are differences of the runs themselves: machine, versions, variants.
 	Conditions []Difference
-	// Earlier is how many earlier runs the noise was measured in.
-	Earlier int
 }
 
-// Reports compares two reports of one scenario. Earlier reports count if they have ended,
-// are of the same scenario and a like machine, and were not slowed down by other work.
-func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
+// Reports compares two reports of one scenario.
+func Reports(a, b report.Report) (Result, error) {
 	r := Result{A: a, B: b}
 	if a.Scenario != b.Scenario {
 		return r, fmt.Errorf("the reports are of different scenarios, %s and %s", a.Scenario, b.Scenario)
 	}
-	earlier = slices.DeleteFunc(slices.Clone(earlier), func(e report.Report) bool {
-		return e.Scenario != a.Scenario || e.Unfinished != nil || e.CPU.Slowed() || !SameMachine(e, b)
-	})
-	r.Earlier = len(earlier)
 	r.conditions()
 	r.verdict("", "run", a.Verdict, b.Verdict)
 	common := 0
@@ -81,7 +59,7 @@ func Reports(a, b report.Report, earlier []report.Report) (Result, error) {
 		}
 		common++
 		r.variants(title, one, other)
-		r.times(title, one, other, earlier)
+		r.times(title, one, other)
 	}
 	for _, other := range b.Variants {
 		if _, both := find(a, other.Title()); !both {
@@ -101,10 +79,6 @@ func find(r report.Report, title string) (report.Variant, bool) {
 	}
 	return r.Variants[i], true
 }
-
-// SameMachine reports whether two runs were on machines with the same CPUs, memory, kernel
-// and accelerator of guests.
-func SameMachine(a, b report.Report) bool { return reflect.DeepEqual(machineOf(a), machineOf(b)) }
 
 // machineOf are the properties of a machine that times depend on.
 func machineOf(r report.Report) map[string]string {
@@ -235,33 +209,14 @@ func findings(v report.Variant) []finding {
 	return all
 }
 
-// times compares the times of a variant, and of the lab for the first of them.
-func (r *Result) times(title string, a, b report.Variant, earlier []report.Report) {
-	before := map[string][]time.Duration{}
-	for _, e := range earlier {
-		v, there := find(e, title)
-		if !there || v.Verdict != a.Verdict && v.Verdict != b.Verdict {
-			continue // another verdict takes another time
-		}
-		for what, took := range timesOf(v) {
-			before[what] = append(before[what], took)
-		}
-	}
+// times compares the times of a variant.
+func (r *Result) times(title string, a, b report.Variant) {
 	inA, inB := timesOf(a), timesOf(b)
 	for _, what := range names(inA, inB) {
-		one, is := inA[what]
-		other, too := inB[what]
-		if !is || !too || one == other {
-			continue
-		}
-		t := Time{Variant: title, What: what, A: one, B: other, Earlier: slices.Sorted(slices.Values(before[what]))}
-		switch noise, known := t.Noise(); {
-		case !known:
-			r.Unknown = append(r.Unknown, t)
-		case (one - other).Abs() > noise:
-			r.Beyond = append(r.Beyond, t)
-		default:
-			r.Within = append(r.Within, t)
+		one, timed := inA[what]
+		other, timedToo := inB[what]
+		if timed && timedToo && one != other {
+			r.Times = append(r.Times, Time{title, what, one, other})
 		}
 	}
 }

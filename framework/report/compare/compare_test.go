@@ -40,18 +40,12 @@ func run(name string, change func(*report.Report)) report.Report {
 	return r
 }
 
-// elapsed is a run of which the affected variant took so long.
-func elapsed(seconds int64) report.Report {
-	return run("earlier", func(r *report.Report) { r.Variants[0].ElapsedMS = 1000 * seconds })
-}
-
 func TestReports(t *testing.T) {
 	for _, test := range []struct {
-		name    string
-		b       func(*report.Report)
-		earlier []report.Report
+		name string
+		b    func(*report.Report)
 		// what is different, as many as there are of each
-		verdicts, findings, beyond, within, unknown, conditions int
+		verdicts, findings, times, conditions int
 	}{
 		{name: "the same"},
 		{
@@ -77,29 +71,7 @@ func TestReports(t *testing.T) {
 				r.Variants[0].Findings[0].Owner = "node2"
 			},
 		},
-		{name: "a time, and nothing to compare it with", unknown: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 }},
-		{
-			name: "a time, and too few to compare it with", unknown: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 },
-			earlier: []report.Report{elapsed(90), elapsed(120)},
-		},
-		{
-			name: "a time beyond the noise", beyond: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 },
-			earlier: []report.Report{elapsed(90), elapsed(120), elapsed(110)},
-		},
-		{
-			name: "a time within the noise", within: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 120_000 },
-			earlier: []report.Report{elapsed(90), elapsed(120), elapsed(110)},
-		},
-		{
-			name: "earlier runs that do not count", unknown: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 },
-			earlier: []report.Report{
-				elapsed(90), elapsed(120),
-				run("slow", func(r *report.Report) { r.CPU = &report.CPU{Others: 0.9} }),
-				run("killed", func(r *report.Report) { r.Unfinished = &report.Unfinished{} }),
-				run("another machine", func(r *report.Report) { r.Machine = map[string]any{"cpus": 64.0} }),
-				run("another scenario", func(r *report.Report) { r.Scenario = "added-nic" }),
-			},
-		},
+		{name: "a time", times: 1, b: func(r *report.Report) { r.Variants[0].ElapsedMS = 160_000 }},
 		{
 			name: "a variant and a version", conditions: 2,
 			b: func(r *report.Report) {
@@ -119,7 +91,7 @@ func TestReports(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := Reports(run("a", nil), run("b", test.b), test.earlier)
+			got, err := Reports(run("a", nil), run("b", test.b))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,9 +101,7 @@ func TestReports(t *testing.T) {
 			}{
 				{"verdicts", test.verdicts, len(got.Verdicts)},
 				{"findings", test.findings, len(got.Findings)},
-				{"times beyond", test.beyond, len(got.Beyond)},
-				{"times within", test.within, len(got.Within)},
-				{"times unknown", test.unknown, len(got.Unknown)},
+				{"times", test.times, len(got.Times)},
 				{"conditions", test.conditions, len(got.Conditions)},
 			} {
 				if count.want != count.got {
@@ -147,7 +117,7 @@ func TestReportsThatDoNotCompare(t *testing.T) {
 		"the reports are of different scenarios, node-drain and added-nic": func(r *report.Report) { r.Scenario = "added-nic" },
 		"no variant of node-drain ran in both":                             func(r *report.Report) { r.Variants[0].Name, r.Variants[1].Ablated = "x", "fault" },
 	} {
-		if _, err := Reports(run("a", nil), run("b", change), nil); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Reports(run("a", nil), run("b", change)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
@@ -162,20 +132,12 @@ func TestPrint(t *testing.T) {
 		*v.Remedies[0].TimeToQuietMS = 6900
 		r.Variants = append(r.Variants[:1], report.Variant{Name: "way", Verdict: "prevented"})
 	})
-	recovers := func(ms int64) report.Report {
-		return run("earlier", func(r *report.Report) {
-			r.Variants[0].Remedies[0].TimeToRecoverMS, r.Variants[0].Remedies[0].TimeToQuietMS = &ms, nil
-		})
-	}
 	var out bytes.Buffer
-	for _, earlier := range [][]report.Report{nil, {recovers(7000), recovers(7500), recovers(6900)}} {
-		got, err := Reports(run("a", nil), b, earlier)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.Print(&out)
-		out.WriteString("----\n")
+	got, err := Reports(run("a", nil), b)
+	if err != nil {
+		t.Fatal(err)
 	}
+	got.Print(&out)
 	goldentest.Compare(t, "diff.txt", out.String())
 }
 
@@ -188,15 +150,15 @@ func TestSubnetsAreConditions(t *testing.T) {
 			}}
 		})
 	}
-	result, err := Reports(on("10.4.94.0/24"), on("10.200.0.0/24"), nil)
+	result, err := Reports(on("10.4.94.0/24"), on("10.200.0.0/24"))
 	want := Difference{What: "subnet of nodes", A: "10.4.94.0/24", B: "10.200.0.0/24"}
 	if err != nil || len(result.Conditions) != 1 || result.Conditions[0] != want || len(result.Verdicts) > 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if same, err := Reports(on("10.200.0.0/24"), on("10.200.0.0/24"), nil); err != nil || len(same.Conditions) > 0 {
+	if same, err := Reports(on("10.200.0.0/24"), on("10.200.0.0/24")); err != nil || len(same.Conditions) > 0 {
 		t.Errorf("%+v, %v", same.Conditions, err)
 	}
-	if old, err := Reports(run("old", nil), on("10.200.0.0/24"), nil); err != nil || len(old.Conditions) > 0 {
+	if old, err := Reports(run("old", nil), on("10.200.0.0/24")); err != nil || len(old.Conditions) > 0 {
 		t.Errorf("a report without a topology differs: %+v, %v", old.Conditions, err)
 	}
 }

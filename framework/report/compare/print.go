@@ -77,40 +77,16 @@ func (r Result) reasons(out io.Writer) {
 }
 
 func (r Result) printTimes(out io.Writer) {
-	fmt.Fprintf(out, "\ntimes: noise measured in %s\n", runs(r.Earlier))
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, t := range r.Beyond {
-		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tbeyond the noise: %s to %s in %s\n",
-			t.Variant, t.What, round(t.A), round(t.B), round(t.Earlier[0]), round(t.Earlier[len(t.Earlier)-1]), runs(len(t.Earlier)))
+	if len(r.Times) == 0 {
+		fmt.Fprintf(out, "\ntimes: the same\n")
+		return
 	}
-	for _, t := range r.Unknown {
-		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\tnoise unknown: %s%s\n",
-			t.Variant, t.What, round(t.A), round(t.B), runs(len(t.Earlier)), fewer(len(t.Earlier)))
+	fmt.Fprintf(out, "\ntimes:\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, t := range r.Times {
+		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\n", t.Variant, t.What, round(t.A), round(t.B))
 	}
 	w.Flush()
-	if len(r.Within) > 0 {
-		fmt.Fprintf(out, "  %d more differ by no more than the noise\n", len(r.Within))
-	}
-	if len(r.Beyond)+len(r.Unknown)+len(r.Within) == 0 {
-		fmt.Fprintln(out, "  no difference")
-	}
-}
-
-func runs(n int) string {
-	switch n {
-	case 0:
-		return "no earlier run"
-	case 1:
-		return "1 earlier run"
-	}
-	return fmt.Sprintf("%d earlier runs", n)
-}
-
-func fewer(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" of %d required", EnoughRuns)
 }
 
 func round(d time.Duration) string {
