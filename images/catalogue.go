@@ -158,6 +158,9 @@ func (e *UnknownImageError) Error() string {
 	return fmt.Sprintf("no recipe makes image %q; there are %s", e.Ref, strings.Join(e.Known, ", "))
 }
 
+// ExitStatus is that of bad input.
+func (*UnknownImageError) ExitStatus() int { return 2 }
+
 func (c *Catalogue) unknown(ref string) error {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()

@@ -48,6 +48,9 @@ func (e *UnknownVersionError) Error() string {
 	return fmt.Sprintf("no recipe builds %s at version %s%s; there are %s", e.Name, e.Version, why, strings.Join(e.Known, ", "))
 }
 
+// ExitStatus is that of bad input.
+func (*UnknownVersionError) ExitStatus() int { return 2 }
+
 // FormError says that a version of a component is built in another form.
 type FormError struct {
 	Want  Want
@@ -57,6 +60,9 @@ type FormError struct {
 func (e *FormError) Error() string {
 	return fmt.Sprintf("%s %s is built %s, not as a %s", e.Want.Component, e.Want.Version, e.Built, e.Want.Form)
 }
+
+// ExitStatus is that of bad input.
+func (*FormError) ExitStatus() int { return 2 }
 
 // Find returns the refs of the images of what is wanted. The version need not be one
 // of the catalogue: from here on the catalogue knows the refs, and Build derives

@@ -311,6 +311,9 @@ func (e *NotPublishedError) Error() string {
 	return fmt.Sprintf("%s is not published: %s", what, why)
 }
 
+// ExitStatus is that of bad input.
+func (*NotPublishedError) ExitStatus() int { return 2 }
+
 func (e *NotPublishedError) Unwrap() error { return e.Err }
 
 // refusals are what the go command says of a module version that a proxy, or a
@@ -345,6 +348,9 @@ func (e *UnreachableError) Error() string {
 	why = why[strings.LastIndexByte(why, '\n')+1:]
 	return fmt.Sprintf("%s is not available: the module proxy does not answer: %s", e.Module, strings.TrimSpace(why))
 }
+
+// ExitStatus is that of a machine that cannot run it.
+func (*UnreachableError) ExitStatus() int { return 3 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 

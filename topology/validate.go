@@ -48,6 +48,9 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
+// ExitStatus is that of bad input.
+func (*InvalidError) ExitStatus() int { return 2 }
+
 // Limits of names, in characters. A container's name is also its host name, and
 // a network's name may become a bridge's.
 const (

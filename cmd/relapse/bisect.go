@@ -92,7 +92,7 @@ OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json, wh
 --resume continues from.
 
 Exit status: 0 the version of each change is known; 1 both ends are alike, and those of each
-minor; 4 only a range is known, or an end could not be judged; 2, 3 and 130 as for all commands.`,
+minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 as for all commands.`,
 		Example: "  relapse bisect node-drain cilium --from 1.11.0 --to 1.12.0 --pre",
 		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -11,16 +11,8 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/adopt"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/report/rundir"
-	"github.com/relapse-dev/relapse/framework/suite"
-	"github.com/relapse-dev/relapse/images"
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
-	"github.com/relapse-dev/relapse/topology/lab/guest"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 // Exit statuses, as `relapse --help` promises them.
@@ -31,13 +23,15 @@ const (
 	exitMachine      = 3
 	exitInconclusive = 4
 	exitLatent       = 5 // audit alone
+	exitFailed       = 6 // the command itself
 	exitInterrupted  = 130
 )
 
 // usageError is bad usage or bad input.
 type usageError struct{ error }
 
-func (e *usageError) Unwrap() error { return e.error }
+func (e *usageError) Unwrap() error   { return e.error }
+func (e *usageError) ExitStatus() int { return exitUsage }
 
 func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
@@ -59,6 +53,17 @@ func (e *verdictError) Error() string {
 
 func (e *verdictError) Unwrap() error { return e.broken }
 
+func (e *verdictError) ExitStatus() int {
+	if e.verdict == framework.Fail {
+		return exitUnexpected
+	}
+	return exitInconclusive
+}
+
+func (e *auditError) ExitStatus() int { return e.status }
+
+func (e *setupError) ExitStatus() int { return exitMachine }
+
 // judgedAs is the error that gives a verdict's exit status; nil for a pass.
 func judgedAs(v framework.RunVerdict, broken error) error {
 	if v == framework.Pass && broken == nil {
@@ -79,50 +84,43 @@ func requireRoot() error {
 	}}}
 }
 
-// exitStatus maps what a command returned to the process's exit status.
+// exitStatus is the process's exit status for what a command returned.
 func exitStatus(ctx context.Context, err error) int {
-	var (
-		usage   *usageError
-		invalid *topology.InvalidError
-		unknown *images.UnknownImageError
-		version *images.UnknownVersionError
-		form    *suite.FormError
-		missing *images.NotPublishedError
-		silent  *images.UnreachableError
-		build   *images.BuildError
-		unfit   *host.UnfitError
-		setup   *setupError
-		held    *kindlab.HeldError
-		release *kindlab.OtherReleaseError
-		overlap *kindlab.OverlapError
-		boot    *guest.BootError
-		image   *guest.ImageError
-		vendor  *registry.UpstreamError
-		unsafe  *rundir.UnsafeError
-		verdict *verdictError
-		audited *auditError
-		input   *adopt.InputError
-		noLab   *adopt.NoLabError
-		lacking *adopt.MissingError
-	)
+	var audited *auditError
 	switch {
 	case errors.As(err, &audited) && audited.watched:
 		return audited.status
 	case ctx.Err() != nil || errors.Is(err, engine.ErrInterrupted):
 		return exitInterrupted
+	}
+	return statusOf(err)
+}
+
+// statusOf is the lowest of the exit statuses that an error and those that it wraps state: a failed
+// verdict outweighs bad input, and that a machine that cannot run it. An error that states none
+// is a failure of the command.
+func statusOf(err error) int {
+	switch {
 	case err == nil:
 		return exitExpected
-	case errors.As(err, &usage), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &version), errors.As(err, &form), errors.As(err, &missing), errors.As(err, &unsafe),
-		errors.As(err, &input), errors.As(err, &noLab):
-		return exitUsage
-	case errors.As(err, &audited):
-		return audited.status
-	case errors.As(err, &silent), errors.As(err, &build), errors.As(err, &unfit), errors.As(err, &setup),
-		errors.As(err, &held), errors.As(err, &release), errors.As(err, &overlap), errors.As(err, &boot), errors.As(err, &image), errors.As(err, &vendor), errors.As(err, &lacking),
-		client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
-		return exitMachine
-	case errors.As(err, &verdict) && verdict.verdict == framework.Inconclusive:
-		return exitInconclusive
+	case client.IsErrConnectionFailed(err), errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
+		return min(exitMachine, stated(err))
 	}
-	return exitUnexpected
+	return stated(err)
+}
+
+func stated(err error) int {
+	status := exitFailed
+	if states, does := err.(interface{ ExitStatus() int }); does {
+		status = states.ExitStatus()
+	}
+	switch wraps := err.(type) {
+	case interface{ Unwrap() error }:
+		status = min(status, stated(wraps.Unwrap()))
+	case interface{ Unwrap() []error }:
+		for _, one := range wraps.Unwrap() {
+			status = min(status, stated(one))
+		}
+	}
+	return status
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/adopt"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -80,7 +82,13 @@ func TestExitStatus(t *testing.T) {
 		{"a run that was interrupted", &verdictError{framework.Inconclusive, engine.ErrInterrupted}, exitInterrupted},
 		{"a guest that does not come up", &verdictError{framework.Inconclusive, fmt.Errorf("up: %w", &guest.BootError{Guest: "worker"})}, exitMachine},
 		{"a guest image without QEMU", &verdictError{framework.Inconclusive, &guest.ImageError{}}, exitMachine},
-		{"anything else", errors.New("lab is not down"), exitUnexpected},
+		{"anything else", errors.New("lab is not down"), exitFailed},
+		{"a failed verdict beside a scenario that this machine cannot run", &verdictError{framework.Fail, &images.BuildError{Err: errors.New("x")}}, exitUnexpected},
+		{"an image of a version that is not published", &images.BuildError{Err: &images.NotPublishedError{}}, exitUsage},
+		{"a form that nothing builds, beside an image that does not build", errors.Join(&images.BuildError{Err: errors.New("x")}, &suite.FormError{}), exitUsage},
+		{"a verdict for want of Docker", &verdictError{framework.Inconclusive, noDocker}, exitMachine},
+		{"a file that is no run's", &rundir.UnsafeError{}, exitUsage},
+		{"what follows an error", fmt.Errorf("%w\ncontinue with: relapse", errors.New("busy")), exitFailed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := exitStatus(t.Context(), test.err); got != test.want {

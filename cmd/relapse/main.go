@@ -148,9 +148,10 @@ them with the vendors' own code, and asserts that each is detected and that
 each remedy works.
 
 Exit status: 0 all verdicts as expected, GO, or done; 1 a verdict not as expected,
-NO-GO, both ends of a bisection are alike, or the command failed; 2 bad usage or bad input; 3 this machine cannot run it (see relapse doctor); 4
-inconclusive, UNKNOWN, or a bisection knows only a range; 5 an audit found what is latent
-alone; 130 interrupted, after the lab was taken down.`,
+NO-GO, or both ends of a bisection are alike; 2 bad usage or bad input; 3 this machine
+cannot run it (see relapse doctor); 4 inconclusive, UNKNOWN, or a bisection knows only a
+range; 5 an audit found what is latent alone; 6 the command itself failed; 130
+interrupted, after the lab was taken down.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: self()},
 		SilenceUsage:  true,
 		SilenceErrors: true,

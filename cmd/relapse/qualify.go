@@ -83,7 +83,7 @@ text, Markdown, JSON (relapse.qualification/v1) and JUnit. An interrupt takes th
 down, and --resume continues with the results in that folder: it repeats neither
 versions that ran nor an upgrade that was completed.
 
-Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3 and 130 as for all commands.`,
+Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 		Example: `  relapse qualify cilium 1.11.6 1.12.0
   kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -
   helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -

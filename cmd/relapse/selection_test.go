@@ -76,9 +76,8 @@ func TestRunByLabel(t *testing.T) {
 	if strings.Contains(got.stdout, "off-by-old-key") {
 		t.Errorf("one without the label runs:\n%s", got.stdout)
 	}
-	// Each in a process of its own.
 	got = relapse(t, "run", "--label", "bgp && !slow", "--dry-run", "--parallel", "2")
-	if got.status != exitExpected || !strings.Contains(got.stdout, "node-drain | ") || !strings.Contains(got.stdout, "added-nic  | ") || strings.Contains(got.stdout, "masquerade") {
+	if got.status != exitExpected || !strings.Contains(got.stdout, "node-drain lab ") || !strings.Contains(got.stdout, "added-nic lab ") || strings.Contains(got.stdout, "masquerade") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -58,6 +58,9 @@ type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }
 
+// ExitStatus is that of bad input.
+func (*InputError) ExitStatus() int { return 2 }
+
 func (e *InputError) Unwrap() error { return e.Err }
 
 // Open reads the lab that containerlab has deployed from a folder, or the cluster of a kubeconfig,

@@ -18,8 +18,8 @@ const Claim = "relapse-reports"
 const kills = 2
 
 // results are the exit statuses of relapse run but for 0: a verdict that was not expected, bad
-// input, a machine that cannot run it, and an inconclusive run.
-var results = []int32{1, 2, 3, 4}
+// input, a machine that cannot run it, an inconclusive run, and a command that failed.
+var results = []int32{1, 2, 3, 4, 6}
 
 // MergeAnnotation of each Job is the command that merges the reports of all Jobs of a plan,
 // in Claim. Without the plan's names, a report that is missing would not be noticed.

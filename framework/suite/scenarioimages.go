@@ -49,6 +49,9 @@ func (e *FormError) Error() string {
 	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version, e.Built)
 }
 
+// ExitStatus is that of bad input.
+func (*FormError) ExitStatus() int { return 2 }
+
 // Know makes the catalogue describe the images of some variants of a scenario. The error
 // joins an *images.UnknownVersionError for each image that no recipe builds, and a
 // *FormError for each tested component that is built in another form than the variant's.

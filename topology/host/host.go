@@ -88,6 +88,9 @@ func (e *UnfitError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// ExitStatus is that of a machine that cannot run it.
+func (*UnfitError) ExitStatus() int { return 3 }
+
 // Err returns an *UnfitError with every check that is not OK, or nil.
 func (r Report) Err() error { return r.unfit(Curable, Fatal) }
 

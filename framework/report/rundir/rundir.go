@@ -56,6 +56,9 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return fmt.Sprintf("%s is not read: %s", e.Path, e.Why) }
 
+// ExitStatus is that of bad input.
+func (*UnsafeError) ExitStatus() int { return 2 }
+
 // name is what scenarios, runs and variants may be called: they become names of files,
 // and parts of what is printed.
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$`)

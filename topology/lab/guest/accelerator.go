@@ -96,6 +96,9 @@ type ImageError struct {
 
 func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
 
+// ExitStatus is that of a machine that cannot run it.
+func (*ImageError) ExitStatus() int { return 3 }
+
 // WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns
 // why that cannot be used, or "" if it can.
 func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a Accelerator) (reason string, err error) {

@@ -98,6 +98,9 @@ func (e *OverlapError) Error() string {
 	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: %s", e.Network, e.Subnet, e.Used, e.By, cure)
 }
 
+// ExitStatus is that of a machine that cannot run it.
+func (*OverlapError) ExitStatus() int { return 3 }
+
 // checkSubnets rejects a topology whose subnets overlap a route of the machine: the
 // machine could not reach its real hosts there.
 func checkSubnets(ctx context.Context, t topology.Topology) error {
@@ -311,6 +314,9 @@ func (e *OtherReleaseError) Error() string {
 	return fmt.Sprintf("lab %q was brought up by another release of relapse, which isolates labs by other rules: "+
 		"run without --reuse, which replaces it", e.Lab)
 }
+
+// ExitStatus is that of a machine that cannot run it.
+func (*OtherReleaseError) ExitStatus() int { return 3 }
 
 // rulesFile is the file with the fingerprint of the rules that the lab was given.
 func (l *Lab) rulesFile() string { return filepath.Join(stateDir(l.Topology.Name), "isolation") }

@@ -46,6 +46,9 @@ func (e *HeldError) Error() string {
 		e.Lab, e.PID, e.Command, e.Since.Format(time.TimeOnly))
 }
 
+// ExitStatus is that of a machine that cannot run it.
+func (*HeldError) ExitStatus() int { return 3 }
+
 // lock locks a lab for this process. The kernel releases the lock when the process
 // ends. killed reports whether the previous holder ended without unlocking it.
 // Everything that creates or removes a lab begins here, so the name is checked

@@ -89,6 +89,9 @@ func (e *UpstreamError) Error() string {
 	return fmt.Sprintf("%s: %v: set a mirror with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
 }
 
+// ExitStatus is that of a machine that cannot run it.
+func (*UpstreamError) ExitStatus() int { return 3 }
+
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
 // reachWithin bounds the wait for a registry's first answer.
