@@ -23,7 +23,6 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// someArgs demands at least one argument.
 func someArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -42,7 +42,6 @@ func (o *storedOptions) register(cmd *cobra.Command, dryRun string) {
 	flags.BoolVar(&o.dryRun, "dry-run", false, dryRun)
 }
 
-// folder makes the folder of a bisection or a qualification.
 func (o *storedOptions) folder(command, name string) (string, error) {
 	dir, err := report.NewRun(filepath.Join(o.output, command), name, time.Now())
 	if err != nil {
@@ -59,7 +58,6 @@ func (o *storedOptions) check() error {
 	return nil
 }
 
-// bisectOptions are the flags of bisect.
 type bisectOptions struct {
 	storedOptions
 	versions bisect.Range
@@ -121,7 +119,6 @@ minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 a
 	return cmd
 }
 
-// checkRange refuses ends that are not versions, or have nothing between them.
 func checkRange(r bisect.Range) error {
 	for _, end := range []struct{ flag, version string }{{"--from", r.From}, {"--to", r.To}} {
 		if end.version != "" && semver.Canonical("v"+end.version) != "v"+end.version {
@@ -135,7 +132,8 @@ func checkRange(r bisect.Range) error {
 	case c == 0:
 		return usagef("--from and --to are both %s: there is nothing between them", r.From)
 	case c > 0:
-		return usagef("--from %s is newer than --to %s: give the older version as --from; bisect finds in either case whether the newer one broke or fixed it", r.From, r.To)
+		return usagef("--from %s is newer than --to %s: give the older version as --from; "+
+			"bisect finds in either case whether the newer one broke or fixed it", r.From, r.To)
 	}
 	return nil
 }
@@ -184,14 +182,15 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 			return err
 		}
 	}
-	lab.Lab = l.kept(b.Dir, o.timeout)
+	lab.Lab = l.runsIn(b.Dir, o.timeout)
 	err = b.Run(ctx, lab, func(text string) { l.display.Note("bisect", text) })
 	err = errors.Join(err, lab.Down())
 	l.display.Close()
 	if ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted) {
 		err = errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	}
-	resume := "continue with: " + shellescape.QuoteCommand(slices.Concat([]string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}, o.subnets.words()))
+	again := []string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}
+	resume := "continue with: " + shellescape.QuoteCommand(slices.Concat(again, o.subnets.words()))
 	switch {
 	case errors.Is(err, engine.ErrInterrupted):
 		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n", resume)
@@ -203,8 +202,9 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	return judgedAs(b.Verdict(), nil)
 }
 
-// openBisection is the bisection that the flags ask for: a new one, or an earlier one.
-func openBisection(ctx context.Context, c *images.Catalogue, scenario framework.Scenario, tested framework.Tested, o bisectOptions, builds func(string) error) (*bisect.Bisection, error) {
+func openBisection(
+	ctx context.Context, c *images.Catalogue, scenario framework.Scenario, tested framework.Tested, o bisectOptions, builds func(string) error,
+) (*bisect.Bisection, error) {
 	if o.resume != "" {
 		if o.versions != (bisect.Range{}) || len(o.with) > 0 {
 			return nil, usagef("--resume continues with the versions of %s: it takes no --from, --to, --pre or --with", o.resume)
@@ -270,8 +270,8 @@ func (l *openedLabs) Close() {
 	l.Docker.Close()
 }
 
-// kept is a lab whose runs store their reports in a folder.
-func (l *openedLabs) kept(output string, timeout time.Duration) *keptlab.Lab {
+// runsIn is a lab whose runs store their reports in a folder.
+func (l *openedLabs) runsIn(output string, timeout time.Duration) *keptlab.Lab {
 	o := l.Options
 	o.Output = output
 	return &keptlab.Lab{Labs: suite.Labs(o), Options: o.Options, Timeout: timeout}

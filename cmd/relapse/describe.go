@@ -42,7 +42,8 @@ its images are built, and for each variant the expected verdict and its own labe
 					if variants != nil && !slices.Contains(variants, v.Name) {
 						continue
 					}
-					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s%s\n", v.Name, v.Role, v.Form, v.Expected(), further(s.LabelsOf(v), common), notRunnable(v))
+					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s%s\n",
+						v.Name, v.Role, v.Form, v.Expected(), further(s.LabelsOf(v), common), notRunnable(v))
 				}
 			}
 			return table.Flush()
@@ -91,7 +92,6 @@ func describeCommand() *cobra.Command {
 	return cmd
 }
 
-// describe renders an incident's record.
 func describe(out io.Writer, s framework.Scenario) {
 	i := s.Incident
 	fmt.Fprintf(out, "%s: %s\n", i.Name, i.Title)
@@ -110,7 +110,8 @@ func describe(out io.Writer, s framework.Scenario) {
 	section("Remedies", "- "+strings.Join(i.Remedies, "\n- "))
 	lab := i.Diagram
 	if s.SecondLab.IsValid() && len(s.Moved) == 0 {
-		lab = strings.TrimRight(lab, "\n") + fmt.Sprintf("\n\na part of the variants runs on a second lab, %s, with its networks in %s", framework.SecondLabOf(s.Topology.Name), s.SecondLab)
+		lab = strings.TrimRight(lab, "\n") + fmt.Sprintf("\n\na part of the variants runs on a second lab, %s, with its networks in %s",
+			framework.SecondLabOf(s.Topology.Name), s.SecondLab)
 	}
 	section("Lab", lab)
 	section("Reproduction", i.Reproduction)

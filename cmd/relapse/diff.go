@@ -27,8 +27,8 @@ func diffCommand() *cobra.Command {
 		Short: "Compare the reports of two runs, or of two nights",
 		Long: `Diff prints how two runs differ: in the conditions under which they ran, in verdicts, in
 findings, and in times. A and B are folders of runs, such as reports/node-drain/latest,
-or folders that contain runs, such as those that merge writes: then the newest complete
-run of each scenario is compared.
+or folders that contain runs, as merge writes them: then the newest complete run of
+each scenario is compared.
 
 Exit status: 0 the verdicts are the same; 1 a verdict of the run, of a variant, a
 remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
@@ -67,7 +67,7 @@ func outcomeOfDiff(differ bool, err error) error {
 	return err
 }
 
-// holdsRuns reports whether a folder is not that of a run.
+// holdsRuns reports whether a folder holds runs and is no run itself.
 func holdsRuns(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -77,7 +77,6 @@ func holdsRuns(dir string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// diffNights prints how the newest runs of each scenario differ.
 func diffNights(out io.Writer, one, other string) error {
 	a, err := newestRuns(one)
 	if err != nil {
@@ -120,7 +119,6 @@ func diffNights(out io.Writer, one, other string) error {
 	return outcomeOfDiff(true, nil)
 }
 
-// ownedBy names a scenario and its owner.
 func ownedBy(r report.Report) string {
 	if r.Owner == "" {
 		return r.Scenario

@@ -27,7 +27,6 @@ const (
 	exitInterrupted  = 130
 )
 
-// usageError is bad usage or bad input.
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error   { return e.error }
@@ -96,8 +95,8 @@ func exitStatus(ctx context.Context, err error) int {
 	return statusOf(err)
 }
 
-// statusOf is the lowest of the exit statuses that an error and those that it wraps state: a failed
-// verdict outweighs bad input, and that a machine that cannot run it. An error that states none
+// statusOf is the lowest exit status that an error states, or one that it wraps: a failed verdict
+// outweighs bad input, and that a machine that cannot run it. An error that states none
 // is a failure of the command.
 func statusOf(err error) int {
 	switch {

@@ -82,35 +82,10 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if facts, known := run.report.Machine.(map[string]any); known {
-		if memory, known := facts["memory_gib"].(float64); known {
-			scenario = scenario.ForMemory(int(memory))
-		}
-	}
-	if run.report.Topology != nil {
-		if scenario, err = scenario.Onto(run.report.Topology.Subnets()); err != nil {
-			return false, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
-		}
-	}
-	one := []framework.Scenario{scenario}
-	if err := setParameters(one, scenario.Own(prepared.Parameters())); err != nil {
+	if scenario, err = asItRan(scenario, run, prepared); err != nil {
 		return false, err
 	}
-	if one[0].Variants, err = onTheirLabs(one[0].Variants, scenario, run.report, prepared.Parameters()); err != nil {
-		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", dir, err))
-	}
-	if versions := prepared.Versions(); len(versions) > 0 {
-		known := map[string]string{} // without the versions of other scenarios
-		for name, version := range versions {
-			if _, there := scenario.Find(name); there {
-				known[name] = version
-			}
-		}
-		if one[0], err = one[0].Unclassified(known); err != nil {
-			return false, usagef("judging %s: %w", dir, err)
-		}
-	}
-	judged, err := prepared.Judge(one[0])
+	judged, err := prepared.Judge(scenario)
 	if err != nil && !errors.As(err, &not) {
 		return false, usagef("judging %s: %w", dir, err)
 	}
@@ -134,8 +109,48 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	return false, nil
 }
 
-// onTheirLabs are variants of a scenario, those that ran on a second lab with its networks.
-func onTheirLabs(all []framework.Variant, s framework.Scenario, r report.Report, parameters map[string]string) ([]framework.Variant, error) {
+// asItRan is a scenario as a stored run ran it: for that machine's memory, on those subnets, with
+// those parameters and versions.
+func asItRan(scenario framework.Scenario, run storedRun, stored verdict.Stored) (framework.Scenario, error) {
+	if facts, known := run.report.Machine.(map[string]any); known {
+		if memory, known := facts["memory_gib"].(float64); known {
+			scenario = scenario.ForMemory(int(memory))
+		}
+	}
+	var err error
+	if run.report.Topology != nil {
+		if scenario, err = scenario.Onto(run.report.Topology.Subnets()); err != nil {
+			return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.dir, err))
+		}
+	}
+	one := []framework.Scenario{scenario}
+	if err := setParameters(one, scenario.Own(stored.Parameters())); err != nil {
+		return scenario, err
+	}
+	if one[0].Variants, err = onTheirLabs(one[0].Variants, scenario, run.report, stored.Parameters()); err != nil {
+		return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.dir, err))
+	}
+	versions := map[string]string{} // without the versions of other scenarios
+	for name, version := range stored.Versions() {
+		if _, there := scenario.Find(name); there {
+			versions[name] = version
+		}
+	}
+	if len(stored.Versions()) == 0 {
+		return one[0], nil
+	}
+	unclassified, err := one[0].Unclassified(versions)
+	if err != nil {
+		return scenario, usagef("judging %s: %w", run.dir, err)
+	}
+	return unclassified, nil
+}
+
+// onTheirLabs are the variants of a scenario. A variant that ran on a second lab has the networks of
+// that lab.
+func onTheirLabs(
+	all []framework.Variant, s framework.Scenario, r report.Report, parameters map[string]string,
+) ([]framework.Variant, error) {
 	all = slices.Clone(all)
 	for _, v := range r.Variants {
 		if v.Topology == nil {

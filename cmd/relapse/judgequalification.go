@@ -14,7 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// isQualification reports whether a folder is that of a qualification.
+// isQualification reports whether a folder holds a qualification.
 func isQualification(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, qualify.FileJSON))
 	return err == nil
@@ -31,7 +31,8 @@ func judgeQualification(cmd *cobra.Command, dir string) (same bool, err error) {
 		return false, usagef("judging %s: %w", dir, err)
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "qualify %s %s to %s: stored %s, judged now %s\n", then.Inputs.Component, then.Inputs.From, then.Inputs.To, then.Verdict, now.Verdict)
+	fmt.Fprintf(out, "qualify %s %s to %s: stored %s, judged now %s\n",
+		then.Inputs.Component, then.Inputs.From, then.Inputs.To, then.Verdict, now.Verdict)
 	stored := map[string]qualify.Row{}
 	for _, r := range then.Rows {
 		stored[r.Title()] = r

@@ -307,7 +307,7 @@ func marked(mark string) []string {
 	for _, path := range environments {
 		text, err := os.ReadFile(path)
 		if err != nil || !slices.Contains(strings.Split(string(text), "\x00"), killMark+"="+mark) {
-			continue // of those that have ended there is nothing to read
+			continue // a process that has ended has none
 		}
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
 		all = append(all, fmt.Sprintf("process %s %s", filepath.Base(filepath.Dir(path)), strings.ReplaceAll(string(command), "\x00", " ")))

@@ -64,7 +64,6 @@ func complaint(ctx context.Context, err error) string {
 	return err.Error()
 }
 
-// several reports whether an error joins errors.
 func several(err error) bool {
 	for err != nil {
 		if joined, is := err.(interface{ Unwrap() []error }); is && len(joined.Unwrap()) > 1 {
@@ -82,7 +81,6 @@ func several(err error) bool {
 // process before its labs are down.
 func ignoreBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// settings are the global flags.
 type settings struct {
 	logLevel string
 	noColor  bool
@@ -112,7 +110,7 @@ func (s *settings) display(l display.Look) *display.Display {
 	return d
 }
 
-// logger makes the log of this process, and sets those of the libraries.
+// logger makes the log of this process, and sets the logs of the libraries.
 func (s *settings) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
@@ -160,7 +158,8 @@ interrupted, after the lab was taken down.`,
 	}
 	root.PersistentFlags().StringVar(&s.logLevel, "log-level", "warn", "what to log on standard error: debug, info, warn or error")
 	root.PersistentFlags().BoolVar(&s.quiet, "quiet", false, "print no progress: only results and errors")
-	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colours; NO_COLOR in the environment does the same")
+	root.PersistentFlags().BoolVar(&s.noColor, "no-color", os.Getenv("NO_COLOR") != "",
+		"print no colours; NO_COLOR in the environment does the same")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})

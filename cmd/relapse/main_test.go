@@ -23,8 +23,8 @@ const asProgram = "RELAPSE_TEST_AS_PROGRAM"
 // one, and the other way round, as a wrong declaration would.
 const rolesExchanged = "RELAPSE_TEST_ROLES_EXCHANGED"
 
-// exchangeRoles declares variants wrongly: of those that are now affected the
-// findings are expected that the affected ones named.
+// exchangeRoles declares variants wrongly. The variants that are now affected expect the
+// findings of the ones that were.
 func exchangeRoles(variants []framework.Variant) {
 	first := slices.IndexFunc(variants, func(v framework.Variant) bool { return v.Role == framework.Affected })
 	named := variants[first].Script().Expected

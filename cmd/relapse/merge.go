@@ -32,7 +32,7 @@ results on one screen, OUTPUT/metrics.prom is for Prometheus, and OUTPUT/index.h
 links to all. Conflicts between the parts are printed and are in the report: a variant
 that ran twice, different versions of relapse or of an image, different machines.
 
-With --expect, a scenario of which no folder has a report is inconclusive. Without it,
+With --expect, a scenario without a report in any folder is inconclusive. Without it,
 merge cannot know that a run is missing. relapse plan says which scenarios to expect.
 
 Exit status: as of run, for all runs together; a variant with two different verdicts is
@@ -41,8 +41,10 @@ inconclusive at best; 2 bad input.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output, expected, replaced) },
 	}
 	cmd.Flags().StringVar(&output, "output", "merged", "folder for the merged reports")
-	cmd.Flags().BoolVar(&replaced, "replaced", false, "each folder is of one shard whose runs may have been replaced: an older run counts as well if its verdict is another one, unless it was inconclusive")
-	cmd.Flags().StringSliceVar(&expected, "expect", nil, "the `NAMES` of all scenarios that were to run: one without a report is inconclusive")
+	cmd.Flags().BoolVar(&replaced, "replaced", false, "each folder is of one shard whose runs may have been replaced: "+
+		"an older run counts as well if its verdict is another one, unless it was inconclusive")
+	cmd.Flags().StringSliceVar(&expected, "expect", nil,
+		"the `NAMES` of all scenarios that were to run: one without a report is inconclusive")
 	return cmd
 }
 

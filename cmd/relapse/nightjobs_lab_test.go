@@ -78,7 +78,7 @@ func TestJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		job.Namespace = metav1.NamespaceDefault
-		// Two pods share the CPUs of this machine, each of which asks for as many as it has.
+		// Two pods share the CPUs of this machine, and each pod asks for all of them.
 		runs := &job.Spec.Template.Spec.Containers[0]
 		runs.Args = append(runs.Args, "--parallel=1")
 		night.create(job)
@@ -146,7 +146,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// resultEndsJob sees that a pod whose exit status is a result, here that of bad input, is not
+// resultEndsJob sees that a pod whose exit status is a result, here the status of bad input, is not
 // followed by another one.
 func (n *nightCluster) resultEndsJob(job *batchv1.Job) {
 	n.Helper()
@@ -309,7 +309,7 @@ func (n *nightCluster) ended(j *batchv1.Job) bool {
 	})
 }
 
-// pods are those of the Jobs, oldest first.
+// pods are the pods of the Jobs, oldest first.
 func (n *nightCluster) pods() []corev1.Pod {
 	n.Helper()
 	var pods corev1.PodList

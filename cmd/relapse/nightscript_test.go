@@ -45,7 +45,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestNights is two nights of two shards, in the second of which a verdict changes.
+// TestNights is two nights of two shards. In the second night a verdict changes.
 func TestNights(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Fatal(err)

@@ -234,7 +234,7 @@ func (l onLab) state() map[string][]string {
 	state["cluster"] = lines("k8s-control-plane", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+objects)
 	for _, c := range state["containers"] {
 		name, _, _ := strings.Cut(c, " ")
-		// Without indexes: those of cables that are laid again are new ones.
+		// Without indexes: a cable that is laid again has a new one.
 		const links = `; ip -o link | sed -E "s/^[0-9]+: //; s/[@:].*//"`
 		addresses := `{ ip -4 route; ip -4 -o address | sed -E "s/^[0-9]+: //; s/valid_lft.*//"; }`
 		if strings.HasPrefix(name, "k8s-") {
@@ -306,7 +306,7 @@ func buildContainerlab(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, 0o644); err != nil { // those of the module cache are read-only
+		if err := os.Chmod(path, 0o644); err != nil { // files of the module cache are read-only
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(change(string(text))), 0o644); err != nil {
@@ -336,7 +336,7 @@ func buildContainerlab(t *testing.T) string {
 
 // withImagesOfThisTree puts the images of this tree into a file of containerlab: no registry is
 // asked. FRR's own image starts its daemons from frr.conf; ours has another program first, so
-// that the node's command does it. kind's own image of a node has those of the control plane.
+// that the node's command does it. kind's own image of a node has the images of the control plane.
 func (l onLab) withImagesOfThisTree() {
 	t, docker, path := l.T, l.docker, filepath.Join(l.dir, l.scenario+".clab.yml")
 	t.Helper()
@@ -412,7 +412,7 @@ wait`
 	}
 }
 
-// nodeWithImages makes an image of a node with those of the control plane in its containerd,
+// nodeWithImages makes an image of a node with the control plane's images in its containerd,
 // as kind's own have them, and returns its name.
 func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]string, node string, controlPlane []string) string {
 	t.Helper()

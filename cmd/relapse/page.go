@@ -32,7 +32,6 @@ what changed since the run before.`,
 	}
 }
 
-// renderPages renders the pages of a run, or of all runs below a folder.
 func renderPages(cmd *cobra.Command, dir string) error {
 	runs, err := page.Runs(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -63,7 +63,8 @@ Exit status: 0 done; 2 bad input.`,
 			}
 			all := plan.Shards(items, shards)
 			describePlan(cmd, items, all, shards)
-			run, out := plan.Run{Label: what.label, With: withText(what.with), Folder: time.Now().UTC().Format("2006-01-02T15-04-05Z")}, cmd.OutOrStdout()
+			out := cmd.OutOrStdout()
+			run := plan.Run{Label: what.label, With: withText(what.with), Folder: time.Now().UTC().Format("2006-01-02T15-04-05Z")}
 			if format == planJobs {
 				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, run.MergeCommand(all))
 				return plan.Jobs(out, all, run, pods)
@@ -77,7 +78,8 @@ Exit status: 0 done; 2 bad input.`,
 	flags.StringVar(&what.label, "label", "", "the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
 	flags.StringToStringVar(&what.with, "with", nil, "run the scripts on versions that no variant has, `COMPONENT=VERSION` (see run)")
 	flags.StringVar(&pods.Image, "image", plan.Image, "the image of the pods, as the cluster pulls it")
-	flags.StringVar(&pods.Cache, "cache", "", "a PersistentVolumeClaim, `CLAIM`, for what pods download and build; without one each pod builds its images anew")
+	flags.StringVar(&pods.Cache, "cache", "",
+		"a PersistentVolumeClaim, `CLAIM`, for what pods download and build; without one each pod builds its images anew")
 	return cmd
 }
 
@@ -104,10 +106,10 @@ func shardItems(what selection) ([]plan.Item, error) {
 	return items, nil
 }
 
-// describePlan explains a plan on standard error.
 func describePlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wanted int) {
 	for _, s := range all {
-		fmt.Fprintf(cmd.ErrOrStderr(), "shard %d: %s, usually %s, cancelled after %s\n", s.Number, strings.Join(s.Scenarios(), ", "), s.Lasts().Round(time.Second), s.Limit())
+		fmt.Fprintf(cmd.ErrOrStderr(), "shard %d: %s, usually %s, cancelled after %s\n",
+			s.Number, strings.Join(s.Scenarios(), ", "), s.Lasts().Round(time.Second), s.Limit())
 	}
 	for _, i := range items {
 		if i.Lasts == 0 {

@@ -26,7 +26,8 @@ func printReport(out io.Writer, r report.Report, output string) {
 	lines := []string{fmt.Sprintf("%s: %s%s", r.Scenario, strings.ToUpper(r.Verdict), reservation(r))}
 	last := []string{}
 	if r.CPU.Slowed() {
-		last = append(last, fmt.Sprintf("  slowed down: other programs took %.0f%% of the CPUs, the lab %.0f%%; the verdict is valid, the times are not",
+		last = append(last, fmt.Sprintf("  slowed down: other programs took %.0f%% of the CPUs, the lab %.0f%%; "+
+			"the verdict is valid, the times are not",
 			100*r.CPU.Others, 100*r.CPU.Lab))
 	}
 	last = append(last, fmt.Sprintf("  images %.1fs, lab %.1fs, total %.1fs; report: %s",

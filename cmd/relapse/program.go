@@ -29,7 +29,6 @@ func thisProgram() (string, error) {
 	return fmt.Sprintf("%s sha256:%s", thisVersion(), hex.EncodeToString(sum.Sum(nil))[:16]), nil
 }
 
-// thisVersion is the version of this program's module.
 func thisVersion() string {
 	const unknown = "(devel)" // as go build has it
 	if info, known := debug.ReadBuildInfo(); known && info.Main.Version != "" && info.Main.Version != unknown {

@@ -25,7 +25,6 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 )
 
-// qualifyOptions are the flags of qualify.
 type qualifyOptions struct {
 	storedOptions
 	config string   // a file, or - for standard input
@@ -103,11 +102,14 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
-	flags.StringArrayVar(&o.values, "values", nil, "the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
+	flags.StringArrayVar(&o.values, "values", nil,
+		"the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's), `FILE`; - is standard input")
-	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
+	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
+		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
-	flags.StringVar(&o.maxLost, "max-lost", "0.1%", "the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
+	flags.StringVar(&o.maxLost, "max-lost", "0.1%",
+		"the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")
 	o.register(cmd, "print the plan, and run nothing")
 	return cmd
@@ -177,7 +179,6 @@ func open(flag, name string, stdin io.Reader) (io.ReadCloser, string, error) {
 	return f, name, nil
 }
 
-// thresholds are those of the flags.
 func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 	if o.maxGap < 0 {
 		return qualify.Thresholds{}, usagef("--max-gap: %s: expected 0 or more", o.maxGap)
@@ -190,14 +191,14 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 	return qualify.Thresholds{MaxGapMS: o.maxGap.Milliseconds(), MaxLost: percent / 100}, nil
 }
 
-// command repeats a qualification.
 func (o qualifyOptions) command(component, from, to string) string {
 	words := []string{"relapse", "qualify", component, from, to}
 	for _, file := range o.values {
 		words = append(words, "--values", file)
 	}
 	for _, flag := range [][3]string{
-		{"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"}, {"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
+		{"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {
 			words = append(words, flag[0], flag[1])
@@ -206,7 +207,6 @@ func (o qualifyOptions) command(component, from, to string) string {
 	return shellescape.QuoteCommand(words)
 }
 
-// checkVersions refuses what is not an upgrade.
 func checkVersions(component, from, to string) error {
 	for _, v := range []string{from, to} {
 		if semver.Canonical("v"+v) != "v"+v {
@@ -217,7 +217,8 @@ func checkVersions(component, from, to string) error {
 	case c == 0:
 		return usagef("FROM and TO are both %s: there is no upgrade", from)
 	case c > 0:
-		return usagef("FROM %s is newer than TO %s: that is the rollback, which relapse qualify %s %s %s includes", from, to, component, to, from)
+		return usagef("FROM %s is newer than TO %s: that is the rollback, which relapse qualify %s %s %s includes",
+			from, to, component, to, from)
 	}
 	return nil
 }
@@ -307,12 +308,13 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	r.Relapse, r.Progress = l.Relapse, l.display
 	err = r.Run(ctx, qualify.Machine{
 		Catalogue: catalogue, Labs: suite.Labs(l.Options), Options: l.Options.Options,
-		NewLab:  func() *keptlab.Lab { return l.kept(r.Dir, o.timeout) },
+		NewLab:  func() *keptlab.Lab { return l.runsIn(r.Dir, o.timeout) },
 		IsUnfit: func(err error) bool { return exitStatus(ctx, err) == exitMachine },
 	})
 	l.display.Close()
 	if err != nil {
-		fmt.Fprintf(plain.Writer(os.Stdout), "\nresults so far: %s\ncontinue with: %s --resume %s\n", r.Dir, q.Command, shellescape.Quote(r.Dir))
+		fmt.Fprintf(plain.Writer(os.Stdout), "\nresults so far: %s\ncontinue with: %s --resume %s\n",
+			r.Dir, q.Command, shellescape.Quote(r.Dir))
 		return err
 	}
 	result := r.Result()
@@ -323,7 +325,6 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	return outcomeOfQualification(result.Verdict, r.Broken())
 }
 
-// outcomeOfQualification is the error that gives the exit status.
 func outcomeOfQualification(v qualify.Verdict, broken error) error {
 	switch v {
 	case qualify.Go:

@@ -78,25 +78,33 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&how.all, "all", false, "run every scenario")
-	flags.StringVar(&how.label, "label", "", "run the variants with these labels, of the named scenarios or of all, `EXPRESSION` as in 'cilium && !slow' (list shows the labels)")
+	flags.StringVar(&how.label, "label", "",
+		"run the variants with these labels, of the named scenarios or of all, `EXPRESSION` as in 'cilium && !slow' (list shows the labels)")
 	flags.StringSliceVar(&options.Variants, "variant", nil, "run only these variants")
 	flags.BoolVar(&options.Keep, "keep", false, "restore the lab and leave it running, for --reuse")
 	flags.BoolVar(&options.Reuse, "reuse", false, "use the lab that an earlier run kept, if there is one")
-	flags.StringVar(&how.on.lab, "on", "", "run on a lab that is up, and leave it as it was: what containerlab has deployed from this folder, or the cluster of kind of this kubeconfig, `DIR|FILE`")
-	flags.StringVar(&how.on.routers, "routers", "", "with --on: how its routers are read, a `FILE` as that of audit (default DIR/routers.yml)")
+	flags.StringVar(&how.on.lab, "on", "", "run on a lab that is up, and leave it as it was: "+
+		"what containerlab has deployed from this folder, or the cluster of kind of this kubeconfig, `DIR|FILE`")
+	flags.StringVar(&how.on.routers, "routers", "",
+		"with --on: how its routers are read, a `FILE` as for audit (default DIR/routers.yml)")
 	flags.BoolVar(&how.on.isLab, "yes-this-is-a-lab", false, "with --on: it is a lab, though its cluster has no label that says so")
-	flags.StringVar(&ablate, "ablate", "", "switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
+	flags.StringVar(&ablate, "ablate", "",
+		"switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
 	from.register(flags)
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant this many times, without remedies, and count its verdicts")
 	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, wait this long, to show that the incident does not recover by itself")
-	flags.BoolVar(&how.recorded, "record", false, "with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")
+	flags.BoolVar(&how.recorded, "record", false,
+		"with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
-	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, and report the verdict, `COMPONENT=VERSION`; for an upgrade: cilium.from, cilium.to")
+	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, "+
+		"and report the verdict, `COMPONENT=VERSION`; for an upgrade: cilium.from, cilium.to")
 	how.subnets.register(cmd)
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
 	flags.DurationVar(&options.Timeout, "timeout", 0, "limit for the whole run (default one hour for each scenario)")
-	flags.IntVar(&how.parallel, "parallel", 0, "1: all variants of a scenario on one lab; 2: on two labs, side by side, where the scenario has a second lab; a lab with guests counts once for each guest; by default one for every CPU and 4 GiB of memory")
+	flags.IntVar(&how.parallel, "parallel", 0, "1: all variants of a scenario on one lab; "+
+		"2: on two labs, side by side, where the scenario has a second lab; a lab with guests counts once for each guest; "+
+		"by default one for every CPU and 4 GiB of memory")
 	flags.BoolVar(&options.DryRun, "dry-run", false, "print every step that would run, and run none")
 	return cmd
 }
@@ -159,7 +167,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 }
 
 // check refuses flags that make no sense together or with the chosen scenarios, and
-// applies those that change the scenarios. Labelled are the variants that --label chose.
+// applies the flags that change the scenarios. Labelled are the variants that --label chose.
 func (r *prepared) check(labelled []string) error {
 	if err := setParameters(r.chosen, r.how.set); err != nil {
 		return err
@@ -199,7 +207,6 @@ func (r *prepared) check(labelled []string) error {
 	return nil
 }
 
-// checkNumbers refuses values of flags.
 func (r *prepared) checkNumbers() error {
 	o := r.suite
 	switch {
@@ -366,7 +373,6 @@ func valuesFor(s framework.Scenario, flags *pflag.FlagSet, f *pflag.Flag) (value
 	return values
 }
 
-// pruneRuns removes old runs of a scenario, and prints which.
 func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
 	removed, err := report.PruneRuns(output, scenario, keep)
 	for _, r := range removed {
@@ -443,7 +449,6 @@ func scenarioNamed(name string) (framework.Scenario, error) {
 	return framework.Scenario{}, usagef("no scenario %q%s", name, topology.Nearest(name, scenarioNames()))
 }
 
-// setParameters gives each scenario the values of its parameters.
 func setParameters(chosen []framework.Scenario, set map[string]string) error {
 	var known []string
 	for i, s := range chosen {

@@ -97,7 +97,9 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 
 // labelled are the scenarios with variants that a label expression selects, and the names
 // of those variants. A scenario without a variant that can run is left out.
-func labelled(from []framework.Scenario, expression string, named bool, upstreams registry.Upstreams) ([]framework.Scenario, []string, error) {
+func labelled(
+	from []framework.Scenario, expression string, named bool, upstreams registry.Upstreams,
+) ([]framework.Scenario, []string, error) {
 	selection, err := framework.ParseSelection(expression)
 	if err != nil {
 		return nil, nil, usagef("--label: %w", err)
@@ -112,7 +114,10 @@ func labelled(from []framework.Scenario, expression string, named bool, upstream
 	var variants []string
 	for _, s := range from {
 		selected := selection.Variants(s)
-		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool { runnable, _ := v.Runnable(len(upstreams) > 0); return runnable })
+		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool {
+			runnable, _ := v.Runnable(len(upstreams) > 0)
+			return runnable
+		})
 		if !runs && named {
 			return nil, nil, usagef("--label: no variant of scenario %q that can run here matches %q", s.Incident.Name, expression)
 		}
@@ -130,7 +135,6 @@ func labelled(from []framework.Scenario, expression string, named bool, upstream
 	return chosen, variants, nil
 }
 
-// allLabels are those of all variants in the catalogue.
 func allLabels() []string {
 	var all []string
 	for _, s := range scenarios.All {
@@ -142,7 +146,7 @@ func allLabels() []string {
 	return slices.Compact(all)
 }
 
-// commonLabels are those that all variants of a scenario have.
+// commonLabels are the labels that all variants of a scenario have.
 func commonLabels(s framework.Scenario) []string {
 	return slices.DeleteFunc(s.LabelsOf(s.Variants[0]), func(label string) bool {
 		return slices.ContainsFunc(s.Variants, func(v framework.Variant) bool { return !slices.Contains(s.LabelsOf(v), label) })
@@ -153,7 +157,9 @@ func commonLabels(s framework.Scenario) []string {
 // images are built, by the recorded figures.
 func usually(s framework.Scenario, variants []string, recorded figures.File) (lasts time.Duration, known bool) {
 	runs := s.Runnable(false)
-	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool { return variants != nil && !slices.Contains(variants, v.Name) })
+	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool {
+		return variants != nil && !slices.Contains(variants, v.Name)
+	})
 	if len(selected) == len(runs) {
 		return recorded.Duration(s.Incident.Name, figures.AllVariants)
 	}
@@ -176,7 +182,6 @@ func usually(s framework.Scenario, variants []string, recorded figures.File) (la
 	return lasts, true
 }
 
-// usuallyText says how long a scenario takes.
 func usuallyText(s framework.Scenario, variants []string, recorded figures.File) string {
 	lasts, known := usually(s, variants, recorded)
 	if !known {

@@ -47,7 +47,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// make test builds the images of its own scenarios, and not those of the night's.
+// make test builds the images of its own scenarios, and not the images of the night's.
 func TestImagesUsed(t *testing.T) {
 	all, err := imagesUsed("")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 //go:embed source.tar.gz
 var packedSource []byte
 
-// distCommands are those that .ci/dist needs.
+// distCommands are the commands that .ci/dist needs.
 func distCommands() []*cobra.Command {
 	return []*cobra.Command{{
 		Use:    "man DIR",

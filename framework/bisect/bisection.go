@@ -35,8 +35,12 @@ type Versions interface {
 // Start begins a bisection. Versions are all that are searched, and unbuildable are the
 // reasons why some of them cannot run. Earlier are versions of the lowest minor below them,
 // see Earlier.
-func Start(scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string) (*Bisection, error) {
-	b := &Bisection{Record: Record{Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions, Earlier: earlier}}
+func Start(
+	scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string,
+) (*Bisection, error) {
+	b := &Bisection{Record: Record{
+		Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions, Earlier: earlier,
+	}}
 	for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
 		b.Record.Steps = append(b.Record.Steps, Step{Version: v, Outcome: Skipped, Why: unbuildable[v]})
 	}

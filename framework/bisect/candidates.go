@@ -24,7 +24,9 @@ type Range struct {
 // each that nothing builds. builds returns why a version cannot be built; its error is
 // returned for an end of the range, unless the version is known to lack what the
 // component needs. ErrNoneBuilds is the other error.
-func (r Range) Candidates(releases images.Releases, builds func(version string) error) (versions []string, unbuildable map[string]string, err error) {
+func (r Range) Candidates(
+	releases images.Releases, builds func(version string) error,
+) (versions []string, unbuildable map[string]string, err error) {
 	unbuildable = map[string]string{}
 	var buildable []string
 	for _, end := range r.ends() {
@@ -79,12 +81,10 @@ func Earlier(releases images.Releases, first string) []string {
 	return earlier
 }
 
-// ends are those that are given.
 func (r Range) ends() []string {
 	return slices.DeleteFunc([]string{r.From, r.To}, func(v string) bool { return v == "" })
 }
 
-// between reports whether a version lies between the ends.
 func (r Range) between(v string) bool {
 	return (r.From == "" || Compare(v, r.From) > 0) && (r.To == "" || Compare(v, r.To) < 0)
 }

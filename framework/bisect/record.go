@@ -35,7 +35,7 @@ type Step struct {
 	Why     string `json:"why,omitempty"`
 	// Report is relative to the record's folder. Of several runs it is the last one's.
 	Report string `json:"report,omitempty"`
-	// TookMS is the time of all runs of the version, BuiltMS that of building its images.
+	// TookMS is the time of all runs of the version, BuiltMS the time of building its images.
 	TookMS  int64 `json:"took_ms,omitempty"`
 	BuiltMS int64 `json:"built_ms,omitempty"`
 	// Rounds are the trials of a probabilistic incident that the version survived, and
@@ -47,7 +47,6 @@ type Step struct {
 	Err error `json:"-"`
 }
 
-// ran reports whether the version ran.
 func (s Step) ran() bool { return s.Verdict != "" }
 
 func (s Step) took() time.Duration { return time.Duration(s.TookMS) * time.Millisecond }
@@ -69,7 +68,6 @@ func (s Step) String() string {
 	return text
 }
 
-// write stores the record in a folder.
 func (r Record) write(dir string) error {
 	if err := stored.Write(dir, FileJSON, r, nil); err != nil {
 		return fmt.Errorf("storing the bisection's progress: %w", err)

@@ -151,7 +151,6 @@ func (s *Search) first(versions []string) (version string, unjudged bool) {
 	return "", false
 }
 
-// open are the versions that have no outcome yet.
 func (s *Search) open(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return s.outcomes[v] != "" })
 }

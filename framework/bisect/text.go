@@ -61,7 +61,8 @@ func (b *Bisection) WritePlan(out io.Writer) {
 		fmt.Fprintf(out, "  %s: %s\n", spans(with[result], all), result)
 	}
 	if earlier := b.Record.Earlier; len(earlier) > 0 {
-		fmt.Fprintf(out, "  below the range, and not judged: %s; a change after minor %s will not be exact\n", spans(earlier, earlier), Minor(earlier[0]))
+		fmt.Fprintf(out, "  below the range, and not judged: %s; a change after minor %s will not be exact\n",
+			spans(earlier, earlier), Minor(earlier[0]))
 	}
 	if v, more := b.search.Next(); more {
 		fmt.Fprintf(out, "  first %s; %s\n", v, b.left())
@@ -126,7 +127,6 @@ func (b *Bisection) conclusion() string {
 	return strings.Join(all, "\n")
 }
 
-// describe is a change in one line.
 func (b *Bisection) describe(c Change) string {
 	change, last := "fixed", "last affected"
 	if c.Outcome == Affected {
@@ -134,7 +134,8 @@ func (b *Bisection) describe(c Change) string {
 	}
 	text := fmt.Sprintf("%s in %s; %s %s", change, c.First, last, c.Last)
 	if len(c.Between) > 0 {
-		text = fmt.Sprintf("%s in %s or earlier; %s %s; not judged: %s", change, c.First, last, c.Last, spans(c.Between, slices.Concat(b.Record.Earlier, b.Record.Versions)))
+		text = fmt.Sprintf("%s in %s or earlier; %s %s; not judged: %s", change, c.First, last, c.Last,
+			spans(c.Between, slices.Concat(b.Record.Earlier, b.Record.Versions)))
 	}
 	// A fix may have been ported back to versions that could not be judged.
 	var unjudged []string

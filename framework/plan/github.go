@@ -27,7 +27,9 @@ func GitHub(out io.Writer, shards []Shard, r Run) error {
 		Include []entry `json:"include"`
 	}
 	for _, s := range shards {
-		matrix.Include = append(matrix.Include, entry{s.Number, strings.Join(s.Scenarios(), " "), r.Label, r.With, s.Limit().String(), int(s.Deadline().Minutes())})
+		matrix.Include = append(matrix.Include, entry{
+			s.Number, strings.Join(s.Scenarios(), " "), r.Label, r.With, s.Limit().String(), int(s.Deadline().Minutes()),
+		})
 	}
 	text, err := json.Marshal(matrix)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // creates it.
 const Claim = "relapse-reports"
 
-// kills is how often a Job replaces a pod that was killed. Those that were evicted do not count.
+// kills is how often a Job replaces a pod that was killed. An evicted pod does not count.
 const kills = 2
 
 // results are the exit statuses of relapse run but for 0: a verdict that was not expected, bad
@@ -34,7 +34,6 @@ func (r Run) MergeCommand(shards []Shard) string {
 	return command
 }
 
-// folder is where a shard's reports are, in Claim.
 func (r Run) folder(s Shard) string { return path.Join(r.Folder, fmt.Sprintf("shard-%d", s.Number)) }
 
 // Jobs writes a Kubernetes Job for each shard, for kubectl create. A shard's reports are in
@@ -50,8 +49,11 @@ func Jobs(out io.Writer, shards []Shard, r Run, p Pods) error {
 func job(s Shard, all []Shard, r Run, p Pods) *batchv1.Job {
 	labels := map[string]string{"app.kubernetes.io/name": "relapse", "relapse.dev/shard": fmt.Sprint(s.Number)}
 	return &batchv1.Job{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels, Annotations: map[string]string{MergeAnnotation: r.MergeCommand(all)}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: fmt.Sprintf("relapse-%d-", s.Number), Labels: labels,
+			Annotations: map[string]string{MergeAnnotation: r.MergeCommand(all)},
+		},
 		Spec: batchv1.JobSpec{
 			// The report of a pod that ran to its end is not hidden by another one: a run's
 			// exit statuses are results. Another pod replaces one that was killed, for lack of

@@ -21,7 +21,6 @@ type Pods struct {
 	Cache string
 }
 
-// container is the name of the container in a pod.
 const container = "relapse"
 
 // Paths in a pod.
@@ -55,7 +54,7 @@ func (p Pods) runs(args []string) corev1.Container {
 	}
 }
 
-// volumes are those of a container that runs a shard, except for that of its reports.
+// volumes are the volumes of a container that runs a shard, without the one of its reports.
 func (p Pods) volumes() []corev1.Volume {
 	all := []corev1.Volume{scratch("docker")}
 	if p.Cache != "" {
@@ -64,19 +63,16 @@ func (p Pods) volumes() []corev1.Volume {
 	return all
 }
 
-// scratch is an empty folder with the lifetime of a pod.
 func scratch(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 }
 
-// claimed is the volume of a PersistentVolumeClaim.
 func claimed(name, claim string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 	}}
 }
 
-// write writes manifests as documents of one YAML file.
 func write(out io.Writer, manifests ...any) error {
 	for i, m := range manifests {
 		text, err := yaml.Marshal(m)

@@ -126,7 +126,6 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	return all, nil
 }
 
-// results are the results of executions that have finished.
 func results(all []*engine.Execution) (reports []report.Report, broken, left error) {
 	for _, e := range all {
 		broken = errors.Join(broken, e.Broken())

@@ -130,7 +130,6 @@ func (b *board) wait(scope string, s await.Sight) {
 	}
 }
 
-// running are the planned steps that are running.
 func (b *board) running() []*plannedStep {
 	var all []*plannedStep
 	for _, s := range b.steps {
@@ -141,7 +140,6 @@ func (b *board) running() []*plannedStep {
 	return all
 }
 
-// ended reports whether the run is over.
 func (b *board) ended() bool {
 	return len(b.steps) > 0 && len(b.parts) == 0 && !slices.ContainsFunc(b.steps, func(s *plannedStep) bool { return s.state < done })
 }
@@ -169,7 +167,6 @@ func (b *board) belongs(s *plannedStep) (parts []*part, waits []scopedWait) {
 	return parts, waits
 }
 
-// begun reports whether any part of the run has begun.
 func (b *board) begun() bool { return !b.began.IsZero() || len(b.waits) > 0 }
 
 // text is what the wait is for, and what it last saw; for an image, its build step.
@@ -236,7 +233,7 @@ type painter struct {
 var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
 // draw draws the runs in at most height lines: one line for a run that has ended or not
-// begun; for others all steps, or as many as fit around those that are running.
+// begun; for others all steps, or as many as fit around the running steps.
 func (p painter) draw(runs []*board, now time.Time, height int) []string {
 	var heads [][]string
 	var bodies []body
@@ -443,7 +440,7 @@ func (y body) window(room int) []string {
 }
 
 // manySteps is the largest number of steps that are listed at the end of a run. Of more
-// steps those that failed are listed; the report has all.
+// steps only the failed ones are listed; the report has all.
 const manySteps = 60
 
 // record are the steps of a run at its end, as lines that remain.

@@ -116,8 +116,8 @@ func (d *Display) Scenario(name string) engine.Progress {
 	return &Display{d.shown, b}
 }
 
-// of is the run that is shown. The caller holds mu.
-func (d *Display) of() *board {
+// current is the run that is shown. The caller holds mu.
+func (d *Display) current() *board {
 	switch {
 	case d.run != nil:
 		return d.run
@@ -130,7 +130,7 @@ func (d *Display) of() *board {
 func (d *Display) Plan(steps []engine.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.of().plan(steps)
+	d.current().plan(steps)
 }
 
 // logs writes about a step to the log. The caller does not hold mu: the log may go through
@@ -145,7 +145,7 @@ func (d *Display) Step(scope, name string) func(error) {
 	d.logs(StepBegins, scope, name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ends, planned := d.of().begin(scope, name, time.Now())
+	ends, planned := d.current().begin(scope, name, time.Now())
 	return func(err error) {
 		d.logs(StepEnds, scope, name)
 		d.mu.Lock()
@@ -168,13 +168,13 @@ func (d *Display) Step(scope, name string) func(error) {
 func (d *Display) Over(scope, name string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.of().over(stepKey{scope, name}, err, time.Now())
+	d.current().over(stepKey{scope, name}, err, time.Now())
 }
 
 func (d *Display) Waits(scope string, s await.Sight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.of().wait(scope, s)
+	d.current().wait(scope, s)
 }
 
 // Found shows active and latent findings. Pending ones and hints are in the report.
@@ -210,7 +210,7 @@ func (d *Display) Found(scope string, findings []detect.Finding) {
 
 func (d *Display) Loses(scope string, probes []string) {
 	d.mu.Lock()
-	d.of().loses[scope] = probes
+	d.current().loses[scope] = probes
 	d.mu.Unlock()
 	if len(probes) == 0 {
 		d.Note(scope, "no running probe loses packets any longer")
@@ -242,7 +242,7 @@ func (d *Display) about(scope string) string {
 	return scope
 }
 
-// Write writes lines as they are, such as those of a log.
+// Write writes the lines of a log as they are.
 func (s *shown) Write(text []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +250,6 @@ func (s *shown) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// line writes a line with the time. The caller of line and print holds mu.
 func (s *shown) line(text string) {
 	if s.Planned {
 		s.print(text)
@@ -259,6 +258,7 @@ func (s *shown) line(text string) {
 	s.print(fmt.Sprintf("%7s  %s", seconds(time.Since(s.start)), text))
 }
 
+// print writes a line as it is. The caller holds mu, as of line.
 func (s *shown) print(text string) {
 	text = plain.Coloured(text)
 	s.last = time.Now()

@@ -39,7 +39,7 @@ func shortRun() []engine.Step {
 }
 
 // play plays the beginning of a run: its images are built, and its lab fails after two
-// parts of it, one of which has waited.
+// parts of it. One part has waited.
 func play(p engine.Progress) {
 	p.Plan(shortRun())
 	images := p.Step("lab", "images are there")
@@ -185,7 +185,7 @@ func drawn(width, height int, now time.Time, runs ...*board) string {
 	return strings.Join(painter{width: width}.draw(runs, now, height), "\n") + "\n"
 }
 
-// midway is a run of which a variant's installation waits, at 95 s.
+// midway is a run at 95 s: the installation of a variant waits.
 func midway(at time.Time) *board {
 	b := &board{scenario: "drain", loses: map[string][]string{}}
 	b.plan(shortRun())

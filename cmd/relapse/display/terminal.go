@@ -15,7 +15,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
-// redrawEvery is how often a terminal is redrawn.
 const redrawEvery = 200 * time.Millisecond
 
 // terminal draws runs below the lines that are printed. It reads no input, does not
@@ -59,7 +58,6 @@ func (t *terminal) ended() bool {
 	}
 }
 
-// end ends and removes the drawing.
 func (t *terminal) end() {
 	t.program.Send(endMsg{})
 	<-t.over

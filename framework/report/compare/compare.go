@@ -30,9 +30,10 @@ type Time struct {
 // Result is what differs between two reports.
 type Result struct {
 	A, B report.Report
-	// Verdicts are those of the run, and of variants, remedies and checks that both have.
+	// Verdicts are the differing verdicts of the run, and of variants, remedies and checks that
+	// both reports have.
 	Verdicts []Difference
-	// Findings are those that only one report has. Settling ones are left out: whether a
+	// Findings are the findings that only one report has. Settling ones are left out: whether a
 	// poll sees them depends on its moment.
 	Findings []Difference
 	// Times are the times that differ.
@@ -82,16 +83,16 @@ func find(r report.Report, title string) (report.Variant, bool) {
 
 // machineOf are the properties of a machine that times depend on.
 func machineOf(r report.Report) map[string]string {
-	of := map[string]string{}
+	properties := map[string]string{}
 	if facts, known := r.Machine.(map[string]any); known {
 		for _, name := range []string{"cpus", "memory_gib", "kernel"} {
-			of[name] = fmt.Sprint(facts[name])
+			properties[name] = fmt.Sprint(facts[name])
 		}
 	}
 	if len(r.Guests) > 0 {
-		of["accelerator"] = r.Guests[0].Accelerator
+		properties["accelerator"] = r.Guests[0].Accelerator
 	}
-	return of
+	return properties
 }
 
 func (r *Result) conditions() {
@@ -134,8 +135,8 @@ func unfinished(r report.Report) string {
 	return "running steps: " + strings.Join(r.Unfinished.Steps, ", ")
 }
 
-func yes(is bool) string {
-	if is {
+func yes(holds bool) string {
+	if holds {
 		return "yes"
 	}
 	return ""
@@ -209,7 +210,6 @@ func findings(v report.Variant) []finding {
 	return all
 }
 
-// times compares the times of a variant.
 func (r *Result) times(title string, a, b report.Variant) {
 	inA, inB := timesOf(a), timesOf(b)
 	for _, what := range names(inA, inB) {
@@ -253,7 +253,6 @@ func timesOf(v report.Variant) map[string]time.Duration {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// names are the keys of two maps, in order.
 func names[K cmp.Ordered, V any](maps ...map[K]V) []K {
 	var all []K
 	for _, m := range maps {

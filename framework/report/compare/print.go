@@ -58,7 +58,6 @@ func table(out io.Writer, title string, differences []Difference) {
 	w.Flush()
 }
 
-// reasons prints the reasons of verdicts that differ.
 func (r Result) reasons(out io.Writer) {
 	for _, d := range r.Verdicts {
 		for _, side := range []struct {

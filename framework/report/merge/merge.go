@@ -133,7 +133,6 @@ func Write(output string, shards []Shard) (dir string, merged report.Report, err
 	return dir, merged, report.SetLatest(dir)
 }
 
-// copyFolder copies a folder if it exists.
 func copyFolder(toRun, to, fromRun, from string) error {
 	target, err := rundir.Open(toRun)
 	if err != nil {
@@ -187,7 +186,7 @@ func Reports(shards []Shard) (merged report.Report, from []Shard, err error) {
 }
 
 // sameLab returns an error if two shards had one network on different subnets, or one router
-// of different kinds: the merged report has one topology, which is that of all.
+// of different kinds: the merged report has one topology for all.
 func sameLab(first, other Shard) error {
 	if first.Report.Topology == nil || other.Report.Topology == nil {
 		return nil
@@ -220,7 +219,6 @@ func without(r report.Report) string {
 	return "without " + r.Ablated
 }
 
-// merger adds one shard after the other.
 type merger struct {
 	merged *report.Report
 	shards []Shard
@@ -241,33 +239,8 @@ func (m *merger) add(n int, s Shard) {
 	if r.Started.Before(into.Started) {
 		into.Started = r.Started
 	}
-	if first := m.shards[0]; n > 0 {
-		if r.Relapse != first.Report.Relapse {
-			m.conflict("relapse is %q in %s, and %q in %s", first.Report.Relapse, first.Dir, r.Relapse, s.Dir)
-		}
-		if one, other := fmt.Sprint(first.Report.Machine), fmt.Sprint(r.Machine); one != other {
-			m.conflict("the machine is %s in %s, and %s in %s: times do not compare", one, first.Dir, other, s.Dir)
-		}
-		if r.Command != "" && !slices.Contains(strings.Split(into.Command, " && "), r.Command) {
-			into.Command = strings.Join(slices.DeleteFunc([]string{into.Command, r.Command}, func(c string) bool { return c == "" }), " && ")
-		}
-	}
-	for _, ref := range slices.Sorted(maps.Keys(r.Images)) {
-		if digest, there := into.Images[ref]; there && digest != r.Images[ref] {
-			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, digest, r.Images[ref], s.Dir)
-		}
-		into.Images[ref] = r.Images[ref]
-	}
-	for ref := range r.Images { // of reports without origins all are built
-		origin := cmp.Or(r.Origins[ref], report.Built)
-		if before, there := into.Origins[ref]; there && before != origin {
-			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, before, origin, s.Dir)
-		}
-		into.Origins[ref] = origin
-	}
-	for ref, origin := range r.Origins { // of images that lab registries have copied
-		into.Origins[ref] = cmp.Or(into.Origins[ref], origin)
-	}
+	m.addOrigin(n, s)
+	m.addImages(s)
 	for _, one := range r.Modules {
 		if !slices.Contains(into.Modules, one) {
 			into.Modules = append(into.Modules, one)
@@ -306,6 +279,45 @@ func (m *merger) add(n int, s Shard) {
 	}
 	for _, v := range r.Variants {
 		m.variant(n, v)
+	}
+}
+
+// addOrigin notes where a shard ran and by which command, and how that differs from the first.
+func (m *merger) addOrigin(n int, s Shard) {
+	r, into := s.Report, m.merged
+	first := m.shards[0]
+	if n == 0 {
+		return
+	}
+	if r.Relapse != first.Report.Relapse {
+		m.conflict("relapse is %q in %s, and %q in %s", first.Report.Relapse, first.Dir, r.Relapse, s.Dir)
+	}
+	if one, other := fmt.Sprint(first.Report.Machine), fmt.Sprint(r.Machine); one != other {
+		m.conflict("the machine is %s in %s, and %s in %s: times do not compare", one, first.Dir, other, s.Dir)
+	}
+	if r.Command != "" && !slices.Contains(strings.Split(into.Command, " && "), r.Command) {
+		commands := slices.DeleteFunc([]string{into.Command, r.Command}, func(c string) bool { return c == "" })
+		into.Command = strings.Join(commands, " && ")
+	}
+}
+
+func (m *merger) addImages(s Shard) {
+	r, into := s.Report, m.merged
+	for _, ref := range slices.Sorted(maps.Keys(r.Images)) {
+		if digest, there := into.Images[ref]; there && digest != r.Images[ref] {
+			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, digest, r.Images[ref], s.Dir)
+		}
+		into.Images[ref] = r.Images[ref]
+	}
+	for ref := range r.Images { // of reports without origins all are built
+		origin := cmp.Or(r.Origins[ref], report.Built)
+		if before, there := into.Origins[ref]; there && before != origin {
+			m.conflict("image %s is %s in an earlier shard, and %s in %s", ref, before, origin, s.Dir)
+		}
+		into.Origins[ref] = origin
+	}
+	for ref, origin := range r.Origins { // of images that lab registries have copied
+		into.Origins[ref] = cmp.Or(into.Origins[ref], origin)
 	}
 }
 

@@ -69,7 +69,7 @@ func Markdown(runs []report.Report) string {
 	return text.String()
 }
 
-// rank orders runs by their verdicts: those that need attention come first.
+// rank orders runs by their verdicts: a run that needs attention comes first.
 func rank(r report.Report) int {
 	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Pass)}, r.Verdict)
 }
@@ -102,7 +102,8 @@ func row(r report.Report) string {
 		verdict += ", slowed down by other work"
 	}
 	took := time.Duration(r.Timings.Total) * time.Millisecond
-	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
+	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n",
+		plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
 }
 
 // unexpected says what was not as it must be, a line for each variant and for each
@@ -123,7 +124,8 @@ func unexpected(runs []report.Report) []string {
 			}
 		}
 		if r.Unfinished != nil {
-			wrong = append(wrong, fmt.Sprintf("%s has not ended; it was at: %s", plain.Inline(r.Scenario), short(strings.Join(r.Unfinished.Steps, ", "))))
+			wrong = append(wrong, fmt.Sprintf("%s has not ended; it was at: %s",
+				plain.Inline(r.Scenario), short(strings.Join(r.Unfinished.Steps, ", "))))
 		}
 		if r.Merged != nil {
 			for _, c := range r.Merged.Conflicts {
