@@ -46,6 +46,15 @@ func output(t *testing.T, args ...string) (status int, out, complained string) {
 	return exitStatus(t.Context(), err), text.String(), complaint(t.Context(), err)
 }
 
+// printed runs the command, which must end with this status and print this text.
+func printed(t *testing.T, status int, text string, args ...string) {
+	t.Helper()
+	got, out, complained := output(t, args...)
+	if got != status || !strings.Contains(out+complained, text) {
+		t.Errorf("exit status %d, want %d with %q:\n%s%s", got, status, text, out, complained)
+	}
+}
+
 func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	a := storeRun(t, dir, nil)
@@ -68,12 +77,7 @@ func TestDiff(t *testing.T) {
 		{"nothing", []string{a, filepath.Join(dir, "none")}, exitUsage, "finding a run"},
 		{"one alone", []string{a}, exitUsage, "the folders of two runs"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			status, out, complained := output(t, append([]string{"diff"}, test.args...)...)
-			if status != test.status || !strings.Contains(out+complained, test.says) {
-				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, append([]string{"diff"}, test.args...)...) })
 	}
 }
 
@@ -105,11 +109,6 @@ func TestDiffOfNights(t *testing.T) {
 		{"a scenario more", fewer, last, exitExpected, "B only: node-drain 2026-01-02T03-04-05Z: pass"},
 		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json of a complete run in"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			status, out, complained := output(t, "diff", test.a, test.b)
-			if status != test.status || !strings.Contains(out+complained, test.says) {
-				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, "diff", test.a, test.b) })
 	}
 }

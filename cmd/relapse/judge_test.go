@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/report"
@@ -37,11 +36,6 @@ func TestJudgeRefuses(t *testing.T) {
 		{"no run", []string{dir}, exitUsage, "no such file"},
 		{"nothing", nil, exitUsage, "judge needs the folder of a run"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			status, out, complained := output(t, append([]string{"judge"}, test.args...)...)
-			if status != test.status || !strings.Contains(out+complained, test.says) {
-				t.Errorf("exit status %d, want %d with %q:\n%s%s", status, test.status, test.says, out, complained)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, append([]string{"judge"}, test.args...)...) })
 	}
 }

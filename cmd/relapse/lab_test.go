@@ -130,6 +130,13 @@ func parts(t *testing.T, docker *client.Client) []string {
 	return all
 }
 
+func nothingLeft(t *testing.T, docker *client.Client) {
+	t.Helper()
+	if there := parts(t, docker); len(there) > 0 {
+		t.Errorf("left behind: %q", there)
+	}
+}
+
 // machineState is what a lab must not change for good.
 func machineState(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
@@ -410,8 +417,44 @@ func (s *session) interrupted(docker *client.Client) {
 	if got := s.stderr.String(); got != "relapse: interrupted\n" {
 		s.t.Errorf("standard error %q", got)
 	}
-	if there := parts(s.t, docker); len(there) > 0 {
-		s.t.Errorf("left behind: %q", there)
+	nothingLeft(s.t, docker)
+}
+
+// killed kills the run outright. What it leaves, by a part of its name, down finds, twice in a row.
+func (s *session) killed(docker *client.Client, leaves string) {
+	s.t.Helper()
+	s.signal(syscall.SIGKILL)
+	s.ends(-1, time.Minute)
+	if there := parts(s.t, docker); !slices.ContainsFunc(there, func(part string) bool { return strings.Contains(part, leaves) }) {
+		s.t.Errorf("nothing of %s was left, so that down has nothing to find: %q", leaves, there)
+	}
+	for i := range 2 {
+		if got := relapse(s.t, "down"); got.status != exitExpected || got.stderr != "" {
+			s.t.Errorf("down for the %d. time: %+v", i+1, got)
+		}
+	}
+	nothingLeft(s.t, docker)
+}
+
+// unknown asserts that the run could not be judged, and that the report says what was at fault.
+func (s *session) unknown(fault string) {
+	s.t.Helper()
+	r, v := s.reports()
+	if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, fault) {
+		s.t.Errorf("%s, %s, %s; want inconclusive, unknown, and %s", r.Verdict, v.Verdict, says, fault)
+	}
+}
+
+// console asserts that the evidence has the console of a guest, and what it says.
+func (s *session) console(guest, says string) {
+	s.t.Helper()
+	pattern := filepath.Join(report.Latest(s.dir, s.scenario), "evidence", "*", "*-log-"+guest+"-console.txt")
+	consoles, _ := filepath.Glob(pattern) // the pattern is right
+	if len(consoles) != 1 {
+		s.t.Fatalf("%d consoles in the evidence, want one", len(consoles))
+	}
+	if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), says) {
+		s.t.Errorf("the console of %s does not say %q: %q, %v", guest, says, text, err)
 	}
 }
 
@@ -435,9 +478,7 @@ func TestUpstreamThatIsNotThere(t *testing.T) {
 	if !strings.Contains(s.stderr.String(), want) {
 		t.Errorf("standard error %q, want %q", s.stderr.String(), want)
 	}
-	if there := parts(t, docker); len(there) > 0 {
-		t.Errorf("left behind: %q", there)
-	}
+	nothingLeft(t, docker)
 }
 
 // TestInterrupt interrupts runs at several steps.
@@ -489,15 +530,11 @@ func TestInterrupt(t *testing.T) {
 	}
 	t.Run("when its time is up", func(t *testing.T) {
 		s := whole(t, exitInconclusive, nil, "run", scenario, "--variant", affected, "--timeout", "6s")
-		if r, v := s.reports(); r.Verdict != "inconclusive" || v.Verdict != "unknown" {
-			t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
-		}
+		s.unknown("")
 		if got, want := s.stderr.String(), "relapse: the run took longer than 6s\n"; got != want {
 			t.Errorf("standard error %q, want %q", got, want)
 		}
-		if there := parts(t, docker); len(there) > 0 {
-			t.Errorf("left behind: %q", there)
-		}
+		nothingLeft(t, docker)
 	})
 	uplinks.quiet(t)
 }
@@ -514,20 +551,7 @@ func TestKill(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := start(t, nil, "run", scenario, "--variant", affected)
 			s.printed(test.at, 2*time.Minute)
-			s.signal(syscall.SIGKILL)
-			s.ends(-1, time.Minute)
-			if there := parts(t, docker); len(there) == 0 {
-				t.Error("nothing was left: the kill came too late to show anything")
-			}
-			for i := range 2 {
-				got := relapse(t, "down")
-				if got.status != exitExpected || got.stderr != "" {
-					t.Errorf("down for the %d. time: %+v", i+1, got)
-				}
-			}
-			if there := parts(t, docker); len(there) > 0 {
-				t.Errorf("left behind: %q", there)
-			}
+			s.killed(docker, prefixed)
 		})
 	}
 }
@@ -572,9 +596,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("status %d, standard error %q; want %d and the reason", got.status, got.stderr, exitMachine)
 		}
 	})
-	if there := parts(t, docker); len(there) > 0 {
-		t.Errorf("left behind: %q", there)
-	}
+	nothingLeft(t, docker)
 }
 
 func copyFile(from, to string) error {

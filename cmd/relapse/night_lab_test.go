@@ -127,9 +127,7 @@ func TestOneLab(t *testing.T) {
 		s.printed("ok   cilium-1.11.6          fault", 2*time.Minute)
 		s.signal(syscall.SIGTERM)
 		s.interrupted(docker)
-		if r, v := s.reports(); r.Verdict != "inconclusive" || v.Verdict != "unknown" {
-			t.Errorf("%s, %s; want inconclusive, unknown", r.Verdict, v.Verdict)
-		}
+		s.unknown("")
 		uplinks.quiet(t)
 	})
 }
@@ -156,53 +154,17 @@ func TestIPVSDeadlock(t *testing.T) {
 		if got := s.stderr.String(); !strings.Contains(got, "guest edge1 did not come up: it ended; its console ends with: ") {
 			t.Errorf("standard error %q", got)
 		}
-		consoles, _ := filepath.Glob(filepath.Join(report.Latest(s.dir, name), "evidence", "lab", "*-log-edge1-console.txt"))
-		if len(consoles) != 1 {
-			t.Fatalf("%d consoles in the evidence, want one", len(consoles))
-		}
-		if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), poweredOn) {
-			t.Errorf("the console is %q, %v", text, err)
-		}
-		if there := parts(t, docker); len(there) > 0 {
-			t.Errorf("left behind: %q", there)
-		}
+		s.console("edge1", poweredOn)
+		nothingLeft(t, docker)
 	})
 	t.Run("a guest loses its power under the load", func(t *testing.T) {
 		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
 		s.printed("Services churn", 3*time.Minute)
 		cutPower(t, "3")
 		s.ends(exitInconclusive, 4*time.Minute)
-		r, v := s.reports()
-		if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, "edge3") {
-			t.Errorf("%s, %s, %s; want inconclusive, unknown, and the guest's name", r.Verdict, v.Verdict, says)
-		}
-		if there := parts(t, docker); len(there) > 0 {
-			t.Errorf("left behind: %q", there)
-		}
+		s.unknown("edge3")
+		nothingLeft(t, docker)
 	})
-}
-
-// TestSideBySideKilled ends a run of two scenarios, by a signal and by none that it
-// could act on: the processes of both take their labs down.
-func TestSideBySideKilled(t *testing.T) {
-	docker := onlyLab(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		t.Run(sig.String(), func(t *testing.T) {
-			s := start(t, nil, "run", scenario, "added-nic", "--parallel", "2")
-			s.printed(scenario+" | ", time.Minute)
-			s.printed("routers and hosts", time.Minute) // while nodes start
-			s.signal(sig)
-			eventually(t, "both labs and their processes to be gone", 2*time.Minute, func() (bool, string) {
-				there := parts(t, docker)
-				// Each process was called with the folder for its reports.
-				running, _ := exec.Command("pgrep", "-f", s.dir).Output() // an error says that there is none
-				return len(there) == 0 && len(running) == 0, fmt.Sprintf("%q, processes %q", there, running)
-			})
-			if sig == syscall.SIGINT {
-				s.ends(exitInterrupted, time.Minute)
-			}
-		})
-	}
 }
 
 // TestSecondLab runs the variants of a scenario in two labs: none of their packets leaves the
@@ -221,9 +183,7 @@ func TestSecondLab(t *testing.T) {
 		t.Errorf("judging it: %+v", got)
 	}
 	uplinks.quiet(t)
-	if there := parts(t, docker); len(there) > 0 {
-		t.Errorf("left behind: %q", there)
-	}
+	nothingLeft(t, docker)
 	up := regexp.MustCompile(`second lab +registry`)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -232,21 +192,12 @@ func TestSecondLab(t *testing.T) {
 				out := s.output()
 				return up.MatchString(out), out
 			})
-			s.signal(sig)
 			if sig == syscall.SIGINT {
+				s.signal(sig)
 				s.interrupted(docker)
 				return
 			}
-			s.ends(-1, time.Minute)
-			if there := parts(t, docker); !slices.ContainsFunc(there, func(p string) bool { return strings.Contains(p, scenario+"-2") }) {
-				t.Errorf("nothing is left of the second lab, so that down has nothing to find: %q", there)
-			}
-			if got := relapse(t, "down", scenario); got.status != exitExpected || got.stderr != "" {
-				t.Errorf("down: %+v", got)
-			}
-			if there := parts(t, docker); len(there) > 0 {
-				t.Errorf("left behind: %q", there)
-			}
+			s.killed(docker, scenario+"-2")
 		})
 	}
 }
@@ -300,7 +251,5 @@ func TestImageThatDoesNotBuild(t *testing.T) {
 	if r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json")); err != nil || r.Verdict != "inconclusive" {
 		t.Errorf("report: %v, verdict %q", err, r.Verdict)
 	}
-	if there := parts(t, docker); len(there) > 0 {
-		t.Errorf("left behind: %q", there)
-	}
+	nothingLeft(t, docker)
 }
