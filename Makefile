@@ -64,8 +64,9 @@ images: setup ## build every image that is not in the cache
 # What needs neither root nor Docker nor a network namespace. The linters'
 # versions are pinned in a go.mod of their own.
 .PHONY: check
-check: ## format, tidy go.mod, vet, lint, workflows, unit tests
+check: ## format, lines of code, tidy go.mod, vet, lint, workflows, unit tests
 	@$(part) 'format' bash -ec 'unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }'
+	@$(part) 'lines' .ci/lines
 	@$(part) 'go.mod files are tidy' .ci/tidy
 	@$(compile) $(part) 'vet' go vet -tags lab,night ./...
 	@$(part) 'linters are built' go -C .ci/tools build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
