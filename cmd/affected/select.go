@@ -76,7 +76,7 @@ func (t *Tree) reason(p *pkg, change Change) string {
 func documents(file string) bool { return path.Ext(file) == ".md" }
 
 // guest is the field of a node that makes it a guest, in a scenario's topology.
-var guest = regexp.MustCompile(`\bKernel: +("\d|nodeKernel)`)
+var guest = regexp.MustCompile(`\bKernel(:| =) *"\d`)
 
 // images says whether a file belongs to the images of a scenario's component, or of
 // guests. A component's package is named as the folder of its images is, without hyphens.
