@@ -50,7 +50,7 @@ func (m *Mismatches) Result() (holds bool, saw string, err error) {
 // Finding is an expected finding of a detector. An empty field must be empty in the
 // detector's finding, too. Pods and sentence are not compared: they differ from run to run.
 type Finding struct {
-	// The fields are those of detect.Finding; Routers are in any order.
+	// The fields have the meaning that they have in detect.Finding; Routers are in any order.
 	Detector, Kind, Owner, Announcer string
 	State                            detect.State
 	Object                           detect.Object

@@ -94,7 +94,7 @@ func ParseSelection(expression string) (Selection, error) {
 // Words are the labels that the expression names.
 func (s Selection) Words() []string { return s.words }
 
-// Variants are those of a scenario that are selected.
+// Variants are the selected variants of a scenario.
 func (s Selection) Variants(of Scenario) []Variant {
 	return slices.DeleteFunc(slices.Clone(of.Variants), func(v Variant) bool { return !s.matches(of.LabelsOf(v)) })
 }

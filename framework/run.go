@@ -15,7 +15,7 @@ type Run struct {
 	// Lab is what the script acts on; nil where a script is tried without a lab. Its
 	// type is known to package labaccess alone: what acts on a lab imports that.
 	Lab any
-	// Topology is that of the lab. Scripts take the addresses of its members from here: its
+	// Topology is the lab's topology. Scripts take the addresses of its members from here: its
 	// networks may not be on the documented subnets (Scenario.Within).
 	Topology topology.Topology
 	// Began is when the variant began. A reused lab has older events.
@@ -33,7 +33,7 @@ type Run struct {
 	Snapshot func() snapshot.Snapshot
 	// Findings are the newest findings of the detectors.
 	Findings func() []detect.Finding
-	// Timelines are those of the probes so far; none before the baseline.
+	// Timelines are the probes' timelines so far; none before the baseline.
 	Timelines func() []probe.Timeline
 	// Evidence stores v, text or a JSON value, with the report.
 	Evidence func(name string, v any)

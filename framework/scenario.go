@@ -47,7 +47,7 @@ type Scenario struct {
 	// (Within); none: all are.
 	Moved    topology.Renumbering
 	Variants []Variant
-	// Labels select its variants. LabelsOf adds those that follow from the scenario.
+	// Labels select its variants. LabelsOf adds labels that follow from the scenario.
 	Labels []Label
 	// Owner is informed when a nightly verdict changes.
 	Owner Owner

@@ -77,7 +77,7 @@ func (s Scenario) renumbered(moves topology.Renumbering) (Scenario, error) {
 	return s.Set(nil)
 }
 
-// Own are the values of the scenario's own parameters, without those of other scenarios.
+// Own are the values of the scenario's own parameters, without other scenarios' values.
 func (s Scenario) Own(values map[string]string) map[string]string {
 	own := map[string]string{}
 	for _, p := range s.Parameters {

@@ -73,7 +73,7 @@ func (t Topology) Block() int {
 }
 
 // Split cuts a prefix into one for each topology, in this order, so that their labs can
-// exist at the same time. The error is one sentence, as that of Within.
+// exist at the same time. The error is one sentence, as Within's is.
 func Split(prefix netip.Prefix, all ...Topology) ([]netip.Prefix, error) {
 	if err := private(prefix); err != nil {
 		return nil, err

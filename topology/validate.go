@@ -102,7 +102,7 @@ func (v *validator) lab() {
 	v.name("name", v.t.Name, maxLabName)
 }
 
-// name checks that a name can be that of a container or an interface.
+// name checks that a container or an interface can have the name.
 func (v *validator) name(path, name string, limit int) {
 	switch {
 	case name == "":

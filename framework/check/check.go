@@ -101,7 +101,7 @@ func nextHops(from snapshot.Router, within netip.Prefix) map[netip.Prefix][]neti
 }
 
 // Hops asserts that the packets of each probe from a host cross that many routers and
-// nodes, and arrive with the host's own address, that of its eth0. Otherwise they may have
+// nodes, and arrive with the address of the host's eth0. Otherwise they may have
 // crossed the machine's bridge, or its NAT.
 func Hops(from framework.Endpoint, n int) framework.Condition {
 	const sentWith = 64 // TTL

@@ -380,7 +380,7 @@ const unplugWithin = 10 * time.Second
 
 func (n NIC) unplug(ctx context.Context, m machine) error {
 	wrap := func(err error) error { return fmt.Errorf("pulling %s out of %s: %w", n.Name, n.Node, err) }
-	// The other end shows whether the card is that of the fault.
+	// The other end shows whether the card is the fault's.
 	names, err := m.Exec(ctx, "ip", "netns", "list")
 	if err != nil {
 		return wrap(err)

@@ -28,7 +28,7 @@ func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, err
 // DeleteNodeObject drains a node and deletes its Node object, as `kubectl drain` and
 // `kubectl delete node` do. The machine and its processes continue to run.
 //
-// It has no Undo: that of RemoveNode joins the node again.
+// It has no Undo: RemoveNode's undo joins the node again.
 func DeleteNodeObject(name string) framework.Fault {
 	return framework.Fault{
 		Name: "drain " + name + " and delete its Node object",
@@ -88,7 +88,7 @@ func RemoveNode(name string) framework.Fault {
 	}
 }
 
-// drain evicts all pods but those of DaemonSets, which would come back.
+// drain evicts all pods but DaemonSets' pods, which would come back.
 func drain(ctx context.Context, c *kindlab.Cluster, node string) error {
 	var pods corev1.PodList
 	onNode := resources.WithFieldSelector("spec.nodeName=" + node)

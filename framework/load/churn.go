@@ -134,7 +134,7 @@ func (c *Churn) leave(r *churning) {
 
 // run replaces the endpoint of one Service after the other, each time by an address that
 // it did not have for a while. So the table of a proxy that only lags behind changes from
-// poll to poll, and that of a stopped proxy does not.
+// poll to poll, and the table of a stopped proxy does not.
 func (c *Churn) run(ctx context.Context, cluster *kindlab.Cluster) error {
 	tick := time.NewTicker(c.Every / time.Duration(c.Services))
 	defer tick.Stop()

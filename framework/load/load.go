@@ -20,7 +20,7 @@ import (
 // the cluster.
 type Services struct {
 	// Node is the one whose proxy gets the load. A probe pod must run there: the
-	// connections come from its network, as those of clients do.
+	// connections come from its network, as clients' connections do.
 	Node string
 	// Host has the endpoints' addresses. The lab routes them to it.
 	Host string

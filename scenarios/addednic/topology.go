@@ -19,8 +19,8 @@ var (
 	onNodes = nodeNet.Last(254)
 )
 
-// lab is the cluster that Record draws. Three nodes are the fewest of which two have a
-// session without the third. The gateway is every node's default route and no more:
+// lab is the cluster that Record draws. With three nodes two have a session without the
+// third. The gateway is every node's default route and no more:
 // packets that a node has no route for end there.
 var lab = topology.Topology{
 	Name: "added-nic", Networks: []topology.Network{nodeNet},

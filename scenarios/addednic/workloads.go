@@ -68,8 +68,7 @@ func byTCP(from, to framework.Endpoint) probe.Probe {
 // fact is one line of what was noted in production.
 type fact struct {
 	id, name string
-	// lost are the probes of which no packet gets through, fine those that lose
-	// none.
+	// The probes in lost lose all packets, and the probes in fine lose none.
 	lost, fine []probe.Probe
 }
 
@@ -101,7 +100,7 @@ var facts = []fact{
 	},
 }
 
-// probes are those of all facts.
+// probes are the probes of all facts.
 func probes() []probe.Probe {
 	var all []probe.Probe
 	for _, f := range facts {
@@ -110,7 +109,7 @@ func probes() []probe.Probe {
 	return all
 }
 
-// impacted are the probes of which no packet gets through.
+// impacted are the probes that lose all packets.
 func impacted() []probe.Probe {
 	var all []probe.Probe
 	for _, f := range facts {

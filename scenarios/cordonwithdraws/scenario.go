@@ -189,8 +189,8 @@ var announced = check.Routes(addresses, nodeNet.Name, map[netip.Prefix][]string{
 	netip.PrefixFrom(cluster.Address, 32): cluster.Via, netip.PrefixFrom(local.Address, 32): local.Via,
 })
 
-// announcesMore asserts that cordoned nodes announce a Service that is created now, of which no
-// router has a path: what the routers have is not merely left from before.
+// announcesMore asserts that cordoned nodes announce a Service that is created now. No router has
+// a path to it before: what the routers have is not merely left.
 func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
 	for _, from := range r.Snapshot().Routers {
 		if !from.Paths.Read {

@@ -161,7 +161,7 @@ func (s *story) virtualServer(r *framework.Run, vip netip.Addr, port uint16) sna
 	return snapshot.VirtualServer{}
 }
 
-// virtualServerOf is that of one of the application's Services.
+// virtualServerOf is the virtual server of one of the application's Services.
 func (s *story) virtualServerOf(r *framework.Run, service string) snapshot.VirtualServer {
 	return s.virtualServer(r, vip(s.node, service), wire.DefaultPort)
 }

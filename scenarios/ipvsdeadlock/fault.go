@@ -169,7 +169,7 @@ func (a standing) String() string {
 }
 
 // heldIsEmpty reports whether the node's kernel has no real server left for the busy
-// Service. Graceful termination leaves those that connections are open to.
+// Service. Graceful termination leaves a real server to which connections are open.
 func (s *story) heldIsEmpty(r *framework.Run) bool {
 	v := s.virtualServer(r, s.services.HeldVIP, 80)
 	return v.Address.IsValid() && len(v.Servers) == 0

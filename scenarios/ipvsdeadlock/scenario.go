@@ -102,7 +102,7 @@ func proxy(node, version string, mode kubeproxy.Mode) kubeproxy.Proxy {
 	return kubeproxy.Proxy{Version: version, Mode: mode, Node: node, PodCIDR: podCIDR, Watched: vip(node, busy)}
 }
 
-// Services of which each node has its own. The application is web's: one pod on master,
+// Each node has Services of its own. The application is web's: one pod on master,
 // which is replaced as in a rollout.
 const (
 	busy = "busy" // that the load's connections are held through
@@ -117,7 +117,7 @@ func vip(node, service string) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, 0, 100 + byte(number)})
 }
 
-// nameOf is that of a node's Service in the cluster.
+// nameOf is the name of a node's Service in the cluster.
 func nameOf(node, service string) string { return service + "-" + node }
 
 const (
@@ -243,7 +243,7 @@ func (s *story) common() framework.Script {
 	}
 }
 
-// affectedScript is that of a kube-proxy which hangs, with these remedies.
+// affectedScript is the script of a kube-proxy which hangs, with these remedies.
 func affectedScript(remedies ...func(*story) framework.Remedy) func(kubeproxy.Proxy) framework.Script {
 	return func(p kubeproxy.Proxy) framework.Script {
 		st := newStory(p)
@@ -282,7 +282,7 @@ func (s *story) deadlocked() []framework.Finding {
 	}
 }
 
-// unclassifiedScript is that of a version without an expectation.
+// unclassifiedScript is the script of a version without an expectation.
 func unclassifiedScript(p kubeproxy.Proxy) framework.Script {
 	s := newStory(p)
 	script := s.common()
@@ -314,7 +314,7 @@ func (s *story) moveTo(id, name string, p kubeproxy.Proxy) framework.Remedy {
 	}
 }
 
-// unhurtScript is that of a kube-proxy which the load does not harm in this mode.
+// unhurtScript is the script of a kube-proxy which the load does not harm in this mode.
 func unhurtScript(mode kubeproxy.Mode) func(kubeproxy.Proxy) framework.Script {
 	return func(p kubeproxy.Proxy) framework.Script {
 		p.Mode = mode

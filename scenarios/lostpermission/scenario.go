@@ -22,7 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// The versions: that of the agents, and those of the charts.
+// The version of the agents, and the versions of the charts.
 const (
 	old      = "1.18.4"
 	affected = "1.19.3"

@@ -34,7 +34,7 @@ var Scenario = framework.Scenario{
 	Topology: lab,
 	Owner:    framework.Maintainers,
 	Labels:   []framework.Label{framework.BGP, framework.IPAM},
-	// Of whole Cilium; the slices, of which no chart is asked, announce in any case.
+	// Of whole Cilium. The slices have no chart, and announce in any case.
 	NeedsValue: "bgpControlPlane.enabled",
 	Foreign:    true,
 	SecondLab:  netip.MustParsePrefix("10.208.0.0/20"),
@@ -90,7 +90,7 @@ var table = []allocation{
 }
 
 // ciliumOrder is the order in which the CiliumNodes are created, and so the
-// order of the ranges in use; that of Node.spec.podCIDRs is the topology's.
+// order of the ranges in use; the order of Node.spec.podCIDRs is the topology's.
 var ciliumOrder = []string{node1, master1, master3, master2}
 
 // removed is the node that the incident removes, victim the one whose pods become

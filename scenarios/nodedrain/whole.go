@@ -55,7 +55,7 @@ func wholeIncident(lab topology.Topology, version string, apiServer netip.AddrPo
 	}}
 }
 
-// peering is that of the incident: both ToRs, and no graceful restart, which the MetalLB
+// peering is the peering of the incident: both ToRs, and no graceful restart, which the MetalLB
 // speaker does not have.
 func peering(lab topology.Topology) release.Peering {
 	p := release.Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN}

@@ -128,7 +128,7 @@ func Down(t *testing.T, s framework.Scenario) {
 	}
 }
 
-// options are those of a run on this machine, for as long as the test runs.
+// options are the options of a run on this machine, for as long as the test runs.
 func options(t *testing.T, o engine.Options) suite.Options {
 	t.Helper()
 	expect := gomega.NewWithT(t).Expect

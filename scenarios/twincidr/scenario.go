@@ -185,7 +185,7 @@ func (s *story) fault() framework.Fault {
 // taken, and its own is free.
 func (s *story) twin() bool { return s.given.IsValid() && s.given != third }
 
-// joinWithout lets the newcomer join while no operator runs, and starts that of a version.
+// joinWithout lets the newcomer join while no operator runs, and starts the operator of a version.
 func (s *story) joinWithout(version string) framework.Action {
 	return framework.InOrder(stopOperator, s.join(s.startOperator(version)))
 }

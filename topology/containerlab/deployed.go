@@ -12,7 +12,7 @@ import (
 type Deployed struct {
 	// Clusters are the names of its clusters of kind, sorted.
 	Clusters []string
-	// Containers are those of its nodes of kind linux, by the names that relapse has written
+	// Containers are the containers of its nodes of kind linux, by the names that relapse has written
 	// into labels, or by the names of containerlab's file.
 	Containers map[string]string
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
-// forwarding are the sysctls of routers and hosts: those of the lab's own (package kindlab).
+// forwarding are the sysctls of routers and hosts: the same as in a lab of package kindlab.
 var forwarding = map[string]string{
 	"net.ipv4.ip_forward":                  "1",
 	"net.ipv4.conf.all.rp_filter":          "0",

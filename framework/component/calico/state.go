@@ -16,12 +16,12 @@ import (
 
 // State is how Calico uses the nodes' addresses at one moment, as evidence for people.
 type State struct {
-	// Nodes are those that were asked, in the cluster's order.
+	// Nodes are the nodes that were asked, in the cluster's order.
 	Nodes []string
 	// Protocols is what `birdc show protocols` prints on each node, Config the
 	// bird.cfg that confd has rendered there.
 	Protocols, Config map[string]string
-	// Annotations are those of Calico's on each Node object.
+	// Annotations are Calico's annotations on each Node object.
 	Annotations map[string]map[string]string
 }
 

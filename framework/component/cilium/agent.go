@@ -47,7 +47,7 @@ func (a AgentLog) String() string {
 	return fmt.Sprintf("%s, and its log ends with %q", workload.DescribePod(a.Pod), lines[len(lines)-1])
 }
 
-// Logs are those of the agents in this state on some nodes, by node. A node whose
+// Logs are the logs of the agents in this state on some nodes, by node. A node whose
 // agent is still of another image, or was not restarted yet, is missing.
 func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (map[string]AgentLog, error) {
 	pods, err := agents.Pods.List(ctx, c)

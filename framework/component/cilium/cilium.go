@@ -107,7 +107,7 @@ type Cilium struct {
 	// Operator is the image of cilium-operator. Empty: none runs.
 	Operator string
 	Config   Config
-	// Peers are those of the BGP speaker, which only the slice of Agent has.
+	// Peers are the peers of the BGP speaker, which only the slice of Agent has.
 	// The other slices have none, and keep their state on the node.
 	Peers []topology.BGPPeer
 	// Restart is any text; when it changes, the agents are restarted.
@@ -124,7 +124,7 @@ var (
 	}}
 )
 
-// Pods are those of the agents.
+// Pods are the agents' pods.
 var Pods = agents.Pods
 
 var (

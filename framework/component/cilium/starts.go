@@ -16,7 +16,7 @@ import (
 // only while the second one runs, and what is asked of an agent later needs both. The
 // zero value has seen no agent. It is not safe for use by several goroutines.
 type Starts struct {
-	// ends are those of a pod, the oldest first.
+	// ends are the ends of a pod's starts, the oldest first.
 	ends map[types.UID][]agentlog.End
 }
 
@@ -72,7 +72,7 @@ func (s *Starts) see(a AgentLog) progress {
 }
 
 // refusals says of some nodes' agents which refuse to start, in their own words. Pending
-// names one that is on its way; the error is of one of which nothing can be known.
+// names one that is on its way; the error is about an agent whose start tells nothing.
 func (s *Starts) refusals(nodes []string, logs map[string]AgentLog) (said, pending string, err error) {
 	var refused, running []string
 	for _, node := range nodes {

@@ -23,13 +23,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Versions of the addons: those that belong to the nodes' kubeadm.
+// Versions of the addons, which belong to the nodes' kubeadm.
 const (
 	KubernetesVersion = "1.34.4"
 	CoreDNSVersion    = "1.12.1"
 )
 
-// Images are those of the addons.
+// Images are the images of the addons.
 func Images() []string {
 	return []string{KubeProxyImage, "registry.k8s.io/coredns/coredns:v" + CoreDNSVersion}
 }

@@ -46,7 +46,7 @@ func (p Proxy) daemonSet() workload.DaemonSet {
 	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
 }
 
-// Pods are those of kube-proxy on a node.
+// Pods are kube-proxy's pods on a node.
 func Pods(node string) workload.Pods { return Proxy{Node: node}.daemonSet().Pods }
 
 const (

@@ -21,7 +21,7 @@ type Node struct {
 type State struct {
 	// Pod is the pod's UID; empty if there is none.
 	Pod string
-	// Digest is that of the image that runs; empty if it is not known yet.
+	// Digest is the digest of the image that runs; empty if it is not known yet.
 	Digest string
 	// Trouble says why the container does not run; empty if it does.
 	Trouble string
@@ -68,7 +68,7 @@ const (
 
 // Watch calls do, which changes kube-router, and reports what happens on each node
 // meanwhile: it notes each event when it is seen, and returns all of them in order. Latest
-// returns the newest snapshot. The error is that of do.
+// returns the newest snapshot. The error is do's error.
 func Watch(nodes []Node, latest func() snapshot.Snapshot, note func(string), do func() error) ([]Event, error) {
 	last, events := latest(), []Event{}
 	poll := func() {

@@ -20,7 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// name is that of the release and of the chart, and namespace the one of the vendor's
+// name is the name of the release and of the chart, and namespace the namespace in the vendor's
 // documentation.
 const (
 	name      = "metallb"
@@ -60,7 +60,7 @@ const (
 // SpeakerImage is the image of the speaker of a version, under the vendor's name.
 func SpeakerImage(version string) string { return "quay.io/metallb/speaker:v" + version }
 
-// Images are those that run of the release, under the vendor's names.
+// Images are the images of the release's pods, under the vendor's names.
 func (r Release) Images() []string {
 	images := []string{"quay.io/metallb/controller:v" + r.Version, SpeakerImage(r.Version)}
 	if r.Mode() == FRR {

@@ -46,7 +46,7 @@ metadata: {name: lab, namespace: metallb-system}
 spec: {}
 `
 
-// DefaultResources are those of a user who gives none.
+// DefaultResources are the resources of a user who gives none.
 func DefaultResources(pool netip.Prefix, router Router) (Resources, error) {
 	r, err := NewResources(fmt.Sprintf(defaults, pool), router, nil)
 	r.Replaced = nil

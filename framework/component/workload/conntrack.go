@@ -12,7 +12,7 @@ import (
 )
 
 // Forget makes a node's kernel forget the connections that these arguments of conntrack(8)
-// choose, if there are any: their next packet is that of a new one. conntrack ends at a
+// choose, if there are any: their next packet is the first one of a new connection. conntrack ends at a
 // connection that has expired since it was listed, and is called again then.
 func Forget(ctx context.Context, n *kindlab.Node, choose ...string) error {
 	what := fmt.Sprintf("connection tracking on %s to forget %s", n.Name(), strings.Join(choose, " "))

@@ -54,7 +54,7 @@ func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, 
 // EndedError says that a pod worked and has ended since.
 type EndedError struct {
 	Pod, Node string
-	// Containers are those that were started once more.
+	// Containers are the containers that were started once more.
 	Containers []string
 }
 

@@ -24,7 +24,7 @@ type Pods struct {
 	Labels    client.MatchingLabels
 }
 
-// List returns the pods in no particular order, including those that are being deleted.
+// List returns the pods in no particular order, including pods that are being deleted.
 func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := kube(c).List(ctx, &list, client.InNamespace(p.Namespace), p.Labels); err != nil {
@@ -89,7 +89,7 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.
 		})
 }
 
-// DeleteFailed deletes those of the pods that have failed permanently.
+// DeleteFailed deletes the pods that have failed permanently.
 func (p Pods) DeleteFailed(ctx context.Context, c *kindlab.Cluster) error {
 	err := kube(c).DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels,
 		client.MatchingFields{"status.phase": string(corev1.PodFailed)})
