@@ -36,6 +36,7 @@ func TestPrintReport(t *testing.T) {
 		Variants: []report.Variant{
 			{
 				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Expected: "reproduced", Verdict: "missed", Onset: &onset,
+				Fault:      &report.Fault{Began: onset.Add(-time.Second)},
 				Reasons:    []string{"outside->master2 lost packets, and no detector reported active unannounced 10.5.115.0/24 of master2"},
 				ProbesHurt: []string{"outside->master2", "master2->outside"},
 				Packets:    report.Packets{Sent: 4210, Lost: 388},

@@ -28,6 +28,21 @@ var (
 	ipv6 = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 )
 
+// listens waits for a server.
+func listens(t *testing.T, address string) {
+	t.Helper()
+	err := await.Until(t.Context(), "a server at "+address, 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return true, "", conn.Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // freePort is a port of loopback that nothing listens on.
 func freePort(t *testing.T) int {
 	t.Helper()

@@ -125,6 +125,7 @@ func TestGRPCWithoutIPv4(t *testing.T) {
 		t.Fatal(err)
 	}
 	announce(t, s, "fd00:10:5:112::/64")
+	listens(t, address)
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, Plaintext: true})
 	paths, err := r.RIB(t.Context())
 	if err != nil || len(paths) != 1 || paths[0].Prefix.String() != "fd00:10:5:112::/64" {

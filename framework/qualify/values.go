@@ -161,7 +161,7 @@ func (v *Values) unread(ctx context.Context, from, to *chart.Chart, at func(upgr
 			case !also:
 				v.NotOfTo = append(v.NotOfTo, path.String())
 			case i == 0:
-				says := fmt.Sprintf("value %s is read by neither chart and has no effect", path)
+				says := fmt.Sprintf("value %s changes nothing that either chart renders with these values", path)
 				if hint := path.Hint(from, to); hint != "" {
 					says += " (" + hint + ")"
 				}

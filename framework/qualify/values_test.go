@@ -113,9 +113,9 @@ func TestValuesAreUnread(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"value bgpControlPlane.enable is read by neither chart and has no effect (nearest: bgpControlPlane.enabled)",
-		`value "debug.old" is read by neither chart and has no effect ("debug.old" is one key with dots in it: expected debug: {old: ...})`,
-		"value routingmode is read by neither chart and has no effect (nearest: routingMode)",
+		"value bgpControlPlane.enable changes nothing that either chart renders with these values (nearest: bgpControlPlane.enabled)",
+		`value "debug.old" changes nothing that either chart renders with these values ("debug.old" is one key with dots in it: expected debug: {old: ...})`,
+		"value routingmode changes nothing that either chart renders with these values (nearest: routingMode)",
 	}
 	if diff := cmp.Diff(want, v.Unread); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
