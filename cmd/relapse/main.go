@@ -98,9 +98,6 @@ func (s *settings) Write(text []byte) (int, error) {
 	return os.Stderr.Write(text)
 }
 
-// drawn reports whether a display on standard output is drawn.
-func (s *settings) drawn() bool { return display.IsTerminal(os.Stdout) && !s.quiet }
-
 // display makes the display on standard output.
 func (s *settings) display(l display.Look) *display.Display {
 	terminal := display.IsTerminal(os.Stdout)
