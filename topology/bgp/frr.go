@@ -146,14 +146,13 @@ func (from frrListed) path(prefix netip.Prefix) (Path, error) {
 	if from.LocPrf != nil {
 		p.LocalPref = *from.LocPrf
 	}
-	originated := from.PeerID == frrNoPeer && from.Path == "" && from.NhVRFName == ""
-	if !originated {
+	if from.PeerID != frrNoPeer || from.Path != "" || from.NhVRFName != "" {
 		if !p.NextHop.IsValid() {
 			return Path{}, fmt.Errorf("the path to %s from %q has no next hop", prefix, from.PeerID)
 		}
 		var err error
-		if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil {
-			p.Neighbor = p.NextHop // on an interface without addresses, or in another VRF
+		if p.Neighbor, err = netip.ParseAddr(from.PeerID); err != nil && !p.NextHop.IsUnspecified() {
+			p.Neighbor = p.NextHop // on an interface without addresses, or in another VRF; an aggregate has none
 		}
 	}
 	for word := range strings.FieldsFuncSeq(from.Path, func(r rune) bool { return strings.ContainsRune(" {},()", r) }) {

@@ -49,8 +49,9 @@ func TestFRRForms(t *testing.T) {
 		{"imported, with an AS path", `"peerId":"(unspec)","path":"64513"`, "192.0.2.7", []uint32{64513}},
 		{"imported, with a VRF", `"peerId":"(unspec)","path":"","nhVrfName":"tenant"`, "192.0.2.7", nil},
 		{"the router's own", `"peerId":"(unspec)","path":""`, "", nil},
+		{"an aggregate", `"peerId":"(unspec)","path":"64513","nexthops":[{"ip":"0.0.0.0"}]`, "", []uint32{64513}},
 	} {
-		paths, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"bestpath":true,` + test.path + `,"nexthops":[{"ip":"192.0.2.7"}]}]}}`)
+		paths, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"bestpath":true,"nexthops":[{"ip":"192.0.2.7"}],` + test.path + `}]}}`)
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue

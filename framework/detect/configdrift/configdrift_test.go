@@ -299,7 +299,6 @@ func TestMustChange(t *testing.T) {
 		{"1.12.11", "1.13.7", []brief{
 			{"cluster-id", BadValue, Refused, NotKnown},
 			{"enable-host-reachable-services", NotRead, "true", "false"},
-			{"install-iptables-rules", NotRead, "true", NotKnown},
 		}},
 		{"1.13.16", "1.14.14", []brief{
 			{"cluster-id", BadValue, NotKnown, NotKnown},
@@ -308,14 +307,12 @@ func TestMustChange(t *testing.T) {
 			{"kube-proxy-replacement", Noted, "partial", "partial"},
 			{"tofqdns-min-ttl", Noted, "1800", NotKnown},
 			{"enable-host-reachable-services", Unknown, "", ""},
-			{"install-iptables-rules", Unknown, "", ""},
 		}},
 		{"1.14.14", "1.15.0", []brief{
 			{"cluster-id", BadValue, NotKnown, NotKnown},
 			{"disable-cnp-status-updates", NotRead, "true", NotKnown},
 			{"tunnel", NotRead, "native", "tunnel"},
 			{"enable-host-reachable-services", Unknown, "", ""},
-			{"install-iptables-rules", Unknown, "", ""},
 		}},
 	} {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {

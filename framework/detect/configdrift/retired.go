@@ -62,8 +62,9 @@ var retiredKeys = map[string]retired{
 	"hubble-flow-buffer-size": {deprecated: "1.10.0", gone: "1.11.0", defaults: []since{{"1.10.0", "0"}}, says: "Use hubble-event-buffer-capacity instead."},
 	"endpoint-interface-name-prefix": {deprecated: "1.12.0", gone: "1.13.0", defaults: []since{{"1.12.0", ""}},
 		says: "This option no longer has any effect and will be removed in v1.13."},
-	"enable-icmp-rules": {deprecated: "1.11.0", kind: "bool", defaults: []since{{"1.11.0", "false"}, {"1.12.0", "true"}}},
-	"nodes-gc-interval": {deprecated: "1.11.1", says: "Unused flag, will be removed in future Cilium releases"},
+	"enable-icmp-rules":      {deprecated: "1.11.0", kind: "bool", defaults: []since{{"1.11.0", "false"}, {"1.12.0", "true"}}},
+	"install-iptables-rules": {deprecated: "1.13.7"}, // hidden, and read to this day
+	"nodes-gc-interval":      {deprecated: "1.11.1", says: "Unused flag, will be removed in future Cilium releases"},
 	"enable-runtime-device-detection": {deprecated: "1.16.0", gone: "1.18.0", defaults: []since{{"1.16.0", "true"}},
 		says: "Runtime device detection and datapath reconfiguration is now the default and only mode of operation"},
 }
