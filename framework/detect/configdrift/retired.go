@@ -67,6 +67,16 @@ var retiredKeys = map[string]retired{
 	"nodes-gc-interval":      {deprecated: "1.11.1", says: "Unused flag, will be removed in future Cilium releases"},
 	"enable-runtime-device-detection": {deprecated: "1.16.0", gone: "1.18.0", defaults: []since{{"1.16.0", "true"}},
 		says: "Runtime device detection and datapath reconfiguration is now the default and only mode of operation"},
+	// Upgrade notes say of these that they are deprecated, and not by name that they are removed.
+	"bpf-lb-bypass-fib-lookup": {deprecated: "1.11.1", gone: "1.12.0", says: "This option will be removed in v1.12."},
+	"k8s-watcher-endpoint-selector": {deprecated: "1.17.0", gone: "1.18.0",
+		says: "This option is deprecated and no longer has any effect. It will be removed in v1.18"},
+	"enable-recorder":                 {deprecated: "1.18.0", gone: "1.19.0", says: "The feature will be removed in v1.19"},
+	"enable-hubble-recorder-api":      {deprecated: "1.18.0", gone: "1.19.0", says: "The feature will be removed in v1.19"},
+	"hubble-recorder-storage-path":    {deprecated: "1.18.0", gone: "1.19.0", says: "The feature will be removed in v1.19"},
+	"hubble-recorder-sink-queue-size": {deprecated: "1.18.0", gone: "1.19.0", says: "The feature will be removed in v1.19"},
+	// Of this one they announce it a minor too early.
+	"k8s-api-server": {deprecated: "1.18.0", gone: "1.20.0", says: "use --k8s-api-server-urls"},
 }
 
 // names returns the names of a key's setting, the newest first.
