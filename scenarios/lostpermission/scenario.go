@@ -2,6 +2,7 @@ package lostpermission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -265,7 +266,9 @@ func (u upgrade) remedies() []framework.Remedy {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return at(r, u.to).Roll(ctx, labaccess.Lab(r), worker1)
 			},
-			Undo: framework.InOrder(u.agentBack, back),
+			Undo: func(ctx context.Context, r *framework.Run) error {
+				return errors.Join(u.agentBack(ctx, r), back(ctx, r)) // the lab goes on with the release, whatever became of the agent
+			},
 		},
 		{
 			ID: "chart-" + strings.ReplaceAll(fixed, ".", "-"), Name: "the chart of " + fixed, Helps: true, Bound: within,

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -185,11 +188,68 @@ func (m *member) Remove(ctx context.Context) error {
 }
 
 func (m *member) remove(ctx context.Context) error {
+	defer m.keepThawed(ctx)()
 	err := m.docker.ContainerRemove(ctx, m.container, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("removing container %q: %w", m.container, err)
 	}
 	return nil
+}
+
+// keepThawed thaws what is frozen in the member, each second until stop is called. A runc that
+// is killed while it changes a pod's devices leaves the pod frozen, and under cgroup v1 a
+// frozen process does not end by SIGKILL: the container could never be removed.
+func (m *member) keepThawed(ctx context.Context) (stop func()) {
+	pid, err := m.PID(ctx)
+	if err != nil { // it does not run
+		return func() {}
+	}
+	own, err := freezer(pid)
+	if err != nil { // cgroup v2
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				thaw(own)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// freezer returns the folder of a process's cgroup v1 freezer.
+func freezer(pid int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, path, ok := strings.Cut(strings.TrimSpace(line), ":freezer:"); ok && path != "/" {
+			return filepath.Join("/sys/fs/cgroup/freezer", path), nil
+		}
+	}
+	return "", fmt.Errorf("process %d has no cgroup v1 freezer", pid)
+}
+
+// thaw thaws the frozen cgroups below a folder. A cgroup that goes meanwhile needs none.
+func thaw(folder string) {
+	_ = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Base(path) == "freezer.state" {
+			if state, _ := os.ReadFile(path); strings.TrimSpace(string(state)) == "FROZEN" {
+				_ = os.WriteFile(path, []byte("THAWED"), 0)
+			}
+		}
+		return nil
+	})
 }
 
 // Logs returns the output of the member's main process; for a guest its console.

@@ -121,6 +121,14 @@ func TestLab(t *testing.T) {
 			}
 		}
 	})
+	// Down must remove it nevertheless.
+	t.Run("a killed runc leaves a pod frozen", func(t *testing.T) {
+		said, err := lab.Node("second").Exec(ctx, "bash", "-c", `cd /sys/fs/cgroup/freezer 2>/dev/null || { echo cgroup v2; exit; }
+mkdir pod && { sleep 1000 </dev/null >/dev/null 2>&1 & } && echo $! >pod/cgroup.procs && echo FROZEN >pod/freezer.state && cat pod/freezer.state`)
+		if said = strings.TrimSpace(said); err != nil || said != "FROZEN" && said != "cgroup v2" {
+			t.Errorf("%q, %v", said, err)
+		}
+	})
 	t.Run("no kubelet is started twice", func(t *testing.T) {
 		for _, node := range lab.Clusters[0].Nodes() {
 			said, err := lab.Node(node).Exec(ctx, "journalctl", "--no-pager", "-u", "kubelet", "-o", "cat")
