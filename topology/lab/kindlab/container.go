@@ -200,12 +200,8 @@ func (m *member) remove(ctx context.Context) error {
 // is killed while it changes a pod's devices leaves the pod frozen, and under cgroup v1 a
 // frozen process does not end by SIGKILL: the container could never be removed.
 func (m *member) keepThawed(ctx context.Context) (stop func()) {
-	pid, err := m.PID(ctx)
-	if err != nil { // it does not run
-		return func() {}
-	}
-	own, err := freezer(pid)
-	if err != nil { // cgroup v2
+	info, err := m.docker.ContainerInspect(ctx, m.container)
+	if err != nil { // it is gone
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -219,31 +215,19 @@ func (m *member) keepThawed(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				thaw(own)
+				thaw("/sys/fs/cgroup/freezer", info.ID)
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// freezer returns the folder of a process's cgroup v1 freezer.
-func freezer(pid int) (string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(text)) {
-		if _, path, ok := strings.Cut(strings.TrimSpace(line), ":freezer:"); ok && path != "/" {
-			return filepath.Join("/sys/fs/cgroup/freezer", path), nil
-		}
-	}
-	return "", fmt.Errorf("process %d has no cgroup v1 freezer", pid)
-}
-
-// thaw thaws the frozen cgroups below a folder. A cgroup that goes meanwhile needs none.
-func thaw(folder string) {
+// thaw thaws the frozen cgroups of a container below a folder. It goes by the container's ID in
+// their path, as a process that ends leaves its cgroup. A cgroup that goes meanwhile needs
+// nothing, and cgroup v2 has no such folder.
+func thaw(folder, id string) {
 	_ = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && filepath.Base(path) == "freezer.state" {
+		if err == nil && filepath.Base(path) == "freezer.state" && strings.Contains(path, id) {
 			if state, _ := os.ReadFile(path); strings.TrimSpace(string(state)) == "FROZEN" {
 				_ = os.WriteFile(path, []byte("THAWED"), 0)
 			}
