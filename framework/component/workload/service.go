@@ -2,12 +2,16 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // LoadBalancer is a Service of that type in front of a probe pod. Its methods are actions.
@@ -44,18 +48,29 @@ spec:
 `, s.Name, s.Address, s.Policy, ProbeLabel, s.Pod, wire.DefaultPort))
 }
 
-// Announced waits until the Service has its address, and each router a path to it by each of
-// the nodes that announce it.
+// Announced waits until the Service has its address, each router has a path to it by each of the
+// nodes that announce it, and each of these nodes translates it. A packet that comes before its
+// node translates it leaves a flow in connection tracking, and the flow is not translated for as
+// long as its packets come.
 func (s LoadBalancer) Announced(ctx context.Context, r *framework.Run) error {
 	if _, err := BalancerAddress(ctx, labaccess.Cluster(r), s.Name); err != nil {
 		return err
 	}
 	for _, node := range s.Via {
-		if err := labaccess.Lab(r).Announced(ctx, node, s.Address); err != nil {
+		if err := errors.Join(labaccess.Lab(r).Announced(ctx, node, s.Address), s.translated(ctx, r, node)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// translated waits for the rules of a node's kube-proxy in iptables mode.
+func (s LoadBalancer) translated(ctx context.Context, r *framework.Run, node string) error {
+	return await.Until(ctx, fmt.Sprintf("kube-proxy of %s to translate %s", node, s.Address), 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			rules, err := labaccess.Lab(r).Node(node).Exec(ctx, "iptables-save", "--table", "nat")
+			return strings.Contains(rules, fmt.Sprintf(" -d %s/32 ", s.Address)), "no rule has it", err
+		})
 }
 
 // Remove deletes the Service. One that is not there is no error.
