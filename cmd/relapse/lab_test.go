@@ -137,6 +137,10 @@ func nothingLeft(t *testing.T, docker *client.Client) {
 	}
 }
 
+// counters are the files of /proc/sys that the kernel itself changes, or that cannot be read
+// without effect.
+var counters = []string{"aio-nr", "dentry-state", "file-nr", "inode-nr", "inode-state", "ns_last_pid", "perf_event_max_sample_rate", "stat_refresh", "tainted"}
+
 // machineState is what a lab must not change for good.
 func machineState(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
@@ -162,12 +166,18 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 	for _, r := range routes {
 		state["route "+r.String()] = "is there"
 	}
-	for _, pattern := range []string{"/proc/sys/net/ipv4/*", "/proc/sys/net/ipv4/conf/all/*", "/proc/sys/net/ipv4/conf/default/*", "/proc/sys/net/bridge/*"} {
+	for _, pattern := range []string{
+		"/proc/sys/net/ipv4/*", "/proc/sys/net/ipv4/conf/all/*", "/proc/sys/net/ipv4/conf/default/*", "/proc/sys/net/bridge/*", "/proc/sys/net/core/*",
+		"/proc/sys/kernel/*", "/proc/sys/kernel/keys/*", "/proc/sys/vm/*", "/proc/sys/fs/*",
+	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range files {
+			if slices.Contains(counters, filepath.Base(f)) {
+				continue
+			}
 			if text, err := os.ReadFile(f); err == nil { // some can only be written
 				state[f] = strings.TrimSpace(string(text))
 			}

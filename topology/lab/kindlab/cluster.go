@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/go-connections/nat"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,6 +133,10 @@ scheduler:
 ---
 kind: InitConfiguration
 metadata: {name: config}
+# kind's own token is the same everywhere, and lasts a day: whoever reaches the API server could
+# join a node with it.
+bootstrapTokens:
+- {token: "{{.Token}}", ttl: 1m0s}
 nodeRegistration:
   name: "{{.Name}}"
 # Pods may run on the first node, so it has no taint; registerAll sets its label.
@@ -153,8 +159,9 @@ func (l *Lab) kindProvider() *cluster.Provider {
 func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
 	first := c.Nodes[0]
 	var patches strings.Builder
+	id, secret := newToken()
 	err := initPatches.Execute(&patches, map[string]any{
-		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name,
+		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name, "Token": id + "." + secret,
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
@@ -214,6 +221,32 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 			err = fmt.Errorf("%w: %s", err, lastLines(string(failed.Output), 15))
 		}
 		return fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
+	}
+	return l.closeControlPlane(ctx, l.Node(first.Name))
+}
+
+// closeControlPlane undoes what kind gives the first node beyond a lab's other members. Docker
+// would start it again after a reboot, when the lab's rules are gone. And Docker publishes the
+// API server on loopback, where only root may reach it.
+func (l *Lab) closeControlPlane(ctx context.Context, node *Node) error {
+	_, err := l.docker.ContainerUpdate(ctx, node.container, container.UpdateConfig{
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+	})
+	if err != nil {
+		return fmt.Errorf("switching the restarts of container %q off: %w", node.container, err)
+	}
+	made, err := l.docker.ContainerInspect(ctx, node.container)
+	if err != nil {
+		return fmt.Errorf("inspecting container %q: %w", node.container, err)
+	}
+	for _, published := range made.NetworkSettings.Ports[nat.Port(fmt.Sprintf("%d/tcp", apiPort))] {
+		port, err := strconv.ParseUint(published.HostPort, 10, 16)
+		if err == nil {
+			err = onlyRootConnects(l.Topology.Name, uint16(port))
+		}
+		if err != nil {
+			return fmt.Errorf("closing port %s of container %q to other users: %w", published.HostPort, node.container, err)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,7 +155,21 @@ func (m *member) Netns(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("/proc/%d/ns/net", pid), nil
+	path := fmt.Sprintf("/proc/%d/ns/net", pid)
+	if same, err := sameFile(path, "/proc/self/ns/net"); same || err != nil {
+		return "", errors.Join(err, fmt.Errorf("process %d of container %q is not in a network namespace of its own as this process sees it: "+
+			"Docker runs in another PID namespace than relapse (docker run --pid host), or the container has just ended", pid, m.container))
+	}
+	return path, nil
+}
+
+func sameFile(a, b string) (bool, error) {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false, err
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other), err
 }
 
 // Path translates a path of the member's file system into one of the machine. A
@@ -300,6 +315,11 @@ func (m *member) start(ctx context.Context) error {
 	return nil
 }
 
+// nameServer is asked for the names that a lab does not know. Nobody has the address
+// (RFC 5737), and a lab's routers have no route to it. Without it, Docker asks the machine's name
+// servers: from 28 on by dockerd itself, so that names of a lab would leave the machine.
+var nameServer = netip.MustParseAddr("192.0.2.53")
+
 // createIn creates the member's container in a network mode of Docker's.
 func (m *member) createIn(ctx context.Context, mode string, endpoints *network.NetworkingConfig, config *container.Config, host *container.HostConfig) error {
 	if config.Labels == nil {
@@ -307,6 +327,7 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 	}
 	config.Labels[labelLab], config.Labels[labelMember] = m.lab, m.name
 	host.NetworkMode = container.NetworkMode(mode)
+	host.DNS = []string{nameServer.String()}
 	if _, err := m.docker.ContainerCreate(ctx, config, host, endpoints, nil, m.container); err != nil {
 		return fmt.Errorf("creating container %q: %w", m.container, err)
 	}

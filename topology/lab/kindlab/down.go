@@ -30,7 +30,7 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
 	for _, c := range containers {
-		if lab := labOf(c.Labels); lab != "" {
+		if lab := labOf(c); lab != "" {
 			labs[lab] = true
 		}
 	}
@@ -80,18 +80,25 @@ func WithState() ([]string, error) {
 	return labs, nil
 }
 
-// labOf returns the lab of a container with these labels; empty if it is in none.
-// kind labels its containers with relapse-<lab>-<cluster>; a cluster's name has no
-// dash.
-func labOf(labels map[string]string) string {
-	if lab := labels[labelLab]; lab != "" {
+// labOf returns the lab of a container; empty if it is in none. A container that kind made has
+// the label relapse-<lab>-<cluster>, which another person's cluster may have as well, and the
+// lab's registry mirrors, which no other has.
+func labOf(c container.Summary) string {
+	if lab := c.Labels[labelLab]; lab != "" {
 		return lab
 	}
-	cluster, ours := strings.CutPrefix(labels[labelKindCluster], "relapse-")
-	if !ours {
-		return ""
+	lab := labOfCluster(c.Labels[labelKindCluster])
+	if lab != "" && slices.ContainsFunc(c.Mounts, func(m container.MountPoint) bool { return m.Source == mirrorsDir(lab) }) {
+		return lab
 	}
-	if i := strings.LastIndexByte(cluster, '-'); i >= 0 {
+	return ""
+}
+
+// labOfCluster returns the lab that a kind cluster would be of by its name: a cluster's own name
+// in the topology has no dash.
+func labOfCluster(name string) string {
+	cluster, ours := strings.CutPrefix(name, "relapse-")
+	if i := strings.LastIndexByte(cluster, '-'); ours && i >= 0 {
 		return cluster[:i]
 	}
 	return ""
@@ -102,7 +109,7 @@ func containersOf(ctx context.Context, docker *client.Client, lab string) ([]con
 	if err != nil {
 		return nil, fmt.Errorf("listing the containers of lab %q: %w", lab, err)
 	}
-	return slices.DeleteFunc(all, func(c container.Summary) bool { return labOf(c.Labels) != lab }), nil
+	return slices.DeleteFunc(all, func(c container.Summary) bool { return labOf(c) != lab }), nil
 }
 
 // removeContainers removes a lab's containers and their volumes concurrently. It
@@ -170,8 +177,7 @@ func killStrays(lab string) {
 		}
 		args := strings.Split(string(text), "\x00")
 		if filepath.Base(args[0]) != "docker" || !slices.ContainsFunc(args, func(arg string) bool {
-			cluster, ok := strings.CutPrefix(arg, labelKindCluster+"=")
-			return ok && labOf(map[string]string{labelKindCluster: cluster}) == lab
+			return strings.Contains(arg, mirrorsDir(lab)+":")
 		}) {
 			continue
 		}

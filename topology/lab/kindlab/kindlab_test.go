@@ -3,6 +3,7 @@ package kindlab
 import (
 	"context"
 	"errors"
+	"github.com/docker/docker/api/types/container"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -41,33 +42,28 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 }
 
 func TestLabOf(t *testing.T) {
+	of := func(lab string) []container.MountPoint {
+		return []container.MountPoint{{Source: "/lib/modules"}, {Source: mirrorsDir(lab)}}
+	}
 	for _, test := range []struct {
-		name   string
-		labels map[string]string
-		want   string
+		name      string
+		container container.Summary
+		want      string
 	}{
-		{"ours", map[string]string{labelLab: "node-drain"}, "node-drain"},
-		{"made by kind", map[string]string{labelKindCluster: "relapse-node-drain-k8s"}, "node-drain"},
-		{"ours outweighs kind's", map[string]string{labelLab: "a", labelKindCluster: "relapse-b-k8s"}, "a"},
-		{"another kind cluster", map[string]string{labelKindCluster: "kind"}, ""},
-		{"another cluster, with our prefix", map[string]string{labelKindCluster: "relapse-k8s"}, ""},
-		{"another container", map[string]string{"app": "relapse"}, ""},
-		{"no label", nil, ""},
+		{"ours", container.Summary{Labels: map[string]string{labelLab: "node-drain"}}, "node-drain"},
+		{"made by kind", container.Summary{Labels: map[string]string{labelKindCluster: kindName("node-drain", "k8s")}, Mounts: of("node-drain")}, "node-drain"},
+		{"ours outweighs kind's", container.Summary{Labels: map[string]string{labelLab: "a", labelKindCluster: "relapse-b-k8s"}}, "a"},
+		{"another kind cluster", container.Summary{Labels: map[string]string{labelKindCluster: "kind"}}, ""},
+		{"another person's cluster of such a name", container.Summary{Labels: map[string]string{labelKindCluster: "relapse-dev-1"}}, ""},
+		{"another cluster, with our prefix", container.Summary{Labels: map[string]string{labelKindCluster: "relapse-k8s"}}, ""},
+		{"another container", container.Summary{Labels: map[string]string{"app": "relapse"}}, ""},
+		{"no label", container.Summary{}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := labOf(test.labels); got != test.want {
+			if got := labOf(test.container); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-// What kind makes is found by its cluster's name alone.
-func TestKindNameBelongsToItsLab(t *testing.T) {
-	for _, lab := range []string{"a", "node-drain", "a-b-c"} {
-		if got := labOf(map[string]string{labelKindCluster: kindName(lab, "k8s")}); got != lab {
-			t.Errorf("cluster of lab %q is taken for lab %q's", lab, got)
-		}
 	}
 }
 

@@ -181,6 +181,9 @@ func Exists(ctx context.Context, docker *client.Client, lab string) (bool, error
 
 func (l *Lab) makeStateDir() error {
 	dir := stateDir(l.Topology.Name)
+	if err := recordSysctls(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Join(l.mirrorsDir(), "_default"), 0o700); err != nil {
 		return fmt.Errorf("creating the state folder of lab %q: %w", l.Topology.Name, err)
 	}
@@ -199,7 +202,9 @@ func (l *Lab) makeStateDir() error {
 	return os.Chmod(dir, 0o700)
 }
 
-func (l *Lab) mirrorsDir() string { return filepath.Join(stateDir(l.Topology.Name), "certs.d") }
+func mirrorsDir(lab string) string { return filepath.Join(stateDir(lab), "certs.d") }
+
+func (l *Lab) mirrorsDir() string { return mirrorsDir(l.Topology.Name) }
 
 // mirrorsBind mounts the registry mirrors into a node.
 func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
@@ -453,7 +458,7 @@ func removeStateDir(lab string) error {
 	if err := os.RemoveAll(stateDir(lab)); err != nil {
 		return fmt.Errorf("removing the state folder of lab %q: %w", lab, err)
 	}
-	return nil
+	return restoreSysctls()
 }
 
 // Logs returns the logs of the lab's containers and of the pods on its nodes, by

@@ -75,6 +75,7 @@ func TestLab(t *testing.T) {
 		}
 	}
 	down()
+	restored := kubeletsSetting(t)
 	began := time.Now()
 	lab, err := kindlab.Up(ctx, docker, small, kindlab.Options{Images: catalogue, Step: func(name string) func(error) {
 		began := time.Now()
@@ -89,6 +90,8 @@ func TestLab(t *testing.T) {
 		// Others may have labs on this machine.
 		if left, err := kindlab.Labs(context.Background(), docker); err != nil || slices.Contains(left, small.Name) {
 			t.Errorf("labs left: %v, %v", left, err)
+		} else {
+			restored(len(left) == 0)
 		}
 	}()
 	if err != nil {
@@ -124,7 +127,8 @@ func TestLab(t *testing.T) {
 	// Down must remove it nevertheless.
 	t.Run("a killed runc leaves a pod frozen", func(t *testing.T) {
 		said, err := lab.Node("second").Exec(ctx, "bash", "-c", `cd /sys/fs/cgroup/freezer 2>/dev/null || { echo cgroup v2; exit; }
-mkdir pod && { sleep 1000 </dev/null >/dev/null 2>&1 & } && echo $! >pod/cgroup.procs && echo FROZEN >pod/freezer.state && cat pod/freezer.state`)
+mkdir pod && { sleep 1000 </dev/null >/dev/null 2>&1 & } && echo $! >pod/cgroup.procs && echo FROZEN >pod/freezer.state &&
+timeout 20 sh -c 'until grep FROZEN pod/freezer.state; do sleep 0.1; done'`)
 		if said = strings.TrimSpace(said); err != nil || said != "FROZEN" && said != "cgroup v2" {
 			t.Errorf("%q, %v", said, err)
 		}
@@ -179,6 +183,16 @@ mkdir pod && { sleep 1000 </dev/null >/dev/null 2>&1 & } && echo $! >pod/cgroup.
 		}
 	})
 	t.Run("only root reaches the lab, and the lab does not reach the machine", func(t *testing.T) { onlyRootReaches(ctx, t, lab) })
+	t.Run("kind's bootstrap token is not the lab's", func(t *testing.T) { tokensAreOwn(ctx, t, lab) })
+	t.Run("no question for a name leaves the machine", func(t *testing.T) { asksNoNameServer(ctx, t, lab) })
+	t.Run("Docker starts no container again after a reboot", func(t *testing.T) {
+		for _, m := range small.Members() {
+			info, err := docker.ContainerInspect(ctx, lab.Host(m.Name).Container())
+			if err != nil || !info.HostConfig.RestartPolicy.IsNone() {
+				t.Errorf("%s: %v, %v", m.Name, info.HostConfig.RestartPolicy, err)
+			}
+		}
+	})
 	t.Run("another process cannot take the lab", func(t *testing.T) {
 		if err := kindlab.Down(ctx, docker, small.Name); err == nil {
 			t.Error("the lab went down under its holder")
@@ -190,4 +204,26 @@ mkdir pod && { sleep 1000 </dev/null >/dev/null 2>&1 & } && echo $! >pod/cgroup.
 			t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 		}
 	})
+}
+
+// kubeletsSetting gives a kernel setting that kubelet changes another value than kubelet does. It
+// returns a check that the value is there again, and that puts back what was there before.
+func kubeletsSetting(t *testing.T) (restored func(last bool)) {
+	const path, ours = "/proc/sys/kernel/panic", "7"
+	was, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(ours), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(last bool) {
+		is, err := os.ReadFile(path)
+		if last && strings.TrimSpace(string(is)) != ours || err != nil { // a lab of somebody else's still needs kubelet's
+			t.Errorf("kernel.panic is %s after the last lab, and was %s before it (%v)", strings.TrimSpace(string(is)), ours, err)
+		}
+		if err := os.WriteFile(path, was, 0); err != nil {
+			t.Error(err)
+		}
+	}
 }

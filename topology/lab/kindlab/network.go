@@ -242,12 +242,8 @@ func isolation(bridges []bridge) []hook {
 	beforeDocker := nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)
 	prerouting := hook{name: "prerouting", number: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityRaw}
 	forward := hook{name: "forward", number: nftables.ChainHookForward, priority: beforeDocker}
-	output := hook{name: "output", number: nftables.ChainHookOutput, priority: beforeDocker}
+	output := hook{name: outputChain, number: nftables.ChainHookOutput, priority: beforeDocker}
 	input := hook{name: "input", number: nftables.ChainHookInput, priority: beforeDocker}
-	drop := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
-	is := func(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
-		return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
-	}
 	for _, b := range bridges {
 		name := ifname(b.name)
 		notToMachine := slices.Concat(
@@ -261,7 +257,7 @@ func isolation(bridges []bridge) []hook {
 			slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
 			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
 		output.rules = append(output.rules,
-			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeySKUID, expr.CmpOpNeq, binaryutil.NativeEndian.PutUint32(0)), drop))
+			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), isNotRoot, drop))
 		input.rules = append(input.rules, slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), []expr.Any{
 			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
 			&expr.Bitwise{
@@ -272,6 +268,36 @@ func isolation(bridges []bridge) []hook {
 		}, drop), slices.Concat(notToMachine, drop)) // which is not tracked, and so is not new
 	}
 	return []hook{prerouting, forward, output, input}
+}
+
+// onlyRootConnects adds to a lab's table that a process of another user than root does not
+// connect to a port of the machine's own addresses: Docker's proxy is root's, and would connect
+// for it.
+func onlyRootConnects(lab string, port uint16) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("opening nftables: %w", err)
+	}
+	table := &nftables.Table{Family: tableFamily(), Name: tableName(lab)}
+	conn.AddRule(&nftables.Rule{Table: table, Chain: &nftables.Chain{Name: outputChain, Table: table}, Exprs: slices.Concat(
+		is(expr.MetaKeyOIFNAME, expr.CmpOpEq, ifname("lo")), is(expr.MetaKeyL4PROTO, expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+		[]expr.Any{
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, // the destination port
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+		}, isNotRoot, drop)})
+	return conn.Flush()
+}
+
+// outputChain is the chain of what the machine's own processes send.
+const outputChain = "output"
+
+var (
+	drop      = []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
+	isNotRoot = is(expr.MetaKeySKUID, expr.CmpOpNeq, binaryutil.NativeEndian.PutUint32(0))
+)
+
+func is(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
 
 // destination is where the destination is in an IPv4 header, in bytes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -98,7 +99,26 @@ func (n *Node) boot(ctx context.Context) error {
 	if err := await.Until(ctx, "containerd on "+n.name, 100*time.Millisecond, nodeBoots, n.containerd); err != nil {
 		return err
 	}
+	if err := n.nameServer(ctx); err != nil {
+		return err
+	}
 	return n.lab.wireMember(ctx, n.name)
+}
+
+// nameServer makes a node ask no name server of the machine's: kind makes the first node without
+// the option that gives the others theirs, and Docker writes the file whenever a node starts.
+func (n *Node) nameServer(ctx context.Context) error {
+	if n.guest != nil {
+		return nil // it has its own
+	}
+	path, err := n.Path(ctx, "/etc/resolv.conf")
+	if err == nil {
+		err = os.WriteFile(path, []byte("nameserver "+nameServer.String()+"\n"), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("on %s: setting the name server: %w", n.name, err)
+	}
+	return nil
 }
 
 // containerd reports whether containerd serves on the node. In a container it dials
