@@ -56,8 +56,11 @@ func run(ctx context.Context, node, address, key string) error {
 		Handler:           answers,
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
+		ReadTimeout:       10 * time.Second,
+		// One answer is written at a time: a reader that is gone must not hold the node.
+		WriteTimeout:   time.Minute,
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 16 << 10,
 	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {

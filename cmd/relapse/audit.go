@@ -54,8 +54,8 @@ start and remove:
   kubectl delete -f nodes.yaml
 Each node takes a request in each read. The ConfigMap kube-system/cilium-config is read as
 well if it may be (--rbac --upgrade).
-The manifest says of each privilege what it is for. The image is relapse.dev/nodestate:dev
-(relapse images build), which the nodes must be able to pull as REF. nodes.yaml has a key.
+The manifest says of each privilege what it is for. "relapse images build relapse.dev/nodestate:dev"
+builds the image, which the nodes pull as --image. nodes.yaml has a key.
 
 --every 5m audits again every 5 minutes until Ctrl-C. It prints a line for each finding that
 comes (+), with its state, or goes (-), as both reads of an audit have or lack it, and for what
@@ -122,7 +122,7 @@ With --every it is that of the last state, and 130 before anything was judged.`,
 	cmd.Flags().StringVar(&f.listen, "listen", "", "with --every: serve the last state for Prometheus on `ADDRESS`, such as :9110")
 	cmd.Flags().StringVar(&f.nodes, "nodes", "", "`FILE` with the manifest of the pods that read the nodes")
 	cmd.Flags().BoolVar(&f.manifest, "nodes-manifest", false, "print a manifest for --nodes, with a new key, and do nothing else")
-	cmd.Flags().StringVar(&f.image, "image", audit.NodeImage, "for --nodes-manifest: the image, `REF`")
+	cmd.Flags().StringVar(&f.image, "image", "", "for --nodes-manifest: the image as the nodes pull it, `REF`, best with its digest")
 	cmd.Flags().BoolVar(&f.calico, "calico", false, "for --nodes-manifest: read Calico's BIRD as well")
 	return cmd
 }
@@ -269,6 +269,9 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	}
 	if !slices.Contains(formats, f.output) {
 		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
+	}
+	if f.manifest && f.image == "" {
+		return usagef("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images build and save make it)", audit.NodeImage)
 	}
 	for _, of := range []string{"image", "calico"} {
 		if cmd.Flags().Changed(of) && !f.manifest {

@@ -436,6 +436,7 @@ func TestAuditInput(t *testing.T) {
 		{"nodes", []string{"--kubeconfig", kubeconfig, "--nodes", routers}, exitUsage, "relapse: --nodes: " + routers + ": "},
 		{"no nodes", []string{"--kubeconfig", kubeconfig, "--nodes", filepath.Join(dir, "none")}, exitUsage, "relapse: --nodes: open "},
 		{"saved nodes", []string{"--from", dir, "--nodes", routers}, exitUsage, "relapse: --from and --nodes exclude each other"},
+		{"no image", []string{"--nodes-manifest"}, exitUsage, "relapse: --nodes-manifest: expected --image, with the reference by which the nodes pull"},
 		{"an image", []string{"--nodes-manifest", "--image", "a b"}, exitUsage, `relapse: --image: "a b" is no reference of an image`},
 		{"an image alone", []string{"--image", "a"}, exitUsage, "relapse: --image is for --nodes-manifest"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},

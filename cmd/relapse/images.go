@@ -15,7 +15,6 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/plan"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -169,7 +168,7 @@ func saveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "save REF",
 		Short:   "Write an image of the cache to standard output, in the format of docker save",
-		Example: "  relapse images save " + plan.Image + " | docker load",
+		Example: "  relapse images save relapse.dev/relapse:dev | docker load",
 		Args:    exactArgs(1, "an image of relapse images list"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {

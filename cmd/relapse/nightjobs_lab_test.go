@@ -67,7 +67,7 @@ func TestJobs(t *testing.T) {
 	}
 	names := []string{"node-drain", "twin-cidr"}
 	night := upJobsCluster(t, names)
-	planned := relapse(t, append([]string{"plan", "-o", "jobs", "--shards", "2", "--cache", "relapse-cache"}, names...)...)
+	planned := relapse(t, append([]string{"plan", "-o", "jobs", "--shards", "2", "--cache", "relapse-cache", "--image", "relapse.dev/relapse:dev"}, names...)...)
 	if planned.status != exitExpected {
 		t.Fatalf("%+v", planned)
 	}

@@ -57,6 +57,9 @@ Exit status: 0 done; 2 bad input.`,
 			if shards < 1 {
 				return usagef("--shards: %d: expected 1 or more", shards)
 			}
+			if format == planJobs && pods.Image == "" {
+				return usagef("-o %s: expected --image, with the reference by which the cluster pulls relapse.dev/relapse:dev", planJobs)
+			}
 			items, err := shardItems(what)
 			if err != nil {
 				return err
@@ -77,7 +80,7 @@ Exit status: 0 done; 2 bad input.`,
 	flags.IntVar(&shards, "shards", 1, "the number of machines")
 	flags.StringVar(&what.label, "label", "", "the variants with these labels, `EXPRESSION` as in 'cilium && !slow' (list shows them)")
 	flags.StringToStringVar(&what.with, "with", nil, "run the scripts on versions that no variant has, `COMPONENT=VERSION` (see run)")
-	flags.StringVar(&pods.Image, "image", plan.Image, "the image of the pods, as the cluster pulls it")
+	flags.StringVar(&pods.Image, "image", "", "for -o jobs: the image of the pods as the cluster pulls it, `REF`, best with its digest")
 	flags.StringVar(&pods.Cache, "cache", "",
 		"a PersistentVolumeClaim, `CLAIM`, for what pods download and build; without one each pod builds its images anew")
 	return cmd

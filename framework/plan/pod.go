@@ -10,9 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Image is the image of relapse that its own recipes build (images/relapse).
-const Image = "relapse.dev/relapse:dev"
-
 // Pods says what pods run.
 type Pods struct {
 	Image string // of relapse, as the cluster pulls it
