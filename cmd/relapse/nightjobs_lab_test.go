@@ -177,7 +177,7 @@ func upJobsCluster(t *testing.T, names []string) *nightCluster {
 		t.Fatal(err)
 	}
 	// Pods cannot download anything: a lab has no way out.
-	refs := append(kindlab.ImagesOf(jobsCluster), plan.Image)
+	refs := append(kindlab.ImagesOf(jobsCluster), "relapse.dev/relapse:dev")
 	for _, name := range names {
 		declared, err := scenarioNamed(name)
 		if err != nil {
@@ -194,7 +194,7 @@ func upJobsCluster(t *testing.T, names []string) *nightCluster {
 		}
 	}
 	down()
-	lab, err := kindlab.Up(ctx, docker, jobsCluster, kindlab.Options{Images: catalogue, Serve: []string{plan.Image}})
+	lab, err := kindlab.Up(ctx, docker, jobsCluster, kindlab.Options{Images: catalogue, Serve: []string{"relapse.dev/relapse:dev"}})
 	t.Cleanup(func() {
 		if lab != nil {
 			lab.Release()
