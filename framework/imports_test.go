@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // acts matches the packages that a vocabulary of incidents must not need: what brings up
@@ -14,9 +16,7 @@ var acts = regexp.MustCompile(`^(github\.com/docker/|sigs\.k8s\.io/kind|github\.
 // What acts on a lab says so in its imports: this package, and whatever it imports, does not.
 func TestVocabularyImportsNoLab(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	deps := strings.Fields(string(out))
 	if len(deps) < 50 {
 		t.Fatalf("%d packages: %s", len(deps), out)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // occurred are runs of affected components in which the incident occurred in a round.
@@ -56,9 +58,7 @@ func TestRoundsToStand(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	r, err := ParseRates([]byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r.Add("tcg", "", 1, true)
 	r.Add("tcg", "heavy", 4, false)
 	r.Add("kvm", "", 2, true)

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // silent is a detector that finds nothing.
@@ -65,9 +66,7 @@ func pair(change func(*Script)) Scenario {
 }
 
 func TestValidate(t *testing.T) {
-	if err := pair(func(*Script) {}).Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, pair(func(*Script) {}).Validate())
 	for _, test := range []struct {
 		name   string
 		change func(*Script)

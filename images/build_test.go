@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // tiny is a source tree with an image of files and one on top of it.
@@ -67,9 +69,7 @@ func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
 		t.Fatal(err)
 	}
 	digests, err := c.Digests(t.Context(), refs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return digests
 }
 
@@ -78,9 +78,7 @@ func builtEntry(t *testing.T, c *Catalogue, ref string) entry {
 	t.Helper()
 	mustBuild(t, c, ref)
 	entries, err := c.entries(t.Context(), []string{ref})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return entries[ref]
 }
 
@@ -88,19 +86,13 @@ func TestBuildContent(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	built := builtEntry(t, c, "x.dev/b:1")
 	image, err := built.Image(built.Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []string
 	for _, layer := range layers {
 		content, err := layer.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		got = append(got, listing(t, content)...)
 	}
 	want := []string{
@@ -111,9 +103,7 @@ func TestBuildContent(t *testing.T) {
 		t.Errorf("layers hold\n%q, expected\n%q", got, want)
 	}
 	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if env := config.Config.Env; !slices.Equal(env[1:], []string{"B=2", "A=3"}) {
 		t.Errorf("environment is %q", env)
 	}
@@ -135,9 +125,7 @@ func listing(t *testing.T, layer io.ReadCloser) []string {
 		if errors.Is(err, io.EOF) {
 			return lines
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if header.Typeflag == tar.TypeSymlink {
 			lines = append(lines, header.Name+" -> "+header.Linkname)
 			continue
@@ -167,9 +155,7 @@ func TestBuildReuses(t *testing.T) {
 	mustBuild(t, c, "x.dev/a:1")
 	var steps []Step
 	summary, err := c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) { steps = append(steps, e.Step) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if want := []Step{Reused, Assembling, Built}; !slices.Equal(steps, want) {
 		t.Errorf("steps are %v, expected %v", steps, want)
 	}
@@ -215,9 +201,7 @@ func TestKey(t *testing.T) {
 	}
 	keys := func(c *Catalogue) map[string]string {
 		keys, err := c.keys(t.Context(), c.refs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return keys
 	}
 	root := newRoot(t, files)
@@ -294,9 +278,7 @@ func expectNothingHalfMade(t *testing.T, c *Catalogue) {
 	t.Helper()
 	for _, dir := range []string{"tmp", "layouts"} {
 		left, err := os.ReadDir(filepath.Join(c.cache.dir, dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if len(left) > 0 {
 			t.Errorf("%s holds %v", dir, left)
 		}
@@ -305,18 +287,12 @@ func expectNothingHalfMade(t *testing.T, c *Catalogue) {
 
 func TestBuildRemovesWhatKilledBuildsLeft(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
-	if err := c.cache.prepare(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.cache.prepare())
 	running, remove, err := c.cache.workspace(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer remove()
 	killed := filepath.Join(c.cache.dir, "tmp", "build-killed")
-	if err := os.MkdirAll(filepath.Join(killed, "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Join(killed, "x"), 0o755))
 	mustBuild(t, c, "x.dev/a:1")
 	if _, err := os.Stat(killed); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the killed build's folder: %v", err)
@@ -361,13 +337,9 @@ func TestVerify(t *testing.T) {
 		t.Fatalf("a fresh cache: %v, %v", damages, err)
 	}
 	last := built.manifest.Layers[1]
-	if err := os.WriteFile(built.blob(last.Digest), make([]byte, last.Size), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(built.blob(last.Digest), make([]byte, last.Size), 0o644))
 	damages, err := c.Verify(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(damages) != 1 || damages[0].Ref != "x.dev/b:1" || !strings.Contains(damages[0].Err.Error(), "has the content of") {
 		t.Fatalf("damages are %v, expected one, of x.dev/b:1", damages)
 	}
@@ -385,15 +357,11 @@ func TestSharedLayer(t *testing.T) {
 	base, built := builtEntry(t, c, "x.dev/a:1"), builtEntry(t, c, "x.dev/b:1")
 	shared := base.manifest.Layers[0]
 	one, err := os.Stat(base.blob(shared.Digest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if other, err := os.Stat(built.blob(shared.Digest)); err != nil || !os.SameFile(one, other) {
 		t.Fatalf("two files of one layer, %v", err)
 	}
-	if err := os.WriteFile(base.blob(shared.Digest), make([]byte, shared.Size), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(base.blob(shared.Digest), make([]byte, shared.Size), 0o644))
 	if damages, err := c.Verify(t.Context()); err != nil || len(damages) != 2 {
 		t.Errorf("damaged: %v, %v; want both", damages, err)
 	}
@@ -406,9 +374,7 @@ func TestTruncatedBlobIsRebuilt(t *testing.T) {
 	root := newRoot(t, tiny)
 	c := open(t, root)
 	built := builtEntry(t, c, "x.dev/a:1")
-	if err := os.Truncate(built.blob(built.manifest.Layers[0].Digest), 1); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Truncate(built.blob(built.manifest.Layers[0].Digest), 1))
 	summary, err := c.Build(t.Context(), []string{"x.dev/a:1"}, nil)
 	if err != nil || len(summary.Built) != 1 {
 		t.Errorf("got %+v, %v", summary, err)
@@ -418,9 +384,7 @@ func TestTruncatedBlobIsRebuilt(t *testing.T) {
 // What waits for the network does not wait for other programs' compilation.
 func TestDownloadsBesideCompilation(t *testing.T) {
 	c := open(t, newRoot(t, program(hello)))
-	if err := c.cache.prepare(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.cache.prepare())
 	r, _ := c.recipe("x.dev/p:1")
 	compiler := newCompiler(c.cache, t.TempDir())
 	compiler.plan(r)
@@ -482,9 +446,7 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 func TestCompilationBesideLinking(t *testing.T) {
 	for _, enough := range []bool{true, false} {
 		c := open(t, newRoot(t, program(uncompiled())))
-		if err := c.cache.prepare(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.cache.prepare())
 		r, _ := c.recipe("x.dev/p:1")
 		compiler := newCompiler(c.cache, t.TempDir())
 		compiler.memory = 0
@@ -516,13 +478,9 @@ func TestCompilationBeforeBase(t *testing.T) {
 	files["p/image.yaml"] = strings.Replace(files["p/image.yaml"], "ref: x.dev/p:1", "ref: x.dev/p:1, base: x.dev/a:1", 1)
 	maps.Copy(files, tiny)
 	c := open(t, newRoot(t, files))
-	if err := c.cache.prepare(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.cache.prepare())
 	unlock, err := c.cache.lock(t.Context(), "x.dev/a:1", func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	release := sync.OnceFunc(unlock)
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -536,9 +494,7 @@ func TestCompilationBeforeBase(t *testing.T) {
 			steps = append(steps, "built "+e.Ref)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if want := []string{"compiled x.dev/p:1", "built x.dev/a:1", "built x.dev/p:1"}; !slices.Equal(steps, want) {
 		t.Errorf("got %q, want %q", steps, want)
 	}
@@ -561,13 +517,9 @@ func TestSummary(t *testing.T) {
 func TestListTellsCost(t *testing.T) {
 	root := newRoot(t, program(hello))
 	summary, err := open(t, root).Build(t.Context(), []string{"x.dev/p:1"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	entries, err := open(t, root).List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	built := summary.Built[0].Cost
 	if want := (Cost{built.Took.Round(time.Millisecond), built.CPU.Round(time.Millisecond)}); entries[0].Cost != want || want.CPU == 0 {
 		t.Errorf("the list has %+v, built at %+v", entries[0].Cost, want)

@@ -2,11 +2,12 @@ package images
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // newRoot writes a source tree; file names are relative to its images folder.
@@ -15,12 +16,7 @@ func newRoot(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	for name, content := range files {
 		file := filepath.Join(root, "images", name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, file, content)
 	}
 	return root
 }
@@ -29,9 +25,7 @@ func newRoot(t *testing.T, files map[string]string) string {
 func open(t *testing.T, root string) *Catalogue {
 	t.Helper()
 	c, err := Open(root, WithCache(filepath.Join(root, "cache")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return c
 }
 
@@ -132,13 +126,9 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 
 func TestOpenReadsThisTree(t *testing.T) {
 	c, err := Open("..", WithCache(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	node, err := c.Recipe("relapse.dev/node:v1.34.4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if node.StopSignal != "SIGRTMIN+3" {
 		t.Errorf("the node's stop signal is %q", node.StopSignal)
 	}
@@ -150,9 +140,7 @@ func TestClosure(t *testing.T) {
 		"c/image.yaml": "images: [{ref: x.dev/c:1}, {ref: x.dev/d:1}]",
 	}))
 	got, err := c.closure([]string{"x.dev/b:1", "x.dev/a:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if want := []string{"x.dev/c:1", "x.dev/a:1", "x.dev/b:1"}; !slices.Equal(got, want) {
 		t.Errorf("order of build is %v, expected %v", got, want)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // vendorProxy has the go command take modules from a folder, which holds three
@@ -23,9 +25,7 @@ func vendorProxy(t *testing.T) {
 	for _, version := range []string{"v1.0.0", "v1.1.0", "v1.1.1"} {
 		source := t.TempDir()
 		write := func(dir, name, text string) {
-			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)))
 		}
 		goMod := "module x.dev/vendor\n\ngo 1.20\n"
 		write(source, "go.mod", goMod)
@@ -35,12 +35,8 @@ func vendorProxy(t *testing.T) {
 		write(served, version+".info", fmt.Sprintf(`{"Version": %q}`, version))
 		write(served, version+".mod", goMod)
 		f, err := os.Create(filepath.Join(served, version+".zip"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(zip.CreateFromDir(f, module.Version{Path: "x.dev/vendor", Version: version}, source), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, errors.Join(zip.CreateFromDir(f, module.Version{Path: "x.dev/vendor", Version: version}, source), f.Close()))
 	}
 	t.Setenv("GOPROXY", "file://"+proxy)
 	t.Setenv("GONOSUMDB", "x.dev")
@@ -94,9 +90,7 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
 	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if want := []string{"x.dev/v:1.1.1"}; !slices.Equal(refs, want) {
 		t.Fatalf("images of v 1.1.1 are %v, expected %v", refs, want)
 	}
@@ -197,12 +191,8 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 	replaced := vendored["v/versions/1.0.0.mod"] + "\nreplace x.dev/vendor => x.dev/vendor v1.1.0\n"
 	c := open(t, newRoot(t, with(vendored, "v/versions/1.0.0.mod", replaced)))
 	b, err := c.components[0].build("1.0.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.settle(t.Context(), filepath.Dir(b.file), []byte(replaced)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, b.settle(t.Context(), filepath.Dir(b.file), []byte(replaced)))
 	_, err = c.Build(t.Context(), []string{"x.dev/v:1.0.0"}, nil)
 	var found *VersionError
 	if !errors.As(err, &found) {
@@ -245,9 +235,7 @@ replace x.dev/part => x.dev/fork v1.2.3
 		},
 	}
 	derived, err := b.derive([]byte(vendor))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := `// Derived from the go.mod of x.dev/vendor@v0.0.0-20250813170300-a0db560f0520 and component.yaml.
 // Do not edit: go test ./images -run Derivation -update writes it.
 module github.com/relapse-dev/relapse/images/v
@@ -283,9 +271,7 @@ replace x.dev/staged => ./staging/x.dev/staged
 		published.vendor.Go = vendorGo
 		published.vendor.Staging = &staging{Folder: "staging/src", Published: "v0.${minor}.${patch}"}
 		derived, err := published.derive([]byte(vendor + "\nreplace x.dev/own => ./staging/src/x.dev/own\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, want := range []string{"\ngo 1.17\n", "\nreplace x.dev/own => x.dev/own v0.2.3\n", "\nreplace x.dev/part => x.dev/fork v1.2.3\n"} {
 			if !strings.Contains(string(derived), want) {
 				t.Errorf("derived is\n%s\nexpected %q in it", derived, want)
@@ -316,9 +302,7 @@ func TestProvePackages(t *testing.T) {
 	tree := t.TempDir()
 	file := filepath.Join(tree, "var/lib/dpkg/status")
 	status := "Package: bird\nStatus: install ok installed\nVersion: 1.6.8-2.1\n\nPackage: mariadb-server\nVersion: 1:10.11.14-0+deb12u2\nDescription: x\n more: y\n"
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(status), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(status), 0o644)))
 	for name, test := range map[string]struct {
 		versions map[string]string
 		want     string

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestDerivationIsSettled derives each go.mod and go.sum of the catalogue's
@@ -16,29 +18,18 @@ func TestDerivationIsSettled(t *testing.T) {
 	for name, b := range builds(t) {
 		t.Run(name, func(t *testing.T) {
 			vendor, err := b.vendorGoMod(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			derived, err := b.derive(vendor)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			dir := t.TempDir()
 			read := func(file string) []byte {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := must.Read(t, file)
 				return text
 			}
 			// A checksum that changes is an error of go's.
 			committed := goModule{file: b.file}
-			if err := os.WriteFile(filepath.Join(dir, filepath.Base(committed.sum())), read(committed.sum()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := b.settle(t.Context(), dir, derived); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(committed.sum())), read(committed.sum()), 0o644))
+			must.NoError(t, b.settle(t.Context(), dir, derived))
 			for _, file := range []string{committed.file, committed.sum()} {
 				if !bytes.Equal(read(filepath.Join(dir, filepath.Base(file))), read(file)) {
 					t.Errorf("%s is not what is derived: go test ./images -run Derivation -update writes it anew", file)

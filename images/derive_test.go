@@ -3,13 +3,14 @@ package images
 import (
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "derive the go.mod and go.sum of the catalogue's versions anew")
@@ -20,18 +21,12 @@ func builds(t *testing.T) map[string]*versionBuild {
 	t.Helper()
 	all := map[string]*versionBuild{}
 	folders, err := filepath.Glob("*/" + componentFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, file := range folders {
 		folder, err := filepath.Abs(filepath.Dir(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		c, err := readComponent(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, version := range c.catalogued() {
 			if all[filepath.Base(folder)+"/"+version], err = c.build(version); err != nil {
 				t.Fatal(err)
@@ -49,22 +44,13 @@ func TestDerivation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			vendor, err := b.vendorGoMod(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			derived, err := b.derive(vendor)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if *update {
-				if err := b.settle(t.Context(), filepath.Dir(b.file), derived); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, b.settle(t.Context(), filepath.Dir(b.file), derived))
 			}
-			committed, err := os.ReadFile(b.file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			committed := must.Read(t, b.file)
 			if diff := difference(t, derived, committed); diff != "" {
 				t.Errorf("%s (-derived +committed):\n%s", b.file, diff)
 			}
@@ -77,13 +63,9 @@ func TestDerivation(t *testing.T) {
 func difference(t *testing.T, derived, committed []byte) string {
 	t.Helper()
 	want, err := modfile.Parse("derived", derived, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	have, err := modfile.Parse("committed", committed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	have.Require = slices.DeleteFunc(have.Require, func(q *modfile.Require) bool {
 		return q.Indirect && !slices.ContainsFunc(want.Require, func(d *modfile.Require) bool { return d.Mod.Path == q.Mod.Path })
 	})

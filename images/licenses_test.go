@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestLicenses(t *testing.T) {
@@ -17,9 +19,7 @@ func TestLicenses(t *testing.T) {
 	}
 	r := &Recipe{folder: filepath.Join(newRoot(t, files), "images"), Licenses: "/licenses", Programs: []Program{{Package: "./program"}, {Package: "./program"}}}
 	items, err := r.licenses(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var paths []string
 	for _, i := range items {
 		paths = append(paths, i.path)

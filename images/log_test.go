@@ -5,15 +5,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The commands of a build beside a lab have the lowest priority, in their session and, where the
 // kernel schedules by session, among the sessions.
 func TestBesideLab(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	log := &buildLog{file, newMeter()}
 	defer log.file.Close()
 	// The priorities are set once the command runs.

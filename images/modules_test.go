@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestModules looks at the go.mod files below this folder as far as that goes
@@ -26,15 +28,10 @@ func TestModules(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, path := range files {
 		t.Run(path, func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Read(t, path)
 			sums, err := os.ReadFile(strings.TrimSuffix(path, ".mod") + ".sum")
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
@@ -116,14 +113,9 @@ func TestLibraries(t *testing.T) {
 // libraries returns the versions that a go.mod requires, by module path.
 func libraries(t *testing.T, path string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, path)
 	file, err := modfile.Parse(path, text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	versions := map[string]string{}
 	for _, require := range file.Require {
 		versions[require.Mod.Path] = require.Mod.Version

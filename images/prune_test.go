@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // first is the file that both images of tiny are made of: a change of it gives
@@ -23,9 +25,7 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 	root := newRoot(t, tiny)
 	refs := []string{"x.dev/a:1", "x.dev/b:1"}
 	in := func(state string) *Catalogue {
-		if err := os.WriteFile(filepath.Join(root, "images", first), []byte(state), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, filepath.Join(root, "images", first), state)
 		return open(t, root)
 	}
 	var built []string
@@ -38,9 +38,7 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 	c := in("1")
 	for i, layout := range built {
 		used := time.Date(2026, 1, 1, i, 0, 0, 0, time.UTC)
-		if err := os.Chtimes(layout, used, used); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chtimes(layout, used, used))
 	}
 	if _, err := c.Digests(t.Context(), refs[:1]); err != nil {
 		t.Fatal(err)
@@ -52,9 +50,7 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 func held(t *testing.T, c *Catalogue) (images int, bytes int64) {
 	t.Helper()
 	entries, err := c.cache.entries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if bytes, err = diskUse(c.cache.layouts()); err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +104,7 @@ func TestPruneRemovesWhatInterruptedBuildsLeft(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	mustBuild(t, c, "x.dev/b:1")
 	killed := filepath.Join(c.cache.dir, "tmp", "build-killed")
-	if err := os.Mkdir(killed, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(killed, 0o755))
 	p, err := c.Prune(t.Context(), 1<<40)
 	if err != nil || p.Builds != 1 || len(p.Images) > 0 {
 		t.Errorf("%+v, %v; want one build and no image", p, err)
@@ -123,9 +117,7 @@ func TestPruneRemovesWhatInterruptedBuildsLeft(t *testing.T) {
 func TestPruneRemovesDamagedImages(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	built := builtEntry(t, c, "x.dev/b:1")
-	if err := os.Remove(built.blob(built.manifest.Layers[1].Digest)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(built.blob(built.manifest.Layers[1].Digest)))
 	p, err := c.Prune(t.Context(), 1<<40)
 	if err != nil || !slices.EqualFunc(p.Images, []string{"x.dev/b:1"}, func(i PrunedImage, ref string) bool { return i.Ref == ref }) {
 		t.Errorf("%+v, %v; want x.dev/b:1 removed, and its base left", p, err)
@@ -135,9 +127,7 @@ func TestPruneRemovesDamagedImages(t *testing.T) {
 func TestPruneRefusesWhileImagesAreBuilt(t *testing.T) {
 	c := cacheOfThreeStates(t)
 	running, remove, err := c.cache.workspace(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer remove()
 	before, _ := held(t, c)
 	var busy *BusyError

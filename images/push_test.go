@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestPush(t *testing.T) {
@@ -42,14 +44,10 @@ func TestPush(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	addr := strings.TrimPrefix(server.URL, "http://")
-	if err := c.Push(t.Context(), addr, refs); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.Push(t.Context(), addr, refs))
 	for ref, path := range map[string]string{"x.dev/a:1": "a:1", "x.dev/b:1": "b:1", "k8s.dev/group/k:v1": "group/k:v1"} {
 		tag, err := name.NewTag(addr + "/" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		got, err := remote.Head(tag)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
@@ -58,9 +56,7 @@ func TestPush(t *testing.T) {
 		}
 	}
 	writes.Store(0)
-	if err := c.Push(t.Context(), addr, refs); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.Push(t.Context(), addr, refs))
 	if n := writes.Load(); n > 0 {
 		t.Errorf("pushing again wrote %d times", n)
 	}
@@ -118,14 +114,10 @@ func TestLoadDocker(t *testing.T) {
 	server := httptest.NewServer(e)
 	t.Cleanup(server.Close)
 	docker, err := client.NewClientWithOpts(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithVersion("1.41"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { docker.Close() })
 	first, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if !strings.HasPrefix(first, "x.dev/b:1-") || !e.images[first] {
 		t.Errorf("loaded as %q, the engine has %v", first, e.images)
 	}
@@ -147,17 +139,11 @@ func TestSave(t *testing.T) {
 		t.Errorf("an image that is not built: %v, %d bytes", err, archive.Len())
 	}
 	built := builtEntry(t, c, "x.dev/b:1")
-	if err := c.Save(t.Context(), "x.dev/b:1", &archive); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.Save(t.Context(), "x.dev/b:1", &archive))
 	tag, err := name.NewTag("x.dev/b:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	saved, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, &tag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := built.manifest.Config.Digest
 	if config, err := saved.ConfigName(); err != nil || config != want {
 		t.Errorf("config %s, %v; want %s", config, err, want)

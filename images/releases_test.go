@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/module"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestRangesAndPreReleases(t *testing.T) {
@@ -41,9 +43,7 @@ func TestReleases(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "# all of them\n1.0.0 1.2.0-rc1 1.1.1 # and\n\n2.1.0\n")))
 	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	mustBuild(t, c, refs...)
 	want := Releases{
 		Component: "v",
@@ -66,10 +66,7 @@ func TestReleases(t *testing.T) {
 	}
 
 	t.Run("with the proxy's list", func(t *testing.T) {
-		list := filepath.Join(strings.TrimPrefix(os.Getenv("GOPROXY"), "file://"), "x.dev/vendor/@v/list")
-		if err := os.WriteFile(list, []byte("v1.0.0\nv1.1.0\nv1.1.1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, filepath.Join(strings.TrimPrefix(os.Getenv("GOPROXY"), "file://"), "x.dev/vendor/@v/list"), "v1.0.0\nv1.1.0\nv1.1.1\n")
 		got, err := c.Releases(t.Context(), "v")
 		if err != nil || got.Refused["x.dev/vendor"] != nil {
 			t.Fatalf("%v, refused: %v", err, got.Refused)
@@ -101,9 +98,7 @@ func TestNotPublished(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
 	refs, err := c.Find(Want{Component: "v", Version: "1.9.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var missing *NotPublishedError
 	if _, err := c.Build(t.Context(), refs, nil); errors.As(err, &missing) {
 		t.Errorf("a proxy in a folder says otherwise: %v", err) // no such file
@@ -159,9 +154,7 @@ func TestNotPublished(t *testing.T) {
 func TestNotPublishedButKnown(t *testing.T) {
 	vendorProxy(t)
 	folder := strings.TrimPrefix(os.Getenv("GOPROXY"), "file://")
-	if err := os.WriteFile(filepath.Join(folder, "x.dev/vendor/@v/v1.2.0.info"), []byte(`{"Version": "v1.2.0"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, filepath.Join(folder, "x.dev/vendor/@v/v1.2.0.info"), `{"Version": "v1.2.0"}`)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := filepath.Join(folder, filepath.FromSlash(r.URL.Path))
 		if _, err := os.Stat(path); err != nil {
@@ -174,9 +167,7 @@ func TestNotPublishedButKnown(t *testing.T) {
 	t.Setenv("GOPROXY", proxy.URL)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
 	refs, err := c.Find(Want{Component: "v", Version: "1.2.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var missing *NotPublishedError
 	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
 		t.Errorf("got %v", err)
@@ -193,9 +184,7 @@ func TestDownload(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("GOPROXY", proxy.URL)
 	dir, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.1.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if text, err := os.ReadFile(filepath.Join(dir, "vendor.go")); err != nil || !strings.Contains(string(text), "v1.1.0") {
 		t.Errorf("in %s: %v: %s", dir, err, text)
 	}
@@ -214,9 +203,7 @@ func TestDownload(t *testing.T) {
 func missingOf(t *testing.T, c *Catalogue, version string) string {
 	t.Helper()
 	found, err := c.Releases(t.Context(), "v")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	i := slices.IndexFunc(found.Versions, func(r Release) bool { return r.Version == version })
 	if i < 0 {
 		t.Fatalf("%s is not among %v", version, found.Versions)
@@ -229,22 +216,13 @@ func TestMissingIsForgotten(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
 	file := filepath.Join(c.cache.modules(), "v-1.1.1.missing")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("it was not published\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, "it was not published\n")
 	if why := missingOf(t, c, "1.1.1"); why != "it was not published" {
 		t.Errorf("noted: %q", why)
 	}
 	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Derive(t.Context(), refs[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, c.Derive(t.Context(), refs[0]))
 	if why := missingOf(t, c, "1.1.1"); why != "" {
 		t.Errorf("still noted: %q", why)
 	}
@@ -260,9 +238,7 @@ func TestSourceThatIsNotPublished(t *testing.T) {
 	t.Setenv("GOPROXY", proxy.URL)
 	m := goModule{folder: t.TempDir()}
 	m.file = filepath.Join(m.folder, "go.mod")
-	if err := os.WriteFile(m.file, []byte("module x.dev/ours\n\ngo 1.24\n\nrequire x.dev/vendor v1.2.0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, m.file, "module x.dev/ours\n\ngo 1.24\n\nrequire x.dev/vendor v1.2.0\n")
 	_, err := m.source(t.Context(), "x.dev/vendor")
 	if err == nil {
 		t.Fatal("it was downloaded")
@@ -287,14 +263,10 @@ var said string
 func main() { println(said, len(map[bool]int{true: 0, vendor.Version == "v1.1.0": 1})) }
 `)))
 	built, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	mustBuild(t, c, built...)
 	refs, err := c.Find(Want{Component: "v", Version: "1.1.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, err = c.Build(t.Context(), refs, nil)
 	var failed *BuildError
 	if !errors.As(err, &failed) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestScriptLayer runs a script over the real Debian base, needs root, and
@@ -15,23 +17,15 @@ import (
 // the same effect when it is unpacked.
 func TestScriptLayer(t *testing.T) {
 	c, err := Open("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	base := builtEntry(t, c, "relapse.dev/debian:bookworm")
 	workspace, remove, err := c.cache.workspace(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer remove()
 	log, err := c.cache.newLog("test", newMeter())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	root := rootfs{dir: workspace}
-	if err := root.unpack(t.Context(), log, base.imageLayout, base.manifest.Layers); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, root.unpack(t.Context(), log, base.imageLayout, base.manifest.Layers))
 	t.Setenv("TMPDIR", t.TempDir()) // of whoever builds
 	changes, err := root.script(t.Context(), log, `
 test -d "${TMPDIR:-/tmp}"
@@ -48,17 +42,11 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 	if err == nil {
 		err = image.link(base.imageLayout, base.manifest.Layers)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	layer, err := image.layer(func(w *layerWriter) error { return w.writeTree(changes) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	f, err := os.Open(image.blob(layer.Digest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := []string{
 		"etc/ drwxr-xr-x", "etc/.wh.debian_version ----------", "etc/default -> skel", "etc/new -rw-r--r--", "etc/new2 -rw-r--r--",
 		"etc/skel/ drwxr-xr-x", "etc/skel/.wh..wh..opq ----------",
@@ -67,9 +55,7 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 		t.Errorf("the layer holds\n%q, expected\n%q", got, want)
 	}
 	again := rootfs{dir: t.TempDir()}
-	if err := again.unpack(t.Context(), log, image, append(base.manifest.Layers, layer)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, again.unpack(t.Context(), log, image, append(base.manifest.Layers, layer)))
 	if target, err := os.Readlink(again.lowers[0] + "/etc/default"); target != "skel" {
 		t.Errorf("the link in place of a folder leads to %q (%v)", target, err)
 	}
@@ -84,15 +70,11 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 // there, their libraries and Debian's links to them too, and no shell is.
 func TestSlim(t *testing.T) {
 	c, err := Open("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const ref = "relapse.dev/iptables:bookworm"
 	slim := builtEntry(t, c, ref)
 	log, err := c.cache.newLog("test", newMeter())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	root := rootfs{dir: t.TempDir()}
 	if err := root.unpack(t.Context(), log, slim.imageLayout, slim.manifest.Layers); err != nil {
 		t.Fatal(log.close(t.Context(), "test", err))

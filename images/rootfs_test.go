@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The archive's signature is checked whatever the machine and the mirror are.
@@ -36,17 +38,11 @@ func TestTrimDocumentation(t *testing.T) {
 	doc := filepath.Join(dir, "usr/share/doc")
 	for _, file := range []string{"README", "libc6/copyright", "libc6/changelog.gz", "libc6/examples/a", "perl/changelog.gz"} {
 		path := filepath.Join(doc, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.NoError(t, os.WriteFile(path, nil, 0o644))
 	}
 	for link, to := range map[string]string{"libc-bin": "libc6", "libc6/NEWS.gz": "changelog.gz"} {
-		if err := os.Symlink(to, filepath.Join(doc, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Symlink(to, filepath.Join(doc, link)))
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", trimDocumentation)
 	cmd.Dir = dir

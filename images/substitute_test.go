@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What takes the place of the vendor's choice is noted in the go.mod that is derived, and
@@ -45,13 +47,9 @@ replace (
 		},
 	}
 	derived, err := b.derive([]byte(vendors))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	mod, err := modfile.Parse("derived", derived, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	sums := map[string]string{} // nothing is compiled from example.org/tool
 	for _, v := range []string{"forked v1.0.0", "kept v1.5.0", "old v1.1.0", "ours v1.0.0", "part v0.3.0", "unserved v0.9.0", "indirect v0.2.0"} {
 		sums["example.org/"+v] = "h1:x="
@@ -87,9 +85,7 @@ func TestCatalogueSubstitutes(t *testing.T) {
 			t.Fatalf("the catalogue has no %s", name)
 		}
 		got, err := b.substitutes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if joined(got) != want {
 			t.Errorf("%s: %q, want %q", name, joined(got), want)
 		}

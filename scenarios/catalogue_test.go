@@ -9,15 +9,14 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Whatever is wrong with a scenario, and can be seen without a lab, shows here and not half a
 // minute into a run. go test -v lists its steps, as relapse run --dry-run does.
 func TestScenario(t *testing.T) {
 	built, err := images.Open("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	known := func(ref string) bool { _, err := built.Recipe(ref); return err == nil }
 	taken := map[string]bool{}
 	for _, s := range All {

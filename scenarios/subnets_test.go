@@ -9,6 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/containerlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // printed are all texts that describe, a dry run, a report or an export to containerlab may
@@ -72,9 +73,7 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 	for _, s := range All {
 		t.Run(s.Incident.Name, func(t *testing.T) {
 			moved, err := s.Within(prefix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if err := moved.Validate(); err != nil {
 				t.Error(err)
 			}
@@ -86,19 +85,13 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 				forms["small"] = [2]framework.Scenario{*s.Small, *moved.Small}
 			}
 			was, err := s.Unclassified(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			is, err := moved.Unclassified(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			forms["unclassified"] = [2]framework.Scenario{was, is}
 			if s.With != nil {
 				again, err := moved.Set(map[string]string{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				forms["parameters"] = [2]framework.Scenario{s, again}
 			}
 			for form, one := range forms {
@@ -192,9 +185,7 @@ func TestFixedNetworkStays(t *testing.T) {
 			continue
 		}
 		moved, err := s.Within(netip.MustParsePrefix("10.200.0.0/16"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		inside, _ := moved.Topology.Network("inside")
 		neighbour, _ := moved.Topology.AddressOn("neighbour", "inside")
 		if inside.Subnet.String() != "10.20.30.128/25" || neighbour.String() != "10.20.30.200" {

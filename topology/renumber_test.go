@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // three is a topology with three networks of different sizes, of which one cannot move.
@@ -28,13 +30,9 @@ func three() Topology {
 
 func TestRenumber(t *testing.T) {
 	old := three()
-	if err := old.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, old.Validate())
 	moves, err := old.Within(prefix("172.16.128.0/20"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	moved := old.Renumber(moves)
 	if err := moved.Validate(); err != nil {
 		t.Error(err)
@@ -109,9 +107,7 @@ func TestSplit(t *testing.T) {
 	one := Topology{Name: "one", Networks: []Network{NewNetwork("nodes", "10.1.0.0/24")}}
 	all := []Topology{one, three(), one}
 	parts, err := Split(prefix("10.200.0.0/20"), all...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for i, want := range []string{"10.200.0.0/24", "10.200.4.0/22", "10.200.8.0/24"} {
 		if parts[i].String() != want {
 			t.Errorf("part %d is %s, want %s", i, parts[i], want)

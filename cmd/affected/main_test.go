@@ -3,11 +3,12 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var thisTree = sync.OnceValues(func() (*Tree, error) {
@@ -52,9 +53,7 @@ func TestSelect(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tree, err := thisTree()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			change := Change{Files: []string{test.file}, Declared: func(file string) []string {
 				text, _ := os.ReadFile(file)
 				return exported(string(text))
@@ -83,9 +82,7 @@ func TestSelect(t *testing.T) {
 // A module that the core uses as well is proven by the core.
 func TestSelectModules(t *testing.T) {
 	tree, err := thisTree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	needs := func(modules string) (packages []string) {
 		for _, r := range tree.Select(Change{Files: []string{"go.mod"}, Modules: changedModules(modules)}) {
 			packages = append(packages, r.Package)
@@ -102,9 +99,7 @@ func TestSelectModules(t *testing.T) {
 
 func TestAll(t *testing.T) {
 	tree, err := thisTree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []string
 	for _, r := range tree.All() {
 		got = append(got, r.Package)
@@ -132,12 +127,7 @@ func TestExported(t *testing.T) {
 func TestReadChange(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(file, text string) {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, file, text)
 	}
 	run := func(args ...string) {
 		args = append([]string{"-c", "user.name=t", "-c", "user.email=t@example.net"}, args...)
@@ -159,9 +149,7 @@ func TestReadChange(t *testing.T) {
 	commit()
 	write("go.mod", "module m\n\nrequire example.net/a v1.0.1\n")
 	write("new/new.go", "package new\n")
-	if err := os.Remove("gone.go"); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove("gone.go"))
 	change, err := readChange("")
 	slices.Sort(change.Files)
 	if want := []string{"committed.go", "go.mod", "gone.go", "new/new.go"}; err != nil || !slices.Equal(change.Files, want) {

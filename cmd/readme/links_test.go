@@ -14,13 +14,13 @@ import (
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {
 	paths, err := documents(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, path := range paths {
 		for _, problem := range brokenLinks(t, path) {
 			t.Error(problem)
@@ -31,10 +31,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 func TestBrokenLinks(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := must.Write(t, filepath.Join(dir, name), content)
 		return path
 	}
 	write("other.md", "# Other\n\n## `--wait` and `keep`\n")
@@ -123,9 +120,7 @@ func anchors(t *testing.T, path string) map[string]bool {
 func walk(t *testing.T, path string, visit func(ast.Node)) {
 	t.Helper()
 	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 	err = ast.Walk(markdown.Parser().Parse(text.NewReader(source)), func(node ast.Node, entering bool) (ast.WalkStatus, error) {
 		if entering {
@@ -133,7 +128,5 @@ func walk(t *testing.T, path string, visit func(ast.Node)) {
 		}
 		return ast.WalkContinue, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }

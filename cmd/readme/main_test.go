@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,21 +10,17 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const root = "../.."
 
 func TestDocumentsAreRendered(t *testing.T) {
 	paths, err := documents(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	names := map[string]bool{}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
 		renewed, err := replace(string(text), func(name string) (string, error) {
 			names[name] = true
 			return render(root, name)
@@ -50,14 +45,9 @@ func TestDocumentsAreRendered(t *testing.T) {
 // code, outside of the rendered ones, with a prompt in it.
 func TestTranscripts(t *testing.T) {
 	paths, err := documents(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
 		for i, line := range strings.Split(string(text), "\n") {
 			if strings.HasPrefix(strings.TrimSpace(line), "$ ") || strings.HasPrefix(line, "```console") {
 				t.Errorf("%s:%d: a transcript that is not rendered from a golden file: %s", path, i+1, line)
@@ -69,10 +59,7 @@ func TestTranscripts(t *testing.T) {
 // TestREADMEIsShort holds the README to the two screens that it is meant to be, and to
 // the two commands that have to be on them.
 func TestREADMEIsShort(t *testing.T) {
-	text, err := os.ReadFile(root + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, root+"/README.md")
 	if lines := strings.Count(string(text), "\n"); lines > 180 {
 		t.Errorf("README.md has %d lines; 180 at most: the rest belongs into the README.md of its folder", lines)
 	}

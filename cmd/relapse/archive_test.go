@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What is in an archive is tested in package archive.
@@ -13,14 +14,10 @@ func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	run := storeRun(t, dir, func(*report.Report) {})
 	there := filepath.Join(dir, "there.tar.gz")
-	if err := os.WriteFile(there, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(there, nil, 0o644))
 	replaced := storeRun(t, dir, func(*report.Report) {})
 	manifest := `{"schema":"relapse.archive/v1","files":[],"redaction":{"addresses":1,"names":1}}`
-	if err := os.WriteFile(filepath.Join(replaced, report.ManifestName), []byte(manifest), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, filepath.Join(replaced, report.ManifestName), manifest)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for _, test := range []struct {
 		name   string

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/relapse-dev/relapse/topology/must"
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
@@ -46,9 +47,7 @@ type capture struct {
 func startCapture(t *testing.T) *capture {
 	t.Helper()
 	links, err := rtnl.Dump(t.Context(), netlink.LinkList)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	c := &capture{sockets: map[string]int{}}
 	done := make(chan struct{})
 	var ended sync.WaitGroup
@@ -227,9 +226,7 @@ func fakeUplink(t *testing.T) netlink.Link {
 		t.Fatalf("bringing a link up: %v", err)
 	}
 	found, err := netlink.LinkByName(link.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	route := &netlink.Route{LinkIndex: found.Attrs().Index, Dst: &net.IPNet{
 		IP: strangers.Addr().AsSlice(), Mask: net.CIDRMask(strangers.Bits(), 32),
 	}}
@@ -246,9 +243,7 @@ func TestCaptureSees(t *testing.T) {
 	uplink := fakeUplink(t)
 	c := startCapture(t)
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer unix.Close(socket)
 	send := func(from, to string) {
 		packet := make([]byte, 20)
@@ -257,9 +252,7 @@ func TestCaptureSees(t *testing.T) {
 		copy(packet[12:], source[:])
 		copy(packet[16:], target[:])
 		address := &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_IP), Ifindex: uplink.Attrs().Index}
-		if err := unix.Sendto(socket, packet, 0, address); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.Sendto(socket, packet, 0, address))
 	}
 	send("198.51.100.1", "198.51.100.2") // nobody's
 	send("10.5.115.7", "198.51.100.2")   // from a pod
@@ -289,9 +282,7 @@ func listeners(t *testing.T) []string {
 		if os.IsNotExist(err) {
 			continue // no IPv6
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for line := range strings.Lines(string(text)) {
 			fields := strings.Fields(line)
 			const listening = "0A" // TCP_LISTEN
@@ -345,8 +336,6 @@ func TestListenersSees(t *testing.T) {
 		if got := len(listeners(t)) - len(before); got != want {
 			t.Errorf("%s counts as %d, want %d", addr, got, want)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.Close())
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // scripted is a repository of one commit with the scripts of .ci.
@@ -31,12 +33,8 @@ func scripted(t *testing.T) (dir string) {
 
 func writeTo(t *testing.T, file, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.NoError(t, os.WriteFile(file, []byte(text), mode))
 }
 
 // A script ends with the status of git when that fails.
@@ -54,10 +52,7 @@ func TestTidyWithoutGit(t *testing.T) {
 func TestFormatWithoutGofmt(t *testing.T) {
 	broken := t.TempDir()
 	writeTo(t, filepath.Join(broken, "gofmt"), "#!/bin/sh\nexit 2\n", 0o755)
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Read(t, "../../Makefile")
 	_, recipe, found := strings.Cut(string(makefile), "$(part) 'format' ")
 	recipe, _, _ = strings.Cut(recipe, "\n")
 	if !found {
@@ -76,12 +71,8 @@ func TestLeftWithoutNft(t *testing.T) {
 	dir, bin := scripted(t), t.TempDir()
 	for _, program := range []string{"bash", "dirname"} {
 		path, err := exec.LookPath(program)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(bin, program)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, os.Symlink(path, filepath.Join(bin, program)))
 	}
 	writeTo(t, filepath.Join(dir, ".ci", "packages"), "#!/bin/bash\necho \"missing Debian packages: $*\" >&2\nexit 3\n", 0o755)
 	text := read(t, filepath.Join(dir, ".ci", "left"))
@@ -114,9 +105,7 @@ func TestPackagesRemoveNothing(t *testing.T) {
 // where the run fails, whose status make has.
 func TestMakeScenarioBySudo(t *testing.T) {
 	makefile, err := filepath.Abs("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, test := range []struct {
 		name, uid, sudo string
 		status          string // of relapse run
@@ -130,10 +119,7 @@ func TestMakeScenarioBySudo(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			text, err := os.ReadFile("../../.ci/owner")
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Read(t, "../../.ci/owner")
 			writeTo(t, filepath.Join(dir, ".ci", "owner"), string(text), 0o755)
 			writeTo(t, filepath.Join(dir, "reports", "x"), "", 0o644)
 			writeTo(t, filepath.Join(dir, "path", "go"), "#!/bin/sh\nmkdir -p bin\nprintf '#!/bin/sh\\n[ \"$1 $2\" != \"run node-drain\" ] || exit "+test.status+"\\n' > bin/relapse\nchmod +x bin/relapse\n", 0o755)

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // golden compares text with a file in testdata.
@@ -440,14 +441,10 @@ func TestNoDocker(t *testing.T) {
 func source(t *testing.T, recipe string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
 	write("go.mod", "module "+modulePath+"\n")
 	write("images/only/image.yaml", recipe)
@@ -475,9 +472,7 @@ func TestNotRoot(t *testing.T) {
 			uid := os.Geteuid()
 			if uid == 0 {
 				uid = 65534
-				if err := errors.Join(os.Chown(home, uid, uid), os.Chmod(filepath.Dir(home), 0o755)); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, errors.Join(os.Chown(home, uid, uid), os.Chmod(filepath.Dir(home), 0o755)))
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 			}
 			got := end(t, cmd)
@@ -503,9 +498,7 @@ func TestNoSource(t *testing.T) {
 			cmd := program(t.Context(), "images", "list")
 			cmd.Dir = t.TempDir()
 			if mod != "" {
-				if err := os.WriteFile(filepath.Join(cmd.Dir, "go.mod"), []byte(mod), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Write(t, filepath.Join(cmd.Dir, "go.mod"), mod)
 			}
 			want := ended{exitUsage, "", "relapse: relapse builds its images from its own source, and cannot find it: run it from a checkout\n"}
 			if got := end(t, cmd); got != want {
@@ -542,9 +535,7 @@ func TestBrokenRecipe(t *testing.T) {
 		// Go's own packages come from the caller's cache, which is below XDG_CACHE_HOME by
 		// default: to compile them takes longer than the test.
 		compiled, err := exec.Command("go", "env", "GOCACHE").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), hangs)
 		defer cancel()
 		cmd := program(ctx, "images", "build", "relapse.dev/broken:dev")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // storeRun stores the report of a run that passes, but for what change does to it,
@@ -24,13 +25,9 @@ func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
 		change(&r)
 	}
 	folder, err := report.NewRun(dir, r.Scenario, r.Started)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r.Run = filepath.Base(folder)
-	if err := r.Write(folder); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Write(folder))
 	return folder
 }
 

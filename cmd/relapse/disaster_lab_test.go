@@ -19,6 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The tests of this file take away what a run needs, in mid-run: the disk, Docker, a
@@ -29,9 +30,7 @@ import (
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -44,9 +43,7 @@ func smallDisk(t *testing.T, size string) string {
 func fill(t *testing.T, dir string) (empty func()) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(dir, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	for err == nil {
 		_, err = file.Write(make([]byte, 4096))
@@ -90,9 +87,7 @@ func (s *session) readable(output string) report.Report {
 		s.t.Fatalf("%d runs in %s, want one", len(runs), output)
 	}
 	r, err := report.Read(filepath.Join(runs[0], "report.json"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	if half, _ := filepath.Glob(filepath.Join(runs[0], "*.tmp")); len(half) > 0 {
 		s.t.Errorf("half a file is left: %q", half)
 	}
@@ -121,18 +116,14 @@ func TestReportFolder(t *testing.T) {
 		{
 			"a read-only file system", func(t *testing.T) string {
 				dir := smallDisk(t, "64k")
-				if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 				return dir
 			}, exitUsage, "--output: mkdir DIR/node-drain: read-only file system",
 		},
 		{
 			"a file in place of the scenario's folder", func(t *testing.T) string {
 				dir := t.TempDir()
-				if err := os.WriteFile(filepath.Join(dir, scenario), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(filepath.Join(dir, scenario), nil, 0o600))
 				return dir
 			}, exitUsage, "--output: mkdir DIR/node-drain: not a directory",
 		},
@@ -205,9 +196,7 @@ func TestDockerKilled(t *testing.T) {
 			if pid == 0 {
 				t.Fatal("there is no dockerd")
 			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			defer func() {
 				// dockerd gives up where the containerd of the one before still goes, and the
 				// next one starts.
@@ -216,9 +205,7 @@ func TestDockerKilled(t *testing.T) {
 						got := end(t, program(ctx, "setup"))
 						return got.status == exitExpected, fmt.Sprintf("%+v", got), nil
 					})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				if got := end(t, program(context.WithoutCancel(t.Context()), "down", scenario)); got.status != exitExpected {
 					t.Errorf("down: %+v", got)
 				}
@@ -239,9 +226,7 @@ func TestClockJumps(t *testing.T) {
 	onlyLab(t)
 	now := func(clock int32) time.Duration {
 		var at unix.Timespec
-		if err := unix.ClockGettime(clock, &at); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, unix.ClockGettime(clock, &at))
 		return time.Duration(at.Nano())
 	}
 	set := func(to time.Duration) {
@@ -306,23 +291,15 @@ func TestTwoUsers(t *testing.T) {
 	docker := onlyLab(t)
 	user := func(name string) []string {
 		home := filepath.Join(t.TempDir(), name)
-		if err := os.MkdirAll(filepath.Join(home, ".cache"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Join(home, ".cache"), 0o700))
 		was, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		// Nothing needs to be built anew.
-		if err := os.Symlink(filepath.Join(was, "relapse"), filepath.Join(home, ".cache", "relapse")); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Symlink(filepath.Join(was, "relapse"), filepath.Join(home, ".cache", "relapse")))
 		env := []string{"HOME=" + home, "XDG_CACHE_HOME=", "SUDO_USER=" + name}
 		for _, key := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
 			value, err := exec.Command("go", "env", key).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			env = append(env, key+"="+strings.TrimSpace(string(value)))
 		}
 		return env

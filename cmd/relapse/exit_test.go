@@ -24,15 +24,14 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // withoutDocker is the error of a Docker that does not run.
 func withoutDocker(t *testing.T) error {
 	t.Helper()
 	dead, err := client.NewClientWithOpts(client.WithHost("unix://" + filepath.Join(t.TempDir(), "docker.sock")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, err = dead.Ping(t.Context())
 	return err
 }

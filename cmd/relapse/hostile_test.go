@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A run folder may be an unpacked archive of another person. Each command that reads run
@@ -25,19 +26,19 @@ func TestHostileRuns(t *testing.T) {
 	link := func(name, to string) func(*testing.T, string, string) {
 		return func(t *testing.T, run, outside string) {
 			_ = os.Remove(filepath.Join(run, name))
-			must(t, os.MkdirAll(filepath.Dir(filepath.Join(run, name)), 0o755))
-			must(t, os.Symlink(filepath.Join(outside, to), filepath.Join(run, name)))
+			must.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(run, name)), 0o755))
+			must.NoError(t, os.Symlink(filepath.Join(outside, to), filepath.Join(run, name)))
 		}
 	}
 	fifo := func(name string) func(*testing.T, string, string) {
 		return func(t *testing.T, run, _ string) {
 			_ = os.Remove(filepath.Join(run, name))
-			must(t, syscall.Mkfifo(filepath.Join(run, name), 0o644))
+			must.NoError(t, syscall.Mkfifo(filepath.Join(run, name), 0o644))
 		}
 	}
 	record := func(text []byte) func(*testing.T, string, string) {
 		return func(t *testing.T, run, _ string) {
-			must(t, os.WriteFile(filepath.Join(run, evidence, "record.jsonl.zst"), text, 0o644))
+			must.NoError(t, os.WriteFile(filepath.Join(run, evidence, "record.jsonl.zst"), text, 0o644))
 		}
 	}
 	all := []string{"page", "judge", "merge", "diff", "archive", "archive --redact"}
@@ -53,13 +54,15 @@ func TestHostileRuns(t *testing.T) {
 		{"the page's former temporary file is a link", nil, link("report.html.tmp", "victim"), all, 0},
 		{"the report is a link", nil, link("report.json", "report.json"), all, 0},
 		{"the report is a FIFO", nil, fifo("report.json"), all, 0},
-		{"the report has 1 GiB", nil, func(t *testing.T, run, _ string) { must(t, os.Truncate(filepath.Join(run, "report.json"), 1<<30)) }, all, 0},
+		{"the report has 1 GiB", nil, func(t *testing.T, run, _ string) {
+			must.NoError(t, os.Truncate(filepath.Join(run, "report.json"), 1<<30))
+		}, all, 0},
 		{"evidence is a link to a folder", nil, link(evidence+"/x", ""), all, 0},
 		{"evidence is a link to a file", nil, link(evidence+"/01-log.txt", "victim"), all, 0},
 		{"evidence is a FIFO", nil, fifo(evidence + "/01-probes.json"), all, 0},
 		{"the lab's evidence is a link", nil, link("evidence/lab", ""), all, 0},
 		{"a name has an escape sequence", nil, func(t *testing.T, run, _ string) {
-			must(t, os.WriteFile(filepath.Join(run, evidence, "\x1b]0;title\a.txt"), nil, 0o644))
+			must.NoError(t, os.WriteFile(filepath.Join(run, evidence, "\x1b]0;title\a.txt"), nil, 0o644))
 		}, all, 0},
 		{"the scenario is a path", func(r *report.Report) { r.Scenario = "../../outside" }, nil, all, 0},
 		{"the run is a path", func(r *report.Report) { r.Run = "../../outside/victim" }, nil, all, 0},
@@ -73,20 +76,20 @@ func TestHostileRuns(t *testing.T) {
 			t.Run(test.name+"/"+name, func(t *testing.T) {
 				top := t.TempDir()
 				outside, reports, work := filepath.Join(top, "outside"), filepath.Join(top, "reports"), filepath.Join(top, "work")
-				must(t, os.MkdirAll(outside, 0o755))
-				must(t, os.MkdirAll(work, 0o755))
-				must(t, os.WriteFile(filepath.Join(outside, "victim"), []byte("secret"), 0o644))
+				must.NoError(t, os.MkdirAll(outside, 0o755))
+				must.NoError(t, os.MkdirAll(work, 0o755))
+				must.NoError(t, os.WriteFile(filepath.Join(outside, "victim"), []byte("secret"), 0o644))
 				run := storeRun(t, reports, func(r *report.Report) { r.Variants[0].EvidenceDir = evidence })
 				good := storeRun(t, filepath.Join(top, "good"), nil)
-				must(t, os.MkdirAll(filepath.Join(run, evidence), 0o755))
+				must.NoError(t, os.MkdirAll(filepath.Join(run, evidence), 0o755))
 				text, err := os.ReadFile(filepath.Join(run, "report.json"))
-				must(t, err)
-				must(t, os.WriteFile(filepath.Join(outside, "report.json"), text, 0o644))
+				must.NoError(t, err)
+				must.NoError(t, os.WriteFile(filepath.Join(outside, "report.json"), text, 0o644))
 				if test.report != nil {
 					r, err := report.Read(filepath.Join(run, "report.json"))
-					must(t, err)
+					must.NoError(t, err)
 					test.report(&r)
-					must(t, r.Write(run))
+					must.NoError(t, r.Write(run))
 				}
 				if test.plant != nil {
 					test.plant(t, run, outside)
@@ -131,7 +134,7 @@ func TestHostileText(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(merged, "summary.md"))
-	must(t, err)
+	must.NoError(t, err)
 	for _, part := range []string{"```", " @octocat", "\n@octocat", "\x1b", "\u202e"} {
 		if bytes.Contains(text, []byte(part)) {
 			t.Errorf("the summary has %q:\n%s", part, text)
@@ -142,21 +145,14 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func compressed(t *testing.T, text []byte, window int) []byte {
 	t.Helper()
 	var to bytes.Buffer
 	out, err := zstd.NewWriter(&to, zstd.WithWindowSize(window))
-	must(t, err)
+	must.NoError(t, err)
 	_, err = out.Write(text)
-	must(t, err)
-	must(t, out.Close())
+	must.NoError(t, err)
+	must.NoError(t, out.Close())
 	return to.Bytes()
 }
 
@@ -174,7 +170,7 @@ func withWindow(bytes int) []byte {
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	must.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -6,22 +6,17 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // That a run is judged as it was is tested in package engine.
 func TestJudgeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	older := storeRun(t, dir, func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" })
-	if err := os.MkdirAll(filepath.Join(older, "evidence", "cilium-1.11.6"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Join(older, "evidence", "cilium-1.11.6"), 0o755))
 	garbled := storeRun(t, dir, func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" })
-	if err := os.MkdirAll(filepath.Join(garbled, "evidence", "cilium-1.11.6"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(garbled, "evidence", "cilium-1.11.6", "record.jsonl.zst"), []byte("garbled"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Join(garbled, "evidence", "cilium-1.11.6"), 0o755))
+	must.Write(t, filepath.Join(garbled, "evidence", "cilium-1.11.6", "record.jsonl.zst"), "garbled")
 	unknown := storeRun(t, dir, func(r *report.Report) { r.Scenario = "node-drains" })
 	for _, test := range []struct {
 		name   string

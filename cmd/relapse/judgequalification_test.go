@@ -9,6 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A qualification is judged again by the record of its upgrade. That a whole record gives
@@ -22,33 +23,23 @@ func TestJudgeQualification(t *testing.T) {
 		h.Create(record, time.Now(), history.Begin{
 			Variant: "cilium 1.11.6 to 1.12.0", Versions: map[string]string{"cilium.from": "1.11.6", "cilium.to": "1.12.0"},
 		})
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, h.Close())
 		u, err := upgrade.Of("cilium", "1.11.6", "1.12.0", upgrade.Settings{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		m, err := upgrade.Stored(record, u, "1.11.6", "1.12.0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		q := qualify.Judge(qualify.Inputs{
 			Component: "cilium", From: "1.11.6", To: "1.12.0", Configuration: qualify.Configuration{NotAsked: "none was given"},
 			Upgrade: qualify.Upgrade{Measures: &m},
 		}, qualify.Thresholds{MaxGapMS: 1000}, "again")
 		change(&q)
-		if err := q.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, q.Write(dir))
 		return dir
 	}
 	same := store(func(*qualify.Qualification) {})
 	changed := store(func(q *qualify.Qualification) { q.Verdict, q.Rows[len(q.Rows)-1].State = qualify.Go, qualify.Fine })
 	none, other := store(func(*qualify.Qualification) {}), store(func(q *qualify.Qualification) { q.Inputs.To = "1.12.1" })
-	if err := os.Remove(filepath.Join(none, qualify.PartUpgrade, history.FileName)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Remove(filepath.Join(none, qualify.PartUpgrade, history.FileName)))
 	for _, test := range []struct {
 		name, dir string
 		status    int

@@ -34,6 +34,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // killPoints says at how many boundaries runs are killed, evenly spread: a number, or
@@ -107,14 +108,10 @@ type toldRun struct {
 func follow(t *testing.T, env []string, output string, reached func(boundary) (kill bool)) toldRun {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer out.Close()
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer read.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), toldWithin)
 	defer cancel()
@@ -125,9 +122,7 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	cmd.Stdout, cmd.Stderr = out, write
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	write.Close()
 	var run toldRun
 	done := make(chan struct{})
@@ -189,27 +184,19 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	all := machineState(t, docker)
 	is := func(kind, what string) { all[kind+" "+what] = "is there" }
 	info, err := docker.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, c := range containers {
 		all["container "+c.Names[0]+" "+c.ID] = c.State
 	}
 	networks, err := docker.NetworkList(ctx, network.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, n := range networks {
 		is("Docker network", n.Name+" "+n.ID)
 	}
 	images, err := docker.ImageList(ctx, image.ListOptions{All: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, i := range images {
 		is("Docker image", fmt.Sprint(i.ID, " ", i.RepoTags))
 	}
@@ -232,9 +219,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 
 	// Of namespaces and containers there are processes.
 	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, process := range processes {
 		if ns, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil { // it may have ended
 			is("network namespace", ns)
@@ -262,9 +247,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 		}
 	}
 	cgroups, err := filepath.Glob("/sys/fs/cgroup/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, hierarchy := range cgroups { // files in them come and go with the folders
 		_ = filepath.WalkDir(hierarchy, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() {
@@ -286,14 +269,10 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 		below("file", filepath.Join(info.DockerRootDir, dir), 1)
 	}
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	below("file", filepath.Join(cache, "relapse", "images", "tmp"), 2)
 	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), "*relapse*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, path := range temporary {
 		is("file", path)
 	}
@@ -340,19 +319,13 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 	ctx := t.Context()
 	b := bystander{docker: docker, home: t.TempDir()}
 	b.config = filepath.Join(b.home, "theirs")
-	if err := os.Mkdir(filepath.Join(b.home, ".kube"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(filepath.Join(b.home, ".kube"), 0o700))
 	for _, path := range []string{b.config, filepath.Join(b.home, ".kube", "config")} {
-		if err := os.WriteFile(path, []byte(bystanderConfig), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, path, bystanderConfig)
 	}
 
 	conn, err := nftables.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: bystanderName}
 	conn.AddTable(table)
 	chain := conn.AddChain(&nftables.Chain{
@@ -360,9 +333,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
-	if err := conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, conn.Flush())
 	t.Cleanup(func() {
 		conn.DelTable(table)
 		if err := conn.Flush(); err != nil {
@@ -396,17 +367,13 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 			Labels: map[string]string{"io.x-k8s.kind.cluster": bystanderName, "io.x-k8s.kind.role": "worker"},
 		},
 		&container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}}, nil, nil, bystanderName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, container.RemoveOptions{Force: true}); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := docker.ContainerStart(ctx, bystanderName, container.StartOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, docker.ContainerStart(ctx, bystanderName, container.StartOptions{}))
 	// The kernel adds routes of its own when it has found an address to be free.
 	eventually(t, "the bystander's addresses to be in use", 10*time.Second, func() (bool, string) {
 		all := strings.Join(listed(t, "ip", "-oneline", "-6", "address"), "\n")
@@ -427,9 +394,7 @@ func (b bystander) state(t *testing.T) map[string]string {
 	}
 	all["the bystander's container"] = fmt.Sprintf("%s, process %d, started %s, restarted %d times", c.State.Status, c.State.Pid, c.State.StartedAt, c.RestartCount)
 	endpoints, err := json.Marshal(c.NetworkSettings.Networks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	all["the bystander's endpoints"] = string(endpoints)
 	for _, path := range []string{b.config, filepath.Join(b.home, ".kube", "config")} {
 		text, err := os.ReadFile(path)
@@ -500,9 +465,7 @@ func TestKillAtEachStep(t *testing.T) {
 	t.Logf("a run tells of %d boundaries in %s; %d runs are killed", len(whole.told), whole.lasted.Round(time.Second), len(points))
 	m.last = whole.told[len(whole.told)-1]
 	r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, s := range r.Steps {
 		m.planned = append(m.planned, s.Scope+": "+s.Name)
 	}
@@ -530,9 +493,7 @@ func TestKillAtEachStep(t *testing.T) {
 func ownHome(t *testing.T) []string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	env := []string{"XDG_CACHE_HOME=" + cache}
 	for _, name := range []string{"GOCACHE", "GOENV", "GOMODCACHE", "GOPATH"} {
 		env = append(env, name+"="+listed(t, "go", "env", name)[0])

@@ -29,6 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
@@ -51,17 +52,13 @@ func eventually(t *testing.T, what string, bound time.Duration, met func() (ok b
 		ok, saw := met()
 		return ok, saw, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 func dockerEngine(t *testing.T) *client.Client {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { docker.Close() })
 	return docker
 }
@@ -73,36 +70,28 @@ func parts(t *testing.T, docker *client.Client) []string {
 	ctx := context.WithoutCancel(t.Context()) // also at clean-up
 	var all []string
 	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, c := range containers {
 		if name := strings.TrimPrefix(c.Names[0], "/"); strings.HasPrefix(name, "relapse-") || c.Labels["dev.relapse.lab"] != "" {
 			all = append(all, "container "+name)
 		}
 	}
 	networks, err := docker.NetworkList(ctx, network.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, n := range networks {
 		if strings.HasPrefix(n.Name, "relapse-") || n.Labels["dev.relapse.lab"] != "" {
 			all = append(all, "network "+n.Name)
 		}
 	}
 	tables, err := new(nftables.Conn).ListTables()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, table := range tables {
 		if strings.HasPrefix(table.Name, "relapse-") {
 			all = append(all, "nftables table "+table.Name)
 		}
 	}
 	links, err := rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, l := range links {
 		if strings.HasPrefix(l.Attrs().Name, "rl-") {
 			all = append(all, "link "+l.Attrs().Name)
@@ -118,9 +107,7 @@ func parts(t *testing.T, docker *client.Client) []string {
 		}
 	}
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, path := range commands {
 		text, err := os.ReadFile(path)
 		if err == nil && strings.HasPrefix(filepath.Base(string(text)), "docker\x00") && bytes.Contains(text, []byte("relapse-")) {
@@ -146,23 +133,17 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	state := map[string]string{}
 	volumes, err := docker.VolumeList(context.WithoutCancel(t.Context()), volume.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, v := range volumes.Volumes {
 		state["volume "+v.Name] = "is there"
 	}
 	links, err := rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, l := range links {
 		state["link "+l.Attrs().Name] = "is there"
 	}
 	routes, err := rtnl.Dump(context.WithoutCancel(t.Context()), func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, r := range routes {
 		state["route "+r.String()] = "is there"
 	}
@@ -171,9 +152,7 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 		"/proc/sys/kernel/*", "/proc/sys/kernel/keys/*", "/proc/sys/vm/*", "/proc/sys/fs/*",
 	} {
 		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, f := range files {
 			if slices.Contains(counters, filepath.Base(f)) {
 				continue
@@ -270,13 +249,9 @@ func start(t *testing.T, env []string, args ...string) *session {
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.cmd.Stderr = &s.stderr
 	stdout, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s.cmd.Stdout = write
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.cmd.Start())
 	write.Close()
 	go func() {
 		defer stdout.Close()
@@ -315,9 +290,7 @@ func reportsDir(t *testing.T) string {
 		return t.TempDir()
 	}
 	dir := filepath.Join(keep, "cli", strings.NewReplacer("/", "-", ",", "").Replace(t.Name()))
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.RemoveAll(dir))
 	return dir
 }
 
@@ -386,9 +359,7 @@ func (s *session) ends(want int, bound time.Duration) {
 func (s *session) report() report.Report {
 	s.t.Helper()
 	r, err := report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	return r
 }
 
@@ -572,17 +543,13 @@ func TestKill(t *testing.T) {
 func fullDisk(t *testing.T, size string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cache := t.TempDir()
 	script := fmt.Sprintf("mount -t tmpfs -o size=%s tmpfs %q && exec %q \"$@\"", size, cache, self)
 	cmd := program(t.Context())
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", script, "relapse"}, args...)
 	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "GOCACHE="+strings.TrimSpace(string(goCache)))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	return cmd

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What is built from relapse's source runs as root. A go.mod above the working directory,
@@ -39,9 +41,7 @@ func TestSourceOfAnother(t *testing.T) {
 	}
 	// A folder of that name is not the source, and is no error.
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "go.mod"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(filepath.Join(dir, "go.mod"), 0o755))
 	t.Chdir(dir)
 	if _, err := sourceRoot(); err == nil || !strings.Contains(err.Error(), "cannot find it") {
 		t.Errorf("%v; want that the source is not found", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The tests of this file take many minutes: make test-all runs them.
@@ -52,9 +53,7 @@ func TestOneLab(t *testing.T) {
 		first.ends(exitExpected, 5*time.Minute)
 		r, v := first.reports()
 		declared, err := scenarioNamed(scenario)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		remedies := len(declared.Variants[0].Script().Remedies)
 		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != remedies || len(v.Reasons) > 0 {
 			t.Errorf("%s, %s, %d remedies of %d, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), remedies, v.Reasons)
@@ -96,9 +95,7 @@ func TestOneLab(t *testing.T) {
 		s := start(t, nil, "run", scenario, "--ablate", "all", "--keep", "--reuse")
 		s.ends(exitExpected, 30*time.Minute)
 		declared, err := scenarioNamed(scenario)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		scenariotest.EachPartMatters(t, declared, s.report())
 	})
 	t.Run("without the detectors the run fails", func(t *testing.T) {
@@ -226,19 +223,12 @@ func TestImageThatDoesNotBuild(t *testing.T) {
 		t.Skipf("no checkout to copy: %v", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(string(tracked), "\x00"), "\x00") {
-		if err := copyFile(filepath.Join("../..", name), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, copyFile(filepath.Join("../..", name), filepath.Join(dir, name)))
 	}
 	recipe := filepath.Join(dir, "images", "host", "image.yaml")
-	text, err := os.ReadFile(recipe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, recipe)
 	text = append(text, "    run: |\n      echo what went wrong; exit 7\n"...)
-	if err := os.WriteFile(recipe, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(recipe, text, 0o644))
 	output := t.TempDir()
 	cmd := program(t.Context(), "run", scenario, "--output", output)
 	cmd.Dir = dir

@@ -34,6 +34,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // jobsCluster is what the Jobs of a plan run on: a control plane, and a node for each of
@@ -74,9 +75,7 @@ func TestJobs(t *testing.T) {
 	var jobs []*batchv1.Job
 	for text := range strings.SplitSeq(planned.stdout, "---\n") {
 		job := &batchv1.Job{}
-		if err := yaml.UnmarshalStrict([]byte(text), job); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.UnmarshalStrict([]byte(text), job))
 		job.Namespace = metav1.NamespaceDefault
 		// Two pods share the CPUs of this machine, and each pod asks for all of them.
 		runs := &job.Spec.Template.Spec.Containers[0]
@@ -173,16 +172,12 @@ func upJobsCluster(t *testing.T, names []string) *nightCluster {
 	defer cancel()
 	docker := dockerEngine(t)
 	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	// Pods cannot download anything: a lab has no way out.
 	refs := append(kindlab.ImagesOf(jobsCluster), "relapse.dev/relapse:dev")
 	for _, name := range names {
 		declared, err := scenarioNamed(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		refs = append(refs, suite.ImagesOf(declared, false, declared.Runnable(false)...)...)
 	}
 	if _, err := catalogue.Build(ctx, refs, nil); err != nil {
@@ -201,14 +196,10 @@ func upJobsCluster(t *testing.T, names []string) *nightCluster {
 		}
 		down()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	n := &nightCluster{t, lab, t.TempDir()}
 	for _, node := range lab.Clusters[0].Nodes() {
-		if err := workload.Wire(ctx, lab, node); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, workload.Wire(ctx, lab, node))
 		for from, to := range map[string]string{
 			n.reports:                          nodeReports,
 			filepath.Dir(catalogue.CacheDir()): nodeCache + "/relapse",

@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/ginkgo/v2/reporters"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // night runs .ci/night over shards in a folder of its own, which it returns with the
@@ -20,9 +21,7 @@ import (
 func night(t *testing.T, planned string, shards, earlier string) (dir string, status int) {
 	t.Helper()
 	script, err := filepath.Abs("../../.ci/night")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dir = t.TempDir()
 	cmd := exec.CommandContext(t.Context(), script, planned, shards, earlier)
 	cmd.Dir = dir

@@ -26,6 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // onWithin bounds a run of all variants and remedies on a lab that is up.
@@ -131,9 +132,7 @@ func (l onLab) refuses(before map[string][]string) {
 	inContainer(l.T, "k8s-worker2", "ip", "route", "delete", "default", "via", "10.4.94.239", "metric", "9")
 	inContainer(l.T, "clab-node-drain-tor1", "ip", "address", "add", "10.4.94.239/24", "dev", "eth1")
 	rename := func(from, to string) {
-		if err := l.docker.ContainerRename(l.Context(), from, to); err != nil {
-			l.Fatal(err)
-		}
+		must.NoError(l, l.docker.ContainerRename(l.Context(), from, to))
 	}
 	rename("k8s-worker", "k8s-elsewhere")
 	refused("a cluster with a node that is not on this machine", l.scenario, exitMachine, kubeconfig, "node master3: it is no container of this machine's Docker: ")
@@ -148,9 +147,7 @@ func (l onLab) refuses(before map[string][]string) {
 // file of routers that calls them by other names: routers and host are found by their addresses.
 func (l onLab) byKubeconfig(before map[string][]string) {
 	declared, err := scenarioNamed(l.scenario)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.NoError(l, err)
 	l.passes("the run by a kubeconfig", before, append([]string{"--variant", declared.Variants[0].Name, "--on"}, l.kubeconfig()...)...)
 }
 
@@ -166,9 +163,7 @@ func (l onLab) kubeconfig() []string {
 - {name: leaf-b, kind: frr, command: [docker, exec, clab-node-drain-tor1]}
 `), 0o600)
 	}
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.NoError(l, err)
 	return []string{kubeconfig, "--routers", routers}
 }
 
@@ -206,9 +201,7 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 func (l onLab) containers() []string {
 	l.Helper()
 	all, err := l.docker.ContainerList(context.WithoutCancel(l.Context()), container.ListOptions{All: true})
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.NoError(l, err)
 	var names []string
 	for _, c := range all {
 		name := strings.TrimPrefix(c.Names[0], "/")
@@ -290,35 +283,20 @@ func buildContainerlab(t *testing.T) string {
 		return out
 	}
 	var found struct{ Dir string }
-	if err := json.Unmarshal(run(t.TempDir(), "mod", "download", "-json", module), &found); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(run(t.TempDir(), "mod", "download", "-json", module), &found))
 	dir := filepath.Join(t.TempDir(), "containerlab")
-	if err := os.CopyFS(dir, os.DirFS(found.Dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "netaddr"), os.DirFS("testdata/netaddr")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.CopyFS(dir, os.DirFS(found.Dir)))
+	must.NoError(t, os.CopyFS(filepath.Join(dir, "netaddr"), os.DirFS("testdata/netaddr")))
 	edit := func(name string, change func(string) string) {
 		path := filepath.Join(dir, name)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, 0o644); err != nil { // files of the module cache are read-only
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(change(string(text))), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, path)
+		must.NoError(t, os.Chmod(path, 0o644)) // files of the module cache are read-only
+		must.Write(t, path, change(string(text)))
 	}
 	edit("go.mod", func(text string) string {
 		return text + "\nreplace inet.af/netaddr => ./netaddr\n\nreplace vbom.ml/util => github.com/fvbommel/util v0.0.3\n"
 	})
-	if err := os.Chmod(filepath.Join(dir, "go.sum"), 0o644); err != nil { // the replaced modules are added
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chmod(filepath.Join(dir, "go.sum"), 0o644)) // the replaced modules are added
 	if _, err := os.Stat("/proc/modules"); err != nil {
 		t.Log("this machine has no /proc/modules: containerlab is changed to do without")
 		edit("utils/kernel_module.go", func(text string) string {
@@ -345,13 +323,9 @@ func (l onLab) withImagesOfThisTree() {
 		host = "relapse.dev/host:dev"
 	)
 	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	declared, err := scenarioNamed(l.scenario)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var node string
 	var controlPlane []string
 	for _, ref := range kindlab.ImagesOf(topology.Topology{Clusters: declared.Topology.Clusters}) {
@@ -379,18 +353,13 @@ for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
 until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
 vtysh -b
 wait`
-	start := filepath.Join(filepath.Dir(path), "frr", "start.sh")
-	if err := os.WriteFile(start, []byte(daemons), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, filepath.Join(filepath.Dir(path), "frr", "start.sh"), daemons)
 	var file map[string]any
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = yaml.Unmarshal(text, &file)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, n := range file["topology"].(map[string]any)["nodes"].(map[string]any) {
 		n := n.(map[string]any)
 		switch named, _ := n["image"].(string); {
@@ -407,9 +376,7 @@ wait`
 	if err == nil {
 		err = os.WriteFile(path, text, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 // nodeWithImages makes an image of a node with the control plane's images in its containerd,
@@ -421,25 +388,17 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 	made, err := docker.ContainerCreate(ctx, &container.Config{
 		Image: loaded[node], Entrypoint: []string{"containerd"},
 	}, &container.HostConfig{Privileged: true}, nil, nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := docker.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := docker.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, docker.ContainerStart(ctx, made.ID, container.StartOptions{}))
 	for _, ref := range controlPlane {
-		if err := docker.ImageTag(ctx, loaded[ref], ref); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ImageTag(ctx, loaded[ref], ref))
 		archive, err := docker.ImageSave(ctx, []string{ref})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		in := exec.Command("docker", "exec", "--interactive", made.ID, "sh", "-c",
 			"until ctr version >/dev/null 2>&1; do sleep 0.1; done; ctr -n k8s.io images import --no-unpack -")
 		in.Stdin = archive
@@ -452,15 +411,11 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 			t.Fatalf("importing %s: %v: %s", ref, err, out)
 		}
 	}
-	if err := docker.ContainerStop(ctx, made.ID, container.StopOptions{Signal: "SIGTERM"}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, docker.ContainerStop(ctx, made.ID, container.StopOptions{Signal: "SIGTERM"}))
 	_, err = docker.ContainerCommit(ctx, made.ID, container.CommitOptions{
 		Reference: name, Changes: []string{`ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if _, err := docker.ImageRemove(ctx, name, image.RemoveOptions{Force: true}); err != nil {
 			t.Error(err)

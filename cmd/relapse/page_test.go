@@ -10,15 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	for n, run := range []string{"2026-01-02T03-04-00Z", "2026-01-02T04-04-00Z"} {
 		r := report.Report{Schema: report.Schema, Scenario: "node-drain", Run: run, Verdict: "pass", Started: time.Date(2026, 1, 2, 3+n, 4, 0, 0, time.UTC)}
-		if err := r.Write(filepath.Join(dir, "node-drain", run)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.Write(filepath.Join(dir, "node-drain", run)))
 	}
 	one := filepath.Join("node-drain", "2026-01-02T03-04-00Z")
 	for _, test := range []struct {
@@ -33,9 +32,7 @@ func TestPage(t *testing.T) {
 			cmd := command()
 			cmd.SetArgs([]string{"page", filepath.Join(dir, test.arg)})
 			cmd.SetOut(&out)
-			if err := cmd.Execute(); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, cmd.Execute())
 			for _, name := range test.wrote {
 				want.WriteString(filepath.Join(dir, name) + "\n")
 				if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestRecord(t *testing.T) {
@@ -39,20 +39,13 @@ func TestRecord(t *testing.T) {
 	if err := checkRecord([]framework.Scenario{{Incident: framework.Incident{Name: "calm"}}}, 3); err == nil || !strings.Contains(err.Error(), "calm is not probabilistic") {
 		t.Errorf("%v, where there is no race", err)
 	}
-	if err := os.WriteFile(file, []byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, `{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`)
 	if runs, err := record(s, r); err != nil || runs != 3 {
 		t.Fatalf("%d runs, %v; want the three that were judged", runs, err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, file)
 	got, err := framework.ParseRates(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := framework.Rates{"tcg": {{Trials: 1, Occurred: true, Count: 44}, {Trials: 2, Occurred: true, Count: 1}, {Trials: 4, Count: 1}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestSelection(t *testing.T) {
@@ -30,9 +31,7 @@ func TestSelection(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			chosen, variants, err := test.of.scenarios(test.from)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var names []string
 			for _, s := range chosen {
 				names = append(names, s.Incident.Name)
@@ -50,13 +49,9 @@ func TestSelection(t *testing.T) {
 // make test builds the images of its own scenarios, and not the images of the night's.
 func TestImagesUsed(t *testing.T) {
 	all, err := imagesUsed("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	quick, err := imagesUsed("!slow")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const slow, common = "k8s.gcr.io/kube-proxy:v1.13.0", "relapse.dev/node:v1.34.4"
 	if !slices.Contains(all, slow) || slices.Contains(quick, slow) || !slices.Contains(quick, common) {
 		t.Errorf("all %v\nwithout the slow ones %v", all, quick)
@@ -121,13 +116,9 @@ func TestUsually(t *testing.T) {
 // variant or a figure loses what was measured.
 func TestFiguresOfTheCatalogue(t *testing.T) {
 	recorded, err := figures.Recorded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	chosen, _, err := selection{names: []string{"node-drain", "ipvs-deadlock", "added-nic"}}.scenarios(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, s := range chosen {
 		for _, variants := range [][]string{nil, {s.Runnable(false)[0].Name}} {
 			if lasts, known := usually(s, variants, recorded); !known || lasts < 10*time.Second || lasts > time.Hour {

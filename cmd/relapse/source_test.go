@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // packed is a gzipped tar of some headers, each file with its own name as its content.
@@ -20,9 +22,7 @@ func packed(t *testing.T, headers ...tar.Header) []byte {
 		if h.Typeflag == tar.TypeReg {
 			h.Size = int64(len(h.Name))
 		}
-		if err := archive.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, archive.WriteHeader(&h))
 		if h.Typeflag == tar.TypeReg {
 			if _, err := archive.Write([]byte(h.Name)); err != nil {
 				t.Fatal(err)
@@ -30,9 +30,7 @@ func packed(t *testing.T, headers ...tar.Header) []byte {
 		}
 	}
 	for _, c := range []interface{ Close() error }{archive, compressed} {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.Close())
 	}
 	return out.Bytes()
 }
@@ -47,9 +45,7 @@ func TestUnpacked(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeReg, Name: "images/tor/install.sh", Mode: 0o755},
 	)
 	dir, err := unpacked(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, mode := range map[string]os.FileMode{"go.mod": 0o644, "images/tor/install.sh": 0o755} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || string(text) != name {
@@ -59,9 +55,7 @@ func TestUnpacked(t *testing.T) {
 			t.Errorf("%s: mode %v, %v; want %v", name, info.Mode(), err, mode)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644))
 	if again, err := unpacked(archive); err != nil || again != dir {
 		t.Errorf("the second time: %s, %v; want %s", again, err, dir)
 	}

@@ -10,28 +10,23 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The machine is asked for the networks of all labs, before anything is built.
 func TestNeedsNameSubnets(t *testing.T) {
 	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for on, want := range map[subnets]string{"": "10.4.94.0/24", "10.200.0.0/16": "10.200.0.0/24"} {
 		s, err := on.one("node-drain")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		got := needs(catalogue, s.Topology).Subnets
 		if of := got[netip.MustParsePrefix(want)]; len(got) != len(s.Topology.Networks) || of != "nodes of node-drain" {
 			t.Errorf("subnets %v, of %v", got, s.Topology.Networks)
 		}
 	}
 	s, err := subnets("10.200.0.0/16").one("masquerade-drift")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
 	if want := "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR"; of != want {
 		t.Errorf("%q, want %q", of, want)
@@ -42,13 +37,9 @@ func TestNeedsNameSubnets(t *testing.T) {
 // gets its part.
 func TestSubnetsOfSeveralScenarios(t *testing.T) {
 	run := runCommand(&settings{})
-	if err := run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, run.ParseFlags([]string{"--subnets", "10.200.0.0/16"}))
 	chosen := slices.Clone(scenarios.All)
-	if err := subnets("10.200.0.0/16").move(chosen); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, subnets("10.200.0.0/16").move(chosen))
 	taken := map[netip.Prefix]string{}
 	for _, s := range chosen {
 		for _, n := range s.Topology.Networks {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // pinned is an action by its commit: a tag can be moved.
@@ -22,10 +23,7 @@ func TestWorkflows(t *testing.T) {
 		t.Fatalf("no workflow: %v", err)
 	}
 	for _, file := range append(files, "../../.github/actions/relapse/action.yml") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, file)
 		for line := range strings.Lines(string(text)) {
 			_, action, uses := strings.Cut(line, "uses: ")
 			if action = strings.TrimSpace(action); uses && !strings.HasPrefix(action, "./") && !pinned.MatchString(action) {
@@ -40,9 +38,7 @@ func TestWorkflows(t *testing.T) {
 				}
 			}
 		}
-		if err := yaml.Unmarshal(text, &workflow); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.Unmarshal(text, &workflow))
 		for name, job := range workflow.Jobs {
 			for _, step := range job.Steps {
 				if strings.HasPrefix(step.Uses, "actions/checkout@") && step.With["persist-credentials"] != false {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestWithout(t *testing.T) {
@@ -44,9 +46,7 @@ func TestWithout(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, changed, err := without([]string{"CAP_SYS_RESOURCE"}, []byte(test.request), test.kind)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if changed != (test.want != "") {
 				t.Errorf("changed = %t", changed)
 			}
@@ -94,8 +94,6 @@ func canonical(t *testing.T, text string) string {
 		return walked
 	}
 	out, err := marshal(walk(json.RawMessage(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(out)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A folder that was not deployed, and a lab that is not on this machine, are refused before
@@ -17,9 +18,7 @@ func TestOpenRefuses(t *testing.T) {
 	const data = `{"nodes": {"k8s": {"longname": "clab-x-k8s", "kind": "k8s-kind"}}}`
 	write := func(dir, name, text string) {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)))
 	}
 	for _, test := range []struct {
 		name    string

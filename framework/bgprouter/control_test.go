@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What was added is removed, by the one who added it, and nothing else is.
@@ -14,13 +16,9 @@ func TestControl(t *testing.T) {
 	log := filepath.Join(dir, "log")
 	// fake writes the commands that a router gets to a file.
 	fake := filepath.Join(dir, "fake")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\nshift 2\necho \"$*\" >>"+log+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\nshift 2\necho \"$*\" >>"+log+"\n"), 0o700))
 	c, err := NewControl(Declared{Name: "tor1", Kind: FRR, Command: []string{fake}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	prefix, hop := netip.MustParsePrefix("10.5.115.0/24"), netip.MustParseAddr("10.4.94.21")
 	for _, do := range []func() error{
 		func() error { return c.RemoveStatic(t.Context(), prefix) },
@@ -30,14 +28,9 @@ func TestControl(t *testing.T) {
 		func() error { return c.Restore(t.Context()) },
 		func() error { return c.Restore(t.Context()) },
 	} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, do())
 	}
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, log)
 	want := `configure terminal -c ip route 10.5.115.0/24 10.4.94.21
 configure terminal -c no ip route 10.5.115.0/24 10.4.94.21
 configure terminal -c ip route 10.5.115.0/24 10.4.94.22

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Both speakers of pair: a router, and a node that announces to it.
@@ -38,18 +39,14 @@ func listens(t *testing.T, address string) {
 		}
 		return true, "", conn.Close()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 // freePort is a port of loopback that nothing listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -63,9 +60,7 @@ func speaker(t *testing.T, as uint32, id string, port int, options ...gobgp.Serv
 	go s.Serve()
 	t.Cleanup(s.Stop)
 	global := &api.Global{Asn: as, RouterId: id, ListenPort: int32(port), ListenAddresses: []string{"127.0.0.1"}, UseMultiplePaths: true}
-	if err := s.StartBgp(t.Context(), &api.StartBgpRequest{Global: global}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.StartBgp(t.Context(), &api.StartBgpRequest{Global: global}))
 	return s
 }
 
@@ -82,9 +77,7 @@ func pair(t *testing.T, prefixes []string, options ...gobgp.ServerOption) (route
 			Conf: &api.PeerConf{NeighborAddress: address, PeerAsn: as}, Transport: transport, AfiSafis: families,
 			Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
 		}
-		if err := s.AddPeer(t.Context(), &api.AddPeerRequest{Peer: p}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, s.AddPeer(t.Context(), &api.AddPeerRequest{Peer: p}))
 	}
 	for _, p := range prefixes {
 		announce(t, node, p)
@@ -93,9 +86,7 @@ func pair(t *testing.T, prefixes []string, options ...gobgp.ServerOption) (route
 	peer(router, "127.0.0.9", nodeAS, &api.Transport{PassiveMode: true}) // never comes
 	peer(node, routerIP, routerAS, &api.Transport{LocalAddress: nodeIP, RemotePort: uint32(port)})
 	err := await.Until(t.Context(), "the announcements", 20*time.Millisecond, 30*time.Second, awaited(router, len(prefixes)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return router, node
 }
 
@@ -109,9 +100,7 @@ func announce(t *testing.T, s *gobgp.BgpServer, prefix string) {
 
 func withdraw(t *testing.T, s *gobgp.BgpServer, prefix string) {
 	t.Helper()
-	if err := s.DeletePath(t.Context(), &api.DeletePathRequest{Path: originated(t, prefix)}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.DeletePath(t.Context(), &api.DeletePathRequest{Path: originated(t, prefix)}))
 }
 
 // originated is a path to a prefix.
@@ -120,9 +109,7 @@ func originated(t *testing.T, prefix string) *api.Path {
 	p := netip.MustParsePrefix(prefix)
 	packed := func(m interface{ ProtoReflect() protoreflect.Message }) *anypb.Any {
 		a, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return a
 	}
 	nlri, origin := packed(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())}), packed(&api.OriginAttribute{})

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
@@ -34,26 +35,18 @@ func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	is := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(routerIP)},
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	signed, err := x509.CreateCertificate(rand.Reader, is, is, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	text, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	write := func(name, kind string, bytes []byte) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
 		return file
 	}
 	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "EC PRIVATE KEY", text)
@@ -69,18 +62,14 @@ func TestGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
 	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
 	pair(t, []string{"10.5.112.0/24", "fd00:10:5:112::/64"}, gobgp.GrpcListenAddress(address), gobgp.GrpcOption([]grpc.ServerOption{grpc.Creds(secure)}))
 
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, CA: cert, Cert: cert, Key: key})
 	paths, err := r.RIB(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	node := netip.MustParseAddr(nodeIP)
 	path := snapshot.Path{
 		Prefix: netip.MustParsePrefix("10.5.112.0/24"), NextHop: node, Neighbor: node, ASPath: []uint32{nodeAS}, Origin: "igp", LocalPref: 100,
@@ -92,9 +81,7 @@ func TestGRPC(t *testing.T) {
 		t.Errorf("paths (-want +got):\n%s", d)
 	}
 	neighbors, err := r.Neighbors(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var states []string
 	for _, n := range neighbors {
 		states = append(states, fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State))
@@ -121,9 +108,7 @@ func TestGRPCWithoutIPv4(t *testing.T) {
 	go s.Serve()
 	t.Cleanup(s.Stop)
 	const ipv6Unicast = 1 // in the order of GoBGP's configuration
-	if err := s.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{Asn: routerAS, RouterId: "192.0.2.1", ListenPort: -1, Families: []uint32{ipv6Unicast}}}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.StartBgp(t.Context(), &api.StartBgpRequest{Global: &api.Global{Asn: routerAS, RouterId: "192.0.2.1", ListenPort: -1, Families: []uint32{ipv6Unicast}}}))
 	announce(t, s, "fd00:10:5:112::/64")
 	listens(t, address)
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, Plaintext: true})

@@ -10,15 +10,13 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // realDump is a dump of FRR, whose records are as old as is told.
 func realDump(t *testing.T, age time.Duration) []byte {
 	t.Helper()
-	text, err := os.ReadFile("../../topology/bgp/testdata/frr-10.3.mrt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../../topology/bgp/testdata/frr-10.3.mrt")
 	at := uint32(time.Now().Add(-age).Unix())
 	copy(text, []byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}) // of the first record
 	return text
@@ -28,13 +26,9 @@ func realDump(t *testing.T, age time.Duration) []byte {
 func dumpFile(t *testing.T, name string, text []byte, age time.Duration) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, text, 0o600))
 	at := time.Now().Add(-age)
-	if err := os.Chtimes(file, at, at); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Chtimes(file, at, at))
 	return file
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestParse(t *testing.T) {
@@ -107,9 +108,7 @@ func TestCommandLines(t *testing.T) {
 func as(t *testing.T, kind Kind, script string) Declared {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "run")
-	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755))
 	return Declared{Name: "tor1", Kind: kind, Command: []string{file}}
 }
 
@@ -117,18 +116,14 @@ func as(t *testing.T, kind Kind, script string) Declared {
 func reader(t *testing.T, d Declared) snapshot.RouterReader {
 	t.Helper()
 	all, err := Readers([]Declared{d}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return all[d.Name]
 }
 
 // Each answer is what the real program printed: see testdata of package bgp.
 func TestOutside(t *testing.T) {
 	testdata, err := filepath.Abs("../../topology/bgp/testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	script := `case "$*" in
 "vtysh -c show bgp ipv4 unicast json") cat ` + testdata + `/frr-10.3-rib-plain.json;;
 "vtysh -c show bgp ipv6 unicast json") cat ` + testdata + `/frr-10.3-rib6-plain.json;;
@@ -144,17 +139,11 @@ esac`
 		t.Run(string(kind), func(t *testing.T) {
 			r := reader(t, as(t, kind, script))
 			paths, err := r.RIB(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			routes, err := r.FIB(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			neighbors, err := r.Neighbors(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if got := [3]int{len(paths), len(routes), len(neighbors)}; got != want {
 				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // heard are the sentences of a station.
@@ -56,9 +57,7 @@ func station(t *testing.T, addresses ...string) (*Station, []Declared, *heard) {
 	}
 	h := &heard{}
 	s, err := Listen("127.0.0.1:0", routers, h.tell)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, routers, h
 }
@@ -79,21 +78,15 @@ func TestStation(t *testing.T) {
 		t.Run(test.policy.String(), func(t *testing.T) {
 			s, routers, h := station(t, "127.0.0.1", "127.0.0.5")
 			readers, err := Readers(routers, s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			to := s.listener.Addr().(*net.TCPAddr)
-			if err := router.AddBmp(t.Context(), &api.AddBmpRequest{Address: "127.0.0.1", Port: uint32(to.Port), Policy: test.policy}); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, router.AddBmp(t.Context(), &api.AddBmpRequest{Address: "127.0.0.1", Port: uint32(to.Port), Policy: test.policy}))
 			r := readers["tor-127.0.0.1"]
 			err = await.Until(t.Context(), "the feed", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 				_, err := r.RIB(ctx)
 				return err == nil, fmt.Sprint(err), nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			paths, err := r.RIB(t.Context())
 			if err != nil || len(paths) != 2 || !paths[0].Best || paths[0].Neighbor.String() != nodeIP || paths[0].Prefix.String() != "10.5.112.0/24" {
 				t.Errorf("%+v, %v", paths, err)
@@ -118,16 +111,12 @@ func TestStation(t *testing.T) {
 			}
 			withdraw(t, node, "10.5.113.0/24")
 
-			if err := s.Await(t.Context(), 300*time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, s.Await(t.Context(), 300*time.Millisecond))
 			h.has(t, "tor-127.0.0.5: it has not connected from 127.0.0.5")
 			if _, err := readers["tor-127.0.0.5"].RIB(t.Context()); err == nil || err.Error() != "it has not connected from 127.0.0.5" {
 				t.Error(err)
 			}
-			if err := router.DeleteBmp(t.Context(), &api.DeleteBmpRequest{Address: "127.0.0.1", Port: uint32(to.Port)}); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, router.DeleteBmp(t.Context(), &api.DeleteBmpRequest{Address: "127.0.0.1", Port: uint32(to.Port)}))
 			err = await.Until(t.Context(), "the end", 20*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
 				_, err := r.RIB(ctx)
 				return err != nil && strings.Contains(err.Error(), "its BMP connection has ended"), fmt.Sprint(err), nil
@@ -156,18 +145,14 @@ func TestStationRefuses(t *testing.T) {
 			s, routers, h := station(t, "127.0.0.7")
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(test.from)}}
 			conn, err := d.DialContext(t.Context(), "tcp", s.listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer conn.Close()
 			if _, err := conn.Write(test.message); err != nil {
 				t.Fatal(err)
 			}
 			h.has(t, test.told)
 			readers, err := Readers(routers, s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			err = await.Until(t.Context(), test.says, 5*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
 				_, err := readers["tor-127.0.0.7"].RIB(ctx)
 				return err != nil && strings.Contains(err.Error(), test.says), fmt.Sprint(err), nil
@@ -187,9 +172,7 @@ func dialed(t *testing.T, s *Station, from string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn, err := d.DialContext(t.Context(), "tcp", s.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -211,9 +194,7 @@ func says(t *testing.T, r snapshot.RouterReader, want string) {
 func TestStationTwoFeeds(t *testing.T) {
 	s, routers, h := station(t, "127.0.0.11")
 	readers, err := Readers(routers, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := readers["tor-127.0.0.11"]
 	first := dialed(t, s, "127.0.0.11")
 	says(t, r, "it has not fed all of its routes yet")
@@ -242,9 +223,7 @@ func TestStationKeepAlive(t *testing.T) {
 	h.has(t, "tor-127.0.0.12 feeds from")
 	f := s.feeds[netip.MustParseAddr("127.0.0.12")]
 	raw, err := f.open[0].conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, of := range map[string]struct{ option, want int }{"idle": {syscall.TCP_KEEPIDLE, 5}, "interval": {syscall.TCP_KEEPINTVL, 2}, "count": {syscall.TCP_KEEPCNT, 3}} {
 		var got int
 		var wrong error
@@ -260,9 +239,7 @@ func TestStationNoEnd(t *testing.T) {
 	t.Parallel()
 	s, routers, h := station(t, "127.0.0.13")
 	readers, err := Readers(routers, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	conn, r := dialed(t, s, "127.0.0.13"), readers["tor-127.0.0.13"]
 	h.has(t, "feeds from")
 	send := func(m *bmp.BMPMessage) {
@@ -271,9 +248,7 @@ func TestStationNoEnd(t *testing.T) {
 		if err == nil {
 			_, err = conn.Write(text)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	of := func(peer string) bmp.BMPPeerHeader {
 		return *bmp.NewBMPPeerHeader(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, 0, peer, nodeAS, "192.0.2.9", 1767323045)

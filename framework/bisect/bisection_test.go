@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // verdicts are those of versions that run; other versions are not published.
@@ -39,9 +40,7 @@ func (j judging) Judge(ctx context.Context, version string) (Step, error) { retu
 func bisection(t *testing.T, versions ...string) *Bisection {
 	t.Helper()
 	b, err := Start("node-drain", "cilium", nil, versions, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	b.Dir = t.TempDir()
 	return b
 }
@@ -86,9 +85,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := bisection(t, "1.0.0", "1.0.1", "1.0.2")
-			if err := b.Run(t.Context(), test.verdicts, silent); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, b.Run(t.Context(), test.verdicts, silent))
 			want := "node-drain, cilium: " + test.conclusion
 			if got := b.conclusion(); got != want || b.Verdict() != test.want {
 				t.Errorf("got  %s, %s\nwant %s, %s", b.Verdict(), got, test.want, want)
@@ -100,17 +97,11 @@ func TestVerdict(t *testing.T) {
 // Versions below the range are no exact answer, neither at once nor after an interrupt.
 func TestBelowTheRange(t *testing.T) {
 	b, err := Start("ipvs-deadlock", "kube-proxy", nil, []string{"1.12.5", "1.13.0"}, nil, "1.12.3", "1.12.4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	b.Dir = t.TempDir()
-	if err := b.Run(t.Context(), verdicts{"1.12.5": "prevented", "1.13.0": "reproduced"}, silent); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, b.Run(t.Context(), verdicts{"1.12.5": "prevented", "1.13.0": "reproduced"}, silent))
 	resumed, err := Resume(b.Dir, "ipvs-deadlock", "kube-proxy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const want = "ipvs-deadlock, kube-proxy: broken in 1.13.0 or earlier; last not affected 1.12.5; not judged: 1.12.3, 1.12.4"
 	for _, one := range []*Bisection{b, resumed} {
 		if got := one.conclusion(); got != want || one.Verdict() != framework.Inconclusive {
@@ -149,9 +140,7 @@ func TestResume(t *testing.T) {
 		t.Errorf("another scenario: %v", err)
 	}
 	b, err = Resume(b.Dir, "node-drain", "cilium")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var asked []string
 	err = b.Run(t.Context(), judging(func(ctx context.Context, version string) (Step, error) {
 		asked = append(asked, version)

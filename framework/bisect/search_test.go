@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // play searches to the end, and returns which versions were asked for. Versions without a
@@ -115,9 +117,7 @@ func TestSearch(t *testing.T) {
 			}
 			versions := strings.Fields(test.skipped + " " + test.unaffected + " " + test.affected)
 			s, err := New(versions)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if asked := strings.Join(play(t, s, truth), " "); asked != test.asked {
 				t.Errorf("asked for %s\nwant      %s", asked, test.asked)
 			}
@@ -157,9 +157,7 @@ func TestEarlierInTheBranch(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := New(strings.Fields(test.versions), test.earlier...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			for _, v := range play(t, s, truth) {
 				if slices.Contains(test.earlier, v) {
 					t.Errorf("%s is below the range, and was asked for", v)
@@ -204,9 +202,7 @@ func TestAnyHistory(t *testing.T) {
 			}
 		}
 		s, err := New(versions)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		asked := play(t, s, truth)
 		judged := slices.DeleteFunc(slices.Clone(asked), func(v string) bool { return truth[v] == "" })
 		if most := log2 + 2*len(s.branches); len(judged) > most {

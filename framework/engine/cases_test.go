@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -828,14 +829,9 @@ func TestCases(t *testing.T) {
 		const golden = "testdata/cases.txt"
 		text := strings.Join(texts, "")
 		if *update {
-			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, golden, text)
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Read(t, golden)
 		if diff := cmp.Diff(string(want), text); diff != "" {
 			t.Errorf("the reports differ from %s, which -update writes (-want +got):\n%s", golden, diff)
 		}
@@ -989,9 +985,7 @@ func TestFinishWaits(t *testing.T) {
 		labs := &fakeLabs{world: w}
 		e := New(fakeScenario(w), slowLabs{labs}, Options{Output: t.TempDir()})
 		ctx, interrupt := context.WithCancel(t.Context())
-		if err := e.steps[0].Run(ctx); err != nil { // images
-			t.Fatal(err)
-		}
+		must.NoError(t, e.steps[0].Run(ctx)) // images
 		ended := make(chan error, 1)
 		go func() { ended <- e.steps[1].Run(ctx) }() // lab is up
 		synctest.Wait()

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestEvidence(t *testing.T) {
@@ -31,14 +33,9 @@ func TestEvidence(t *testing.T) {
 	}
 	got := map[string]string{}
 	files, err := os.ReadDir(e.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, f := range files {
-		text, err := os.ReadFile(filepath.Join(e.Dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, filepath.Join(e.Dir, f.Name()))
 		got[f.Name()] = string(text)
 	}
 	want := map[string]string{
@@ -55,9 +52,7 @@ func TestEvidence(t *testing.T) {
 
 func TestEvidenceThatCannotBeStored(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	e := Evidence{Dir: filepath.Join(file, "evidence")}
 	if err := e.Write("log", "text"); err == nil || !strings.Contains(err.Error(), "folder of the evidence") {
 		t.Errorf("%v, want one that names the folder", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The fault comes to all variants at the same moment, however long each takes
@@ -155,9 +156,7 @@ func TestFinishWaitsForVariants(t *testing.T) {
 		labs := &fakeLabs{world: newWorld(), beside: worlds}
 		e := New(s, labs, Options{Output: t.TempDir()})
 		for _, step := range e.steps[:2] {
-			if err := step.Run(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, step.Run(t.Context()))
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- e.steps[2].Run(t.Context()) }()

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A run that is killed at any moment leaves a report and a page of what was known
@@ -32,9 +33,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 				t.Fatalf("runs are %v, %v; want one", runs, err)
 			}
 			r, err := report.Read(filepath.Join(runs[0], "report.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if r.Unfinished == nil || !slices.Equal(r.Unfinished.Steps, []string{"old: fault is injected"}) || r.Verdict != string(framework.Inconclusive) {
 				t.Errorf("in the fault it says %+v, verdict %s", r.Unfinished, r.Verdict)
 			}
@@ -72,9 +71,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 func checkPublished(t *testing.T, e *Execution) {
 	t.Helper()
 	r, err := report.Read(filepath.Join(e.Dir(), "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if r.Unfinished != nil || r.Incident == nil || r.Topology == nil || r.Command != "relapse run it, fake" {
 		t.Errorf("at the end the report is of %+v, %+v, %+v, %q", r.Unfinished, r.Incident, r.Topology, r.Command)
 	}
@@ -117,9 +114,7 @@ func checkPublished(t *testing.T, e *Execution) {
 		t.Errorf("ends %v, to lose packets %v", v.Ends, v.ToBeHurt)
 	}
 	h, err := history.Load(filepath.Join(e.Dir(), v.EvidenceDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if seen := h.Presences(); len(seen) != 1 || seen[0].Object != detect.Named("a") || len(seen[0].Times) < 2 {
 		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", seen)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A panic of an undo ends the run as its error does, also that of a version without an expectation
@@ -44,22 +45,14 @@ func TestJudgeOfKilledRun(t *testing.T) {
 		s := fakeScenario(w)
 		p := play(t, w, s, &fakeLabs{}, Options{})
 		r, err := report.Read(filepath.Join(p.Dir(), "report.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		// As publish leaves it: the second variant has not begun.
 		r.Variants, r.Verdict = r.Variants[:1], "inconclusive"
 		r.Unfinished = &report.Unfinished{At: time.Now(), Steps: []string{"old: lab is restored"}}
-		if err := r.Write(p.Dir()); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.RemoveAll(filepath.Join(p.Dir(), "evidence", "new")); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.Write(p.Dir()))
+		must.NoError(t, os.RemoveAll(filepath.Join(p.Dir(), "evidence", "new")))
 		again, err := judgeAgain(p.Dir(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if again.Report.Verdict == "pass" {
 			t.Errorf("half of a run that was killed is judged %s; not on record %q", again.Report.Verdict, again.NotOnRecord)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // judgesTheSame asserts that a run which is judged again from its evidence comes to
@@ -63,13 +64,9 @@ func TestJudgesEachRepeat(t *testing.T) {
 		run := &stored.Variants[0].Repeats.Runs[1]
 		was := run.Verdict
 		run.Verdict = string(framework.Missed)
-		if err := stored.Write(p.Dir()); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, stored.Write(p.Dir()))
 		again, err := judgeAgain(p.Dir(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		want := []compare.Difference{{Variant: run.Scope, What: "verdict", A: string(framework.Missed), B: was}}
 		if diff := cmp.Diff(want, again.Differences.Verdicts); diff != "" || again.Same() {
 			t.Errorf("judged the same: %v (-want +got):\n%s", again.Same(), diff)
@@ -102,14 +99,10 @@ func judgeAgain(dir string, s framework.Scenario) (verdict.Judgement, error) {
 func recordMeetsSchema(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer file.Close()
 	in, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer in.Close()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 10<<20)
@@ -179,9 +172,7 @@ func TestJudgeWithOtherDetectors(t *testing.T) {
 			},
 		} {
 			again, err := judgeAgain(run.Dir(), scripted(s, test.change))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if again.Same() || !strings.Contains(again.String(), test.says) {
 				t.Errorf("%s: the same is %v, and it says:\n%s", test.name, again.Same(), again)
 			}
@@ -201,15 +192,10 @@ func TestJudgeAfterACrash(t *testing.T) {
 		s := fakeScenario(w)
 		run := play(t, w, s, &fakeLabs{}, Options{Variants: []string{"old"}})
 		record := filepath.Join(run.Dir(), "evidence", "old", history.FileName)
-		whole, err := os.ReadFile(record)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := must.Read(t, record)
 		verdicts := map[string]int{}
 		for part := 1; part <= 20; part++ {
-			if err := os.WriteFile(record, whole[:len(whole)*part/20], 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(record, whole[:len(whole)*part/20], 0o644))
 			again, err := judgeAgain(run.Dir(), s)
 			if err != nil {
 				t.Errorf("%d of 20: %v", part, err)
@@ -242,9 +228,7 @@ func TestNotJudgeable(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		if test.v.Began != nil {
-			if err := os.MkdirAll(filepath.Join(dir, test.v.EvidenceDir), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.MkdirAll(filepath.Join(dir, test.v.EvidenceDir), 0o755))
 		}
 		_, err := verdict.Open(dir, report.Report{Variants: []report.Variant{test.v}})
 		var not *verdict.NotJudgeableError

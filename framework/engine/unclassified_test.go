@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Of an unclassified version every verdict is a valid answer, except those that say
@@ -112,9 +113,7 @@ func TestUnclassified(t *testing.T) {
 					}
 				}
 				s, err := s.Unclassified(map[string]string{"fake": "1.2.3"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				p := play(t, w, s, &fakeLabs{}, Options{})
 				r, _ := p.Report()
 				v := r.Variants[0]

@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // said is a detector with given findings.
@@ -151,9 +152,7 @@ func (prompt) Timeout() time.Duration { return 0 }
 func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time, within time.Duration) (is bool, saw string) {
 	t.Helper()
 	v := waiting(w)
-	if err := v.untilExpected(t.Context(), named, since, within); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, v.untilExpected(t.Context(), named, since, within))
 	at, m, marked := w.history.UnderWay(framework.StepObserve).At(history.ExpectedFound, "")
 	if !marked {
 		return len(named) == 0, "no mark"
@@ -164,9 +163,7 @@ func isNamed(t *testing.T, w *Watch, named []framework.Finding, since time.Time,
 // withoutFindings waits for no active findings, and returns its result from the history.
 func withoutFindings(t *testing.T, w *Watch, after time.Time, bound time.Duration, named ...framework.Finding) (since time.Time, none bool, q history.Span) {
 	t.Helper()
-	if err := waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, waiting(w).untilNoFindings(t.Context(), history.NoFindings, after, bound, named...))
 	at, m, _ := w.history.UnderWay(framework.StepObserve).At(history.NoFindings, "")
 	q, none = verdict.NoFindings(at, after, m.Began, named...)
 	return q.Since, none, q

@@ -21,6 +21,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // box is a machine with a network and a file system of its own, that goes
@@ -35,9 +36,7 @@ func newBox(t *testing.T, name string) *box {
 	t.Helper()
 	// A /run of its own: named namespaces are files there.
 	cmd := exec.Command("unshare", "--net", "--mount", "sh", "-c", "mount -t tmpfs run /run && ip link set lo up && touch /run/ready && exec sleep 1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	b := &box{name: name, pid: cmd.Process.Pid}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -47,9 +46,7 @@ func newBox(t *testing.T, name string) *box {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/ready", b.pid))
 		return err == nil, "not yet", nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return b
 }
 
@@ -98,9 +95,7 @@ func (b *box) interfaces(t *testing.T) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return names
 }
 
@@ -144,9 +139,7 @@ func TestPlugNIC(t *testing.T) {
 		t.Errorf("before: %v, %q, %v", effect, saw, err)
 	}
 	for range 2 { // and once more after the undo
-		if err := f.Inject(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Inject(t.Context(), nil))
 		if effect, saw, err := f.TookEffect(t.Context(), nil); !effect || err != nil { // at once
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
@@ -157,9 +150,7 @@ func TestPlugNIC(t *testing.T) {
 			t.Errorf("the other node has the wire: %v", got)
 		}
 		for range 2 { // the second finds everything done
-			if err := f.Undo(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, f.Undo(t.Context(), nil))
 		}
 		if now := node.interfaces(t); !slices.Equal(now, before) {
 			t.Errorf("interfaces after undo are %v, want %v", now, before)
@@ -197,9 +188,7 @@ func TestPlugNICThatIsReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := plugInto(node, other)
-	if err := f.Inject(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Inject(t.Context(), nil))
 	effect, saw, err := f.TookEffect(t.Context(), nil)
 	if effect || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so the incident would not occur" {
 		t.Errorf("held: %q, %v", saw, err)
@@ -209,29 +198,19 @@ func TestPlugNICThatIsReached(t *testing.T) {
 // A harness that is killed leaves nothing: all goes with the node.
 func TestPlugNICGoesWithTheNode(t *testing.T) {
 	node := newBox(t, "node1")
-	if err := plugInto(node).Inject(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, plugInto(node).Inject(t.Context(), nil))
 	far, err := card.openFar(t.Context(), node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	h, err := netlink.NewHandleAt(far)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer h.Close()
 	far.Close() // the handle's socket holds the namespace, and nothing else does
 	if _, err := h.LinkByName(farEnd); err != nil {
 		t.Fatal(err)
 	}
 	process, err := os.FindProcess(node.pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, process.Kill())
 	err = await.Until(t.Context(), "the wire to go", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
 		_, err := h.LinkByName(farEnd)
 		return err != nil, "it is there", nil

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // nodesForNIC is two nodes and the router that is their default route.
@@ -49,13 +50,9 @@ func TestPlugNICIntoANode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(nodesForNIC), func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,16 +67,12 @@ func TestPlugNICIntoANode(t *testing.T) {
 	if lab != nil {
 		defer lab.Release()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	n := NIC{Node: "second", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
 	f := PlugNIC(n)
 	r := &framework.Run{Lab: lab, Topology: lab.Topology}
 	collector, err := snapshot.Open(ctx, labaccess.Of(lab), snapshot.NodeNetworks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer collector.Close()
 	read := func(ctx context.Context) ([]snapshot.Interface, error) {
 		s := collector.Collect(ctx)
@@ -91,21 +84,15 @@ func TestPlugNICIntoANode(t *testing.T) {
 	}
 	for round := range 2 { // the second card stays in
 		before, err := read(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		began := time.Now()
-		if err := f.Inject(ctx, r); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Inject(ctx, r))
 		if held, saw, err := f.TookEffect(ctx, r); !held || err != nil {
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
 		t.Logf("plugged in and unreached after %s", time.Since(began).Round(time.Millisecond))
 		after, err := read(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if last := after[len(after)-1]; len(after) != len(before)+1 || last.Name != "eth1" || last.Since.IsZero() {
 			t.Errorf("interfaces are %+v; want eth1 last after %+v", after, before)
 		}
@@ -118,9 +105,7 @@ func TestPlugNICIntoANode(t *testing.T) {
 		if round > 0 {
 			break
 		}
-		if err := f.Undo(ctx, r); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Undo(ctx, r))
 		if now, err := read(ctx); err != nil || len(now) != len(before) {
 			t.Errorf("interfaces after undo are %+v, %v; want %+v", now, err, before)
 		}

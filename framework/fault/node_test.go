@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // apiServer holds nodes and pods, and as much of the API as a drain needs.
@@ -33,9 +34,7 @@ func (s *apiServer) run(t *testing.T) *framework.Run {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	api, err := kube.New(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return &framework.Run{Lab: &kindlab.Lab{Clusters: []*kindlab.Cluster{{Name: "k8s", Client: api}}}}
 }
 
@@ -113,9 +112,7 @@ func TestDeleteNodeObject(t *testing.T) {
 		t.Errorf("before: %v, %q, %v", held, saw, err)
 	}
 	for range 2 { // the second finds everything done
-		if err := f.Inject(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Inject(t.Context(), r))
 	}
 	// A DaemonSet's pods would come back; and the node goes when it is empty.
 	if want := []string{"pod web", "pod probe", "node node1"}; !slices.Equal(api.deleted, want) {

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // named is a detector that finds what a snapshot's Nodes are called.
@@ -44,9 +45,7 @@ func write(t *testing.T, dir string) *History {
 	h.MarkPolls(Mark{Moment: NoFindings}, saw)
 	h.Do(Apply, "", func(a *Act) { a.Err = errors.New("it is broken") })
 	h.EndStep(framework.StepObserve, errors.New("no step"), true)
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.Close())
 	return h
 }
 
@@ -55,9 +54,7 @@ func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	written := write(t, dir)
 	read, others, err := Read(dir, &Detection{Detectors: []detect.Detector{named{}}, Every: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, h := range map[string]*History{"written": written, "read": read} {
 		s, ended := h.Step(framework.StepObserve)
 		if !ended || s.Error != "no step" || !s.Interrupted || s.Panicked {
@@ -89,17 +86,10 @@ func TestReadAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir)
 	path := filepath.Join(dir, FileName)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, whole[:len(whole)*3/4], 0o644); err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Read(t, path)
+	must.NoError(t, os.WriteFile(path, whole[:len(whole)*3/4], 0o644))
 	h, _, err := Read(dir, &Detection{Every: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, ended := h.Step(framework.StepObserve); ended {
 		t.Error("the step has ended, although its end was cut off")
 	}
@@ -109,13 +99,9 @@ func TestReadAfterACrash(t *testing.T) {
 func TestOtherSchema(t *testing.T) {
 	dir := t.TempDir()
 	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	old := encoder.EncodeAll([]byte(`{"at":"2026-01-02T03:04:05Z","begin":{"schema":"relapse.record/v1"}}`+"\n"), nil)
-	if err := os.WriteFile(filepath.Join(dir, FileName), old, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, FileName), old, 0o644))
 	_, err = ReadBegin(dir)
 	var other *OtherSchemaError
 	if !errors.As(err, &other) || other.Schema != "relapse.record/v1" {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // node is a machine that runs commands, and has no kernel of its own.
@@ -49,9 +50,7 @@ func TestHandler(t *testing.T) {
 	} {
 		var n node
 		h, err := Handler(t.Context(), "worker1", "secret", &n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, nil)
 		if test.key != "" {
 			r.Header.Set(KeyHeader, test.key)
@@ -130,9 +129,7 @@ func TestLargest(t *testing.T) {
 		flows[i] = snapshot.Flow{Protocol: "icmp", Source: a, Destination: a, SeenAs: a, Redirected: true, AnsweredBy: a, Established: true, Expires: 1 << 62}
 	}
 	text, err := json.Marshal(flows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(text) > MaxAnswer/4 {
 		t.Errorf("%d connections are %d bytes of the %d of an answer", maxFlows, len(text), MaxAnswer)
 	}
@@ -158,9 +155,7 @@ func TestPod(t *testing.T) {
 // An answer may be anything.
 func FuzzRead(f *testing.F) {
 	h, err := Handler(f.Context(), "worker1", "secret", &node{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	r := httptest.NewRequestWithContext(f.Context(), http.MethodGet, Path, nil)
 	r.Header.Set(KeyHeader, "secret")
 	w := httptest.NewRecorder()

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const minute = time.Minute
@@ -67,9 +68,7 @@ var (
 
 func TestGitHub(t *testing.T) {
 	var out bytes.Buffer
-	if err := GitHub(&out, planned, selected); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, GitHub(&out, planned, selected))
 	goldentest.Compare(t, "github.json", out.String())
 	if bytes.Count(out.Bytes(), []byte("\n")) != 1 {
 		t.Error("a line of $GITHUB_OUTPUT is one line")
@@ -79,9 +78,7 @@ func TestGitHub(t *testing.T) {
 // A server with strict validation decodes manifests like this.
 func TestJobsAreJobs(t *testing.T) {
 	var out bytes.Buffer
-	if err := Jobs(&out, planned, Run{Folder: "2026-01-02T03-04-05Z"}, pods); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Jobs(&out, planned, Run{Folder: "2026-01-02T03-04-05Z"}, pods))
 	goldentest.Compare(t, "jobs.yaml", out.String())
 	documents := strings.Split(out.String(), "---\n")
 	if len(documents) != len(planned) {
@@ -89,9 +86,7 @@ func TestJobsAreJobs(t *testing.T) {
 	}
 	for _, text := range documents {
 		var j batchv1.Job
-		if err := yaml.UnmarshalStrict([]byte(text), &j); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.UnmarshalStrict([]byte(text), &j))
 		pod := j.Spec.Template.Spec
 		if !*pod.Containers[0].SecurityContext.Privileged || pod.RestartPolicy != corev1.RestartPolicyNever {
 			t.Errorf("%+v", j.Spec)
@@ -130,9 +125,7 @@ func TestDeadlines(t *testing.T) {
 // TestSchema holds the manifests to the schema that Kubernetes publishes.
 func TestSchema(t *testing.T) {
 	var jobs bytes.Buffer
-	if err := Jobs(&jobs, planned, selected, pods); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Jobs(&jobs, planned, selected, pods))
 	manifests := strings.Split(jobs.String(), "---\n")
 	schema := vendorSchema(t, manifests)
 	for _, text := range manifests {
@@ -157,12 +150,8 @@ func TestSchema(t *testing.T) {
 func decode(t *testing.T, text string) any {
 	t.Helper()
 	converted, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var value any
-	if err := json.Unmarshal(converted, &value); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(converted, &value))
 	return value
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The schema in testdata is a part of the one that Kubernetes publishes: the definitions
@@ -50,36 +52,22 @@ const definitions = "#/definitions/"
 func vendorSchema(t *testing.T, manifests []string) *jsonschema.Resolved {
 	t.Helper()
 	if *whole != "" {
-		if err := os.WriteFile(storedSchema, partOf(t, manifests), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(storedSchema, partOf(t, manifests), 0o644))
 	}
-	text, err := os.ReadFile(storedSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, storedSchema)
 	var schema jsonschema.Schema
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &schema))
 	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return resolved
 }
 
 // partOf takes from the published schema what manifests use.
 func partOf(t *testing.T, manifests []string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(*whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, *whole)
 	var all document
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &all))
 	p := parts{whole: all.Definitions, taken: map[string]*definition{}}
 	for _, m := range manifests {
 		p.take(jobDefinition, decode(t, m), "the manifest")
@@ -90,9 +78,7 @@ func partOf(t *testing.T, manifests []string) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetIndent("", " ")
-	if err := encoder.Encode(document{"A part of " + publishedBy + ", Apache-2.0.", definitions + jobDefinition, p.taken}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, encoder.Encode(document{"A part of " + publishedBy + ", Apache-2.0.", definitions + jobDefinition, p.taken}))
 	return out.Bytes()
 }
 

@@ -2,7 +2,6 @@ package probe_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // BenchmarkFiftyPairs measures what 50 probes at 10 ms cost, in percent of
@@ -67,12 +67,8 @@ func fiftyPairs(b *testing.B, agents int, pairs func(yield func(from, to int) bo
 		probes = append(probes, probe.Probe{From: ends[from].Name, To: ends[to].Name})
 	}
 	s, err := probe.New(ends, probes)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := s.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
+	must.NoError(b, s.Start(b.Context()))
 	if _, err := s.WaitClean(b.Context(), nil, 200*time.Millisecond, 10*time.Second); err != nil {
 		b.Fatal(err)
 	}
@@ -84,9 +80,7 @@ func fiftyPairs(b *testing.B, agents int, pairs func(yield func(from, to int) bo
 		cpu += used(b, pids) - startCPU
 		harness += self(b) - startHarness
 	}
-	if err := s.Stop(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, s.Stop(b.Context()))
 	var total probe.Counts
 	for _, line := range s.Timelines() {
 		c := line.Counts()
@@ -112,14 +106,9 @@ func used(b *testing.B, pids []int) time.Duration {
 			b.Fatalf("no schedstat of process %d: %v", pid, err)
 		}
 		for _, f := range files {
-			stat, err := os.ReadFile(f)
-			if err != nil {
-				b.Fatal(err)
-			}
+			stat := must.Read(b, f)
 			ns, err := strconv.ParseInt(strings.Fields(string(stat))[0], 10, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 			sum += time.Duration(ns)
 		}
 	}
@@ -129,8 +118,6 @@ func used(b *testing.B, pids []int) time.Duration {
 // self returns the user and system time of this process.
 func self(b *testing.B) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

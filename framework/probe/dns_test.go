@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // redis is the name that the tests look up.
@@ -29,9 +30,7 @@ func (s *nameServer) answers(f func(dnsmessage.Message) *dnsmessage.Message) { s
 func startNameServer(t *testing.T) *nameServer {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address().Addr(), 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := &nameServer{address: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
 	served := make(chan struct{})
 	go func() {

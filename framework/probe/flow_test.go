@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // firewall echoes the packets of probes, and counts the source ports that they come from.
@@ -26,9 +27,7 @@ type firewall struct {
 func startFirewall(t *testing.T) *firewall {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	f := &firewall{conn: conn, done: make(chan struct{}), ports: map[uint16]int{}}
 	go f.run()
 	t.Cleanup(func() {
@@ -113,9 +112,7 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	a, f := startEnd(t, "a"), startFirewall(t)
 	gone, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	closed := probe.End{Name: "closed", Address: netip.MustParseAddrPort(gone.LocalAddr().String())}
 	gone.Close()
 	const interval = 20 * time.Millisecond

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestThroughRouter has two ends with a router between them, each in a
@@ -91,22 +92,16 @@ func TestRunFirst(t *testing.T) {
 	ip(t, "netns", "add", id)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", id).Run() })
 	end := spawnIn(t, t.TempDir(), "a", id, "127.0.0.1:7007")
-	if err := end.Agent.RunFirst(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, end.Agent.RunFirst())
 	pids, err := exec.Command("ip", "netns", "pids", id).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%s/task/[0-9]*", strings.TrimSpace(string(pids))))
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("no threads of process %q: %v", pids, err)
 	}
 	for _, path := range threads {
 		tid, err := strconv.Atoi(filepath.Base(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if attr, err := unix.SchedGetAttr(tid, 0); err != nil || attr.Policy != unix.SCHED_RR {
 			t.Errorf("thread %d: %+v, %v", tid, attr, err)
 		}
@@ -125,15 +120,11 @@ func ip(t *testing.T, args ...string) {
 func spawnIn(t *testing.T, dir, name, ns, listen string) probe.End {
 	t.Helper()
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	socket := filepath.Join(dir, name)
 	cmd := exec.Command("ip", "netns", "exec", ns, path, "agent", "--socket", socket, "--listen", listen)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

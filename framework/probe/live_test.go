@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/agent"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var addresses atomic.Uint32
@@ -38,9 +39,7 @@ func startEnd(t *testing.T, name string) probe.End {
 	t.Helper()
 	end := probe.End{Name: name, Address: address()}
 	a, err := agent.Open(end.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	end.Agent = connect(t, name, a)
 	return end
@@ -53,9 +52,7 @@ func connect(t *testing.T, name string, a *agent.Agent) *probe.Agent {
 	session.Go(func() { _ = a.Session(context.Background(), theirs) })
 	t.Cleanup(session.Wait)
 	c, err := probe.Connect(t.Context(), name, ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -63,28 +60,20 @@ func connect(t *testing.T, name string, a *agent.Agent) *probe.Agent {
 func start(t *testing.T, ends []probe.End, probes ...probe.Probe) *probe.Set {
 	t.Helper()
 	s, err := probe.New(ends, probes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, s.Start(t.Context()))
 	return s
 }
 
 func stop(t *testing.T, s *probe.Set) {
 	t.Helper()
-	if err := s.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Stop(t.Context()))
 }
 
 func timeline(t *testing.T, s *probe.Set, name string) probe.Timeline {
 	t.Helper()
 	line, err := s.Timeline(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return line
 }
 
@@ -94,18 +83,14 @@ const seenWithin = 30 * time.Second
 func waitClean(t *testing.T, s *probe.Set, window time.Duration, names ...string) time.Time {
 	t.Helper()
 	since, err := s.WaitClean(t.Context(), names, window, seenWithin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return since
 }
 
 func waitLoss(t *testing.T, s *probe.Set, since time.Time, names ...string) time.Time {
 	t.Helper()
 	first, err := s.WaitOutage(t.Context(), names, since, 0, seenWithin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return first
 }
 
@@ -119,9 +104,7 @@ type relay struct {
 func startRelay(t *testing.T, target netip.AddrPort) *relay {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(address()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := &relay{conn: conn, target: target}
 	r.dropping(func(wire.Packet) bool { return false })
 	var loop sync.WaitGroup
@@ -355,16 +338,12 @@ func TestMain(m *testing.M) {
 func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 	tb.Helper()
 	path, err := program()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, err)
 	end := probe.End{Name: name, Address: address()}
 	socket := filepath.Join(dir, name)
 	cmd := exec.Command(path, "agent", "--socket", socket, "--listen", end.Address.String())
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must.NoError(tb, cmd.Start())
 	tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	deadline := time.Now().Add(5 * time.Second)
 	for {
@@ -384,24 +363,18 @@ func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 // one: here, the test.
 func TestRunFirstIsForAgents(t *testing.T) {
 	a, err := agent.Open(address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	socket := filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var served sync.WaitGroup
 	served.Go(func() { _ = a.Serve(ctx, l) })
 	defer served.Wait()
 	defer cancel()
 	c, err := probe.Dial(ctx, "a", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer c.Close()
 	if err := c.RunFirst(); err == nil || !strings.Contains(err.Error(), "is probe.test") {
 		t.Errorf("got %v", err)
@@ -418,9 +391,7 @@ func TestKilledAgent(t *testing.T) {
 	s := start(t, []probe.End{a, b}, both("a", "b")...)
 	waitClean(t, s, 100*time.Millisecond)
 	killed := time.Now()
-	if err := process.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, process.Process.Kill())
 	first := waitLoss(t, s, killed.Add(-20*time.Millisecond), "a->b")
 	if d := first.Sub(killed); d > 200*time.Millisecond {
 		t.Errorf("the first loss is dated %s after the kill", d)
@@ -452,16 +423,12 @@ func TestStoppedAgent(t *testing.T) {
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Timeout: 300 * time.Millisecond})
 	waitClean(t, s, 100*time.Millisecond)
 	stopped := time.Now()
-	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, process.Process.Signal(syscall.SIGSTOP))
 	waitLoss(t, s, stopped.Add(400*time.Millisecond))
 	if line := timeline(t, s, "a->b"); line.Known(stopped.Add(200 * time.Millisecond)) {
 		t.Error("the far end has reported nothing, and the outcome is known")
 	}
-	if err := process.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, process.Process.Signal(syscall.SIGCONT))
 	waitClean(t, s, 100*time.Millisecond)
 	stop(t, s)
 	line := timeline(t, s, "a->b")
@@ -476,18 +443,14 @@ func TestSetsInTurn(t *testing.T) {
 	ends := []probe.End{a, b}
 	first := start(t, ends, both("a", "b")...)
 	second, err := probe.New(ends, []probe.Probe{{From: "b", To: "a", Protocol: probe.TCP}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("two sets share an agent: %v", err)
 	}
 	waitClean(t, first, 50*time.Millisecond)
 	stop(t, first)
 	before := timeline(t, first, "a->b")
-	if err := second.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, second.Start(t.Context()))
 	waitClean(t, second, 200*time.Millisecond)
 	stop(t, second)
 	after := timeline(t, first, "a->b")
@@ -506,9 +469,7 @@ func TestForeignClock(t *testing.T) {
 	fake.Go(func() { foreignAgent(theirs, -int64(time.Hour)) })
 	t.Cleanup(fake.Wait)
 	far, err := probe.Connect(t.Context(), "a", ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { far.Close() })
 	a.Agent = far
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b"})
@@ -547,9 +508,7 @@ func connectForeign(t *testing.T) (*probe.Agent, net.Conn) {
 	fake.Go(func() { foreignAgent(theirs, 0) })
 	t.Cleanup(fake.Wait)
 	a, err := probe.Connect(t.Context(), "a", ours)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { a.Close() })
 	return a, theirs
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // tcpRelay is between the two ends of a stream.
@@ -23,9 +24,7 @@ type tcpRelay struct {
 func startTCPRelay(t *testing.T, target netip.AddrPort) *tcpRelay {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := &tcpRelay{listener: l, target: target}
 	var all sync.WaitGroup
 	all.Go(func() {

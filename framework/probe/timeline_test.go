@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // base is when slot 0 of every drawn timeline was due.
@@ -228,9 +229,7 @@ func TestLogins(t *testing.T) {
 			{Client: "app@10.4.94.31", Address: node, Denied: said, Slots: wire.Runs{{2, 3}}},
 		},
 	}, ms(450))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait
 	// for, is lost.
 	want := Counts{Sent: 5, Received: 2, Lost: 2, Denied: 2, InFlight: 1}
@@ -349,9 +348,7 @@ func TestReplies(t *testing.T) {
 			line := draw("", 2000)
 			line.farReported = time.Time{}
 			for _, r := range []wire.Sender{{Sent: wire.Runs{{0, 2}}}, {Got: c.got, RTT: c.rtt}} {
-				if err := line.addSender(r, ms(2000)); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, line.addSender(r, ms(2000)))
 			}
 			if got := line.Counts(); got != c.want || line.Late != c.late || line.Duplicates != c.twice {
 				t.Errorf("got %+v, %d late, %d twice, want %+v, %d, %d", got, line.Late, line.Duplicates, c.want, c.late, c.twice)
@@ -379,9 +376,7 @@ func TestSources(t *testing.T) {
 		{Source: node, Seen: wire.Runs{{10, 14}}, TTL: []wire.TTL{{62, 5}}},
 		{Source: pod, Seen: wire.Runs{{15, 15}}, TTL: []wire.TTL{{63, 1}}},
 	} {
-		if err := line.addResponder(r, ms(1000)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, line.addResponder(r, ms(1000)))
 	}
 	want := []Source{{Address: pod, First: ms(0), Packets: 11}, {Address: node, First: ms(100), Packets: 5}}
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })

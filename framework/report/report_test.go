@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // full has every field set.
@@ -99,18 +100,11 @@ func TestGolden(t *testing.T) {
 	for name, r := range map[string]report.Report{"full": full(), "bare": bare()} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "reports", r.Scenario) // is made
-			if err := r.Write(dir); err != nil {
-				t.Fatal(err)
-			}
-			got, err := os.ReadFile(filepath.Join(dir, "report.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, r.Write(dir))
+			got := must.Read(t, filepath.Join(dir, "report.json"))
 			goldentest.Compare(t, name+".json", string(got))
 			back, err := report.Read(filepath.Join(dir, "report.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if diff := cmp.Diff(r, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, detect.Object{})); diff != "" {
 				t.Errorf("read back (-written +read):\n%s", diff)
 			}
@@ -137,20 +131,14 @@ const contract = `{"schema":"relapse.report/v2","scenario":"node-drain","verdict
 // that has them all: present under that name, with that type.
 func TestContract(t *testing.T) {
 	text, err := json.Marshal(full())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var want, got any
 	for from, to := range map[string]*any{contract: &want, string(text): &got} {
-		if err := json.Unmarshal([]byte(from), to); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, json.Unmarshal([]byte(from), to))
 	}
 	hold(t, "report", want, got)
 	var r report.Report
-	if err := json.Unmarshal([]byte(contract), &r); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(contract), &r))
 	if f := r.Variants[0].Findings[0]; *f.TimeToDetectMS != 412 || r.Timings.Lab != 26000 {
 		t.Errorf("the contract's example reads as %+v", r)
 	}
@@ -210,9 +198,7 @@ func kindOf(v any) string {
 // Reports are read by people too: "outside->a" is not to be "outside-\u003ea".
 func TestTextIsNotEscaped(t *testing.T) {
 	dir := t.TempDir()
-	if err := full().Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, full().Write(dir))
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if err != nil || !bytes.Contains(text, []byte(`"outside->master2"`)) {
 		t.Errorf("%v, or no probe's name in\n%s", err, text)
@@ -225,13 +211,9 @@ func TestReadsOlderReports(t *testing.T) {
 	const older = `{"schema":"relapse.report/v2","variants":[{"name":"old",
 		"checks":[{"name":"a","reason":"not known: no answer"},{"name":"b","reason":"it is gone"}],
 		"repeats":{"runs":[{"verdict":"missed"},{"verdict":"vacuous"}]}}]}`
-	if err := os.WriteFile(path, []byte(older), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, path, older)
 	r, err := report.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	v := r.Variants[0]
 	if !v.Checks[0].Unknown || v.Checks[1].Unknown || v.Repeats.Runs[1].Scope != "old 2/2" {
 		t.Errorf("it reads as %+v, %+v", v.Checks, v.Repeats.Runs)
@@ -260,10 +242,7 @@ func TestReadRefuses(t *testing.T) {
 		"two reports in one": {`{"schema":"relapse.report/v2"}{"schema":"relapse.report/v2"}`, "after top-level value"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "report.json")
-			if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			path := must.Write(t, filepath.Join(t.TempDir(), "report.json"), test.text)
 			_, err := report.Read(path)
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), path) {
 				t.Errorf("%v; want the path and %q", err, test.says)
@@ -280,9 +259,7 @@ func TestReadRefuses(t *testing.T) {
 
 func TestWriteThatFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	if err := full().Write(filepath.Join(file, "reports")); err == nil || !strings.Contains(err.Error(), "the report's folder") {
 		t.Errorf("%v; want it to name the folder", err)
 	}

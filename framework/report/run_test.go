@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -19,9 +20,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func newRun(t *testing.T, output string, began time.Time) string {
 	t.Helper()
 	dir, err := report.NewRun(output, "node-drain", began)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return dir
 }
 
@@ -48,9 +47,7 @@ func TestNewRun(t *testing.T) {
 
 func TestNewRunThatFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	if _, err := report.NewRun(file, "node-drain", noon); err == nil || !strings.Contains(err.Error(), `the runs of "node-drain"`) {
 		t.Errorf("%v; want it to name the scenario", err)
 	}
@@ -64,12 +61,8 @@ func TestLatest(t *testing.T) {
 		t.Errorf("before any run has ended: %v", err)
 	}
 	for _, run := range []string{first, second, second} {
-		if err := full().Write(run); err != nil {
-			t.Fatal(err)
-		}
-		if err := report.SetLatest(run); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, full().Write(run))
+		must.NoError(t, report.SetLatest(run))
 		// Relative: the reports can be moved, and uploaded, as a whole.
 		if got, err := os.Readlink(link); err != nil || got != filepath.Base(run) {
 			t.Errorf("latest is %q, %v; want %q", got, err, filepath.Base(run))
@@ -99,23 +92,15 @@ func TestPruneRuns(t *testing.T) {
 			output := t.TempDir()
 			for _, began := range []time.Time{noon, noon, noon.Add(time.Minute)} {
 				evidence := filepath.Join(newRun(t, output, began), "evidence", "cilium-1.11.6")
-				if err := os.MkdirAll(evidence, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(evidence, "01-snapshot.json"), make([]byte, 100), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.MkdirAll(evidence, 0o755))
+				must.NoError(t, os.WriteFile(filepath.Join(evidence, "01-snapshot.json"), make([]byte, 100), 0o600))
 			}
 			notRuns := []string{"evidence", "2026-03-01T11-00-00Zzz", "2026-03-01"}
 			for _, name := range notRuns {
-				if err := os.Mkdir(filepath.Join(output, "node-drain", name), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.Mkdir(filepath.Join(output, "node-drain", name), 0o755))
 			}
 			removed, err := report.PruneRuns(output, "node-drain", test.keep)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			for _, r := range removed {
 				if r.Bytes != 100 || filepath.Dir(r.Dir) != filepath.Join(output, "node-drain") {
 					t.Errorf("removed %+v", r)
@@ -125,9 +110,7 @@ func TestPruneRuns(t *testing.T) {
 				t.Errorf("%d are told as removed, want %d", got, want)
 			}
 			entries, err := os.ReadDir(filepath.Join(output, "node-drain"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			left := map[string]bool{}
 			for _, e := range entries {
 				left[e.Name()] = true

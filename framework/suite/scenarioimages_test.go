@@ -9,15 +9,14 @@ import (
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A script that runs a slice does not run a version that is built whole, although an image
 // of the same name is there.
 func TestKnow(t *testing.T) {
 	c, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == "node-drain" })
 	for _, test := range []struct {
 		version string
@@ -29,9 +28,7 @@ func TestKnow(t *testing.T) {
 		{"1.19.3", framework.Slice, true},
 	} {
 		s, err := scenarios.All[i].Unclassified(map[string]string{"cilium": test.version})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		s.Variants[0].Form = test.runs
 		err = suite.Know(c, s, false, s.Variants...)
 		var form *suite.FormError

@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestFactsTellProbesApart(t *testing.T) {
@@ -51,9 +52,7 @@ func TestWith(t *testing.T) {
 // A card is checked against the lab that runs, and a remedy names that lab's gateway.
 func TestWithOnOtherSubnets(t *testing.T) {
 	moved, err := Scenario.Within(netip.MustParsePrefix("10.200.0.0/16"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := moved.Set(map[string]string{"address": "10.200.0.99/24"}); !errors.Is(err, fault.ErrReachable) {
 		t.Errorf("a card in the moved network: %v", err)
 	}

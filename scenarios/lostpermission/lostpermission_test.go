@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A repeated run has no precursor, so its fault needs the upgrade itself: it has not taken
@@ -80,8 +81,6 @@ func withOperator(t *testing.T, version string) *kube.Client {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	client, err := kube.New(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return client
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestTopology(t *testing.T) {
@@ -91,9 +92,7 @@ func TestUnclassifiedStartsUnhidden(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for _, d := range []drift{offByOldKey, defaultOn, translated, bothKeys, oldCIDRKey} {
 		t.Run(d.name, func(t *testing.T) {
-			if err := d.configDrift().Check(); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, d.configDrift().Check())
 			at := snapshot.Snapshot{}
 			at.ConfigMaps.Read = true
 			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}

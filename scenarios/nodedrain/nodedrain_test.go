@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The detectors and checks below are given the incident's own snapshots.
@@ -415,9 +416,7 @@ func TestScript(t *testing.T) {
 func TestRouterParameter(t *testing.T) {
 	for _, kind := range topology.RouterKinds {
 		s, err := Scenario.Set(map[string]string{"router": string(kind)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if err := s.Validate(); err != nil {
 			t.Errorf("with %s: %v", kind, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestRouterKinds runs the scenario with each kind of router as its ToRs. All come to the
@@ -24,9 +25,7 @@ func TestRouterKinds(t *testing.T) {
 	results := map[topology.RouterKind][]string{}
 	for _, kind := range topology.RouterKinds {
 		s, err := withRouters(Scenario, map[string]string{routerParameter.Name: string(kind)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		r := scenariotest.Judge(t, s, engine.Options{Output: t.TempDir()})
 		if r.Verdict != string(framework.Pass) {
 			t.Errorf("with %s the run is %s, not %s", kind, r.Verdict, framework.Pass)

@@ -2,7 +2,6 @@ package unpinnedimage
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The split must not change who is let through, only by which policy.
@@ -45,14 +45,9 @@ func TestPolicies(t *testing.T) {
 
 // The rules of a node on which v0.4.0's were left, as package snapshot has them.
 func TestLeftovers(t *testing.T) {
-	text, err := os.ReadFile("../../framework/snapshot/testdata/kube-router-0.4.0-leftovers.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "../../framework/snapshot/testdata/kube-router-0.4.0-leftovers.iptables-save")
 	rules, err := snapshot.ParseRules(string(text), snapshot.FilterTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{
 		{Node: "master"}, {Node: guarded, Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}},
 	}}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestUntil(t *testing.T) {
@@ -61,9 +63,7 @@ func TestWatch(t *testing.T) {
 		polls++
 		return polls == 4, []string{"one", "one", "two", ""}[polls-1], nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []string
 	for _, s := range reported {
 		if s.What != "the fourth poll" || !s.Began.Equal(reported[0].Began) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -112,14 +113,10 @@ func TestFilesGolden(t *testing.T) {
 	for name, lab := range labs {
 		t.Run(name, func(t *testing.T) {
 			files, err := Files(lab)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			dir := filepath.Join("testdata", name)
 			if *update {
-				if err := errors.Join(os.RemoveAll(dir), Write(dir, lab)); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, errors.Join(os.RemoveAll(dir), Write(dir, lab)))
 			}
 			golden := 0
 			err = filepath.WalkDir(dir, func(_ string, f fs.DirEntry, err error) error {
@@ -132,10 +129,7 @@ func TestFilesGolden(t *testing.T) {
 				t.Errorf("%d golden files in %s for %d: %v", golden, dir, len(files), err)
 			}
 			for _, f := range files {
-				want, err := os.ReadFile(filepath.Join(dir, f.Name))
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := must.Read(t, filepath.Join(dir, f.Name))
 				if diff := cmp.Diff(string(want), f.Text); diff != "" {
 					t.Errorf("%s (-want +got), run with -update if the change is meant:\n%s", f.Name, diff)
 				}
@@ -148,9 +142,7 @@ func TestFilesGolden(t *testing.T) {
 func topologyFile(t *testing.T, lab topology.Topology) string {
 	t.Helper()
 	files, err := Files(lab)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	i := slices.IndexFunc(files, func(f File) bool { return f.Name == lab.Name+".clab.yml" })
 	return files[i].Text
 }
@@ -167,9 +159,7 @@ func TestExportIsWired(t *testing.T) {
 					Links []link
 				}
 			}
-			if err := yaml.Unmarshal([]byte(topologyFile(t, lab)), &read); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, yaml.Unmarshal([]byte(topologyFile(t, lab)), &read))
 			declared := func(key string) (kind, name string) {
 				labels := read.Topology.Nodes[key].Labels
 				return labels[labelPrefix+labelType], labels[labelPrefix+labelName]
@@ -219,23 +209,17 @@ func TestExportIsWired(t *testing.T) {
 // of the topology.
 func TestKindConfiguration(t *testing.T) {
 	files, err := Files(awkward())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	i := slices.IndexFunc(files, func(f File) bool { return f.Name == "drain.kind.yml" })
 	var config v1alpha4.Cluster
-	if err := yaml.Unmarshal([]byte(files[i].Text), &config); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal([]byte(files[i].Text), &config))
 	var got []string
 	for _, n := range config.Nodes {
 		var patch struct {
 			Kind             string
 			NodeRegistration struct{ Name string } `yaml:"nodeRegistration"`
 		}
-		if err := yaml.Unmarshal([]byte(n.KubeadmConfigPatches[0]), &patch); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.Unmarshal([]byte(n.KubeadmConfigPatches[0]), &patch))
 		got = append(got, string(n.Role)+" "+patch.Kind+" "+patch.NodeRegistration.Name)
 	}
 	want := []string{
@@ -262,9 +246,7 @@ func TestWriteInvalid(t *testing.T) {
 
 func TestWriteToNoFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	if err := Write(file, drain()); err == nil || !strings.Contains(err.Error(), `exporting topology "node-drain"`) {
 		t.Errorf("Write() = %v", err)
 	}

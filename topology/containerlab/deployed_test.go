@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // exported is topology-data.json of containerlab 0.60.0, cut to three nodes and to what is
@@ -41,12 +43,8 @@ func TestReadDeployed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range test.files {
-				if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, name, "topology-data.json"), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+				must.Write(t, filepath.Join(dir, name, "topology-data.json"), text)
 			}
 			got, err := ReadDeployed(dir)
 			if test.says != "" {

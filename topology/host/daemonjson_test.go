@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const shimPath = "/usr/local/lib/relapse/runc-caps"
@@ -34,23 +36,17 @@ func TestRegisterAndWithdraw(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := parsed(t, test.before)
 			after, err := before.register(shimPath)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if diff := cmp.Diff(meaning(t, parsed(t, test.after)), meaning(t, after)); diff != "" {
 				t.Errorf("registered (-want +got):\n%s", diff)
 			}
 			again, err := after.register(shimPath)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if diff := cmp.Diff(meaning(t, after), meaning(t, again)); diff != "" {
 				t.Errorf("registered twice (-once +twice):\n%s", diff)
 			}
 			back, err := after.withdraw(before)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if diff := cmp.Diff(meaning(t, before), meaning(t, back)); diff != "" {
 				t.Errorf("withdrawn (-before +now):\n%s", diff)
 			}
@@ -62,9 +58,7 @@ func TestWithdrawKeepsLaterChanges(t *testing.T) {
 	before := parsed(t, `{"debug":false}`)
 	now := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"},"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`)
 	back, err := now.withdraw(before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"}}}`)
 	if diff := cmp.Diff(meaning(t, want), meaning(t, back)); diff != "" {
 		t.Errorf("withdrawn (-want +got):\n%s", diff)
@@ -73,9 +67,7 @@ func TestWithdrawKeepsLaterChanges(t *testing.T) {
 
 func TestExplicitNamesTheDefault(t *testing.T) {
 	explicit, err := parsed(t, `{"debug":true}`).explicit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := parsed(t, `{"debug":true,"default-runtime":"runc","runtimes":{}}`)
 	if diff := cmp.Diff(meaning(t, want), meaning(t, explicit)); diff != "" {
 		t.Errorf("explicit (-want +got):\n%s", diff)
@@ -116,33 +108,23 @@ func TestUndoRestoresTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := hostIn(t.TempDir())
 			if test.now != "" {
-				if err := writeFile(h.daemonJSON, []byte(test.now), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, writeFile(h.daemonJSON, []byte(test.now), 0o600))
 			}
-			if err := writeFile(h.shim, nil, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, writeFile(h.shim, nil, 0o755))
 			err := h.remember(func(r *record) {
 				r.DaemonJSON = &change{Before: test.before, After: ours}
 				r.Packages = []string{"debootstrap"}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var steps []string
 			for range 2 { // the second time there is nothing to do
-				if err := h.undo(t.Context(), func(step string) { steps = append(steps, step) }); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, h.undo(t.Context(), func(step string) { steps = append(steps, step) }))
 			}
 			if len(steps) != 2 {
 				t.Errorf("steps = %q, want the configuration and the packages", steps)
 			}
 			now, err := h.readDaemonJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if diff := cmp.Diff(test.want, now.content); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", h.daemonJSON, diff)
 			}
@@ -159,15 +141,9 @@ func TestUndoRestoresTheFile(t *testing.T) {
 func TestWriteFileFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
-	if err := os.WriteFile(target, []byte("old"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFile(link, []byte("new"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, target, "old")
+	must.NoError(t, os.Symlink(target, link))
+	must.NoError(t, writeFile(link, []byte("new"), 0o644))
 	if got := read(target); got != "new" {
 		t.Errorf("behind the link: %q, want %q", got, "new")
 	}
@@ -179,18 +155,14 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 func parsed(t *testing.T, text string) daemonConfig {
 	t.Helper()
 	config, err := parseDaemonConfig([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return config
 }
 
 func daemonText(t *testing.T, config daemonConfig) []byte {
 	t.Helper()
 	text, err := config.text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return text
 }
 
@@ -198,8 +170,6 @@ func daemonText(t *testing.T, config daemonConfig) []byte {
 func meaning(t *testing.T, config daemonConfig) map[string]any {
 	t.Helper()
 	values := map[string]any{}
-	if err := json.Unmarshal(daemonText(t, config), &values); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(daemonText(t, config), &values))
 	return values
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var mixed = Report{Checks: []Check{
@@ -31,9 +33,7 @@ func TestReportErr(t *testing.T) {
 
 func TestReportWrite(t *testing.T) {
 	var out strings.Builder
-	if err := mixed.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, mixed.Write(&out))
 	want := `fatal    root           uid 1000
                         wanted: relapse must run as root
                         cure: run it with sudo

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -66,9 +68,7 @@ func kernel(t *testing.T, values map[string]string) host {
 	t.Helper()
 	h := hostIn(t.TempDir())
 	for name, value := range values {
-		if err := writeFile(h.sysctl(name), []byte(value+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, writeFile(h.sysctl(name), []byte(value+"\n"), 0o644))
 	}
 	return h
 }
@@ -104,9 +104,7 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 			var steps []string
 			announce := func(step string) { steps = append(steps, step) }
 			_, raise := judgeInotify(h.limits())
-			if err := h.raiseLimits(raise, announce); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, h.raiseLimits(raise, announce))
 			raised := []string{
 				"raising " + instances + " from 128 to 512 until the next boot",
 				"raising " + watches + " from 192536 to 524288 until the next boot",
@@ -118,15 +116,11 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 				t.Errorf("after raising: %s", c)
 			}
 			if test.since != "" {
-				if err := h.setSysctl(instances, test.since); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, h.setSysctl(instances, test.since))
 			}
 			steps = nil
 			for range 2 { // the second time there is nothing to do
-				if err := h.undo(t.Context(), announce); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, h.undo(t.Context(), announce))
 			}
 			if diff := cmp.Diff(test.steps, steps); diff != "" {
 				t.Errorf("steps of the undo (-want +got):\n%s", diff)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestJudgePages(t *testing.T) {
@@ -45,20 +47,14 @@ func TestEnlargeAndShrinkPages(t *testing.T) {
 			h := hostIn(t.TempDir())
 			var steps []string
 			announce := func(step string) { steps = append(steps, step) }
-			if err := h.enlargePages(announce); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, h.enlargePages(announce))
 			if got := read(h.pages); got != "always\n" {
 				t.Errorf("enlarged, the file has %q", got)
 			}
-			if err := os.WriteFile(h.pages, []byte(test.since), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, h.pages, test.since)
 			steps = nil
 			for range 2 { // the second time there is nothing to do
-				if err := h.undo(t.Context(), announce); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, h.undo(t.Context(), announce))
 			}
 			if got := read(h.pages); got != test.want {
 				t.Errorf("after the undo the file has %q, want %q", got, test.want)
@@ -82,9 +78,7 @@ func TestEnlargeAndShrinkPages(t *testing.T) {
 // A kernel that refuses the change does not fail the set-up.
 func TestRefusedPages(t *testing.T) {
 	h := hostIn(t.TempDir())
-	if err := os.Mkdir(h.pages, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Mkdir(h.pages, 0o755))
 	var steps []string
 	announce := func(step string) { steps = append(steps, step) }
 	if err := h.enlargePages(announce); err != nil || len(steps) != 2 || !strings.HasPrefix(steps[1], "going on with smaller pages: ") {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // hostIn is a machine with all files in one folder.
@@ -29,16 +31,10 @@ func hostIn(dir string) host {
 // An undo changes nothing while another process sets the machine up.
 func TestUndoWaitsForSetup(t *testing.T) {
 	h := hostIn(t.TempDir())
-	if err := h.remember(func(r *record) { r.Packages = []string{"debootstrap"} }); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.remember(func(r *record) { r.Packages = []string{"debootstrap"} }))
 	other, err := os.Create(h.lock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, unix.Flock(int(other.Fd()), unix.LOCK_EX))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	var steps []string
@@ -59,9 +55,7 @@ func TestUndoWaitsForSetup(t *testing.T) {
 func TestForeignRuntimeStays(t *testing.T) {
 	h := hostIn(t.TempDir())
 	const foreign = `{"default-runtime":"nvidia","runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
-	if err := os.WriteFile(h.daemonJSON, []byte(foreign), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, h.daemonJSON, foreign)
 	err := h.installShim(t.Context(), t.TempDir(), []string{"CAP_SYS_RESOURCE"}, func(step string) { t.Errorf("step %q", step) })
 	if unfit, is := errors.AsType[*UnfitError](err); !is || !strings.Contains(unfit.Error(), `"nvidia" is the default OCI runtime`) {
 		t.Errorf("%v, want that relapse does not replace nvidia", err)
@@ -75,13 +69,9 @@ func TestForeignRuntimeStays(t *testing.T) {
 func TestInstallationRemovesNothing(t *testing.T) {
 	bin := t.TempDir()
 	args := filepath.Join(bin, "args")
-	if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\necho \"$@\" >>"+args+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\necho \"$@\" >>"+args+"\n"), 0o755))
 	t.Setenv("PATH", bin)
-	if err := installPackages(t.Context(), []string{"debootstrap"}, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, installPackages(t.Context(), []string{"debootstrap"}, func(string) {}))
 	if got := strings.Fields(read(args)); !slices.Contains(got, "--no-remove") || got[len(got)-1] != "debootstrap" {
 		t.Errorf("apt-get was called with %q", got)
 	}
@@ -102,9 +92,7 @@ func TestOffered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bin := t.TempDir()
 			if test.script != "" {
-				if err := os.WriteFile(filepath.Join(bin, "apt-cache"), []byte("#!/bin/sh\n"+test.script+"\n"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(filepath.Join(bin, "apt-cache"), []byte("#!/bin/sh\n"+test.script+"\n"), 0o755))
 			}
 			t.Setenv("PATH", bin)
 			if got := offered(t.Context(), "docker-cli"); got != test.want {
@@ -126,16 +114,12 @@ func TestDockerCommandIsInstalled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bin := t.TempDir()
-			if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\n"), 0o755))
 			t.Setenv("PATH", bin)
 			h := hostIn(t.TempDir())
 			var steps []string
 			_, err := h.installMissing(t.Context(), fresh, func() observed { return test.after }, func(step string) { steps = append(steps, step) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			r, err := h.recorded()
 			if err != nil || !slices.Equal(r.Packages, test.want) {
 				t.Errorf("recorded %q, %v, want %q", r.Packages, err, test.want)
@@ -184,13 +168,9 @@ func TestUndoSaysWhatDockerLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := hostIn(t.TempDir())
-			if err := h.remember(func(r *record) { r.Docker = test.before }); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, h.remember(func(r *record) { r.Docker = test.before }))
 			var steps []string
-			if err := h.undo(t.Context(), func(step string) { steps = append(steps, step) }); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, h.undo(t.Context(), func(step string) { steps = append(steps, step) }))
 			if got := strings.Join(steps, "\n"); got != test.want {
 				t.Errorf("steps %q, want %q", got, test.want)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestShim registers the shim with a Docker engine of the test's own, beside
@@ -22,14 +23,10 @@ func TestShim(t *testing.T) {
 	dir := t.TempDir()
 	h := hostIn(dir)
 	for name, least := range inotifyLimits {
-		if err := writeFile(h.sysctl(name), []byte(strconv.Itoa(least)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, writeFile(h.sysctl(name), []byte(strconv.Itoa(least)), 0o644))
 	}
 	const original = `{ "debug":true, "log-opts":{"max-size":"10m"} }`
-	if err := os.WriteFile(h.daemonJSON, []byte(original), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, h.daemonJSON, original)
 	startEngine(t, dir, h)
 
 	before := h.observe(t.Context(), Needs{})
@@ -77,9 +74,7 @@ func TestRefusedConfigurationIsRolledBack(t *testing.T) {
 	dir := t.TempDir()
 	h := hostIn(dir)
 	const original = "{}"
-	if err := os.WriteFile(h.daemonJSON, []byte(original), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, h.daemonJSON, original)
 	startEngine(t, dir, h, "--default-runtime", "runc")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -99,9 +94,7 @@ func startEngine(t *testing.T, dir string, h host, flags ...string) {
 	socket := "unix://" + filepath.Join(dir, "docker.sock")
 	t.Setenv("DOCKER_HOST", socket)
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd := exec.Command(find("dockerd"), append(flags,
 		"--host", socket, "--config-file", h.daemonJSON, "--pidfile", h.pidFile,
 		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
@@ -111,9 +104,7 @@ func startEngine(t *testing.T, dir string, h host, flags ...string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), sbinPath())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
@@ -127,7 +118,5 @@ func startEngine(t *testing.T, dir string, h host, flags ...string) {
 			_, _, err := engineInfo(ctx)
 			return err == nil, "", err
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // shortRun is the plan of a small run.
@@ -321,9 +322,7 @@ func (t *onTTY) until(tt *testing.T, what string) {
 		text := t.screen()
 		return strings.Contains(text, what), text, nil
 	})
-	if err != nil {
-		tt.Fatal(err)
-	}
+	must.NoError(tt, err)
 }
 
 // terminalOf is a display on a virtual terminal.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // onTerminalOfItsOwn is set for the process that TestControlsAreNotPrinted starts.
@@ -28,22 +30,14 @@ func TestControlsAreNotPrinted(t *testing.T) {
 		os.Exit(0)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer terminal.Close()
 	fd := int(terminal.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	end, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer end.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestControlsAreNotPrinted$")
 	cmd.Env = append(os.Environ(), onTerminalOfItsOwn+"=1")

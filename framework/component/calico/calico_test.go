@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // manifest is what matters here of the shape of the vendor's.
@@ -41,9 +43,7 @@ spec:
 func TestObjects(t *testing.T) {
 	apiServer := netip.MustParseAddrPort("10.50.0.11:6443")
 	objects, err := Calico{PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), Method: "can-reach=10.50.0.254", Poll: 5 * time.Second}.objects(manifest, apiServer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var kinds []string
 	for _, o := range objects {
 		kinds = append(kinds, o.GetKind())
@@ -55,9 +55,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("the API server is at %v", got)
 	}
 	var set appsv1.DaemonSet
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[1].Object, &set); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[1].Object, &set))
 	container := set.Spec.Template.Spec.Containers[0]
 	got := map[string]string{}
 	for _, e := range container.Env {
@@ -83,9 +81,7 @@ func TestChanges(t *testing.T) {
 	before := State{Config: map[string]string{"master": "a\nrouter id 1;\nb\nc\n", "worker1": "same\n"}}
 	now := State{Nodes: []string{"master", "worker1"}, Config: map[string]string{"master": "a\nrouter id 2;\nb\nc\n", "worker1": "same\n"}}
 	got, err := now.Changes(before, "during")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := "--- master/bird.cfg\tbefore\n+++ master/bird.cfg\tduring\n@@ -1,3 +1,3 @@\n a\n-router id 1;\n+router id 2;\n b\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -107,9 +103,7 @@ func TestLastLook(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := lastLook(test.log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if said := got.Format(time.RFC3339Nano); got.IsZero() != (test.want == "") || test.want != "" && said != test.want {
 				t.Errorf("%s, want %q", said, test.want)
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestMethodIn(t *testing.T) {
@@ -29,9 +31,7 @@ func TestMethodIn(t *testing.T) {
 
 func TestInstallation(t *testing.T) {
 	var text bytes.Buffer
-	if err := installation.Execute(&text, map[string]string{"Autodetection": "{kubernetes: NodeInternalIP}"}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, installation.Execute(&text, map[string]string{"Autodetection": "{kubernetes: NodeInternalIP}"}))
 	var read struct {
 		Spec struct {
 			CalicoNetwork struct {

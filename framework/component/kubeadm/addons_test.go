@@ -6,15 +6,14 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestConfig(t *testing.T) {
 	text, err := config(netip.MustParseAddrPort("10.50.0.11:6443"), topology.Cluster{
 		PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	objects, err := workload.Objects(text)
 	if err != nil || len(objects) != 3 {
 		t.Fatalf("%d objects, %v", len(objects), err)

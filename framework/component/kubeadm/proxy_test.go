@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var podRange = netip.MustParsePrefix("10.63.64.0/20")
@@ -58,9 +60,7 @@ func TestProxyConfig(t *testing.T) {
 				Kind, Mode, ClusterCIDR string
 				ClientConnection        struct{ Kubeconfig string }
 			}
-			if err := yaml.Unmarshal([]byte(c.Text), &fields); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, yaml.Unmarshal([]byte(c.Text), &fields))
 			if fields.Kind != "KubeProxyConfiguration" || fields.Mode != test.runs || fields.ClusterCIDR != podRange.String() ||
 				fields.ClientConnection.Kubeconfig == "" || !strings.Contains(c.Text, test.keeps) {
 				t.Errorf("kube-proxy gets\n%s", c.Text)

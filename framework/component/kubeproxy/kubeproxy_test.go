@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestHang(t *testing.T) {
@@ -98,24 +99,16 @@ func TestStateScript(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	watched := netip.MustParseAddr("10.96.0.100")
 	pods := t.TempDir()
 	for i, name := range []string{"new", "old"} {
 		dir := filepath.Join(pods, "kube-system_kube-proxy-"+name, "kube-proxy")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(dir, 0o755))
 		file, entry := filepath.Join(dir, "0.log"), "Trying to delete rs: "+watched.String()+":80/TCP\n"
-		if err := os.WriteFile(file, []byte(strings.Repeat(entry, 3+i)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, file, strings.Repeat(entry, 3+i))
 		written := time.Now().Add(-time.Duration(i) * time.Minute)
-		if err := os.Chtimes(file, written, written); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chtimes(file, written, written))
 	}
 	read := func(at time.Time) (State, error) {
 		said, err := Proxy{Watched: watched}.query().Ask(t.Context(), onThisMachine{strings.NewReplacer("10249", port, "/var/log/pods", pods)})

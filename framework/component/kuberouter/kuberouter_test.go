@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var (
@@ -41,9 +42,7 @@ func nodeOf(name string) Node {
 func objects(t *testing.T, k KubeRouter) (rbacv1.ClusterRole, appsv1.DaemonSet) {
 	t.Helper()
 	text, err := k.manifest(netip.MustParseAddrPort("10.20.4.11:6443"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var role rbacv1.ClusterRole
 	var set appsv1.DaemonSet
 	for part := range strings.SplitSeq(text, "\n---\n") {

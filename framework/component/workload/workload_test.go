@@ -8,13 +8,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestObjects(t *testing.T) {
 	objects, err := Objects("# a comment\n---\nkind: ConfigMap\nmetadata: {name: first}\n---\n\n---\nkind: Service\nmetadata: {name: second}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var names []string
 	for _, o := range objects {
 		names = append(names, o.GetKind()+" "+o.GetName())

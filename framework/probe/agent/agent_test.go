@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestPacketsThatWait: an agent that did not come to answer what had arrived
@@ -15,9 +16,7 @@ import (
 func TestPacketsThatWait(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.3.8:47811")
 	a, err := Open(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	s := &session{seen: map[seenKey]*receiving{}}
 	a.mu.Lock()
@@ -29,9 +28,7 @@ func TestPacketsThatWait(t *testing.T) {
 		a.mu.Unlock()
 	}()
 	from, err := openSocket(netip.AddrPortFrom(at.Addr(), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer unix.Close(from)
 	out := newBatch()
 	ask := func() {

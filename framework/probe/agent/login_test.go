@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestDeniedAddress(t *testing.T) {
@@ -81,15 +82,11 @@ func TestLoggedInJoinsWhatIsTheSame(t *testing.T) {
 // Nobody listens at the port: the attempt is lost and counted by its errno.
 func TestLogInWhereNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	to := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
 	connector, err := mysql.NewConnector(&mysql.Config{Net: "tcp", Addr: to.String(), User: "app", AllowNativePasswords: true, MaxAllowedPacket: 1 << 20, Logger: &mysql.NopLogger{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	answer, err := logIn(t.Context(), connector, "app")
 	if err == nil || reason(err) != "ECONNREFUSED" {
 		t.Errorf("%+v, %v; want ECONNREFUSED", answer, err)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestBatch sends three packets of which the kernel refuses the second (port
@@ -17,19 +17,13 @@ import (
 func TestBatch(t *testing.T) {
 	local := netip.MustParseAddr("127.0.3.7")
 	a, err := openSocket(netip.AddrPortFrom(local, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer unix.Close(a)
 	b, err := openSocket(netip.MustParseAddrPort("0.0.0.0:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer unix.Close(b)
 	bound, err := unix.Getsockname(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	out, in := newBatch(), newBatch()
 	open := uint16(bound.(*unix.SockaddrInet4).Port)
 	for i, port := range []uint16{open, 0, open} {
@@ -63,18 +57,11 @@ func TestBatch(t *testing.T) {
 // TestReceiveBuffer: a socket holds what arrives while its agent does not run, as far as
 // this kernel allows it.
 func TestReceiveBuffer(t *testing.T) {
-	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "/proc/sys/net/core/rmem_max")
 	allowed, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	fd, err := openSocket(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer unix.Close(fd)
 	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if want := 2 * min(receiveBuffer, allowed); err != nil || got < want { // the kernel doubles it, for what it needs itself (socket(7))
@@ -99,9 +86,7 @@ func TestTake(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	address := netip.MustParseAddrPort("127.0.3.8:7007")
 	a, err := Open(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer a.Close()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // stored is a run with evidence: a log, and so many bytes that do not compress.
@@ -61,40 +62,27 @@ func stored(t *testing.T, bytes int) string {
 		"evidence/cilium-1.11.6/04-capture.pcap":     "\x00\x01\x0a\x04\x5e\x20",
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 	}
-	if err := r.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Write(dir))
 	return dir
 }
 
 // unpacked are the files of an archive, without the folder that they are in.
 func unpacked(t *testing.T, file string) (names []string, files map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, file)
 	in, err := gzip.NewReader(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	files = map[string]string{}
 	for entries := tar.NewReader(in); ; {
 		header, err := entries.Next()
 		if err == io.EOF {
 			return names, files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		content, err := io.ReadAll(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		name, in := strings.CutPrefix(header.Name, "node-drain-2026-01-02T03-04-00Z/")
 		if !in || header.Uid != 0 || header.Uname != "" {
 			t.Errorf("%s is of %q", header.Name, header.Uname)
@@ -116,9 +104,7 @@ func TestWrite(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir, file := stored(t, 200e3), filepath.Join(t.TempDir(), "run.tar.gz")
 			m, err := Write(dir, file, Options{MaxBytes: test.most})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			info, err := os.Stat(file)
 			if err != nil || info.Size() > test.most {
 				t.Errorf("it has %d bytes, want %d at most: %v", info.Size(), test.most, err)
@@ -128,9 +114,7 @@ func TestWrite(t *testing.T) {
 				t.Errorf("it begins with %q", names[:3])
 			}
 			var inside report.Manifest
-			if err := json.Unmarshal([]byte(files["manifest.json"]), &inside); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, json.Unmarshal([]byte(files["manifest.json"]), &inside))
 			if err := schema.Validate("manifest", []byte(files["manifest.json"])); err != nil {
 				t.Error(err)
 			}
@@ -166,9 +150,7 @@ func TestWriteRefuses(t *testing.T) {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("half an archive is left: %v", err)
 	}
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, nil, 0o644))
 	if _, err := Write(dir, file, Options{MaxBytes: 25e6}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("%v; want that it is there", err)
 	}
@@ -183,9 +165,7 @@ func TestWriteRefuses(t *testing.T) {
 func TestRedact(t *testing.T) {
 	dir, file := stored(t, 10), filepath.Join(t.TempDir(), "run.tar.gz")
 	m, err := Write(dir, file, Options{MaxBytes: 25e6, Redact: true, Machine: "build-host"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, files := unpacked(t, file)
 	for name, text := range files {
 		for _, own := range []string{"master1", "10.4.94.32", "10.4.94.239", "10.4.94.0", "10.5.115.0", "0a045e20", "web-7", "cart-0", "shop", "build-host"} {
@@ -203,9 +183,7 @@ func TestRedact(t *testing.T) {
 	}
 	// The same is replaced by the same, and what is in one subnet stays in one.
 	var r report.Report
-	if err := json.Unmarshal([]byte(files["report.json"]), &r); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(files["report.json"]), &r))
 	node := r.Topology.Members[1]
 	if !r.Topology.Networks[0].Subnet.Contains(node.Links[0].Address) || r.Variants[0].ProbesHurt[0] != "router-x1->node-x1" ||
 		!strings.HasPrefix(log, node.Links[0].Address.String()+" ") || r.Variants[0].Role != "affected" {
@@ -224,17 +202,13 @@ func TestRedactRecord(t *testing.T) {
 	h.AddPoll(snapshot.Snapshot{}, history.Poll{Ended: time.Now(), Findings: []detect.Finding{{
 		Detector: "route-ownership", Kind: "unannounced", State: detect.Active, Pods: []string{"bank/vault-0"}, Says: "vault-0 of bank is gone",
 	}}})
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.Close())
 	if _, err := Write(dir, file, Options{MaxBytes: 25e6, Redact: true}); err != nil {
 		t.Fatal(err)
 	}
 	_, files := unpacked(t, file)
 	in, err := zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer in.Close()
 	text, err := io.ReadAll(in)
 	if err != nil || !strings.Contains(string(text), "namespace-x") {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Words of snapshots are replaced by the same words everywhere, and addresses stay in their ranges.
@@ -19,9 +20,7 @@ func TestDictionary(t *testing.T) {
 	one.Pods = snapshot.List[snapshot.Pod]{Read: true, Items: []snapshot.Pod{{Namespace: "shop", Name: "web", Node: "master1", IP: ip}}}
 	one.Routers = []snapshot.Router{{Name: "tor1"}}
 	text, err := json.Marshal(one)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	d := NewDictionary()
 	d.Snapshot(text)
 	d.Text("also 192.0.2.1")
@@ -35,9 +34,7 @@ func TestDictionary(t *testing.T) {
 		}
 	}
 	var got snapshot.Snapshot
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &got))
 	pod := got.Pods.Items[0]
 	if !got.Nodes.Items[0].PodCIDRs[0].Contains(pod.IP) || pod.Node != got.Nodes.Items[0].Name || got.Routers[0].Name != "router-x1" || got.Sources[0].Name != "routers" {
 		t.Errorf("%s", text)

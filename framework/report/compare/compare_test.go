@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -92,9 +93,7 @@ func TestReports(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := Reports(run("a", nil), run("b", test.b))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			for _, count := range []struct {
 				what      string
 				want, got int
@@ -134,9 +133,7 @@ func TestPrint(t *testing.T) {
 	})
 	var out bytes.Buffer
 	got, err := Reports(run("a", nil), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	got.Print(&out)
 	goldentest.Compare(t, "diff.txt", out.String())
 }

@@ -2,7 +2,6 @@ package junit
 
 import (
 	"encoding/xml"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/onsi/ginkgo/v2/reporters"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -132,17 +132,10 @@ func TestWrite(t *testing.T) {
 	a := one("fail", "prevented", "reproduced", step("old", "fault", "", false))
 	a.Timings.Total = 3000
 	b := one("inconclusive", "reproduced", "unknown")
-	if err := Write(path, a, b); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Write(path, a, b))
+	text := must.Read(t, path)
 	var all reporters.JUnitTestSuites
-	if err := xml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, xml.Unmarshal(text, &all))
 	if all.Tests != 3 || all.Failures != 1 || all.Errors != 1 || all.Disabled != 0 || all.Time != 3 || len(all.TestSuites) != 2 {
 		t.Errorf("%+v", all)
 	}

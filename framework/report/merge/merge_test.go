@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -33,24 +34,15 @@ func shard(t *testing.T, output, variant, role string, change func(*report.Repor
 		change(&r)
 	}
 	dir, err := report.NewRun(output, r.Scenario, r.Started)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, r.Write(dir))
 	for name, text := range map[string]string{
 		filepath.Join("evidence", variant, "01-log-tor1.txt"): variant,
 		filepath.Join("evidence", "lab", "01-log-tor1.txt"):   "lab of " + variant,
 		"junit.xml": `<testsuites tests="1" errors="0" failures="0" time="2"><testsuite name="` + variant + `" tests="1"></testsuite></testsuites>`,
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, path, text)
 	}
 	return Shard{dir, r}
 }
@@ -61,13 +53,9 @@ func TestWrite(t *testing.T) {
 	two := shard(t, filepath.Join(in, "2"), "new", "fixed", func(r *report.Report) { r.Timings.Total, r.Started = 9, began.Add(-time.Minute) })
 	out := t.TempDir()
 	dir, merged, err := Write(out, []Shard{one, two})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	stored, err := report.Read(filepath.Join(dir, "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if merged.Verdict != "pass" || merged.Half != "" || len(merged.Variants) != 2 || len(merged.Merged.Conflicts) > 0 ||
 		!merged.Started.Equal(two.Report.Started) || merged.Timings.Total != 9 || len(merged.Images) != 3 ||
 		merged.Command != "relapse run node-drain --variant=old && relapse run node-drain --variant=new" {
@@ -133,9 +121,7 @@ func TestConflicts(t *testing.T) {
 			one := shard(t, t.TempDir(), "old", "affected", nil)
 			two := shard(t, t.TempDir(), "old", "affected", test.change)
 			merged, _, err := Reports([]Shard{one, two})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if merged.Verdict != test.verdict || merged.Variants[0].Verdict != test.stands || !strings.Contains(merged.Half, "no fixed variant") {
 				t.Errorf("%s, %s, %s", merged.Verdict, merged.Variants[0].Verdict, merged.Half)
 			}

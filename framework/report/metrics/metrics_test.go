@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 500_000_000, time.UTC)
@@ -48,9 +49,7 @@ func nights() []report.Report {
 func text(t *testing.T, runs []report.Report) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, runs, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Write(&out, runs, nil))
 	return out.String()
 }
 
@@ -84,9 +83,7 @@ func TestPartialRuns(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			families, err := parse(text(t, test.runs))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			verdict, success := "", 0.0
 			for _, m := range families[Verdict].GetMetric() {
 				if m.GetGauge().GetValue() == 1 {
@@ -110,9 +107,7 @@ func TestPartialRuns(t *testing.T) {
 // TestParses reads the file as node_exporter does.
 func TestParses(t *testing.T) {
 	families, err := parse(text(t, nights()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(families) != len(help) {
 		t.Errorf("%d metrics, want %d", len(families), len(help))
 	}
@@ -160,24 +155,14 @@ func TestUpdate(t *testing.T) {
 	goesOn.Unfinished = &report.Unfinished{}
 	for _, r := range append(nights(), goesOn) {
 		dir, err := report.NewRun(output, r.Scenario, r.Started)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, r.Write(dir))
 	}
 	older, err := report.NewRun(output, "node-drain", began.Add(5*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(older, "report.json"), []byte(`{"schema":"relapse.report/v1"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.Write(t, filepath.Join(older, "report.json"), `{"schema":"relapse.report/v1"}`)
 	for range 2 { // the second time over the first
-		if err := Update(output); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Update(output))
 	}
 	got, err := os.ReadFile(filepath.Join(output, Name))
 	if err != nil || string(got) != text(t, nights()) {
@@ -194,22 +179,14 @@ func TestLastSuccessIsRemembered(t *testing.T) {
 	output := t.TempDir()
 	store := func(r report.Report) string {
 		dir, err := report.NewRun(output, r.Scenario, r.Started)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Write(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := Update(output); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, r.Write(dir))
+		must.NoError(t, Update(output))
 		return dir
 	}
 	success := func() float64 {
 		at, err := successes(filepath.Join(output, Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return at["node-drain"]
 	}
 	passed := store(drain(0, "pass"))
@@ -218,9 +195,7 @@ func TestLastSuccessIsRemembered(t *testing.T) {
 		t.Errorf("%f", first)
 	}
 	store(drain(1, "fail"))
-	if err := os.RemoveAll(passed); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.RemoveAll(passed))
 	store(drain(2, "fail"))
 	if success() != first {
 		t.Errorf("%f, want %f", success(), first)
@@ -229,9 +204,7 @@ func TestLastSuccessIsRemembered(t *testing.T) {
 	if success() != first+3*3600 {
 		t.Errorf("%f, want that of the newest", success())
 	}
-	if err := os.WriteFile(filepath.Join(output, Name), []byte("not metrics"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, filepath.Join(output, Name), "not metrics")
 	if err := Update(output); err == nil || !strings.Contains(err.Error(), "reading the metrics in "+output) {
 		t.Errorf("%v", err)
 	}

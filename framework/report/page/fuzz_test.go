@@ -9,16 +9,14 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // FuzzWrite renders a folder of a run whose report and record may be anything: the page
 // is written or refused, and nothing outside of the folder is.
 func FuzzWrite(f *testing.F) {
 	for _, name := range []string{"../testdata/full.json", "../testdata/bare.json"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := must.Read(f, name)
 		f.Add(string(text), `{"at":"2026-01-02T03:04:05Z","probes":[{"probe":{"Name":"a->b","Interval":10000000},"started":"2026-01-02T03:04:05Z","sent":[[0,9]]}]}`)
 	}
 	f.Add(`{"schema":"relapse.report/v2","scenario":"../x","variants":[{"evidence":"../.."}]}`, ``)
@@ -26,13 +24,9 @@ func FuzzWrite(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, record string) {
 		top := t.TempDir()
 		dir := filepath.Join(top, "run")
-		if err := os.MkdirAll(filepath.Join(dir, "evidence", "a"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Join(dir, "evidence", "a"), 0o755))
 		for name, text := range map[string]string{"report.json": text, "evidence/a/" + history.FileName: compressed(record)} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, filepath.Join(dir, name), text)
 		}
 		err := Write(dir, nil)
 		if r, unread := report.Read(filepath.Join(dir, "report.json")); unread == nil && err == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestIndex(t *testing.T) {
@@ -26,25 +27,17 @@ func TestIndex(t *testing.T) {
 		r.Started = began.Add(time.Duration(n) * time.Hour)
 		r.Run = r.Started.Format("2006-01-02T15-04-05Z")
 		change(&r)
-		if err := r.Write(filepath.Join(dir, "node-drain", r.Run)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.Write(filepath.Join(dir, "node-drain", r.Run)))
 	}
-	if err := os.Symlink("2026-01-02T05-04-00Z", filepath.Join(dir, "node-drain", "latest")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink("2026-01-02T05-04-00Z", filepath.Join(dir, "node-drain", "latest")))
 	runs, err := Runs(dir)
 	if err != nil || len(runs) != 3 {
 		t.Fatalf("%d runs, %v; want 3, for a link is none", len(runs), err)
 	}
 	for _, run := range runs {
-		if err := Write(run, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, Write(run, nil))
 	}
-	if err := WriteIndex(dir, runs); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, WriteIndex(dir, runs))
 	index := parsed(t, filepath.Join(dir, IndexName))
 	checkPage(t, dir, index)
 	if got := index.first(t, ".strip").says(); got != "✔✔✘" {

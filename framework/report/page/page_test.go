@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
@@ -157,9 +158,7 @@ func remember(t *testing.T, dir string) {
 	h.AddPackets([]probe.Timeline{
 		packets("outside->master2", "10.5.115.2:7007", 30000, 10300, 22400), packets("outside->node1", "10.5.112.2:7007", 30000, 0, 0),
 	})
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.Close())
 }
 
 // folder writes a run with its evidence, as the engine does.
@@ -175,25 +174,17 @@ func folder(t *testing.T, r report.Report) string {
 	}
 	for name, v := range evidence {
 		path := filepath.Join(dir, "evidence", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		text, isText := v.(string)
 		if !isText {
 			encoded, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			text = string(encoded)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, path, text)
 	}
 	remember(t, filepath.Join(dir, "evidence/cilium-1.11.6"))
-	if err := r.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Write(dir))
 	return dir
 }
 
@@ -205,22 +196,15 @@ type document struct {
 
 func rendered(t *testing.T, dir string) document {
 	t.Helper()
-	if err := Write(dir, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Write(dir, nil))
 	return parsed(t, filepath.Join(dir, Name))
 }
 
 func parsed(t *testing.T, path string) document {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, path)
 	root, err := html.Parse(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return document{root, string(text)}
 }
 
@@ -410,9 +394,7 @@ func TestPagesAreSafe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, r)
 			if name == "with a lab's malice" {
-				if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6", "07-\"><script>.txt"), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6", "07-\"><script>.txt"), nil, 0o644))
 			}
 			checkPage(t, dir, rendered(t, dir))
 		})
@@ -485,9 +467,7 @@ func TestUnfinished(t *testing.T) {
 func TestEvidenceThatCannotBeRead(t *testing.T) {
 	dir := folder(t, drained())
 	for name, text := range map[string]string{"01-snapshot-baseline.json": `{"nodes":`, history.FileName: "no record"} {
-		if err := os.WriteFile(filepath.Join(dir, "evidence/cilium-1.11.6", name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, filepath.Join(dir, "evidence/cilium-1.11.6", name), text)
 	}
 	page := rendered(t, dir)
 	for _, want := range []string{"01-snapshot-baseline.json: unexpected end of JSON input", history.FileName} {
@@ -543,9 +523,7 @@ func TestLargeRun(t *testing.T) {
 	dir := folder(t, r)
 	h := &history.History{}
 	h.AddPackets(all)
-	if err := Write(dir, map[string]*history.History{v.EvidenceDir: h}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Write(dir, map[string]*history.History{v.EvidenceDir: h}))
 	page := parsed(t, filepath.Join(dir, Name))
 	if size := len(page.text); size > 5e6 {
 		t.Errorf("the page has %d bytes, want 5 MB at most", size)
@@ -575,9 +553,7 @@ func TestIssueOfAnother(t *testing.T) {
 	r.Variants[0].Name, r.Variants[0].Verdict, r.Variants[0].Findings[0].Says = hostile, hostile, hostile
 	r.Variants[0].Remedies[0].Name = hostile
 	dir := folder(t, drained())
-	if err := r.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Write(dir))
 	text := rendered(t, dir).first(t, "textarea").FirstChild.Data
 	if n := strings.Count(text, "```"); n != 2 {
 		t.Errorf("the issue has %d fences, want those of the command", n)

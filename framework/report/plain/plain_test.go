@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestText(t *testing.T) {
@@ -86,9 +87,7 @@ func FuzzMarkdown(f *testing.F) {
 func TestJSON(t *testing.T) {
 	for _, value := range []string{"a", "a\x1b[2J\u009b2J\u202eb\x7f", "\U000f0000 and \ufffd", "<a>\n\t"} {
 		text, err := json.MarshalIndent(map[string]string{"name": value}, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		var got map[string]string
 		if err := json.Unmarshal(plain.JSON(text), &got); err != nil || got["name"] != value {
 			t.Errorf("%q: %q, %v", value, got["name"], err)

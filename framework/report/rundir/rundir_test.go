@@ -11,35 +11,26 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A link of the file's name, or of a temporary file's, leads nowhere.
 func TestReplaceDoesNotFollowLinks(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(outside, []byte("theirs"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, outside, "theirs")
 	for _, name := range []string{"report.html", "report.html.tmp"} {
-		if err := os.Symlink(outside, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Symlink(outside, filepath.Join(dir, name)))
 	}
-	if err := rundir.Replace(filepath.Join(dir, "report.html"), []byte("ours")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, rundir.Replace(filepath.Join(dir, "report.html"), []byte("ours")))
 	if text, err := os.ReadFile(outside); err != nil || string(text) != "theirs" {
 		t.Errorf("the file outside holds %q (%v)", text, err)
 	}
 	if text, err := rundir.ReadFile(filepath.Join(dir, "report.html")); err != nil || string(text) != "ours" {
 		t.Errorf("the file holds %q (%v)", text, err)
 	}
-	if err := os.Symlink(filepath.Dir(outside), filepath.Join(dir, "evidence")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "evidence")))
 	run, err := rundir.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { run.Close() })
 	if err := run.Replace("evidence/victim", []byte("ours")); err == nil {
 		t.Error("a file outside of the folder is written")
@@ -55,19 +46,13 @@ func TestFilesOfLongRun(t *testing.T) {
 	dir := t.TempDir()
 	for repeat := range repeats {
 		folder := filepath.Join(dir, fmt.Sprintf("evidence/affected/run-%02d", repeat+1))
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(folder, 0o755))
 		for file := range files {
-			if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%02d-log.txt", file+1)), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("%02d-log.txt", file+1)), nil, 0o644))
 		}
 	}
 	run, err := rundir.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { run.Close() })
 	if all, err := run.Files("."); err != nil || len(all) != repeats*files {
 		t.Errorf("%d files, %v; want %d", len(all), err, repeats*files)
@@ -98,13 +83,9 @@ func TestFilesAreBounded(t *testing.T) {
 			case "deep folders":
 				err = os.MkdirAll(filepath.Join(top, strings.Repeat("1/", 9)), 0o755)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			run, err := rundir.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			t.Cleanup(func() { run.Close() })
 			_, err = run.FilesUpTo("evidence", 10)
 			if want == "" {
@@ -135,22 +116,16 @@ func TestIsName(t *testing.T) {
 // that is not in the file.
 func FuzzLines(f *testing.F) {
 	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	whole := encoder.EncodeAll([]byte("{\"at\":1}\n{}\nhalf"), nil)
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add([]byte("no zstd"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), text, 0o644))
 		run, err := rundir.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer run.Close()
 		err = run.Lines("record.jsonl.zst", func(line []byte) (bool, error) {
 			if strings.Contains(string(line), "\n") {

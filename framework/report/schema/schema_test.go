@@ -27,6 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "write the schemas anew")
@@ -85,14 +86,9 @@ func TestSchemasAreThoseOfTheTypes(t *testing.T) {
 			got := generate(t, name, of)
 			file := name + ".json"
 			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(file, got, 0o644))
 			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Read(t, file)
 			if !bytes.Equal(got, want) {
 				t.Errorf("%s is not that of %s: go test ./framework/report/schema -update", file, of)
 			}
@@ -118,9 +114,7 @@ func generate(t *testing.T, name string, of reflect.Type) []byte {
 		Types: []string{"null", "object"}, AdditionalProperties: &jsonschema.Schema{Type: "integer"},
 	}
 	s, err := jsonschema.ForType(of, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	d := describer{t: t, text: reflect.TypeFor[encoding.TextMarshaler](), comments: map[string]map[string]string{}}
 	d.describe(s, of)
 	if name == "report" { // of which the report knows nothing
@@ -135,9 +129,7 @@ func generate(t *testing.T, name string, of reflect.Type) []byte {
 	encoder := json.NewEncoder(&out)
 	encoder.SetIndent("", " ")
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(s); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, encoder.Encode(s))
 	return out.Bytes()
 }
 
@@ -198,14 +190,10 @@ func (d *describer) commentsOf(pkg string) map[string]string {
 	all := map[string]string{}
 	d.comments[pkg] = all
 	sources, err := filepath.Glob(root + dir + "/*.go")
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must.NoError(d.t, err)
 	for _, source := range sources {
 		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		must.NoError(d.t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, is := n.(*ast.TypeSpec)
 			if !is {
@@ -254,9 +242,7 @@ func TestFilesOfTheTree(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	for _, name := range []string{"report", "rates", "figures"} {
 		if checked[name] == 0 {

@@ -2,13 +2,13 @@ package summary
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func drain() report.Report {
@@ -54,13 +54,8 @@ func TestOneScreen(t *testing.T) {
 		all = append(all, r)
 	}
 	dir := t.TempDir()
-	if err := Write(dir, all); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Write(dir, all))
+	text := must.Read(t, filepath.Join(dir, Name))
 	if lines := strings.Count(string(text), "\n"); lines > 30 {
 		t.Errorf("%d lines are no screen:\n%s", lines, text)
 	}

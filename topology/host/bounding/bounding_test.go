@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/sys/capability"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestMissing(t *testing.T) {
@@ -43,9 +45,7 @@ func TestMissing(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			set, err := Parse(test.status)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if diff := cmp.Diff(test.want, set.Missing(test.last)); diff != "" {
 				t.Errorf("missing (-want +got):\n%s", diff)
 			}

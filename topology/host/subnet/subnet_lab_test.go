@@ -10,26 +10,20 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A route in another table than main is found in the kernel.
 func TestOverlapsOfTheKernel(t *testing.T) {
 	runtime.LockOSThread() // not unlocked: thread and namespace end with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
 	vpn := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "vpn0"}}
-	if err := netlink.LinkAdd(vpn); err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.LinkSetUp(vpn); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, netlink.LinkAdd(vpn))
+	must.NoError(t, netlink.LinkSetUp(vpn))
 	for prefix, table := range map[string]int{"10.4.0.0/16": 51820, "0.0.0.0/1": unix.RT_TABLE_MAIN, "128.0.0.0/1": unix.RT_TABLE_MAIN} {
 		_, dst, _ := net.ParseCIDR(prefix)
-		if err := netlink.RouteAdd(&netlink.Route{Dst: dst, Table: table, LinkIndex: vpn.Index, Scope: netlink.SCOPE_LINK}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, netlink.RouteAdd(&netlink.Route{Dst: dst, Table: table, LinkIndex: vpn.Index, Scope: netlink.SCOPE_LINK}))
 	}
 	got, err := Overlaps(t.Context(), []netip.Prefix{netip.MustParsePrefix("10.4.94.0/24"), netip.MustParsePrefix("192.0.2.0/24")})
 	if err != nil || len(got) != 1 || got[0].By() != "vpn0 (routing table 51820)" {

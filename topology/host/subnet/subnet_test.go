@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestOverlaps(t *testing.T) {
@@ -15,9 +17,7 @@ func TestOverlaps(t *testing.T) {
 	devices := map[int]string{1: "lo", 2: "eth0", 3: "wg0", 4: "rl-0a1b2c3d"}
 	route := func(prefix string, device, table int) netlink.Route {
 		_, dst, err := net.ParseCIDR(prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return netlink.Route{Dst: dst, LinkIndex: device, Table: table}
 	}
 	lab := netip.MustParsePrefix("10.4.94.0/24")

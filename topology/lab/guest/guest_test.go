@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest/agent"
 	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // newGuest returns a guest whose agent runs in this process.
@@ -29,9 +30,7 @@ func newGuest(t *testing.T) *Guest {
 	t.Helper()
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, launch.Socket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() { _ = agent.Serve(l) }() // ends with l
 	return Open(engine(t, http.StatusNotFound, nil), "node1", "node1", dir)
@@ -59,9 +58,7 @@ func engine(t *testing.T, status int, state *container.State) *client.Client {
 	}))
 	t.Cleanup(server.Close)
 	docker, err := client.NewClientWithOpts(client.WithHost("tcp://" + server.Listener.Addr().String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return docker
 }
 
@@ -172,9 +169,7 @@ func TestExecFails(t *testing.T) {
 
 func TestImage(t *testing.T) {
 	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, kernel := range topology.Kernels {
 		if _, err := catalogue.Recipe(Image(kernel)); err != nil {
 			t.Error(err)

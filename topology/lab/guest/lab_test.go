@@ -23,27 +23,22 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // dockerAndImage connects to Docker and makes the guest's image known to it.
 func dockerAndImage(t *testing.T, kernel string) (*client.Client, string) {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ref := guest.Image(kernel)
 	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
 	image, err := catalogue.LoadDocker(t.Context(), docker, ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return docker, image
 }
 
@@ -54,9 +49,7 @@ func TestChooseAccelerator(t *testing.T) {
 	began := time.Now()
 	choice, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, remember)
 	took := time.Since(began)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Logf("%+v after %s", choice, took.Round(time.Millisecond))
 	if took > 24*time.Second {
 		t.Errorf("the choice took %s; 10 s and a container are allowed for each that is tried", took)
@@ -87,9 +80,7 @@ func TestNoKernelPackage(t *testing.T) {
 func TestGuest(t *testing.T) {
 	docker, image := dockerAndImage(t, topology.Kernels[0])
 	choice, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Logf("%+v", choice)
 	uname := "node1 " + topology.Kernels[0] + "."
 	if choice.Accelerator == guest.UML {
@@ -115,9 +106,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		Driver: "bridge", Internal: true,
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.231.7.0/24", Gateway: "10.231.7.1"}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	config, host := guest.Container(guest.Options{
 		Image: image, Hostname: "node1", Dir: dir, Accelerator: accelerator, CPUs: 2, Memory: 1024,
 	})
@@ -125,9 +114,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	_, err = docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 		name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address.String()}},
 	}}, nil, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	g := guest.Open(docker, name, "node1", dir)
 	t.Cleanup(func() {
 		if exists, _ := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); t.Failed() && len(exists) > 0 {
@@ -137,12 +124,8 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	})
 	powerOn := func(t *testing.T) {
 		began := time.Now()
-		if err := docker.ContainerStart(ctx, name, container.StartOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.Ready(ctx, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ContainerStart(ctx, name, container.StartOptions{}))
+		must.NoError(t, g.Ready(ctx, time.Minute))
 		t.Logf("first command %s after power-on", time.Since(began).Round(time.Millisecond))
 	}
 	run := func(t *testing.T, command ...string) string {
@@ -192,9 +175,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	})
 	t.Run("default route", func(t *testing.T) {
 		err := g.Wire(ctx, map[string]string{"net/ipv4/ip_forward": "1"}, []netip.Addr{netip.MustParseAddr("10.231.7.1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if got := run(t, "ip", "route", "show", "default"); !strings.Contains(got, "via 10.231.7.1 dev eth0") {
 			t.Errorf("the default route is %q", got)
 		}
@@ -210,17 +191,13 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		t.Log(run(t, "systemctl", "--failed", "--no-legend"), run(t, "systemd-analyze"), run(t, "free", "-m"))
 	})
 	t.Run("hangs", func(t *testing.T) {
-		if err := docker.ContainerPause(ctx, name); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ContainerPause(ctx, name))
 		short, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		if _, err := g.Exec(short, "true"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("while it hangs: %v", err)
 		}
-		if err := docker.ContainerUnpause(ctx, name); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ContainerUnpause(ctx, name))
 		run(t, "true")
 	})
 	t.Run("loses its channel", func(t *testing.T) {
@@ -248,9 +225,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	})
 	t.Run("is killed", func(t *testing.T) {
 		inside, err := docker.ContainerTop(ctx, name, []string{"-eo", "pid,args"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		killed := 0
 		for _, process := range inside.Processes {
 			program := filepath.Base(strings.Fields(process[1])[0])
@@ -277,9 +252,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	})
 	t.Run("power cut and on again", func(t *testing.T) {
 		run(t, "sh", "-c", "echo kept >/var/lib/kubelet/kept; echo kept >/etc/kept; sync")
-		if err := docker.ContainerKill(ctx, name, "KILL"); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ContainerKill(ctx, name, "KILL"))
 		if _, err := g.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
 			t.Errorf("without power: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestEveryGuest boots a guest with each kernel by QEMU, and one by User Mode Linux. The
@@ -15,17 +16,13 @@ import (
 func TestEveryGuest(t *testing.T) {
 	docker, image := dockerAndImage(t, topology.Kernels[0])
 	usual, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, kernel := range topology.Kernels {
 		t.Run(kernel, func(t *testing.T) {
 			docker, image := dockerAndImage(t, kernel)
 			accelerator := guest.KVM
 			why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.KVM)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if why != "" {
 				t.Log(why)
 				accelerator = guest.TCG
@@ -41,9 +38,7 @@ func TestEveryGuest(t *testing.T) {
 			t.Skip("it is TestGuest's")
 		}
 		why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.UML)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if why != "" {
 			t.Skip(why)
 		}

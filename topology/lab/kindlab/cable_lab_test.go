@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const icmpRate = "/proc/sys/net/ipv4/icmp_ratelimit"
@@ -37,9 +38,7 @@ func TestCableComesBack(t *testing.T) {
 	}
 	runtime.LockOSThread() // the thread ends with the test
 	machine, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer machine.Close()
 	ip(t, "link", "add", "rack", "type", "bridge")
 	ip(t, "link", "set", "rack", "up")
@@ -51,9 +50,7 @@ func TestCableComesBack(t *testing.T) {
 		if err == nil {
 			err = cmd.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		t.Cleanup(func() {
 			_ = cmd.Process.Kill() // it may have ended
 			_ = cmd.Wait()
@@ -68,30 +65,21 @@ func TestCableComesBack(t *testing.T) {
 	}
 	in := func(space netns.NsHandle, do func() error) {
 		t.Helper()
-		if err := netns.Set(space); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, netns.Set(space))
 		err := do()
 		if back := netns.Set(machine); back != nil {
 			t.Fatal(back)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	shows := func() string {
 		links := ip(t, "-o", "link", "show", "eth1")
 		mac := links[strings.Index(links, "link/ether"):]
-		value, err := os.ReadFile("/proc/sys/net/ipv4/fib_multipath_hash_policy")
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Read(t, "/proc/sys/net/ipv4/fib_multipath_hash_policy")
 		routes := strings.Split(strings.TrimSpace(ip(t, "-4", "route")), "\n")
 		slices.Sort(routes)
 		rate, err := os.ReadFile(icmpRate)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return fmt.Sprintf("%s%s%s%s%s", strings.Fields(mac)[1], ip(t, "-4", "-o", "address", "show", "eth1")[2:], strings.Join(routes, "\n"), value, rate)
 	}
 
@@ -125,9 +113,7 @@ func TestCableComesBack(t *testing.T) {
 
 	pid, second := node()
 	defer second.Close()
-	if err := cables[0].lay(pid); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cables[0].lay(pid))
 	in(second, func() error {
 		ip(t, "link", "set", "lo", "up")
 		if err := configure(cables); err != nil {

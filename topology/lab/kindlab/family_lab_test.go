@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The rules that isolate a lab fit into a table of either family.
 func TestTableFamilies(t *testing.T) {
 	runtime.LockOSThread() // not unlocked: thread and namespace end with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
 	bridges := []bridge{{"rl-00000000", netip.MustParseAddr("10.1.0.1")}, {"rl-11111111", netip.MustParseAddr("10.2.0.1")}}
 	for name, family := range map[string]nftables.TableFamily{"inet": nftables.TableFamilyINet, "ip": nftables.TableFamilyIPv4} {
 		if err := isolate(name, bridges, family); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // withGuest is small with a guest as the second node.
@@ -43,9 +44,7 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, 
 	docker, catalogue := dockerAndImages(ctx, t, append(kindlab.ImagesOf(declared), serve...))
 	began := time.Now()
 	lab, err := up(ctx, t, docker, declared, kindlab.Options{Images: catalogue, Serve: serve})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 	return lab, docker
 }
@@ -54,13 +53,9 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, 
 func dockerAndImages(ctx context.Context, t *testing.T, refs []string) (*client.Client, *images.Catalogue) {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := catalogue.Build(ctx, refs, func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +117,7 @@ func TestGuestNode(t *testing.T) {
 				return err == nil && object.Status.NodeInfo.BootID != before && len(object.Status.Addresses) > 0,
 					fmt.Sprintf("%+v", object.Status.NodeInfo), err
 			})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		t.Logf("kubelet reported the node %s after power-on", sincePowerOn(ctx, t, docker, node))
 		facts, err := lab.Guests(ctx)
 		if kernel := object.Status.NodeInfo.KernelVersion; err != nil || kernel != facts[0].Kernel {
@@ -158,13 +151,9 @@ func TestGuestNode(t *testing.T) {
 	})
 	t.Run("sockets", func(t *testing.T) {
 		path, err := node.Path(ctx, "/run/containerd/containerd.sock")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		conn, err := net.Dial("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		conn.Close()
 	})
 	t.Run("the host reaches it through the router", func(t *testing.T) {
@@ -202,9 +191,7 @@ func TestGuestNode(t *testing.T) {
 	t.Run("taken over", func(t *testing.T) {
 		lab.Release()
 		again, err := kindlab.Attach(ctx, docker, declared, kindlab.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		lab, node = again, again.Node("second")
 		facts, err := lab.Guests(ctx)
 		if err != nil || len(facts) != 1 || (facts[0].Accelerator != guest.UML) != strings.HasPrefix(facts[0].Kernel, "6.1.") ||
@@ -214,26 +201,18 @@ func TestGuestNode(t *testing.T) {
 		t.Logf("%+v", facts[0])
 	})
 	t.Run("power cut and on again", func(t *testing.T) {
-		if err := node.Stop(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, node.Stop(ctx))
 		if _, err := node.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
 			t.Errorf("without power: %v", err)
 		}
-		if err := docker.ContainerStart(ctx, node.Container(), container.StartOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ContainerStart(ctx, node.Container(), container.StartOptions{}))
 		err := await.Until(ctx, "the first command", 50*time.Millisecond, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
 			_, err := node.Exec(ctx, "true")
 			return err == nil, "", err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		t.Logf("first command %s after power-on", sincePowerOn(ctx, t, docker, node))
-		if err := node.Start(ctx); err != nil { // it is on: what is left is the wiring
-			t.Fatal(err)
-		}
+		must.NoError(t, node.Start(ctx)) // it is on: what is left is the wiring
 		t.Logf("containerd and routes %s after power-on", sincePowerOn(ctx, t, docker, node))
 		if out, err := node.Exec(ctx, "ip", "route", "show", "default"); !strings.Contains(out, "10.231.1.253") {
 			t.Errorf("default route %q, %v", out, err)
@@ -258,15 +237,9 @@ func TestGuestNode(t *testing.T) {
 		t.Logf("in the guest:\n%s%v", free, err)
 	})
 	t.Run("without power", func(t *testing.T) {
-		if err := node.Stop(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := node.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := node.Stop(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, node.Stop(ctx))
+		must.NoError(t, node.Start(ctx))
+		must.NoError(t, node.Stop(ctx))
 		if _, err := node.Exec(ctx, "true"); err == nil || !strings.Contains(err.Error(), "its power is cut") {
 			t.Errorf("got %v", err)
 		}
@@ -284,13 +257,9 @@ func TestGuestNode(t *testing.T) {
 func sincePowerOn(ctx context.Context, t *testing.T, docker *client.Client, node *kindlab.Node) time.Duration {
 	t.Helper()
 	info, err := docker.ContainerInspect(ctx, node.Container())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	began, err := time.Parse(time.RFC3339Nano, info.State.StartedAt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return time.Since(began).Round(10 * time.Millisecond)
 }
 
@@ -316,9 +285,7 @@ func runPod(ctx context.Context, t *testing.T, objects *resources.Resources, pod
 		err := objects.Create(ctx, pod.DeepCopy())
 		return err == nil, "", err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var p corev1.Pod
 	err = await.Until(ctx, "pod "+pod.Name+" to run", 200*time.Millisecond, 4*time.Minute, func(ctx context.Context) (bool, string, error) {
 		err := objects.Get(ctx, pod.Name, pod.Namespace, &p)

@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestGuestThatDoesNotBoot spoils the guest's image: what is wrong must be
@@ -24,9 +25,7 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 	declared := withGuest()
 	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
 	good, err := catalogue.LoadDocker(ctx, docker, guest.Image("6.1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	spoil := func(t *testing.T, command string) kindlab.Options {
 		const tag = "relapse.dev/guest-test:spoiled"
 		build := exec.CommandContext(ctx, "docker", "build", "-q", "-t", tag, "-")
@@ -85,9 +84,7 @@ func TestKilledWithGuest(t *testing.T) {
 	takeDown(t, docker, declared.Name)
 	process := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestKilledWithGuest$")
 	process.Env = append(os.Environ(), child+"=1")
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, process.Start())
 	err := await.Until(ctx, "the guest's container to run", 50*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
 		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second")
 		return err == nil && info.State.Running, "it does not run", err

@@ -24,6 +24,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Under TCG a guest's memory grows for minutes, for which -load=5m waits: what it
@@ -67,9 +68,7 @@ func TestGuestUnderLoad(t *testing.T) {
 		_, _ = fmt.Sscan(out, &servers)
 		return servers >= 300 && strings.HasSuffix(out, "ipvs"), out, err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 
 	began, slowest, changes := time.Now(), time.Duration(0), 0
 	memory := memoryOf(ctx, t, docker, node)
@@ -77,9 +76,7 @@ func TestGuestUnderLoad(t *testing.T) {
 	for next := began; time.Since(began) < *loadFor; {
 		for i := range 50 {
 			changes++
-			if err := objects.Update(ctx, endpointsOf(fmt.Sprintf("small-%d", i), 1, changes)); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, objects.Update(ctx, endpointsOf(fmt.Sprintf("small-%d", i), 1, changes)))
 		}
 		asked := time.Now()
 		if _, err := node.Exec(ctx, "true"); err != nil {
@@ -110,18 +107,12 @@ func (m memory) String() string {
 func memoryOf(ctx context.Context, t *testing.T, docker *client.Client, node *kindlab.Node) memory {
 	t.Helper()
 	answer, err := docker.ContainerStatsOneShot(ctx, node.Container())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var stats container.StatsResponse
-	if err := json.Unmarshal(text, &stats); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &stats))
 	s := stats.MemoryStats
 	resident := s.Stats["total_rss"] // cgroup v1
 	if resident == 0 {
@@ -137,9 +128,7 @@ func startKubeProxy(ctx context.Context, t *testing.T, objects *resources.Resour
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "default"}},
 	}
-	if err := objects.Create(ctx, binding); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, objects.Create(ctx, binding))
 	modules := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/lib/modules"}}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy", Namespace: "kube-system"},
@@ -167,12 +156,8 @@ func makeService(ctx context.Context, t *testing.T, objects *resources.Resources
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}}},
 	}
-	if err := objects.Create(ctx, service); err != nil {
-		t.Fatal(err)
-	}
-	if err := objects.Create(ctx, endpoints); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, objects.Create(ctx, service))
+	must.NoError(t, objects.Create(ctx, endpoints))
 }
 
 // endpointsOf has addresses that do not exist: nothing connects to them.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // onlyRootReaches checks that a process of another user reaches neither the lab's registry nor
@@ -125,14 +126,10 @@ func asksNoNameServer(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
 func droppedIn(t *testing.T, lab, chain string) (packets uint64) {
 	t.Helper()
 	conn, err := nftables.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: "relapse-" + lab}
 	rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, r := range rules {
 		for _, e := range r.Exprs {
 			if counter, ok := e.(*expr.Counter); ok {

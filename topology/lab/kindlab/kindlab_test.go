@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A name is part of paths that Down removes: what leads out of StateDir must
@@ -26,9 +27,7 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 			}
 			// The client is never used: there is no engine behind it.
 			docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if err := Down(t.Context(), docker, name); err == nil || !strings.Contains(err.Error(), "is not a lab name") {
 				t.Errorf("taken down: %v", err)
 			}
@@ -149,9 +148,7 @@ func TestImagesOf(t *testing.T) {
 func guests(t *testing.T) *Lab {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return &Lab{docker: docker, Topology: topology.Topology{Name: "l", Clusters: []topology.Cluster{{Name: "k8s", Nodes: []topology.Node{
 		{Name: "a", Role: topology.ControlPlane}, {Name: "b", Kernel: "6.12"}, {Name: "c", Kernel: "6.1"}, {Name: "d", Kernel: "6.12"},
 	}}}}}

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // small is two nodes and a host with one router between them.
@@ -59,13 +60,9 @@ func TestLab(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(small), func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,16 +91,12 @@ func TestLab(t *testing.T) {
 			restored(len(left) == 0)
 		}
 	}()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 
 	t.Run("pods can be bound to every node at once", func(t *testing.T) {
 		var nodes corev1.NodeList
-		if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, lab.Clusters[0].Client.Resources().List(ctx, &nodes))
 		for _, n := range nodes.Items {
 			if n.Status.Allocatable.Pods().IsZero() {
 				t.Errorf("kubelet on %s may reject them: allocatable are %v", n.Name, n.Status.Allocatable)
@@ -112,9 +105,7 @@ func TestLab(t *testing.T) {
 	})
 	t.Run("the first node is the control plane, and takes pods", func(t *testing.T) {
 		var first corev1.Node
-		if err := lab.Clusters[0].Client.Resources().Get(ctx, "first", "", &first); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, lab.Clusters[0].Client.Resources().Get(ctx, "first", "", &first))
 		if _, has := first.Labels["node-role.kubernetes.io/control-plane"]; !has {
 			t.Errorf("labels %v; want its role", first.Labels)
 		}
@@ -143,9 +134,7 @@ timeout 20 sh -c 'until grep FROZEN pod/freezer.state; do sleep 0.1; done'`)
 	})
 	t.Run("the registry holds links to the cache's blobs, and no copies", func(t *testing.T) {
 		info, _, err := docker.ContainerInspectWithRaw(ctx, lab.Registry().Container(), true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if *info.SizeRw > 1e6 {
 			t.Errorf("it has written %d bytes", *info.SizeRw)
 		}

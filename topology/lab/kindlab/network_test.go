@@ -12,6 +12,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // packet is what the rules read of a packet.
@@ -163,9 +165,7 @@ func TestRulesOfAnotherRelease(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.was != nil {
-				if err := recordRules(file, test.was); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, recordRules(file, test.was))
 			}
 			err := checkRules("x", file, hooks)
 			if errors.As(err, new(*OtherReleaseError)) != test.other || !test.other && err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const registryImage = "relapse.dev/registry:3.1.2"
@@ -33,37 +34,25 @@ const (
 func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, catalogue *images.Catalogue, refs []string) (url, id string) {
 	t.Helper()
 	image, err := catalogue.LoadDocker(ctx, docker, registryImage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	created, err := docker.ContainerCreate(ctx, &container.Config{Image: image}, nil, nil, nil, "relapse-test-upstream")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := docker.ContainerRemove(context.Background(), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, docker.ContainerStart(ctx, created.ID, container.StartOptions{}))
 	info, err := docker.ContainerInspect(ctx, created.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	addr := info.NetworkSettings.Networks["bridge"].IPAddress + ":5000"
 	everywhere := registry.Upstreams{"docker.io": "http://" + addr}
 	err = await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		err := everywhere.Reach(ctx, everywhere.Hosts())
 		return err == nil, "", err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := catalogue.Push(ctx, addr, refs); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, catalogue.Push(ctx, addr, refs))
 	return "http://" + addr, created.ID
 }
 
@@ -73,14 +62,10 @@ func TestUpstream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer docker.Close()
 	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	all := append(kindlab.ImagesOf(small), served, unserved)
 	if _, err := catalogue.Build(ctx, all, func(images.Event) {}); err != nil {
 		t.Fatal(err)
@@ -94,9 +79,7 @@ func TestUpstream(t *testing.T) {
 	url, upstream := startUpstream(ctx, t, docker, catalogue, vendors)
 	from := registry.Upstreams{}
 	own, err := registry.NewUpstreams(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, host := range own.Hosts() {
 		from[host] = url
 	}
@@ -118,26 +101,20 @@ func TestUpstream(t *testing.T) {
 			t.Errorf("something is left: %v, %v", left, err)
 		}
 	}()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 
 	digest := func(at, image string) string {
 		t.Helper()
 		c := registry.New(strings.TrimPrefix(at, "http://"))
 		defer c.Close()
 		digest, err := c.Resolve(ctx, image)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return digest
 	}
 	inLab := lab.Registry().Addr.String()
 	t.Run("the control plane's images came through a cache", func(t *testing.T) {
 		logs, err := lab.Logs(ctx, time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		const want = `"HEAD /v2/kube-apiserver/manifests/v1.34.4?ns=registry.k8s.io HTTP/1.1" 200`
 		if !strings.Contains(logs["cache-registry.k8s.io"], want) || !strings.Contains(logs["registry"], strings.Replace(want, "200", "404", 1)) {
 			t.Errorf("no %s in\n%s", want, logs["cache-registry.k8s.io"])
@@ -160,16 +137,12 @@ func TestUpstream(t *testing.T) {
 	}
 	t.Run("what is not served comes when a node asks for it, and stays", func(t *testing.T) {
 		want := digest(url, unserved)
-		if err := pull("first", unserved); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, pull("first", unserved))
 		pulled, err := lab.Node("first").Exec(ctx, "crictl", "inspecti", "-o", "go-template", "--template", "{{.status.repoDigests}}", unserved)
 		if err != nil || !strings.Contains(pulled, want) {
 			t.Errorf("%s, %v, want %s", pulled, err, want)
 		}
-		if err := docker.ContainerKill(ctx, upstream, "KILL"); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, docker.ContainerKill(ctx, upstream, "KILL"))
 		if err := pull("second", unserved); err != nil {
 			t.Errorf("the cache does not keep it: %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/relapse-dev/relapse/topology/lab/kube"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // newAPIServer is an API server that has one ConfigMap in each namespace, named
@@ -48,9 +49,7 @@ func newAPIServer(t *testing.T) *rest.Config {
 // detector at once.
 func TestResourcesShared(t *testing.T) {
 	client, err := kube.New(newAPIServer(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var group errgroup.Group
 	for _, namespace := range []string{"kube-system", "load"} {
 		group.Go(func() error {
@@ -74,16 +73,12 @@ func TestResourcesShared(t *testing.T) {
 // A value keeps its namespace after later calls.
 func TestResourcesKeepTheirNamespace(t *testing.T) {
 	client, err := kube.New(newAPIServer(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	first := client.Resources("first")
 	client.Resources()
 	client.Resources("second")
 	var list corev1.ConfigMapList
-	if err := first.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, first.List(t.Context(), &list))
 	if got := list.Items[0].Name; got != "first" {
 		t.Errorf("listed namespace %q, want %q", got, "first")
 	}

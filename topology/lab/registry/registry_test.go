@@ -16,6 +16,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const router = "docker.io/cloudnativelabs/kube-router"
@@ -33,9 +35,7 @@ func serve(t *testing.T) (string, *Client) {
 // push puts an image, or an index of several, under a name.
 func push(t *testing.T, c *Client, image string, index bool) string {
 	ref, err := c.here(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var digest v1.Hash
 	if index {
 		i, randomErr := random.Index(64, 1, 2)
@@ -52,17 +52,13 @@ func push(t *testing.T, c *Client, image string, index bool) string {
 		err = remote.Write(ref, i, c.options(t.Context())...)
 		digest, _ = i.Digest()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return digest.String()
 }
 
 func resolve(t *testing.T, c *Client, image string) string {
 	digest, err := c.Resolve(t.Context(), image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return digest
 }
 
@@ -132,9 +128,7 @@ func TestCopy(t *testing.T) {
 		images[2]: push(t, upstream, images[2], false),
 	}
 	for range 2 { // the second time there is nothing to do
-		if err := lab.Copy(t.Context(), images, upstreamAddr); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, lab.Copy(t.Context(), images, upstreamAddr))
 	}
 	for _, image := range images {
 		if got := resolve(t, lab, image); got != want[image] {
@@ -194,16 +188,10 @@ func TestFile(t *testing.T) {
 	_, c := serve(t)
 	const image = "relapse.dev/manifest:v1"
 	content, err := crane.Image(map[string][]byte{"calico.yaml": []byte("kind: List\n"), "other": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ref, err := c.here(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, content, c.options(t.Context())...); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, remote.Write(ref, content, c.options(t.Context())...))
 	if got, err := c.File(t.Context(), image, "/calico.yaml"); err != nil || string(got) != "kind: List\n" {
 		t.Errorf("File = %q, %v", got, err)
 	}

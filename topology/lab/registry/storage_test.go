@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestLinked(t *testing.T) {
@@ -15,22 +17,16 @@ func TestLinked(t *testing.T) {
 		"cilium/cilium":  {"sha256:aa01": "/cache/aa01"},
 		"without/digest": nil,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	got := map[string]string{}
 	for files := tar.NewReader(bytes.NewReader(archive)); ; {
 		header, err := files.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		content, err := io.ReadAll(files)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if _, twice := got[header.Name]; twice {
 			t.Errorf("%s is there twice", header.Name)
 		}

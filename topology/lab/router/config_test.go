@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"flag"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const goodConfig = `{
@@ -47,17 +48,11 @@ func TestReadConfig(t *testing.T) {
 			text := strings.Replace(goodConfig, tt.replace[0], tt.replace[1], 1)
 			c, err := ReadConfig(strings.NewReader(text))
 			if len(tt.want) == 0 {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				written, err := json.Marshal(c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				again, err := ReadConfig(strings.NewReader(string(written)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				if d := cmp.Diff(c, again, byValue); d != "" {
 					t.Errorf("written and read again (-want +got):\n%s", d)
 				}
@@ -90,23 +85,14 @@ func TestConfigurations(t *testing.T) {
 	}
 	statics := []Static{{Prefix: prefix("10.5.113.0/24"), NextHops: []netip.Addr{addr("192.0.2.2"), addr("192.0.2.130")}}}
 	bgpd, err := FRRConfig(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	bird, err := birdConf(c, statics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, got := range map[string]string{"bgpd.conf": bgpd, "bird.conf": bird} {
 		if *update {
-			if err := os.WriteFile("testdata/"+name, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, "testdata/"+name, got)
 		}
-		want, err := os.ReadFile("testdata/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Read(t, "testdata/"+name)
 		if d := cmp.Diff(string(want), got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}

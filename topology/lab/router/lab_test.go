@@ -37,6 +37,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The lab: a router of a kind with a link to each of two peers, each in a network
@@ -110,37 +111,25 @@ var imageOf = map[topology.RouterKind]string{topology.FRR: "relapse.dev/frr:10.3
 func fileSystem(t *testing.T, ref string) string {
 	t.Helper()
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer docker.Close()
 	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := catalogue.LoadDocker(t.Context(), docker, ref)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	made, err := docker.ContainerCreate(t.Context(), &container.Config{Image: loaded}, nil, nil, nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{})
 	archive, err := docker.ContainerExport(t.Context(), made.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer archive.Close()
 	dir := t.TempDir()
 	tar := exec.Command("tar", "--extract", "--numeric-owner", "--directory="+dir)
 	tar.Stdin, tar.Stderr = archive, os.Stderr
-	if err := tar.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tar.Run())
 	return dir
 }
 
@@ -229,21 +218,15 @@ func within(t *testing.T, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	runtime.LockOSThread()
 	home, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer home.Close()
-	if err := netns.Set(ns); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, netns.Set(ns))
 	err = f()
 	if back := netns.Set(home); back != nil {
 		t.Fatal(back) // the thread stays locked, and ends with its goroutine
 	}
 	runtime.UnlockOSThread()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 // namespace is a fresh network namespace.
@@ -252,18 +235,14 @@ func namespace(t *testing.T) netns.NsHandle {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer home.Close()
 	ns, err := netns.New()
 	if err != nil {
 		t.Skipf("making a network namespace: %v (root needed)", err)
 	}
 	t.Cleanup(func() { ns.Close() })
-	if err := netns.Set(home); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, netns.Set(home))
 	return ns
 }
 
@@ -320,9 +299,7 @@ func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *labPro
 // end sends a signal and waits for the process to end.
 func (p *labProcess) end(t *testing.T, s os.Signal) error {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, p.cmd.Process.Signal(s))
 	select {
 	case err := <-p.exited:
 		return err
@@ -362,9 +339,7 @@ func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, anno
 	socket := filepath.Join(t.TempDir(), "peer.sock")
 	p := &peer{labProcess: start(t, ns, "peer", strconv.Itoa(as), own, router, socket), own: addr(own)}
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	p.api = api.NewGobgpApiClient(conn)
 	for _, a := range announced {
@@ -388,9 +363,7 @@ func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, anno
 func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *api.Path {
 	t.Helper()
 	pack := func(a *anypb.Any, err error) *anypb.Any {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return a
 	}
 	return &api.Path{
@@ -413,9 +386,7 @@ func (p *peer) announce(t *testing.T, announced netip.Prefix, nextHop netip.Addr
 func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 	t.Helper()
 	_, err := p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.ListGoBGP.Family, Path: p.path(t, announced, p.own)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 // lab is the router with its two peers' namespaces.
@@ -454,9 +425,7 @@ func newLab(t *testing.T, kind topology.RouterKind) *lab {
 func (l *lab) start(t *testing.T) {
 	t.Helper()
 	text, err := json.Marshal(l.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	args := []string{string(text)}
 	if l.image != "" {
 		args = append(args, l.image, t.TempDir())
@@ -476,9 +445,7 @@ func (l *lab) start(t *testing.T) {
 func (l *lab) routes(t *testing.T, p netip.Prefix) []bgp.Route {
 	t.Helper()
 	all, err := bgp.Routes(t.Context(), l.handle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return slices.DeleteFunc(all, func(r bgp.Route) bool { return r.Prefix != p })
 }
 
@@ -522,9 +489,7 @@ func (l *lab) staticRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
 func (l *lab) protocolOf(t *testing.T, p netip.Prefix) bgp.RouteProtocol {
 	t.Helper()
 	fib, err := l.client.FIB(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	fib = slices.DeleteFunc(fib, func(r bgp.Route) bool { return r.Prefix != p })
 	if len(fib) != 1 {
 		t.Fatalf("the client lists %v, want one route to %s", fib, p)
@@ -576,9 +541,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 
 	t.Run("RIB", func(t *testing.T) {
 		rib, err := l.client.RIB(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for i := range rib {
 			// FRR and BIRD do not tell it.
 			if age := time.Since(rib[i].Received); kind == topology.GoBGP && (age < 0 || age > time.Minute) {
@@ -600,9 +563,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 	})
 	t.Run("neighbours", func(t *testing.T) {
 		neighbors, err := l.client.Neighbors(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for i := range neighbors {
 			if up := time.Since(neighbors[i].Established); up < 0 || up > time.Minute {
 				t.Errorf("session with %s up for %s", neighbors[i].Address, up)
@@ -619,22 +580,14 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 	})
 	t.Run("times stay the same", func(t *testing.T) {
 		first, err := l.client.RIB(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		sessions, err := l.client.Neighbors(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for began := time.Now(); time.Since(began) < 2*time.Second; { // the seconds of both clocks change
 			rib, err := l.client.RIB(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			neighbors, err := l.client.Neighbors(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if d := cmp.Diff(first, rib, byValue) + cmp.Diff(sessions, neighbors, byValue); d != "" {
 				t.Fatalf("two answers (-first +later):\n%s", d)
 			}
@@ -654,9 +607,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			})
 		}
 		rib, err := l.client.RIB(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		i := slices.IndexFunc(rib, func(p bgp.Path) bool { return p.Prefix == off })
 		switch kind {
 		case topology.FRR:
@@ -682,9 +633,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		if err := l.client.AddStatic(t.Context(), once, addr("203.0.113.1")); err == nil {
 			t.Error("a next hop that is not on-link was accepted")
 		}
-		if err := l.client.AddStatic(t.Context(), once, p2.own); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.client.AddStatic(t.Context(), once, p2.own))
 		if d := cmp.Diff([]bgp.Route{static}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB with the static route (-want +got):\n%s", d)
 		}
@@ -695,15 +644,11 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			t.Errorf("the RIB is %+v (%v), want the path as best: the static route is none", rib, err)
 		}
 		both := l.staticRoute(once, hops...)
-		if err := l.client.AddStatic(t.Context(), once, p2.own, p1.own); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.client.AddStatic(t.Context(), once, p2.own, p1.own))
 		if d := cmp.Diff([]bgp.Route{both}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB with two next hops (-want +got):\n%s", d)
 		}
-		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.client.RemoveStatic(t.Context(), once))
 		if d := cmp.Diff([]bgp.Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
 			t.Errorf("FIB without it (-want +got):\n%s", d)
 		}
@@ -715,19 +660,13 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		}
 	})
 	t.Run("default route that comes later", func(t *testing.T) {
-		if err := l.handle.RouteAdd(&netlink.Route{Gw: gateway, Protocol: unix.RTPROT_BOOT}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.handle.RouteAdd(&netlink.Route{Gw: gateway, Protocol: unix.RTPROT_BOOT}))
 		t.Logf("removed after %s", l.awaitRoutes(t, defaultPrefix, guard))
 	})
 	t.Run("link goes down and up", func(t *testing.T) {
 		link, err := l.handle.LinkByName("r1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.handle.LinkSetDown(link); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, l.handle.LinkSetDown(link))
 		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops[1]))
 		session := func(up bool) {
 			eventually(t, fmt.Sprintf("session with %s is up: %t", p1.own, up), func() (bool, any) {
@@ -738,9 +677,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		if kind != topology.GoBGP {
 			session(false) // FRR and BIRD close it when its link is down
 		}
-		if err := l.handle.LinkSetUp(link); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.handle.LinkSetUp(link))
 		session(true)
 		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops...))
 	})
@@ -762,9 +699,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 		began := time.Now()
 		for _, neighbor := range []netip.Addr{p.own, addr("192.0.2.99")} { // the second is unknown
-			if err := l.client.Clear(t.Context(), neighbor); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, l.client.Clear(t.Context(), neighbor))
 		}
 		l.awaitRoutes(t, once)
 		t.Logf("cleared, route gone after %s", time.Since(began))
@@ -810,9 +745,7 @@ func testInternalPeer(t *testing.T, kind topology.RouterKind) {
 	}
 	l.awaitRoutes(t, once, want)
 	rib, err := l.client.RIB(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(rib) != 1 || !rib[0].Internal || !rib[0].Multipath || len(rib[0].ASPath) > 0 {
 		t.Errorf("RIB is %+v, want one internal path", rib)
 	}
@@ -829,9 +762,7 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 	l.start(t)
 	kill := func(p *peer) time.Time {
 		began := time.Now()
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, p.cmd.Process.Kill())
 		eventually(t, "the router has no session", func() (bool, any) {
 			n, err := l.client.Neighbors(t.Context())
 			up := slices.ContainsFunc(n, func(n bgp.Neighbor) bool { return n.State == bgp.StateEstablished })
@@ -856,9 +787,7 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 		}
 	} else {
 		for range 2 { // the second time it has no paths
-			if err := l.client.Clear(t.Context(), p.own); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, l.client.Clear(t.Context(), p.own))
 			l.awaitRoutes(t, once)
 		}
 		if took := time.Since(began); took > time.Second {
@@ -881,18 +810,13 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 // usage is the router's resident memory in bytes, and its CPU time.
 func (l *lab) usage(t *testing.T) (int, time.Duration) {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stat := must.Read(t, fmt.Sprintf("/proc/%d/stat", l.cmd.Process.Pid))
 	// Fields 14, 15 and 24 of proc(5), counted from behind the name.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
 	number := func(i int) int {
 		n, err := strconv.Atoi(fields[i-3])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	return number(24) * os.Getpagesize(), time.Duration(number(14)+number(15)) * 10 * time.Millisecond
@@ -919,9 +843,7 @@ func testLatency(t *testing.T, kind topology.RouterKind) {
 		l.awaitRoutes(t, once, l.bgpRoute(once, hops[0]))
 		announced = append(announced, time.Since(began))
 		began = time.Now()
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, p.cmd.Process.Kill())
 		l.awaitRoutes(t, once)
 		closed = append(closed, time.Since(began))
 		<-p.exited

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // memory is a table that is not a kernel's.
@@ -83,9 +84,7 @@ func TestReconcileInstallsWhatItCan(t *testing.T) {
 		t.Errorf("table (-want +got):\n%s", d)
 	}
 
-	if err := s.withdrawAll(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.withdrawAll())
 	if d := cmp.Diff(append(slices.Clone(twoLinks), guard), m.routes, byValue); d != "" {
 		t.Errorf("table at the end (-want +got):\n%s", d)
 	}
@@ -177,18 +176,12 @@ func TestHTTP(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), step.method, web.URL+step.path, strings.NewReader(step.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			resp, err := web.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if resp.StatusCode != step.code || !strings.Contains(string(body), step.says) {
 				t.Errorf("answer %d %s, want %d and %q in it", resp.StatusCode, body, step.code, step.says)
 			}
@@ -204,14 +197,10 @@ func TestHTTP(t *testing.T) {
 
 	t.Run("FIB is plain data", func(t *testing.T) {
 		resp, err := web.Client().Get(web.URL + "/fib")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer resp.Body.Close()
 		var got []bgp.Route
-		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
 		if d := cmp.Diff(m.routes, got, byValue); d != "" {
 			t.Errorf("routes (-want +got):\n%s", d)
 		}
@@ -223,18 +212,11 @@ func TestSetSysctls(t *testing.T) {
 	write := func(value func(sysctl) string) {
 		for _, s := range sysctls {
 			file := filepath.Join(root, s.path)
-			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(value(s)+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, file, value(s)+"\n")
 		}
 	}
 	write(func(sysctl) string { return "2" })
-	if err := setSysctls(root); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, setSysctls(root))
 	for _, s := range sysctls {
 		if got, err := os.ReadFile(filepath.Join(root, s.path)); err != nil || strings.TrimSpace(string(got)) != s.value {
 			t.Errorf("%s is %q (%v), want %q", s.path, got, err, s.value)

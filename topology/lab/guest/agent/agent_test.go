@@ -16,26 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // ask connects to an agent and sends a request.
 func ask(t *testing.T, request channel.Request) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() { _ = Serve(l) }() // ends with l
 	conn, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	if err := channel.WriteLine(conn, request); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, channel.WriteLine(conn, request))
 	return conn, bufio.NewReader(conn)
 }
 
@@ -45,18 +40,14 @@ func collect(t *testing.T, r io.Reader) (stdout, stderr string, status channel.E
 	var out, errs bytes.Buffer
 	for {
 		kind, content, err := channel.ReadFrame(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		switch kind {
 		case channel.Stdout:
 			out.Write(content)
 		case channel.Stderr:
 			errs.Write(content)
 		case channel.Exit:
-			if err := json.Unmarshal(content, &status); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, json.Unmarshal(content, &status))
 			return out.String(), errs.String(), status
 		}
 	}
@@ -101,9 +92,7 @@ func TestRun(t *testing.T) {
 func TestRunEndsWithTheMachine(t *testing.T) {
 	conn, r := ask(t, channel.Request{Exec: []string{"sh", "-c", "echo $$; exec sleep 60"}})
 	_, pid, err := channel.ReadFrame(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	conn.Close()
 	file := filepath.Join("/proc", strings.TrimSpace(string(pid)))
 	for limit := time.After(10 * time.Second); ; {
@@ -121,9 +110,7 @@ func TestRunEndsWithTheMachine(t *testing.T) {
 func TestDial(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "echo")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	go func() {
 		conn, err := l.Accept()
@@ -154,12 +141,8 @@ func TestDial(t *testing.T) {
 func TestFindPort(t *testing.T) {
 	class := t.TempDir()
 	for port, name := range map[string]string{"vport0p1": "org.example", "vport0p2": Port} {
-		if err := os.MkdirAll(filepath.Join(class, port), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(class, port, "name"), []byte(name+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Join(class, port), 0o755))
+		must.Write(t, filepath.Join(class, port, "name"), name+"\n")
 	}
 	if path, err := findPort(class); err != nil || path != "/dev/vport0p2" {
 		t.Errorf("got %q, %v", path, err)
@@ -180,13 +163,9 @@ func TestOpenPort(t *testing.T) {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(line.Fd()), unix.TIOCSPTLCK, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	port, err := openPort(fmt.Sprintf("/dev/pts/%d", number))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer port.Close()
 	var all []byte
 	for b := range 256 {

@@ -12,15 +12,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // pipes returns both ends of a byte pipe that buffers, as a serial port does.
 func pipes(t testing.TB) (machine, guest net.Conn) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var ends [2]net.Conn
 	for i, fd := range fds {
 		file := os.NewFile(uintptr(fd), "pipe")
@@ -45,9 +45,7 @@ func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 		accepted <- session
 	}()
 	client, err := Open(t.Context(), machine, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	server = <-accepted
 	go func() {
 		stream, err := server.Accept()
@@ -58,9 +56,7 @@ func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 		_, _ = io.Copy(stream, stream)
 	}()
 	stream, err := client.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer stream.Close()
 	if _, err := io.WriteString(stream, "word"); err != nil {
 		t.Fatal(err)
@@ -90,9 +86,7 @@ func TestSession(t *testing.T) {
 			if test.name == "an old handshake" {
 				// The guest takes part in it, finds no session behind, and begins again.
 				old, err := Accept(t.Context(), guest, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				old.Close()
 			}
 			connect(t, machine, guest)
@@ -115,9 +109,7 @@ func TestGuestReplaced(t *testing.T) {
 	client, server := connect(t, machine, guest)
 	server.Close() // of which the machine learns nothing but garbage
 	client.Close()
-	if err := guest.SetDeadline(time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, guest.SetDeadline(time.Time{}))
 	if _, err := guest.Write([]byte{0, 1, 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +124,7 @@ func TestReplacedEndIsNoticed(t *testing.T) {
 			machine, guest := pipes(t)
 			go func() { _, _ = Accept(t.Context(), guest, metered) }() // it answers, and is as good as dead
 			session, err := Open(t.Context(), machine, metered)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer session.Close()
 			go func() { _, _ = Accept(t.Context(), guest, metered) }()
 			select {
@@ -168,9 +158,7 @@ func TestFrames(t *testing.T) {
 	for _, length := range []int{0, 1, frameLimit, frameLimit + 1, 3 * frameLimit} {
 		content := bytes.Repeat([]byte{'x'}, length)
 		var stream bytes.Buffer
-		if err := WriteFrame(&stream, Stderr, content); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, WriteFrame(&stream, Stderr, content))
 		var got []byte
 		frames := 0
 		for stream.Len() > 0 {
@@ -204,9 +192,7 @@ func FuzzReadFrame(f *testing.F) {
 
 func TestReadLine(t *testing.T) {
 	var stream bytes.Buffer
-	if err := WriteLine(&stream, Request{Exec: []string{"echo", "two\nlines"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, WriteLine(&stream, Request{Exec: []string{"echo", "two\nlines"}}))
 	stream.WriteString("rest")
 	r := bufio.NewReader(&stream)
 	var got Request

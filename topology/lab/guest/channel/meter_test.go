@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // counted is a pipe's end that counts the bytes on their way to the guest.
@@ -58,14 +60,10 @@ func TestMetered(t *testing.T) {
 		_, _ = io.Copy(stream, stream) // the other end sees what is missing
 	}()
 	session, err := Open(t.Context(), toGuest, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer session.Close()
 	stream, err := session.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_ = stream.SetDeadline(time.Now().Add(20 * time.Second))
 	content := bytes.Repeat([]byte("\x00\r\n\x04\x13 bytes"), 100*window/10)
 	go func() { _, _ = stream.Write(content) }() // what is missing shows at the other end

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/agent"
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestQEMUCommand(t *testing.T) {
@@ -134,17 +135,11 @@ func serveGuest(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s, err := listen(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ours, file, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	theirs, err := net.FileConn(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	file.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -180,9 +175,7 @@ func serveGuest(t *testing.T) (dir string) {
 func dialServer(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	return conn, bufio.NewReader(conn)
@@ -191,9 +184,7 @@ func dialServer(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 func TestServer(t *testing.T) {
 	dir := serveGuest(t)
 	conn, r := dialServer(t, filepath.Join(dir, Socket))
-	if err := channel.WriteLine(conn, channel.Request{Exec: []string{"echo", "hello"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, channel.WriteLine(conn, channel.Request{Exec: []string{"echo", "hello"}}))
 	kind, content, err := channel.ReadFrame(r)
 	if err != nil || kind != channel.Stdout || string(content) != "hello\n" {
 		t.Errorf("%d %q, %v", kind, content, err)
@@ -210,9 +201,7 @@ func TestForward(t *testing.T) {
 	inGuest := filepath.Join(t.TempDir(), "echo")
 	forward := func() string {
 		conn, r := dialServer(t, filepath.Join(dir, Socket))
-		if err := channel.WriteLine(conn, channel.Request{Forward: inGuest}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, channel.WriteLine(conn, channel.Request{Forward: inGuest}))
 		var reply channel.Reply
 		if err := channel.ReadLine(r, &reply); err != nil || reply.Error != "" {
 			t.Fatalf("%+v, %v", reply, err)
@@ -231,9 +220,7 @@ func TestForward(t *testing.T) {
 	})
 	t.Run("echo", func(t *testing.T) {
 		l, err := net.Listen("unix", inGuest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer l.Close()
 		go func() {
 			if conn, err := l.Accept(); err == nil {
@@ -255,15 +242,11 @@ func TestForward(t *testing.T) {
 func TestServerWithoutGuest(t *testing.T) {
 	dir := t.TempDir()
 	s, err := listen(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer s.l.Close()
 	go s.accept(s.l, s.serve)
 	conn, r := dialServer(t, filepath.Join(dir, Socket))
-	if err := channel.WriteLine(conn, channel.Request{Exec: []string{"true"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, channel.WriteLine(conn, channel.Request{Exec: []string{"true"}}))
 	if _, err := r.ReadByte(); err != io.EOF {
 		t.Errorf("got %v, want the connection's end", err)
 	}
@@ -273,12 +256,8 @@ func TestServerWithoutGuest(t *testing.T) {
 // does not stand in the way.
 func TestListenReplaces(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, Socket), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(dir, Socket), nil, 0o600))
 	s, err := listen(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s.l.Close()
 }

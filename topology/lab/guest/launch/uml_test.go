@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestUMLCommand(t *testing.T) {
@@ -56,9 +56,7 @@ func TestCheckUML(t *testing.T) {
 	if err := checkUML(dir); !errors.As(err, &broken) || broken.Lacks != filepath.Join(dir, "linux") {
 		t.Errorf("a broken image: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "lacks"), []byte("the archive had none\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, filepath.Join(dir, "lacks"), "the archive had none\n")
 	err := checkUML(dir)
 	if errors.As(err, &broken) || err.Error() != "the image has no User Mode Linux: the archive had none" {
 		t.Errorf("an image without: %v", err)
