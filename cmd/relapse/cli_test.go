@@ -166,6 +166,14 @@ func TestBadUsage(t *testing.T) {
 			`--values: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`,
 		},
 		{
+			"qualify with values of no version", []string{"qualify", "cilium", "1.19.3", "--values", "-"},
+			`--values: standard input states no version of the chart: expected qualify cilium FROM 1.19.3`,
+		},
+		{
+			"qualify with a variable that is none", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--set-var", "X"},
+			`--set-var: "X": expected NAME=VALUE`,
+		},
+		{
 			"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--values", "-"},
 			`--values: kube-proxy is not installed by values here: expected cilium or metallb`,
 		},

@@ -17,6 +17,8 @@ import (
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report/plain"
@@ -29,6 +31,9 @@ type qualifyOptions struct {
 	storedOptions
 	config string   // a file, or - for standard input
 	values []string // files, - for standard input
+	// setVars are NAME=VALUE, and vars is a file of such.
+	setVars []string
+	vars    string
 	// manifests is a file, or - for standard input.
 	manifests string
 	mode      string
@@ -56,8 +61,12 @@ peers and advertisements. --mode is kube-proxy's mode where no configuration nam
 iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
 native or frr, in place of the chart's default.
 
---values takes the values of your Helm release, as helm get values -o yaml prints them. The
-vendor's charts of both versions render them: their ConfigMaps, or MetalLB's arguments and
+--values takes the values of your Helm release: a file of values, what helm get values prints, or
+the object that has them (HelmRelease with its ConfigMaps, Application, HelmChart and
+HelmChartConfig, a kustomization with helmCharts, a helmfile), also in a stream of several. FROM
+may be left out where it states the chart's version. Variables of templates, such as
+${CLUSTER_ID}, get their values by --set-var and --vars; a value that the lab replaces anyway
+needs none. The vendor's charts of both versions render them: their ConfigMaps, or MetalLB's arguments and
 environment, are compared, and the lab's release is installed with them. This works for Cilium
 from 1.18 on, and for MetalLB.
 
@@ -88,13 +97,22 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
   helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -
   kubectl -n kube-system get configmap kube-proxy -o yaml | relapse qualify kube-proxy 1.35.4 1.36.3 --config -
   relapse qualify metallb 0.14.8 0.14.9`,
-		Args: exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && len(o.values) > 0 {
+				return nil // the values' file has FROM
+			}
+			return exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			given, args, err := o.givenValues(args, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
 			q, err := o.request(args[0], args[1], args[2], cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
-			if q.Values, err = o.readValues(cmd.Context(), q, cmd.InOrStdin()); err != nil {
+			if q.Values, err = o.readValues(cmd.Context(), q, given); err != nil {
 				return err
 			}
 			return runQualification(cmd.Context(), s, q, o)
@@ -103,7 +121,9 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
 	flags.StringArrayVar(&o.values, "values", nil,
-		"the values of your Helm release, `FILE`; several merge as with Helm; - is standard input")
+		"the values of your Helm release, or the object with them, `FILE`; several merge as with Helm; - is standard input")
+	flags.StringArrayVar(&o.setVars, "set-var", nil, "a variable of a template in these files, `NAME=VALUE`; repeatable")
+	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's), `FILE`; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
@@ -196,8 +216,11 @@ func (o qualifyOptions) command(component, from, to string) string {
 	for _, file := range o.values {
 		words = append(words, "--values", file)
 	}
+	for _, pair := range o.setVars {
+		words = append(words, "--set-var", pair)
+	}
 	for _, flag := range [][3]string{
-		{"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--vars", o.vars, ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {
@@ -241,30 +264,69 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 	return &c, nil
 }
 
-// readValues reads the values that --values names; nil without any.
-func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, stdin io.Reader) (*qualify.Values, error) {
+// givenValues reads the files that --values names. It returns the arguments with FROM, which a
+// file may state.
+func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (qualify.Given, []string, error) {
+	if len(o.values) == 0 {
+		return qualify.Given{}, args, nil
+	}
+	vars, err := o.variables()
+	if err != nil {
+		return qualify.Given{}, nil, err
+	}
+	var files []releasefile.File
+	for _, name := range o.values {
+		stream, called, err := open("--values", name, stdin)
+		if err != nil {
+			return qualify.Given{}, nil, err
+		}
+		text, err := io.ReadAll(stream)
+		if err := errors.Join(err, stream.Close()); err != nil {
+			return qualify.Given{}, nil, usagef("--values: %w", err)
+		}
+		files = append(files, releasefile.File{Name: called, Text: text})
+	}
+	given, err := qualify.ReadFiles(args[0], vars, files...)
+	switch {
+	case err != nil:
+		return given, nil, usagef("--values: %w", err)
+	case len(args) == 3:
+		return given, args, nil
+	case given.Version == "":
+		return given, nil, usagef("--values: %s states no version of the chart: expected qualify %s FROM %s",
+			strings.Join(given.Sources, ", "), args[0], args[1])
+	}
+	return given, []string{args[0], given.Version, args[1]}, nil
+}
+
+// variables are the values that --vars and --set-var give.
+func (o qualifyOptions) variables() (placeholder.Values, error) {
+	var text []byte
+	if o.vars != "" {
+		var err error
+		if text, err = os.ReadFile(o.vars); err != nil {
+			return nil, usagef("--vars: %w", err)
+		}
+	}
+	if _, err := placeholder.Parse(o.setVars, nil); err != nil {
+		return nil, usagef("--set-var: %w", err)
+	}
+	vars, err := placeholder.Parse(o.setVars, text)
+	if err != nil {
+		return nil, usagef("--vars: %s: %w", o.vars, err)
+	}
+	return vars, nil
+}
+
+// readValues renders the charts with the values that --values gives; nil without any.
+func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given qualify.Given) (*qualify.Values, error) {
 	if len(o.values) == 0 {
 		return nil, nil
 	}
 	if err := qualify.CheckValues(q.Component, q.From, q.To); err != nil {
 		return nil, usagef("--values: %w", err)
 	}
-	var files []qualify.File
-	for _, name := range o.values {
-		file := qualify.File{Name: name}
-		var err error
-		if name == "-" {
-			file.Name = "standard input"
-			file.Text, err = io.ReadAll(stdin)
-		} else {
-			file.Text, err = os.ReadFile(name)
-		}
-		if err != nil {
-			return nil, usagef("--values: %w", err)
-		}
-		files = append(files, file)
-	}
-	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, files)
+	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, given)
 	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
 		return nil, usagef("--values: %w", wrong)
 	}

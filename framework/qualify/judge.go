@@ -229,6 +229,7 @@ func (in Inputs) notTested(rows []Row) []string {
 		all = append(all, PartConfiguration+": "+configdrift.Unjudged())
 	}
 	if v := in.Values; v != nil {
+		all = append(all, v.Told...)
 		for _, r := range v.Replaced {
 			all = append(all, r.String())
 		}

@@ -17,15 +17,21 @@ import (
 
 // adaptMetalLB fills in what follows from both charts of MetalLB and the user's values.
 func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users map[string]any) error {
-	if err := v.unread(ctx, from, to, func(upgrade bool) chart.Release { return metalLBRelease(users, upgrade) }); err != nil {
-		return err
-	}
 	at := func(c *chart.Chart) metallb.Release { return metallb.Release{Version: c.Version, Values: users} }
 	v.BGP = metallb.ModeOf(at(from), at(to))
 	if v.BGP == metallb.FRRK8s {
 		return metallb.NoFRRK8s()
 	}
 	v.lab, v.Replaced = metallb.Adapt(users, from.Version, to.Version)
+	users, err := v.withoutVariables(users, func(text string) bool {
+		return from.Renders(metalLBRelease(v.lab, false), text) || to.Renders(metalLBRelease(v.lab, true), text)
+	})
+	if err != nil {
+		return err
+	}
+	if err := v.unread(ctx, from, to, func(upgrade bool) chart.Release { return metalLBRelease(users, upgrade) }); err != nil {
+		return err
+	}
 	before, err := metalLBOf(from, users, false)
 	if err != nil {
 		return v.wrong(err)

@@ -1,6 +1,7 @@
 package qualify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,13 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/component/cilium/reference"
 	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -29,6 +32,8 @@ import (
 type Values struct {
 	// Sources are the files, the first one first.
 	Sources []string `json:"sources"`
+	// Told are sentences about what of them was not read.
+	Told []string `json:"told,omitempty"`
 	// Mode is what the values of Cilium choose, with what was replaced; nil for others.
 	Mode *labvalues.Mode `json:"mode,omitempty"`
 	// BGP is which implementation of BGP the values of MetalLB choose; empty for others.
@@ -70,25 +75,50 @@ func CheckValues(component, from, to string) error {
 	return nil
 }
 
-// File is a file of values.
-type File struct {
-	Name string
-	Text []byte
+// Given are values as a user's files have them.
+type Given struct {
+	// Sources are the files, the first one first, with the object of each that has the values.
+	Sources []string
+	// Version is that of the chart, if a file states it.
+	Version string
+	// Told are sentences about what was not read.
+	Told []string
+
+	values map[string]any
 }
 
-// ReadValues reads the user's values, and renders the charts of both versions with them. It
-// downloads the charts if need be: the error is an *images.NotPublishedError if a version has
-// none, an *host.UnfitError if no lab of this machine can run the mode, and one sentence about
-// what is wrong with the values otherwise.
-func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, files []File) (*Values, error) {
-	v := &Values{}
-	var parsed []map[string]any
+// ReadFiles finds the values of a component's chart in files, with values for their variables. The
+// error is a *ValuesError.
+func ReadFiles(component string, vars placeholder.Values, files ...releasefile.File) (Given, error) {
+	var g Given
+	var all []map[string]any
 	for _, f := range files {
-		values, err := chart.ParseValues(f.Text)
+		r, err := releasefile.Read(component, f, vars)
 		if err != nil {
-			return nil, &ValuesError{fmt.Errorf("%s: %w", f.Name, err)}
+			return Given{}, &ValuesError{fmt.Errorf("%s: %w", f.Name, err)}
 		}
-		v.Sources, parsed = append(v.Sources, f.Name), append(parsed, values)
+		source := f.Name
+		if r.Object != "" {
+			source += " (" + r.Object + ")"
+		}
+		g.Sources, all = append(g.Sources, source), append(all, r.Values)
+		g.Version = cmp.Or(r.Version, g.Version)
+		for _, says := range r.Told {
+			g.Told = append(g.Told, f.Name+": "+says)
+		}
+	}
+	g.values = chart.Merge(all...)
+	return g, nil
+}
+
+// ReadValues renders the charts of both versions with the user's values. It downloads the charts
+// if need be: the error is an *images.NotPublishedError if a version has none, an *host.UnfitError
+// if no lab of this machine can run the mode, and one sentence about what is wrong with the values
+// otherwise.
+func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given Given) (*Values, error) {
+	v := &Values{Sources: given.Sources, Told: given.Told}
+	if given.Version != "" && given.Version != from {
+		v.Told = append(v.Told, fmt.Sprintf("%s is of version %s of the chart, and %s was asked for", strings.Join(v.Sources, ", "), given.Version, from))
 	}
 	charts := make([]*chart.Chart, 2)
 	downloads, within := errgroup.WithContext(ctx)
@@ -102,13 +132,13 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 		return nil, err
 	}
 	if component == "metallb" {
-		return v, v.adaptMetalLB(ctx, charts[0], charts[1], chart.Merge(parsed...))
+		return v, v.adaptMetalLB(ctx, charts[0], charts[1], given.values)
 	}
 	declared, err := upgrade.Of(component, from, to, upgrade.Settings{Subnets: subnets})
 	if err != nil {
 		return nil, err
 	}
-	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], chart.Merge(parsed...))
+	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], given.values)
 }
 
 // ValuesError says what is wrong with the user's values.
@@ -172,12 +202,34 @@ func (v *Values) unread(ctx context.Context, from, to *chart.Chart, at func(upgr
 	return nil
 }
 
+// withoutVariables returns the user's values without variables that have no value. The error names
+// those that the lab's release needs; a value with others has no effect on it.
+func (v *Values) withoutVariables(users map[string]any, needs func(text string) bool) (map[string]any, error) {
+	all := placeholder.In(users)
+	if len(all) == 0 {
+		return users, nil
+	}
+	missing := slices.DeleteFunc(placeholder.In(v.lab), func(x placeholder.Variable) bool { return !needs(x.Text) })
+	if err := placeholder.Missing(missing); err != nil {
+		return nil, v.wrong(err)
+	}
+	v.lab, users = chart.Merge(v.lab), chart.Merge(users)
+	for _, x := range placeholder.In(v.lab) {
+		chart.Path(x.Path).Put(nil, v.lab)
+	}
+	var left []string
+	for _, x := range all {
+		chart.Path(x.Path).Put(v.lab, users)
+		if at := fmt.Sprintf("%s (%s)", chart.Path(x.Path), x.Name); !slices.Contains(left, at) {
+			left = append(left, at)
+		}
+	}
+	v.Told = append(v.Told, "left out, because a variable has no value, and the lab does not need it: "+strings.Join(left, ", "))
+	return users, nil
+}
+
 // adapt fills in what follows from both charts and the user's values.
 func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
-	at := func(upgrade bool) chart.Release { return release(resolved(lab, users), upgrade) }
-	if err := v.unread(ctx, from, to, at); err != nil {
-		return err
-	}
 	var lacking *labvalues.LackingError
 	var err error
 	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users)
@@ -186,6 +238,15 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	}
 	if err != nil {
 		return v.wrong(err)
+	}
+	if users, err = v.withoutVariables(users, func(text string) bool {
+		return from.Renders(release(v.lab, false), text) || to.Renders(release(v.lab, true), text)
+	}); err != nil {
+		return err
+	}
+	at := func(upgrade bool) chart.Release { return release(resolved(lab, users), upgrade) }
+	if err := v.unread(ctx, from, to, at); err != nil {
+		return err
 	}
 	inLab, err := configOf(from, v.lab, false)
 	if err != nil {
@@ -337,7 +398,7 @@ func (v *Values) pins() []string {
 // write prints what is tested.
 func (v *Values) write(line func(name, text string)) {
 	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.mode()))
-	for _, says := range v.Unread {
+	for _, says := range slices.Concat(v.Told, v.Unread) {
 		line("", "  "+says)
 	}
 	for _, r := range v.Replaced {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 )
 
 // TestVendorsChartsAreCompared compares the vendor's own charts, from its Go modules.
@@ -25,7 +26,11 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 		{"tunnel", "{routingMode: tunnel, tunnelProtocol: vxlan, bpf: {masquerade: false}, gatewayAPI: {enabled: false}}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			v, err := ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, []File{{Name: "my.yaml", Text: []byte(test.values)}})
+			given, err := ReadFiles("cilium", nil, releasefile.File{Name: "my.yaml", Text: []byte(test.values)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, given)
 			if err != nil {
 				t.Fatal(err)
 			}

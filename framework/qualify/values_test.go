@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -32,7 +33,7 @@ func adapted(t *testing.T, text string) (*Values, error) {
 		c.Module = module
 		charts = append(charts, c)
 	}
-	users, err := chart.ParseValues([]byte(text))
+	users, err := placeholder.Values{}.Map([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +129,25 @@ func TestValuesAreUnread(t *testing.T) {
 		return r.Name == "values without effect" && r.State == Warning && r.Says == strings.Join(want, "; ")
 	}) {
 		t.Errorf("no row says so: %+v", rows)
+	}
+}
+
+// A variable without a value is missed if the lab's release needs it.
+func TestValuesWithVariables(t *testing.T) {
+	v, err := adapted(t, "{devices: [$DEVICE], ipam: {operator: {clusterPoolIPv4MaskSize: '${MASK}'}}, unread: {x: 'a ${X}'}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"left out, because a variable has no value, and the lab does not need it: " +
+		"devices (DEVICE), ipam.operator.clusterPoolIPv4MaskSize (MASK), unread.x (X)"}
+	if diff := cmp.Diff(want, v.Told); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	_, err = adapted(t, "{devices: $DEVICE, extraConfig: {a: '${A}', b: '{{ b }}'}}")
+	const missing = "my.yaml: no value is given for the variables A (extraConfig.a), b (extraConfig.b): " +
+		"expected --set-var A=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"
+	if err == nil || err.Error() != missing || !errors.As(err, new(*ValuesError)) {
+		t.Errorf("got  %v\nwant %s", err, missing)
 	}
 }
 

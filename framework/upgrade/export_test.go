@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
@@ -57,7 +57,7 @@ func ReadValues(t *testing.T, name string) map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := chart.ParseValues(text)
+	values, err := placeholder.Values{}.Map(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +126,7 @@ func TestUnread(t *testing.T) {
 	}{
 		{"of values.yaml", "{mode: native, bgp: {enabled: true}}", nil},
 		{"of a template alone", "{hidden: {key: 1}}", nil},
+		{"of a template by way of a variable", "{hidden: {other: 1}}", nil},
 		{"which a template refuses in another form", "{hidden: {key: a}, mode: native}", nil},
 		{"of a condition alone", "{crds: {enabled: true}}", nil},
 		{"a map without keys", "{annotations: {a.b/c: d}, crds: {labels: {a: b}}}", nil},
@@ -156,6 +156,15 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+func TestRenders(t *testing.T) {
+	r := Release{Name: "r", Namespace: "n", Values: values(t, "{mode: '${MODE}', replicas: '${N}', mod: '${MOD}', annotations: {a: $(POD)}}"), KubeVersion: "1.34.4"}
+	for text, want := range map[string]bool{"${MODE}": true, "${N}": true, "${MOD}": false, "$(POD)": false} {
+		if got := load(t).Renders(r, text); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}
+
 func TestHint(t *testing.T) {
 	for _, test := range []struct {
 		path Path
@@ -163,6 +172,7 @@ func TestHint(t *testing.T) {
 	}{
 		{Path{"bgp", "enable"}, "nearest: bgp.enabled"},
 		{Path{"bgp.peers.asn"}, `"bgp.peers.asn" is one key with dots in it: expected bgp: {peers: {asn: ...}}`},
+		{Path{"bgp", "enabled", "now"}, ""},
 		{Path{"nothing", "of", "the", "kind", "in", "any", "chart"}, ""},
 	} {
 		if got := test.path.Hint(load(t)); got != test.want {
@@ -177,38 +187,6 @@ func TestNoChart(t *testing.T) {
 	}
 	if _, err := Load("testdata"); err == nil || !strings.Contains(err.Error(), "reading the chart in testdata: ") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestParseValues(t *testing.T) {
-	for _, test := range []struct{ name, text, wrong string }{
-		{"as helm get values -o yaml prints them", "a: {b: 1}\n", ""},
-		{"as helm get values prints them", "USER-SUPPLIED VALUES:\na: {b: 1}\n", ""},
-		{"as JSON", `{"a": {"b": 1}}`, ""},
-		{"with the chart's own", "COMPUTED VALUES:\na: {b: 1}\n", "it has the chart's default values too: expected the output of helm get values without --all"},
-		{"no YAML", "a: {b: 1\nc", "it is not YAML: line 2: did not find expected ',' or '}'"},
-		{"a list", "- a\n", "it is not a map of values"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got, err := ParseValues([]byte(test.text))
-			switch {
-			case test.wrong != "":
-				if err == nil || err.Error() != test.wrong {
-					t.Errorf("got  %v\nwant %s", err, test.wrong)
-				}
-			case err != nil:
-				t.Error(err)
-			default:
-				if b, there := Get(got, "a.b"); len(got) != 1 || !there || fmt.Sprint(b) != "1" {
-					t.Errorf("got %v", got)
-				}
-			}
-		})
-	}
-	for _, text := range []string{"", "null\n", "USER-SUPPLIED VALUES:\nnull\n", "# nothing\n"} {
-		if got, err := ParseValues([]byte(text)); err != nil || len(got) > 0 {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
 	}
 }
 

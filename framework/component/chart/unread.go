@@ -51,6 +51,21 @@ func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
 	return c.unreadAmong(ctx, r, stable, candidates)
 }
 
+// Renders reports whether a text of the values is in what the chart renders, whatever the chart's
+// schema says of the values; it may be, if the chart does not render them. Kubernetes itself
+// replaces $(NAME) in what is to run in pods.
+func (c *Chart) Renders(r Release, text string) bool {
+	r.anyType = true
+	rendered, err := c.Render(r)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(rendered.Objects, func(o unstructured.Unstructured) bool {
+		ofPods := o.GetKind() == "DaemonSet" || o.GetKind() == "Deployment"
+		return !(ofPods && strings.HasPrefix(text, "$(")) && strings.Contains(fmt.Sprint(o.Object), text)
+	})
+}
+
 // unreadAmong tries all candidates at once: most are read or unread together, and each render of
 // a large chart takes 0.2 s.
 func (c *Chart) unreadAmong(ctx context.Context, r Release, stable map[string]map[string]any, candidates []Path) ([]Path, error) {
@@ -179,7 +194,9 @@ func (p Path) Hint(charts ...*Chart) string {
 	walk = func(values map[string]any, path string) {
 		for key, value := range values {
 			at := strings.TrimPrefix(path+"."+key, ".")
-			known = append(known, at)
+			if !strings.HasPrefix(p.String()+".", at+".") { // it is no hint to leave a part out
+				known = append(known, at)
+			}
 			if inner, is := value.(map[string]any); is {
 				walk(inner, at)
 			}

@@ -1,39 +1,11 @@
 package chart
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"helm.sh/helm/v3/pkg/chartutil"
-	"sigs.k8s.io/yaml"
 )
-
-// ParseValues reads a file of values, as helm install --values takes it and helm get values
-// prints it. The error is one sentence without the file's name.
-func ParseValues(text []byte) (map[string]any, error) {
-	// Without -o yaml, helm get values prints a line before the values.
-	if first, rest, _ := bytes.Cut(text, []byte("\n")); bytes.HasPrefix(first, []byte("COMPUTED VALUES:")) {
-		return nil, errors.New("it has the chart's default values too: expected the output of helm get values without --all")
-	} else if bytes.HasPrefix(first, []byte("USER-SUPPLIED VALUES:")) {
-		text = rest
-	}
-	var any any
-	if err := yaml.Unmarshal(text, &any); err != nil {
-		return nil, fmt.Errorf("it is not YAML: %s", oneLine(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())))
-	}
-	if _, is := any.(map[string]interface{}); !is && any != nil {
-		return nil, errors.New("it is not a map of values")
-	}
-	values, err := chartutil.ReadValues(text) // it keeps integers as they are written
-	if err != nil {
-		return nil, fmt.Errorf("it is not a map of values: %s", oneLine(err.Error()))
-	}
-	return values, nil
-}
 
 // Merge returns the values of several files: of two values with the same path the later one
 // applies, as with Helm.
@@ -100,6 +72,25 @@ func Remove(values map[string]any, path string) {
 	}
 	if inner, is := values[first].(map[string]any); is {
 		Remove(inner, rest)
+	}
+}
+
+// Put gives a value that some values have at this path to others, or removes it from them if those
+// have none.
+func (p Path) Put(from, to map[string]any) {
+	key := p[0]
+	value, there := from[key]
+	if len(p) == 1 {
+		if there {
+			to[key] = value
+		} else {
+			delete(to, key)
+		}
+		return
+	}
+	source, _ := value.(map[string]any)
+	if inner, is := to[key].(map[string]any); is {
+		p[1:].Put(source, inner)
 	}
 }
 

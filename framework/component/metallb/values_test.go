@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 )
 
 func values(t *testing.T, text string) map[string]any {
 	t.Helper()
-	v, err := chart.ParseValues([]byte(text))
+	v, err := placeholder.Values{}.Map([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -20,7 +21,7 @@ func adapt(t *testing.T, users string) (map[string]any, []chart.Replacement, err
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := chart.ParseValues([]byte(users))
+	values, err := placeholder.Values{}.Map([]byte(users))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func TestAdapt(t *testing.T) {
 }
 
 func TestAdaptLeavesTheUsersValues(t *testing.T) {
-	users, err := chart.ParseValues([]byte("{devices: bond0, hubble: {enabled: true}}"))
+	users, err := placeholder.Values{}.Map([]byte("{devices: bond0, hubble: {enabled: true}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

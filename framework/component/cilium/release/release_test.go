@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
 )
 
 func values(t *testing.T, text string) Values {
 	t.Helper()
-	v, err := chart.ParseValues([]byte(text))
+	v, err := placeholder.Values{}.Map([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

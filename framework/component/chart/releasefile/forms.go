@@ -1,0 +1,318 @@
+package releasefile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+)
+
+// form is a kind of object that installs a chart.
+type form struct {
+	kind  string // empty: a file without a kind, which title describes
+	title string
+	// parts are those of a document of which each installs a chart; nil: its spec alone.
+	parts func(document map[string]any) []map[string]any
+	// chart is where a part states the name, path or address of its chart; names are where it
+	// may be guessed from if it states none.
+	chart, names []string
+	version      func(r *reader, part map[string]any) any
+	values       func(r *reader, part map[string]any) (map[string]any, error)
+}
+
+var forms = []form{
+	{
+		kind: "HelmRelease", chart: []string{"chart.spec.chart"}, names: []string{"chartRef.name", "releaseName"}, // Flux
+		version: (*reader).fluxVersion, values: (*reader).fluxValues,
+	},
+	{
+		kind: "Application", chart: []string{"chart"}, names: []string{"path"}, // Argo CD
+		parts: sources, version: stated("targetRevision"), values: (*reader).argoValues,
+	},
+	{
+		kind: "ApplicationSet", chart: []string{"chart"}, names: []string{"path"},
+		parts:   func(d map[string]any) []map[string]any { return sources(mapAt(d, "spec", "template")) },
+		version: stated("targetRevision"), values: (*reader).argoValues,
+	},
+	{kind: "HelmChart", chart: []string{"chart"}, version: stated("version"), values: (*reader).rancherValues}, // k3s, RKE2
+	{kind: "HelmChartConfig", version: stated(""), values: (*reader).rancherValues},
+	{ // Cluster API
+		kind: "HelmChartProxy", chart: []string{"chartName"}, version: stated("version"),
+		values: func(r *reader, spec map[string]any) (map[string]any, error) { return r.inner(spec["valuesTemplate"]) },
+	},
+	{
+		kind: "ConfigMap", version: stated(""),
+		parts: func(d map[string]any) []map[string]any {
+			if at(d, "data", valuesKey) == nil {
+				return nil
+			}
+			return []map[string]any{d}
+		},
+		values: func(r *reader, d map[string]any) (map[string]any, error) { return r.inner(at(d, "data", valuesKey)) },
+	},
+	{kind: "Kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues},
+	{title: "kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues},
+	{title: "helmfile", parts: listOf("releases"), chart: []string{"chart"}, version: stated("version"), values: (*reader).helmfileValues},
+	{
+		title: "fleet.yaml", chart: []string{"chart"}, version: stated("version"),
+		parts: func(d map[string]any) []map[string]any { return []map[string]any{mapAt(d, "helm")} },
+		values: func(r *reader, helm map[string]any) (map[string]any, error) {
+			return r.filesAnd(helm["valuesFiles"], helm["values"])
+		},
+	},
+}
+
+func stated(key string) func(*reader, map[string]any) any {
+	return func(_ *reader, part map[string]any) any { return part[key] }
+}
+
+func listOf(key string) func(map[string]any) []map[string]any {
+	return func(d map[string]any) []map[string]any { return listAt(d, key) }
+}
+
+// sources are those of an Application.
+func sources(d map[string]any) []map[string]any {
+	return append(listAt(d, "spec", "sources"), mapAt(d, "spec", "source"))
+}
+
+// valuesKey is the key of a ConfigMap under which Flux expects values.
+const valuesKey = "values.yaml"
+
+// fluxVersion is the version of a HelmRelease's chart, or the tag of the OCIRepository that it
+// refers to.
+func (r *reader) fluxVersion(spec map[string]any) any {
+	if version := at(spec, "chart", "spec", "version"); version != nil {
+		return version
+	}
+	repository := r.object("OCIRepository", text(at(spec, "chartRef", "name")))
+	return cmp.Or(text(at(repository, "spec", "ref", "tag")), text(at(repository, "spec", "ref", "semver")))
+}
+
+func (r *reader) fluxValues(spec map[string]any) (map[string]any, error) {
+	all := map[string]any{}
+	for _, from := range listAt(spec, "valuesFrom") {
+		what := strings.TrimSpace(text(from["kind"]) + " " + text(from["name"]))
+		if text(from["kind"]) != "ConfigMap" {
+			r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: secrets stay where they are", what))
+			continue
+		}
+		key := cmp.Or(text(from["valuesKey"]), valuesKey)
+		body, err := r.configMap(text(from["name"]), key)
+		switch {
+		case err != nil:
+			return nil, err
+		case body == "" && from["optional"] == true:
+			r.Told = append(r.Told, fmt.Sprintf("the values of %s, which is optional, were not found", what))
+			continue
+		case body == "":
+			return nil, fmt.Errorf("it takes values from the key %s of %s, which is neither in the stream nor beside the file: "+
+				"expected that ConfigMap in the same stream", key, what)
+		}
+		if target := text(from["targetPath"]); target != "" {
+			if err := set(all, target, strings.TrimSpace(body), false); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		values, err := r.vars.Map([]byte(body))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", what, key, err)
+		}
+		all = chart.Merge(all, values)
+	}
+	return chart.Merge(all, mapAt(spec, "values")), nil
+}
+
+// object is the object of a kind and name in the stream or in a file beside it; nil if there is
+// none.
+func (r *reader) object(kind, name string) map[string]any {
+	is := func(d map[string]any) bool { return text(d["kind"]) == kind && text(at(d, "metadata", "name")) == name }
+	if i := slices.IndexFunc(r.documents, is); i >= 0 {
+		return r.documents[i]
+	}
+	for _, file := range r.neighbours() {
+		other := &reader{file: file, vars: r.vars}
+		if other.parse() != nil {
+			continue // it may be anything
+		}
+		if i := slices.IndexFunc(other.documents, is); i >= 0 {
+			return other.documents[i]
+		}
+	}
+	return nil
+}
+
+// mostNeighbour is how large a file beside a user's may be to be asked.
+const mostNeighbour = 1 << 20
+
+// neighbours are the YAML files beside the user's.
+func (r *reader) neighbours() []File {
+	entries, err := os.ReadDir(filepath.Dir(r.file.Name))
+	if _, there := os.Stat(r.file.Name); err != nil || there != nil {
+		return nil
+	}
+	var all []File
+	for _, e := range entries {
+		info, err := e.Info()
+		if ext := filepath.Ext(e.Name()); err != nil || !info.Mode().IsRegular() || info.Size() > mostNeighbour || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		name := filepath.Join(filepath.Dir(r.file.Name), e.Name())
+		if body, err := os.ReadFile(name); err == nil {
+			all = append(all, File{name, body})
+		}
+	}
+	return all
+}
+
+// configMap is a key of a ConfigMap in the stream, beside it, or generated by a kustomization
+// beside it; empty if there is none.
+func (r *reader) configMap(name, key string) (string, error) {
+	if found := r.object("ConfigMap", name); found != nil {
+		return text(at(found, "data", key)), nil
+	}
+	for _, file := range r.neighbours() {
+		other := &reader{file: file, vars: r.vars}
+		if !strings.HasPrefix(filepath.Base(file.Name), "kustomization.") || other.parse() != nil {
+			continue
+		}
+		for _, d := range other.documents {
+			for _, generator := range listAt(d, "configMapGenerator") {
+				files, _ := generator["files"].([]any)
+				for _, f := range files {
+					as, at, is := strings.Cut(text(f), "=")
+					if !is {
+						as, at = filepath.Base(as), as
+					}
+					if text(generator["name"]) != name || as != key {
+						continue
+					}
+					body, err := os.ReadFile(filepath.Join(filepath.Dir(file.Name), at))
+					if err != nil {
+						return "", fmt.Errorf("the ConfigMap %s, as %s generates it: %w", name, file.Name, err)
+					}
+					return string(body), nil
+				}
+			}
+		}
+	}
+	return "", nil
+}
+
+// argoValues are those of an Application's source. Of two values with the same path that of the
+// later of valueFiles, values, valuesObject and parameters applies.
+func (r *reader) argoValues(source map[string]any) (map[string]any, error) {
+	helm := mapAt(source, "helm")
+	names := helm["valueFiles"]
+	if helm["ignoreMissingValueFiles"] == true {
+		all, _ := names.([]any)
+		names = slices.DeleteFunc(slices.Clone(all), func(name any) bool { return r.path(text(name)) == "" })
+	}
+	files, err := r.filesAnd(names, nil)
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.inner(either(helm["valuesObject"], helm["values"]))
+	if err != nil {
+		return nil, fmt.Errorf("helm.values: %w", err)
+	}
+	all := chart.Merge(files, own)
+	for _, p := range listAt(helm, "parameters") {
+		if err := set(all, text(p["name"]), text(p["value"]), p["forceString"] == true); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range listAt(helm, "fileParameters") {
+		r.Told = append(r.Told, fmt.Sprintf("the value %s, from the file %s, is not read", text(p["name"]), text(p["path"])))
+	}
+	return all, nil
+}
+
+// filesAnd merges values that are given beside names of files.
+func (r *reader) filesAnd(names, own any) (map[string]any, error) {
+	var all []map[string]any
+	list, _ := names.([]any)
+	for _, name := range list {
+		values, err := r.beside(text(name))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, values)
+	}
+	values, err := r.inner(own)
+	return chart.Merge(append(all, values)...), err
+}
+
+func (r *reader) rancherValues(spec map[string]any) (map[string]any, error) {
+	values, err := r.inner(either(spec["valuesContent"], spec["values"]))
+	if err != nil {
+		return nil, fmt.Errorf("spec.valuesContent: %w", err)
+	}
+	values = chart.Merge(values)
+	sets := mapAt(spec, "set")
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		if err := set(values, name, text(sets[name]), false); err != nil {
+			return nil, err
+		}
+	}
+	if secrets := listAt(spec, "valuesSecrets"); len(secrets) > 0 {
+		r.Told = append(r.Told, "the values of spec.valuesSecrets are not read: secrets stay where they are")
+	}
+	return values, nil
+}
+
+func (r *reader) kustomizeValues(entry map[string]any) (map[string]any, error) {
+	var own []any
+	if name := entry["valuesFile"]; name != nil {
+		own = []any{name}
+	}
+	file, err := r.filesAnd(own, nil)
+	if err != nil {
+		return nil, err
+	}
+	more, err := r.filesAnd(entry["additionalValuesFiles"], nil)
+	if err != nil {
+		return nil, err
+	}
+	inline := mapAt(entry, "valuesInline")
+	switch how := cmp.Or(text(entry["valuesMerge"]), "override"); how {
+	case "override":
+		return chart.Merge(file, inline, more), nil
+	case "merge":
+		return chart.Merge(inline, file, more), nil
+	case "replace":
+		return chart.Merge(inline, more), nil
+	default:
+		return nil, fmt.Errorf("valuesMerge is %q: expected merge, override or replace", how)
+	}
+}
+
+func (r *reader) helmfileValues(release map[string]any) (map[string]any, error) {
+	all := map[string]any{}
+	list, _ := release["values"].([]any)
+	for _, item := range list {
+		values, is := item.(map[string]any)
+		if !is {
+			var err error
+			if strings.HasSuffix(text(item), ".gotmpl") && strings.Contains(text(item), "{{") {
+				return nil, errors.New("its values are made by a template: expected what helmfile write-values prints")
+			}
+			if values, err = r.beside(text(item)); err != nil {
+				return nil, err
+			}
+		}
+		all = chart.Merge(all, values)
+	}
+	for _, p := range listAt(release, "set") {
+		if err := set(all, text(p["name"]), text(p["value"]), false); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

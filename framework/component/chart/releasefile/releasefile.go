@@ -1,0 +1,363 @@
+// Package releasefile reads the values of a Helm release from the files in which people keep
+// them: the values alone, or an object of what installs the chart.
+package releasefile
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+	"helm.sh/helm/v3/pkg/strvals"
+	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
+)
+
+// File is a file of a user.
+type File struct {
+	Name string // its path, if there are files beside it
+	Text []byte
+}
+
+// Release is what a file says of a release.
+type Release struct {
+	Values map[string]any
+	// Version is that of the chart, without a leading v; empty if the file states none.
+	Version string
+	// Object is what has the values, such as "HelmRelease kube-system/cilium"; empty for a
+	// file of values.
+	Object string
+	// Told are sentences about what was not read, and about choices.
+	Told []string
+}
+
+// reader reads a file.
+type reader struct {
+	chart     string // the chart's name
+	file      File
+	vars      placeholder.Values
+	documents []map[string]any
+	Release
+}
+
+// Read finds the values for a chart in a file. The error is one sentence without the file's name.
+func Read(chartName string, f File, vars placeholder.Values) (Release, error) {
+	r := &reader{chart: chartName, file: f, vars: vars}
+	if err := r.parse(); err != nil {
+		return Release{}, err
+	}
+	found, err := r.choose()
+	if err != nil {
+		return Release{}, err
+	}
+	var all []map[string]any
+	for _, c := range found {
+		values, err := c.form.values(r, c.part)
+		if err != nil {
+			return Release{}, fmt.Errorf("%s: %w", c, err)
+		}
+		all = append(all, values)
+		r.Version = cmp.Or(strings.TrimPrefix(text(c.form.version(r, c.part)), "v"), r.Version)
+		r.Object = c.String()
+	}
+	r.Values = chart.Merge(all...)
+	r.unwrap()
+	if r.Version != "" && semver.Canonical("v"+r.Version) != "v"+r.Version {
+		r.Told = append(r.Told, fmt.Sprintf("%s states no single version of the chart, but %s", r.Object, r.Version))
+		r.Version = ""
+	}
+	return r.Release, nil
+}
+
+// parse reads the documents of the file, and those of a List.
+func (r *reader) parse() error {
+	body := r.file.Text
+	// Without -o yaml, helm get values prints a line before the values.
+	if first, rest, _ := bytes.Cut(body, []byte("\n")); bytes.HasPrefix(first, []byte("COMPUTED VALUES:")) {
+		return errors.New("it has the chart's default values too: expected the output of helm get values without --all")
+	} else if bytes.HasPrefix(first, []byte("USER-SUPPLIED VALUES:")) {
+		body = rest
+	}
+	documents := apiyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(body)))
+	for number := 1; ; number++ {
+		one, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var d map[string]any
+		if err == nil {
+			d, err = r.vars.Map(one)
+		}
+		switch {
+		case err != nil && number == 1 && len(bytes.TrimSpace(one)) == len(bytes.TrimSpace(body)):
+			return err
+		case err != nil:
+			return fmt.Errorf("document %d: %w", number, err)
+		case len(d) == 0:
+			continue
+		}
+		items, is := d["items"].([]any)
+		if kind := text(d["kind"]); !is || !strings.HasSuffix(kind, "List") {
+			items = []any{d}
+		}
+		for _, item := range items {
+			if item, is := item.(map[string]any); is {
+				r.documents = append(r.documents, item)
+			}
+		}
+	}
+}
+
+// candidate is a document, or a part of one, that has values.
+type candidate struct {
+	document, part map[string]any
+	form           form
+	// stated is the chart that the document states; empty if it states none.
+	stated string
+}
+
+func (c candidate) String() string { return cmp.Or(c.form.title, describe(c.document)) }
+
+// candidates are those of all documents: of objects and files that install a chart, and of
+// plain values.
+func (r *reader) candidates() (objects, plain []candidate) {
+	for _, d := range r.documents {
+		is := false
+		for _, f := range forms {
+			if f.kind != text(d["kind"]) {
+				continue
+			}
+			parts := []map[string]any{mapAt(d, "spec")}
+			if f.parts != nil {
+				parts = f.parts(d)
+			}
+			for _, part := range parts {
+				c := candidate{document: d, part: part, form: f}
+				for _, key := range f.chart {
+					c.stated = cmp.Or(c.stated, text(at(part, strings.Split(key, ".")...)))
+				}
+				if part != nil && (c.stated != "" || f.kind != "") {
+					objects, is = append(objects, c), true
+				}
+			}
+		}
+		if !is && d["kind"] == nil {
+			plain = append(plain, candidate{document: d, part: d, form: form{
+				version: stated(""), values: func(_ *reader, d map[string]any) (map[string]any, error) { return d, nil },
+			}})
+		}
+	}
+	return objects, plain
+}
+
+// named reports whether a candidate is of the chart, as it states or by one of its names.
+func (r *reader) named(c candidate) bool {
+	if c.stated != "" {
+		return r.is(c.stated)
+	}
+	names := []string{text(at(c.document, "metadata", "name"))}
+	for _, key := range c.form.names {
+		names = append(names, text(at(c.part, strings.Split(key, ".")...)))
+	}
+	return slices.ContainsFunc(names, r.is)
+}
+
+// choose returns the candidates whose values apply, the first one first.
+func (r *reader) choose() ([]candidate, error) {
+	objects, plain := r.candidates()
+	found := slices.DeleteFunc(slices.Clone(objects), func(c candidate) bool { return !r.named(c) })
+	if len(found) == 0 && len(objects) == 1 && objects[0].stated == "" {
+		found = objects
+	}
+	// Values in a ConfigMap are those that another object takes.
+	without := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return c.form.kind == "ConfigMap" })
+	if len(without) > 0 {
+		found = without
+	}
+	// A HelmChart and the HelmChartConfig of its name are one release.
+	slices.SortStableFunc(found, func(a, b candidate) int { return strings.Compare(a.form.kind, b.form.kind) })
+	one := len(found) == 1 || len(found) == 2 && found[0].form.kind == "HelmChart" && found[1].form.kind == "HelmChartConfig"
+	switch {
+	case len(r.documents) == 0:
+		return nil, nil // a file without any value
+	case one && len(r.documents) > len(found):
+		r.Told = append(r.Told, fmt.Sprintf("of %d documents that of the values is %s", len(r.documents), found[0]))
+		return found, nil
+	case one:
+		return found, nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("%s have values of %s: expected one of them", list(found), r.chart)
+	case len(plain) == 1 && len(objects) == 0:
+		return plain, nil
+	case len(plain) > 1:
+		return nil, fmt.Errorf("it has %d documents of values: expected one", len(plain))
+	case len(objects) > 0:
+		return nil, fmt.Errorf("%s installs %s: expected what installs %s, or its values", objects[0], cmp.Or(objects[0].stated, "another chart"), r.chart)
+	}
+	return nil, fmt.Errorf("it has no values but %s: expected values of %s, or an object with them "+
+		"(HelmRelease, Application, HelmChart, HelmChartConfig, a kustomization with helmCharts)", r.described(), r.chart)
+}
+
+func list(all []candidate) string {
+	var names []string
+	for _, c := range all {
+		names = append(names, c.String())
+	}
+	return strings.Join(names, " and ")
+}
+
+// described names the first objects of the file.
+func (r *reader) described() string {
+	var names []string
+	for _, d := range r.documents[:min(3, len(r.documents))] {
+		names = append(names, describe(d))
+	}
+	if n := len(r.documents) - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("%d more", n))
+	}
+	return strings.Join(names, ", ")
+}
+
+// unwrap takes the values of a chart that has this one as a dependency.
+func (r *reader) unwrap() {
+	inner, is := r.Values[r.chart].(map[string]any)
+	if !is {
+		return
+	}
+	var beside []string
+	for _, key := range slices.Sorted(maps.Keys(r.Values)) {
+		if key != r.chart && key != "global" {
+			beside = append(beside, key)
+		}
+	}
+	if len(beside) > 0 {
+		r.Told = append(r.Told, fmt.Sprintf("the values are those under the key %s, as of a chart that depends on it; left out: %s", r.chart, strings.Join(beside, ", ")))
+	}
+	r.Values = inner
+}
+
+// is reports whether a name, path or address is that of the chart. RKE2 packages charts under
+// names such as rke2-cilium.
+func (r *reader) is(name string) bool {
+	base, _, _ := strings.Cut(path.Base(strings.TrimSuffix(name, "/")), ":")
+	base = strings.TrimPrefix(base, "rke2-")
+	version := strings.TrimPrefix(base, r.chart+"-") // cilium-1.18.4.tgz
+	return base == r.chart || version != base && strings.HasSuffix(base, ".tgz")
+}
+
+// describe names an object.
+func describe(d map[string]any) string {
+	name := text(at(d, "metadata", "name"))
+	if namespace := text(at(d, "metadata", "namespace")); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(text(d["kind"]) + " " + name)
+}
+
+// at is the value at a path of keys; nil if there is none.
+func at(d map[string]any, keys ...string) any {
+	var value any = d
+	for _, key := range keys {
+		inner, _ := value.(map[string]any)
+		value = inner[key]
+	}
+	return value
+}
+
+func mapAt(d map[string]any, keys ...string) map[string]any {
+	m, _ := at(d, keys...).(map[string]any)
+	return m
+}
+
+func listAt(d map[string]any, keys ...string) []map[string]any {
+	items, _ := at(d, keys...).([]any)
+	var all []map[string]any
+	for _, item := range items {
+		if item, is := item.(map[string]any); is {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
+func text(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case json.Number, bool, float64, int64:
+		return fmt.Sprint(value)
+	}
+	return ""
+}
+
+func either(a, b any) any {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// inner parses values that an object has as text.
+func (r *reader) inner(value any) (map[string]any, error) {
+	if value, is := value.(map[string]any); is {
+		return value, nil
+	}
+	return r.vars.Map([]byte(text(value)))
+}
+
+// set sets values as helm --set does, or as --set-string.
+func set(values map[string]any, name, value string, isText bool) error {
+	parse := strvals.ParseInto
+	if isText {
+		parse = strvals.ParseIntoString
+	}
+	value = strings.NewReplacer(`\`, `\\`, ",", `\,`).Replace(value)
+	if err := parse(name+"="+value, values); err != nil {
+		return fmt.Errorf("the value %s: %w", name, err)
+	}
+	return nil
+}
+
+// path is where a file is that an object names, relative to the object's file or without its
+// folders; empty if it is in neither place.
+func (r *reader) path(name string) string {
+	if strings.HasPrefix(name, "$") { // another source of Argo CD: $ref/path
+		_, name, _ = strings.Cut(name, "/")
+	}
+	for _, at := range []string{name, path.Base(name)} {
+		at = filepath.Join(filepath.Dir(r.file.Name), filepath.FromSlash(at))
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() {
+			return at
+		}
+	}
+	return ""
+}
+
+// beside reads values from a file that an object names.
+func (r *reader) beside(name string) (map[string]any, error) {
+	at := r.path(name)
+	if at == "" {
+		return nil, fmt.Errorf("it takes values from the file %s, which was not found: expected it beside %s", name, r.file.Name)
+	}
+	body, err := os.ReadFile(at)
+	if err != nil {
+		return nil, err
+	}
+	values, err := r.vars.Map(body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return values, nil
+}
