@@ -120,7 +120,6 @@ func (p *problems) facts(s Scenario) {
 	}
 }
 
-// variant returns one of the scenario's variants.
 func (s Scenario) variant(name string) (Variant, bool) {
 	i := slices.IndexFunc(s.Variants, func(v Variant) bool { return v.Name == name })
 	if i < 0 {

@@ -59,7 +59,6 @@ func (p *problems) add(format string, args ...any) {
 	*p.found = append(*p.found, fmt.Errorf("%s%w", p.where, fmt.Errorf(format, args...)))
 }
 
-// at returns problems at a place within this one.
 func (p *problems) at(format string, args ...any) *problems {
 	if p.found == nil {
 		p.found = new([]error)
@@ -188,7 +187,6 @@ func (p *problems) variant(t topology.Topology, v Variant) {
 	p.steps(script)
 }
 
-// findings checks the expected findings: all of their fields are compared.
 func (p *problems) findings(s Script) {
 	check := func(where string, findings []Finding, states ...detect.State) {
 		for _, f := range findings {
@@ -235,7 +233,6 @@ func (p *problems) endpoints(t topology.Topology, s Script) map[string]Endpoint 
 	return ends
 }
 
-// probes checks the probes, and returns their names.
 func (p *problems) probes(s Script, ends map[string]Endpoint) []string {
 	var names []string
 	for _, declared := range s.Probes {
@@ -266,7 +263,6 @@ func (p *problems) probes(s Script, ends map[string]Endpoint) []string {
 // identifierForm is the form of Check.ID and the like.
 var identifierForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// steps checks checks, precursors and remedies.
 func (p *problems) steps(s Script) {
 	taken := map[[2]string]bool{}
 	named := func(what, id, name string) *problems {

@@ -175,7 +175,6 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	return b.summary, err
 }
 
-// build is one call of Build.
 type build struct {
 	*Catalogue
 	keys     map[string]string
@@ -405,7 +404,6 @@ func (r *rootfs) install(ctx context.Context, log *buildLog, recipe *Recipe) (tr
 	return tree, nil
 }
 
-// items lists the paths of the layer of programs and files.
 func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 	var items []item
 	for i, p := range r.Programs {
@@ -478,7 +476,6 @@ func (f File) items(source string) ([]item, error) {
 	return items, err
 }
 
-// configure enters what the recipe says about running the image.
 func (r *Recipe) configure(config *v1.ConfigFile) {
 	config.Created = v1.Time{Time: epoch.UTC()}
 	c := &config.Config

@@ -46,7 +46,6 @@ func (c *cache) layouts() string { return filepath.Join(c.dir, "layouts") }
 
 func (c *cache) modules() string { return filepath.Join(c.dir, "modules") }
 
-// prepare creates the cache's folders.
 func (c *cache) prepare() error {
 	for _, dir := range []string{"layouts", "tmp", "locks", "logs"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, dir), 0o755); err != nil {
@@ -56,7 +55,6 @@ func (c *cache) prepare() error {
 	return nil
 }
 
-// entry is an image of the cache.
 type entry struct {
 	imageLayout
 	key           string
@@ -111,7 +109,6 @@ func (e *entry) blobs() []v1.Descriptor {
 	return append(slices.Clone(e.manifest.Layers), e.manifest.Config, e.Descriptor)
 }
 
-// config reads the image's configuration.
 func (e *entry) config() (*v1.ConfigFile, error) {
 	text, err := e.Bytes(e.manifest.Config.Digest)
 	if err != nil {
@@ -241,7 +238,6 @@ func (l imageLayout) newBlob() (*blobWriter, error) {
 	return &blobWriter{l, f, h, io.MultiWriter(f, h)}, nil
 }
 
-// commit gives the blob its name.
 func (w *blobWriter) commit(mediaType types.MediaType) (v1.Descriptor, error) {
 	info, err := w.file.Stat()
 	if err := errors.Join(err, w.file.Close()); err != nil {
@@ -345,7 +341,6 @@ func (c *cache) lock(ctx context.Context, name string, waiting func()) (unlock f
 	}
 }
 
-// fileName makes a file name of an image's name.
 func fileName(ref string) string { return strings.NewReplacer("/", "_", ":", "_").Replace(ref) }
 
 // inode identifies the file of a blob, which several images may have in common.

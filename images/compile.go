@@ -55,7 +55,6 @@ type groupKey struct {
 	tags, ldflags string
 }
 
-// group are programs that are built together.
 type group struct {
 	key      groupKey
 	packages []string // no two of them make the same file name
@@ -119,7 +118,6 @@ func (c *compiler) compile(ctx context.Context, r *Recipe, tell func(Event)) (pr
 	return built, nil
 }
 
-// build builds a group, if it is not built yet, and returns how many packages it has compiled.
 func (c *compiler) build(ctx context.Context, ref string, g *group, m *meter, tell func(Event)) (compiled int, err error) {
 	m.lock(&g.mu)
 	defer g.mu.Unlock()

@@ -181,7 +181,6 @@ func (c *component) validate() []error {
 	return errs
 }
 
-// recipe puts a version into the recipe of an image.
 func (c *component) recipe(image componentRecipe, version string) (*Recipe, error) {
 	if !image.contain(version) {
 		return nil, fmt.Errorf("version %s is not from %s and below %s", version, image.From, image.Below)

@@ -34,7 +34,6 @@ func costOf(image v1.Descriptor) Cost {
 	return Cost{Took: took, CPU: cpu}
 }
 
-// meter adds up what work on an image costs that one goroutine does.
 type meter struct {
 	began  time.Time
 	waited time.Duration
@@ -63,7 +62,6 @@ func (m *meter) ran(cmd *exec.Cmd) {
 // add returns the cost of two pieces of work.
 func (c Cost) add(other Cost) Cost { return Cost{Took: c.Took + other.Took, CPU: c.CPU + other.CPU} }
 
-// cost is what the work has cost so far.
 func (m *meter) cost() Cost { return Cost{Took: time.Since(m.began) - m.waited, CPU: m.cpu} }
 
 // ownCPU is the CPU time of this process until now, without its children's.

@@ -68,7 +68,6 @@ func (e entry) archive(w io.Writer, as string) error {
 	return tarball.Write(tag, image, w)
 }
 
-// load sends an image as docker save would write it, without a file between.
 func (e entry) load(ctx context.Context, docker *client.Client, loaded string) error {
 	archive, w := io.Pipe()
 	go func() { w.CloseWithError(e.archive(w, loaded)) }()

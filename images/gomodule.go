@@ -37,7 +37,6 @@ func (r *Recipe) module(in string) goModule {
 // sum is the path of the module's go.sum.
 func (m goModule) sum() string { return strings.TrimSuffix(m.file, ".mod") + ".sum" }
 
-// read reads the module's go.mod.
 func (m goModule) read() (*modfile.File, error) {
 	data, err := os.ReadFile(m.file)
 	if err != nil {
@@ -174,7 +173,6 @@ func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// goVersion asks the go command in a folder for its version.
 func goVersion(ctx context.Context, folder string) (string, error) {
 	out, err := output(goCommand(ctx, folder, "env", "GOVERSION"))
 	if err != nil {

@@ -56,7 +56,6 @@ func (c *Catalogue) derive(ctx context.Context, r *Recipe) error {
 	return nil
 }
 
-// key hashes all that goes into one image.
 func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string, error) {
 	h := sha256.New()
 	recipe, err := r.canonical()

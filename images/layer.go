@@ -58,7 +58,6 @@ type item struct {
 	mode      fs.FileMode // with the setuid, setgid and sticky bits as chmod(1) has them
 }
 
-// writeItems writes the items in the order of their paths.
 func (w *layerWriter) writeItems(items []item) error {
 	slices.SortFunc(items, func(a, b item) int { return strings.Compare(a.path, b.path) })
 	for i, it := range items {

@@ -50,7 +50,6 @@ func (c *Catalogue) Source(ctx context.Context, ref string) (string, error) {
 	return "", fmt.Errorf("image %s holds no program of a vendor's Go module", ref)
 }
 
-// ready returns a recipe whose go.mod is there.
 func (c *Catalogue) ready(ctx context.Context, ref string) (*Recipe, error) {
 	r, ok := c.recipe(ref)
 	if !ok {

@@ -155,7 +155,6 @@ func (c *component) named(name string) []componentRecipe {
 	})
 }
 
-// name is the ref without its tag.
 func (r componentRecipe) name() string {
 	name, _, _ := strings.Cut(strings.Replace(r.Ref, ":v${version}", ":${version}", 1), ":${version}")
 	return name

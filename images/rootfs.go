@@ -25,7 +25,6 @@ type rootfs struct {
 	made   int      // folders so far
 }
 
-// newFolder creates a folder of the workspace.
 func (r *rootfs) newFolder(name string) (string, error) {
 	dir := filepath.Join(r.dir, fmt.Sprintf("%s-%d", name, r.made))
 	r.made++

@@ -156,7 +156,6 @@ func replaced(file *modfile.File, mod module.Version) module.Version {
 	return mod
 }
 
-// lines are the lines that decide on each module: its replacement's, or its requirement's.
 func lines(mod *modfile.File) map[string]*modfile.Line {
 	all := map[string]*modfile.Line{}
 	for _, q := range mod.Require {

@@ -223,7 +223,6 @@ func private(p netip.Prefix) error {
 // sizeOf is how many addresses an IPv4 prefix has.
 func sizeOf(p netip.Prefix) uint64 { return 1 << (32 - p.Bits()) }
 
-// number and address convert IPv4 addresses.
 func number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
 func address(n uint32) netip.Addr {
 	var b [4]byte

@@ -308,7 +308,6 @@ func (v *validator) hosts() {
 	}
 }
 
-// known checks that a network exists.
 func (v *validator) known(path, network string) bool {
 	if _, ok := v.t.Network(network); ok {
 		return true

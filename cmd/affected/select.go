@@ -123,7 +123,6 @@ func (p *pkg) names() map[string]bool {
 	return p.used
 }
 
-// text returns a package's source.
 func (p *pkg) text(tests bool) string {
 	files := p.GoFiles
 	if tests {

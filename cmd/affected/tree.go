@@ -128,7 +128,6 @@ func labTests(dir string) (labs, nightly bool, err error) {
 	return labs, labs && nightly, err
 }
 
-// inLabs returns the packages with tests in labs, in the order of their folders.
 func (t *Tree) inLabs() []*pkg {
 	return slices.SortedFunc(func(yield func(*pkg) bool) {
 		for _, p := range t.packages {

@@ -80,7 +80,6 @@ func everything() []string {
 	return append(names, slices.Sorted(maps.Keys(commands))...)
 }
 
-// take measures a scenario or a command, or takes the samples of a folder of reports.
 func (m *measurement) take(ctx context.Context, what string) error {
 	if measure, is := commands[what]; is {
 		return measure(m, ctx)
@@ -139,7 +138,6 @@ func isWhole(s framework.Scenario, r report.Report) bool {
 	return r.Ablated == "" && slices.Equal(ran, all)
 }
 
-// measurement collects samples.
 type measurement struct {
 	output  string // folder for the reports of its own runs
 	peak    int64  // bytes, of all runs of scenarios: bisect and qualify also compile
@@ -158,7 +156,6 @@ type series struct {
 	samples []float64
 }
 
-// sample adds a sample to the figure of this scenario, name and note, or to a new one.
 func (m *measurement) sample(figure figures.Figure, value float64) {
 	for _, s := range m.series {
 		if s.figure.Scenario == figure.Scenario && s.figure.Name == figure.Name && s.figure.Note == figure.Note {
@@ -199,7 +196,6 @@ func (m *measurement) summary() []figures.Figure {
 	return all
 }
 
-// scenario measures one scenario: all variants on labs of their own.
 func (m *measurement) scenario(ctx context.Context, name string) error {
 	// A lab that is brought up once leaves the images in the cache and in Docker.
 	output := filepath.Join(m.output, name)
@@ -216,7 +212,6 @@ func (m *measurement) scenario(ctx context.Context, name string) error {
 	return m.stored(output)
 }
 
-// whole takes the samples of a run of all variants.
 func (m *measurement) whole(r report.Report, limits framework.Budget) {
 	m.duration(r, figures.AllVariants, limits.Whole, milliseconds(r.Timings.Total-r.Timings.Images))
 	m.duration(r, figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))

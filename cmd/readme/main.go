@@ -48,7 +48,6 @@ func main() {
 	}
 }
 
-// renew rewrites the blocks of all documents under root that are stale.
 func renew(root string) error {
 	paths, err := documents(root)
 	if err != nil {

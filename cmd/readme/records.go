@@ -50,7 +50,6 @@ func prose(text string) string {
 	return strings.Join(paragraphs, "\n")
 }
 
-// escaped is text without anything that Markdown gives a meaning to within a line.
 func escaped(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "[", `\[`).Replace(text)
 }

@@ -64,7 +64,6 @@ func componentTable(root string) (string, error) {
 	return components(catalogue, scenarios.All)
 }
 
-// fenced is text as it is, in a block of code.
 func fenced(text string) string {
 	return "```text\n" + strings.Trim(text, "\n") + "\n```\n"
 }
@@ -219,7 +218,6 @@ func others(r images.Recipe, proved map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// figureTable has a row for each figure, and says first where they come from.
 func figureTable(file figures.File) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured on %s.\n\n", file.Machine)
@@ -237,7 +235,6 @@ func figureTable(file figures.File) string {
 	return b.String()
 }
 
-// measured is what a figure's samples came to, in words.
 func measured(f figures.Figure) string {
 	low, high := quantity(f.Measured.Min, f.Unit), quantity(f.Measured.Max, f.Unit)
 	text := high

@@ -26,7 +26,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// storedOptions are the flags that bisect and qualify share.
 type storedOptions struct {
 	output  string
 	subnets subnets

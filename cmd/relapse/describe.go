@@ -53,7 +53,6 @@ its images are built, and for each variant the expected verdict and its own labe
 	return cmd
 }
 
-// further are the labels of a variant that not all variants of its scenario have.
 func further(labels, common []string) string {
 	own := slices.DeleteFunc(labels, func(l string) bool { return slices.Contains(common, l) })
 	if len(own) == 0 {

@@ -50,7 +50,6 @@ remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 	}
 }
 
-// diffRuns prints how two runs differ, and returns whether a verdict does.
 func diffRuns(out io.Writer, a, b storedRun) (differ bool, err error) {
 	result, err := compare.Reports(a.report, b.report)
 	if err != nil {
@@ -67,7 +66,6 @@ func outcomeOfDiff(differ bool, err error) error {
 	return err
 }
 
-// holdsRuns reports whether a folder holds runs and is no run itself.
 func holdsRuns(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -150,13 +148,11 @@ func newestRuns(dir string) (map[string]storedRun, error) {
 	return newest, nil
 }
 
-// storedRun is a run that was read from its folder.
 type storedRun struct {
 	dir    string // without links
 	report report.Report
 }
 
-// readRun reads the report of a run by its folder or its report.json.
 func readRun(path string) (storedRun, error) {
 	dir, err := filepath.EvalSymlinks(path)
 	if err == nil {

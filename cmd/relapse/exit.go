@@ -36,7 +36,6 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
-// verdictError is a run that ended without a pass.
 type verdictError struct {
 	verdict framework.RunVerdict
 	// broken is why parts of the run could not be judged. It may be nil.
@@ -63,7 +62,6 @@ func (e *auditError) ExitStatus() int { return e.status }
 
 func (e *setupError) ExitStatus() int { return exitMachine }
 
-// judgedAs is the error that gives a verdict's exit status; nil for a pass.
 func judgedAs(v framework.RunVerdict, broken error) error {
 	if v == framework.Pass && broken == nil {
 		return nil
@@ -71,7 +69,6 @@ func judgedAs(v framework.RunVerdict, broken error) error {
 	return &verdictError{v, broken}
 }
 
-// requireRoot is for commands that need root, and no other check of the machine.
 func requireRoot() error {
 	uid := os.Geteuid()
 	if uid == 0 {
@@ -83,7 +80,6 @@ func requireRoot() error {
 	}}}
 }
 
-// exitStatus is the process's exit status for what a command returned.
 func exitStatus(ctx context.Context, err error) int {
 	var audited *auditError
 	switch {

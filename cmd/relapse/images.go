@@ -221,7 +221,6 @@ are built, and while a lab is up, because its nodes pull from the cache.`,
 	return cmd
 }
 
-// printPruned prints what was removed from the cache, and what is left.
 func printPruned(out io.Writer, p images.Pruned, keep int64) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, i := range p.Images {

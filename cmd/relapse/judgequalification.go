@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// isQualification reports whether a folder holds a qualification.
 func isQualification(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, qualify.FileJSON))
 	return err == nil

@@ -142,7 +142,6 @@ func setupCommand() *cobra.Command {
 	return cmd
 }
 
-// setupError is a failed setup: the machine cannot run labs.
 type setupError struct{ error }
 
 func (e *setupError) Unwrap() error { return e.error }

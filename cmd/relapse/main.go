@@ -42,7 +42,6 @@ func run(args []string) int {
 	return exitStatus(ctx, err)
 }
 
-// complaint is what a failed command writes to standard error.
 func complaint(ctx context.Context, err error) string {
 	var verdict *verdictError
 	var audited *auditError
@@ -98,7 +97,6 @@ func (s *settings) Write(text []byte) (int, error) {
 	return os.Stderr.Write(text)
 }
 
-// display makes the display on standard output.
 func (s *settings) display(l display.Look) *display.Display {
 	terminal := display.IsTerminal(os.Stdout)
 	l.Live, l.Color, l.Quiet = terminal, terminal && !s.noColor, s.quiet
@@ -107,7 +105,6 @@ func (s *settings) display(l display.Look) *display.Display {
 	return d
 }
 
-// logger makes the log of this process, and sets the logs of the libraries.
 func (s *settings) logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {

@@ -10,13 +10,11 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// on are the flags of a lab that somebody else has brought up.
 type on struct {
 	lab, routers string // lab is a folder or a kubeconfig
 	isLab        bool
 }
 
-// check refuses flags that make no sense with such a lab, or without one.
 func (o on) check(r *prepared) error {
 	switch {
 	case o.lab == "" && (o.routers != "" || o.isLab):

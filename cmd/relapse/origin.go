@@ -12,7 +12,6 @@ const (
 	imagesUpstream = "upstream"
 )
 
-// origin are the flags of run that say where the vendors' images come from.
 type origin struct {
 	source  string
 	mirrors map[string]string // of vendors' registries, by host

@@ -86,7 +86,6 @@ Exit status: 0 done; 2 bad input.`,
 	return cmd
 }
 
-// shardItems are the scenarios of a plan, with how long they usually take.
 func shardItems(what selection) ([]plan.Item, error) {
 	recorded, err := figures.Recorded()
 	if err != nil {

@@ -47,7 +47,6 @@ func printReport(out io.Writer, r report.Report, output string) {
 	}
 }
 
-// widthOf is how many columns a terminal has; zero for another output.
 func widthOf(out io.Writer) int {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -75,7 +74,6 @@ func reservation(r report.Report) string {
 	return ""
 }
 
-// titleOf is a variant's name, and the part that was switched off.
 func titleOf(v report.Variant) string {
 	if v.Ablated != "" {
 		return v.Name + " without " + v.Ablated

@@ -23,7 +23,6 @@ func raceOf(s framework.Scenario) *framework.Trials {
 	return nil
 }
 
-// checkRecord refuses a run without a rate to record, or without a file for it.
 func checkRecord(chosen []framework.Scenario, repeat int) error {
 	if repeat < 2 {
 		return usagef("--record needs --repeat: one run says nothing about a rate")

@@ -19,7 +19,6 @@ type counts [4]int
 
 var countKinds = [4]string{"containers", "Docker networks", "links", "processes started by relapse"}
 
-// countMachine counts what a lab could leave on this machine.
 func countMachine(ctx context.Context, docker *client.Client) (counts, error) {
 	containers, containersErr := docker.ContainerList(ctx, container.ListOptions{All: true})
 	networks, networksErr := docker.NetworkList(ctx, network.ListOptions{})
@@ -36,7 +35,6 @@ func countMachine(ctx context.Context, docker *client.Client) (counts, error) {
 	return counts{len(containers), len(networks), len(links), processes}, nil
 }
 
-// left says what there is more than before.
 func (c counts) left(before counts) string {
 	var more []string
 	for i, kind := range countKinds {

@@ -33,7 +33,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// runOptions are the flags of run that are not the suite's.
 type runOptions struct {
 	all      bool              // scenarios of the catalogue
 	label    string            // a label expression
@@ -121,7 +120,6 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
-// prepared is a run whose flags have been checked.
 type prepared struct {
 	set    *settings
 	chosen []framework.Scenario
@@ -255,7 +253,6 @@ func (r *prepared) checkOutput() error {
 	return nil
 }
 
-// run runs the scenarios, one after another.
 func (r *prepared) run(ctx context.Context) error {
 	o := r.suite
 	o.Parameters, o.Versions, o.Labs = r.how.set, r.how.with, r.how.parallel
@@ -338,7 +335,6 @@ func commandOf(s framework.Scenario, flags *pflag.FlagSet) string {
 	return shellescape.QuoteCommand(words)
 }
 
-// valuesFor are the values of a flag that concern a scenario.
 func valuesFor(s framework.Scenario, flags *pflag.FlagSet, f *pflag.Flag) (values []string) {
 	pairs, _ := flags.GetStringToString(f.Name) // nil for a flag of another type
 	own := s.Own(pairs)
@@ -418,7 +414,6 @@ func outcome(reports []report.Report, broken error) error {
 	return judgedAs(verdict, broken)
 }
 
-// notPassed names the scenarios, of several, that did not pass.
 func notPassed(reports []report.Report) string {
 	var names []string
 	for _, r := range reports {
@@ -504,7 +499,6 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	return errors.Join(errs...)
 }
 
-// checkRunnable refuses variants that are named and cannot run.
 func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {

@@ -15,7 +15,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// selection says which scenarios of the catalogue are wanted.
 type selection struct {
 	names []string
 	all   bool
@@ -146,7 +145,6 @@ func allLabels() []string {
 	return slices.Compact(all)
 }
 
-// commonLabels are the labels that all variants of a scenario have.
 func commonLabels(s framework.Scenario) []string {
 	return slices.DeleteFunc(s.LabelsOf(s.Variants[0]), func(label string) bool {
 		return slices.ContainsFunc(s.Variants, func(v framework.Variant) bool { return !slices.Contains(s.LabelsOf(v), label) })

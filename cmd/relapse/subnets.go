@@ -73,7 +73,6 @@ func (s subnets) words() []string {
 	return []string{"--subnets", string(s)}
 }
 
-// writeSubnets writes where the networks of a scenario's lab are that have been moved.
 func writeSubnets(out io.Writer, s framework.Scenario) {
 	for _, line := range s.Subnets() {
 		fmt.Fprintf(out, "  %s\n", line)

@@ -51,7 +51,6 @@ func printVersion(out io.Writer, root, recipes string) {
 	fmt.Fprintf(out, "source   %s\n", root)
 }
 
-// commit is what a program was built from.
 type commit struct {
 	hash, time string
 	// modified is true if files differed from the commit.

@@ -46,7 +46,6 @@ of those that the vendor has chosen, because those are not available or do not b
 	}
 }
 
-// printReleases prints what builds a component, and its versions.
 func printReleases(out io.Writer, r images.Releases) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "BUILDS\tFORM\tFROM\tBELOW\tMODULES NOT IN GO'S CHECKSUM DATABASE")

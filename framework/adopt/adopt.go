@@ -107,7 +107,6 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 	return l, l.openCluster(ctx)
 }
 
-// kubeconfigOf is the kubeconfig of a cluster of kind.
 func kubeconfigOf(cluster string) ([]byte, error) {
 	text, err := kind.NewProvider(kind.ProviderWithDocker()).KubeConfig(cluster, false)
 	if err != nil {

@@ -65,7 +65,6 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 	return nil
 }
 
-// checker collects what is missing.
 type checker struct {
 	*Lab
 	t     topology.Topology

@@ -116,7 +116,6 @@ func (c *checker) find(ctx context.Context) {
 	}
 }
 
-// holds reports whether a list has all of some addresses.
 func holds(list, all []netip.Addr) bool {
 	return !slices.ContainsFunc(all, func(a netip.Addr) bool { return !slices.Contains(list, a) })
 }

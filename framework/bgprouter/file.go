@@ -104,7 +104,6 @@ const services = "services"
 
 var carried = []string{"ipv4", "ipv6"}
 
-// runs reports whether commands can be run on the router.
 func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
 
 // hasFIB reports whether the router's FIB can be read, and means something.
@@ -158,7 +157,6 @@ func Parse(name string, text []byte) ([]Declared, error) {
 	return routers, nil
 }
 
-// check says what is wrong with a router.
 func (d Declared) check() error {
 	has, known := keys[d.Kind]
 	if !known {
@@ -208,7 +206,6 @@ func (d Declared) check() error {
 	return nil
 }
 
-// oneOf lists what can be chosen.
 func oneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
@@ -221,7 +218,6 @@ func hostAndPort(text string) bool {
 	return err == nil && wrong == nil && n > 0 && (literal == nil || plainName(host))
 }
 
-// oneLine is what yaml says, without its first line and line breaks.
 func oneLine(err error) string {
 	var wrong *yaml.TypeError
 	if errors.As(err, &wrong) && len(wrong.Errors) > 0 {

@@ -46,7 +46,6 @@ func newGRPC(d Declared) (overGRPC, error) {
 	return overGRPC{&outside{router: d}, bgp.NewGoBGP(conn), conn}, nil
 }
 
-// credentials are what gRPC to a router is secured with.
 func (d Declared) credentials() (credentials.TransportCredentials, error) {
 	if d.Plaintext {
 		return insecure.NewCredentials(), nil

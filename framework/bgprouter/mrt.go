@@ -27,7 +27,6 @@ const (
 	clockApart = 10 * time.Second
 )
 
-// dumped is a router of which there is a table dump.
 type dumped struct {
 	router Declared
 

@@ -159,7 +159,6 @@ func (o *outside) Describe(is *snapshot.Router) {
 	o.vrfs.describe(is)
 }
 
-// vtysh runs a command of FRR.
 func (o *outside) vtysh(ctx context.Context, command string) (string, error) {
 	return o.run(ctx, []string{"vtysh", "-c", command})
 }
@@ -218,7 +217,6 @@ func (o *outside) line(command []string) []string {
 	}
 }
 
-// run runs a command on the router, and returns its output.
 func (o *outside) run(ctx context.Context, command []string) (string, error) {
 	line := o.line(command)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)

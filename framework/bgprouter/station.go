@@ -54,7 +54,6 @@ type Station struct {
 	strangers []netip.Addr
 }
 
-// feeding is one router of a station.
 type feeding struct {
 	router Declared
 
@@ -66,7 +65,6 @@ type feeding struct {
 	last *feed
 }
 
-// feed is a connection of a router.
 type feed struct {
 	*bgp.Feed
 	conn net.Conn
@@ -102,7 +100,6 @@ func bmpAddress(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// accept accepts connections until the station is closed.
 func (s *Station) accept() {
 	for {
 		conn, err := s.listener.Accept()
@@ -180,7 +177,6 @@ func (f *feeding) end(ended *feed, err error) {
 	f.open = slices.DeleteFunc(f.open, func(o *feed) bool { return o == ended })
 }
 
-// read reads messages until the connection ends.
 func (f *feeding) read(from *feed) error {
 	in := bufio.NewReaderSize(from.conn, 1<<16)
 	for {
@@ -201,7 +197,6 @@ func (f *feeding) read(from *feed) error {
 	}
 }
 
-// readMessage reads one message with its header.
 func readMessage(in io.Reader) ([]byte, error) {
 	head := make([]byte, bmp.BMP_HEADER_SIZE)
 	if _, err := io.ReadFull(in, head); err != nil {

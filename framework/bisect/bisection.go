@@ -141,7 +141,6 @@ func (b *Bisection) Verdict() framework.RunVerdict {
 	return framework.Pass
 }
 
-// sorted are the steps by version, lowest first.
 func (b *Bisection) sorted() []Step {
 	return slices.SortedStableFunc(slices.Values(b.Record.Steps), func(x, y Step) int { return Compare(x.Version, y.Version) })
 }

@@ -95,7 +95,6 @@ func (b *Bisection) WriteResult(out io.Writer) {
 	fmt.Fprintf(out, "  reports and %s: %s\n", FileJSON, b.Dir)
 }
 
-// conclusion is the answer, one line per change.
 func (b *Bisection) conclusion() string {
 	r := b.search.Result()
 	name := b.Record.Scenario + ", " + b.Record.Component

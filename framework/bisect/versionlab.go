@@ -120,7 +120,6 @@ func OutcomeOf(v framework.Verdict) Outcome {
 	return Skipped
 }
 
-// run runs a version once. A run that exceeds its time says nothing about the version.
 func (l VersionLab) run(ctx context.Context, s framework.Scenario) (report.Report, error) {
 	run := l.Lab.Run(ctx, s, s.Incident.Name+" "+s.Variants[0].Name, !s.NewLabs)
 	if ctx.Err() != nil {

@@ -74,7 +74,6 @@ func Sessions(network string, nodes, with []string) framework.Condition {
 	}
 }
 
-// routersOf are the routers that were read, by name.
 func routersOf(r *framework.Run) map[string]snapshot.Router {
 	read := map[string]snapshot.Router{}
 	for _, router := range r.Snapshot().Routers {

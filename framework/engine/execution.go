@@ -173,7 +173,6 @@ func (e *Execution) Broken() error {
 	return e.broken
 }
 
-// setBroken ends the run if there is an error.
 func (e *Execution) setBroken(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +181,6 @@ func (e *Execution) setBroken(err error) {
 	}
 }
 
-// setNotStored ends the run if results cannot be stored, as on a full disk.
 func (e *Execution) setNotStored(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -360,7 +358,6 @@ func both(a, b map[string]string) map[string]string {
 	return all
 }
 
-// change changes the report while variants run.
 func (e *Execution) change(do func(*report.Report)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -395,7 +392,6 @@ func (e *Execution) bringUp(ctx context.Context, l *lane) error {
 	return err
 }
 
-// keepLogs stores the logs of a lab that did not come up.
 func (e *Execution) keepLogs(ctx context.Context, l *lane) {
 	s := &Session{lab: l.lab, evidence: Evidence{Dir: filepath.Join(e.dir, "evidence", slug(l.scope))}}
 	if e.plan != nil {
@@ -513,7 +509,6 @@ func (e *Execution) store() error {
 	return nil
 }
 
-// takeDown takes a lab down if its last step did not run.
 func (e *Execution) takeDown(ctx context.Context, l *lane, down func(context.Context) error) error {
 	done := e.options.Progress.Step(l.scope, e.downName())
 	err := down(watched(ctx, e.options.Progress, l.scope))
@@ -521,7 +516,6 @@ func (e *Execution) takeDown(ctx context.Context, l *lane, down func(context.Con
 	return err
 }
 
-// heldByOther reports whether an error says that another process holds the lab.
 func heldByOther(err error) bool {
 	var held interface{ HeldByOther() bool }
 	return errors.As(err, &held) && held.HeldByOther()

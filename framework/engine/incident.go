@@ -69,7 +69,6 @@ func (v *variantRun) inject(ctx context.Context, f framework.Fault) (done histor
 	return done, v.h.Now()
 }
 
-// tookEffect waits until a fault has taken effect.
 func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.Act {
 	return v.h.Do(history.TookEffect, "", func(a *history.Act) {
 		tookEffect := func(ctx context.Context) (bool, string, error) {
@@ -141,7 +140,6 @@ func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor) err
 	return v.untilNoFindings(ctx, history.TakenBack, v.h.Now(), noFindingsWithin)
 }
 
-// stopGone stops the probes of the endpoints that the fault takes away.
 func (v *variantRun) stopGone(ctx context.Context) error {
 	var names []string
 	for _, t := range v.probes.Timelines() {

@@ -116,7 +116,6 @@ func (l *lane) topology() *report.Topology {
 	return report.TopologyOf(l.scenario.TopologyFor(l.variants))
 }
 
-// cpuUse is the CPU time since the first lab was up.
 type cpuUse struct {
 	began   CPUTime                 // when the first lab was up
 	labs    map[*lane]time.Duration // of each lab, before that

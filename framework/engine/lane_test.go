@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -131,33 +129,6 @@ func TestSecondLabJudges(t *testing.T) {
 			t.Errorf("the run is %s: %+v", r.Verdict, r.Variants)
 		}
 	})
-}
-
-// The affected variant and the labs go, whenever the run is interrupted.
-func TestInterruptsTwoLabs(t *testing.T) {
-	var took time.Duration
-	synctest.Test(t, func(t *testing.T) {
-		s, second, worlds := twoLabs()
-		began := time.Now()
-		play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{Second: second})
-		took = time.Since(began)
-	})
-	for after := time.Duration(0); after <= took; after += took / 100 {
-		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, second, worlds := twoLabs()
-				labs := &fakeLabs{world: newWorld(), beside: worlds}
-				ctx, interrupt := context.WithTimeout(t.Context(), after)
-				defer interrupt()
-				e := New(s, labs, Options{Output: t.TempDir(), Second: second})
-				e.Run(ctx, UndoWithin)
-				checkInterrupted(t, e, labs)
-				if labs.removed < labs.made {
-					t.Errorf("%d labs made, %d removed", labs.made, labs.removed)
-				}
-			})
-		})
-	}
 }
 
 // A page and a judge take a variant's own networks.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,82 +58,6 @@ func TestVariantsMeet(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A run may be interrupted at any moment: the lab goes, no reader stays open, no
-// variant is judged by what it has not seen, and no goroutine is left, or the
-// bubble would not end.
-func TestInterruptsSideBySide(t *testing.T) {
-	var took time.Duration
-	synctest.Test(t, func(t *testing.T) {
-		s, worlds := sideBySide()
-		began := time.Now()
-		play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{})
-		took = time.Since(began)
-	})
-	for after := time.Duration(0); after <= took; after += took / 100 {
-		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s, worlds := sideBySide()
-				labs := &fakeLabs{world: newWorld(), beside: worlds}
-				ctx, interrupt := context.WithTimeout(t.Context(), after)
-				defer interrupt()
-				e := New(s, labs, Options{Output: t.TempDir()})
-				began := time.Now()
-				e.Run(ctx, UndoWithin)
-				if late := time.Since(began) - after; after < took && late > time.Minute {
-					t.Errorf("the run went on for %s", late)
-				}
-				checkInterrupted(t, e, labs)
-			})
-		})
-	}
-}
-
-// The same before each of the steps.
-func TestInterruptsBeforeStepsSideBySide(t *testing.T) {
-	s, _ := sideBySide()
-	for at := range New(s, &fakeLabs{}, Options{Output: t.TempDir()}).Steps() {
-		t.Run(fmt.Sprintf("before step %d", at), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s, worlds := sideBySide()
-				labs := &fakeLabs{world: newWorld(), beside: worlds}
-				ctx, interrupt := context.WithCancel(t.Context())
-				defer interrupt()
-				e := New(s, labs, Options{Output: t.TempDir()})
-				run := e.steps[at].Run
-				e.steps[at].Run = func(ctx context.Context) error { interrupt(); return run(ctx) }
-				e.Run(ctx, UndoWithin)
-				checkInterrupted(t, e, labs)
-			})
-		})
-	}
-}
-
-func checkInterrupted(t *testing.T, e *Execution, labs *fakeLabs) {
-	t.Helper()
-	if e.Left() != nil || labs.made > 0 && labs.removed == 0 || labs.open > 0 {
-		t.Errorf("%v left, %d labs made, %d removed, %d readers open", e.Left(), labs.made, labs.removed, labs.open)
-	}
-	r, there := e.Report()
-	if !there {
-		return // it had not begun
-	}
-	unknown := 0
-	for _, v := range r.Variants {
-		switch v.Verdict {
-		case string(framework.Unknown):
-			unknown++
-		case v.Expected:
-		default:
-			t.Errorf("%s is %s: %v", v.Name, v.Verdict, v.Reasons)
-		}
-	}
-	if (r.Verdict == string(framework.Pass)) && unknown > 0 {
-		t.Errorf("the run passes, and %d variants are unknown", unknown)
-	}
 }
 
 // A runner may give a step up and finish while a variant still undoes what it did:

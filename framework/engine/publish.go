@@ -40,7 +40,6 @@ func (e *Execution) beginStep(scope string, id framework.StepID, name string) (e
 	}
 }
 
-// publish updates the preliminary result. Only the variant itself calls it.
 func (v *variantRun) publish() {
 	text, err := json.Marshal(v.judge.Result)
 	if err != nil {
@@ -77,7 +76,6 @@ func (e *Execution) histories() map[string]*history.History {
 	return all
 }
 
-// reportSoFar is the preliminary report. With an error it lacks variants.
 func (e *Execution) reportSoFar() (report.Report, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

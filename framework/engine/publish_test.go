@@ -48,16 +48,15 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 			}
 			looked++
 		}
-		script := s.Variants[0].Script
-		s.Variants[0].Script = func() framework.Script {
-			made := script()
-			inject := made.Fault.Inject
-			made.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
-				look()
-				return inject(ctx, r)
+		s = scripted(s, func(made *framework.Script) {
+			if len(made.Remedies) > 0 { // the affected variant's
+				inject := made.Fault.Inject
+				made.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
+					look()
+					return inject(ctx, r)
+				}
 			}
-			return made
-		}
+		})
 		e := New(s, &fakeLabs{world: w}, Options{Output: output, Command: func(s framework.Scenario) string { return "relapse run it, " + s.Incident.Name }})
 		e.Run(t.Context(), UndoWithin)
 		if looked == 0 {

@@ -91,7 +91,6 @@ func (s *Session) StartProbes(ctx context.Context, ends []framework.Endpoint, pr
 	}).Err
 }
 
-// stopProbes records the packets of the probes, and disconnects from their endpoints.
 func (s *Session) stopProbes(ctx context.Context) error {
 	if s.probes == nil { // an endpoint could not be reached
 		return nil
@@ -168,7 +167,6 @@ func (s *Session) keep(name string, data any) {
 	}
 }
 
-// keepLogs stores the logs of the lab since a time, without those of other nodes.
 func (s *Session) keepLogs(ctx context.Context, since time.Time, others []string) error {
 	logs, err := s.lab.Logs(ctx, since, others)
 	for name, text := range logs {

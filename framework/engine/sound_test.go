@@ -24,12 +24,7 @@ func TestRestorePanicsUnclassified(t *testing.T) {
 		s := fakeScenario(w)
 		s.Variants = s.Variants[:1]
 		s.Variants[0].Role = framework.Unclassified
-		script := s.Variants[0].Script
-		s.Variants[0].Script = func() framework.Script {
-			made := script()
-			made.Fault.Undo = func(context.Context, *framework.Run) error { panic("a bug") }
-			return made
-		}
+		s = scripted(s, func(s *framework.Script) { undoing(func() error { panic("a bug") })(w, s) })
 		p := play(t, w, s, &fakeLabs{}, Options{Keep: true})
 		r, _ := p.Report()
 		if p.Broken() == nil || r.Verdict == "pass" {
@@ -59,43 +54,52 @@ func TestJudgeOfKilledRun(t *testing.T) {
 	})
 }
 
-// A variant whose pods run another image than the one that was built is unknown.
+// Two images of a component, and the digests that they were built with.
+const (
+	agent1, built1 = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	agent2, built2 = "quay.io/vendor/agent:v2", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+)
+
+// podOf runs an image, which has an identifier on its node.
+func podOf(image, id string) snapshot.List[snapshot.PodImages] {
+	return snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
+		{Container: snapshot.Container{Image: image}, ImageID: id},
+	}}}}
+}
+
+func labsRunning(running snapshot.List[snapshot.PodImages]) *fakeLabs {
+	return &fakeLabs{digests: map[string]string{agent1: built1, agent2: built2}, running: running}
+}
+
+// A variant whose pods run another image than the one that was built is unknown, and so is one
+// whose images under test did not run.
 func TestImagesThatRan(t *testing.T) {
-	const image, built, other = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
-	pods := func(id string) snapshot.List[snapshot.PodImages] {
-		return snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
-			{Container: snapshot.Container{Image: image}, ImageID: id},
-		}}}}
-	}
+	const of = "quay.io/vendor/agent@"
 	for name, test := range map[string]struct {
+		fixed   string // the image of the fixed variant
 		running snapshot.List[snapshot.PodImages]
 		status  int
 		reason  string
 	}{
-		"the one that was built": {pods("quay.io/vendor/agent@" + built), 0, ""},
-		"not created":            {pods(""), 0, ""},
-		"another tag's, which was built for another variant": {
-			snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
-				{Container: snapshot.Container{Image: "quay.io/vendor/agent:v2"}, ImageID: "quay.io/vendor/agent@" + other},
-			}}}}, 0, "",
-		},
-		"a tag that was moved to it": {
-			snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
-				{Container: snapshot.Container{Image: "quay.io/vendor/agent"}, ImageID: "quay.io/vendor/agent@" + other},
-			}}}}, 0, "",
-		},
-		"another one":             {pods("quay.io/vendor/agent@" + other), 4, image + " has the digest " + other},
-		"a digest of its content": {pods(other), 4, "a node does not report the digest"},
-		"not read":                {snapshot.List[snapshot.PodImages]{Error: "no answer"}, 4, "no answer"},
+		"the one that was built": {agent1, podOf(agent1, of+built1), 0, ""},
+		"not created":            {agent1, podOf(agent1, ""), 0, ""},
+		"another tag's, which was built for another variant": {agent1, podOf(agent2, of+built2), 0, ""},
+		"a tag that was moved to it":                         {agent1, podOf("quay.io/vendor/agent", of+built2), 0, ""},
+		"another one":                                        {agent1, podOf(agent1, of+built2), 4, agent1 + " has the digest " + built2},
+		"a digest of its content":                            {agent1, podOf(agent1, built2), 4, "a node does not report the digest"},
+		"not read":                                           {agent1, snapshot.List[snapshot.PodImages]{Error: "no answer"}, 4, "no answer"},
+		"none":                                               {agent2, snapshot.List[snapshot.PodImages]{Read: true}, 4, ""},
+		"the affected version's alone":                       {agent2, podOf(agent1, of+built1), 4, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				s := fakeScenario(w)
-				for i := range s.Variants {
-					s.Variants[i].Images = []string{image}
+				s.Variants[0].Images, s.Variants[1].Images = []string{agent1}, []string{test.fixed}
+				if test.fixed == agent2 {
+					s.Variants[1].Components = map[string]string{"agent": "2"}
 				}
-				p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built, "quay.io/vendor/agent:v2": other}, running: test.running}, Options{})
+				p := play(t, w, s, labsRunning(test.running), Options{})
 				r, _ := p.Report()
 				if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
 					t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
@@ -160,51 +164,18 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 	}
 }
 
-// A variant whose images under test did not run is unknown.
-func TestNoImageUnderTest(t *testing.T) {
-	const image, built = "quay.io/vendor/agent:v2", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
-	const old, oldBuilt = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111"
-	for name, running := range map[string][]snapshot.PodImages{
-		"none": nil,
-		"the affected version's alone": {{Name: "agent", Containers: []snapshot.RunningContainer{
-			{Container: snapshot.Container{Image: old}, ImageID: "quay.io/vendor/agent@" + oldBuilt},
-		}}},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld()
-			s := fakeScenario(w)
-			s.Variants[0].Images, s.Variants[1].Images = []string{old}, []string{image}
-			s.Variants[1].Components = map[string]string{"agent": "2"}
-			p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built, old: oldBuilt}, running: snapshot.List[snapshot.PodImages]{Read: true, Items: running}}, Options{})
-			r, _ := p.Report()
-			if p.status() == 0 {
-				t.Errorf("%s: no pod ran the fixed version, and it is %s", name, r.Variants[1].Verdict)
-			}
-		})
-	}
-}
-
 // A version is not refused if another image than the one that was built refuses.
 func TestRefusedByAnotherImage(t *testing.T) {
-	const image, built, other = "quay.io/vendor/agent:v1", "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		s := fakeScenario(w)
+		s := scripted(fakeScenario(w), func(s *framework.Script) {
+			then(&s.Install, func() error { return errBroken })
+			s.Refuses = func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
+		})
 		s.Variants = s.Variants[:1]
-		s.Variants[0].Role, s.Variants[0].Images = framework.Unclassified, []string{image}
-		script := s.Variants[0].Script
-		s.Variants[0].Script = func() framework.Script {
-			made := script()
-			then(&made.Install, func() error { return errBroken })
-			made.Refuses = func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
-			return made
-		}
-		running := snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Name: "agent", Containers: []snapshot.RunningContainer{
-			{Container: snapshot.Container{Image: image}, ImageID: "quay.io/vendor/agent@" + other},
-		}}}}
-		p := play(t, w, s, &fakeLabs{digests: map[string]string{image: built}, running: running}, Options{})
-		r, _ := p.Report()
-		if r.Variants[0].Verdict == "refused" {
+		s.Variants[0].Role, s.Variants[0].Images = framework.Unclassified, []string{agent1}
+		p := play(t, w, s, labsRunning(podOf(agent1, "quay.io/vendor/agent@"+built2)), Options{})
+		if r, _ := p.Report(); r.Variants[0].Verdict == "refused" {
 			t.Error("another image than the one that was built refuses, and the version is refused (not affected)")
 		}
 	})

@@ -76,7 +76,6 @@ func (v *variantRun) judged(do func(context.Context) error) func(context.Context
 	}
 }
 
-// isBroken reports whether the variant has no lab to run on.
 func (v *variantRun) isBroken() bool {
 	return v.scenario.Broken() != nil || v.parallel != nil && v.parallel.broken != nil
 }

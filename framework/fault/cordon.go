@@ -36,7 +36,6 @@ func Cordon(nodes ...string) framework.Fault {
 	}
 }
 
-// unschedulable sets spec.unschedulable of nodes.
 func unschedulable(nodes []string, value bool) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		var errs []error

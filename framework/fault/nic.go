@@ -118,7 +118,6 @@ func (n NIC) checkAddress(t topology.Topology) error {
 	return nil
 }
 
-// machine is a node, such as a *kindlab.Node.
 type machine interface {
 	Name() string
 	Exec(ctx context.Context, command ...string) (string, error)
@@ -293,7 +292,6 @@ func (n NIC) openFar(ctx context.Context, m machine) (netns.NsHandle, error) {
 	return far, nil
 }
 
-// link finds the card on the node.
 func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, err error) {
 	err = m.InNetns(ctx, func() (err error) {
 		l, err = netlink.LinkByName(n.Name)
@@ -308,7 +306,6 @@ func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, e
 	return l, true, nil
 }
 
-// pluggedIn reports whether the card exists, is up and has its address.
 func (n NIC) pluggedIn(ctx context.Context, m machine) (bool, string, error) {
 	l, there, err := n.link(ctx, m)
 	if err != nil {

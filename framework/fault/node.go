@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// nodeExists reports whether the API server has a Node object.
 func nodeExists(ctx context.Context, c *kindlab.Cluster, name string) (bool, error) {
 	err := c.Client.Resources().Get(ctx, name, "", &corev1.Node{})
 	if apierrors.IsNotFound(err) {

@@ -64,7 +64,6 @@ func (f *file) failed() error {
 	return f.err
 }
 
-// close closes the file, and returns the errors of it, once.
 func (f *file) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

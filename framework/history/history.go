@@ -196,7 +196,6 @@ func (h *History) keepPoll(s snapshot.Snapshot, p Poll) {
 	h.next++
 }
 
-// keep keeps an entry other than a poll in memory.
 func (h *History) keep(e Entry) {
 	switch {
 	case e.Begin != nil:

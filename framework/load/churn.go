@@ -34,7 +34,6 @@ type Churn struct {
 	running *churning  // while any does
 }
 
-// churning is a running churn.
 type churning struct {
 	cancel context.CancelFunc
 	done   chan struct{}

@@ -90,7 +90,6 @@ func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
 	return s.mirrored(ctx, c)
 }
 
-// create creates a Service if none of that name exists.
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
 	// Create alone would not do: of a Service that exists and has a chosen
 	// address, the API server says that the address is taken, not the name.

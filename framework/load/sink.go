@@ -56,7 +56,6 @@ func (s *sink) accept() {
 	}
 }
 
-// counts returns how many connections are open, and to how many endpoints.
 func (s *sink) counts() (connections, endpoints int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -148,7 +148,6 @@ func Pod(path, namespace string) (name string, is bool) {
 	return name, begins && ends && name != "" && !strings.ContainsAny(name, "/:%")
 }
 
-// one is the access to one node.
 type one struct {
 	name    string
 	machine snapshot.Machine

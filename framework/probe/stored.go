@@ -144,7 +144,6 @@ func (s Stored) At(moment time.Time) Timeline {
 	return t
 }
 
-// runs lists the numbers of a set.
 func (s slots) runs() wire.Runs {
 	var r wire.Runs
 	for i := range s.end() {

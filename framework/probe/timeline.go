@@ -170,7 +170,6 @@ type Clean struct {
 	Packets      int
 }
 
-// outcome is the outcome of a slot.
 type outcome int
 
 const (
@@ -316,7 +315,6 @@ func (t *Timeline) Broken(from, to time.Time) int {
 	return n
 }
 
-// count counts the packets of some slots by their outcome.
 func (t *Timeline) count(first, end uint32, outcomeOf func(slot uint32) outcome) Counts {
 	var c Counts
 	for slot := first; slot < end; slot++ {

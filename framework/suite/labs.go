@@ -178,12 +178,10 @@ func (l *labs) downSecond(ctx context.Context, s framework.Scenario) error {
 	return kindlab.Down(ctx, l.Docker, framework.SecondLabOf(s.Topology.Name))
 }
 
-// isSecond reports whether a scenario is on the second lab of its run.
 func (l *labs) isSecond(s framework.Scenario) bool {
 	return l.Second != nil && l.Second.Topology.Name == s.Topology.Name
 }
 
-// lab is a kind lab. It is an engine.Lab.
 type lab struct {
 	*kindlab.Lab
 	log *slog.Logger

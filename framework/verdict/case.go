@@ -112,7 +112,6 @@ func newCase(v framework.Variant, o Options) Case {
 	return Case{Variant: v, Script: script, Label: v.Name, Evidence: filepath.Join("evidence", v.Name), Expected: v.Expected()}
 }
 
-// waiting is a remedy that does nothing and must not help.
 func waiting(watch time.Duration) framework.Remedy {
 	return framework.Remedy{
 		ID: "wait", Name: "wait " + watch.String(), Watch: watch,

@@ -231,7 +231,6 @@ func NoFindings(v history.View, after, called time.Time, expected ...framework.F
 // WaitNoFindings describes the wait for NoFindings.
 var WaitNoFindings = fmt.Sprintf("a time of %s without active findings", NoFindingsFor)
 
-// noFindings judges a wait for NoFindings that is over.
 func noFindings(v history.View, m history.Mark, after time.Time, expected ...framework.Finding) (since time.Time, err error) {
 	s, enough := NoFindings(v, after, m.Began, expected...)
 	if enough {
@@ -275,7 +274,6 @@ func (j *Judge) expectedFound(part history.StepView, expected []framework.Findin
 	})
 }
 
-// check judges a check. If its last answer was an error, the result is unknown.
 func (j *Judge) check(c framework.Check, part history.StepView) error {
 	if c.AsksDetectors && j.Ablate == AblateDetector {
 		return nil

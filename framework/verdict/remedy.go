@@ -43,7 +43,6 @@ func (j *Judge) remedyUnjudged(s Step, part history.StepView, err error) {
 	}
 }
 
-// remedy judges a remedy, and whether the lab is broken again for the next one.
 func (j *Judge) remedy(r framework.Remedy, part history.StepView) error {
 	entry := j.remedyEntry(r)
 	err := j.Tried(r, part, &entry)

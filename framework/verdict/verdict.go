@@ -8,7 +8,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 )
 
-// observation is the input of a verdict.
 type observation struct {
 	broken      error    // why the run broke before it could be judged
 	baseline    string   // why the baseline was bad; empty if it was good

@@ -170,7 +170,6 @@ func (s *story) plugIn() framework.Fault {
 	return f
 }
 
-// common is the common part of all variants.
 func (s *story) common(c calico.Calico) framework.Script {
 	return framework.Script{
 		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },

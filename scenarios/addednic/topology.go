@@ -31,7 +31,6 @@ var lab = topology.Topology{
 	}},
 }.Behind([]topology.Router{{Name: gateway, ASN: 64500, ID: onNodes.Address, Links: []topology.Link{onNodes}}})
 
-// addressOf is the address of a node or the gateway on the nodes' network of a lab.
 func addressOf(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, nodeNet.Name)
 	return addr

@@ -100,7 +100,6 @@ var facts = []fact{
 	},
 }
 
-// probes are the probes of all facts.
 func probes() []probe.Probe {
 	var all []probe.Probe
 	for _, f := range facts {
@@ -109,7 +108,6 @@ func probes() []probe.Probe {
 	return all
 }
 
-// impacted are the probes that lose all packets.
 func impacted() []probe.Probe {
 	var all []probe.Probe
 	for _, f := range facts {
@@ -118,7 +116,6 @@ func impacted() []probe.Probe {
 	return all
 }
 
-// ends are the endpoints of the probes.
 func ends() []framework.Endpoint {
 	all := []framework.Endpoint{byVIP}
 	for _, w := range workloads {

@@ -166,7 +166,6 @@ func (s *story) virtualServerOf(r *framework.Run, service string) snapshot.Virtu
 	return s.virtualServer(r, vip(s.node, service), wire.DefaultPort)
 }
 
-// weighted are the addresses to which a virtual server sends new connections.
 func weighted(v snapshot.VirtualServer) []netip.Addr {
 	var addresses []netip.Addr
 	for _, server := range v.Servers {
@@ -177,7 +176,6 @@ func weighted(v snapshot.VirtualServer) []netip.Addr {
 	return addresses
 }
 
-// textOf describes a virtual server that was read, or that the table does not have.
 func textOf(v snapshot.VirtualServer) string {
 	if !v.Address.IsValid() {
 		return "IPVS has no virtual server for it"
@@ -189,7 +187,6 @@ func textOf(v snapshot.VirtualServer) string {
 	return fmt.Sprintf("the virtual server %s has the real servers %s", v.Address, cmp.Or(strings.Join(servers, ", "), "none"))
 }
 
-// listOf lists addresses in a sentence.
 func listOf(addresses []netip.Addr) string {
 	var all []string
 	for _, a := range addresses {

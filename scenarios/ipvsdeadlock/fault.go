@@ -192,7 +192,6 @@ func (s *story) fairChance(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// pollIsDue reports whether it is time for the next poll.
 func (s *story) pollIsDue() bool {
 	pause := pollPause
 	if len(s.hang.Last.Waiting) > 1 {

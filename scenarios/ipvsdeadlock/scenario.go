@@ -97,7 +97,6 @@ func variant(name string, role framework.Role, script func(kubeproxy.Proxy) fram
 	return v
 }
 
-// proxy is a kube-proxy on a node.
 func proxy(node, version string, mode kubeproxy.Mode) kubeproxy.Proxy {
 	return kubeproxy.Proxy{Version: version, Mode: mode, Node: node, PodCIDR: podCIDR, Watched: vip(node, busy)}
 }
@@ -207,7 +206,6 @@ func (s *story) race() *framework.Trials {
 	}
 }
 
-// common is the common part of all variants.
 func (s *story) common() framework.Script {
 	// The pod on the node that the probes come from; the Service, and the pod that
 	// the next rollout puts behind it.
@@ -374,7 +372,6 @@ func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	return s.proxy.Restart(ctx, labaccess.Lab(r))
 }
 
-// replace replaces kube-proxy by one of another version or mode.
 func (s *story) replace(ctx context.Context, r *framework.Run, p kubeproxy.Proxy) error {
 	s.proxy = p
 	return p.Apply(ctx, labaccess.Lab(r))

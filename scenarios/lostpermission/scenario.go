@@ -310,7 +310,6 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	return release.Uninstall(ctx, labaccess.Lab(r), nodes, pods)
 }
 
-// install installs Cilium of a version, with sessions to all routers.
 func install(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		whole := at(r, version)

@@ -25,7 +25,6 @@ GRANT ALL ON app.* TO 'app'@'10.20.30.0/255.255.255.128';
 CREATE USER IF NOT EXISTS 'monitor'@'%' IDENTIFIED BY 'from-anywhere';
 `
 
-// startDatabases runs MariaDB on every host of the lab.
 func startDatabases(ctx context.Context, r *framework.Run) error {
 	var servers errgroup.Group
 	for _, host := range r.Topology.Hosts {
@@ -66,7 +65,6 @@ func serverAdmits(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return true, "", keepConnections(ctx, r)
 }
 
-// keepConnections keeps the connections to the database as evidence.
 func keepConnections(ctx context.Context, r *framework.Run) error {
 	connections, err := mariadb.Connections(ctx, labaccess.Lab(r).Host(db.Name))
 	r.Evidence("db-general-log", connections)

@@ -303,7 +303,6 @@ var untouched = framework.Check{
 	Reads: podAddresses, Holds: insideIsUntouched,
 }
 
-// script is what all variants have in common.
 func (d drift) script() framework.Script {
 	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{

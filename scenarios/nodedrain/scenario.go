@@ -134,7 +134,6 @@ var (
 	outside = framework.HostEndpoint(lab.Hosts[0])
 )
 
-// common is the common part of both variants.
 func common(version string) framework.Script {
 	return framework.Script{
 		Install: framework.InOrder(uninstall, configure(version), announce(version, all...),
@@ -270,7 +269,6 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR)
 }
 
-// configure configures a version, and has its operator give the nodes the ranges of the table.
 func configure(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		if err := incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r)); err != nil {
@@ -284,7 +282,6 @@ func createCiliumNodes(ctx context.Context, r *framework.Run) error {
 	return cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, func(node string) netip.Addr { return addressOf(r.Topology, node) })
 }
 
-// announce brings nodes to a version.
 func announce(version string, nodes ...string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		return incident(r.Topology, version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)

@@ -48,7 +48,6 @@ func tor(name string, last byte) topology.Router {
 	}
 }
 
-// addressOf is the address of a node or router on the nodes' network of a lab.
 func addressOf(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, nodeNet.Name)
 	return addr

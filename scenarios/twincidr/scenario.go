@@ -62,7 +62,6 @@ func variant(role framework.Role, version string, more ...string) framework.Vari
 //go:embed rates.json
 var ratesJSON []byte
 
-// story is one run of the script.
 type story struct {
 	version string
 	// tries are the starts of the operator since the fault; given is the range that the

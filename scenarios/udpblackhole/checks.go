@@ -93,7 +93,6 @@ func refused(id, name string, of []probe.Probe) framework.Check {
 	}}
 }
 
-// moreOfEach reports whether each number has become greater.
 func moreOfEach(now, before []int) bool {
 	for n := range now {
 		if now[n] <= before[n] {

@@ -72,7 +72,6 @@ func variant(role framework.Role, version, mode string) framework.Variant {
 	return v
 }
 
-// incident is one run of the script.
 type incident struct {
 	version, mode string
 	// gone is the address of the Service's last endpoint.

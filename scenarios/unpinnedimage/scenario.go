@@ -205,7 +205,6 @@ func watch(r *framework.Run, name string, do func() error) error {
 	return err
 }
 
-// nodes are the lab's, as the ToR knows them.
 func nodes(r *framework.Run) []kuberouter.Node {
 	var known []kuberouter.Node
 	for _, name := range all {

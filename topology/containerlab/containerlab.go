@@ -211,7 +211,6 @@ func (e *export) add(name, text string, mode fs.FileMode) {
 	e.files = append(e.files, File{name, text, mode})
 }
 
-// render adds a file of a template.
 func (e *export) render(name string, t *template.Template, mode fs.FileMode, data any) error {
 	var text strings.Builder
 	if err := t.Execute(&text, data); err != nil {

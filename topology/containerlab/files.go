@@ -121,7 +121,6 @@ func (e *export) Bridges() []string {
 // TopologyFile is the name of containerlab's file.
 func (e *export) TopologyFile() string { return e.t.Name + ".clab.yml" }
 
-// bgp is the configuration of a router.
 func (e *export) bgp(r topology.Router) router.Config {
 	c := router.Config{AS: r.ASN, RouterID: r.ID}
 	for _, p := range r.Peers {

@@ -92,7 +92,6 @@ func (c daemonConfig) explicit() (daemonConfig, error) {
 	return c.with(quoted(c.defaultRuntime()), runtimes)
 }
 
-// defaultRuntime is Docker's default OCI runtime.
 func (c daemonConfig) defaultRuntime() string {
 	var name string
 	if json.Unmarshal(c["default-runtime"], &name) != nil || name == "" {
@@ -111,7 +110,6 @@ func (c daemonConfig) with(runtime json.RawMessage, runtimes map[string]json.Raw
 	return out, nil
 }
 
-// text is the configuration as a file.
 func (c daemonConfig) text() ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

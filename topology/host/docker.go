@@ -37,7 +37,6 @@ func connect() (*client.Client, error) {
 	return client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 }
 
-// engineInfo asks the engine to describe itself.
 func engineInfo(ctx context.Context) (system.Info, string, error) {
 	docker, err := connect()
 	if err != nil {

@@ -42,7 +42,6 @@ func judgeInotify(values map[string]string) (c Check, raise map[string]string) {
 	return c, raise
 }
 
-// limits reads the values of inotifyLimits.
 func (h host) limits() map[string]string {
 	values := map[string]string{}
 	for name := range inotifyLimits {
@@ -51,7 +50,6 @@ func (h host) limits() map[string]string {
 	return values
 }
 
-// sysctl is the file of a kernel setting.
 func (h host) sysctl(name string) string {
 	return filepath.Join(h.sysctls, strings.ReplaceAll(name, ".", "/"))
 }

@@ -84,7 +84,6 @@ func judgePackages(wanted []string, dpkg string, apt bool) (c Check, missing []s
 	return c, missing
 }
 
-// engine is the state of Docker.
 type engine struct {
 	address   string // of its API
 	err       error  // why it does not answer; nil if it does
@@ -189,7 +188,6 @@ func judgeCapabilities(status string, last capability.Cap) (c Check, missing []s
 	return c, missing
 }
 
-// trial is the outcome of an attempt to run a privileged container.
 type trial struct {
 	ran     bool   // there was an engine to try
 	err     error  // nil on success
@@ -284,7 +282,6 @@ func judgeCgroups(mountinfo, unified string) Check {
 	return c
 }
 
-// feature is a feature of the kernel.
 type feature struct {
 	name string
 	err  error // why it is missing; nil if it is there
@@ -374,7 +371,6 @@ func judgeMemory(gib int) Check {
 	return c
 }
 
-// disk is the free space of a directory's file system.
 type disk struct {
 	what  string // what the directory holds
 	path  string

@@ -152,7 +152,6 @@ func ProxiesByNFTables() error {
 	return nil
 }
 
-// withoutServiceMap says that the kernel refused addServiceMap.
 func withoutServiceMap(err error) error {
 	return &UnfitError{Checks: []Check{{
 		Name: "kernel: nftables for kube-proxy", State: Fatal, Found: err.Error(),

@@ -182,7 +182,6 @@ func (h host) exclusive(ctx context.Context, announce func(string)) (unlock func
 	return func() { file.Close() }, nil
 }
 
-// record is what Setup changed on a machine.
 type record struct {
 	// Docker is set if Setup started dockerd.
 	Docker     *dockerBefore `json:"docker,omitempty"`
@@ -193,7 +192,6 @@ type record struct {
 	Pages   *change           `json:"pages,omitempty"`
 }
 
-// change is a change of a file or a kernel setting.
 type change struct {
 	Before *string `json:"before"` // text or value; null if there was none
 	After  string  `json:"after"`
@@ -214,7 +212,6 @@ func (h host) recorded() (record, error) {
 	return r, nil
 }
 
-// remember adds to the record.
 func (h host) remember(add func(*record)) error {
 	r, err := h.recorded()
 	if err != nil {

@@ -201,7 +201,6 @@ func shimUsers(ctx context.Context) ([]string, error) {
 	return users, nil
 }
 
-// daemonFile is a state of Docker's configuration file.
 type daemonFile struct {
 	path    string
 	content *string // nil if there is no file
@@ -233,7 +232,6 @@ func (f daemonFile) text() string {
 	return *f.content
 }
 
-// restore writes the state back to the file.
 func (f daemonFile) restore() error {
 	if f.content != nil {
 		return writeFile(f.path, []byte(*f.content), f.mode)

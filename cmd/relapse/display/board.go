@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// board is the state of one run.
 type board struct {
 	scenario string
 	began    time.Time
@@ -24,7 +23,6 @@ type board struct {
 	loses    map[string][]string // probes that currently lose packets, by scope
 }
 
-// state is the state of a planned step.
 type state int
 
 const (
@@ -35,10 +33,8 @@ const (
 	skipped
 )
 
-// stepKey identifies a step in its plan and in its progress.
 type stepKey struct{ scope, name string }
 
-// plannedStep is a step of the plan.
 type plannedStep struct {
 	stepKey
 	state        state
@@ -46,7 +42,6 @@ type plannedStep struct {
 	began, ended time.Time
 }
 
-// part is a part of a planned step, or a step that is not in the plan.
 type part struct {
 	scope, name string
 	began       time.Time
@@ -63,7 +58,6 @@ func (b *board) plan(steps []engine.Step) {
 	}
 }
 
-// find returns the first planned step with a key that meets a condition, or nil.
 func (b *board) find(key stepKey, is func(*plannedStep) bool) *plannedStep {
 	i := slices.IndexFunc(b.steps, func(s *plannedStep) bool { return s.stepKey == key && is(s) })
 	if i < 0 {
@@ -72,7 +66,6 @@ func (b *board) find(key stepKey, is func(*plannedStep) bool) *plannedStep {
 	return b.steps[i]
 }
 
-// begin begins a step. ends ends it, and returns how long it took.
 func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.Time) time.Duration, planned bool) {
 	if b.began.IsZero() {
 		b.began = now
@@ -169,7 +162,6 @@ func (b *board) belongs(s *plannedStep) (parts []*part, waits []scopedWait) {
 
 func (b *board) begun() bool { return !b.began.IsZero() || len(b.waits) > 0 }
 
-// text is what the wait is for, and what it last saw; for an image, its build step.
 func (w scopedWait) text() string {
 	saw := strings.Join(strings.Fields(w.Saw), " ")
 	switch {
@@ -223,7 +215,6 @@ func atMost(texts []string, n int) []string {
 	return append(slices.Clone(texts[:n-1]), fmt.Sprintf("and %d more", len(texts)-n+1))
 }
 
-// painter draws boards for a terminal of a width. No line is wider.
 type painter struct {
 	Look
 	width int
@@ -300,7 +291,6 @@ func (p painter) head(b *board, now time.Time) []string {
 	return lines
 }
 
-// body are the lines of a run's steps.
 type body struct {
 	lines []string
 	steps []bool // whether the line is a step's

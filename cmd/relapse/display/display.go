@@ -258,7 +258,6 @@ func (s *shown) line(text string) {
 	s.print(fmt.Sprintf("%7s  %s", seconds(time.Since(s.start)), text))
 }
 
-// print writes a line as it is. The caller holds mu, as of line.
 func (s *shown) print(text string) {
 	text = plain.Coloured(text)
 	s.last = time.Now()

@@ -48,7 +48,6 @@ func newProgram(s *shown, out io.Writer, more ...tea.ProgramOption) *tea.Program
 	}, more...)...)
 }
 
-// ended reports whether drawing has ended.
 func (t *terminal) ended() bool {
 	select {
 	case <-t.over:
@@ -96,7 +95,6 @@ type (
 	endMsg  struct{}
 )
 
-// drawing is the bubbletea program.
 type drawing struct {
 	*shown
 	width, height int

@@ -79,7 +79,6 @@ func (c Calico) Apply(ctx context.Context, lab *kindlab.Lab) error {
 	return workload.ApplyObjects(ctx, cluster, objects...)
 }
 
-// objects are the vendor's manifest, adapted to this lab.
 func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructured.Unstructured, error) {
 	objects, err := workload.Objects(manifest)
 	if err != nil {

@@ -65,7 +65,6 @@ func Read(ctx context.Context, lab *kindlab.Lab) (State, error) {
 	return s, nil
 }
 
-// inAgent runs a command in calico-node's container on a node.
 func inAgent(ctx context.Context, node *kindlab.Node, command ...string) (string, error) {
 	const script = `id=$(crictl ps --quiet --state running --name "^` + agent + `$")
 exec crictl exec --sync "$id" "$@"`

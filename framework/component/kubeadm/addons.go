@@ -51,7 +51,6 @@ var configYAML string
 
 var configTemplate = template.Must(template.New("kubeadm").Parse(configYAML))
 
-// config renders kubeadm's configuration for a cluster with this API server.
 func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 	var text strings.Builder
 	err := configTemplate.Execute(&text, map[string]any{
@@ -104,7 +103,6 @@ func InstallKubeProxy(ctx context.Context, r *framework.Run) error {
 	return KubeProxyReady(ctx, labaccess.Cluster(r))
 }
 
-// addons are kubeadm's objects for addons.
 func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
 	cluster := lab.Clusters[0]
 	config, err := config(cluster.APIServer(), lab.Topology.Clusters[0])

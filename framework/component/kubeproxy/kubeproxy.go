@@ -41,7 +41,6 @@ func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
 // the iptables sync period of the manifest (pkg/proxy/healthcheck of 1.13).
 const HealthTimeout = 20 * time.Second
 
-// daemonSet is the DaemonSet of the manifest.
 func (p Proxy) daemonSet() workload.DaemonSet {
 	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
 }

@@ -82,7 +82,6 @@ var manifestYAML string
 
 var manifestTemplate = template.Must(template.New("kube-router").Parse(manifestYAML))
 
-// manifest renders the vendor's manifest.
 func (k KubeRouter) manifest(apiServer netip.AddrPort) (string, error) {
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, struct {

@@ -210,7 +210,6 @@ func (a *App) Roll(ctx context.Context, c *kindlab.Cluster, proxiesHadTime func(
 	return nil
 }
 
-// remove deletes a pod and waits until it is gone.
 func remove(ctx context.Context, c *kindlab.Cluster, p AppPod) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
 	if err := kube(c).Delete(ctx, pod); err != nil {

@@ -232,7 +232,6 @@ func Starts(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) ([]string, 
 	return []string{before, newest}, err
 }
 
-// firstStatus is the status of a pod's first container.
 func firstStatus(pod corev1.Pod) corev1.ContainerStatus {
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.Name == pod.Spec.Containers[0].Name {

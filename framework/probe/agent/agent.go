@@ -127,7 +127,6 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// answer sends requests back until the socket closes.
 func (a *Agent) answer() {
 	in, out := newBatch(), newBatch()
 	refused := func(int, unix.Errno) {} // a reply that the kernel will not take is a reply lost: the sender notices
@@ -267,7 +266,6 @@ func (a *Agent) noteStill(from, until int64) {
 	}
 }
 
-// arm sets the timer to whatever is due first.
 func (a *Agent) arm() {
 	if len(a.sessions) == 0 {
 		a.ticked = 0

@@ -68,7 +68,6 @@ func (c *connected) refused(err error) {
 	}
 }
 
-// read notes echoes and refusals until the socket closes.
 func (c *connected) read() {
 	// One byte more than a packet: a longer datagram is not a packet of a probe.
 	b := make([]byte, wire.PacketSize+1)

@@ -17,7 +17,6 @@ const batchSize = 64
 // info and a time stamp.
 const controlSize = 128
 
-// mmsghdr is the kernel's struct mmsghdr.
 type mmsghdr struct {
 	hdr unix.Msghdr
 	len uint32

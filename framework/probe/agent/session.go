@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-// session is what one control connection runs.
 type session struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc

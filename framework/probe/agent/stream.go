@@ -66,7 +66,6 @@ func (t *stream) send(slot uint32) {
 // errConnecting is why a packet is lost while an earlier one's connection is made.
 var errConnecting = errors.New("no connection")
 
-// connected returns the connection.
 func (t *stream) connected() (net.Conn, error) {
 	t.mu.Lock()
 	if t.conn != nil || t.dialing || t.over {
@@ -94,7 +93,6 @@ func (t *stream) connected() (net.Conn, error) {
 	return conn, nil
 }
 
-// read notes what comes back, until the connection ends.
 func (t *stream) read(conn net.Conn) {
 	defer context.AfterFunc(t.session.ctx, t.close)()
 	b := make([]byte, wire.PacketSize)
@@ -136,7 +134,6 @@ func (t *stream) broke(conn net.Conn, why error) {
 	t.refused(why)
 }
 
-// refused counts a reason.
 func (t *stream) refused(why error) {
 	reason := why.Error()
 	if errno := syscall.Errno(0); errors.As(why, &errno) {

@@ -210,7 +210,6 @@ func (p *packer) fit(m *report.Manifest, most int64) error {
 	}
 }
 
-// trailer is the end of an archive.
 func trailer() ([]byte, error) {
 	var to bytes.Buffer
 	compressed := gzip.NewWriter(&to)

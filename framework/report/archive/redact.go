@@ -114,7 +114,6 @@ func topologies(variants []report.Variant) (all []*report.Topology) {
 	return all
 }
 
-// podsOf notes pods, as namespace/name.
 func (x redactor) podsOf(pods []string) {
 	for _, pod := range pods {
 		if namespace, name, both := strings.Cut(pod, "/"); both {

@@ -68,7 +68,6 @@ func ends(text string, at int) (all []int) {
 	return all
 }
 
-// plain replaces in a text without encodings.
 func (s scanner) plain(text string) string {
 	return s.each(text, func(from int) (end int, with string) {
 		all := ends(text, from)

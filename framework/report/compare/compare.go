@@ -191,7 +191,6 @@ func holds(c report.Check) string {
 	return "does not hold"
 }
 
-// finding identifies a finding across runs.
 type finding struct {
 	detect.ID
 	during string

@@ -54,7 +54,6 @@ type tick struct {
 	Says string
 }
 
-// lane is one probe, finding, session or table over time.
 type lane struct {
 	Kind, Name, Says string
 	// Thin is a line: running, without loss. Thick are filled blocks: lost, or active.
@@ -68,7 +67,6 @@ type diamond struct {
 	Says string
 }
 
-// event is a line in the list of what happened.
 type event struct {
 	ID    string
 	At    time.Time
@@ -85,7 +83,6 @@ const (
 	maxChangeLanes  = 24
 )
 
-// newAxis draws a variant's time. It is nil if no time is known.
 func newAxis(id string, s stored) *axis {
 	a := &axis{ID: id}
 	a.span(s)
@@ -134,7 +131,6 @@ func lastOf(t probe.Timeline) time.Time {
 	return t.Reported
 }
 
-// at is where a moment is on the axis, in percent.
 func (a *axis) at(t time.Time) float64 {
 	share := float64(t.Sub(a.From)) / float64(a.Until.Sub(a.From))
 	return math.Round(1e5*min(max(share, 0), 1)) / 1e3

@@ -77,7 +77,6 @@ func draw(s stored, t tracing) *drawing {
 	return d
 }
 
-// member is a member of the topology in its place.
 type member struct {
 	report.Member
 	box *box

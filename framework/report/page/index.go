@@ -35,7 +35,6 @@ func Runs(dir string) ([]string, error) {
 	return runs, nil
 }
 
-// incident is a scenario in the index.
 type incident struct {
 	Name, Title string
 	// Versions are the versions under test, each with its last result.
@@ -45,7 +44,6 @@ type incident struct {
 	Changes  []string   // from the last run but one to the last
 }
 
-// outcome is a version's result in its last run.
 type outcome struct {
 	Version, Variant, Role, Verdict, Expected, Page string
 	Runs                                            int
@@ -90,7 +88,6 @@ func WriteIndex(dir string, runs []string) error {
 	return nil
 }
 
-// indexed is a report, and where its page is seen from the index.
 type indexed struct {
 	report.Report
 	page string

@@ -72,7 +72,6 @@ func newLead(s stored, t tracing) lead {
 	return l
 }
 
-// place is where a finding says that the fault is.
 func place(f report.Finding) string {
 	object := f.Object.String()
 	text := object

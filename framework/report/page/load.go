@@ -36,7 +36,6 @@ type stored struct {
 	before, after *snapshot.Snapshot
 }
 
-// file is a piece of evidence.
 type file struct {
 	Name, Path string // Path is relative to the report
 	Bytes      int64
@@ -134,7 +133,6 @@ func measure(run *rundir.Folder, name string, digest bool) (size int64, sha stri
 	return info.Size(), hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// faultAt is when the fault began; zero where there was none.
 func (s stored) faultAt() time.Time {
 	if s.Fault == nil {
 		return time.Time{}

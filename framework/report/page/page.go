@@ -61,7 +61,6 @@ var (
 // Style is the style of the pages, for other pages that are read beside them.
 func Style() template.CSS { return template.CSS(style) }
 
-// view is what the template renders.
 type view struct {
 	report.Report
 	Machine   []pair
@@ -73,10 +72,8 @@ type view struct {
 	Generated string
 }
 
-// pair is a line of a table of two columns.
 type pair struct{ Name, Value string }
 
-// section is a variant on the page.
 type section struct {
 	stored
 	ID       string

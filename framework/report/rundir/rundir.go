@@ -87,7 +87,6 @@ func (f *Folder) Close() error { return f.root.Close() }
 // path is how a file is named in messages.
 func (f *Folder) path(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
 
-// failed is the error of an operation on a file, with its whole path.
 func (f *Folder) failed(name string, err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {

@@ -184,7 +184,6 @@ func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...strin
 	return stdout.String(), nil
 }
 
-// run runs a command to its end.
 func (g *Guest) run(ctx context.Context, request channel.Request, input io.Reader, stdout, stderr io.Writer) (channel.ExitStatus, error) {
 	var status channel.ExitStatus
 	conn, r, err := g.ask(ctx, request)
@@ -241,7 +240,6 @@ func (i inputWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ask connects to the launcher and sends a request.
 func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bufio.Reader, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(g.dir, launch.Socket))

@@ -188,7 +188,6 @@ func gone(err error) error {
 	return err
 }
 
-// listRoutes lists the routes of the main table that the kernel has not made itself.
 func listRoutes() ([]route, error) {
 	list, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {

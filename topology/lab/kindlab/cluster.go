@@ -330,7 +330,6 @@ func (l *Lab) kubeconfig(c topology.Cluster) string {
 	return filepath.Join(stateDir(l.Topology.Name), c.Name+".kubeconfig")
 }
 
-// openCluster connects to a running cluster.
 func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	kubeconfig := l.kubeconfig(c)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -507,7 +506,6 @@ func (c *Cluster) register(ctx context.Context, node string) (given, lowest neti
 // seconds to get their certificates.
 const tokenLifetime = 10 * time.Minute
 
-// joinToken creates a bootstrap token.
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 	id, secret := newToken()
 	// The keys are those of k8s.io/cluster-bootstrap/token/api. kubeadm grants the
@@ -619,7 +617,6 @@ func (c *Cluster) ReplaceNodes(ctx context.Context, names ...string) error {
 	return all.Wait()
 }
 
-// restartControllerManager restarts kube-controller-manager.
 func (c *Cluster) restartControllerManager(ctx context.Context) error {
 	const manifest = "/etc/kubernetes/manifests/kube-controller-manager.yaml"
 	first := c.lab.Node(c.spec.Nodes[0].Name)

@@ -281,7 +281,6 @@ func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
 	return text.String(), nil
 }
 
-// run creates and starts the member's container with its links.
 func (m *member) run(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
 	if err := m.create(ctx, links, config, host); err != nil {
 		return err
@@ -334,7 +333,6 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 	return nil
 }
 
-// create creates the member's container with its links.
 func (m *member) create(ctx context.Context, links []topology.Link, config *container.Config, host *container.HostConfig) error {
 	first, rest := links[0], links[1:]
 	on := networkName(m.lab, first.Network)

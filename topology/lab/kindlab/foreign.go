@@ -50,7 +50,6 @@ type Foreign struct {
 	Routers    map[string]RouterControl
 }
 
-// foreign is the state of a lab that was adopted.
 type foreign struct {
 	Foreign
 	api, registry netip.AddrPort

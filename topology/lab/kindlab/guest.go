@@ -31,7 +31,6 @@ const (
 	labelNotUML      = "dev.relapse.not-uml" // why
 )
 
-// guestImages returns the images of a topology's guests.
 func guestImages(t topology.Topology) []string {
 	var refs []string
 	for _, n := range guestsOf(t) {
@@ -53,7 +52,6 @@ func guestsOf(t topology.Topology) []topology.Node {
 	return guests
 }
 
-// runGuest runs a node as a guest.
 func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image string) error {
 	choice, err := l.chooseAccelerator(ctx, n.Kernel, image)
 	if err != nil {

@@ -82,7 +82,6 @@ func ImagesOf(t topology.Topology) []string {
 	return refs
 }
 
-// containerImages are the images of the lab's own containers.
 func containerImages(t topology.Topology) []string {
 	refs := []string{registryImage}
 	if len(t.Clusters) > 0 {
@@ -104,7 +103,6 @@ func containerImages(t topology.Topology) []string {
 	return refs
 }
 
-// hostImageOf is the image of a host's container.
 func hostImageOf(h topology.Host) string { return cmp.Or(h.Image, hostImage) }
 
 // Attach takes over a lab that an earlier run left running. The error is an
@@ -274,7 +272,6 @@ func agent(image string) *container.Config {
 	return &container.Config{Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket}}
 }
 
-// startHost runs a host with its probe agent.
 func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
 	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, agent(image))
 	if err != nil {
@@ -345,7 +342,6 @@ func (l *Lab) makeRunFolder(member string) (string, error) {
 	return dir, nil
 }
 
-// startMember runs the container of a router or host.
 func (l *Lab) startMember(ctx context.Context, name string, links []topology.Link, capabilities []string, config *container.Config) error {
 	dir, err := l.makeRunFolder(name)
 	if err != nil {

@@ -206,7 +206,6 @@ func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
 	return nil
 }
 
-// hook is a chain of the lab's table.
 type hook struct {
 	name     string
 	number   *nftables.ChainHook
@@ -214,7 +213,6 @@ type hook struct {
 	rules    [][]expr.Any
 }
 
-// bridge is the bridge of one network of a lab.
 type bridge struct {
 	name    string
 	machine netip.Addr // the machine's own address on it
@@ -314,7 +312,6 @@ func bridgesOf(t topology.Topology) []bridge {
 // machineOn is the machine's own address on a network.
 func machineOn(n topology.Network) netip.Addr { return n.Subnet.Addr().Next() }
 
-// fingerprint identifies the rules that isolate a lab.
 func fingerprint(hooks []hook) (string, error) {
 	sum := sha256.New()
 	for _, h := range hooks {
@@ -347,7 +344,6 @@ func (*OtherReleaseError) ExitStatus() int { return 3 }
 // rulesFile is the file with the fingerprint of the rules that the lab was given.
 func (l *Lab) rulesFile() string { return filepath.Join(stateDir(l.Topology.Name), "isolation") }
 
-// recordRules writes the fingerprint of a lab's rules into a file.
 func recordRules(file string, hooks []hook) error {
 	text, err := fingerprint(hooks)
 	if err == nil {
@@ -417,7 +413,6 @@ func ifname(name string) []byte {
 	return padded
 }
 
-// removeTable removes the lab's nftables table, if it exists.
 func removeTable(lab string) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -430,7 +425,6 @@ func removeTable(lab string) error {
 	return nil
 }
 
-// removeNetworks removes the Docker networks of a lab.
 func removeNetworks(ctx context.Context, docker *client.Client, lab string) error {
 	networks, err := docker.NetworkList(ctx, network.ListOptions{
 		Filters: filters.NewArgs(filters.Arg("label", labelLab+"="+lab)),

@@ -23,7 +23,6 @@ type Node struct {
 	lab *Lab
 }
 
-// imageOf is the image of a node.
 func imageOf(n topology.Node) string {
 	if n.Kernel != "" {
 		return guest.Image(n.Kernel)

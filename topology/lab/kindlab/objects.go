@@ -17,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// object is an object of a cluster.
 type object struct {
 	of              schema.GroupVersionResource
 	namespace, name string
@@ -72,7 +71,6 @@ func (c *Cluster) list(ctx context.Context) ([]object, error) {
 	return all, nil
 }
 
-// objects are the names of the cluster's objects.
 func (c *Cluster) objects(ctx context.Context) (map[string]bool, error) {
 	all, err := c.list(ctx)
 	names := map[string]bool{}

@@ -234,7 +234,6 @@ func (l *Lab) pushed(refs []string) []string {
 	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
 }
 
-// push pushes images to the lab's registry, except images that upstreams provide.
 func (l *Lab) push(ctx context.Context, refs []string) error {
 	if refs = l.pushed(refs); len(refs) == 0 {
 		return nil

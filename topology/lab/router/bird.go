@@ -92,7 +92,6 @@ type birdPeers struct {
 	Local string // empty if there is none
 }
 
-// birdConf is BIRD's configuration.
 func birdConf(c Config, statics []Static) (string, error) {
 	data := struct {
 		settings
@@ -141,7 +140,6 @@ func (b *bird) start(ctx context.Context) (err error) {
 	return awaitListening(ctx, b.config.Listen)
 }
 
-// configure writes the configuration.
 func (b *bird) configure(statics []Static) error {
 	text, err := birdConf(b.config, statics)
 	if err != nil {

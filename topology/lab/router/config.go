@@ -119,7 +119,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// kind is the software that speaks BGP.
 func (c Config) kind() topology.RouterKind { return cmp.Or(c.Kind, topology.RouterKinds[0]) }
 
 // holdTime is the hold time that the router offers to peers.

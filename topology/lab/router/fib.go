@@ -27,7 +27,6 @@ var guard = bgp.Route{
 // errUnresolved says that a next hop is on no link.
 var errUnresolved = errors.New("not usable as next hop")
 
-// link is a connected prefix.
 type link struct {
 	prefix netip.Prefix
 	iface  string

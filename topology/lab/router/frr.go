@@ -264,7 +264,6 @@ func (f *frr) setStatics(ctx context.Context, statics []Static) error {
 	return nil
 }
 
-// staticCommands configure static routes, one next hop each.
 func staticCommands(statics []Static) []string {
 	var commands []string
 	for _, s := range statics {

@@ -65,7 +65,6 @@ func (g *goBGP) start(ctx context.Context) error {
 	return nil
 }
 
-// accept creates a peer group for a range of dynamic neighbours.
 func (g *goBGP) accept(ctx context.Context, p Peers) error {
 	hold := uint64(g.config.holdTime() / time.Second)
 	group := p.Prefix.String()

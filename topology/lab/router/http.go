@@ -14,7 +14,6 @@ import (
 // maxBody bounds the body of a request, in bytes: a few next hops.
 const maxBody = 64 << 10
 
-// problem is the body of an error response.
 type problem struct {
 	Error string `json:"error"`
 }
@@ -89,7 +88,6 @@ func serve[T any](read func(context.Context) (T, error)) http.HandlerFunc {
 	}
 }
 
-// now is the router's status.
 func (s *server) now() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

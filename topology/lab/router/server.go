@@ -32,7 +32,6 @@ const (
 	installWithin = 5 * time.Second
 )
 
-// table is a writable routing table.
 type table interface {
 	Routes() ([]bgp.Route, error)
 	Replace(bgp.Route) error
@@ -57,7 +56,6 @@ type server struct {
 	status Status
 }
 
-// newServer is a server without a speaker.
 func newServer(c Config, t table, l *log.Logger) *server {
 	return &server{
 		config:  c,
@@ -178,7 +176,6 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// request requests a reconciliation. It never blocks.
 func (s *server) request() {
 	select {
 	case s.kick <- struct{}{}:
@@ -305,7 +302,6 @@ func (s *server) addStatic(ctx context.Context, st Static) error {
 	return s.installLocked(ctx, st.Prefix)
 }
 
-// removeStatic removes the static route to a prefix, if there is one.
 func (s *server) removeStatic(ctx context.Context, prefix netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +346,6 @@ func nextHopsTo(prefix netip.Prefix, table []bgp.Route) map[bgp.RouteProtocol][]
 	return hops
 }
 
-// fib lists the kernel's table.
 func (s *server) fib() ([]bgp.Route, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

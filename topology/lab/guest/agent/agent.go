@@ -197,7 +197,6 @@ func exitStatus(err error) channel.ExitStatus {
 	return channel.ExitStatus{Status: exit.ExitCode()}
 }
 
-// frames is a writer that calls the function.
 type frames func([]byte) error
 
 func (f frames) Write(p []byte) (int, error) {

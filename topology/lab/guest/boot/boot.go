@@ -47,7 +47,6 @@ var (
 	}
 )
 
-// devices returns the devices of the guest's accelerator.
 func (p Parameters) devices() devices {
 	if p.UML {
 		return umlDevices

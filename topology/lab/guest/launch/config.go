@@ -64,7 +64,6 @@ func (e *ImageError) Error() string {
 // ImageStatus is the exit status of a program that ended with an ImageError.
 const ImageStatus = 2
 
-// checkImage checks that the image has all files that a guest needs.
 func checkImage(a Accelerator) error {
 	if a == UML {
 		return checkUML(umlDir)

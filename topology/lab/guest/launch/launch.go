@@ -63,7 +63,6 @@ func Run(ctx context.Context, c Config, dir string) error {
 	return all.Wait()
 }
 
-// ended is the reason for the end of the guest's program.
 func ended(a Accelerator, err error, outOfMemory bool) error {
 	switch {
 	case err == nil: // also after a restart or a kernel panic
