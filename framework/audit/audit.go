@@ -260,12 +260,22 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 		}
 	}
 	for _, p := range s.Proxies {
-		if p.Read && p.Mode == "" && len(p.Table) > 0 {
+		if p.Read && p.Mode == "" && len(p.Table) > 0 && (p.Health.Status != 0 || hasKubeProxy(s, p.Node)) {
 			all = append(all, snapshot.Missing{Source: "mode of kube-proxy on " + p.Node,
 				Reason: "it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"})
 		}
 	}
 	return all
+}
+
+// hasKubeProxy reports whether a pod with kube-proxy is on a node. The IPVS table of another may be of keepalived
+// or of another proxy of Services.
+func hasKubeProxy(s snapshot.Snapshot, node string) bool {
+	return !s.PodImages.Read || slices.ContainsFunc(s.PodImages.Items, func(p snapshot.PodImages) bool {
+		return p.Node == node && slices.ContainsFunc(p.Containers, func(c snapshot.RunningContainer) bool {
+			return strings.Contains(c.Image, "kube-proxy") || c.Name == "kube-proxy"
+		})
+	})
 }
 
 // unread are the names of what a read lacks.

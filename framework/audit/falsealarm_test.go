@@ -82,7 +82,7 @@ func TestFalseAlarms(t *testing.T) {
 			faults: []fault{
 				{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}, notJudged: []string{noIPv6}, open: true}},
 				{"IPv6 is read, and no node announces it", []edit{{old: "- name: tor1", new: "- name: tor1\n  ipv6: true"}}, judgement{notJudged: []string{"no node announces a pod range of IPv6 of this cluster to it"}, open: true}},
-				{"worker2 has no range but one of IPv6", []edit{{old: "podCIDRs: [10.244.2.0/24, 2001", new: "podCIDRs: [2001"}}, judgement{notJudged: []string{noIPv6}, open: true}},
+				{"worker2 has no range but one of IPv6", []edit{{old: "podCIDRs: [10.244.2.0/24, 2001", new: "podCIDRs: [2001"}, {old: "10.244.2.7", new: "2001:db8:244:2::7"}}, judgement{notJudged: []string{noIPv6}, open: true}},
 			},
 		},
 		{

@@ -169,11 +169,11 @@ var faults = []struct {
 			})
 		}
 	}, "active no-route 100.64.0.3/32", "node-0003 has no BGP session"},
-	{"an unpinned tag", func(s sown) { s.template(30, "registry.example/team/app-00030:latest") }, "latent latest-tag Deployment team-030/app-00030, container app", "the image that latest refers to"},
+	{"an unpinned tag", func(s sown) { s.template(30, "registry.example/team/app-00030:latest") }, "hint latest-tag Deployment team-030/app-00030, container app", "the image that latest refers to"},
 	{"a tag that has moved", func(s sown) {
 		i := slices.IndexFunc(s.Tags.Items, func(t snapshot.Tag) bool { return strings.Contains(t.Image, appName(32)) })
 		s.Tags.Items[i].Digest = "sha256:" + strings.Repeat("ab", 32)
-	}, "latent moved-tag Deployment team-032/app-00032, container app", "The registry now has sha256:abab"},
+	}, "hint moved-tag Deployment team-032/app-00032, container app", "The registry now has sha256:abab"},
 	{"two images under one template", func(s sown) { s.replace(33, "7d9f") }, "latent mixed-images Deployment team-033/app-00033, container app", "with the same pod template"},
 	{"another image at another revision", func(s sown) { s.replace(34, "newer") }, "latent changed-image Deployment team-034/app-00034, container app", "at another revision"},
 	{"a permission that is lost", func(s sown) {

@@ -533,8 +533,16 @@ func TestNodesLacking(t *testing.T) {
 		change func(*snapshot.Snapshot)
 		want   []string
 	}{
-		"a new node": {func(s *snapshot.Snapshot) { s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: "new"}) }, []string{"all of new: the node was added after the nodes were listed"}},
-		"a kube-proxy of unknown mode": {func(s *snapshot.Snapshot) { s.Proxies[0].Table = []snapshot.VirtualServer{{Protocol: "TCP"}} },
+		"a new node":                       {func(s *snapshot.Snapshot) { s.Nodes.Items = append(s.Nodes.Items, snapshot.Node{Name: "new"}) }, []string{"all of new: the node was added after the nodes were listed"}},
+		"a table that is not kube-proxy's": {func(s *snapshot.Snapshot) { s.Proxies[0].Table = []snapshot.VirtualServer{{Protocol: "TCP"}} }, []string{}},
+		"a kube-proxy of unknown mode": {func(s *snapshot.Snapshot) {
+			s.Proxies[0].Table = []snapshot.VirtualServer{{Protocol: "TCP"}}
+			c := snapshot.RunningContainer{Container: snapshot.Container{Name: "kube-proxy"}}
+			s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{Node: "master1", Containers: []snapshot.RunningContainer{c}})
+		}, []string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"}},
+		"a process with kube-proxy, whose mode is not known": {func(s *snapshot.Snapshot) {
+			s.Proxies[0].Table, s.Proxies[0].Health.Status = []snapshot.VirtualServer{{Protocol: "TCP"}}, 200
+		},
 			[]string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"}},
 		"no kube-proxy": {func(*snapshot.Snapshot) {}, []string{}},
 	} {

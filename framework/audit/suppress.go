@@ -16,14 +16,17 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Suppression is a finding, or several, that somebody has decided to live with for some time.
+// Suppression is a finding, or several, or what is not judged, that somebody has decided to live with for some
+// time.
 type Suppression struct {
 	// ID identifies the finding. Without it Detector, Kind and Object are set; in the latter two
-	// a * stands for any text.
+	// a * stands for any text. Gap is the reason why something is not judged, of the nodes or addresses Object
+	// alone; there a * does so as well.
 	ID       string `json:"id,omitempty"`
 	Detector string `json:"detector,omitempty"`
 	Kind     string `json:"kind,omitempty"`
 	Object   string `json:"object,omitempty"`
+	Gap      string `json:"gap,omitempty"`
 	// Routers are those on which it holds; empty: all. A finding on another one as well counts.
 	Routers []string `json:"routers,omitempty"`
 	// Active is set if it holds while the finding is active, or may become so, as well. Without it
@@ -47,7 +50,10 @@ type Suppressed struct {
 // Of says which findings it suppresses.
 func (s Suppression) Of() string {
 	of := s.ID
-	if of == "" {
+	switch {
+	case s.Gap != "":
+		of = fmt.Sprintf("what is not judged of %s, %q", s.Object, s.Gap)
+	case of == "":
 		of = fmt.Sprintf("%s, %s of %s", s.Detector, s.Kind, s.Object)
 	}
 	if len(s.Routers) > 0 {
@@ -67,13 +73,20 @@ func (s Suppression) matches(f Finding) bool {
 	if s.ID != "" {
 		return s.ID == f.ID
 	}
-	return s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
+	return s.Gap == "" && s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
 
-// covers reports whether it holds on all routers of a finding. One that names routers does not hold for
-// a finding that has none.
-func (s Suppression) covers(f Finding) bool {
-	return len(s.Routers) == 0 || len(f.Routers) > 0 && !slices.ContainsFunc(f.Routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
+// covers reports whether it holds on all of some routers. One that names routers does not hold for
+// what has none.
+func (s Suppression) covers(routers []string) bool {
+	return len(s.Routers) == 0 || len(routers) > 0 && !slices.ContainsFunc(routers, func(r string) bool { return !slices.Contains(s.Routers, r) })
+}
+
+// closes reports whether it is of a gap: by its reason, and of all nodes and routers that it has.
+func (s Suppression) closes(g detect.Gap) bool {
+	other := func(name string) bool { return !matches(s.Object, name) }
+	return s.Gap != "" && matches(s.Gap, g.Reason) && !slices.ContainsFunc(strings.Split(g.Of, ", "), other) &&
+		s.covers(strings.Split(g.Routers, ", "))
 }
 
 // matches reports whether a text matches a pattern, in which a * stands for any text.
@@ -94,9 +107,18 @@ const suppressionOf = "suppression of "
 
 // Suppress takes the suppressed findings out. A suppression that has expired at a time suppresses nothing,
 // and is a latent finding itself: the time is now, also for reads that were saved before. Suppressions
-// that match nothing are noted. What was not read, not run and not judged stays as it is.
+// that match nothing are noted. What is not judged stays, and is not open any more. What was not read and not
+// run stays as it is.
 func (r *Result) Suppress(all []Suppression, at time.Time) {
 	used := make([]bool, len(all))
+	r.NotJudged = slices.Clone(r.NotJudged)
+	for i, g := range r.NotJudged {
+		if by := slices.IndexFunc(all, func(s Suppression) bool { return !s.expired(at) && s.closes(g) }); by >= 0 {
+			used[by] = true
+			r.NotJudged[i].Open = false
+			r.NotJudged[i].Says = fmt.Sprintf("%s Suppressed by line %d until %s.", g.Says, all[by].Line, all[by].Expires)
+		}
+	}
 	take := func(f Finding) bool {
 		by := -1
 		for i, s := range all {
@@ -104,7 +126,7 @@ func (r *Result) Suppress(all []Suppression, at time.Time) {
 				continue
 			}
 			used[i] = true
-			if counts := !s.covers(f) || !s.Active && (f.State == detect.Active || f.State == detect.Pending); !counts && by < 0 {
+			if counts := !s.covers(f.Routers) || !s.Active && (f.State == detect.Active || f.State == detect.Pending); !counts && by < 0 {
 				by = i
 			}
 		}
@@ -135,7 +157,7 @@ var (
 )
 
 // ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or
-// detector, kind and object, then routers, reason, expires, active and owner. The error is one sentence, with the
+// detector, kind and object, or gap and object, then routers, reason, expires, active and owner. The error is one sentence, with the
 // name of the file, the line, the field and what is expected.
 func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 	wrong := func(line int, format string, args ...any) error {
@@ -157,7 +179,7 @@ func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 		return nil, nil
 	}
 	if list.Kind != yaml.SequenceNode {
-		return nil, wrong(list.Line, "expected a list of suppressions, each with id (or detector, kind and object), reason and expires")
+		return nil, wrong(list.Line, "expected a list of suppressions, each with id (or detector, kind and object; or gap and object), reason and expires")
 	}
 	var all []Suppression
 	for _, item := range list.Content {
@@ -184,7 +206,7 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 		line int
 	}{
 		{"id", &s.ID, 0}, {"detector", &s.Detector, 0}, {"kind", &s.Kind, 0}, {"object", &s.Object, 0},
-		{"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"active", &active, 0}, {"owner", &s.Owner, 0},
+		{"gap", &s.Gap, 0}, {"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"active", &active, 0}, {"owner", &s.Owner, 0},
 	}
 	names, routers := []string{}, 0
 	for _, f := range fields {
@@ -221,15 +243,17 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 	lineOf := func(name string) int { return max(item.Line, fields[slices.Index(names, name)].line) }
 	known := detectorNames()
 	switch {
-	case s.ID != "" && s.Detector+s.Kind+s.Object != "":
-		return s, wrong(lineOf("id"), "field id: expected either id, or detector, kind and object")
+	case s.ID != "" && s.Detector+s.Kind+s.Object+s.Gap != "":
+		return s, wrong(lineOf("id"), "field id: expected either id, or detector, kind and object, or gap and object")
+	case s.Gap != "" && s.Detector+s.Kind != "":
+		return s, wrong(lineOf("gap"), "field gap: expected either gap and object, or detector, kind and object")
 	case s.ID != "" && !anID.MatchString(s.ID):
 		return s, wrong(lineOf("id"), "field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
-	case s.ID == "" && s.Detector == "":
-		return s, wrong(item.Line, "fields id and detector are missing: expected id, or detector, kind and object")
-	case s.ID == "" && !slices.Contains(known, s.Detector):
+	case s.ID+s.Gap+s.Detector == "":
+		return s, wrong(item.Line, "fields id, detector and gap are missing: expected id, or detector, kind and object, or gap and object")
+	case s.ID+s.Gap == "" && !slices.Contains(known, s.Detector):
 		return s, wrong(lineOf("detector"), "field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
-	case s.ID == "" && s.Kind == "":
+	case s.ID+s.Gap == "" && s.Kind == "":
 		return s, wrong(item.Line, "field kind is missing: expected a kind that an audit prints, or * for all")
 	case s.ID == "" && s.Object == "":
 		return s, wrong(item.Line, "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*")

@@ -36,7 +36,7 @@ func TestParseSuppressions(t *testing.T) {
 		{name: "no YAML", text: "- [", says: "s.yaml: line 1: did not find expected node content; expected a list"},
 		{name: "two documents", text: "[]\n---\n[]", says: "s.yaml: expected one list of suppressions, and nothing after it"},
 		{name: "no mapping", text: "- 2edadcd36f84", says: "s.yaml: line 1: expected a suppression, with id"},
-		{name: "an unknown field", text: "- id: 2edadcd36f84\n  resaon: r", says: `s.yaml: line 2: field "resaon" is not known; nearest is "reason": expected id, detector, kind, object, reason, expires, active, owner, routers`},
+		{name: "an unknown field", text: "- id: 2edadcd36f84\n  resaon: r", says: `s.yaml: line 2: field "resaon" is not known; nearest is "reason": expected id, detector, kind, object, gap, reason, expires, active, owner, routers`},
 		{name: "a field twice", text: "- id: 2edadcd36f84\n  id: 2edadcd36f84", says: "s.yaml: line 2: field id: line 1 has it already"},
 		{name: "an alias", text: "- id: &a 2edadcd36f84\n- id: *a", says: "line 1: field reason is missing"},
 		{name: "an alias as value", text: "- {id: &a 2edadcd36f84, " + rest + "\n- {id: *a, " + rest, says: "line 2: field id: expected a text"},
@@ -55,12 +55,15 @@ func TestParseSuppressions(t *testing.T) {
 		{name: "routers twice", text: "- id: 2edadcd36f84\n  routers: [a]\n  routers: [a]", says: "s.yaml: line 3: field routers: line 2 has it already"},
 		{name: "no such date", text: "- id: 2edadcd36f84\n  reason: r\n  expires: 2027-02-30", says: `s.yaml: line 3: field expires: "2027-02-30": expected a date`},
 		{name: "no ID", text: "- {id: 2EDADCD36F84, " + rest, says: `field id: "2EDADCD36F84": expected the 12 hexadecimal digits`},
-		{name: "nothing", text: "- {" + rest, says: "fields id and detector are missing"},
+		{name: "nothing", text: "- {" + rest, says: "fields id, detector and gap are missing"},
 		{name: "both in one", text: "- {id: 2edadcd36f84, kind: a, " + rest, says: "field id: expected either id, or detector, kind and object"},
 		{name: "a detector that is near", text: "- {detector: image-pins, kind: a, object: a, " + rest, says: `field detector: "image-pins"; nearest is "image-pin": expected the name of one detector`},
 		{name: "all detectors", text: "- {detector: '*', kind: '*', object: '*', " + rest, says: `field detector: "*"; there are ["config-drift" "gone-endpoints"`},
 		{name: "no kind", text: "- {detector: image-pin, object: a, " + rest, says: "field kind is missing"},
 		{name: "no object", text: "- {detector: image-pin, kind: a, " + rest, says: "field object is missing"},
+		{name: "a gap", text: "- {gap: it accepts *, object: worker*, routers: [tor1], " + rest, want: []Suppression{{Gap: "it accepts *", Object: "worker*", Routers: []string{"tor1"}, Reason: "r", Expires: "2027-01-31", Line: 1}}},
+		{name: "a gap without object", text: "- {gap: a, " + rest, says: "field object is missing"},
+		{name: "a gap of a detector", text: "- {gap: a, object: a, detector: image-pin, " + rest, says: "field gap: expected either gap and object, or detector"},
 		{name: "twice", text: "- {id: 2edadcd36f84, " + rest + "\n- {id: 2edadcd36f84, " + rest, says: "s.yaml: line 2: line 1 suppresses 2edadcd36f84 already"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -166,5 +169,29 @@ func TestExpiredID(t *testing.T) {
 	a, b := of(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), 1), of(time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC), 7)
 	if a.ID != b.ID || !strings.Contains(a.Says, "on line 1 expired after 2027-01-31") {
 		t.Errorf("%+v and %+v", a, b)
+	}
+}
+
+// What is not judged is not open while it is suppressed, by its reason, of all its nodes, on all its routers.
+func TestSuppressGap(t *testing.T) {
+	gap := detect.Gap{Says: "Not judged.", Open: true, Reason: "it accepts fewer", Routers: "tor1", Of: "worker1, worker2"}
+	for text, open := range map[string]bool{
+		"{gap: it accepts fewer, object: '*', reason: r, expires: 2027-01-31}":          false,
+		"{gap: it*, object: worker*, routers: [tor1], reason: r, expires: 2027-01-31}":  false,
+		"{gap: another, object: '*', reason: r, expires: 2027-01-31}":                   true,
+		"{gap: it*, object: worker1, reason: r, expires: 2027-01-31}":                   true,
+		"{gap: it*, object: worker*, routers: [tor2], reason: r, expires: 2027-01-31}":  true,
+		"{gap: it*, object: worker*, reason: r, expires: 2026-01-31}":                   true,
+		"{detector: image-pin, kind: '*', object: '*', reason: r, expires: 2027-01-31}": true,
+	} {
+		all, err := ParseSuppressions("s.yaml", []byte("- "+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Result{NotJudged: []detect.Gap{gap}}
+		r.Suppress(all, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
+		if r.Open() != open || !open && r.NotJudged[0].Says != "Not judged. Suppressed by line 1 until 2027-01-31." || (len(r.Unused) == 0) == open && !strings.Contains(text, "2026") {
+			t.Errorf("%s: %+v, unused %v", text, r.NotJudged, r.Unused)
+		}
 	}
 }

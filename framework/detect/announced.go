@@ -21,21 +21,25 @@ func (p Peering) announcing() []snapshot.Source {
 const (
 	notAdvertised = "no CiliumBGPAdvertisement of the node's peers is of that range"
 	notExported   = "IPPool %s is not exported by BGP (disableBGPExport)"
+	notSelected   = "no CiliumBGPClusterConfig and no CiliumBGPPeeringPolicy selects the node"
+	noPeer        = "no BGPPeer of Calico gives the node a peer of that family outside of the cluster"
 )
 
 // intents are what objects say of what nodes announce.
 type intents struct {
 	// cilium are the nodes for which Cilium's BGP is configured, and metalLB those that MetalLB
-	// announces from.
+	// announces from. idle is set if a configuration of Cilium's selects no node.
 	cilium  map[string]*ciliumIntent
 	metalLB map[string]bool
+	idle    bool
 	// announced are Cilium's pools that some node announces, and unselected those of an
 	// advertisement that no peer selects.
 	announced, unselected map[poolOf]bool
-	// inside are the pools of Calico that are not exported. exported: the others are, to peers
-	// besides the mesh, and no filter may keep them back; filtered: one may.
-	inside             map[string]bool
-	exported, filtered bool
+	// inside are the pools of Calico that are not exported. peered are the nodes that have peers outside of
+	// the cluster, true if no filter may keep ranges back from one; filtered: one may.
+	inside   map[string]bool
+	peered   map[nodeFamily]bool
+	filtered bool
 	// kubeRouter is set if kube-router runs, which announces nodes' ranges to peers of settings that are
 	// not read.
 	kubeRouter bool
@@ -50,6 +54,12 @@ type ciliumIntent struct {
 	ipv6, silent bool
 }
 
+// nodeFamily is a node in a family.
+type nodeFamily struct {
+	node string
+	ipv6 bool
+}
+
 // poolOf is a pool in a family.
 type poolOf struct {
 	name string
@@ -62,7 +72,7 @@ func (v *view) poolOf(p netip.Prefix) poolOf { return poolOf{v.pools[p], !p.Addr
 func intentsOf(s snapshot.Snapshot) intents {
 	all := intents{
 		cilium: map[string]*ciliumIntent{}, metalLB: map[string]bool{},
-		announced: map[poolOf]bool{}, unselected: map[poolOf]bool{}, inside: map[string]bool{},
+		announced: map[poolOf]bool{}, unselected: map[poolOf]bool{}, inside: map[string]bool{}, peered: map[nodeFamily]bool{},
 	}
 	for _, b := range s.BGPAdvertisements.Items {
 		switch b.Speaker {
@@ -71,15 +81,26 @@ func intentsOf(s snapshot.Snapshot) intents {
 				all.metalLB[node] = true
 			}
 		case snapshot.CiliumBGP:
+			all.idle = all.idle || len(b.Nodes) == 0 && (len(b.Families) > 0 || !b.PodCIDRs && len(b.PodPools) == 0)
 			all.addCilium(b)
 		}
 	}
 	for _, p := range s.CalicoPools.Items {
 		all.inside[p.Name] = p.NotExported
 	}
-	peers := s.CalicoPeers.Items
-	all.filtered = slices.ContainsFunc(peers, func(p snapshot.CalicoPeer) bool { return len(p.Filters) > 0 })
-	all.exported = len(peers) > 0 && !all.filtered
+	for _, p := range s.CalicoPeers.Items {
+		inCluster := slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool {
+			return slices.Contains(n.InternalIPs, p.Address) || n.Calico.Address.Addr() == p.Address
+		})
+		if !p.Address.IsValid() || inCluster { // a mesh, or route reflectors
+			continue
+		}
+		all.filtered = all.filtered || len(p.Filters) > 0
+		for _, node := range p.Nodes {
+			of := nodeFamily{node, !p.Address.Is4()}
+			all.peered[of] = all.peered[of] || len(p.Filters) == 0
+		}
+	}
 	all.kubeRouter = slices.ContainsFunc(s.Workloads.Items, func(w snapshot.Workload) bool {
 		return slices.ContainsFunc(w.Containers, func(c snapshot.Container) bool { return c.Name == "kube-router" })
 	}) || slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool { return len(n.KubeRouterAddresses) > 0 })
@@ -123,27 +144,48 @@ func (i intents) addCilium(b snapshot.BGPAdvertisement) {
 }
 
 // declared returns what the objects of the CNI say of a node's range: that it is announced, or why
-// it is not. With neither they say nothing. Which peers Calico tells ranges of IPv6 is not read.
+// it is not. With neither they say nothing. Calico's sessions carry their own family alone.
 func (v *view) declared(node string, p netip.Prefix) (yes bool, why string) {
-	switch v.layer {
-	case calicoLayer:
-		pool := v.pools[p]
-		inside, known := v.intents().inside[pool]
-		if inside {
-			return false, fmt.Sprintf(notExported, pool)
+	i, pool := v.intents(), v.poolOf(p)
+	switch {
+	case v.layer == calicoLayer && i.inside[pool.name]:
+		return false, fmt.Sprintf(notExported, pool.name)
+	case v.layer == calicoLayer && len(i.peered) > 0:
+		unfiltered, peered := i.peered[nodeFamily{node, pool.ipv6}]
+		if !peered {
+			return false, noPeer
 		}
-		return known && v.intents().exported && p.Addr().Is4(), ""
-	case ciliumLayer:
-		of, pool := v.intents().cilium[node], v.poolOf(p)
-		switch {
-		case of == nil || pool.ipv6 && !of.ipv6:
-			return false, ""
-		case of.pools[pool]:
-			return true, ""
-		}
-		return false, notAdvertised
+		_, known := i.inside[pool.name]
+		return known && unfiltered, ""
+	case v.layer != ciliumLayer || len(i.cilium) == 0:
+		return false, ""
 	}
-	return false, ""
+	switch of := i.cilium[node]; {
+	case of == nil:
+		return false, notSelected
+	case pool.ipv6 && !of.ipv6:
+		return false, ""
+	case of.pools[pool]:
+		return true, ""
+	}
+	return false, notAdvertised
+}
+
+// leftOut reports whether a reason why a range is not announced is that its node has no BGP with routers.
+func leftOut(why string) bool { return why == notSelected || why == noPeer }
+
+// strays are the families, by whether they are IPv4, of which a router has learned a range of a node that is
+// left out: others announce it, such as route reflectors.
+func (v *view) strays(r *router) map[bool]bool {
+	all := map[bool]bool{}
+	for p := range v.origins.All() {
+		node, _ := v.owner(p)
+		if is4 := p.Addr().Is4(); !all[is4] && r.routing().learned(p) {
+			_, why := v.declared(node, p)
+			all[is4] = leftOut(why)
+		}
+	}
+	return all
 }
 
 // lostAdvertisement reports whether a range that a node of Cilium is not to announce may have been lost by

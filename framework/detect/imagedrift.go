@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -35,7 +36,7 @@ func (ImageDrift) Name() string { return "image-drift" }
 
 // Reads implements Detector.
 func (d ImageDrift) Reads() []snapshot.Source {
-	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each
@@ -54,6 +55,9 @@ func (d ImageDrift) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	view := newViews(history, x, d.Peering).now()
 	var findings []Finding
 	for _, u := range imageUses(now) {
+		if strings.HasPrefix(u.owner, "CronJob ") {
+			continue // its pods are of different templates, and each is new
+		}
 		for _, image := range imagesAskedFor(u) {
 			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], arch, view, x)
 			if !ok {

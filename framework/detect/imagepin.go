@@ -2,13 +2,16 @@ package detect
 
 import (
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Kinds of findings of ImagePin. All are latent: running pods are not affected.
+// Kinds of findings of ImagePin. They are latent of what the network depends on, else hints: running pods are
+// not affected.
 const (
 	// Untagged: an image without tag and digest, which means latest.
 	Untagged = "untagged"
@@ -50,8 +53,12 @@ func (d ImagePin) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	}
 	var findings []Finding
 	add := func(u imageUse, kind, says string) {
+		state := Hint
+		if u.networks() {
+			state = Latent
+		}
 		findings = append(findings, Finding{
-			Detector: d.Name(), Kind: kind, State: Latent, Object: Named(u.String()), Pods: u.podNames(), Says: says,
+			Detector: d.Name(), Kind: kind, State: state, Object: Named(u.String()), Pods: u.podNames(), Says: says,
 		})
 	}
 	for _, u := range uses {
@@ -81,8 +88,20 @@ func (d ImagePin) detect(history []snapshot.Snapshot, x *Index) []Finding {
 // pods that it is in.
 type imageUse struct {
 	owner     string // such as DaemonSet kube-system/kube-router
+	host      bool   // in the nodes' network
 	container snapshot.Container
 	pods      []runningImage
+}
+
+// networking are parts of the names of programs that a cluster's network depends on, and that are not always in
+// the nodes' network.
+var networking = regexp.MustCompile(`(?i)\b(antrea|calico|canal|cilium|coredns|flannel|frr|hubble|kube-dns|kube-ovn|kube-proxy|` +
+	`kube-router|kube-vip|metallb|multus|node-?local-?dns|ovn|ovs|tigera|typha|weave|whereabouts)`)
+
+// networks reports whether the network depends on the container: it is in the nodes' network, or its image or
+// workload has the name of a program of the network.
+func (u imageUse) networks() bool {
+	return u.host || networking.MatchString(u.owner) || networking.MatchString(path.Base(u.container.Image))
 }
 
 // runningImage is the container in one pod. It may differ from the template:
@@ -137,8 +156,8 @@ func imageUses(s snapshot.Snapshot) []imageUse {
 	var uses []imageUse
 	type key struct{ owner, container string }
 	places := map[key]int{}
-	add := func(owner string, c snapshot.Container) int {
-		uses = append(uses, imageUse{owner: owner, container: c})
+	add := func(owner string, host bool, c snapshot.Container) int {
+		uses = append(uses, imageUse{owner: owner, host: host, container: c})
 		if _, there := places[key{owner, c.Name}]; !there {
 			places[key{owner, c.Name}] = len(uses) - 1
 		}
@@ -146,7 +165,7 @@ func imageUses(s snapshot.Snapshot) []imageUse {
 	}
 	for _, w := range s.Workloads.Items {
 		for _, c := range w.Containers {
-			add(w.Kind+" "+w.Namespace+"/"+w.Name, c)
+			add(w.Kind+" "+w.Namespace+"/"+w.Name, w.HostNetwork, c)
 		}
 	}
 	for i := range s.PodImages.Items {
@@ -157,7 +176,7 @@ func imageUses(s snapshot.Snapshot) []imageUse {
 			at, there := places[key{owner, c.Name}]
 			if !there {
 				// The pod's owner is of a kind that Workloads does not list.
-				at = add(owner, c.Container)
+				at = add(owner, p.HostNetwork, c.Container)
 			}
 			uses[at].pods = append(uses[at].pods, runningImage{p, c})
 		}

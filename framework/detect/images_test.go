@@ -208,7 +208,7 @@ func TestImagePin(t *testing.T) {
 				w.workload("Deployment", "web", c)
 				return w
 			},
-			want: []brief{{Untagged, Latent, "Deployment kube-system/web, container web", 0}},
+			want: []brief{{Untagged, Hint, "Deployment kube-system/web, container web", 0}},
 			says: "Deployment kube-system/web, container web has image web, without tag or digest: the image that latest refers to is pulled when a pod starts on a node that does not have it.",
 		},
 		{
@@ -216,13 +216,32 @@ func TestImagePin(t *testing.T) {
 			world: func() *imageWorld {
 				w := &imageWorld{}
 				w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd"), oldDigest))
+				w.PodImages.Items[0].HostNetwork = true
 				w.pod("", "debug", "master", "", runs(asks("sh", "busybox:latest"), oldDigest))
 				w.serves("busybox:latest", oldDigest)
 				return w
 			},
 			want: []brief{
-				{LatestTag, Latent, "Pod kube-system/debug-master-, container sh", 1},
+				{LatestTag, Hint, "Pod kube-system/debug-master-, container sh", 1},
 				{Untagged, Latent, "static Pod kube-system/etcd-master-, container etcd", 1},
+			},
+		},
+		{
+			name: "workloads of the network, by their image or host network, and a CronJob",
+			world: func() *imageWorld {
+				w := &imageWorld{}
+				w.workload("Deployment", "dns", asks("dns", "registry.example/mirrored-coredns-coredns:latest"))
+				w.workload("Deployment", "frontend", asks("web", "registry.example/ovens:latest"))
+				w.workload("DaemonSet", "agent", asks("agent", "registry.example/agent:latest"))
+				w.Workloads.Items[2].HostNetwork = true
+				w.pod("CronJob", "backup", "worker1", "", runs(asks("backup", "backup:latest"), oldDigest))
+				return w
+			},
+			want: []brief{
+				{LatestTag, Hint, "CronJob kube-system/backup, container backup", 1},
+				{LatestTag, Latent, "DaemonSet kube-system/agent, container agent", 0},
+				{LatestTag, Latent, "Deployment kube-system/dns, container dns", 0},
+				{LatestTag, Hint, "Deployment kube-system/frontend, container web", 0},
 			},
 		},
 	}

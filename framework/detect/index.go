@@ -122,7 +122,7 @@ type view struct {
 
 func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *routing) *view {
 	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p}
-	v.intended, v.known = podRanges(s)
+	v.intended, v.known = podRanges(s, p)
 	if p == Observed && unknownRanges(s, v.intended) != "" {
 		v.known = false
 	}
@@ -244,6 +244,7 @@ type router struct {
 	// farther are the families, by whether they are IPv4, of which it has learned a range whose node is
 	// none of its neighbours.
 	farther func() map[bool]bool
+	strays  func() map[bool]bool
 	// above are the neighbours and next hops that it has a default route from: what they announce
 	// besides may be anybody's.
 	above func() map[netip.Addr]bool
@@ -263,7 +264,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 			continue
 		}
 		r.peers[node], r.nodeAS[n.AS] = true, true
-		r.down = r.down || n.State != snapshot.SessionEstablished
+		r.down = r.down || n.State != snapshot.SessionEstablished && v.nodes[node].Ready
 		if n.Received > n.Accepted {
 			r.rejects[node] = true
 		}
@@ -285,6 +286,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		return of
 	})
+	r.strays = sync.OnceValue(func() map[bool]bool { return v.strays(r) })
 	r.leads = sync.OnceValue(func() map[string][]*way {
 		leads := map[string][]*way{}
 		for _, w := range r.routing().ways {

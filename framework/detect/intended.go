@@ -46,48 +46,26 @@ const (
 
 // podRanges are the nodes' pod ranges by the CNI's own allocation: Cilium's CiliumNodes, with
 // the ranges that they have of pools, else Calico's blocks, else Node.spec.podCIDRs, which
-// kube-router, Flannel and others use. It returns false if the source that decides was not read.
-func podRanges(s snapshot.Snapshot) (intended, bool) {
-	i := intended{
-		layer: nodeLayer, origins: &bart.Table[[]origin]{}, ranges: map[string][]netip.Prefix{},
-		pools: map[netip.Prefix]string{}, lent: map[netip.Addr]string{},
-	}
+// kube-router, Flannel and others use. Where peering is observed, it is the first of these that most pods
+// have their addresses from: objects of another CNI may be left over, or it is chained. It returns false if
+// the source that decides was not read.
+func podRanges(s snapshot.Snapshot, peering Peering) (intended, bool) {
 	known := s.Nodes.Read && s.CiliumNodes.Read
-	switch {
-	case len(s.CiliumNodes.Items) > 0:
-		i.layer = ciliumLayer
-		for _, n := range s.CiliumNodes.Items {
-			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
-			for _, pool := range n.Pools {
-				i.add(origin{n.Name, n.Created}, pool.CIDRs...)
-				for _, p := range pool.CIDRs {
-					i.pools[p] = pool.Name
-				}
-			}
-		}
-	case len(s.CalicoBlocks.Items) > 0:
-		i.layer = calicoLayer
-		var pools bart.Table[string]
-		for _, pool := range s.CalicoPools.Items {
-			pools.Insert(pool.CIDR, pool.Name)
-		}
-		for _, b := range s.CalicoBlocks.Items {
-			if b.Node != "" {
-				i.add(origin{b.Node, b.Created}, b.CIDR)
-			}
-			if pool, in := pools.LookupPrefix(b.CIDR); in {
-				i.pools[b.CIDR] = pool
-			}
-			for _, l := range b.Lent {
-				i.lent[l.Address] = l.Node
-			}
-		}
-	default:
+	var all []intended
+	if len(s.CiliumNodes.Items) > 0 {
+		all = append(all, ciliumRanges(s))
+	}
+	if len(s.CalicoBlocks.Items) > 0 {
+		all = append(all, calicoRanges(s))
+	}
+	all = append(all, nodeRanges(s))
+	i := all[0]
+	if peering == Observed && !i.used(s, false) {
+		i = all[max(0, slices.IndexFunc(all, func(i intended) bool { return i.used(s, true) }))]
+	}
+	if i.layer == nodeLayer {
 		// Snapshots that were stored before have no such source, and no error.
 		known = known && s.CalicoBlocks.Error == ""
-		for _, n := range s.Nodes.Items {
-			i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
-		}
 	}
 	for _, origins := range i.origins.All() {
 		slices.SortStableFunc(origins, func(a, b origin) int {
@@ -97,9 +75,74 @@ func podRanges(s snapshot.Snapshot) (intended, bool) {
 	return i, known
 }
 
+func newIntended(layer string) intended {
+	return intended{
+		layer: layer, origins: &bart.Table[[]origin]{}, ranges: map[string][]netip.Prefix{},
+		pools: map[netip.Prefix]string{}, lent: map[netip.Addr]string{},
+	}
+}
+
+func ciliumRanges(s snapshot.Snapshot) intended {
+	i := newIntended(ciliumLayer)
+	for _, n := range s.CiliumNodes.Items {
+		i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
+		for _, pool := range n.Pools {
+			i.add(origin{n.Name, n.Created}, pool.CIDRs...)
+			for _, p := range pool.CIDRs {
+				i.pools[p] = pool.Name
+			}
+		}
+	}
+	return i
+}
+
+func calicoRanges(s snapshot.Snapshot) intended {
+	i := newIntended(calicoLayer)
+	var pools bart.Table[string]
+	for _, pool := range s.CalicoPools.Items {
+		pools.Insert(pool.CIDR, pool.Name)
+	}
+	for _, b := range s.CalicoBlocks.Items {
+		if b.Node != "" {
+			i.add(origin{b.Node, b.Created}, b.CIDR)
+		}
+		if pool, in := pools.LookupPrefix(b.CIDR); in {
+			i.pools[b.CIDR] = pool
+		}
+		for _, l := range b.Lent {
+			i.lent[l.Address] = l.Node
+		}
+	}
+	return i
+}
+
+func nodeRanges(s snapshot.Snapshot) intended {
+	i := newIntended(nodeLayer)
+	for _, n := range s.Nodes.Items {
+		i.add(origin{n.Name, n.Created}, n.PodCIDRs...)
+	}
+	return i
+}
+
+// used reports whether most pods have addresses in the ranges: in any, or in their own node's.
+func (i intended) used(s snapshot.Snapshot, own bool) bool {
+	inside := 0
+	for _, p := range s.Pods.Items {
+		if origins, in := i.origins.Lookup(p.IP); in && (!own || slices.ContainsFunc(origins, func(o origin) bool { return o.node == p.Node })) {
+			inside++
+		}
+	}
+	return 2*inside >= len(s.Pods.Items)
+}
+
 func (i intended) add(o origin, prefixes ...netip.Prefix) {
 	for _, p := range prefixes {
-		i.origins.Modify(p, func(origins []origin, _ bool) ([]origin, bool) { return append(origins, o), false })
+		i.origins.Modify(p, func(origins []origin, _ bool) ([]origin, bool) {
+			if slices.ContainsFunc(origins, func(other origin) bool { return other.node == o.node }) {
+				return origins, false // the node has it twice, as of podCIDRs and of a pool
+			}
+			return append(origins, o), false
+		})
 		if !slices.Contains(i.ranges[o.node], p) {
 			i.ranges[o.node] = append(i.ranges[o.node], p)
 		}

@@ -21,8 +21,9 @@ type lookup struct {
 	podsAt               func() map[netip.Addr][]int
 	outside              func() map[snapshot.Socket]string // the first host that has it
 	routes               func() *bart.Table[podRoute]
-	within               func() bool               // hidesWithin
-	flows                map[flowKey]snapshot.Flow // of the node that was asked for last
+	cards                func() map[string]map[netip.Addr]bool // the addresses of nodes' interfaces
+	within               func() bool                           // hidesWithin
+	flows                map[flowKey]snapshot.Flow             // of the node that was asked for last
 	flowsNode            string
 }
 
@@ -55,6 +56,18 @@ func lookups(history []snapshot.Snapshot) []*lookup {
 			return hosts
 		})
 		l.routes = sync.OnceValue(l.podRoutes)
+		l.cards = sync.OnceValue(func() map[string]map[netip.Addr]bool {
+			all := map[string]map[netip.Addr]bool{}
+			for _, n := range s.NodeNetworks {
+				all[n.Node] = map[netip.Addr]bool{}
+				for _, card := range n.Interfaces.Items {
+					for _, p := range card.Addresses {
+						all[n.Node][p.Addr()] = true
+					}
+				}
+			}
+			return all
+		})
 		l.within = sync.OnceValue(l.hidesWithin)
 		all[i] = l
 	}
@@ -115,17 +128,42 @@ func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, r
 	return was, there, true
 }
 
-// podRoutes are the routes of routers' kernels that lead to pods, but for default routes.
+// podRoutes are the routes of routers' kernels that are for the cluster's pods: they are inside the nodes' ranges
+// or Calico's pools, or lead to a node. A summary of the site, such as 10.0.0.0/8, is not.
 func (l *lookup) podRoutes() *bart.Table[podRoute] {
 	var pods []netip.Addr
 	for _, p := range l.Pods.Items {
 		pods = append(pods, p.IP)
 	}
 	slices.SortFunc(pods, netip.Addr.Compare)
+	var ranges bart.Lite
+	nodes := map[netip.Addr]bool{}
+	for _, p := range l.CalicoPools.Items {
+		ranges.Insert(p.CIDR)
+	}
+	for _, n := range l.CiliumNodes.Items {
+		for _, p := range n.PodCIDRs {
+			ranges.Insert(p)
+		}
+		for _, pool := range n.Pools {
+			for _, p := range pool.CIDRs {
+				ranges.Insert(p)
+			}
+		}
+	}
+	for _, n := range l.Nodes.Items {
+		for _, p := range n.PodCIDRs {
+			ranges.Insert(p)
+		}
+		for _, a := range slices.Concat(n.InternalIPs, n.KubeRouterAddresses, []netip.Addr{n.Calico.Address.Addr()}) {
+			nodes[a] = a.IsValid()
+		}
+	}
 	all := &bart.Table[podRoute]{}
 	for _, r := range l.Routers {
 		for _, route := range r.Routes.Items {
-			if route.Prefix.Bits() == 0 || len(route.NextHops) == 0 {
+			toNode := slices.ContainsFunc(route.NextHops, func(h snapshot.NextHop) bool { return nodes[h.Address] })
+			if route.Prefix.Bits() == 0 || len(route.NextHops) == 0 || !toNode && !ranges.LookupPrefix(route.Prefix) {
 				continue
 			}
 			first, _ := slices.BinarySearchFunc(pods, route.Prefix.Masked().Addr(), netip.Addr.Compare)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/gaissmai/bart"
 
@@ -90,6 +91,16 @@ const (
 	rejected      = "it accepts fewer prefixes of the node than it gets"
 )
 
+// Reasons of other gaps.
+const (
+	noFIB        = "its FIB is not read"
+	notRead      = "its RIB or its FIB was not read"
+	anotherTable = "its routes are in a table that is not read"
+	anotherVRF   = "a VRF is not read"
+	otherPeers   = "no BGP neighbour is known to announce them"
+	notFamily    = "routes of their family were not read"
+)
+
 // announcers are the nodes that announce something to a router by BGP, of one family.
 type announcers struct{ pods, others map[string]bool }
 
@@ -163,6 +174,16 @@ func (v *view) announcesPods(p netip.Prefix) bool {
 	return slices.ContainsFunc(v.routers, func(r *router) bool { return v.hasPodsOf(r, p) })
 }
 
+// otherFamily reports whether routers have learned pod ranges of the other family than that of p, and of that
+// of p none: it may be announced by no node by intent.
+func (v *view) otherFamily(p netip.Prefix) bool {
+	other := ipv4
+	if p.Addr().Is4() {
+		other = ipv6
+	}
+	return !v.announcesPods(p) && v.announcesPods(other)
+}
+
 // hasPodsOf reports whether a router has learned a pod range of the family of p, or as a spine an
 // aggregate from the cluster.
 func (v *view) hasPodsOf(r *router, p netip.Prefix) bool {
@@ -198,6 +219,9 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return q != p && sameFamily(p, q) && v.poolsDiffer(p, q) && v.covered(r, q)
 	}
 	declared, withheld := v.declared(node, p)
+	if leftOut(withheld) && r.strays()[p.Addr().Is4()] {
+		withheld = ""
+	}
 	switch {
 	case r.Services:
 		return servicesAlone
@@ -218,22 +242,22 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return noNeighbors
 	case !r.At.IsZero() && slices.ContainsFunc(v.of(p), func(o origin) bool { return o.node == node && o.since.After(r.At) }):
 		return tooOld
-	case r.Pods && v.nodes[node].Ready:
-		return ""
-	case r.Pods:
+	case r.Pods && !v.nodes[node].Ready:
 		return notReady
-	case len(announce.pods) == 0 && !p.Addr().Is4():
+	case r.Pods && (declared || len(r.Families) > 0 || !v.otherFamily(p)):
+		return ""
+	case (r.Pods || len(announce.pods) == 0) && !p.Addr().Is4():
 		return noPodRangeV6
-	case len(announce.pods) == 0:
+	case r.Pods || len(announce.pods) == 0:
 		return noPodRange
+	case !v.nodes[node].Ready:
+		return notReady
 	case !r.peers[node] && r.amongNeighbors(v.nodes[node]):
 		return noSession
 	case !r.peers[node] && r.RIBOnly:
 		return noLinks
 	case !r.peers[node]:
 		return noNeighbor
-	case !v.nodes[node].Ready:
-		return notReady
 	case !r.carries(node, p):
 		return noFamily
 	case p.Addr().Is4() && r.rejects[node]: // of IPv6 nothing is counted
@@ -254,6 +278,12 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	switch why {
 	case notAdvertised:
 		return v.lostAdvertisement(node, p)
+	case notSelected, noPeer: // the router knows better, or a selector has lost its nodes
+		return why == notSelected && v.intents().idle || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+	case notReady:
+		// It is down, as Kubernetes says, unless it is still there for a router.
+		_, up := r.sessions[node]
+		return up || r.untold[node] || v.somewhere(p)
 	case notIPv6:
 		// Where the cluster announces its ranges of IPv4, those of IPv6 go the same way. Another
 		// router that has them tells that they are announced.
@@ -261,7 +291,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 			return false
 		}
 		return v.announcesPods(ipv4) || !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
-	case notIPv4, noNeighbors, notReady, noSession, noFamily, noLinks, rejected, tooOld:
+	case notIPv4, noNeighbors, noSession, noFamily, noLinks, rejected, tooOld:
 		return true
 	case noAggregate, fromAbove:
 		// A cluster that announces no pod ranges has none on any router, which a router that is
@@ -278,7 +308,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		declared, _ := v.declared(node, p)
 		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
 		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().kubeRouter
-		return r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
+		return r.Pods || declared && !v.announcesPods(p) || r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
 	case noNeighbor:
 		// A node of another rack is none of its neighbours, and its ranges may be behind an
 		// aggregate. A router that has exact ranges of other racks, or a link of the node, may
@@ -299,6 +329,8 @@ func unknownRanges(s snapshot.Snapshot, i intended) string {
 	switch {
 	case i.layer == nodeLayer && calico:
 		return "calico-node runs, and there is no IPAMBlock"
+	case i.origins.Size() > 0 && !i.used(s, false):
+		return "most pods have addresses that are in no range of " + i.layer + "s"
 	case i.origins.Size() > 0:
 		return ""
 	case i.layer == ciliumLayer:
@@ -334,8 +366,11 @@ func (r *router) carries(node string, p netip.Prefix) bool {
 	return r.families().crossed[!p.Addr().Is4()] || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 }
 
-// ipv4 stands for its family.
-var ipv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+// ipv4 and ipv6 stand for their families.
+var (
+	ipv4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	ipv6 = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+)
 
 // Gap is what is not judged by the routes that a router lacks.
 type Gap struct {
@@ -343,6 +378,11 @@ type Gap struct {
 	Says string `json:"says"`
 	// Open is set if it may be a fault.
 	Open bool `json:"open"`
+	// Reason is why nothing is judged. Routers are those concerned, and Of the nodes whose ranges are not
+	// judged, or the addresses of Services, separated by ", ".
+	Reason  string `json:"reason,omitempty"`
+	Routers string `json:"routers,omitempty"`
+	Of      string `json:"of,omitempty"`
 }
 
 // few are the first of some names, and how many more there are.
@@ -359,7 +399,7 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 	var names []string
 	for _, r := range routers {
 		for _, remark := range r.Remarks {
-			all = append(all, Gap(remark))
+			all = append(all, Gap{Says: remark.Says, Open: remark.Open, Reason: remark.Says, Routers: r.Name})
 		}
 		if r.RIBOnly && r.Role != snapshot.RoleRouteServer {
 			names = append(names, r.Name)
@@ -368,7 +408,10 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 	if len(names) == 0 {
 		return all
 	}
-	return append(all, Gap{fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)), true})
+	return append(all, Gap{
+		Says: fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)),
+		Open: true, Reason: noFIB, Routers: strings.Join(names, ", "),
+	})
 }
 
 // elsewhere are the nodes of whose routes a router has accepted some, and of whose routes its RIB
@@ -398,49 +441,76 @@ func (x *Index) Unjudged() []Gap {
 		return nil
 	}
 	v := newViews(x.history, x, Observed).now()
-	var all []Gap
-	if addresses := v.unjudgedAddresses(); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump, or an aggregate that may come from elsewhere includes it.", and(few(addresses))), true})
-	}
-	if addresses := v.unaskedAddresses(); len(addresses) > 0 {
-		all = append(all, Gap{fmt.Sprintf("Routes to %s of Services are not judged, because the routes of their family were not read of a router.", and(few(addresses))), true})
-	}
-	all = append(all, blindness(s.Routers)...)
+	all := append(v.unjudgedServices(), blindness(s.Routers)...)
 	for _, r := range v.routers {
 		if nodes := v.elsewhere(r); len(nodes) > 0 {
-			all = append(all, Gap{fmt.Sprintf("%s has accepted routes from %s, and its RIB has none from there: they are in a table that is not read, such as that of a VRF.", r.Name, and(few(nodes))), true})
+			all = append(all, Gap{
+				Says: fmt.Sprintf("%s has accepted routes from %s, and its RIB has none from there: they are in a table that is not read, such as that of a VRF.", r.Name, and(few(nodes))),
+				Open: true, Reason: anotherTable, Routers: r.Name, Of: strings.Join(nodes, ", "),
+			})
 		}
 	}
 	for _, r := range v.routers {
 		if len(r.VRFs) > 0 {
-			all = append(all, Gap{fmt.Sprintf("%s has BGP in VRF %s, which is not read.", r.Name, and(few(r.VRFs))), !r.Pods && !r.Services})
+			all = append(all, Gap{
+				Says: fmt.Sprintf("%s has BGP in VRF %s, which is not read.", r.Name, and(few(r.VRFs))),
+				Open: !r.Pods && !r.Services, Reason: anotherVRF, Routers: r.Name,
+			})
 		}
 	}
-	if _, read := podRanges(s); read && !v.known {
-		return append(all, Gap{"Routes to pods are not judged, because the nodes' pod ranges are not known: " + unknownRanges(s, v.intended) + ".", true})
+	if _, read := podRanges(s, Observed); read && !v.known {
+		why := unknownRanges(s, v.intended)
+		return append(all, Gap{
+			Says: "Routes to pods are not judged, because the nodes' pod ranges are not known: " + why + ".", Reason: why,
+			Open: slices.ContainsFunc(v.routers, func(r *router) bool { return !r.Services }),
+		})
 	}
 	if !v.known {
 		return all
 	}
 	for _, r := range v.routers {
-		if !complete(r.Router) {
-			all = append(all, Gap{r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", true})
-			continue
+		all = append(all, v.unjudgedRanges(r)...)
+	}
+	return all
+}
+
+// unjudgedServices are the gaps of addresses of Services.
+func (v *view) unjudgedServices() (all []Gap) {
+	for _, of := range []struct {
+		addresses    []string
+		says, reason string
+	}{
+		{v.unjudgedAddresses(), "No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump, or an aggregate that may come from elsewhere includes it.", otherPeers},
+		{v.unaskedAddresses(), "Routes to %s of Services are not judged, because the routes of their family were not read of a router.", notFamily},
+	} {
+		if len(of.addresses) > 0 {
+			all = append(all, Gap{Says: fmt.Sprintf(of.says, and(few(of.addresses))), Open: true, Reason: of.reason, Of: strings.Join(of.addresses, ", ")})
 		}
-		nodes, open := map[string][]string{}, map[string]bool{} // by reason
-		for p, origins := range v.origins.All() {
-			node := origins[0].node
-			if _, there := v.nodes[node]; there && !v.covered(r, p) {
-				if why := v.unexpected(r, node, p); why != "" {
-					nodes[why] = append(nodes[why], node)
-					open[why] = open[why] || v.open(r, p, why)
-				}
+	}
+	return all
+}
+
+// unjudgedRanges are the gaps of pod ranges that a router lacks, one for each reason.
+func (v *view) unjudgedRanges(r *router) (all []Gap) {
+	if !complete(r.Router) {
+		return []Gap{{Says: r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", Open: true, Reason: notRead, Routers: r.Name}}
+	}
+	nodes, open := map[string][]string{}, map[string]bool{} // by reason
+	for p, origins := range v.origins.All() {
+		node := origins[0].node
+		if _, there := v.nodes[node]; there && !v.covered(r, p) {
+			if why := v.unexpected(r, node, p); why != "" {
+				nodes[why] = append(nodes[why], node)
+				open[why] = open[why] || v.open(r, p, why)
 			}
 		}
-		for _, why := range slices.Sorted(maps.Keys(nodes)) {
-			on := few(slices.Compact(slices.Sorted(slices.Values(nodes[why]))))
-			all = append(all, Gap{fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(on), why), open[why]})
-		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(nodes)) {
+		on := slices.Compact(slices.Sorted(slices.Values(nodes[why])))
+		all = append(all, Gap{
+			Says: fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(few(on)), why),
+			Open: open[why], Reason: why, Routers: r.Name, Of: strings.Join(on, ", "),
+		})
 	}
 	return all
 }

@@ -173,7 +173,7 @@ func TestObservedVRFs(t *testing.T) {
 		"they are said to be":                      {observed(red, getPods), false},
 		"the router is said to get Services alone": {observed(red, onlyServices), false},
 	} {
-		want := Gap{"tor1 has BGP in VRF blue and red, which is not read.", test.open}
+		want := Gap{Says: "tor1 has BGP in VRF blue and red, which is not read.", Open: test.open, Reason: anotherVRF, Routers: "tor1"}
 		if got := Unjudged(test.is.Snapshot); !slices.Contains(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
@@ -217,6 +217,23 @@ func TestObservedPeering(t *testing.T) {
 		}
 	}
 	ofPods, ofServices := snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv4"}}, snapshot.BGPAdvertisement{Families: []string{"ipv4"}}
+	peerOf := func(address string, filters ...string) snapshot.CalicoPeer {
+		return snapshot.CalicoPeer{Name: "tor", Address: addr(address), Filters: filters, Nodes: []string{"master1", "master2", "master3"}}
+	}
+	otherCilium := func(w *world) {
+		for i, n := range table {
+			w.CiliumNodes.Items = append(w.CiliumNodes.Items, snapshot.CiliumNode{Name: n.name, PodCIDRs: []netip.Prefix{prefix(fmt.Sprintf("10.244.%d.0/24", i))}})
+		}
+	}
+	unselected := func(w *world) { w.CalicoPeers.Items = []snapshot.CalicoPeer{peerOf("10.4.94.253")} }
+	dualStackOfCalico := func(w *world) {
+		for i, n := range table {
+			w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(fmt.Sprintf("fd00:10:%d::/64", i)), Node: n.name})
+		}
+		for i := range w.Routers {
+			w.Routers[i].IPv6 = true
+		}
+	}
 	for _, test := range []struct {
 		name     string
 		is       *world
@@ -249,8 +266,21 @@ func TestObservedPeering(t *testing.T) {
 			w.Workloads.Items = []snapshot.Workload{{Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-router", Containers: []snapshot.Container{{Name: "kube-router"}}}}
 		}), nil, noPodRange, true},
 		{"Calico, whose BGPFilters may keep all back", observed(ofCalico, silenced, func(w *world) {
-			w.CalicoPeers.Items = []snapshot.CalicoPeer{{Name: "tor", Filters: []string{"none"}}}
+			w.CalicoPeers.Items = []snapshot.CalicoPeer{peerOf("10.4.94.253", "none")}
 		}), nil, noPodRange, true},
+		{"Calico, whose BGPPeers are route reflectors in the cluster", observed(ofCalico, silenced, func(w *world) {
+			w.CalicoPeers.Items = []snapshot.CalicoPeer{peerOf(node1IP), {Name: "reflectors", Nodes: []string{"master1", "master2", "master3"}}}
+		}), nil, noPodRange, false},
+		{"Calico, whose BGPPeers are of IPv4 and not of node1", observed(ofCalico, dualStackOfCalico, unselected, func(w *world) {
+			w.silence(node1IP, tors...)
+		}), nil, noPeer, false},
+		{"Calico, whose route reflectors tell the ranges of other nodes, and two have lost theirs on a router", observed(ofCalico, unselected, getPods, func(w *world) {
+			w.silence(node1IP, tors...)
+			w.announce("10.4.94.21", node1Range, "tor1")
+			w.silence("10.4.94.31", "tor1")
+			w.CalicoPeers.Items[0].Nodes = []string{"master1", "master2"}
+		}), []string{"node1", "master3"}, "", false},
+		{"the same, and the router has a session with node1", observed(ofCalico, unselected, withdrawn), nil, noPeer, true},
 		{"routers that get Services alone", observed(silenced, unpeered, onLink, onlyServices, func(w *world) { w.at("tor2").Neighbors.Items = nil }), nil, servicesAlone, false},
 		{"the same, and other routers have the ranges", observed(func(w *world) {
 			w.at("tor2").Paths.Items = nil
@@ -396,7 +426,44 @@ func TestObservedPeering(t *testing.T) {
 		{"the same, and the node is not ready", observed(getPods, func(w *world) {
 			w.silence(node1IP, tors...)
 			w.Nodes.Items[3].Ready = false
+		}), nil, notReady, false},
+		{"the same, and another router has its range", observed(getPods, func(w *world) {
+			w.silence(node1IP, "tor1")
+			w.Nodes.Items[3].Ready = false
 		}), nil, notReady, true},
+		{"IPv4 alone is announced, to routers that get the pod ranges", observed(dualStack, getPods, func(w *world) {
+			for i := range table {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+			}
+		}), nil, noPodRangeV6, true},
+		{"the same, and one node announces its range of IPv6", observed(dualStack, getPods, func(w *world) {
+			for i := range table[1:] {
+				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i+1), tors...)
+			}
+		}), []string{"master2", "master3", "node1"}, "", false},
+		{"no configuration of Cilium selects node1", observed(getPods, selecting(ofPods, ofPods), func(w *world) {
+			w.silence(node1IP, tors...)
+			w.BGPAdvertisements.Items = w.BGPAdvertisements.Items[:1]
+		}), nil, notSelected, false},
+		{"the same, and the router has a session with it", observed(getPods, withdrawn, selecting(ofPods, ofPods), func(w *world) {
+			w.BGPAdvertisements.Items = w.BGPAdvertisements.Items[:1]
+		}), nil, notSelected, true},
+		{"the same, and another configuration selects no node", observed(getPods, selecting(ofPods, ofPods), func(w *world) {
+			w.silence(node1IP, tors...)
+			w.BGPAdvertisements.Items[1].Nodes = nil
+		}), nil, notSelected, true},
+		{"pods of a chained CNI, whose range is lost", observed(ofCalico, withdrawn, otherCilium), []string{"node1"}, "", false},
+		{"pods of a CNI whose ranges are not read", observed(func(w *world) {
+			for i := range w.Pods.Items {
+				w.Pods.Items[i].IP = addr(fmt.Sprintf("10.16.0.%d", i+2))
+			}
+		}), nil, "most pods have addresses that are in no range of CiliumNodes", true},
+		{"the same, of routers that get Services alone", observed(onlyServices, func(w *world) {
+			for i := range w.Pods.Items {
+				w.Pods.Items[i].IP = addr(fmt.Sprintf("10.16.0.%d", i+2))
+			}
+		}), nil, "most pods have addresses that are in no range of CiliumNodes", false},
+		{"objects say that pods are announced, and no router has a range, nor any link of nodes", observed(silenced, unpeered, selecting(ofPods, ofPods)), nil, noPodRange, true},
 		{"the same, and the node is to announce Services alone", observed(withdrawn, getPods, selecting(ofPods, ofServices)), nil, notAdvertised, true},
 		{"one of two routers has lost all ranges, and the sessions are up", observed(func(w *world) { w.at("tor2").Paths.Items = nil }), nil, noPodRange, true},
 		{"one of two routers has Services alone", observed(func(w *world) {

@@ -39,7 +39,7 @@ func (Permission) Name() string { return "permission" }
 
 // Reads implements Detector.
 func (d Permission) Reads() []snapshot.Source {
-	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. For each account and image, in their order, there is one latent

@@ -32,12 +32,13 @@ const (
 //
 // A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
 // pod's IPPool, towards what is in no pool; by enable-ipv4-masquerade of Cilium's ConfigMap, towards
-// what is outside of its native routing range; or to an address that is none of the node's, as
-// egress gateways have. That key is the default of Cilium's chart too. With native routing it is
+// what is outside of its native routing range; or to an address that is none of the node's, or that a
+// rule names, as egress gateways have. That key is the default of Cilium's chart too. With native routing it is
 // therefore latent towards private addresses, unless ip-masq-agent is asked for. Where Cilium runs and
 // its ConfigMap was not read (Unasked), nothing is found.
-// Whether kube-router or another program was told to hide pods is not read: what they hide is found
-// as if they were not.
+// What kube-router's own rule hides is a hint as well, since kube-router takes the rule away where it is told
+// to (--enable-pod-egress=false). Whether another program was told to hide pods is not read: what it hides is
+// found as if it were not.
 type SNAT struct {
 	// Peering: where it is observed, nobody has said that pods' addresses are to be seen.
 	Peering Peering
@@ -50,7 +51,7 @@ func (SNAT) Name() string { return "snat" }
 func (d SNAT) Reads() []snapshot.Source {
 	reads := []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
 	if d.Peering == Observed {
-		reads = append(reads, snapshot.CalicoPools, snapshot.CiliumNodes, snapshot.ConfigMaps(CiliumConfig))
+		reads = append(reads, snapshot.CalicoPools, snapshot.CiliumNodes, snapshot.ConfigMaps(CiliumConfig), snapshot.NodeNetworks)
 	}
 	return reads
 }
@@ -112,12 +113,17 @@ type hidden struct {
 
 // wanted says what asks for the translation of a pod's flow; empty if nothing does, or where the
 // routers that pods' addresses are for are declared.
-func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow) string {
+func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow, by snapshot.Rule) string {
 	if d.Peering == Declared {
 		return ""
 	}
+	if ofKubeRouter(by) {
+		return askedByKubeRouter
+	}
 	i, there := now.nodes()[node]
-	if seen := f.SeenAs.Addr(); there && seen.Is4() && !slices.Contains(now.Nodes.Items[i].InternalIPs, seen) {
+	own := there && slices.Contains(now.Nodes.Items[i].InternalIPs, f.SeenAs.Addr()) ||
+		by.To != f.SeenAs.Addr() && now.cards()[node][f.SeenAs.Addr()]
+	if seen := f.SeenAs.Addr(); there && seen.Is4() && !own {
 		return fmt.Sprintf("%s is no address of %s, as that of an egress gateway", seen, node)
 	}
 	of := func(a netip.Addr) int {
@@ -169,6 +175,11 @@ func (l *lookup) hidesWithin() bool {
 	}
 	return false
 }
+
+// askedByKubeRouter is what asks for the rule of kube-router, whose sets have this name (pkg/controllers/routing/pod_egress.go).
+const askedByKubeRouter = "kube-router asks for it (--enable-pod-egress)"
+
+func ofKubeRouter(r snapshot.Rule) bool { return strings.Contains(r.Text, "kube-router-pod-subnets") }
 
 // wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
 // routed natively.
@@ -227,8 +238,9 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 			}
 			continue
 		}
-		wanted := d.wanted(now, n.Node, pod, f)
-		if rule, ok := translates(n.Rules.Items, chains, f); ok {
+		rule, ok := translates(n.Rules.Items, chains, f)
+		wanted := d.wanted(now, n.Node, pod, f, rule)
+		if ok {
 			findOrAdd(&rules, sameRule(rule, wanted), hidden{rule: rule, wanted: wanted}).add(now, pod, route, f)
 		} else if live, _ := alive(history, n.Node, f); live {
 			findOrAdd(&left, func(h *hidden) bool { return h.pods[0] == pod && h.wanted == wanted }, hidden{wanted: wanted}).add(now, pod, route, f)

@@ -26,7 +26,8 @@ func masqueraded(t *testing.T) snapshot.Snapshot {
 	}
 	var s snapshot.Snapshot
 	s.Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s.Pods.Read = true
+	s.Pods.Read, s.Nodes.Read = true, true
+	s.Nodes.Items = []snapshot.Node{{Name: "node2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.31")}}}
 	s.Pods.Items = []snapshot.Pod{
 		{Namespace: "default", Name: "app", Node: "node2", IP: netip.MustParseAddr("10.20.30.35")},
 		{Namespace: "default", Name: "other", Node: "node1", IP: netip.MustParseAddr("10.20.30.3")},
@@ -66,8 +67,6 @@ func byProgram(s *snapshot.Snapshot) {
 	s.NAT[0].Flows.Items[0].SeenAs, s.NAT[0].Flows.Items[0].Established = s.NAT[0].Flows.Items[0].Source, true
 	s.NAT[0].Programs.Read = true
 	s.NAT[0].Programs.Items = []snapshot.Program{{Device: "eth0", Name: "bpf_host.o:[to-netdev]"}}
-	s.Nodes.Read = true
-	s.Nodes.Items = []snapshot.Node{{Name: "node2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.31")}}}
 }
 
 func dbSees(s *snapshot.Snapshot) {
@@ -270,6 +269,32 @@ func TestSNATWanted(t *testing.T) {
 			s.NAT[0].Flows.Items[0].SeenAs = netip.AddrPortFrom(netip.MustParseAddr(target), 40312)
 		}
 	}
+	// card is a second card of the node, by which its packets leave.
+	card := func(target string) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			a := netip.MustParseAddr("10.8.0.31")
+			s.NAT[0].Rules.Items = []snapshot.Rule{{Chain: "POSTROUTING", Target: target, Comment: "egress", Text: "egress"}}
+			if target == "SNAT" {
+				s.NAT[0].Rules.Items[0].To = a
+			}
+			s.NAT[0].Flows.Items[0].SeenAs = netip.AddrPortFrom(a, 40312)
+			s.NodeNetworks = []snapshot.NodeNetwork{{Node: "node2", Interfaces: snapshot.List[snapshot.Interface]{Read: true, Items: []snapshot.Interface{
+				{Name: "bond1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.8.0.31/24")}},
+			}}}}
+		}
+	}
+	summary := func(more ...snapshot.Route) func(*snapshot.Snapshot) {
+		return func(s *snapshot.Snapshot) {
+			s.Routers[0].Routes.Items = append(more, snapshot.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.36.1")}}})
+		}
+	}
+	kubeRouterEgress := func(s *snapshot.Snapshot) {
+		rules, err := snapshot.ParseRules("*nat\n-A POSTROUTING -m set --match-set kube-router-pod-subnets src -m set ! --match-set kube-router-pod-subnets dst -m set ! --match-set kube-router-node-ips dst -j MASQUERADE\n", snapshot.NATTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.NAT[0].Rules.Items = rules
+	}
 	ciliumNodes := snapshot.List[snapshot.CiliumNode]{Read: true, Items: []snapshot.CiliumNode{{Name: "node2"}}}
 	config := func(keys ...string) func(*snapshot.Snapshot) {
 		data := map[string]string{"cluster-name": "default"}
@@ -297,6 +322,14 @@ func TestSNATWanted(t *testing.T) {
 		},
 		{"an egress gateway's address", Observed, egress("10.4.94.99"), []brief{{HiddenSource, Hint, "rule egress", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway."},
 		{"the node's own address", Observed, egress("10.4.94.31"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"the address of another card", Observed, card("MASQUERADE"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
+		{"an egress gateway's address on a card of the node", Observed, card("SNAT"), []brief{{HiddenSource, Hint, "rule egress", 1}}, "; 10.8.0.31 is no address of node2, as that of an egress gateway."},
+		{"a summary of the site alone", Observed, summary(), nil, ""},
+		{"the same, and a part of the node's range by way of another router", Observed, func(s *snapshot.Snapshot) {
+			summary(snapshot.Route{Prefix: netip.MustParsePrefix("10.20.30.32/28"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.36.1")}}})(s)
+			s.Nodes.Items[0].PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.20.30.32/27")}
+		}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/28)."},
+		{"kube-router's own rule", Observed, kubeRouterEgress, []brief{{HiddenSource, Hint, "rule ", 1}}, "; kube-router asks for it (--enable-pod-egress)."},
 		{
 			"an egress gateway without a rule", Observed, func(s *snapshot.Snapshot) {
 				egress("10.4.94.99")(s)
@@ -337,8 +370,7 @@ func TestSNATWanted(t *testing.T) {
 		{"another program's rule", Observed, func(*snapshot.Snapshot) {}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
 	} {
 		s := masqueraded(t)
-		s.Nodes.Read, s.CiliumNodes.Read = true, true
-		s.Nodes.Items = []snapshot.Node{{Name: "node2", InternalIPs: []netip.Addr{netip.MustParseAddr("10.4.94.31")}}}
+		s.CiliumNodes.Read = true
 		test.change(&s)
 		found := detected(t, SNAT{Peering: test.peering}, []snapshot.Snapshot{s})
 		if diff := cmp.Diff(test.want, briefs(found)); diff != "" {

@@ -38,7 +38,10 @@ func TestCalicoBGP(t *testing.T) {
 			calicoObject("IPPool", "storage", `{"cidr":"10.50.0.0/16","blockSize":26,"disableBGPExport":true,"ipipMode":"Never","nodeSelector":"all()"}`),
 			calicoObject("IPPool", "default-ipv4-ippool", `{"cidr":"10.48.0.0/16","blockSize":26,"natOutgoing":true,"vxlanMode":"Never","nodeSelector":"all()"}`)),
 		path + "bgppeers": calicoList("BGPPeer",
-			calicoObject("BGPPeer", "tor", `{"peerIP":"10.4.94.253","asNumber":64512,"filters":["no-tunnels"]}`)),
+			calicoObject("BGPPeer", "tor", `{"peerIP":"10.4.94.253","asNumber":64512,"nodeSelector":"!has(node.kubernetes.io/exclude-from-external-load-balancers)","filters":["no-tunnels"]}`),
+			calicoObject("BGPPeer", "tor6", `{"peerIP":"[2001:db8::1]:179","asNumber":64512}`),
+			calicoObject("BGPPeer", "tor7", `{"node":"b","peerIP":"10.4.94.7"}`),
+			calicoObject("BGPPeer", "reflectors", `{"nodeSelector":"has(node.kubernetes.io/exclude-from-external-load-balancers)","peerSelector":"route-reflector == 'true'"}`)),
 		path + "bgpconfigurations": calicoList("BGPConfiguration",
 			calicoObject("BGPConfiguration", "node.b", `{"logSeverityScreen":"Info"}`),
 			calicoObject("BGPConfiguration", "default", `{"asNumber":64513,"serviceLoadBalancerIPs":[{"cidr":"192.0.2.0/24"},{"cidr":"2001:db8::/112"}],"serviceClusterIPs":[{"cidr":"10.96.0.0/12"}]}`)),
@@ -54,8 +57,13 @@ func TestCalicoBGP(t *testing.T) {
 	}, pools, same); err != nil || diff != "" {
 		t.Errorf("pools: %v\n%s", err, diff)
 	}
-	peers, err := calicoBGPPeers.items(t.Context(), c)
-	if diff := cmp.Diff([]CalicoPeer{{Name: "tor", Filters: []string{"no-tunnels"}}}, peers); err != nil || diff != "" {
+	peers, err := c.calicoPeers(t.Context())
+	if diff := cmp.Diff([]CalicoPeer{
+		{Name: "reflectors", Nodes: []string{"control"}},
+		{Name: "tor", Address: netip.MustParseAddr("10.4.94.253"), Nodes: []string{"a", "b"}, Filters: []string{"no-tunnels"}},
+		{Name: "tor6", Address: netip.MustParseAddr("2001:db8::1"), Nodes: []string{"a", "b", "control"}},
+		{Name: "tor7", Address: netip.MustParseAddr("10.4.94.7"), Nodes: []string{"b"}},
+	}, peers, same); err != nil || diff != "" {
 		t.Errorf("peers: %v\n%s", err, diff)
 	}
 	advertisements, err := c.bgpAdvertisements(t.Context())
@@ -78,7 +86,7 @@ func TestCalicoBGP(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, pools := calicoIPPools.items(t.Context(), c)
-		_, peers := calicoBGPPeers.items(t.Context(), c)
+		_, peers := c.calicoPeers(t.Context())
 		_, advertisements := c.bgpAdvertisements(t.Context())
 		said := ""
 		for _, err := range []error{pools, peers, advertisements} {
@@ -113,6 +121,29 @@ func TestServes(t *testing.T) {
 	} {
 		if got := (BGPAdvertisement{Speaker: test.speaker}).Serves(test.service); got != test.want {
 			t.Errorf("%s: %t", test.name, got)
+		}
+	}
+}
+
+// Selectors of Calico, by what they say of labels (libcalico-go/lib/selector).
+func TestCalicoSelector(t *testing.T) {
+	labels := map[string]string{"rack": "a-1", "role": "worker", "node.kubernetes.io/x": ""}
+	for text, want := range map[string]bool{
+		"all()": true, "global()": false, "has(rack)": true, "!has(rack)": false, "has(node.kubernetes.io/x)": true,
+		"rack == 'a-1'": true, `rack == "b"`: false, "rack != 'b'": true, "zone != 'b'": true, "zone == ''": false,
+		"rack in {'b', 'a-1'}": true, "rack not in {'b','c'}": true, "zone not in {'b'}": true, "zone in {}": false,
+		"rack contains '-'": true, "rack starts with 'a'": true, "rack ends with 'a'": false,
+		"has(zone) || rack == 'a-1' && role == 'worker'":  true,
+		"(has(zone) || has(rack)) && !(role == 'worker')": false,
+	} {
+		test, err := calicoSelector(text)
+		if err != nil || test(labels) != want {
+			t.Errorf("%s: want %t, error %v", text, want, err)
+		}
+	}
+	for _, text := range []string{"rack", "rack = 'a'", "has(rack", "rack == 'a' rack", "rack in {'a'", "(all()", "has(rack) &&", "rack == '"} {
+		if _, err := calicoSelector(text); err == nil {
+			t.Errorf("%s: no error", text)
 		}
 	}
 }

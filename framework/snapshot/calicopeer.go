@@ -1,28 +1,84 @@
 package snapshot
 
-import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // CalicoPeer is a BGPPeer of Calico (crd.projectcalico.org/v1).
 type CalicoPeer struct {
 	Name string `json:"name"`
+	// Address is that of the peer; invalid if it is nodes that the object selects by their labels.
+	Address netip.Addr `json:"address,omitzero"`
+	// Nodes are the names of the nodes that have the peer, in order.
+	Nodes []string `json:"nodes,omitempty"`
 	// Filters are the names of the BGPFilters that decide what the peer is told, besides the
 	// pools.
 	Filters []string `json:"filters,omitempty"`
 }
 
-// CalicoPeers is the source of Calico's BGPPeers, in order of name. A cluster that does not know
-// the resource has none.
-var CalicoPeers = listSource("BGPPeers of Calico", calicoBGPPeers, func(s *Snapshot) *List[CalicoPeer] { return &s.CalicoPeers }, nil)
+// CalicoPeers is the source of Calico's BGPPeers, in order of name, with the nodes that they are of. A
+// cluster that does not know the resource has none.
+var CalicoPeers = clusterList("BGPPeers of Calico", []*resource{calicoBGPPeers.resource, listedNodes.resource, listedDefinitions.resource},
+	(*cluster).calicoPeers, func(s *Snapshot) *List[CalicoPeer] { return &s.CalicoPeers }, nil)
 
 // calicoPeer is what is read of Calico's type BGPPeer
 // (github.com/projectcalico/calico/libcalico-go/lib/apis/crd.projectcalico.org/v1, 3.28).
 type calicoPeer struct {
 	Spec struct {
-		Filters []string `json:"filters"`
+		Node         string   `json:"node"`
+		NodeSelector string   `json:"nodeSelector"`
+		PeerIP       string   `json:"peerIP"`
+		Filters      []string `json:"filters"`
 	} `json:"spec"`
 }
 
-var calicoBGPPeers = customAs(calicoGroup.WithResource("bgppeers"), "BGPPeers",
-	func(o *unstructured.Unstructured, of calicoPeer) (CalicoPeer, bool, error) {
-		return CalicoPeer{Name: o.GetName(), Filters: of.Spec.Filters}, true, nil
-	})
+var calicoBGPPeers = customList[calicoPeer](calicoGroup.WithResource("bgppeers"), "BGPPeers")
+
+func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
+	peers, err := calicoBGPPeers.in(ctx, c)
+	if err != nil {
+		return nil, c.absent(ctx, err, calicoBGPPeers.resource)
+	}
+	nodes, err := listedNodes.in(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]CalicoPeer, 0, len(peers))
+	for _, of := range peers {
+		if of.err != nil {
+			return nil, of.err
+		}
+		spec := of.is.Spec
+		p := CalicoPeer{Name: of.name, Filters: spec.Filters}
+		if spec.PeerIP != "" {
+			if p.Address, err = addressOrPort(spec.PeerIP); err != nil {
+				return nil, fmt.Errorf("%s: spec.peerIP: %w", of, err)
+			}
+		}
+		selected, err := calicoSelector(cmp.Or(spec.NodeSelector, "all()"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", of, err)
+		}
+		for _, n := range nodes {
+			if spec.Node == n.name || spec.Node == "" && selected(n.labels) {
+				p.Nodes = append(p.Nodes, n.name)
+			}
+		}
+		slices.Sort(p.Nodes)
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// addressOrPort reads an address, which a port may follow: 192.0.2.1:179, [2001:db8::1]:179.
+func addressOrPort(text string) (netip.Addr, error) {
+	if a, err := netip.ParseAddrPort(text); err == nil {
+		return a.Addr(), nil
+	}
+	return netip.ParseAddr(strings.Trim(text, "[]"))
+}

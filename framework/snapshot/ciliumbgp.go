@@ -23,11 +23,12 @@ type (
 	ciliumBGPEntry struct {
 		Type     string                `json:"advertisementType"`
 		Selector *metav1.LabelSelector `json:"selector"`
-		Service  *struct {
-			Addresses     []string `json:"addresses"`
-			Aggregation   int      `json:"aggregationLengthIPv4"`
-			AggregationV6 int      `json:"aggregationLengthIPv6"`
-		} `json:"service"`
+		Service  *ciliumBGPServices    `json:"service"`
+	}
+	ciliumBGPServices struct {
+		Addresses     []string `json:"addresses"`
+		Aggregation   int      `json:"aggregationLengthIPv4"`
+		AggregationV6 int      `json:"aggregationLengthIPv6"`
 	}
 	ciliumBGPClusterConfig struct {
 		Spec struct {
@@ -84,17 +85,10 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 		if config.err != nil {
 			return nil, config.err
 		}
-		var announce []string
-		for _, n := range nodes {
-			selected, err := selects(config.is.Spec.NodeSelector, n.labels)
-			if err != nil {
-				return nil, fmt.Errorf("%s: spec.nodeSelector: %w", config, err)
-			}
-			if selected || config.is.Spec.NodeSelector == nil { // without a selector it is of all nodes
-				announce = append(announce, n.name)
-			}
+		announce, err := selectedNodes(nodes, config.is.Spec.NodeSelector)
+		if err != nil {
+			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", config, err)
 		}
-		slices.Sort(announce)
 		peers := map[string]bool{}
 		for _, instance := range config.is.Spec.BGPInstances {
 			for _, p := range instance.Peers {

@@ -86,15 +86,16 @@ var BGPAdvertisements = clusterList("BGP advertisements of MetalLB, Cilium and C
 	listedAdvertisements.resource, listedPools.resource, listedNodes.resource, listedServices.resource,
 	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
 	ciliumClusterConfigs[1].resource, ciliumPeerConfigs[1].resource, ciliumAdvertisements[1].resource,
-	ciliumPodPools[0].resource, ciliumPodPools[1].resource, calicoBGPConfigurations.resource, listedDefinitions.resource,
+	ciliumPodPools[0].resource, ciliumPodPools[1].resource, ciliumPolicies.resource, calicoBGPConfigurations.resource, listedDefinitions.resource,
 }, (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 
 func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
 	all, err := c.metalLBAdvertisements(ctx)
 	cilium, err2 := c.ciliumBGPAdvertisements(ctx)
-	calico, err3 := c.calicoAdvertisements(ctx)
-	return slices.Concat(all, cilium, calico), failures(err, err2, err3)
+	policies, err3 := c.ciliumBGPPolicies(ctx)
+	calico, err4 := c.calicoAdvertisements(ctx)
+	return slices.Concat(all, cilium, policies, calico), failures(err, err2, err3, err4)
 }
 
 func (b BGPAdvertisement) state(to *statements) {

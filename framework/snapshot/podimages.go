@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,10 +22,12 @@ type PodImages struct {
 	UID       string    `json:"uid"`
 	Node      string    `json:"node"`
 	Created   time.Time `json:"created"`
-	// OwnerKind and OwnerName are the workload's. A static pod's owner is its
-	// Node; both are empty for a pod without an owner.
+	// OwnerKind and OwnerName are the workload's: of a Job that a CronJob has made, the CronJob's. A static
+	// pod's owner is its Node; both are empty for a pod without an owner.
 	OwnerKind string `json:"owner_kind,omitempty"`
 	OwnerName string `json:"owner_name,omitempty"`
+	// HostNetwork is set if the pod is in its node's network.
+	HostNetwork bool `json:"host_network,omitempty"`
 	// ServiceAccount is the one that its processes run with, in its namespace; empty for a
 	// static pod.
 	ServiceAccount string `json:"service_account,omitempty"`
@@ -88,8 +91,8 @@ func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 func podImagesOf(o *corev1.Pod) PodImages {
 	p := PodImages{
 		Namespace: same(o.Namespace), Name: o.Name, UID: string(o.UID), Node: same(o.Spec.NodeName), Created: o.CreationTimestamp.Time,
-		ServiceAccount: same(o.Spec.ServiceAccountName),
-		Template:       same(cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey])),
+		ServiceAccount: same(o.Spec.ServiceAccountName), HostNetwork: o.Spec.HostNetwork,
+		Template: same(cmp.Or(o.Labels[appsv1.ControllerRevisionHashLabelKey], o.Labels[appsv1.DefaultDeploymentUniqueLabelKey])),
 	}
 	if owner := metav1.GetControllerOf(o); owner != nil {
 		p.OwnerKind, p.OwnerName = same(owner.Kind), same(owner.Name)
@@ -97,6 +100,9 @@ func podImagesOf(o *corev1.Pod) PodImages {
 		// after it and the template's hash.
 		if name, ok := strings.CutSuffix(owner.Name, "-"+p.Template); ok && owner.Kind == "ReplicaSet" {
 			p.OwnerKind, p.OwnerName = "Deployment", same(name)
+		}
+		if name, is := cronJob(owner.Name, p.Created); is && owner.Kind == "Job" {
+			p.OwnerKind, p.OwnerName = "CronJob", same(name)
 		}
 	}
 	statuses := map[string]corev1.ContainerStatus{}
@@ -110,6 +116,15 @@ func podImagesOf(o *corev1.Pod) PodImages {
 		})
 	}
 	return p
+}
+
+// cronJob is the CronJob that has made a Job, whose name ends in the minutes since 1970 for which it was
+// scheduled (kubernetes/pkg/controller/cronjob). A pod of it is younger, by a week at most.
+func cronJob(job string, pod time.Time) (name string, is bool) {
+	at := strings.LastIndexByte(job, '-')
+	minutes, err := strconv.ParseInt(job[at+1:], 10, 64)
+	age := pod.Sub(time.Unix(minutes*60, 0))
+	return job[:max(0, at)], err == nil && at > 0 && age >= -time.Minute && age < 7*24*time.Hour
 }
 
 // trouble says what is wrong with a container, as far as its status says.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -90,7 +91,11 @@ func TestClusterImages(t *testing.T) {
 		},
 		{ObjectMeta: owned("ReplicaSet", "coredns-5c6", map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "5c6"})},
 		{ObjectMeta: owned("Node", "worker1", nil)},
+		{ObjectMeta: owned("Job", "backup-29712345", nil)}, {ObjectMeta: owned("Job", "import-20260101", nil)},
 	}}
+	for i, after := range []time.Duration{time.Hour, 0} {
+		pods.Items[3+i].CreationTimestamp = metav1.NewTime(time.Unix(29712345*60, 0).Add(after))
+	}
 	apps := appsv1.SchemeGroupVersion
 	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
 		"/apis/apps/v1/daemonsets":   protobufOf(t, apps, &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: meta("kube-router"), Spec: appsv1.DaemonSetSpec{Template: template}}}}),
@@ -122,7 +127,9 @@ func TestClusterImages(t *testing.T) {
 	}
 	id := "docker.io/cloudnativelabs/kube-router@" + newDigest
 	if diff := cmp.Diff([]PodImages{
+		{Namespace: "kube-system", Name: "backup-29712345-x", UID: "u", OwnerKind: "CronJob", OwnerName: "backup", Created: time.Unix(29712345*60+3600, 0)},
 		{Namespace: "kube-system", Name: "coredns-5c6-x", UID: "u", OwnerKind: "Deployment", OwnerName: "coredns", Template: "5c6"},
+		{Namespace: "kube-system", Name: "import-20260101-x", UID: "u", OwnerKind: "Job", OwnerName: "import-20260101", Created: time.Unix(29712345*60, 0)},
 		{
 			Namespace: "kube-system", Name: "kube-router-x", UID: "u", Node: "worker1", OwnerKind: "DaemonSet", OwnerName: "kube-router", Template: "abc",
 			Containers: []RunningContainer{
@@ -134,7 +141,7 @@ func TestClusterImages(t *testing.T) {
 	}, got); diff != "" {
 		t.Errorf("PodImages() (-want +got):\n%s", diff)
 	}
-	if pulled := got[1].Containers[0].Pulled(); pulled != newDigest {
+	if pulled := got[3].Containers[0].Pulled(); pulled != newDigest {
 		t.Errorf("Pulled() = %q", pulled)
 	}
 }

@@ -15,6 +15,8 @@ type Workload struct {
 	Kind      string `json:"kind"` // DaemonSet, Deployment or StatefulSet
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+	// HostNetwork is set if its pods are in the nodes' network.
+	HostNetwork bool `json:"host_network,omitempty"`
 	// Containers are those of the template, init containers first.
 	Containers []Container `json:"containers"`
 }
@@ -68,7 +70,7 @@ var (
 )
 
 func workload(kind string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec) Workload {
-	return Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, Containers: containersOf(template.Spec)}
+	return Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, HostNetwork: template.Spec.HostNetwork, Containers: containersOf(template.Spec)}
 }
 
 func (c *cluster) workloads(ctx context.Context) ([]Workload, error) {

@@ -1,0 +1,151 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// labelTest is whether labels are selected.
+type labelTest func(labels map[string]string) bool
+
+// calicoWord is one word of a selector of Calico: a bracket, an operator, a text in quotes, or a name.
+var calicoWord = regexp.MustCompile(`^\s*(\(|\)|\{|\}|,|&&|\|\||==|!=|!|'[^']*'|"[^"]*"|[A-Za-z0-9_./-]+)`)
+
+// calicoSelector reads a selector of Calico (libcalico-go/lib/selector), such as
+// has(rack) && role in {'a', 'b'}.
+func calicoSelector(text string) (labelTest, error) {
+	p := selectorParser{}
+	for rest := text; strings.TrimSpace(rest) != ""; {
+		m := calicoWord.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, fmt.Errorf("%q: unexpected %q", text, strings.TrimSpace(rest))
+		}
+		p.words, rest = append(p.words, m[1]), rest[len(m[0]):]
+	}
+	test := p.either()
+	if p.err == nil && len(p.words) > 0 {
+		p.err = fmt.Errorf("unexpected %q", p.words[0])
+	}
+	if p.err != nil {
+		return nil, fmt.Errorf("%q: %w", text, p.err)
+	}
+	return test, nil
+}
+
+// selectorParser has the words that are left.
+type selectorParser struct {
+	words []string
+	err   error
+}
+
+// next is the next word; empty at the end, which is an error.
+func (p *selectorParser) next() string {
+	if len(p.words) == 0 {
+		p.err = errors.New("it ends too early")
+		return ""
+	}
+	word := p.words[0]
+	p.words = p.words[1:]
+	return word
+}
+
+// takes reports whether the next word is this one, and takes it.
+func (p *selectorParser) takes(word string) bool {
+	is := len(p.words) > 0 && p.words[0] == word
+	if is {
+		p.words = p.words[1:]
+	}
+	return is
+}
+
+func (p *selectorParser) expect(word string) {
+	if got := p.next(); got != word && p.err == nil {
+		p.err = fmt.Errorf("expected %s, got %q", word, got)
+	}
+}
+
+func (p *selectorParser) either() labelTest {
+	test := p.both()
+	for p.takes("||") {
+		a, b := test, p.both()
+		test = func(l map[string]string) bool { return a(l) || b(l) }
+	}
+	return test
+}
+
+func (p *selectorParser) both() labelTest {
+	test := p.one()
+	for p.takes("&&") {
+		a, b := test, p.one()
+		test = func(l map[string]string) bool { return a(l) && b(l) }
+	}
+	return test
+}
+
+func (p *selectorParser) one() labelTest {
+	switch word := p.next(); word {
+	case "!":
+		test := p.one()
+		return func(l map[string]string) bool { return !test(l) }
+	case "(":
+		test := p.either()
+		p.expect(")")
+		return test
+	case "all", "global":
+		p.expect("(")
+		p.expect(")")
+		return func(map[string]string) bool { return word == "all" }
+	case "has":
+		p.expect("(")
+		label := p.next()
+		p.expect(")")
+		return func(l map[string]string) bool { _, there := l[label]; return there }
+	default:
+		return p.comparison(word)
+	}
+}
+
+// comparison is of a label with texts. One that is missing is none of them.
+func (p *selectorParser) comparison(label string) labelTest {
+	text := func() string { return strings.Trim(p.next(), `'"`) }
+	switch operator := p.next(); operator {
+	case "==":
+		value := text()
+		return func(l map[string]string) bool { is, there := l[label]; return there && is == value }
+	case "!=":
+		value := text()
+		return func(l map[string]string) bool { is, there := l[label]; return !there || is != value }
+	case "contains":
+		value := text()
+		return func(l map[string]string) bool { is, there := l[label]; return there && strings.Contains(is, value) }
+	case "starts", "ends":
+		p.expect("with")
+		value, has := text(), strings.HasPrefix
+		if operator == "ends" {
+			has = strings.HasSuffix
+		}
+		return func(l map[string]string) bool { is, there := l[label]; return there && has(is, value) }
+	case "in", "not":
+		if operator == "not" {
+			p.expect("in")
+		}
+		p.expect("{")
+		var values []string
+		for p.err == nil && !p.takes("}") {
+			values = append(values, text())
+			p.takes(",")
+		}
+		return func(l map[string]string) bool {
+			is, there := l[label]
+			return (there && slices.Contains(values, is)) == (operator == "in")
+		}
+	default:
+		if p.err == nil {
+			p.err = fmt.Errorf("expected a comparison, got %q", operator)
+		}
+		return nil
+	}
+}
