@@ -30,7 +30,7 @@ func watched(w http.ResponseWriter, r *http.Request) {
 	}
 	items := map[string]string{
 		"nodes":      `{"metadata":{"name":"a"},"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`,
-		"daemonsets": `{"metadata":{"namespace":"shop","name":"cart"},"spec":{"template":{"spec":{"containers":[{"name":"cart","image":"cart:latest","imagePullPolicy":"Always"}]}}}}`,
+		"daemonsets": `{"metadata":{"namespace":"shop","name":"cart"},"spec":{"template":{"spec":{"hostNetwork":true,"containers":[{"name":"cart","image":"cart:latest","imagePullPolicy":"Always"}]}}}}`,
 	}
 	at, name := filepath.Split(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/"))
 	w.Header().Set("Content-Type", "application/json")
