@@ -426,6 +426,13 @@ func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 	for _, from := range slices.Sorted(maps.Keys(r.Links)) {
 		items = append(items, item{path: from, link: r.Links[from], mode: 0o777})
 	}
+	if k := r.KernelModules.replaces(); k.Path != "" {
+		text, err := builtIn()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item{path: k.Path, text: text, mode: 0o644})
+	}
 	for _, f := range r.Files {
 		folder := filepath.Join(r.folder, f.In)
 		if f.Module != "" {

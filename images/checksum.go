@@ -16,7 +16,7 @@ type TestedModule struct {
 	// and a SHA-256. It is part of the image's key, so that an image in the cache is of
 	// this one.
 	Sum string
-	// With are the modules that were substituted for the image, in one text (Substitute).
+	// With is Recipe.Differs of the image.
 	With string
 }
 
@@ -34,7 +34,7 @@ func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedM
 		if err := c.derive(ctx, r); err != nil {
 			return nil, err
 		}
-		substitutes, err := r.Substitutes()
+		with, err := r.Differs()
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +50,7 @@ func (c *Catalogue) TestedModules(ctx context.Context, refs []string) ([]TestedM
 			if err != nil {
 				return nil, fmt.Errorf("reading the checksums of %s: %w", ref, err)
 			}
-			one := TestedModule{ref, tested, sums[tested.Path+" "+tested.Version], joined(substitutes)}
+			one := TestedModule{ref, tested, sums[tested.Path+" "+tested.Version], with}
 			if !slices.Contains(all, one) {
 				all = append(all, one)
 			}

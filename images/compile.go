@@ -53,6 +53,7 @@ const memoryToLinkBeside = 7 << 30
 type groupKey struct {
 	module        goModule
 	tags, ldflags string
+	modules       KernelModules // that take the place of /proc/modules
 }
 
 type group struct {
@@ -71,7 +72,7 @@ type group struct {
 func (c *compiler) plan(r *Recipe) {
 	var groups []*group
 	for _, p := range r.Programs {
-		key := groupKey{module: r.module(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags}
+		key := groupKey{module: r.module(p.In), tags: strings.Join(p.Tags, ","), ldflags: p.LDFlags, modules: r.KernelModules.replaces()}
 		groups = append(groups, c.groupFor(key, p.Package))
 	}
 	c.planned[r.Ref] = groups
@@ -140,14 +141,14 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 	}
 	err = func() error {
 		tell(Event{Step: Downloading})
-		overlay, err := key.module.overlay(ctx, g.dir)
+		module, overlay, err := key.module.overlay(ctx, g.dir, key.modules)
 		if err != nil {
 			return err
 		}
-		args := slices.Concat([]string{"-tags=" + key.tags}, key.module.compilerFlags(), overlay, g.packages)
+		args := slices.Concat([]string{"-tags=" + key.tags}, module.compilerFlags(), overlay, g.packages)
 		// It prints nothing, and leaves the modules that the programs import in
 		// Go's cache.
-		download := key.module.command(ctx, "list", append([]string{"-deps", `-f={{""}}`}, args...)...)
+		download := module.command(ctx, "list", append([]string{"-deps", `-f={{""}}`}, args...)...)
 		m.lock(&c.downloading)
 		err = log.run(ctx, download)
 		c.downloading.Unlock()
@@ -159,11 +160,11 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 		free := sync.OnceFunc(c.running.Unlock)
 		defer free()
 		// What the go commands before this one have compiled is not stale any more.
-		stale, err := key.module.stale(ctx, args, m)
+		stale, err := module.stale(ctx, args, m)
 		if err != nil {
 			return err
 		}
-		build := key.module.command(ctx, "build", append([]string{
+		build := module.command(ctx, "build", append([]string{
 			"-v", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.TrimSpace("-s -w "+key.ldflags), "-o", g.dir + "/",
 		}, args...)...)
 		build.Env = append(build.Env, "GOGC=off", fmt.Sprint("GOMEMLIMIT=", c.collectFrom()))

@@ -30,7 +30,7 @@ func vendorProxy(t *testing.T) {
 		goMod := "module x.dev/vendor\n\ngo 1.20\n"
 		write(source, "go.mod", goMod)
 		write(filepath.Join(source, "cmd"), "main.go", "package main\n\nfunc main() {}\n")
-		write(source, "vendor.go", "package vendor\n\nconst Version = \""+version+"\"\n")
+		write(source, "vendor.go", "package vendor\n\nconst Version = \""+version+"\"\n\nconst Loaded = \"/proc/modules\"\n")
 		served := filepath.Join(proxy, "x.dev/vendor/@v")
 		write(served, version+".info", fmt.Sprintf(`{"Version": %q}`, version))
 		write(served, version+".mod", goMod)

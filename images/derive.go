@@ -154,7 +154,7 @@ func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) e
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	overlay, err := m.overlay(ctx, scratch)
+	_, overlay, err := m.overlay(ctx, scratch, KernelModules{})
 	if err != nil {
 		return err
 	}

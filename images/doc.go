@@ -92,6 +92,9 @@
 //	    from: 1.11.5
 //	    below: 1.12.0
 //	    versions: [1.11.6]      # in the catalogue
+//	    kernelModules:          # for programs that end on a kernel without /proc/modules: there the
+//	      source: pkg/modules.go # constant in this file of the vendor's is compiled as path, a file
+//	      path: /etc/modules     # of the image that lists what the kernel has built in
 //	lacking:                    # why no entry of images builds some versions
 //	  - ref: quay.io/cilium/cilium:v${version}
 //	    from: 1.10.0

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -125,41 +126,97 @@ func downloaded(cmd *exec.Cmd, v module.Version) (string, error) {
 	return found.Dir, err
 }
 
-// overlay returns the flag of go build and go list that shows them the modules
-// that a release keeps in its own tree and does not publish. Without such modules there is
-// no flag. It writes files to dir.
-func (m goModule) overlay(ctx context.Context, dir string) (flags []string, err error) {
-	if m.build == nil || m.build.vendor.Staging == nil {
-		return nil, nil
-	}
-	staging := m.build.vendor.Staging
-	release, err := m.source(ctx, m.build.vendor.Module)
-	if err != nil {
-		return nil, err
-	}
+// overlay returns the flag of go build and go list that shows them, below stagingFolder, the
+// modules that a release keeps in its own tree and does not publish, and the release itself if
+// it is to read its modules elsewhere; and the module to which the flag belongs. If there is
+// nothing to show there is no flag. It writes files to dir.
+func (m goModule) overlay(ctx context.Context, dir string, modules KernelModules) (seen goModule, flags []string, err error) {
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}
-	for i, path := range staging.Modules {
-		at := filepath.Join(m.folder, stagingFolder, path)
-		found, err := File{Path: at}.items(filepath.Join(release, staging.Folder, path))
-		if err != nil {
-			return nil, fmt.Errorf("taking %s from the tree of %s: %w", path, m.build.vendor.Module, err)
-		}
-		for _, it := range found {
-			overlay.Replace[it.path] = it.source
-		}
-		goMod := filepath.Join(dir, fmt.Sprintf("staging-%d.mod", i))
-		if err := os.WriteFile(goMod, []byte("module "+path+"\n"), 0o644); err != nil {
-			return nil, err
-		}
-		overlay.Replace[filepath.Join(at, "go.mod")] = goMod
+	if m.build != nil && m.build.vendor.Staging != nil {
+		err = m.stage(ctx, dir, overlay.Replace)
+	}
+	if err == nil && modules.Path != "" {
+		m, err = m.redirect(ctx, dir, modules, overlay.Replace)
+	}
+	if err != nil || len(overlay.Replace) == 0 {
+		return m, nil, err
 	}
 	text, err := json.Marshal(overlay)
 	if err != nil {
-		return nil, err
+		return m, nil, err
 	}
 	file := filepath.Join(dir, "overlay.json")
-	return []string{"-overlay=" + file}, os.WriteFile(file, text, 0o600)
+	return m, []string{"-overlay=" + file}, os.WriteFile(file, text, 0o600)
+}
+
+// show enters a folder into an overlay, as the module of a path.
+func (m goModule) show(overlay map[string]string, path, folder string) (at string, err error) {
+	at = filepath.Join(m.folder, stagingFolder, path)
+	found, err := File{Path: at}.items(folder)
+	if err != nil {
+		return "", fmt.Errorf("taking %s from %s: %w", path, folder, err)
+	}
+	for _, it := range found {
+		overlay[it.path] = it.source
+	}
+	return at, nil
+}
+
+// stage enters the modules that the release keeps in its own tree.
+func (m goModule) stage(ctx context.Context, dir string, overlay map[string]string) error {
+	staging := m.build.vendor.Staging
+	release, err := m.source(ctx, m.build.vendor.Module)
+	if err != nil {
+		return err
+	}
+	for i, path := range staging.Modules {
+		at, err := m.show(overlay, path, filepath.Join(release, staging.Folder, path))
+		if err != nil {
+			return err
+		}
+		goMod := filepath.Join(dir, fmt.Sprintf("staging-%d.mod", i))
+		if err := os.WriteFile(goMod, []byte("module "+path+"\n"), 0o644); err != nil {
+			return err
+		}
+		overlay[filepath.Join(at, "go.mod")] = goMod
+	}
+	return nil
+}
+
+// redirect enters the release with another file in place of /proc/modules, and returns the
+// module with a go.mod that takes the release from there: the go command refuses an overlay of
+// its module cache. The release is the one that go.sum vouches for.
+func (m goModule) redirect(ctx context.Context, dir string, modules KernelModules, overlay map[string]string) (goModule, error) {
+	vendor := m.build.vendor.Module
+	release, err := m.source(ctx, vendor)
+	if err != nil {
+		return m, err
+	}
+	at, err := m.show(overlay, vendor, release)
+	if err != nil {
+		return m, err
+	}
+	if overlay[filepath.Join(at, modules.Source)], err = modules.patch(filepath.Join(release, modules.Source), dir); err != nil {
+		return m, err
+	}
+	mod, err := m.read()
+	if err != nil {
+		return m, err
+	}
+	if err := mod.AddReplace(vendor, "", stagingFolder+vendor, ""); err != nil {
+		return m, err
+	}
+	text, err := mod.Format()
+	if err != nil {
+		return m, err
+	}
+	sums, err := os.ReadFile(m.sum())
+	if err != nil {
+		return m, err
+	}
+	m.file = filepath.Join(dir, "redirected.mod")
+	return m, errors.Join(os.WriteFile(m.file, text, 0o600), os.WriteFile(m.sum(), sums, 0o600))
 }
 
 // goCommand prepares the go command in a module's folder. The user's own

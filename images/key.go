@@ -86,6 +86,13 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 			return "", err
 		}
 	}
+	if k := r.KernelModules.replaces(); k.Path != "" {
+		text, err := builtIn()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "modules %q\n", text)
+	}
 	for _, f := range r.Files {
 		if f.Module == "" {
 			err = hashTree(h, filepath.Join(r.folder, f.In, f.Source), nil)

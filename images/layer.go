@@ -49,10 +49,11 @@ func (l imageLayout) layer(fill func(*layerWriter) error) (v1.Descriptor, error)
 }
 
 // item is one path of a layer that is put together from a recipe. Exactly one
-// of source, link and directory is set.
+// of source, link and directory is set, or none, and text may be.
 type item struct {
 	path      string // absolute, in the image
 	source    string // a file of this machine
+	text      string // a file's content
 	link      string // a symbolic link's target
 	directory bool
 	mode      fs.FileMode // with the setuid, setgid and sticky bits as chmod(1) has them
@@ -82,6 +83,14 @@ func (w *layerWriter) writeItem(it item) error {
 		header.Typeflag = tar.TypeSymlink
 		header.Linkname = it.link
 		return w.WriteHeader(header)
+	case it.source == "":
+		header.Typeflag = tar.TypeReg
+		header.Size = int64(len(it.text))
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, it.text)
+		return err
 	}
 	f, err := os.Open(it.source)
 	if err != nil {

@@ -67,7 +67,7 @@ func (r *Recipe) provePrograms(files []string) error {
 		for _, d := range append(info.Deps, &info.Main) {
 			switch {
 			case d.Path != expected.Path:
-			case d.Replace != nil:
+			case d.Replace != nil && d.Replace.Path != stagingFolder+d.Path: // what is staged is of this version
 				found = d.Replace.Path + "@" + d.Replace.Version
 			default:
 				found = d.Version

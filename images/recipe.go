@@ -54,6 +54,8 @@ type Recipe struct {
 	Directories []string          `json:"directories,omitempty"`
 	Links       map[string]string `json:"links,omitempty"`
 	Run         string            `json:"run,omitempty"`
+	// KernelModules is set if programs end on a kernel without /proc/modules.
+	KernelModules *KernelModules `json:"kernelModules,omitempty"`
 
 	Entrypoint []string          `json:"entrypoint,omitempty"`
 	Cmd        []string          `json:"cmd,omitempty"`
@@ -265,6 +267,9 @@ func (r *Recipe) validate() []error {
 	}
 	for i, f := range r.Files {
 		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
+	}
+	if k := r.KernelModules; k != nil && (r.build == nil || !filepath.IsLocal(k.Source) || !path.IsAbs(k.Path)) {
+		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source, k.Path)
 	}
 	if r.Licenses != "" && !path.IsAbs(r.Licenses) {
 		wrong("licenses", "expected an absolute path, got %q", r.Licenses)

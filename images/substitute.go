@@ -44,16 +44,31 @@ func (r Recipe) Substitutes() ([]Substitute, error) {
 const mostNamed = 2
 
 // Packaging is the image's form, with the modules that were substituted: "whole, with
-// github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1". More than a few are counted.
+// github.com/osrg/gobgp/v4 v4.8.0 for v4.6.1". More than a few are counted. It is the same on
+// every machine.
 func (r Recipe) Packaging() (string, error) {
+	form := string(r.Form)
+	if r.KernelModules != nil {
+		form += fmt.Sprintf(", %s where the kernel has no /proc/modules", r.KernelModules)
+	}
 	all, err := r.Substitutes()
 	switch {
 	case err != nil || len(all) == 0:
-		return string(r.Form), err
+		return form, err
 	case len(all) > mostNamed:
-		return fmt.Sprintf("%s, with %d modules raised or replaced", r.Form, len(all)), nil
+		return fmt.Sprintf("%s, with %d modules raised or replaced", form, len(all)), nil
 	}
-	return string(r.Form) + ", with " + joined(all), nil
+	return form + ", with " + joined(all), nil
+}
+
+// Differs says with what the image is built for this machine in place of what the vendor has
+// chosen; empty if it is built as by the vendor.
+func (r Recipe) Differs() (string, error) {
+	all, err := r.Substitutes()
+	if modules := r.KernelModules.replaces(); modules.Path != "" {
+		return strings.Trim(modules.String()+", "+joined(all), ", "), err
+	}
+	return joined(all), err
 }
 
 func joined(all []Substitute) string {

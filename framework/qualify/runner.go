@@ -439,11 +439,11 @@ func (r *Runner) noteBuilt() error {
 		if err != nil {
 			return err
 		}
-		substitutes, err := recipe.Substitutes()
+		differs, err := recipe.Differs()
 		if err != nil {
 			return err
 		}
-		if len(substitutes) == 0 {
+		if differs == "" {
 			continue
 		}
 		if r.in.Built == nil {

@@ -55,9 +55,6 @@ type Values struct {
 	refusals []configdrift.Drift
 }
 
-// chartsFrom is the first version of Cilium that a lab runs whole, installed by its chart.
-const chartsFrom = "1.18.0"
-
 // CheckValues returns an error if a component's versions are not installed by values.
 func CheckValues(component, from, to string) error {
 	switch component {
@@ -68,7 +65,7 @@ func CheckValues(component, from, to string) error {
 		return fmt.Errorf("%s is not installed by values here: expected cilium or metallb", component)
 	}
 	for _, v := range []string{from, to} {
-		if bisect.Compare(v, chartsFrom) < 0 {
+		if bisect.Compare(v, ciliumrelease.First) < 0 {
 			return fmt.Errorf("cilium %s runs here as a slice, without its chart; helm template ... | relapse qualify cilium %s %s --config - judges the ConfigMap", v, from, to)
 		}
 	}

@@ -37,7 +37,7 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 	}
 	return ofValues("cilium", func(s Settings) Upgrade {
 		if whole {
-			return ciliumWhole(s.Values)
+			return ciliumWhole(from, to, s.Values)
 		}
 		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
 	})(from, to, s)
@@ -50,9 +50,13 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 // Routers learn the pods' ranges by BGP if the values switch it on. With native routing and
 // without BGP they have static routes. With a tunnel they have none, as outside of a lab:
 // then pods are reached from outside by the node port alone.
-func ciliumWhole(values release.Values) Upgrade {
+//
+// The types by which BGP is configured are the newest of the old version. If the new one has
+// newer ones, and still serves the old ones, they change as the last step of the upgrade.
+func ciliumWhole(from, to string, values release.Values) Upgrade {
 	s := small{component: "cilium", number: 62}
 	w := wholeCilium{small: s, values: values, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
+	types, newer := release.TypesOf(from), release.TypesOf(to)
 	w.dns = kubeadm.DNS{Version: kubeadm.CoreDNSVersion, Config: ownCorefile(s)}
 	mode, beside := "tunnel", withKubeProxy
 	switch {
@@ -74,8 +78,15 @@ func ciliumWhole(values release.Values) Upgrade {
 		t.Routed = append(t.Routed, w.pool)
 		ends, paths = append(ends, balancedEnd(w.balancer)), append(paths, loadBalancerPaths()...)
 	}
+	var migrate Migration
+	if values.BGP() && types == release.Alpha && newer == release.V2 {
+		mode += fmt.Sprintf(" (objects of %s, which become objects of %s once all agents are of %s)", types, newer, to)
+		migrate = Migration{Name: fmt.Sprintf("the objects of BGP become objects of %s", newer), Do: func(ctx context.Context, r *framework.Run) error {
+			return w.peering(r).Apply(ctx, labaccess.Cluster(r), newer)
+		}}
+	}
 	return Upgrade{
-		Component: "cilium", Form: framework.Whole, Topology: t, Replaced: replaced,
+		Component: "cilium", Form: framework.Whole, Topology: t, Replaced: replaced, Migrate: migrate,
 		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s; CoreDNS %s",
 			mode, strings.Join(set, ", "), beside, w.dns.Version),
 		Images: w.images, Install: w.install, Ends: ends, Paths: paths, Nodes: allNodes,
@@ -145,10 +156,7 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 		return err
 	}
 	if values.BGP() {
-		peering := release.Peering{
-			Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, LoadBalancers: w.pool,
-		}
-		if err := peering.Apply(ctx, c); err != nil {
+		if err := w.peering(r).Apply(ctx, c, release.TypesOf(version)); err != nil {
 			return err
 		}
 	}
@@ -174,6 +182,12 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 	address, err := workload.BalancerAddress(ctx, c, balanced)
 	*w.balancer = address
 	return err
+}
+
+func (w wholeCilium) peering(r *framework.Run) release.Peering {
+	return release.Peering{
+		Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, LoadBalancers: w.pool,
+	}
 }
 
 // proxy installs kube-proxy, or removes it if Cilium replaces it.

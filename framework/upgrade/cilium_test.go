@@ -21,8 +21,9 @@ func TestCiliumForms(t *testing.T) {
 		{from: "1.11.6", to: "1.12.0", form: framework.Slice, image: "quay.io/cilium/cilium:v1.12.0"},
 		{from: "1.18.0", to: "1.18.4", form: framework.Whole, image: "quay.io/cilium/operator-generic:v1.18.4"},
 		{from: "1.19.3", to: "1.18.4", form: framework.Whole, image: "quay.io/cilium/cilium:v1.18.4"},
-		{from: "1.12.0", to: "1.18.0", refuses: "cilium 1.12.0 to 1.18.0: one of them runs whole (from 1.18.0 on)"},
-		{from: "1.18.0", to: "1.17.9", refuses: "cilium 1.18.0 to 1.17.9"},
+		{from: "1.17.8", to: "1.18.8", form: framework.Whole, image: "quay.io/cilium/cilium:v1.17.8"},
+		{from: "1.12.0", to: "1.17.8", refuses: "cilium 1.12.0 to 1.17.8: one of them runs whole (from 1.15.0 on)"},
+		{from: "1.15.0", to: "1.14.19", refuses: "cilium 1.15.0 to 1.14.19"},
 	} {
 		t.Run(test.from+" to "+test.to, func(t *testing.T) {
 			u, err := Of("cilium", test.from, test.to, Settings{})
@@ -42,6 +43,37 @@ func TestCiliumForms(t *testing.T) {
 				t.Errorf("%q has no %s", all, test.image)
 			}
 		})
+	}
+}
+
+// The objects of BGP move to the types of the new version once all agents are of it, if it serves
+// those of the old one as well: on the way there, and not back.
+func TestMigration(t *testing.T) {
+	bgp := ReadValues(t, "cilium-native-bgp")
+	for _, test := range []struct {
+		from, to string
+		values   map[string]any
+		want     bool
+	}{
+		{"1.17.8", "1.18.8", bgp, true},
+		{"1.16.6", "1.19.6", bgp, true},
+		{"1.17.8", "1.18.8", nil, false},
+		{"1.16.6", "1.17.8", bgp, false},
+		{"1.15.19", "1.18.8", bgp, false},
+		{"1.18.8", "1.17.8", bgp, false},
+		{"1.18.8", "1.19.6", bgp, false},
+	} {
+		u := declared(t, "cilium", test.from, test.to, Settings{Values: test.values})
+		for d, want := range map[direction]bool{upgrading: test.want, rollingBack: false} {
+			steps := u.rolloutSteps(d, test.from, test.to)
+			last := steps[len(steps)-1]
+			if got := last.id.Kind == kindMigrate; got != want {
+				t.Errorf("%s of %s to %s ends with %q", d, test.from, test.to, last.name)
+			}
+		}
+		if got := strings.Contains(u.about(), "become objects of cilium.io/v2"); got != test.want {
+			t.Errorf("%s to %s is about %s", test.from, test.to, u.about())
+		}
 	}
 }
 

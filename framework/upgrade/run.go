@@ -199,6 +199,8 @@ func (t *trip) carryOut(ctx context.Context, s rolloutStep) error {
 	switch s.id.Kind {
 	case kindRelease:
 		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Release(ctx, t.Run(), s.version) })
+	case kindMigrate:
+		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Migrate.Do(ctx, t.Run()) })
 	case kindHalf:
 		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Half(ctx, t.Run(), s.part, s.version) })
 	case kindRestart:

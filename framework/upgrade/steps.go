@@ -12,6 +12,7 @@ const (
 	kindRelease framework.StepKind = "release" // what a version has for all nodes is brought to the cluster
 	kindNode    framework.StepKind = "node"    // the agent of a node is replaced
 	kindHalf    framework.StepKind = "half"    // half of a part is replaced
+	kindMigrate framework.StepKind = "migrate" // what the old version has left is brought to the new one's types
 	kindRestart framework.StepKind = "restart" // an agent that the rollout has not reached starts again
 	kindAfter   framework.StepKind = "after"   // the lab is watched after a rollout
 	kindKernels framework.StepKind = "kernels" // the nodes' kernels are read
@@ -84,6 +85,9 @@ func (u Upgrade) rolloutSteps(d direction, from, to string) []rolloutStep {
 		if u.Half == nil && u.Crash != nil && i+1 == len(parts)/2 { // with one node there is no half
 			steps = append(steps, restart(parts[len(parts)-1]))
 		}
+	}
+	if d == upgrading && u.Migrate.Do != nil {
+		steps = append(steps, rolloutStep{framework.StepID{Kind: kindMigrate}, history.Release, "", to, u.Migrate.Name})
 	}
 	return steps
 }

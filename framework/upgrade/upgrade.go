@@ -67,6 +67,9 @@ type Upgrade struct {
 	// Explain says in one clause what the agent of a node that does not work says of itself.
 	// Nil: it is not asked.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
+	// Migrate is what is left to do once the new version has the place of the old one. It is
+	// not undone. The zero value: nothing.
+	Migrate Migration
 	// Half brings a part halfway, for a component whose parts cannot be changed one after
 	// the other: it returns when some of it is of the version and works, and holds the rest
 	// until Roll. Nil: half of the nodes are rolled.
@@ -98,6 +101,12 @@ type Upgrade struct {
 
 // askAgent asks the agent of a node, of a version and started since a time, for new work.
 type askAgent func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error
+
+// Migration is a step of an upgrade after its rollout.
+type Migration struct {
+	Name string
+	Do   func(ctx context.Context, r *framework.Run) error
+}
 
 // PathKind is one kind of path through the lab, such as from outside to a pod, with its
 // probes.

@@ -320,7 +320,7 @@ func install(version string) framework.Action {
 		for _, p := range r.Topology.BGPPeers() {
 			peering.Routers = append(peering.Routers, p.Address)
 		}
-		if err := peering.Apply(ctx, labaccess.Cluster(r)); err != nil {
+		if err := peering.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version)); err != nil {
 			return err
 		}
 		return whole.Ready(ctx, labaccess.Cluster(r), nodes)

@@ -51,9 +51,9 @@ The fault drains node1, deletes its Node object and removes its machine.
 Both allocations are made by the vendors' controllers. Only their order is
 forced: Nodes and CiliumNodes are created one after the other.
 
-From 1.18 on (run --with, qualify) all of Cilium runs, installed by the vendor's chart:
+From 1.15 on (run --with, qualify) all of Cilium runs, installed by the vendor's chart:
 cilium-cni wires the pods, BPF forwards, and the BGP control plane announces
-(CiliumBGPClusterConfig, advertisement PodCIDR) in place of the MetalLB speaker, without
+(CiliumBGPClusterConfig; up to 1.15 CiliumBGPPeeringPolicy) in place of the MetalLB speaker, without
 graceful restart.
 
 A pass of the variants does not prove anything about Cilium's datapath, policies or

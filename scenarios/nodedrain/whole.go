@@ -80,7 +80,7 @@ func installWhole(version string) framework.Action {
 		if err := createCiliumNodes(ctx, r); err != nil {
 			return err
 		}
-		if err := peering(r.Topology).Apply(ctx, c); err != nil {
+		if err := peering(r.Topology).Apply(ctx, c, release.TypesOf(version)); err != nil {
 			return err
 		}
 		began := time.Now()

@@ -13,8 +13,8 @@ import (
 // Versions that are built whole run whole. The images of older ones are the slices'.
 func TestFormOfVersions(t *testing.T) {
 	for version, want := range map[string]framework.Form{
-		"1.11.4": framework.Slice, "1.12.0": framework.Slice, "1.17.9": framework.Slice,
-		"1.18.0": framework.Whole, "1.18.4": framework.Whole, "1.20.2": framework.Whole,
+		"1.11.4": framework.Slice, "1.12.0": framework.Slice, "1.14.19": framework.Slice,
+		"1.15.19": framework.Whole, "1.17.8": framework.Whole, "1.20.2": framework.Whole,
 	} {
 		v := Scenario.At(map[string]string{"cilium": version})
 		if v.Form != want {

@@ -4,7 +4,7 @@
 // is the scenario's.
 //
 // The agents are slices, up to 1.12: parts of the vendor's agent, built as it publishes
-// them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole. From 1.18
+// them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole. From 1.15
 // on package release installs all of Cilium.
 package cilium
 
@@ -31,7 +31,7 @@ import (
 )
 
 // Agent is the image of the agent under the vendor's name: of the slice with the
-// vendor's watchers, node routes and BGP speaker, and from 1.18 on of the whole agent.
+// vendor's watchers, node routes and BGP speaker, and from 1.15 on of the whole agent.
 func Agent(version string) string { return "quay.io/cilium/cilium:v" + version }
 
 // Operator is the image of cilium-operator, under the vendor's name.

@@ -1,5 +1,5 @@
-// Package release installs whole Cilium, from 1.18 on, on a lab's cluster, as Helm does:
-// by the vendor's own chart of the version. Older versions run as slices, which package
+// Package release installs whole Cilium, from 1.15 on, on a lab's cluster, as Helm does:
+// by the vendor's own chart of the version. Versions up to 1.12 run as slices, which package
 // cilium installs.
 //
 // Images of the lab lack what is not built: Envoy, and what Hubble's relay, interface and
@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,9 +31,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// First is the first version that runs whole. Those before it read /proc/modules when they
-// start, which a kernel without modules does not have.
-const First = "1.18.0"
+// First is the first version that runs whole. 1.13 and 1.14 were not tried.
+const First = "1.15.0"
 
 // name and namespace are those of the release, as in the vendor's documentation.
 const (
@@ -160,12 +160,36 @@ type Peering struct {
 	RestartTime time.Duration
 }
 
+// Types are the types by which users of a version configure BGP.
+type Types string
+
+// Types of BGP.
+const (
+	// Policy is CiliumBGPPeeringPolicy, which 1.16 to 1.18 read as well.
+	Policy Types = "CiliumBGPPeeringPolicy"
+	// Alpha and V2 are CiliumBGPClusterConfig and the types beside it. 1.18 and 1.19 serve both
+	// versions of them.
+	Alpha Types = "cilium.io/v2alpha1"
+	V2    Types = "cilium.io/v2"
+)
+
+// TypesOf are the newest types of a version of Cilium.
+func TypesOf(version string) Types {
+	switch {
+	case semver.Compare("v"+version, "v1.18.0-0") >= 0:
+		return V2
+	case semver.Compare("v"+version, "v1.16.0-0") >= 0:
+		return Alpha
+	}
+	return Policy
+}
+
 // Announced is the label of what agents announce, as "key: value".
 const Announced = "announced-by: lab"
 
 // Apply waits until the operator has registered the types.
-func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster) error {
-	manifest := p.manifest()
+func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
+	manifest := p.manifest(types)
 	return await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
 		func(ctx context.Context) (bool, string, error) {
 			err := workload.Apply(ctx, c, manifest)
@@ -173,20 +197,32 @@ func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster) error {
 		})
 }
 
-func (p Peering) manifest() string {
+func (p Peering) manifest(types Types) string {
+	restart := fmt.Sprintf("{enabled: %t, restartTimeSeconds: %d}", p.GracefulRestart, int(cmp.Or(p.RestartTime, 120*time.Second).Seconds()))
+	all, version := []string{peering}, types
+	if types == Policy {
+		all, version = []string{policy}, Alpha
+	}
+	if p.LoadBalancers.IsValid() && types != Policy { // a policy announces Services itself
+		all = append(all, services)
+	}
+	if p.LoadBalancers.IsValid() {
+		all = append(all, pool)
+	}
 	var peers strings.Builder
 	for i, router := range p.Routers {
-		fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: lab}}", i+1, p.RoutersASN, router)
+		if types == Policy {
+			fmt.Fprintf(&peers, "\n    - {peerASN: %d, peerAddress: %s, gracefulRestart: %s}", p.RoutersASN, netip.PrefixFrom(router, router.BitLen()), restart)
+		} else {
+			fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: lab}}", i+1, p.RoutersASN, router)
+		}
 	}
-	manifest := fmt.Sprintf(peering, p.ASN, peers.String(), p.GracefulRestart, int(cmp.Or(p.RestartTime, 120*time.Second).Seconds()))
-	if p.LoadBalancers.IsValid() {
-		manifest += fmt.Sprintf(balancing, p.LoadBalancers)
-	}
-	return manifest
+	return strings.NewReplacer(
+		"${version}", string(version), "${asn}", fmt.Sprint(p.ASN), "${peers}", peers.String(), "${restart}", restart, "${pool}", p.LoadBalancers.String(),
+	).Replace(strings.Join(all, "---\n"))
 }
 
-const balancing = `---
-apiVersion: cilium.io/v2
+const services = `apiVersion: ${version}
 kind: CiliumBGPAdvertisement
 metadata: {name: services, labels: {` + Announced + `}}
 spec:
@@ -194,32 +230,44 @@ spec:
   - advertisementType: Service
     service: {addresses: [LoadBalancerIP]}
     selector: {matchLabels: {` + Announced + `}}
----
-apiVersion: cilium.io/v2
+`
+
+const pool = `apiVersion: ${version}
 kind: CiliumLoadBalancerIPPool
 metadata: {name: lab}
 spec:
-  blocks: [{cidr: %s}]
+  blocks: [{cidr: ${pool}}]
 `
 
-const peering = `apiVersion: cilium.io/v2
+const policy = `apiVersion: ${version}
+kind: CiliumBGPPeeringPolicy
+metadata: {name: lab}
+spec:
+  virtualRouters:
+  - localASN: ${asn}
+    exportPodCIDR: true
+    serviceSelector: {matchLabels: {` + Announced + `}}
+    neighbors:${peers}
+`
+
+const peering = `apiVersion: ${version}
 kind: CiliumBGPClusterConfig
 metadata: {name: lab}
 spec:
   bgpInstances:
   - name: lab
-    localASN: %d
-    peers:%s
+    localASN: ${asn}
+    peers:${peers}
 ---
-apiVersion: cilium.io/v2
+apiVersion: ${version}
 kind: CiliumBGPPeerConfig
 metadata: {name: lab}
 spec:
-  gracefulRestart: {enabled: %t, restartTimeSeconds: %d}
+  gracefulRestart: ${restart}
   families:
   - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {` + Announced + `}}}
 ---
-apiVersion: cilium.io/v2
+apiVersion: ${version}
 kind: CiliumBGPAdvertisement
 metadata: {name: pods, labels: {` + Announced + `}}
 spec:

@@ -26,7 +26,7 @@ func values(t *testing.T, text string) Values {
 func TestPeering(t *testing.T) {
 	routers := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
 	for _, graceful := range []bool{false, true} {
-		parts := strings.Split(Peering{Routers: routers, RoutersASN: 64524, ASN: 64513, GracefulRestart: graceful}.manifest(), "\n---\n")
+		parts := strings.Split(Peering{Routers: routers, RoutersASN: 64524, ASN: 64513, GracefulRestart: graceful}.manifest(V2), "\n---\n")
 		if len(parts) != 3 {
 			t.Fatalf("%d objects", len(parts))
 		}
@@ -45,7 +45,7 @@ func TestPeering(t *testing.T) {
 
 // Services whose addresses are announced have the label that the session's families ask for.
 func TestPeeringOfServices(t *testing.T) {
-	parts := strings.Split(Peering{LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}.manifest(), "---\n")
+	parts := strings.Split(Peering{LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}.manifest(Alpha), "---\n")
 	if len(parts) != 5 {
 		t.Fatalf("%d objects", len(parts))
 	}
@@ -61,6 +61,37 @@ func TestPeeringOfServices(t *testing.T) {
 	}
 	if got, _ := chart.Get(pool, "spec.blocks"); fmt.Sprint(got) != "[map[cidr:10.62.128.0/24]]" {
 		t.Errorf("blocks %v", got)
+	}
+}
+
+// Each version gets the types that its documentation has. Those of a policy are one object.
+func TestTypes(t *testing.T) {
+	p := Peering{Routers: []netip.Addr{netip.MustParseAddr("10.4.94.239")}, RoutersASN: 64524, ASN: 64513, LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}
+	const bgp, pool = " CiliumBGPClusterConfig CiliumBGPPeerConfig CiliumBGPAdvertisement CiliumBGPAdvertisement", " CiliumLoadBalancerIPPool"
+	for version, want := range map[string]string{
+		"1.15.19": "cilium.io/v2alpha1 CiliumBGPPeeringPolicy" + pool,
+		"1.16.0":  "cilium.io/v2alpha1" + bgp + pool, "1.17.8": "cilium.io/v2alpha1" + bgp + pool,
+		"1.18.0-rc.0": "cilium.io/v2" + bgp + pool, "1.19.3": "cilium.io/v2" + bgp + pool,
+	} {
+		var got string
+		for _, part := range strings.Split(p.manifest(TypesOf(version)), "---\n") {
+			object := values(t, part)
+			if of := object.at("apiVersion"); got == "" {
+				got = of
+			} else if !strings.HasPrefix(got, of+" ") {
+				t.Errorf("%s: %s beside %s", version, of, got)
+			}
+			got += " " + object.at("kind")
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", version, got, want)
+		}
+	}
+	routers, _ := chart.Get(values(t, strings.Split(p.manifest(Policy), "---\n")[0]), "spec.virtualRouters")
+	const want = "[map[exportPodCIDR:true localASN:64513 neighbors:[map[gracefulRestart:map[enabled:false restartTimeSeconds:120] " +
+		"peerASN:64524 peerAddress:10.4.94.239/32]] serviceSelector:map[matchLabels:map[announced-by:lab]]]]"
+	if fmt.Sprint(routers) != want {
+		t.Errorf("%v, want %s", routers, want)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // agents are replaced one by one. It needs the vendor's modules.
 func TestRender(t *testing.T) {
 	cluster := topology.Cluster{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
-	for _, version := range []string{"1.18.0", "1.18.4", "1.19.3", "1.20.2"} {
+	for _, version := range []string{"1.15.0", "1.15.19", "1.16.0", "1.17.8", "1.18.0", "1.18.4", "1.19.3", "1.20.2"} {
 		for name, text := range map[string]string{
 			"defaults": "",
 			"native":   "{routingMode: native, kubeProxyReplacement: true, bpf: {masquerade: true}, bgpControlPlane: {enabled: true}}",

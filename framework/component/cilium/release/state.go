@@ -10,7 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// State is what an agent says of itself (cilium-dbg of 1.18 to 1.20).
+// State is what an agent says of itself (cilium-dbg of 1.15 to 1.20).
 type State struct {
 	// Status is the state of the agent as a whole, such as Ok, with its message.
 	Status string

@@ -1,0 +1,101 @@
+package images
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// loadedModules is where a kernel lists the modules that it has loaded. A kernel without
+// modules does not have the file.
+var loadedModules = "/proc/modules"
+
+// kernelConfig is the kernel's configuration, which not every kernel shows.
+var kernelConfig = "/proc/config.gz"
+
+// KernelModules is for programs that end on a kernel without /proc/modules.
+type KernelModules struct {
+	// Source is the file of the vendor's module that names /proc/modules as a constant.
+	Source string `json:"source"`
+	// Path is the file of the image that takes its place. It lists what the kernel has built in.
+	Path string `json:"path"`
+}
+
+// replaces returns what takes the place of /proc/modules in an image for this machine's
+// kernel; the zero value if nothing does.
+func (k *KernelModules) replaces() KernelModules {
+	if k == nil {
+		return KernelModules{}
+	}
+	if _, err := os.Stat(loadedModules); !errors.Is(err, fs.ErrNotExist) {
+		return KernelModules{}
+	}
+	return *k
+}
+
+// String is a clause such as "reading modules from /var/lib/cilium/modules".
+func (k KernelModules) String() string { return "reading modules from " + k.Path }
+
+// patch writes the vendor's file with Path in place of /proc/modules to dir.
+func (k KernelModules) patch(source, dir string) (patched string, err error) {
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return "", fmt.Errorf("reading where programs name /proc/modules: %w", err)
+	}
+	changed := strings.ReplaceAll(string(text), `"/proc/modules"`, strconv.Quote(k.Path))
+	if changed == string(text) {
+		return "", fmt.Errorf("%s does not name /proc/modules: expected another file as kernelModules.source", k.Source)
+	}
+	patched = filepath.Join(dir, path.Base(k.Source))
+	return patched, os.WriteFile(patched, []byte(changed), 0o600)
+}
+
+// moduleOptions are the options that build netfilter's modules (net/ipv4/netfilter/Makefile of
+// Linux, and others): those that vendors' programs look for.
+var moduleOptions = map[string]string{
+	"ip_tables": "IP_NF_FILTER", "iptable_filter": "IP_NF_FILTER", "iptable_mangle": "IP_NF_MANGLE",
+	"iptable_nat": "IP_NF_NAT", "iptable_raw": "IP_NF_RAW",
+	"ip6_tables": "IP6_NF_FILTER", "ip6table_filter": "IP6_NF_FILTER", "ip6table_mangle": "IP6_NF_MANGLE",
+	"ip6table_nat": "IP6_NF_NAT", "ip6table_raw": "IP6_NF_RAW",
+	"xt_socket": "NETFILTER_XT_MATCH_SOCKET",
+}
+
+// builtIn lists modules that this machine's kernel has built in, as /proc/modules lists loaded
+// ones. Of a kernel that does not show its configuration none is known.
+func builtIn() (string, error) {
+	f, err := os.Open(kernelConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	config, err := gzip.NewReader(f)
+	if err != nil {
+		return "", fmt.Errorf("reading the kernel's configuration: %w", err)
+	}
+	set := map[string]bool{}
+	lines := bufio.NewScanner(config)
+	for lines.Scan() {
+		if option, is := strings.CutSuffix(lines.Text(), "=y"); is {
+			set[strings.TrimPrefix(option, "CONFIG_")] = true
+		}
+	}
+	var all strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(moduleOptions)) {
+		if set[moduleOptions[name]] {
+			fmt.Fprintf(&all, "%s 0 0 - Live 0x0\n", name)
+		}
+	}
+	return all.String(), lines.Err()
+}

@@ -1,0 +1,152 @@
+package images
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// onKernel has images built for a kernel with this configuration, and perhaps with modules.
+func onKernel(t *testing.T, modules bool, config string) {
+	t.Helper()
+	dir, oldModules, oldConfig := t.TempDir(), loadedModules, kernelConfig
+	t.Cleanup(func() { loadedModules, kernelConfig = oldModules, oldConfig })
+	loadedModules, kernelConfig = filepath.Join(dir, "modules"), filepath.Join(dir, "config.gz")
+	if modules {
+		if err := os.WriteFile(loadedModules, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if config == "" {
+		return
+	}
+	f, err := os.Create(kernelConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zipped := gzip.NewWriter(f)
+	_, err = io.WriteString(zipped, config)
+	if err := errors.Join(err, zipped.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// moduleReader is vendored with a program that names /proc/modules by the vendor's constant.
+func moduleReader(source string) map[string]string {
+	files := with(vendored, "v/main/main.go", strings.ReplaceAll(vendored["v/main/main.go"], "vendor.Version", `vendor.Version+" "+vendor.Loaded`))
+	return with(files, "v/component.yaml", strings.Replace(files["v/component.yaml"], "    programs:\n",
+		"    kernelModules: {source: "+source+", path: /etc/v/modules}\n    programs:\n", 1))
+}
+
+// In place of /proc/modules, where the kernel has no such file, the vendor's code reads one of
+// the image, which lists what the kernel has built in. Another kernel has another image.
+func TestKernelModules(t *testing.T) {
+	vendorProxy(t)
+	root, cache := newRoot(t, moduleReader("vendor.go")), t.TempDir()
+	digests := map[string]bool{}
+	for _, test := range []struct {
+		name    string
+		modules bool
+		config  string
+		says    string
+		lists   string
+	}{
+		{"modules", true, "CONFIG_IP_NF_RAW=y\n", "1.1.1 v1.1.1 /proc/modules\n", ""},
+		{
+			"no modules", false, "CONFIG_IP_NF_RAW=y\n# CONFIG_IP_NF_NAT is not set\nCONFIG_IP_NF_MANGLE=m\nCONFIG_NETFILTER_XT_MATCH_SOCKET=y\n",
+			"1.1.1 v1.1.1 /etc/v/modules\n", "iptable_raw 0 0 - Live 0x0\nxt_socket 0 0 - Live 0x0\n",
+		},
+		{"no configuration", false, "", "1.1.1 v1.1.1 /etc/v/modules\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			onKernel(t, test.modules, test.config)
+			c, err := Open(root, WithCache(cache))
+			if err != nil {
+				t.Fatal(err)
+			}
+			refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			built := builtEntry(t, c, refs[0])
+			digests[built.Digest.String()] = true
+			files := filesOf(t, built)
+			program := filepath.Join(t.TempDir(), "v")
+			if err := os.WriteFile(program, []byte(files["v"]), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(program).CombinedOutput(); string(out) != test.says || err != nil {
+				t.Errorf("it says %q, %v, want %q", out, err, test.says)
+			}
+			if lists, there := files["etc/v/modules"]; lists != test.lists || there == test.modules {
+				t.Errorf("its file is there: %t, with %q, want %q", there, lists, test.lists)
+			}
+			modules, err := c.TestedModules(t.Context(), refs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if says := "reading modules from /etc/v/modules"; strings.Contains(modules[0].With, says) == test.modules {
+				t.Errorf("reports say that it is built with %q", modules[0].With)
+			}
+		})
+	}
+	if len(digests) != 3 {
+		t.Errorf("images for three kernels have the digests %v", digests)
+	}
+}
+
+// A file that does not name /proc/modules is one that the vendor has changed.
+func TestKernelModulesNotNamed(t *testing.T) {
+	vendorProxy(t)
+	onKernel(t, false, "")
+	c := open(t, newRoot(t, moduleReader("cmd/main.go")))
+	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Build(t.Context(), refs, nil)
+	if want := "cmd/main.go does not name /proc/modules"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// filesOf are the contents of an image's files, by path.
+func filesOf(t *testing.T, built entry) map[string]string {
+	t.Helper()
+	image, err := built.Image(built.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, layer := range layers {
+		content, err := layer.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for archive := tar.NewReader(content); ; {
+			header, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[header.Name] = string(text)
+		}
+	}
+	return files
+}
