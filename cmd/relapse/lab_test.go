@@ -509,6 +509,29 @@ func TestInterrupt(t *testing.T) {
 			s.interrupted(docker)
 		})
 	}
+	t.Run("twice", func(t *testing.T) {
+		s := start(t, nil, "run", scenario, "--variant", affected)
+		s.printed("lab is up", 2*time.Minute) // it takes seconds to take it down
+		s.signal(syscall.SIGTERM)
+		s.printed("interrupted: changes are undone", time.Minute)
+		eventually(t, "the second signal to end it", time.Minute, func() (bool, string) {
+			select {
+			case <-s.exited:
+				return true, ""
+			default:
+				s.signal(syscall.SIGTERM)
+				return false, s.output()
+			}
+		})
+		names := "left on this machine: parts of " + scenario + "; remove them: relapse down " + scenario + "\n"
+		if got := s.stderr.String(); s.cmd.ProcessState.ExitCode() != exitInterrupted || !strings.HasSuffix(got, names) {
+			t.Errorf("status %d, standard error %q; want it to end with %q", s.cmd.ProcessState.ExitCode(), got, names)
+		}
+		if got := relapse(t, "down"); got.status != exitExpected {
+			t.Errorf("down: %+v", got)
+		}
+		nothingLeft(t, docker)
+	})
 	t.Run("when its time is up", func(t *testing.T) {
 		s := whole(t, exitInconclusive, nil, "run", scenario, "--variant", affected, "--timeout", "6s")
 		s.unknown("")

@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 func main() {
@@ -33,11 +34,18 @@ func main() {
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	before, _ := kindlab.WithState() // labs that stay up are not this command's
+	defer context.AfterFunc(ctx, func() { endAtNextSignal(before) })()
 	root := command()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if text := complaint(ctx, err); text != "" {
 		fmt.Fprintln(os.Stderr, "relapse: "+plain.Text(text))
+	}
+	if ctx.Err() != nil {
+		if err := remains(before); err != nil {
+			fmt.Fprintln(os.Stderr, "relapse: "+plain.Text(err.Error()))
+		}
 	}
 	return exitStatus(ctx, err)
 }

@@ -1,68 +1,45 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"os/signal"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// counts are how many objects of this machine there are, by kind, in the order of countKinds.
-// They include the objects of others.
-type counts [4]int
-
-var countKinds = [4]string{"containers", "Docker networks", "links", "processes started by relapse"}
-
-func countMachine(ctx context.Context, docker *client.Client) (counts, error) {
-	containers, containersErr := docker.ContainerList(ctx, container.ListOptions{All: true})
-	networks, networksErr := docker.NetworkList(ctx, network.ListOptions{})
-	links, linksErr := os.ReadDir("/sys/class/net")
-	processes := 0
-	children, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is valid
-	for _, path := range children {
-		text, _ := os.ReadFile(path) // a thread that has ended has none
-		processes += len(strings.Fields(string(text)))
+// remains returns an error that names the labs that no other process holds, besides those of
+// before: a command that ends has left them.
+func remains(before []string) error {
+	labs, err := kindlab.Abandoned()
+	labs = slices.DeleteFunc(labs, func(lab string) bool { return slices.Contains(before, lab) })
+	if names := strings.Join(labs, " "); names != "" {
+		err = errors.Join(err, fmt.Errorf("left on this machine: parts of %s; remove them: relapse down %[1]s", names))
 	}
-	if err := errors.Join(containersErr, networksErr, linksErr); err != nil {
-		return counts{}, fmt.Errorf("counting what is on this machine: %w", err)
-	}
-	return counts{len(containers), len(networks), len(links), processes}, nil
+	return err
 }
 
-func (c counts) left(before counts) string {
-	var more []string
-	for i, kind := range countKinds {
-		if c[i] > before[i] {
-			more = append(more, fmt.Sprintf("%s: %d", kind, c[i]-before[i]))
-		}
-	}
-	if len(more) == 0 {
-		return "left on the machine: nothing"
-	}
-	return "left on the machine: " + strings.Join(more, ", ")
-}
+// oneSignal is how long a second signal is taken for the first one: timeout and make send it to
+// a process and to its group.
+const oneSignal = time.Second
 
-// countingLeft counts what is on the machine. The function that it returns counts again, and
-// says what has been left since. A lab that stays up is not left.
-func (r *prepared) countingLeft(ctx context.Context) (func() string, error) {
-	if o := r.suite; o.Repeat == 1 || o.Keep || o.Reuse || o.On != nil {
-		return func() string { return "" }, nil
-	}
-	before, err := countMachine(ctx, r.suite.Docker)
-	if err != nil {
-		return nil, err
-	}
-	return func() string {
-		after, err := countMachine(context.WithoutCancel(ctx), r.suite.Docker) // also after an interrupt
-		if err != nil {
-			return err.Error()
+// endAtNextSignal ends the process at the next interrupt, and names what it leaves.
+func endAtNextSignal(before []string) {
+	first, again := time.Now(), make(chan os.Signal, 1)
+	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+	for range again {
+		if time.Since(first) < oneSignal {
+			continue
 		}
-		return after.left(before)
-	}, nil
+		fmt.Fprintln(os.Stderr, "relapse: interrupted again, and ended at once")
+		if err := remains(before); err != nil {
+			fmt.Fprintln(os.Stderr, "relapse:", err)
+		}
+		os.Exit(exitInterrupted)
+	}
 }

@@ -269,7 +269,7 @@ func (r *prepared) run(ctx context.Context) error {
 	o.Progress = shown
 	o.Command = func(s framework.Scenario) string { return commandOf(s, r.how.flags) }
 	defer context.AfterFunc(ctx, func() { o.Progress.Note("run", "interrupted: changes are undone, and the lab goes down") })()
-	left, err := r.countingLeft(ctx)
+	before, err := kindlab.WithState()
 	if err != nil {
 		return err
 	}
@@ -284,8 +284,8 @@ func (r *prepared) run(ctx context.Context) error {
 	if !r.set.quiet {
 		fmt.Printf("\nscenarios: %d in %s%s\n", len(reports), time.Since(began).Round(time.Second), notPassed(reports))
 	}
-	if left := left(); left != "" {
-		fmt.Println(left)
+	if ctx.Err() == nil && !o.Keep && !o.Reuse { // what an interrupted command leaves is said at its end
+		err = errors.Join(err, remains(before))
 	}
 	if !errors.Is(err, syscall.ENOSPC) { // there is no room for metrics either, and one error is enough
 		if err := metrics.Update(o.Output); err != nil { // the verdict is not affected

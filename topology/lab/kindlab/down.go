@@ -64,6 +64,12 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(labs)), nil
 }
 
+// Abandoned returns the labs of WithState that no other process holds.
+func Abandoned() ([]string, error) {
+	labs, err := WithState()
+	return slices.DeleteFunc(labs, heldByOther), err
+}
+
 // WithState returns the names of the labs that have a state folder, without asking
 // Docker. A lab has one from before its first container until it is down.
 func WithState() ([]string, error) {

@@ -443,11 +443,14 @@ func Down(ctx context.Context, docker *client.Client, lab string) error {
 
 func down(ctx context.Context, docker *client.Client, lab string, step func(name string, do func() error) error) error {
 	killStrays(lab)
-	return errors.Join(
+	err := errors.Join(
 		step("containers are removed", func() error { return removeContainers(ctx, docker, lab) }),
 		step("networks are removed", func() error { return removeNetworks(ctx, docker, lab) }),
-		step("rules and files are removed", func() error { return errors.Join(removeTable(lab), removeStateDir(lab)) }),
 	)
+	if err != nil { // what is left stays isolated, and is found again
+		return err
+	}
+	return step("rules and files are removed", func() error { return errors.Join(removeTable(lab), removeStateDir(lab)) })
 }
 
 func removeStateDir(lab string) error {

@@ -92,3 +92,18 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 		file.Close()
 	}, killed, nil
 }
+
+// heldByOther reports whether another process holds a lab.
+func heldByOther(lab string) bool {
+	if !isName(lab) {
+		return false
+	}
+	file, err := os.Open(filepath.Join(StateDir, lab+".lock"))
+	if err != nil {
+		return false // nobody has held it
+	}
+	defer file.Close() // which unlocks it
+	var h holder
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil &&
+		json.NewDecoder(file).Decode(&h) == nil && h.PID != os.Getpid()
+}
