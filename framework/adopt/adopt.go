@@ -18,12 +18,12 @@
 package adopt
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/docker/docker/client"
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +73,7 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		foreign: kindlab.Foreign{Containers: map[string]string{}, Routers: map[string]kindlab.RouterControl{}},
 	}
 	kubeconfig := func() ([]byte, error) { return readKubeconfig(on) }
+	found := false // the file of the routers, in the folder
 	if info, err := os.Stat(on); err != nil || info.IsDir() {
 		deployed, err := containerlab.ReadDeployed(on)
 		if err != nil {
@@ -83,7 +84,9 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		}
 		l.foreign.Containers = deployed.Containers
 		kubeconfig = func() ([]byte, error) { return kubeconfigOf(deployed.Clusters[0]) }
-		routers = cmp.Or(routers, filepath.Join(on, containerlab.RoutersFile))
+		if routers == "" {
+			routers, found = filepath.Join(on, containerlab.RoutersFile), true
+		}
 	} else if routers == "" {
 		return nil, &InputError{fmt.Errorf("a kubeconfig, %s, says nothing of routers: expected --routers FILE, too", on)}
 	}
@@ -93,6 +96,9 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 	}
 	if l.routers, err = bgprouter.Parse(routers, text); err != nil {
 		return nil, &InputError{err}
+	}
+	if err := trusted(l.routers); found && err != nil {
+		return nil, &InputError{fmt.Errorf("%s: %w: name the file by --routers if you trust it", routers, err)}
 	}
 	for _, d := range l.routers {
 		control, err := bgprouter.NewControl(d)
@@ -105,6 +111,17 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		return nil, err
 	}
 	return l, l.openCluster(ctx)
+}
+
+// trusted refuses routers whose command is another than relapse writes: it runs as root, and a
+// folder may be from anybody.
+func trusted(routers []bgprouter.Declared) error {
+	for _, r := range routers {
+		if c := r.Command; len(c) > 0 && !(len(c) == 3 && c[0] == "docker" && c[1] == "exec" && !strings.HasPrefix(c[2], "-")) {
+			return fmt.Errorf("router %s runs %q as root", r.Name, c)
+		}
+	}
+	return nil
 }
 
 func kubeconfigOf(cluster string) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -124,6 +125,24 @@ func TestExecs(t *testing.T) {
 	} {
 		if got := execs(strings.Fields(test.command)); got != test.container {
 			t.Errorf("%q runs in %q, want %q", test.command, got, test.container)
+		}
+	}
+}
+
+// The file of the routers in a folder of somebody else's is not run as root unasked.
+func TestTrusted(t *testing.T) {
+	for _, test := range []struct {
+		command []string
+		want    bool
+	}{
+		{nil, true},
+		{[]string{"docker", "exec", "clab-x-tor1"}, true},
+		{[]string{"docker", "exec", "--privileged"}, false},
+		{[]string{"docker", "exec", "tor1", "sh"}, false},
+		{[]string{"sh", "-c", "id"}, false},
+	} {
+		if err := trusted([]bgprouter.Declared{{Name: "tor1", Command: test.command}}); (err == nil) != test.want {
+			t.Errorf("%q: %v", test.command, err)
 		}
 	}
 }

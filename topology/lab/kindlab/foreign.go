@@ -271,7 +271,7 @@ func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
 // lines runs a command and returns the sorted lines of its output.
 func (m *member) lines(ctx context.Context, command ...string) ([]string, error) {
 	text, err := m.Exec(ctx, command...)
-	return slices.Sorted(slices.Values(strings.Fields(text))), err
+	return slices.Sorted(slices.Values(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }))), err
 }
 
 // advertised is where nodes reach the API server.

@@ -1,10 +1,15 @@
 package kindlab
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/docker/docker/api/types/network"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -47,5 +52,17 @@ func TestRegistryNetwork(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// What a controller of the user's makes while the lab is adopted stays.
+func TestMadeByKnown(t *testing.T) {
+	make := func(name string, owner types.UID) object {
+		return object{of: schema.GroupVersionResource{Resource: "x"}, name: name, uid: types.UID(name), owners: []metav1.OwnerReference{{UID: owner}}}
+	}
+	all := []object{make("new-pod", "new-set"), make("new-set", "deployment"), make("deployment", ""), make("agent", "agents"), make("agents", "")}
+	got := slices.Sorted(maps.Keys(madeByKnown(all, map[string]bool{all[2].String(): true})))
+	if want := []types.UID{"deployment", "new-pod", "new-set"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 
@@ -20,6 +21,8 @@ import (
 type object struct {
 	of              schema.GroupVersionResource
 	namespace, name string
+	uid             types.UID
+	owners          []metav1.OwnerReference
 }
 
 func (o object) String() string {
@@ -32,7 +35,7 @@ var passing = []string{"events", "endpoints", "endpointslices", "componentstatus
 // list lists the objects of every type that can be listed and deleted.
 func (c *Cluster) list(ctx context.Context) ([]object, error) {
 	config := c.Client.RESTConfig()
-	types, err := discovery.NewDiscoveryClientForConfig(config)
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("listing the objects of cluster %q: %w", c.Name, err)
 	}
@@ -40,7 +43,7 @@ func (c *Cluster) list(ctx context.Context) ([]object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the objects of cluster %q: %w", c.Name, err)
 	}
-	lists, err := types.ServerPreferredResources()
+	lists, err := kinds.ServerPreferredResources()
 	if err != nil {
 		return nil, fmt.Errorf("listing the types of cluster %q: %w", c.Name, err)
 	}
@@ -64,7 +67,7 @@ func (c *Cluster) list(ctx context.Context) ([]object, error) {
 				return nil, fmt.Errorf("listing %s of cluster %q: %w", of.Resource, c.Name, err)
 			}
 			for _, i := range items.Items {
-				all = append(all, object{of, i.Namespace, i.Name})
+				all = append(all, object{of, i.Namespace, i.Name, i.UID, i.OwnerReferences})
 			}
 		}
 	}
@@ -84,8 +87,25 @@ func (c *Cluster) objects(ctx context.Context) (map[string]bool, error) {
 // 30 s unless they say otherwise.
 const goneWithin = 2 * time.Minute
 
-// deleteOthers deletes the objects that are not known, and waits until they are gone. Types go
-// with all of their objects.
+// madeByKnown are the known objects and those that a known one owns, directly or by another: a
+// controller that was there before has made them, such as the pods of a user's Deployment. What a
+// Node owns, an agent has made.
+func madeByKnown(all []object, known map[string]bool) map[types.UID]bool {
+	there := map[types.UID]bool{}
+	for more := true; more; {
+		more = false
+		for _, o := range all {
+			owned := slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool { return r.Kind != "Node" && there[r.UID] })
+			if !there[o.uid] && (known[o.String()] || owned) {
+				there[o.uid], more = true, true
+			}
+		}
+	}
+	return there
+}
+
+// deleteOthers deletes the objects that are not known and that no known one owns, and waits until
+// they are gone. Types go with all of their objects.
 func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error {
 	writer, err := metadata.NewForConfig(c.Client.RESTConfig())
 	if err != nil {
@@ -97,11 +117,11 @@ func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error
 			if err != nil {
 				return false, "", err
 			}
-			left := 0
+			left, stay := 0, madeByKnown(all, known)
 			var last object
 			var errs []error
 			for _, o := range all {
-				if known[o.String()] {
+				if stay[o.uid] {
 					continue
 				}
 				left, last = left+1, o
