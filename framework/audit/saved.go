@@ -57,6 +57,9 @@ func Prepare(dir string) error {
 	return nil
 }
 
+// mostObjects bounds the objects of a saved read: what a hundred nodes may answer.
+const mostObjects = 5_000_000
+
 // Saved reads what Save has written. The folder may come from another person.
 func Saved(dir string) ([]snapshot.Snapshot, error) {
 	names, err := savedIn(dir)
@@ -83,8 +86,8 @@ func Saved(dir string) ([]snapshot.Snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		var s snapshot.Snapshot
-		if err := json.Unmarshal(text, &s); err != nil {
+		s, err := snapshot.Parse(text, mostObjects)
+		if err != nil {
 			return nil, fmt.Errorf("%s/%s is no snapshot: %w", dir, name, err)
 		}
 		if s.Time.IsZero() || len(s.Sources) == 0 {

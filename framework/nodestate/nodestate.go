@@ -32,6 +32,8 @@ const (
 	MaxAnswer = 32 << 20
 	// maxFlows bounds the connections of an answer.
 	maxFlows = 20_000
+	// maxObjects bounds the objects of an answer: connections, rules, routes, interfaces.
+	maxObjects = 10 * maxFlows
 	// within bounds the reading of each source, on a node whose processors are busy.
 	within = 10 * time.Second
 )
@@ -129,7 +131,7 @@ func Read(answer io.Reader, most int64) (s snapshot.Snapshot, size int64, err er
 	case size > most:
 		return s, size, fmt.Errorf("the answer has more than %d bytes", most)
 	}
-	if err := json.Unmarshal(text, &s); err != nil {
+	if s, err = snapshot.Parse(text, maxObjects); err != nil {
 		return snapshot.Snapshot{}, size, fmt.Errorf("the answer is no snapshot: %w", err)
 	}
 	return s, size, nil

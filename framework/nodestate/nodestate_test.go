@@ -2,6 +2,7 @@ package nodestate
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,6 +133,17 @@ func TestLargest(t *testing.T) {
 	must.NoError(t, err)
 	if len(text) > MaxAnswer/4 {
 		t.Errorf("%d connections are %d bytes of the %d of an answer", maxFlows, len(text), MaxAnswer)
+	}
+}
+
+// A node cannot take the auditor's memory by a short answer.
+func TestReadBoundsObjects(t *testing.T) {
+	var answer bytes.Buffer
+	zip := gzip.NewWriter(&answer)
+	_, err := zip.Write([]byte(`{"nat":[{"rules":{"read":true,"items":[{}` + strings.Repeat(",{}", maxObjects) + `]}}]}`))
+	must.NoError(t, errors.Join(err, zip.Close()))
+	if _, _, err := Read(&answer, MaxAnswer); err == nil || !strings.Contains(err.Error(), "objects") {
+		t.Errorf("%v", err)
 	}
 }
 
