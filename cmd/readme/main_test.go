@@ -8,8 +8,6 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/figures"
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -70,8 +68,7 @@ func TestREADMEIsShort(t *testing.T) {
 	}
 }
 
-// firstDifference returns the first line of each of two texts in which they
-// differ.
+// firstDifference returns the first line of each of two texts in which they differ.
 func firstDifference(a, b string) (string, string) {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range min(len(as), len(bs)) {
@@ -125,65 +122,4 @@ func TestRecords(t *testing.T) {
 		"**Affected**: 1.0. **Fixed**: 1.1. **Source**: a\\_cellar. **The vendor's issue or fix**: <https://example.com/1>.\n" +
 		"\n| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n"
 	gomega.NewWithT(t).Expect(got).To(gomega.Equal(want))
-}
-
-func TestIncidents(t *testing.T) {
-	s := framework.Scenario{
-		Incident: framework.Incident{Name: "a", Title: "it broke", Affected: "1.0 | 1.1", Fixed: "1.2"},
-		Topology: topology.Topology{Clusters: []topology.Cluster{{Nodes: []topology.Node{{Kernel: "6.1"}, {Kernel: "6.1"}, {}}}}},
-		Variants: []framework.Variant{
-			{Name: "new", Role: framework.Fixed, Form: framework.Slice, Components: map[string]string{"proxy": "1.2"}},
-			{Name: "old", Role: framework.Affected, Form: framework.Whole, Components: map[string]string{"proxy": "1.1", "db": "10"}},
-			{Name: "older", Role: framework.Affected, Form: framework.Whole, Components: map[string]string{"proxy": "1.0"}, OnlyUpstream: "it is not published"},
-			{Name: "half", Role: framework.Workaround, Form: framework.Whole, Components: map[string]string{"proxy": "1.1"}, Refused: true},
-		},
-	}
-	g := gomega.NewWithT(t)
-	g.Expect(incidents([]framework.Scenario{s})).To(gomega.Equal("| incident | what happened | affected | fixed | versions that run |\n|---|---|---|---|---|\n" +
-		"| [a](scenarios/README.md#a) | it broke | 1.0 \\| 1.1 | 1.2 | db: 10; proxy: 1.2, 1.1 |\n"))
-	g.Expect(variants(s)).To(gomega.Equal("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n" +
-		"| `new` | fixed | `prevented` | proxy 1.2 | slice |\n" +
-		"| `old` | affected | `reproduced` | db 10, proxy 1.1 | whole |\n" +
-		"| `older` | affected | `reproduced` | proxy 1.0 | whole, only with `--images=upstream` |\n" +
-		"| `half` | workaround | `refused` | proxy 1.1 | whole |\n" +
-		"\nNodes under test have a kernel of their own: Linux 6.1.\n"))
-}
-
-func TestMeasured(t *testing.T) {
-	seconds := func(samples ...float64) figures.Figure {
-		return figures.Figure{Measured: figures.Summarize(samples), Unit: "s"}
-	}
-	for _, c := range []struct {
-		name   string
-		figure figures.Figure
-		want   string
-	}{
-		{name: "one sample", figure: seconds(67), want: "67 s"},
-		{name: "several", figure: seconds(105, 125, 110.4), want: "105 to 125 s, median 110 s (3 samples)"},
-		{name: "no median was written down", figure: figures.Figure{Measured: figures.Spread{Min: 21.8, Max: 27.4}, Unit: "s"}, want: "21.8 to 27.4 s"},
-		{name: "minutes", figure: seconds(3120, 3180), want: "52 to 53 min, median 52.5 min (2 samples)"},
-		{name: "two units", figure: seconds(0.006, 5.5), want: "6 ms to 5.5 s, median 2.75 s (2 samples)"},
-		{name: "a note", figure: figures.Figure{Unit: "packets", Note: "of 65,588 sent"}, want: "0 packets; of 65,588 sent"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			gomega.NewWithT(t).Expect(measured(c.figure)).To(gomega.Equal(c.want))
-		})
-	}
-}
-
-func TestBudget(t *testing.T) {
-	limit := 150.0
-	for _, c := range []struct {
-		name   string
-		figure figures.Figure
-		want   string
-	}{
-		{name: "none", figure: figures.Figure{Unit: "s", Measured: figures.Spread{Max: 200}}, want: ""},
-		{name: "kept", figure: figures.Figure{Unit: "s", Budget: &limit, Measured: figures.Spread{Max: 150}}, want: "150 s"},
-		{name: "not kept", figure: figures.Figure{Unit: "s", Budget: &limit, Measured: figures.Spread{Max: 151}}, want: "150 s, **over**"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			gomega.NewWithT(t).Expect(budget(c.figure)).To(gomega.Equal(c.want))
-		})
-	}
 }

@@ -29,11 +29,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// change changes a script that was made for a world.
+type change = func(*world, *framework.Script)
+
 // testCase is a run of the fake scenario.
 type testCase struct {
 	name string
 	// old and new change the scripts of the two variants.
-	old, new func(*world, *framework.Script)
+	old, new change
 	beside   bool // the variants have nodes of their own, and a third one is there
 	labs     fakeLabs
 	options  Options
@@ -64,11 +67,29 @@ func askedUnavailable(w *world, lasting time.Duration) []framework.Check {
 	}
 }
 
+// installing has the installation do something to the world.
+func installing(do func(*world)) change {
+	return func(w *world, s *framework.Script) { then(&s.Install, func() error { do(w); return nil }) }
+}
+
+// sourcesBack makes sources available that the variant before has lost.
+var sourcesBack = installing(func(w *world) { w.losesSources("") })
+
+func applying(remedy int, do func(*world)) change {
+	return func(w *world, s *framework.Script) {
+		s.Remedies[remedy].Apply = func(context.Context, *framework.Run) error { do(w); return nil }
+	}
+}
+
+func expecting(edit func(*framework.Finding)) change {
+	return func(_ *world, s *framework.Script) { edit(&s.Expected[0]) }
+}
+
 func says(holds bool, saw string) framework.Condition {
 	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, nil }
 }
 
-func onInject(do func(*world)) func(*world, *framework.Script) {
+func onInject(do func(*world)) change {
 	return func(w *world, s *framework.Script) {
 		s.Fault.Inject = func(context.Context, *framework.Run) error { do(w); return nil }
 		s.Fault.TookEffect = holdsNow(true)
@@ -77,7 +98,7 @@ func onInject(do func(*world)) func(*world, *framework.Script) {
 
 // survives makes a race of the fault, with rounds of this length: it strikes in that
 // one, if the component is to survive as many.
-func survives(strikes int, round time.Duration) func(*world, *framework.Script) {
+func survives(strikes int, round time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		rounds := 0
 		s.Trials = &framework.Trials{
@@ -101,14 +122,14 @@ func holdsNow(held bool) framework.Condition {
 }
 
 // undoing has the undo of the fault end like this.
-func undoing(undo func() error) func(*world, *framework.Script) {
+func undoing(undo func() error) change {
 	return func(_ *world, s *framework.Script) {
 		s.Fault.Undo = func(context.Context, *framework.Run) error { return undo() }
 	}
 }
 
 // cutOffAfter cuts off a probe that must lose nothing, some time after the fault and for good.
-func cutOffAfter(begins time.Duration) func(*world, *framework.Script) {
+func cutOffAfter(begins time.Duration) change {
 	return func(w *world, s *framework.Script) {
 		s.MinOutage, s.Observe = 5*time.Second, 104700*time.Millisecond
 		onInject(func(w *world) { after(begins, func() { w.loses(outToB) }) })(w, s)
@@ -135,48 +156,16 @@ func testCases() []testCase {
 	}
 	return []testCase{
 		{name: "all as expected", status: 0},
-		{
-			name: "the affected version is not affected", status: 1,
-			old: onInject(func(*world) {}),
-		},
-		{
-			name: "no detector says why", status: 1,
-			old: onInject(func(w *world) { w.loses(outToA) }),
-		},
-		{
-			name: "the fixed version is not fixed", status: 1,
-			new: func(w *world, s *framework.Script) { *s = w.affected(); s.Remedies = nil },
-		},
-		{
-			name: "the detectors name something else", status: 1,
-			old: func(w *world, s *framework.Script) { s.Expected[0].Object = detect.Named("b") },
-		},
-		{
-			name: "an alarm without loss", status: 4,
-			old: onInject(func(w *world) { w.finds(theFinding) }),
-		},
-		{
-			name: "other probes lose packets as well", status: 4,
-			old: onInject(func(w *world) { w.breaks(outToA, aToB) }),
-		},
-		{
-			name: "only some of the probes lose packets", status: 4,
-			old: func(w *world, s *framework.Script) { s.Impacted = s.Probes[:2] },
-		},
-		{
-			name: "packets are lost before the fault", status: 4,
-			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
-		},
-		{
-			name: "an alarm before the fault", status: 4,
-			old: func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { w.finds(theFinding); return nil })
-			},
-		},
-		{
-			name: "an unexpected latent finding before the fault", status: 4,
-			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.finds(latent); return nil }) },
-		},
+		{name: "the affected version is not affected", status: 1, old: onInject(func(*world) {})},
+		{name: "no detector says why", status: 1, old: onInject(func(w *world) { w.loses(outToA) })},
+		{name: "the fixed version is not fixed", status: 1, new: func(w *world, s *framework.Script) { *s = w.affected(); s.Remedies = nil }},
+		{name: "the detectors name something else", status: 1, old: expecting(func(f *framework.Finding) { f.Object = detect.Named("b") })},
+		{name: "an alarm without loss", status: 4, old: onInject(func(w *world) { w.finds(theFinding) })},
+		{name: "other probes lose packets as well", status: 4, old: onInject(func(w *world) { w.breaks(outToA, aToB) })},
+		{name: "only some of the probes lose packets", status: 4, old: func(w *world, s *framework.Script) { s.Impacted = s.Probes[:2] }},
+		{name: "packets are lost before the fault", status: 4, old: installing(func(w *world) { w.loses(outToB) })},
+		{name: "an alarm before the fault", status: 4, old: installing(func(w *world) { w.finds(theFinding) })},
+		{name: "an unexpected latent finding before the fault", status: 4, old: installing(func(w *world) { w.finds(latent) })},
 		{
 			name: "a latent finding before the fault that is expected", status: 0,
 			old: func(w *world, s *framework.Script) {
@@ -186,15 +175,13 @@ func testCases() []testCase {
 		},
 		{
 			name: "a source that is unavailable before the fault", status: 4,
-			old: func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { w.losesSources("no answer within 1s"); return nil })
-			},
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
+			old: installing(func(w *world) { w.losesSources("no answer within 1s") }),
+			new: sourcesBack,
 		},
 		{
 			name: "a source that becomes unavailable with the fault", status: 4,
 			old: onInject(func(w *world) { w.breaks(outToA); w.losesSources("no answer within 1s") }),
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
+			new: sourcesBack,
 		},
 		{
 			name: "sources that are unavailable for half a minute after the fault", status: 0,
@@ -214,12 +201,7 @@ func testCases() []testCase {
 				s.Fault.Inject = func(context.Context, *framework.Run) error { return errBroken }
 			},
 		},
-		{
-			name: "a fault that does not take hold", status: 4,
-			old: func(w *world, s *framework.Script) {
-				s.Fault.TookEffect = holdsNow(false)
-			},
-		},
+		{name: "a fault that does not take hold", status: 4, old: func(w *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) }},
 		{
 			name: "a fact that does not hold before the fault", status: 4,
 			old: func(w *world, s *framework.Script) {
@@ -249,7 +231,7 @@ func testCases() []testCase {
 		{
 			name: "a fact that is asked of a source that has become unavailable", status: 4,
 			old: func(w *world, s *framework.Script) { s.Aftermath = askedUnavailable(w, time.Hour) },
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
+			new: sourcesBack,
 		},
 		{
 			name: "a fact after the fault that can be looked at in the end", status: 0,
@@ -309,12 +291,7 @@ func testCases() []testCase {
 				onInject(func(w *world) { w.heals(); w.breaks(outToA) })(w, s)
 			},
 		},
-		{
-			name: "a remedy that does nothing", status: 1,
-			old: func(w *world, s *framework.Script) {
-				s.Remedies[2].Apply = func(context.Context, *framework.Run) error { return nil }
-			},
-		},
+		{name: "a remedy that does nothing", status: 1, old: applying(2, func(*world) {})},
 		{
 			name: "a remedy that helps although it should not", status: 1,
 			old: func(w *world, s *framework.Script) {
@@ -324,9 +301,7 @@ func testCases() []testCase {
 		},
 		{
 			name: "a remedy that brings traffic back and no silence", status: 1,
-			old: func(w *world, s *framework.Script) {
-				s.Remedies[2].Apply = func(context.Context, *framework.Run) error { w.heals(); w.finds(theFinding); return nil }
-			},
+			old: applying(2, func(w *world) { w.heals(); w.finds(theFinding) }),
 		},
 		{
 			name: "a remedy that breaks", status: 4,
@@ -376,21 +351,16 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) {
 				then(&s.Remedies[1].Apply, func() error { w.losesSources("no answer within 1s"); return nil })
 			},
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.losesSources(""); return nil }) },
+			new: sourcesBack,
 		},
 		{
 			name: "an agent that stops in the fixed version, and is stopped for good", status: 4,
 			new: onInject(func(w *world) { w.freezes("out") }),
 		},
-		{
-			name: "a pending alarm in the fixed version", status: 4,
-			new: onInject(func(w *world) { w.finds(settling) }),
-		},
+		{name: "a pending alarm in the fixed version", status: 4, new: onInject(func(w *world) { w.finds(settling) })},
 		{
 			name: "a pending alarm before the fault that disappears", status: 0,
-			old: func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { w.finds(settling); after(3*time.Second, func() { w.finds() }); return nil })
-			},
+			old: installing(func(w *world) { w.finds(settling); after(3*time.Second, func() { w.finds() }) }),
 		},
 		{
 			name: "another probe loses packets two seconds after the first", status: 4,
@@ -409,22 +379,13 @@ func testCases() []testCase {
 				onInject(func(w *world) { after(15*time.Second, func() { w.loses(outToA) }) })(w, s)
 			},
 		},
-		{
-			name: "a detector that names another owner", status: 1,
-			old: func(w *world, s *framework.Script) { s.Expected[0].Owner = "b" },
-		},
-		{
-			name: "a detector that names another announcer", status: 1,
-			old: func(w *world, s *framework.Script) { s.Expected[0].Announcer = "b" },
-		},
+		{name: "a detector that names another owner", status: 1, old: expecting(func(f *framework.Finding) { f.Owner = "b" })},
+		{name: "a detector that names another announcer", status: 1, old: expecting(func(f *framework.Finding) { f.Announcer = "b" })},
 		{
 			name: "a detector that names one router too few", status: 1,
-			old: func(w *world, s *framework.Script) { s.Expected[0].Routers = []string{"tor1", "tor2", "tor3"} },
+			old: expecting(func(f *framework.Finding) { f.Routers = []string{"tor1", "tor2", "tor3"} }),
 		},
-		{
-			name: "an unexpected alarm besides", status: 1,
-			old: onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) }),
-		},
+		{name: "an unexpected alarm besides", status: 1, old: onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) })},
 		{
 			name: "an alarm that is named as one that may pass", status: 0,
 			old: func(w *world, s *framework.Script) {
@@ -478,16 +439,8 @@ func testCases() []testCase {
 				})(w, s)
 			},
 		},
-		{
-			name: "a sender that sends nothing after the fault", status: 4,
-			new: onInject(func(w *world) { w.stopsSending(outToB) }),
-		},
-		{
-			name: "a sender that stops before the fault", status: 4,
-			new: func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { w.stopsSending(outToB); return nil })
-			},
-		},
+		{name: "a sender that sends nothing after the fault", status: 4, new: onInject(func(w *world) { w.stopsSending(outToB) })},
+		{name: "a sender that stops before the fault", status: 4, new: installing(func(w *world) { w.stopsSending(outToB) })},
 		{
 			name: "a sender that stops with the remedy", status: 4,
 			old: func(w *world, s *framework.Script) {
@@ -509,13 +462,10 @@ func testCases() []testCase {
 		},
 		{
 			name: "a remedy after which traffic is lost again", status: 1,
-			old: func(w *world, s *framework.Script) {
-				s.Remedies[2].Apply = func(context.Context, *framework.Run) error {
-					w.heals()
-					after(4*time.Second, func() { w.loses(outToA) })
-					return nil
-				}
-			},
+			old: applying(2, func(w *world) {
+				w.heals()
+				after(4*time.Second, func() { w.loses(outToA) })
+			}),
 		},
 		{
 			name: "a precursor that does not take hold", status: 4,
@@ -554,7 +504,7 @@ func testCases() []testCase {
 		{name: "every part is switched off in turn", options: Options{Ablate: AblateAll}, status: 0},
 		{
 			name: "every part is switched off in turn, and the baseline is bad", status: 4, options: Options{Ablate: AblateAll, Variants: []string{"new"}},
-			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
+			new: installing(func(w *world) { w.loses(outToB) }),
 		},
 		{
 			name: "a precursor in which a source is not read", status: 4,
@@ -576,14 +526,11 @@ func testCases() []testCase {
 		},
 		{
 			name: "a remedy that takes longer than its bound", status: 1,
-			old: func(w *world, s *framework.Script) {
-				s.Remedies[2].Apply = func(context.Context, *framework.Run) error {
-					time.Sleep(30 * time.Second)
-					w.heals()
-					time.Sleep(5 * time.Second)
-					return nil
-				}
-			},
+			old: applying(2, func(w *world) {
+				time.Sleep(30 * time.Second)
+				w.heals()
+				time.Sleep(5 * time.Second)
+			}),
 		},
 		{
 			name: "a sender that sends nothing while the fault is injected", status: 4,
@@ -624,7 +571,7 @@ func testCases() []testCase {
 		},
 		{
 			name: "three times, and once the fault does not take hold", status: 4, options: Options{Repeat: 3},
-			old: func() func(*world, *framework.Script) {
+			old: func() change {
 				runs := 0
 				return func(w *world, s *framework.Script) {
 					if runs++; runs == 3 { // the first is made when the scenario is checked
@@ -636,29 +583,21 @@ func testCases() []testCase {
 		{name: "side by side, all as expected", beside: true, status: 0},
 		{
 			name: "side by side, and the affected version has a bad baseline", beside: true, status: 4,
-			old: func(w *world, s *framework.Script) { then(&s.Install, func() error { w.loses(outToB); return nil }) },
+			old: installing(func(w *world) { w.loses(outToB) }),
 		},
 		{
 			name: "side by side, and the installation of one breaks", beside: true, status: 4,
 			new: func(w *world, s *framework.Script) { then(&s.Install, func() error { return errBroken }) },
 		},
-		{
-			name: "side by side, and a step of one panics", beside: true, status: 4,
-			new: onInject(func(*world) { panic("a bug") }),
-		},
-		{
-			name: "side by side, and putting back one panics", beside: true, status: 4,
-			new: undoing(func() error { panic("a bug") }),
-		},
+		{name: "side by side, and a step of one panics", beside: true, status: 4, new: onInject(func(*world) { panic("a bug") })},
+		{name: "side by side, and putting back one panics", beside: true, status: 4, new: undoing(func() error { panic("a bug") })},
 		{
 			name: "side by side, and what one has for itself cannot be put back", beside: true, options: Options{Repeat: 2}, status: 4,
 			old: undoing(func() error { return errBroken }),
 		},
 		{
 			name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
-			new: func(w *world, s *framework.Script) {
-				s.Fault.TookEffect = holdsNow(false)
-			},
+			new: func(w *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) },
 		},
 		{
 			name: "side by side, and the fixed version loses packets", beside: true, status: 1,
@@ -705,10 +644,7 @@ func testCases() []testCase {
 		},
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
-		{
-			name: "an undoing that breaks", options: Options{Keep: true}, status: 4,
-			old: undoing(func() error { return errBroken }),
-		},
+		{name: "an undoing that breaks", options: Options{Keep: true}, status: 4, old: undoing(func() error { return errBroken })},
 		{
 			name: "an unexpected alarm comes and goes while a fact of a precursor is awaited", status: 1,
 			old: func(w *world, s *framework.Script) {
@@ -740,7 +676,7 @@ func testCases() []testCase {
 		{
 			name: "every part is switched off in turn, and traffic alone comes back without the remedy", status: 1,
 			options: Options{Ablate: AblateAll, Variants: []string{"old"}},
-			old: func() func(*world, *framework.Script) {
+			old: func() change {
 				injections := 0
 				return func(w *world, s *framework.Script) {
 					s.Remedies = s.Remedies[2:]
@@ -797,7 +733,7 @@ func (c testCase) play(t *testing.T) played {
 		s, c.labs.beside = sideBySide()
 	}
 	s.Variants[1].Refused = c.refused
-	for i, change := range []func(*world, *framework.Script){c.old, c.new} {
+	for i, change := range []change{c.old, c.new} {
 		if change == nil {
 			continue
 		}
@@ -936,9 +872,8 @@ func describe(t *testing.T, p played) string {
 	return text.String()
 }
 
-// checkJUnit sees that the JUnit report says what the report says: a CI that knows
-// nothing else must not take for passed what was not judged, nor for failed what did
-// not come to a verdict.
+// checkJUnit sees that the JUnit report says what the report says: a CI that knows nothing else
+// must not take for passed what was not judged, nor for failed what did not come to a verdict.
 func checkJUnit(t *testing.T, dir string, r report.Report) {
 	t.Helper()
 	text, err := os.ReadFile(junit.InFolder(dir))

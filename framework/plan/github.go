@@ -15,8 +15,7 @@ type entry struct {
 	Label    string `json:"label"`
 	With     string `json:"with"`
 	Timeout  string `json:"timeout"`
-	// Minutes is for timeout-minutes. relapse must time out earlier: a cancelled job has
-	// no report.
+	// Minutes is for timeout-minutes. relapse must time out earlier: a cancelled job has no report.
 	Minutes int `json:"minutes"`
 }
 

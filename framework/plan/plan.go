@@ -14,8 +14,7 @@ import (
 // variant are best compared on one machine.
 type Item struct {
 	Scenario string
-	// Lasts is how long it usually takes, with its images built; zero if it was not
-	// measured.
+	// Lasts is how long it usually takes, with its images built; zero if it was not measured.
 	Lasts time.Duration
 }
 

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -120,38 +119,4 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("shard %d: the job's deadline is %d s, want that of three pods, each %s", s.Number, got, s.Deadline())
 		}
 	}
-}
-
-// TestSchema holds the manifests to the schema that Kubernetes publishes.
-func TestSchema(t *testing.T) {
-	var jobs bytes.Buffer
-	must.NoError(t, Jobs(&jobs, planned, selected, pods))
-	manifests := strings.Split(jobs.String(), "---\n")
-	schema := vendorSchema(t, manifests)
-	for _, text := range manifests {
-		if err := schema.Validate(decode(t, text)); err != nil {
-			t.Error(err)
-		}
-	}
-	for what, text := range map[string]string{
-		"a field that is not there": strings.Replace(manifests[0], "backoffLimit:", "backofLimit:", 1),
-		"another type":              strings.Replace(manifests[0], "backoffLimit: 2", "backoffLimit: none", 1),
-		"no name of a container":    strings.Replace(manifests[0], "        name: relapse\n", "", 1),
-	} {
-		if text == manifests[0] {
-			t.Errorf("%s: nothing was spoilt", what)
-		}
-		if err := schema.Validate(decode(t, text)); err == nil {
-			t.Errorf("%s: it was not refused", what)
-		}
-	}
-}
-
-func decode(t *testing.T, text string) any {
-	t.Helper()
-	converted, err := yaml.YAMLToJSON([]byte(text))
-	must.NoError(t, err)
-	var value any
-	must.NoError(t, json.Unmarshal(converted, &value))
-	return value
 }

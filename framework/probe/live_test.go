@@ -262,8 +262,7 @@ func TestSidesAndRecovery(t *testing.T) {
 	}
 }
 
-// TestLateReplies delays replies beyond the patience: the loss that was
-// presumed is taken back.
+// TestLateReplies delays replies beyond the patience: the loss that was presumed is taken back.
 func TestLateReplies(t *testing.T) {
 	t.Parallel()
 	a, b := startEnd(t, "a"), startEnd(t, "b")
@@ -285,30 +284,6 @@ func TestLateReplies(t *testing.T) {
 	line := timeline(t, s, "a->b")
 	if c := line.Counts(); c.Lost != 0 {
 		t.Errorf("all replies came, late: %s", line.String())
-	}
-}
-
-func TestDeadFarEnd(t *testing.T) {
-	t.Parallel()
-	a := startEnd(t, "a")
-	none := probe.End{Name: "none", Address: address()}
-	s := start(t, []probe.End{a, none},
-		probe.Probe{From: "a", To: "none", Timeout: 300 * time.Millisecond},
-		probe.Probe{From: "a", To: "none", Protocol: probe.TCP, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond})
-	waitLoss(t, s, time.Time{})
-	_, err := s.WaitClean(t.Context(), []string{"a->none"}, 50*time.Millisecond, 200*time.Millisecond)
-	if !errors.Is(err, probe.ErrBound) || !strings.Contains(err.Error(), "a->none: ") {
-		t.Errorf("waiting for a dead end to recover says %v", err)
-	}
-	stop(t, s)
-	for _, line := range s.Timelines() {
-		if c := line.Counts(); c.Received != 0 || c.Lost+c.Unjudged != c.Sent || c.Lost == 0 || c.LostReply+c.LostRequest != 0 {
-			t.Errorf("%s", line.String())
-		}
-	}
-	line := timeline(t, s, "a->none/tcp")
-	if got, want := line.Errors["ECONNREFUSED"], line.Counts().Sent; got != want {
-		t.Errorf("of %d connects %d were refused: %v", want, got, line.Errors)
 	}
 }
 
@@ -412,9 +387,8 @@ func TestKilledAgent(t *testing.T) {
 	}
 }
 
-// TestStoppedAgent keeps an agent from running for longer than a reply may
-// take. While it does, what was sent to it counts as lost; when it runs again
-// it says so, and no loss is reported.
+// TestStoppedAgent keeps an agent from running for longer than a reply may take. While it does,
+// what was sent to it counts as lost; when it runs again it says so, and no loss is reported.
 func TestStoppedAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -216,8 +216,7 @@ func TestSide(t *testing.T) {
 	}
 }
 
-// A login that is turned away is lost at once, with the address that the
-// server saw.
+// A login that is turned away is lost at once, with the address that the server saw.
 func TestLogins(t *testing.T) {
 	pod, node := netip.MustParseAddr("10.20.30.35"), netip.MustParseAddr("10.4.94.31")
 	line := &Timeline{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.WithDefaults(), Started: base, Reported: ms(450)}
@@ -230,8 +229,7 @@ func TestLogins(t *testing.T) {
 		},
 	}, ms(450))
 	must.NoError(t, err)
-	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait
-	// for, is lost.
+	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait for, is lost.
 	want := Counts{Sent: 5, Received: 2, Lost: 2, Denied: 2, InFlight: 1}
 	if got := line.Counts(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -392,21 +390,5 @@ func TestString(t *testing.T) {
 	line := draw("..qq..", 1000)
 	if got, want := line.String(), "a->b: 6 sent, 4 received, 2 lost (2 requests, 0 replies), last from 03:04:05.020 to 03:04:05.030, clean since 03:04:05.040, reported up to 03:04:06.000"; got != want {
 		t.Errorf("String says\n%s, want\n%s", got, want)
-	}
-}
-
-// TestMemory holds a probe of ten minutes, with the worst loss there can be,
-// to 64 kB.
-func TestMemory(t *testing.T) {
-	line := draw("", 0)
-	for slot := uint32(0); slot < 60_000; slot++ {
-		line.sent.add(slot)
-		line.seen.add(slot)
-		if slot%2 == 0 {
-			line.answered.add(slot)
-		}
-	}
-	if bytes := 8 * (cap(line.sent) + cap(line.seen) + cap(line.answered)); bytes > 64<<10 {
-		t.Errorf("%d bytes", bytes)
 	}
 }

@@ -26,19 +26,6 @@ func ImagesOf(s framework.Scenario, upstream bool, variants ...framework.Variant
 	return slices.Compact(refs)
 }
 
-// MissingImages are the images of a scenario that have no recipe: known reports which
-// have one. Variants that run only with the vendors' own images need none.
-func MissingImages(s framework.Scenario, known func(ref string) bool) []string {
-	missing := slices.DeleteFunc(kindlab.ImagesOf(s.Topology), known)
-	for _, v := range s.Variants {
-		if v.OnlyUpstream == "" {
-			missing = append(missing, slices.DeleteFunc(slices.Clone(v.Images), known)...)
-		}
-	}
-	slices.Sort(missing)
-	return slices.Compact(missing)
-}
-
 // FormError says that a component is built in another form than a scenario's script runs.
 type FormError struct {
 	Scenario string
@@ -49,7 +36,7 @@ func (e *FormError) Error() string {
 	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version, e.Built)
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*FormError) ExitStatus() int { return 2 }
 
 // Know makes the catalogue describe the images of some variants of a scenario. The error

@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.yaml.in/yaml/v3"
-	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -145,90 +143,6 @@ func topologyFile(t *testing.T, lab topology.Topology) string {
 	must.NoError(t, err)
 	i := slices.IndexFunc(files, func(f File) bool { return f.Name == lab.Name+".clab.yml" })
 	return files[i].Text
-}
-
-// What containerlab needs to wire a lab: each member is one node of the file,
-// each of its links ends at the bridge of the right network with the right
-// address, and no interface has two links.
-func TestExportIsWired(t *testing.T) {
-	for name, lab := range labs {
-		t.Run(name, func(t *testing.T) {
-			var read struct {
-				Topology struct {
-					Nodes map[string]node // a key that is there twice is an error
-					Links []link
-				}
-			}
-			must.NoError(t, yaml.Unmarshal([]byte(topologyFile(t, lab)), &read))
-			declared := func(key string) (kind, name string) {
-				labels := read.Topology.Nodes[key].Labels
-				return labels[labelPrefix+labelType], labels[labelPrefix+labelName]
-			}
-			taken := map[string]bool{}
-			var got []string
-			for _, l := range read.Topology.Links {
-				for _, end := range l.Endpoints {
-					if at := end.Node + ":" + end.Interface; taken[at] {
-						t.Errorf("%s has two links", at)
-					} else {
-						taken[at] = true
-					}
-				}
-				kind, member := declared(l.Endpoints[0].Node)
-				bridge, network := declared(l.Endpoints[1].Node)
-				// containerlab gives such nodes no addresses: commands do.
-				address := ""
-				for _, command := range read.Topology.Nodes[l.Endpoints[0].Node].Exec {
-					if words := strings.Fields(command); strings.HasPrefix(command, "ip address add ") && words[5] == l.Endpoints[0].Interface {
-						address += words[3]
-					}
-				}
-				got = append(got, strings.Join([]string{kind, member, bridge, network, address}, " "))
-			}
-			var want []string
-			for _, m := range lab.Members() {
-				for _, l := range m.Links {
-					network, _ := lab.Network(l.Network)
-					address := netip.PrefixFrom(l.Address, network.Subnet.Bits())
-					want = append(want, strings.Join([]string{string(m.Kind), m.Name, typeNetwork, l.Network, address.String()}, " "))
-				}
-			}
-			slices.Sort(got)
-			slices.Sort(want)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("links (-declared +in the file):\n%s", diff)
-			}
-			if want := len(lab.Networks) + len(lab.Clusters) + len(lab.Members()); len(read.Topology.Nodes) != want {
-				t.Errorf("%d nodes, want %d", len(read.Topology.Nodes), want)
-			}
-		})
-	}
-}
-
-// kind and kubeadm read what the files hold: every node has its name, and the ranges are those
-// of the topology.
-func TestKindConfiguration(t *testing.T) {
-	files, err := Files(awkward())
-	must.NoError(t, err)
-	i := slices.IndexFunc(files, func(f File) bool { return f.Name == "drain.kind.yml" })
-	var config v1alpha4.Cluster
-	must.NoError(t, yaml.Unmarshal([]byte(files[i].Text), &config))
-	var got []string
-	for _, n := range config.Nodes {
-		var patch struct {
-			Kind             string
-			NodeRegistration struct{ Name string } `yaml:"nodeRegistration"`
-		}
-		must.NoError(t, yaml.Unmarshal([]byte(n.KubeadmConfigPatches[0]), &patch))
-		got = append(got, string(n.Role)+" "+patch.Kind+" "+patch.NodeRegistration.Name)
-	}
-	want := []string{
-		"control-plane InitConfiguration master1", "worker JoinConfiguration master3",
-		"worker JoinConfiguration master2", "worker JoinConfiguration node1",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("nodes are %q, want %q", got, want)
-	}
 }
 
 func TestWriteInvalid(t *testing.T) {

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"bytes"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,46 +100,6 @@ func TestPartialRuns(t *testing.T) {
 				t.Errorf("%d variants, want those of the newest run", got)
 			}
 		})
-	}
-}
-
-// TestParses reads the file as node_exporter does.
-func TestParses(t *testing.T) {
-	families, err := parse(text(t, nights()))
-	must.NoError(t, err)
-	if len(families) != len(help) {
-		t.Errorf("%d metrics, want %d", len(families), len(help))
-	}
-	for name, want := range map[string]float64{
-		Verdict + `{owner="@net",scenario="node-drain",verdict="fail"}`:                                                1,
-		Verdict + `{owner="@net",scenario="node-drain",verdict="pass"}`:                                                0,
-		Duration + `{scenario="node-drain"}`:                                                                           203.25,
-		Ended + `{scenario="node-drain"}`:                                                                              float64(began.Add(2*time.Hour+203250*time.Millisecond).UnixMilli()) / 1000,
-		LastSuccess + `{scenario="node-drain"}`:                                                                        float64(began.Add(time.Hour+203250*time.Millisecond).UnixMilli()) / 1000,
-		LastSuccess + `{scenario="added-nic"}`:                                                                         math.NaN(), // none
-		TimeToDetect + `{scenario="node-drain",variant="old"}`:                                                         0.258,
-		TimeToRecover + `{remedy="a \"static\" route",scenario="node-drain",variant="old"}`:                            0.012,
-		TimeToRecover + `{remedy="restart",scenario="node-drain",variant="old"}`:                                       math.NaN(),
-		VariantDuration + `{scenario="node-drain",variant="new"}`:                                                      51,
-		VariantVerdict + `{expected="prevented",role="fixed",scenario="node-drain",variant="new",verdict="prevented"}`: 1,
-	} {
-		got := math.NaN()
-		family, _, _ := strings.Cut(name, "{")
-		for _, m := range families[family].GetMetric() {
-			set := model.Metric{model.MetricNameLabel: model.LabelValue(family)}
-			for _, l := range m.Label {
-				set[model.LabelName(l.GetName())] = model.LabelValue(l.GetValue())
-			}
-			if strings.ReplaceAll(set.String(), ", ", ",") == name {
-				got = m.GetGauge().GetValue()
-			}
-		}
-		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
-			t.Errorf("%s: %g, want %g", name, got, want)
-		}
-	}
-	if _, err := parse(strings.Replace(text(t, nights()), `scenario="`, `scenario=`, 1)); err == nil {
-		t.Error("the parser takes anything")
 	}
 }
 
