@@ -23,16 +23,14 @@ type Check struct {
 	Holds Condition
 	// Bound is how long the fact may take to become true. Zero: it must hold at once.
 	Bound time.Duration
-	// AsksDetectors is set if the fact is about findings. Without detectors it is not
-	// checked.
+	// AsksDetectors is set if the fact is about findings. Without detectors it is not checked.
 	AsksDetectors bool
 }
 
 // Condition reports whether a fact holds, and what it saw.
 type Condition func(ctx context.Context, r *Run) (holds bool, saw string, err error)
 
-// Mismatches collects the differences from what a Check expects. The zero value is ready
-// for use.
+// Mismatches collects the differences from what a Check expects. The zero value is ready for use.
 type Mismatches struct{ sentences []string }
 
 // Addf adds one difference, in the words of fmt.Sprintf.
@@ -40,9 +38,8 @@ func (m *Mismatches) Addf(format string, args ...any) {
 	m.sentences = append(m.sentences, fmt.Sprintf(format, args...))
 }
 
-// Result is for Check.Holds to return: the fact holds if nothing was added; otherwise saw
-// is one sentence with all differences, in the order in which they were added. The error
-// is always nil.
+// Result is for Check.Holds to return: the fact holds if nothing was added; otherwise saw is one
+// sentence with all differences, in the order in which they were added. The error is always nil.
 func (m *Mismatches) Result() (holds bool, saw string, err error) {
 	return len(m.sentences) == 0, strings.Join(m.sentences, "; "), nil
 }

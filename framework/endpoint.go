@@ -60,8 +60,7 @@ func (e Endpoint) To(other Endpoint) probe.Probe {
 	return probe.Probe{From: e.Name, To: other.Name}.WithDefaults()
 }
 
-// Both returns the UDP probes between the endpoint and each of the others, in both
-// directions.
+// Both returns the UDP probes between the endpoint and each of the others, in both directions.
 func (e Endpoint) Both(others ...Endpoint) []probe.Probe {
 	var probes []probe.Probe
 	for _, other := range others {

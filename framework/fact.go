@@ -7,8 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Fact is a statement from the reports of an incident, with the steps of a run that
-// assert it.
+// Fact is a statement from the reports of an incident, with the steps of a run that assert it.
 type Fact struct {
 	// Says is the fact, in a sentence.
 	Says string
@@ -60,8 +59,7 @@ func (r Remedy) Step() string {
 }
 func (r Remedy) StepID() StepID { return StepRemedy(r.ID) }
 
-// asserting lists the steps of a variant that can assert a fact, in the order in
-// which they run.
+// asserting lists the steps of a variant that can assert a fact, in the order in which they run.
 func (v Variant) asserting() []StepID {
 	s := v.Script()
 	steps := []StepID{StepBaseline}
@@ -90,8 +88,7 @@ func (v Variant) asserting() []StepID {
 	return steps
 }
 
-// facts checks that each fact is asserted by an existing step, or that Not says why none
-// does.
+// facts checks that each fact is asserted by an existing step, or that Not says why none does.
 func (p *problems) facts(s Scenario) {
 	for _, f := range s.Incident.Facts {
 		p := p.at("fact %q", f.Says)

@@ -20,8 +20,7 @@ type Incident struct {
 	// Reproduction says how the lab differs from the incident's cluster, which components
 	// ran whole and which as a slice, and what a pass does not prove.
 	Reproduction string
-	// Facts are statements from the reports of the incident, each with the steps that
-	// assert it.
+	// Facts are statements from the reports of the incident, each with the steps that assert it.
 	Facts []Fact
 	// Diagram is a drawing of the lab.
 	Diagram string

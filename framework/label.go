@@ -39,8 +39,7 @@ var derived = []Label{GuestLabel, SlowLabel, UpstreamLabel}
 var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 
 // LabelsOf are the labels of a variant, in order, each once: those that it and its scenario
-// declare, the components of Tested, and GuestLabel, SlowLabel and UpstreamLabel where they
-// apply.
+// declare, the components of Tested, and GuestLabel, SlowLabel and UpstreamLabel where they apply.
 func (s Scenario) LabelsOf(v Variant) []string {
 	var labels []string
 	for _, l := range slices.Concat(s.Labels, v.Labels) {

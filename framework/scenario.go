@@ -72,9 +72,8 @@ type Scenario struct {
 	// which the incident cannot happen: an upgrade whose values do not have it as true is not
 	// qualified by the incident. Empty: it can happen with all values.
 	NeedsValue string
-	// Foreign is set if the scenario can run on a lab that somebody else has brought up: all
-	// that it changes there is known to come back. Otherwise OnlyOwnLab says why it cannot, as a
-	// clause.
+	// Foreign is set if the scenario can run on a lab that somebody else has brought up: all that
+	// it changes there is known to come back. Otherwise OnlyOwnLab says why it cannot, as a clause.
 	Foreign    bool
 	OnlyOwnLab string
 	// NewLabs is set if each version needs a new lab, because state that one leaves on
@@ -201,10 +200,9 @@ type Variant struct {
 	// OnlyUpstream is the reason why images of the variant cannot be built; empty: they
 	// can. Such a variant runs only with the images that the vendor publishes.
 	OnlyUpstream string
-	// Nodes are used by this variant alone. Variants with their own nodes run in parallel
-	// on one lab, and their faults are injected at the same moment. They must not disturb
-	// each other on the rest of the lab. Either all variants of a scenario have nodes or
-	// none has.
+	// Nodes are used by this variant alone. Variants with their own nodes run in parallel on one
+	// lab, and their faults are injected at the same moment. They must not disturb each other on
+	// the rest of the lab. Either all variants of a scenario have nodes or none has.
 	Nodes []string
 	// Components are the versions under test, by name.
 	Components map[string]string
@@ -258,8 +256,7 @@ type Script struct {
 	// Install installs the components and the probes' endpoints, in place of those of an
 	// earlier variant or run. It returns when they work.
 	Install Action
-	// Endpoints of the probes exist when Install returns, and after each remedy that
-	// replaces them.
+	// Endpoints of the probes exist when Install returns, and after each remedy that replaces them.
 	Endpoints []Endpoint
 	// Probes run between the endpoints from the baseline on.
 	Probes []probe.Probe
@@ -306,8 +303,7 @@ type Script struct {
 	// Transient are active findings that may come and go after the fault. An active
 	// finding in neither list is an error.
 	Transient []Finding
-	// ExpectedWithin bounds the wait for Expected after the symptom; zero means five
-	// seconds.
+	// ExpectedWithin bounds the wait for Expected after the symptom; zero means five seconds.
 	ExpectedWithin time.Duration
 	// Refuses returns the component's own words if it does not start with what it is given,
 	// and nothing if it starts. It is called after the fault if no probe lost packets: a
@@ -352,8 +348,7 @@ type Remedy struct {
 	Undo Action
 	// ReplacesEndpoints is set if the remedy replaces the pods of the probes.
 	ReplacesEndpoints bool
-	// Watch is how long the symptom is watched after a remedy that does not help;
-	// zero means 15 s.
+	// Watch is how long the symptom is watched after a remedy that does not help; zero means 15 s.
 	Watch time.Duration
 }
 

@@ -7,9 +7,8 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Within returns the scenario with the networks of its lab moved into a prefix
-// (topology.Within). Parameters have their defaults: Set comes after. The error is one
-// sentence about the prefix.
+// Within returns the scenario with the networks of its lab moved into a prefix (topology.Within).
+// Parameters have their defaults: Set comes after. The error is one sentence about the prefix.
 func (s Scenario) Within(prefix netip.Prefix) (Scenario, error) {
 	moves, err := s.Topology.Within(prefix)
 	if err != nil {
@@ -94,8 +93,7 @@ func (s Scenario) Set(values map[string]string) (Scenario, error) {
 	return s.With(s, values)
 }
 
-// MovedInto is the prefix with which Within makes the same move; false if no network was
-// moved.
+// MovedInto is the prefix with which Within makes the same move; false if no network was moved.
 func (s Scenario) MovedInto() (netip.Prefix, bool) {
 	if len(s.Moved) == 0 {
 		return netip.Prefix{}, false

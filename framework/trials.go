@@ -93,9 +93,8 @@ func (r Rates) Add(accelerator, load string, trials int, occurred bool) {
 	r[accelerator] = append(r[accelerator], Outcome{Load: load, Trials: trials, Occurred: occurred, Count: 1})
 }
 
-// TrialsNeeded returns in which trial the incident occurred with the slowest of some
-// affected components. One with which it did not occur needs at least one trial more than
-// it had.
+// TrialsNeeded returns in which trial the incident occurred with the slowest of some affected
+// components. One with which it did not occur needs at least one trial more than it had.
 func TrialsNeeded(outcomes ...Outcome) int {
 	needed := 0
 	for _, o := range outcomes {

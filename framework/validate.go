@@ -11,8 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Validate returns all errors of a scenario that can be found without a lab, each with
-// its place.
+// Validate returns all errors of a scenario that can be found without a lab, each with its place.
 func (s Scenario) Validate() error {
 	var p problems
 	if s.Incident.Name == "" {

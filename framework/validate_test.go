@@ -21,8 +21,7 @@ func (silent) Name() string                                { return "silent" }
 func (silent) Reads() []snapshot.Source                    { return nil }
 func (silent) Detect([]snapshot.Snapshot) []detect.Finding { return nil }
 
-// pair is a valid scenario, but for what change does to the script of its
-// affected variant, old.
+// pair is a valid scenario, but for what change does to the script of its affected variant, old.
 func pair(change func(*Script)) Scenario {
 	link := func(address string) []topology.Link {
 		return []topology.Link{{Network: "nodes", Address: netip.MustParseAddr(address)}}

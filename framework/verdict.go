@@ -16,8 +16,7 @@ const (
 	Refused Verdict = "refused"
 	// Missed: probes lost packets, and the detectors did not report why.
 	Missed Verdict = "missed"
-	// Vacuous: the fault did not take effect, or the baseline was bad. The run proves
-	// nothing.
+	// Vacuous: the fault did not take effect, or the baseline was bad. The run proves nothing.
 	Vacuous Verdict = "vacuous"
 	// Unknown: the run broke, or its result fits no other verdict.
 	Unknown Verdict = "unknown"

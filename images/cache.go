@@ -247,9 +247,8 @@ func (w *blobWriter) commit(mediaType types.MediaType) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: info.Size()}, os.Rename(w.file.Name(), w.layout.blob(digest))
 }
 
-// workspace creates a folder for one build, after removing the folders that killed builds
-// left. A folder is in use for as long as its lock is held: until the process ends, or remove
-// is called.
+// workspace creates a folder for one build, after removing the folders that killed builds left. A
+// folder is in use for as long as its lock is held: until the process ends, or remove is called.
 func (c *cache) workspace(ctx context.Context) (dir string, remove func() error, err error) {
 	unlock, err := c.lock(ctx, "tmp", nil)
 	if err != nil {

@@ -14,11 +14,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Catalogue is the set of images that the recipes of one source tree describe,
-// together with the cache they are built into. Its methods may be called at
-// the same time, from several processes as well. An image's inputs are read
-// once, when a method first needs them: what Push hands on is what Build built,
-// regardless of edits in between.
+// Catalogue is the set of images that the recipes of one source tree describe, together with the
+// cache they are built into. Its methods may be called at the same time, from several processes as
+// well. An image's inputs are read once, when a method first needs them: what Push hands on is what
+// Build built, regardless of edits in between.
 type Catalogue struct {
 	root       string
 	components []*component
@@ -41,10 +40,9 @@ func WithCache(dir string) Option {
 	return func(c *Catalogue) { c.cache = &cache{dir: dir} }
 }
 
-// Open reads the recipes below images/ of the source tree at root. The error
-// lists everything that is wrong with them, each with its file and field.
-// Recipes are read from the tree and not embedded, because go:embed takes
-// nothing from folders that are modules of their own.
+// Open reads the recipes below images/ of the source tree at root. The error lists everything that
+// is wrong with them, each with its file and field. Recipes are read from the tree and not
+// embedded, because go:embed takes nothing from folders that are modules of their own.
 func Open(root string, options ...Option) (*Catalogue, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -158,7 +156,7 @@ func (e *UnknownImageError) Error() string {
 	return fmt.Sprintf("no recipe makes image %q; there are %s", e.Ref, strings.Join(e.Known, ", "))
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*UnknownImageError) ExitStatus() int { return 2 }
 
 func (c *Catalogue) unknown(ref string) error {

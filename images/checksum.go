@@ -12,9 +12,8 @@ import (
 type TestedModule struct {
 	Ref string // the image
 	module.Version
-	// Sum is the checksum in go.sum that the go command has held the module to: "h1:"
-	// and a SHA-256. It is part of the image's key, so that an image in the cache is of
-	// this one.
+	// Sum is the checksum in go.sum that the go command has held the module to: "h1:" and a
+	// SHA-256. It is part of the image's key, so that an image in the cache is of this one.
 	Sum string
 	// With is Recipe.Differs of the image.
 	With string

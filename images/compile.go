@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compiler builds the Go programs of several images. Programs of one module
-// that take the same flags are built by one go command, which shares their
-// packages and links them in parallel. One go command compiles at a time: it
-// uses all CPUs by itself. Modules of the others are downloaded meanwhile. A go
-// command that only links does not, and the next one compiles beside it.
+// compiler builds the Go programs of several images. Programs of one module that take the same
+// flags are built by one go command, which shares their packages and links them in parallel. One go
+// command compiles at a time: it uses all CPUs by itself. Modules of the others are downloaded
+// meanwhile. A go command that only links does not, and the next one compiles beside it.
 type compiler struct {
 	cache *cache
 	dir   string // where the programs go
@@ -67,8 +66,7 @@ type group struct {
 	compiled int // packages
 }
 
-// plan enters the programs of a recipe. All recipes are planned before the
-// first is compiled.
+// plan enters the programs of a recipe. All recipes are planned before the first is compiled.
 func (c *compiler) plan(r *Recipe) {
 	var groups []*group
 	for _, p := range r.Programs {
@@ -146,8 +144,7 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 			return err
 		}
 		args := slices.Concat([]string{"-tags=" + key.tags}, module.compilerFlags(), overlay, g.packages)
-		// It prints nothing, and leaves the modules that the programs import in
-		// Go's cache.
+		// It prints nothing, and leaves the modules that the programs import in Go's cache.
 		download := module.command(ctx, "list", append([]string{"-deps", `-f={{""}}`}, args...)...)
 		m.lock(&c.downloading)
 		err = log.run(ctx, download)
@@ -180,11 +177,10 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 	return compiled, log.close(ctx, ref, err)
 }
 
-// compilerFlags are flags of go build and go list for the module's programs. They
-// leave out debugging information, as the linker would in any case: Go's cache is a
-// quarter smaller without it, and a large generated package such as AWS's client takes
-// 34 s of CPU time in place of 59. make build compiles with the same flag, so that
-// what our own programs import is compiled once.
+// compilerFlags are flags of go build and go list for the module's programs. They leave out
+// debugging information, as the linker would in any case: Go's cache is a quarter smaller without
+// it, and a large generated package such as AWS's client takes 34 s of CPU time in place of 59.
+// make build compiles with the same flag, so that what our own programs import is compiled once.
 func (m goModule) compilerFlags() []string {
 	const undebugged = "-dwarf=false"
 	flags := []string{"-gcflags=all=" + undebugged}

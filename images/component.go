@@ -73,10 +73,9 @@ type vendorModule struct {
 	// Published maps a version to the module version that holds it, for
 	// vendors that do not tag their modules. Others publish 1.2.3 as v1.2.3.
 	Published map[string]string `json:"published,omitempty"`
-	// Unlisted are modules that Go's checksum database does not have: the one
-	// that holds the component, or some that it requires. Their checksums are
-	// taken as they come when a version is derived for the first time, and
-	// compared with its go.sum from then on.
+	// Unlisted are modules that Go's checksum database does not have: the one that holds the
+	// component, or some that it requires. Their checksums are taken as they come when a version is
+	// derived for the first time, and compared with its go.sum from then on.
 	Unlisted []string `json:"unlisted,omitempty"`
 	// Requirements is a go.mod in the component's folder that takes the place
 	// of the vendor's, for releases that have none.
@@ -242,9 +241,8 @@ func (c *component) recipes() ([]*Recipe, error) {
 	return all, nil
 }
 
-// variables are what a recipe may name as ${NAME}: the version, its first three
-// numbers, the module that publishes it, and, where that names a commit, the
-// commit's first twelve digits.
+// variables are what a recipe may name as ${NAME}: the version, its first three numbers, the module
+// that publishes it, and, where that names a commit, the commit's first twelve digits.
 func variables(vendor module.Version, version string) *strings.Replacer {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, patch, _ := strings.Cut(rest, ".")

@@ -136,10 +136,9 @@ func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(found.GoMod)
 }
 
-// settle writes the go.mod that is derived to VERSION.mod in a folder, and
-// VERSION.sum beside it; checksums that are there stay. Go adds what it needs:
-// indirect requirements, which older releases do not list, and the checksums
-// of what the packages import.
+// settle writes the go.mod that is derived to VERSION.mod in a folder, and VERSION.sum beside it;
+// checksums that are there stay. Go adds what it needs: indirect requirements, which older releases
+// do not list, and the checksums of what the packages import.
 func (b *versionBuild) settle(ctx context.Context, dir string, derived []byte) error {
 	m := goModule{folder: b.component.folder, file: filepath.Join(dir, b.version+".mod"), build: b}
 	sum, err := os.OpenFile(m.sum(), os.O_CREATE, 0o644) // empty where there is none
@@ -194,10 +193,9 @@ func (b *versionBuild) programs() []Program {
 	return all
 }
 
-// prepare makes the go.mod and go.sum of a version that the catalogue does not
-// have, and keeps them in a folder: they belong to the images that are built
-// with them. The folder's name has the hash of the derivation in it, so that a
-// change of component.yaml makes them again.
+// prepare makes the go.mod and go.sum of a version that the catalogue does not have, and keeps them
+// in a folder: they belong to the images that are built with them. The folder's name has the hash
+// of the derivation in it, so that a change of component.yaml makes them again.
 func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 	if b.file != "" {
 		return nil

@@ -59,10 +59,9 @@
 //	    stopSignal: SIGRTMIN+3
 //	    labels: {key: value}
 //
-// Ref, run, package and ldflags may name ${version}, ${major}, ${minor} and ${patch}
-// (its first three numbers), ${module} and ${revision} (the commit, where the module's
-// version names one). In ldflags they are those of the module that the program
-// comes from.
+// Ref, run, package and ldflags may name ${version}, ${major}, ${minor} and ${patch} (its first
+// three numbers), ${module} and ${revision} (the commit, where the module's version names one). In
+// ldflags they are the values of the module that the program comes from.
 //
 // # Components
 //
@@ -101,16 +100,14 @@
 //	    below: 1.11.0
 //	    why: Cilium announces pod CIDRs from 1.11.0 on
 //
-// The go.mod of a version, versions/VERSION.mod, is derived: it is the vendor's
-// own at that version with what modules say, and with the indirect requirements
-// that Go adds. Programs are built with it by -modfile, in the module whose root
-// is the component's folder. A new version of the catalogue is one more in
-// versions; go test ./images -run Derivation -update then writes its go.mod and
-// go.sum. A version that is in a range and not in the catalogue can be built all
-// the same (Catalogue.Find, relapse images build NAME@VERSION): its go.mod and
-// go.sum are kept in the cache, in the folder modules. Pre-releases belong to the
-// version that they lead to: 1.12.0-rc1 is in a range from 1.12.0, and not in one
-// below it, unless the end is a pre-release itself.
+// The go.mod of a version, versions/VERSION.mod, is derived: it is the vendor's own at that version
+// with what modules say, and with the indirect requirements that Go adds. Programs are built with
+// it by -modfile, in the module whose root is the component's folder. A new version of the
+// catalogue is one more in versions; go test ./images -run Derivation -update then writes its
+// go.mod and go.sum. A version that is in a range and not in the catalogue can be built all the
+// same (Catalogue.Find, relapse images build NAME@VERSION): its go.mod and go.sum are kept in the
+// cache, in the folder modules. Pre-releases belong to the version that they lead to: 1.12.0-rc1 is
+// in a range from 1.12.0, and not in one below it, unless the end is a pre-release itself.
 //
 // A releases.txt beside it lists the vendor's releases, for module proxies that do
 // not list them all (Catalogue.Releases, relapse versions NAME): versions without a
@@ -119,11 +116,10 @@
 //
 // # Versions
 //
-// A recipe that names a component says what proves its version. For a Go module:
-// the go.mod must require that version, which Open checks, and the programs
-// must have it in their build information, which Build checks. For a Debian
-// package: its version among those that dpkg has installed. No image is made
-// where they differ; what link flags make a program say proves nothing.
+// A recipe that names a component says what proves its version. For a Go module: the go.mod must
+// require that version, which Open checks, and the programs must have it in their build
+// information, which Build checks. For a Debian package: its version among those that dpkg has
+// installed. No image is made where they differ; what link flags make a program say proves nothing.
 //
 // # Cache
 //

@@ -65,8 +65,7 @@ func (m goModule) require(path string) (module.Version, error) {
 	return found, nil
 }
 
-// command prepares a go command in the module. A verb of two words is one
-// string: "mod download".
+// command prepares a go command in the module. A verb of two words is one string: "mod download".
 func (m goModule) command(ctx context.Context, verb string, args ...string) *exec.Cmd {
 	words := strings.Fields(verb)
 	if m.file != filepath.Join(m.folder, "go.mod") {
@@ -219,9 +218,8 @@ func (m goModule) redirect(ctx context.Context, dir string, modules KernelModule
 	return m, errors.Join(os.WriteFile(m.file, text, 0o600), os.WriteFile(m.sum(), sums, 0o600))
 }
 
-// goCommand prepares the go command in a module's folder. The user's own
-// flags and workspace are kept out: they would change what is built without
-// changing its key.
+// goCommand prepares the go command in a module's folder. The user's own flags and workspace are
+// kept out: they would change what is built without changing its key.
 func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = folder

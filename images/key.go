@@ -129,9 +129,8 @@ func hashModule(h hash.Hash, m goModule, p Program) error {
 	})
 }
 
-// hashPackage hashes what a program of the root module is made of: only the
-// packages that it imports, so that work on the rest of the tree rebuilds no
-// image.
+// hashPackage hashes what a program of the root module is made of: only the packages that it
+// imports, so that work on the rest of the tree rebuilds no image.
 func hashPackage(ctx context.Context, h hash.Hash, m goModule, p Program) error {
 	out, err := output(m.command(ctx, "list", "-deps", "-trimpath", "-tags="+strings.Join(p.Tags, ","),
 		"-json=ImportPath,Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", p.Package))
@@ -170,8 +169,7 @@ func hashPackage(ctx context.Context, h hash.Hash, m goModule, p Program) error 
 	}
 }
 
-// hashRequirement hashes a module's version and checksum as go.mod and go.sum
-// have them.
+// hashRequirement hashes a module's version and checksum as go.mod and go.sum have them.
 func hashRequirement(h hash.Hash, m goModule, modulePath string) error {
 	mod, err := m.require(modulePath)
 	if err != nil {
@@ -201,8 +199,7 @@ func (m goModule) checksums() (map[string]string, error) {
 	return sums, nil
 }
 
-// hashTree hashes a file, or a folder's files with their names. What skip
-// reports is left out.
+// hashTree hashes a file, or a folder's files with their names. What skip reports is left out.
 func hashTree(h hash.Hash, root string, skip func(path string, entry fs.DirEntry) bool) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -30,8 +30,7 @@ func (w Want) wants(r *Recipe) bool {
 // it names no version, any.
 type UnknownVersionError struct {
 	Name, Version string
-	// Known says which versions there are; where no component has the name, which
-	// components.
+	// Known says which versions there are; where no component has the name, which components.
 	Known []string
 	// Why says what the version has not got, where that is known; else it is empty.
 	Why string
@@ -48,7 +47,7 @@ func (e *UnknownVersionError) Error() string {
 	return fmt.Sprintf("no recipe builds %s at version %s%s; there are %s", e.Name, e.Version, why, strings.Join(e.Known, ", "))
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*UnknownVersionError) ExitStatus() int { return 2 }
 
 // FormError says that a version of a component is built in another form.
@@ -61,7 +60,7 @@ func (e *FormError) Error() string {
 	return fmt.Sprintf("%s %s is built %s, not as a %s", e.Want.Component, e.Want.Version, e.Built, e.Want.Form)
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*FormError) ExitStatus() int { return 2 }
 
 // Find returns the refs of the images of what is wanted. The version need not be one

@@ -19,13 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epoch is the time of every file in every layer: equal inputs give equal
-// layers.
+// epoch is the time of every file in every layer: equal inputs give equal layers.
 var epoch = time.Unix(0, 0)
 
-// whiteout is the prefix that marks a path of a lower layer as removed, and
-// opaque the name that does so for all that a folder held (image-spec,
-// "Whiteouts").
+// whiteout is the prefix that marks a path of a lower layer as removed, and opaque the name that
+// does so for all that a folder held (image-spec, "Whiteouts").
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"

@@ -38,7 +38,7 @@ func (e *BuildError) Error() string {
 		e.Ref, e.Err, e.Complaint(), near, e.Log, strings.Join(e.Tail, "\n\t"))
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*BuildError) ExitStatus() int { return 3 }
 
 // Complaint is the line that says most of why the build failed: the first one of a

@@ -43,10 +43,9 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// untidy returns what go mod tidy would change, as far as two files tell: the
-// form of go.mod, a module that is required or replaced twice, and a module that
-// is required and has no checksum in go.sum. A folder without go.sum is compiled
-// into other modules, and the checksums are theirs.
+// untidy returns what go mod tidy would change, as far as two files tell: the form of go.mod, a
+// module that is required or replaced twice, and a module that is required and has no checksum in
+// go.sum. A folder without go.sum is compiled into other modules, and the checksums are theirs.
 func untidy(path string, text, sums []byte) []string {
 	file, err := modfile.Parse(path, text, nil)
 	if err != nil {
@@ -75,11 +74,10 @@ func untidy(path string, text, sums []byte) []string {
 	return wrong
 }
 
-// TestLibraries looks at programs that every lab runs and that are under test in no
-// scenario. A package is compiled once for all programs that have it in the same
-// version, and of the same versions below it: so one takes the libraries of the
-// other. A replaced version does not do, since compiled packages bear the name of
-// the version that was asked for.
+// TestLibraries looks at programs that every lab runs and that are under test in no scenario. A
+// package is compiled once for all programs that have it in the same version, and of the same
+// versions below it: so one takes the libraries of the other. A replaced version does not do, since
+// compiled packages bear the name of the version that was asked for.
 func TestLibraries(t *testing.T) {
 	for _, c := range []struct {
 		folder, of string

@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Compile builds the programs of an image into a folder, as they would be in
-// the image, and returns their files in the order of the recipe. No image is
-// made: it needs no root.
+// Compile builds the programs of an image into a folder, as they would be in the image, and returns
+// their files in the order of the recipe. No image is made: it needs no root.
 func (c *Catalogue) Compile(ctx context.Context, ref, dir string) ([]string, error) {
 	r, err := c.ready(ctx, ref)
 	if err != nil {

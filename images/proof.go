@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// VersionError says that what was built is not what the recipe says. No image
-// is made of it.
+// VersionError says that what was built is not what the recipe says. No image is made of it.
 type VersionError struct {
 	Recipe   string // the recipe's file
 	Ref      string
@@ -26,9 +25,8 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%s: %s: expected %s %s, found %s: no image is made of it", e.Recipe, e.Ref, e.Expected, e.Where, e.Found)
 }
 
-// Proved returns the versions that the build proves of the image's programs and
-// Debian packages: module versions by module path, and Debian's, or beginnings
-// of them, by the name of the package.
+// Proved returns the versions that the build proves of the image's programs and Debian packages:
+// module versions by module path, and Debian's, or beginnings of them, by the name of the package.
 func (r Recipe) Proved() (map[string]string, error) {
 	proved := map[string]string{}
 	for _, p := range r.Programs {
@@ -80,8 +78,7 @@ func (r *Recipe) provePrograms(files []string) error {
 	return nil
 }
 
-// provePackages compares the versions of Debian packages in a tree with the versions in
-// the recipe.
+// provePackages compares the versions of Debian packages in a tree with the versions in the recipe.
 func (r *Recipe) provePackages(tree string) error {
 	if len(r.Debian.Versions) == 0 {
 		return nil

@@ -47,11 +47,10 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("images are being built in %s: prune the cache when they are done", e.Folder)
 }
 
-// Prune removes images from the cache, least recently used first, until the
-// others take no more than keep bytes. It also removes damaged images and what interrupted
-// builds have left. Images that the catalogue describes as its recipes are now
-// stay; images of an earlier state of a recipe do not. It returns a *BusyError while images
-// are being built, because a build may need any image.
+// Prune removes images from the cache, least recently used first, until the others take no more
+// than keep bytes. It also removes damaged images and what interrupted builds have left. Images
+// that the catalogue describes as its recipes are now stay; images of an earlier state of a recipe
+// do not. It returns a *BusyError while images are being built, because a build may need any image.
 func (c *Catalogue) Prune(ctx context.Context, keep int64) (Pruned, error) {
 	keys, err := c.keys(ctx, c.refs)
 	if err != nil {

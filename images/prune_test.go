@@ -13,13 +13,11 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// first is the file that both images of tiny are made of: a change of it gives
-// both another key.
+// first is the file that both images of tiny are made of: a change of it gives both another key.
 const first = "a/etc/first"
 
-// cacheOfThreeStates is a cache that holds tiny in three states of its recipes,
-// the last of which the catalogue describes: six images, of which x.dev/a:1 of
-// the first state was used last.
+// cacheOfThreeStates is a cache that holds tiny in three states of its recipes, the last of which
+// the catalogue describes: six images, of which x.dev/a:1 of the first state was used last.
 func cacheOfThreeStates(t *testing.T) *Catalogue {
 	t.Helper()
 	root := newRoot(t, tiny)

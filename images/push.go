@@ -83,11 +83,10 @@ func (c *Catalogue) Blobs(ctx context.Context, refs []string) (folder string, fi
 	return folder, files, nil
 }
 
-// Push makes built images available in the registry at addr ("host:port",
-// plain http) under the names that a containerd mirror of their hosts asks
-// for: registry.k8s.io/pause:3.10 as pause:3.10. Images and blobs that the
-// registry has are left alone. Two images of different hosts that would get the same name
-// are an error.
+// Push makes built images available in the registry at addr ("host:port", plain http) under the
+// names that a containerd mirror of their hosts asks for: registry.k8s.io/pause:3.10 as pause:3.10.
+// Images and blobs that the registry has are left alone. Two images of different hosts that would
+// get the same name are an error.
 func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error {
 	entries, err := c.entries(ctx, refs)
 	if err != nil {

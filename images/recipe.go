@@ -29,8 +29,7 @@ const (
 	Slice Form = "slice"
 )
 
-// Recipe is one entry of an image.yaml; the package's documentation shows
-// every field.
+// Recipe is one entry of an image.yaml; the package's documentation shows every field.
 type Recipe struct {
 	// Ref is the image's name as manifests have it: host, path and tag.
 	Ref string `json:"ref"`
@@ -129,10 +128,9 @@ func (r *Recipe) holds() module.Version {
 	return module.Version{Path: r.Module, Version: "v" + r.Version}
 }
 
-// tests returns the module version that a program must turn out to be built
-// from: the module that provides a vendor's package, or the component's module for a
-// main package of ours. Programs of the project itself have
-// none: the result is zero.
+// tests returns the module version that a program must turn out to be built from: the module that
+// provides a vendor's package, or the component's module for a main package of ours. Programs of
+// the project itself have none: the result is zero.
 func (r *Recipe) tests(p Program) (module.Version, error) {
 	if p.local() {
 		if r.Module == "" || p.In != "" {

@@ -34,8 +34,7 @@ type Releases struct {
 	Refused map[string]error
 }
 
-// Way is one of the ways in which images of a component are built, and for which
-// versions.
+// Way is one of the ways in which images of a component are built, and for which versions.
 type Way struct {
 	Image       string // the ref without its tag
 	Form        Form
@@ -58,10 +57,9 @@ type Release struct {
 	Substitutes []Substitute
 }
 
-// Releases lists the versions of a component, which is named as its images name it
-// or as its folder is called. It asks the module proxy for its lists, and for no
-// version: one that the proxy has not got shows when it is built. The error is an
-// *UnknownVersionError if there is no such component.
+// Releases lists the versions of a component, which is named as its images name it or as its folder
+// is called. It asks the module proxy for its lists, and for no version: one that the proxy has not
+// got shows when it is built. The error is an *UnknownVersionError if there is no such component.
 func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error) {
 	described, err := c.describing(name)
 	if err != nil {
@@ -310,7 +308,7 @@ func (e *NotPublishedError) Error() string {
 	return fmt.Sprintf("%s is not published: %s", what, why)
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*NotPublishedError) ExitStatus() int { return 2 }
 
 func (e *NotPublishedError) Unwrap() error { return e.Err }
@@ -348,7 +346,7 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("%s is not available: the module proxy does not answer: %s", e.Module, strings.TrimSpace(why))
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*UnreachableError) ExitStatus() int { return 3 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }

@@ -179,10 +179,9 @@ apt-get -q -y --no-install-recommends install ` + strings.Join(packages, " ") + 
 // selected is the folder that selectPackages fills.
 const selected = "selected"
 
-// selectPackages is the script that copies packages and what they depend on into
-// a folder of their own: their files, users, and the links of Debian's alternatives
-// that lead to them. libc's 258 converters of character sets are left out:
-// nothing in a lab reads them.
+// selectPackages is the script that copies packages and what they depend on into a folder of their
+// own: their files, users, and the links of Debian's alternatives that lead to them. libc's 258
+// converters of character sets are left out: nothing in a lab reads them.
 func selectPackages(packages []string) string {
 	return `
 packages=$(apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
@@ -204,8 +203,7 @@ done | tar --create --no-recursion --files-from=- | tar --extract --directory=` 
 `
 }
 
-// script runs a shell script as root in the tree, and returns the folder with
-// what it changed.
+// script runs a shell script as root in the tree, and returns the folder with what it changed.
 func (r *rootfs) script(ctx context.Context, log *buildLog, script string) (string, error) {
 	upper, err := r.newFolder("changes")
 	if err != nil {

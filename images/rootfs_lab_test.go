@@ -12,9 +12,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// TestScriptLayer runs a script over the real Debian base, needs root, and
-// checks that its changes, removals included, come out as a layer that has
-// the same effect when it is unpacked.
+// TestScriptLayer runs a script over the real Debian base, needs root, and checks that its changes,
+// removals included, come out as a layer that has the same effect when it is unpacked.
 func TestScriptLayer(t *testing.T) {
 	c, err := Open("..")
 	must.NoError(t, err)

@@ -31,8 +31,7 @@ func TestDebootstrapCommand(t *testing.T) {
 	}
 }
 
-// Documentation goes, and copyright files stay, with the links that stand for a package's
-// folder.
+// Documentation goes, and copyright files stay, with the links that stand for a package's folder.
 func TestTrimDocumentation(t *testing.T) {
 	dir := t.TempDir()
 	doc := filepath.Join(dir, "usr/share/doc")

@@ -160,8 +160,7 @@ func chosen(mod *modfile.File) map[string]module.Version {
 	return all
 }
 
-// replaced is what a go.mod takes in place of a module: the module itself, if nothing
-// replaces it.
+// replaced is what a go.mod takes in place of a module: the module itself, if nothing replaces it.
 func replaced(file *modfile.File, mod module.Version) module.Version {
 	for _, r := range file.Replace {
 		if r.Old.Path == mod.Path && (r.Old.Version == "" || r.Old.Version == mod.Version) {

@@ -49,8 +49,7 @@ func printed(t *testing.T, s framework.Scenario) []string {
 
 var address = regexp.MustCompile(`\b(?:\d{1,3}\.){3}\d{1,3}\b`)
 
-// documented counts the addresses of texts that lie in networks that have moved, before
-// the move.
+// documented counts the addresses of texts that lie in networks that have moved, before the move.
 func documented(moved framework.Scenario, texts []string) (count int, first string) {
 	for _, text := range texts {
 		for _, found := range address.FindAllString(text, -1) {

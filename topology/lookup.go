@@ -99,8 +99,7 @@ func (t Topology) AddressOn(member, network string) (netip.Addr, bool) {
 	return l.Address, i >= 0
 }
 
-// MembersOn returns the members that have a link to a network, in the order
-// of declaration.
+// MembersOn returns the members that have a link to a network, in the order of declaration.
 func (t Topology) MembersOn(network string) []Member {
 	return slices.DeleteFunc(t.Members(), func(m Member) bool {
 		_, i := m.LinkOn(network)

@@ -1,8 +1,7 @@
-// Package topology declares what a lab is made of: networks, clusters with
-// their nodes, BGP routers and hosts, and how they are linked. A Topology is
-// plain data, with validation and look-ups only. The package imports nothing of
-// the project and starts no container. Package kindlab brings a topology up,
-// package containerlab writes it as a file.
+// Package topology declares what a lab is made of: networks, clusters with their nodes, BGP routers
+// and hosts, and how they are linked. A Topology is plain data, with validation and look-ups only.
+// The package imports nothing of the project and starts no container. Package kindlab brings a
+// topology up, package containerlab writes it as a file.
 //
 // Nodes, routers and hosts share one name space. Their names, after the lab's
 // name and a dash, become host names: 63 characters at most together.
@@ -59,8 +58,7 @@ type Cluster struct {
 	Name string
 	// ASN is the autonomous system of the cluster's nodes.
 	ASN uint32
-	// PodCIDR is split into one Node.spec.podCIDR for each node, with a prefix
-	// length of NodeMask.
+	// PodCIDR is split into one Node.spec.podCIDR for each node, with a prefix length of NodeMask.
 	PodCIDR  netip.Prefix
 	NodeMask int
 	// ServiceCIDR holds the ClusterIPs.
@@ -76,9 +74,8 @@ type Node struct {
 	Name  string
 	Role  Role
 	Links []Link
-	// Via names the routers that hold the node's default route. With several
-	// the route has one next hop for each (ECMP). It is never empty: a member
-	// has no other default gateway.
+	// Via names the routers that hold the node's default route. With several the route has one next
+	// hop for each (ECMP). It is never empty: a member has no other default gateway.
 	Via []string
 	// Kernel requests a guest with this kernel, one of Kernels, in place of a
 	// container on the machine's own kernel. Control planes have none. A guest
@@ -132,8 +129,7 @@ type Host struct {
 	Links []Link
 	// Via names the routers that hold the host's default route, as in Node.
 	Via []string
-	// Image is the image of a host that offers a service. It must be built on the
-	// common host image, because the probe agent runs in it too. Empty selects the
-	// common image.
+	// Image is the image of a host that offers a service. It must be built on the common host
+	// image, because the probe agent runs in it too. Empty selects the common image.
 	Image string
 }

@@ -23,8 +23,7 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Says
 }
 
-// InvalidError holds all problems of a topology. It is bad input: the CLI exits
-// with 2.
+// InvalidError holds all problems of a topology. It is bad input: the CLI exits with 2.
 type InvalidError struct {
 	// Topology is the name of the lab; empty if it has none.
 	Topology string
@@ -48,7 +47,7 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*InvalidError) ExitStatus() int { return 2 }
 
 // Limits of names, in characters. A container's name is also its host name, and
@@ -362,8 +361,7 @@ func (v *validator) address(path string, l Link) {
 	}
 }
 
-// via checks a default route: its routers exist and share a network with the
-// member.
+// via checks a default route: its routers exist and share a network with the member.
 func (v *validator) via(path string, links []Link, via []string) {
 	if len(via) == 0 {
 		v.add(path+".via", "no routers: expected at least one, the default gateway")

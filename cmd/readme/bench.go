@@ -168,8 +168,7 @@ func (m *measurement) sample(figure figures.Figure, value float64) {
 	m.series = append(m.series, &series{figure: figure, samples: []float64{value}})
 }
 
-// duration adds a sample in seconds from a report. A budget of zero means that
-// there is none.
+// duration adds a sample in seconds from a report. A budget of zero means that there is none.
 func (m *measurement) duration(r report.Report, name string, budget, value time.Duration) {
 	figure := figures.Figure{Scenario: r.Scenario, Name: name, Unit: "s", Date: r.Started.Format(time.DateOnly), Note: conditions(r)}
 	if budget > 0 {

@@ -7,8 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 )
 
-// records has a section for each incident: its record, without the facts, and its
-// variants.
+// records has a section for each incident: its record, without the facts, and its variants.
 func records(all []framework.Scenario) string {
 	var sections []string
 	for _, s := range all {

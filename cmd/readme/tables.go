@@ -15,7 +15,6 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
@@ -23,15 +22,13 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// render returns the Markdown of a block, with a line feed at its end. The names of
-// blocks are:
+// render returns the Markdown of a block, with a line feed at its end. The names of blocks are:
 //
 //	incidents       the table of incidents
 //	drawing NAME    the drawing of an incident's lab
 //	records         a section for each incident
 //	components      the versions that images hold, and in which form
 //	figures         the measured times and memory
-//	parts           what values of Cilium switch on, and what a lab does with it
 //	golden PATH     a golden file, by its path from root
 func render(root, name string) (string, error) {
 	kind, of, _ := strings.Cut(name, " ")
@@ -46,8 +43,6 @@ func render(root, name string) (string, error) {
 				return fenced(s.Incident.Diagram), nil
 			}
 		}
-	case "parts":
-		return parts(), nil
 	case "components":
 		return componentTable(root)
 	case "figures":
@@ -58,15 +53,6 @@ func render(root, name string) (string, error) {
 		return fenced(string(text)), err
 	}
 	return "", errors.New("there is no such block")
-}
-
-func parts() string {
-	var b strings.Builder
-	b.WriteString("| values | run in a lab | paths of the upgrade's lab that use it, or why none does |\n|---|---|---|\n")
-	for _, p := range labvalues.Parts {
-		row(&b, p.Name, map[bool]string{true: "yes", false: "no"}[p.Runs], p.Says)
-	}
-	return b.String()
 }
 
 func componentTable(root string) (string, error) {
@@ -203,8 +189,7 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 	return b.String(), nil
 }
 
-// imageName is an image's name, with the tag where that is not the version
-// inside.
+// imageName is an image's name, with the tag where that is not the version inside.
 func imageName(r images.Recipe) string {
 	if name, tag, _ := strings.Cut(r.Ref, ":"); strings.TrimPrefix(tag, "v") == r.Version {
 		return name
@@ -212,8 +197,7 @@ func imageName(r images.Recipe) string {
 	return r.Ref
 }
 
-// others are the modules and packages of an image beside its component, with
-// their versions.
+// others are the modules and packages of an image beside its component, with their versions.
 func others(r images.Recipe, proved map[string]string) string {
 	var parts []string
 	for _, path := range slices.Sorted(maps.Keys(proved)) {

@@ -213,7 +213,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}
 		}
 	}
-	// What was found is told, whether or not the reads can be kept.
+	// The findings are printed, whether or not the reads can be kept.
 	_, err = cmd.OutOrStdout().Write(text.Bytes())
 	if f.save != "" {
 		err = errors.Join(err, audit.Save(f.save, reads))

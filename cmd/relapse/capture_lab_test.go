@@ -42,8 +42,7 @@ type capture struct {
 	failed error
 }
 
-// startCapture starts to look at the uplinks that there are, and stops when
-// the test ends.
+// startCapture starts to look at the uplinks that there are, and stops when the test ends.
 func startCapture(t *testing.T) *capture {
 	t.Helper()
 	links, err := rtnl.Dump(t.Context(), netlink.LinkList)
@@ -105,8 +104,7 @@ func ofLab() []bpf.Instruction {
 
 // packetSocket sees the lab's packets on a link, from their network header on.
 func packetSocket(link int) (int, error) {
-	// Without a protocol it sees nothing until it is bound: nothing of other
-	// links gets in.
+	// Without a protocol it sees nothing until it is bound: nothing of other links gets in.
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -236,9 +234,8 @@ func fakeUplink(t *testing.T) netlink.Link {
 	return found
 }
 
-// TestCaptureSees proves that the capture is no blind witness: it sees the
-// packets of a lab's address on an uplink, whichever end has it, and no
-// others.
+// TestCaptureSees proves that the capture is no blind witness: it sees the packets of a lab's
+// address on an uplink, whichever end has it, and no others.
 func TestCaptureSees(t *testing.T) {
 	uplink := fakeUplink(t)
 	c := startCapture(t)
@@ -303,8 +300,7 @@ func listeners(t *testing.T) []string {
 	return all
 }
 
-// kernelAddr reads an address as /proc/net prints it: 32-bit words in the
-// machine's byte order.
+// kernelAddr reads an address as /proc/net prints it: 32-bit words in the machine's byte order.
 func kernelAddr(t *testing.T, text string) netip.Addr {
 	t.Helper()
 	raw, err := hex.DecodeString(text)

@@ -492,8 +492,7 @@ func TestNotRoot(t *testing.T) {
 	}
 }
 
-// Images are built from relapse's own source; without it there is nothing to
-// build them from.
+// Images are built from relapse's own source; without it there is nothing to build them from.
 func TestNoSource(t *testing.T) {
 	for name, mod := range map[string]string{
 		"nothing there":     "",

@@ -146,8 +146,7 @@ func describe(out io.Writer, s framework.Scenario) {
 	}
 }
 
-// notRunnable says why a variant cannot run with images that are built here; empty if it
-// can.
+// notRunnable says why a variant cannot run with images that are built here; empty if it can.
 func notRunnable(v framework.Variant) string {
 	if runnable, why := v.Runnable(false); !runnable {
 		return "; not runnable here, " + why

@@ -31,8 +31,7 @@ func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
 	return folder
 }
 
-// output runs the command, and returns its exit status, what it printed, and what it
-// complained of.
+// output runs the command, and returns its exit status, what it printed, and what it complained of.
 func output(t *testing.T, args ...string) (status int, out, complained string) {
 	t.Helper()
 	var text bytes.Buffer

@@ -54,8 +54,7 @@ judged, because its evidence is of an older format.`,
 	}
 }
 
-// judgeRun judges a stored run again and prints the result. Same reports whether it is as
-// stored.
+// judgeRun judges a stored run again and prints the result. Same reports whether it is as stored.
 func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if isQualification(dir) {
 		return judgeQualification(cmd, dir)

@@ -102,9 +102,8 @@ type toldRun struct {
 	lasted time.Duration // to its end
 }
 
-// follow runs the scenario, and hands on each boundary at the moment when it is told.
-// Where reached says so, the run is killed: its process alone, and not what it has
-// started.
+// follow runs the scenario, and hands on each boundary at the moment when it is told. Where reached
+// says so, the run is killed: its process alone, and not what it has started.
 func follow(t *testing.T, env []string, output string, reached func(boundary) (kill bool)) toldRun {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
@@ -382,8 +381,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 	return b
 }
 
-// state is what must not change of it; Docker's lists, rules and processes are in the
-// inventory.
+// state is what must not change of it; Docker's lists, rules and processes are in the inventory.
 func (b bystander) state(t *testing.T) map[string]string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -445,10 +443,9 @@ func (m *matrix) look(t *testing.T) map[string]string {
 	return all
 }
 
-// TestKillAtEachStep kills runs at what they tell of themselves: steps of the scenario,
-// parts of bringing the lab up, and of taking it down, begin and end. The first run goes
-// to its end and says which these are. What a kill has left, down finds, and it touches
-// nothing else.
+// TestKillAtEachStep kills runs at what they tell of themselves: steps of the scenario, parts of
+// bringing the lab up, and of taking it down, begin and end. The first run goes to its end and says
+// which these are. What a kill has left, down finds, and it touches nothing else.
 func TestKillAtEachStep(t *testing.T) {
 	docker := onlyLab(t)
 	m := &matrix{docker: docker}
@@ -649,8 +646,7 @@ func (m *matrix) report(t *testing.T, output string, at boundary) (reported, jud
 	return reported, fmt.Sprintf("%d: %s", got.status, sentence)
 }
 
-// counted says how many of each kind there are of things, each named with its kind
-// first.
+// counted says how many of each kind there are of things, each named with its kind first.
 func counted(things []string) string {
 	var kinds []string
 	count := map[string]int{}

@@ -234,9 +234,8 @@ type session struct {
 	exited chan struct{}
 }
 
-// start runs a command of relapse on a scenario in the background, in a process
-// group of its own as a shell would. If it runs on when the test ends it is killed, and its lab is
-// taken down.
+// start runs a command of relapse on a scenario in the background, in a process group of its own as
+// a shell would. If it runs on when the test ends it is killed, and its lab is taken down.
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, scenario: args[1], exited: make(chan struct{})}
@@ -280,9 +279,8 @@ func start(t *testing.T, env []string, args ...string) *session {
 	return s
 }
 
-// reportsDir is where a run that is part of a test reports to: below the
-// folder that RELAPSE_REPORTS names, where it outlives the test, or else in a
-// folder that goes with it.
+// reportsDir is where a run that is part of a test reports to: below the folder that
+// RELAPSE_REPORTS names, where it outlives the test, or else in a folder that goes with it.
 func reportsDir(t *testing.T) string {
 	t.Helper()
 	keep := os.Getenv("RELAPSE_REPORTS")
@@ -560,9 +558,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// fullDisk is a command that runs relapse with an image cache on a small file
-// system of its own, in a mount namespace of its own: it goes with the
-// process, however that ends.
+// fullDisk is a command that runs relapse with an image cache on a small file system of its own, in
+// a mount namespace of its own: it goes with the process, however that ends.
 func fullDisk(t *testing.T, size string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

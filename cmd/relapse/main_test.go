@@ -14,9 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 )
 
-// asProgram makes the test binary be relapse: the tests run the program as a
-// process of its own, with its exit status and its two streams, and need no
-// second build for it.
+// asProgram makes the test binary be relapse: the tests run the program as a process of its own,
+// with its exit status and its two streams, and need no second build for it.
 const asProgram = "RELAPSE_TEST_AS_PROGRAM"
 
 // rolesExchanged makes that program take every fixed version for an affected

@@ -199,8 +199,7 @@ func TestSecondLab(t *testing.T) {
 	}
 }
 
-// TestUp brings a lab up without a run, uses it, and interrupts the use in
-// the installation.
+// TestUp brings a lab up without a run, uses it, and interrupts the use in the installation.
 func TestUp(t *testing.T) {
 	docker := onlyLab(t)
 	up := whole(t, exitExpected, nil, "up", scenario)

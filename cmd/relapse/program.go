@@ -10,8 +10,7 @@ import (
 	"runtime/debug"
 )
 
-// thisProgram identifies this program for reports, by its version and the digest of its
-// file.
+// thisProgram identifies this program for reports, by its version and the digest of its file.
 func thisProgram() (string, error) {
 	path, err := os.Executable()
 	if err != nil {

@@ -401,8 +401,7 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options,
 	return nil
 }
 
-// outcome is the error of several runs. A failure outweighs a run that could not be
-// judged.
+// outcome is the error of several runs. A failure outweighs a run that could not be judged.
 func outcome(reports []report.Report, broken error) error {
 	verdict := framework.Pass
 	if broken != nil {

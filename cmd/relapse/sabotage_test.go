@@ -9,8 +9,7 @@ import (
 
 // Variables that change the scenarios of that program, each set to 1.
 const (
-	// withoutRemedies leaves precursors and remedies out, which take the time of several
-	// runs.
+	// withoutRemedies leaves precursors and remedies out, which take the time of several runs.
 	withoutRemedies = "RELAPSE_TEST_WITHOUT_REMEDIES"
 	// guestMemory leaves a guest of ipvs-deadlock without memory, right before the fault.
 	guestMemory = "RELAPSE_TEST_GUEST_MEMORY"

@@ -69,8 +69,7 @@ func edit(object json.RawMessage, path []string, change func(json.RawMessage) (j
 	return out, true, err
 }
 
-// marshal is json.Marshal without its escaping of <, > and &, which would change other
-// strings.
+// marshal is json.Marshal without its escaping of <, > and &, which would change other strings.
 func marshal(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -9,12 +9,11 @@
 // the time of the run (kindlab.Adopt). Nothing of this works for a cluster on other machines:
 // its nodes' power and namespaces cannot be reached.
 //
-// Nothing is touched before three questions are answered. Is it a lab? Its namespace
-// kube-system has the label containerlab.LabLabel, or the user says so. Can the scenario leave
-// it as it was (framework.Scenario.Foreign)? Has it all that the scenario declares, under
-// the declared names and addresses, and nothing that would be in its way? Check names
-// everything that is missing, at once. Afterwards the lab is put back by comparison with what
-// it was, whatever the script has done.
+// Nothing is touched before three questions are answered. Is it a lab? Its namespace kube-system
+// has the label containerlab.LabLabel, or the user says so. Can the scenario leave it as it was
+// (framework.Scenario.Foreign)? Has it all that the scenario declares, under the declared names and
+// addresses, and nothing that would be in its way? Check names everything that is missing, at once.
+// Afterwards the lab is put back by comparison with what it was, whatever the script has done.
 package adopt
 
 import (
@@ -49,7 +48,7 @@ type Lab struct {
 	elsewhere map[string]string
 	routers   []bgprouter.Declared
 	foreign   kindlab.Foreign
-	// controls are those of routers.
+	// controls are the routers' controls.
 	controls []*bgprouter.Control
 }
 
@@ -58,7 +57,7 @@ type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*InputError) ExitStatus() int { return 2 }
 
 func (e *InputError) Unwrap() error { return e.Err }
@@ -176,7 +175,7 @@ func (l *Lab) openCluster(ctx context.Context) error {
 	return nil
 }
 
-// Labs makes this lab that of a scenario, which Check has accepted.
+// Labs makes this lab the lab of a scenario, which Check has accepted.
 func (l *Lab) Labs(o suite.Options) engine.Labs { return labs{suite.Adopted(o, l.foreign), l} }
 
 type labs struct {

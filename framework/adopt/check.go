@@ -26,7 +26,7 @@ func (*NoLabError) Error() string {
 	return "nothing says that this cluster is a lab: label it (kubectl label namespace kube-system " + containerlab.LabLabel + "=true), or say so with --yes-this-is-a-lab"
 }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*NoLabError) ExitStatus() int { return 2 }
 
 // MissingError says what a lab lacks for a scenario, or has in its way.
@@ -36,7 +36,7 @@ func (e *MissingError) Error() string {
 	return "the lab does not fit, and nothing was touched:\n  " + strings.Join(e.Missing, "\n  ")
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*MissingError) ExitStatus() int { return 3 }
 
 // Check reads whether the lab is one, and whether it fits a scenario's variants. It changes

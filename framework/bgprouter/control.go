@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// Control is a router of a lab that somebody else has brought up: it is read as by Outside, and
-// its static routes and sessions are changed. It must be of kind FRR. It is safe for
-// concurrent use.
+// Control is a router of a lab that somebody else has brought up: it is read as by Outside, and its
+// static routes and sessions are changed. It must be of kind FRR. It is safe for concurrent use.
 type Control struct {
 	*outside
 	mu sync.Mutex

@@ -36,14 +36,14 @@ const (
 type Declared struct {
 	Name string `yaml:"name"`
 	Kind Kind   `yaml:"kind"`
-	// Role is that of snapshot.Router, or tor.
+	// Role is the role in snapshot.Router, or tor.
 	Role string `yaml:"role"`
 	// Pods says that the cluster's nodes announce their pod ranges to the router: it is expected
 	// to have a route to each, whatever its sessions are.
 	Pods bool `yaml:"pods"`
 	// Only is what they announce to it and nothing else: services, or empty.
 	Only string `yaml:"only"`
-	// Families are those that the router carries, ipv4 and ipv6; empty: both may be.
+	// Families are the address families that the router carries, ipv4 and ipv6; empty: both may be.
 	Families []string `yaml:"families"`
 	// SSH is where the system's ssh connects to, USER@HOST or a host of its configuration.
 	SSH string `yaml:"ssh"`
@@ -63,7 +63,7 @@ type Declared struct {
 	File string `yaml:"file"`
 }
 
-// keys are those that the routers of a kind have, besides name and kind.
+// keys are the keys that routers of a kind have, besides name and kind.
 var keys = map[Kind][]string{
 	FRR:   {"ssh", "command"},
 	BIRD:  {"ssh", "command"},
@@ -93,7 +93,7 @@ func (d Declared) given() []string {
 	return all
 }
 
-// roles are those that a file can name.
+// roles are the roles that a file can name.
 var roles = []string{tor, snapshot.RoleSpine, snapshot.RoleRouteServer}
 
 // tor is the role that a snapshot does not name.
@@ -226,7 +226,7 @@ func oneLine(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " ")
 }
 
-// plainName reports whether a name can be printed, and be that of a router.
+// plainName reports whether a name can be printed, and can name a router.
 func plainName(name string) bool {
 	return name != "" && len(name) <= 128 && !strings.ContainsFunc(name, func(c rune) bool {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c))

@@ -15,7 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// overGRPC is a GoBGP. Its FIB is read as that of other routers is.
+// overGRPC is a GoBGP. Its FIB is read like the FIB of other routers.
 type overGRPC struct {
 	*outside
 	api *bgp.GoBGP

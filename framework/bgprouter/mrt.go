@@ -57,7 +57,7 @@ func (d *dumped) RIB(ctx context.Context) ([]bgp.Path, error) {
 	return dump.Paths, err
 }
 
-// Neighbors implements snapshot.RouterReader: those of the dump that RIB has read.
+// Neighbors implements snapshot.RouterReader: the neighbours of the dump that RIB has read.
 func (d *dumped) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

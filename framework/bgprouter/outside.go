@@ -59,7 +59,7 @@ func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterRe
 	return all, nil
 }
 
-// errNoFIB is that of a router that has no way to its FIB.
+// errNoFIB is the error of a router whose FIB cannot be read.
 var errNoFIB = errors.New("the FIB cannot be read in this way")
 
 type outside struct {
@@ -118,7 +118,7 @@ func (f *families) answered(ipv4, ipv6 error) {
 	f.ipv4, f.ipv6 = familyOf(ipv4), familyOf(ipv6)
 }
 
-// describe sets of which families the routes were read.
+// describe sets the families whose routes were read.
 func (f *families) describe(is *snapshot.Router) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,7 +252,7 @@ func lastLine(text string) string {
 
 // limited keeps what is written up to a size, and drops the rest.
 type limited struct {
-	text strings.Builder // of which no copy is made
+	text strings.Builder // it is not copied
 	most int
 	over bool
 }

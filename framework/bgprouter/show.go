@@ -9,7 +9,7 @@ import (
 )
 
 // shows are, by kind, the commands that show what a router's RIB says of one prefix. They change as
-// little as those that read it.
+// little as the readers.
 var shows = map[Kind]func(Declared, netip.Prefix) []string{
 	FRR: func(_ Declared, p netip.Prefix) []string {
 		return []string{"vtysh", "-c", "show bgp " + either(p, "ipv4", "ipv6") + " unicast " + p.String()}

@@ -33,7 +33,7 @@ const (
 	young = time.Minute
 	// nextVersion is the version of BMP with the same header: its peers are not read.
 	nextVersion = 4
-	// maxStrangers bounds how many of the addresses that are refused are told.
+	// maxStrangers bounds how many refused addresses are reported.
 	maxStrangers = 20
 	// maxFeeds bounds the connections of a router that are open.
 	maxFeeds = 4
@@ -78,7 +78,7 @@ type feed struct {
 }
 
 // Listen opens a station on an address such as :11019, for the routers of kind bmp. Tell gets what
-// happens, in short sentences. A connection from the address of none of them is refused, and told.
+// happens, in short sentences. A connection from another address is refused, and reported.
 func Listen(address string, routers []Declared, tell func(string)) (*Station, error) {
 	s := &Station{feeds: map[netip.Addr]*feeding{}, tell: tell}
 	for _, d := range routers {

@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 )
 
-// Bisection searches versions and stores what it knows after each. Start and Resume make
-// one.
+// Bisection searches versions and stores what it knows after each. Start and Resume make one.
 type Bisection struct {
 	Record Record
 	// Dir is the folder of the record and of the reports. Run needs it.
@@ -32,9 +31,8 @@ type Versions interface {
 	Judge(ctx context.Context, version string) (Step, error)
 }
 
-// Start begins a bisection. Versions are all that are searched, and unbuildable are the
-// reasons why some of them cannot run. Earlier are versions of the lowest minor below them,
-// see Earlier.
+// Start begins a bisection. Versions are all that are searched, and unbuildable are the reasons why
+// some of them cannot run. Earlier are versions of the lowest minor below them, see Earlier.
 func Start(
 	scenario, component string, with map[string]string, versions []string, unbuildable map[string]string, earlier ...string,
 ) (*Bisection, error) {
@@ -47,8 +45,7 @@ func Start(
 	return b, b.begin()
 }
 
-// Resume continues the bisection of a folder, which must be of this scenario and this
-// component.
+// Resume continues the bisection of a folder, which must be of this scenario and this component.
 func Resume(dir, scenario, component string) (*Bisection, error) {
 	var record Record
 	if err := stored.Read(dir, FileJSON, Schema, &record); err != nil {

@@ -13,8 +13,7 @@ import (
 // ErrNoneBuilds says that no recipe builds any version of a component.
 var ErrNoneBuilds = errors.New("no version can be built")
 
-// Range selects versions of a component. An empty end is the outermost version that can
-// be built.
+// Range selects versions of a component. An empty end is the outermost version that can be built.
 type Range struct {
 	From, To    string // included
 	PreReleases bool

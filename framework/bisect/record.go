@@ -29,8 +29,7 @@ type Record struct {
 type Step struct {
 	Version string  `json:"version"`
 	Outcome Outcome `json:"outcome"`
-	// Verdict is empty if the version did not run. Why is the reason for that, or for
-	// the verdict.
+	// Verdict is empty if the version did not run. Why is the reason for that, or for the verdict.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
 	// Report is relative to the record's folder. Of several runs it is the last one's.

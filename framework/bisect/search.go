@@ -1,7 +1,6 @@
-// Package bisect finds the versions of a component that broke or fixed an incident. A
-// Search chooses the next version to judge and skips versions that cannot be judged, a
-// VersionLab runs a script on one version, and a Bisection stores each result and can
-// resume.
+// Package bisect finds the versions of a component that broke or fixed an incident. A Search
+// chooses the next version to judge and skips versions that cannot be judged, a VersionLab runs a
+// script on one version, and a Bisection stores each result and can resume.
 //
 // Vendors port fixes back. So each minor is searched as a branch of its own, in which the
 // outcome is assumed to change at most once. A branch forks from the one before it at
@@ -47,10 +46,9 @@ type branch struct {
 // than b. A pre-release is lower than what it leads to.
 func Compare(a, b string) int { return semver.Compare("v"+a, "v"+b) }
 
-// New begins a search among versions without a leading v, in any order. Its ends are the
-// lowest and the highest of them. Earlier are versions of the lowest minor below them, lowest
-// first. The error names what is not a version, or says that
-// there are fewer than two.
+// New begins a search among versions without a leading v, in any order. Its ends are the lowest and
+// the highest of them. Earlier are versions of the lowest minor below them, lowest first. The error
+// names what is not a version, or says that there are fewer than two.
 func New(versions []string, earlier ...string) (*Search, error) {
 	for _, v := range versions {
 		if semver.Canonical("v"+v) != "v"+v {
@@ -200,11 +198,10 @@ type Change struct {
 	// before it. First is the first version after it, with this Outcome.
 	Last, First string
 	Outcome     Outcome
-	// Between are the skipped versions that may have brought the change instead of
-	// First: those before it in its branch, and those of branches between Last's and
-	// First's in which no version could be judged. Where Last is of another branch, they
-	// begin with the releases of that branch before the first one that was judged; those
-	// below the range are among them.
+	// Between are the skipped versions that may have brought the change instead of First: those
+	// before it in its branch, and those of branches between Last's and First's in which no version
+	// could be judged. Where Last is of another branch, they begin with the releases of that branch
+	// before the first one that was judged; those below the range are among them.
 	Between []string
 }
 

@@ -28,9 +28,8 @@ type VersionLab struct {
 	At func(version string) (framework.Scenario, error)
 }
 
-// Builds returns why a version cannot be built for the script: an
-// *images.UnknownVersionError for each image without a recipe, and a *suite.FormError for
-// each that is built in another form.
+// Builds returns why a version cannot be built for the script: an *images.UnknownVersionError for
+// each image without a recipe, and a *suite.FormError for each that is built in another form.
 func (l VersionLab) Builds(version string) error {
 	s, err := l.At(version)
 	if err != nil {

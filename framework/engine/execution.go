@@ -150,7 +150,7 @@ func (e *Execution) planVariant(v framework.Variant) {
 	}
 }
 
-// Steps are those of the execution, in the order in which they run.
+// Steps are the steps of the execution, in the order in which they run.
 func (e *Execution) Steps() []Step { return e.steps }
 
 // Dir is the folder of the run; empty if nothing was written.
@@ -254,7 +254,7 @@ func (e *Execution) labStep(l *lane, name string, do func(context.Context, *lane
 	e.add(Step{Scope: l.scope, Name: name}, e.onLab(l, name, do, e.Broken, e.setBroken))
 }
 
-// laneStep plans such a step among those of the lane's variants. If it fails, the lane is
+// laneStep plans such a step among the steps of the lane's variants. If it fails, the lane is
 // broken, and the other goes on.
 func (e *Execution) laneStep(l *lane, name string, do func(context.Context, *lane) error) {
 	broken := func() error { return errors.Join(e.Broken(), l.runs.broken) }
@@ -276,8 +276,7 @@ func (e *Execution) onLab(
 			breaks(err)
 		}()
 		e.begin()
-		// In the first step, so that a run that is killed while its lab comes up has a
-		// report, too.
+		// In the first step, so that a run that is killed while its lab comes up has a report, too.
 		if err := e.openFolder(); err != nil {
 			return err
 		}

@@ -26,10 +26,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// world is what a fake lab is like at the moment: which probes lose their
-// packets, what the detectors find, and which sources do not answer. The steps
-// of a script change it as vendors' programs would. Its clock is that of a
-// synctest bubble.
+// world is what a fake lab is like at the moment: which probes lose their packets, what the
+// detectors find, and which sources do not answer. The steps of a script change it as vendors'
+// programs would. Its clock is that of a synctest bubble.
 type world struct {
 	// node is the one of the variant whose world it is, where variants run side by
 	// side and have each a world of their own.
@@ -97,8 +96,7 @@ func (w *world) heals() {
 	})
 }
 
-// delays: from now on the packets of a probe are answered later than lateBy, and for
-// lateFor.
+// delays: from now on the packets of a probe are answered later than lateBy, and for lateFor.
 func (w *world) delays(probe string) {
 	w.do(func() { w.late[probe] = true })
 	after(lateFor, func() { w.do(func() { delete(w.late, probe) }) })
@@ -291,8 +289,7 @@ func (l *fakeLabs) worldOf(declared []framework.Endpoint) *world {
 	return l.world
 }
 
-// Probes makes an agent for each end, which knows by the addresses what a probe's
-// name is.
+// Probes makes an agent for each end, which knows by the addresses what a probe's name is.
 func (l *fakeLab) Probes(ctx context.Context, _ *framework.Run, declared []framework.Endpoint, probes []probe.Probe) (Probes, error) {
 	names := map[netip.AddrPort]string{}
 	var ends []probe.End

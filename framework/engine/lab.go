@@ -42,8 +42,7 @@ type Lab interface {
 	Guests(ctx context.Context) ([]report.Guest, error)
 	// CPUTime is the CPU time that the lab and the machine have used so far.
 	CPUTime(ctx context.Context) (CPUTime, error)
-	// Logs are the logs of the lab since a time (zero: all), by name, without the nodes of
-	// others.
+	// Logs are the logs of the lab since a time (zero: all), by name, without the nodes of others.
 	Logs(ctx context.Context, since time.Time, others []string) (map[string]string, error)
 	// Release leaves the lab running, for another process.
 	Release()

@@ -56,7 +56,7 @@ func (e *Execution) planLanes(chosen []framework.Variant) {
 func (e *Execution) HasSecondLab() bool { return len(e.lanes) > 1 }
 
 // sideBySide reports whether variants can run in two labs. How many trials an unaffected
-// variant must survive is known only after those of the affected one.
+// variant must survive is known only after the trials of the affected one.
 func (e *Execution) sideBySide(chosen []framework.Variant) bool {
 	o := e.options
 	return o.Second != nil && len(chosen) > 1 && !o.Keep && !o.Reuse && !o.Foreign &&

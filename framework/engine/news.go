@@ -56,7 +56,7 @@ func (n *news) poll(p history.Poll) {
 	}
 }
 
-// losing returns the running probes that lost packets in a time, and those of before that
+// losing returns the running probes that lost packets in a time, and the earlier ones that
 // got no answer in it: a probe that is stopped, or that has just been started, has not
 // recovered. Of a probe whose endpoint is gone nothing is expected any more.
 func losing(timelines []probe.Timeline, before []string, from, until time.Time) []string {

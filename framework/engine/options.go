@@ -12,8 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// ErrInterrupted says that a signal ended the run, and that its lab was restored or taken
-// down.
+// ErrInterrupted says that a signal ended the run, and that its lab was restored or taken down.
 var ErrInterrupted = errors.New("interrupted")
 
 // UndoWithin bounds the undo and the removal of the lab after an interrupt or the end of a

@@ -103,7 +103,7 @@ func (s *Session) stopProbes(ctx context.Context) error {
 	return err
 }
 
-// StartWatch polls sources, without those of other nodes. News gets each poll, and may be nil.
+// StartWatch polls sources, without the sources of other nodes. News gets each poll, and may be nil.
 func (s *Session) StartWatch(
 	ctx context.Context, sources []snapshot.Source, others []string, d *history.Detection, news func(history.Poll),
 ) error {

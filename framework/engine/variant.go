@@ -20,14 +20,13 @@ type variantRun struct {
 	lane     *lane
 	c        verdict.Case
 	judge    *verdict.Judge
-	// parallel is the run among those of parallel variants or lanes; nil if variants run one
+	// parallel is the run among the runs of parallel variants or lanes; nil if variants run one
 	// after the other.
 	parallel *parallelRun
 
 	injected []framework.Fault // to be undone, in reverse
 	logged   bool              // the logs of the lab are kept
-	// atTrials is set during the trials; trialOutcome is their outcome. Execution.mu guards
-	// both.
+	// atTrials is set during the trials; trialOutcome is their outcome. Execution.mu guards both.
 	atTrials     bool
 	trialOutcome *framework.Outcome
 }
@@ -53,8 +52,7 @@ func (v *variantRun) plan() {
 	}
 }
 
-// add plans a step of the execution, which for a parallel variant waits for the variant's
-// own step.
+// add plans a step of the execution, which for a parallel variant waits for the variant's own step.
 func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	do = v.scenario.reported(v.c.Label, step.Name, v.judged(do))
 	if v.parallel != nil {
@@ -275,8 +273,7 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 	}
 }
 
-// trialsBegin notes that the variant is at the trials of a probabilistic fault, until
-// noteTrials.
+// trialsBegin notes that the variant is at the trials of a probabilistic fault, until noteTrials.
 func (v *variantRun) trialsBegin() {
 	v.scenario.mu.Lock()
 	defer v.scenario.mu.Unlock()

@@ -35,8 +35,7 @@ const (
 	// probe.DefaultTimeout, but an agent in a guest beside three busy ones has reported
 	// nothing for half a minute.
 	outcomeWithin = 45 * time.Second
-	// symptomWithin bounds the wait for the symptom before a remedy, and after it was
-	// undone.
+	// symptomWithin bounds the wait for the symptom before a remedy, and after it was undone.
 	symptomWithin = 30 * time.Second
 	// fewPolls is the least number of polls with all sources in a wait for findings, however
 	// long a poll takes: comparisons over time need two.
@@ -49,8 +48,7 @@ const (
 // The waits of a variant read the history, up to a bound, and mark where they ended. Reaching
 // the bound is no error: the judge decides by the history up to the mark.
 
-// pollWithin bounds the wait for the next poll of the detectors, which may begin and end
-// late.
+// pollWithin bounds the wait for the next poll of the detectors, which may begin and end late.
 func (v *variantRun) pollWithin() time.Duration {
 	return expectedWithin + 2*(v.c.Every()+v.reader.Timeout())
 }
@@ -126,8 +124,7 @@ func (v *variantRun) untilPolled(ctx context.Context, moment time.Time) error {
 	})
 }
 
-// untilLost waits until each probe of the incident loses packets, sent at or after a
-// moment.
+// untilLost waits until each probe of the incident loses packets, sent at or after a moment.
 func (v *variantRun) untilLost(ctx context.Context, m history.Moment, since time.Time) error {
 	_, err := v.probes.WaitOutage(ctx, v.c.Impacted(), v.h.Monotonic(since), v.c.Script.MinOutage, symptomWithin)
 	if ctx.Err() == nil {

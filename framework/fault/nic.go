@@ -24,8 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
-// NIC is a network card that is plugged into a running node, on a network of
-// its own.
+// NIC is a network card that is plugged into a running node, on a network of its own.
 type NIC struct {
 	Node string
 	// Name is the interface's name, such as eth1.
@@ -147,8 +146,7 @@ func PlugNIC(n NIC) framework.Fault {
 	return f
 }
 
-// plugNIC is PlugNIC without the check. The machines of a run are found by the names of its
-// nodes.
+// plugNIC is PlugNIC without the check. The machines of a run are found by the names of its nodes.
 func plugNIC(n NIC, machineOf func(r *framework.Run, node string) machine, nodes func(*framework.Run) []string) framework.Fault {
 	return framework.Fault{
 		Name:   fmt.Sprintf("plug %s with %s into %s", n.Name, n.Address, n.Node),
@@ -169,8 +167,7 @@ func plugNIC(n NIC, machineOf func(r *framework.Run, node string) machine, nodes
 	}
 }
 
-// farNamespace is the network namespace at the other end of the wire, by its
-// name on the node.
+// farNamespace is the network namespace at the other end of the wire, by its name on the node.
 func (n NIC) farNamespace() string { return "relapse-" + n.Name }
 
 // farEnd is the interface at the other end of the wire. It is given a name that
@@ -256,11 +253,10 @@ const carrierWithin = 10 * time.Second
 // buckets is NETDEV_HASHENTRIES of the kernel's net/core/dev.h.
 const buckets = 256
 
-// newestIndex is an index for a new interface with which the kernel lists it
-// last, as it does with the newest card of a real machine: autodetection takes
-// the last of the list. In a container the index must be chosen. The container's
-// eth0 was created on the machine and has a high index; interfaces that are
-// created inside are numbered from 2.
+// newestIndex is an index for a new interface with which the kernel lists it last, as it does with
+// the newest card of a real machine: autodetection takes the last of the list. In a container the
+// index must be chosen. The container's eth0 was created on the machine and has a high index;
+// interfaces that are created inside are numbered from 2.
 //
 // Kernels before 6.9 list interfaces by their index modulo 256, the newer
 // first under the same remainder; later ones by the index itself.

@@ -99,8 +99,7 @@ func (b *box) interfaces(t *testing.T) []string {
 	return names
 }
 
-// connect puts eth0 of both boxes on one wire, each with a high index, as
-// Docker leaves it.
+// connect puts eth0 of both boxes on one wire, each with a high index, as Docker leaves it.
 func connect(t *testing.T, a, b *box, addrA, addrB string) {
 	t.Helper()
 	for _, step := range [][]string{

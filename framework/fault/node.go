@@ -49,9 +49,8 @@ func DeleteNodeObject(name string) framework.Fault {
 	}
 }
 
-// RemoveNode takes a node out of its cluster permanently: drained, its Node
-// object deleted, its power cut, its disk thrown away. Undo joins a new
-// machine of the same name and address.
+// RemoveNode takes a node out of its cluster permanently: drained, its Node object deleted, its
+// power cut, its disk thrown away. Undo joins a new machine of the same name and address.
 func RemoveNode(name string) framework.Fault {
 	object := DeleteNodeObject(name)
 	removeMachine := func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).Node(name).Remove(ctx) }

@@ -123,8 +123,7 @@ func TestDeleteNodeObject(t *testing.T) {
 	}
 }
 
-// A node must not go before it is drained, and a fault that fails says what it
-// was doing.
+// A node must not go before it is drained, and a fault that fails says what it was doing.
 func TestDeleteNodeObjectThatFails(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/namespaces/default/pods/web": `draining node "node1" of pod default/web`,

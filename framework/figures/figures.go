@@ -17,8 +17,7 @@ import (
 // Path is where the file is, from the root of the repository.
 const Path = "framework/figures/figures.json"
 
-// Names of the figures for the duration of a scenario, in seconds and without building
-// images.
+// Names of the figures for the duration of a scenario, in seconds and without building images.
 const (
 	AllVariants = "all variants" // on a lab of their own, which comes and goes
 	LabIsUp     = "lab is up"
@@ -33,9 +32,8 @@ var recorded []byte
 // Recorded are the figures that this program was built with.
 func Recorded() (File, error) { return parse(Path, recorded) }
 
-// Duration is the usual value of a figure of a scenario, which must be in seconds: the
-// median, or the middle of the range where only that was recorded. Known is false if it
-// was not measured.
+// Duration is the usual value of a figure of a scenario, which must be in seconds: the median, or
+// the middle of the range where only that was recorded. Known is false if it was not measured.
 func (file File) Duration(scenario, name string) (usual time.Duration, known bool) {
 	for _, f := range file.Figures {
 		if f.Scenario != scenario || f.Name != name || f.Unit != "s" {
@@ -60,8 +58,7 @@ type File struct {
 
 // Figure is one measured quantity.
 type Figure struct {
-	// Scenario is the name of the incident that was run; empty if the figure is of no
-	// single one.
+	// Scenario is the name of the incident that was run; empty if the figure is of no single one.
 	Scenario string `json:"scenario,omitempty"`
 	// Name says what was measured. It is unique within its scenario.
 	Name string `json:"figure"`

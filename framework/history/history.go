@@ -80,8 +80,7 @@ func (h *History) Monotonic(t time.Time) time.Time {
 // Failed returns the first error of the file.
 func (h *History) Failed() error { return h.file.failed() }
 
-// Close closes the file and forgets the newest snapshot. It returns the errors of the file,
-// once.
+// Close closes the file and forgets the newest snapshot. It returns the errors of the file, once.
 func (h *History) Close() error {
 	h.mu.Lock()
 	h.newest = snapshot.Snapshot{}
@@ -129,8 +128,7 @@ func (h *History) Do(what Action, part string, do func(*Act)) Act {
 // Mark adds a moment of the current step.
 func (h *History) Mark(m Mark) { h.add(Entry{Mark: &m}) }
 
-// MarkPolls adds the moment at which a wait for polls ended. saw is the last view of the
-// wait.
+// MarkPolls adds the moment at which a wait for polls ended. saw is the last view of the wait.
 func (h *History) MarkPolls(m Mark, saw View) {
 	m.Polls = saw.polls
 	h.Mark(m)
@@ -212,8 +210,7 @@ func (h *History) keep(e Entry) {
 	h.next++
 }
 
-// OtherPolls are the polls of a stored run whose findings differ when the detectors run
-// again.
+// OtherPolls are the polls of a stored run whose findings differ when the detectors run again.
 type OtherPolls struct {
 	All, Differ int
 	// At is the end of the first of them, Number its number from 1, and Then and Now the

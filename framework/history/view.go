@@ -102,8 +102,7 @@ func (s StepView) Act(what Action, part string) (a Act, ended time.Time, there b
 	return Act{}, time.Time{}, false
 }
 
-// At is the history up to the last such moment in the step, with its mark; false if there
-// is none.
+// At is the history up to the last such moment in the step, with its mark; false if there is none.
 func (s StepView) At(m Moment, part string) (View, Mark, bool) {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -250,8 +249,7 @@ type Span struct {
 	Unavailable bool
 }
 
-// WithoutFindings is the span that ends with the newest poll. It begins at or after a
-// moment.
+// WithoutFindings is the span that ends with the newest poll. It begins at or after a moment.
 func (v View) WithoutFindings(after time.Time, expected ...framework.Finding) Span {
 	polls := v.since(after)
 	q := Span{Reason: "no poll yet"}

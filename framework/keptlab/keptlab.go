@@ -1,5 +1,4 @@
-// Package keptlab runs scripts one after another on one lab, which stays up between two
-// runs.
+// Package keptlab runs scripts one after another on one lab, which stays up between two runs.
 package keptlab
 
 import (

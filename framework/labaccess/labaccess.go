@@ -1,7 +1,6 @@
-// Package labaccess is how the sources of package snapshot are reached in a
-// lab: the API server with the administrator's credentials, routers and
-// registry at their addresses, nodes and hosts as the containers or guests
-// that they are.
+// Package labaccess is how the sources of package snapshot are reached in a lab: the API server
+// with the administrator's credentials, routers and registry at their addresses, nodes and hosts as
+// the containers or guests that they are.
 package labaccess
 
 import (

@@ -119,8 +119,7 @@ func (c *Churn) join(run func(context.Context) error) *churning {
 	return c.running
 }
 
-// leave counts one load less. With the last one the churn ends, and leave waits
-// until it has.
+// leave counts one load less. With the last one the churn ends, and leave waits until it has.
 func (c *Churn) leave(r *churning) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Services declares a load. Its endpoints are addresses of one host outside of
-// the cluster.
+// Services declares a load. Its endpoints are addresses of one host outside of the cluster.
 type Services struct {
 	// Node is the one whose proxy gets the load. A probe pod must run there: the
 	// connections come from its network, as clients' connections do.
@@ -70,11 +69,10 @@ const (
 	moreEvery   = 10 * time.Second
 )
 
-// Start opens the connections and, when ready returns, removes the held Service's endpoints
-// and starts the churn. With toAll, for a round-robin proxy, it opens more connections until
-// each endpoint has one: a restarted kube-proxy 1.13.0 removes idle endpoints from the table
-// with each tick, and adds them again with its next sync. The load runs until Stop, also
-// after ctx has ended.
+// Start opens the connections and, when ready returns, removes the held Service's endpoints and
+// starts the churn. With toAll, for a round-robin proxy, it opens more connections until each
+// endpoint has one: a restarted kube-proxy 1.13.0 removes idle endpoints from the table with each
+// tick, and adds them again with its next sync. The load runs until Stop, also after ctx has ended.
 func (s Services) Start(ctx context.Context, lab *kindlab.Lab, toAll bool, ready func(context.Context) error) (*Load, error) {
 	cluster := lab.Clusters[0]
 	open, err := openSink(ctx, lab.Host(s.Host), s.HeldRange, s.Port)

@@ -42,8 +42,7 @@ func service(name, clusterIP string, port uint16) *corev1.Service {
 	}
 }
 
-// endpointsOf makes the v1 Endpoints of a Service. Kubernetes mirrors them into
-// EndpointSlices.
+// endpointsOf makes the v1 Endpoints of a Service. Kubernetes mirrors them into EndpointSlices.
 func endpointsOf(name string, port uint16, addresses ...netip.Addr) *corev1.Endpoints {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: label}}
 	if len(addresses) == 0 {

@@ -16,8 +16,7 @@ import (
 type Agent struct {
 	name string
 	conn io.ReadWriteCloser
-	// done is closed when the connection has ended. gone and why are set before
-	// it is closed.
+	// done is closed when the connection has ended. gone and why are set before it is closed.
 	done chan struct{}
 	gone time.Time
 	why  error
@@ -27,9 +26,8 @@ type Agent struct {
 	mu      sync.Mutex
 	n       uint64
 	pending map[uint64]func(reply)
-	// owner is the set that uses the agent. set becomes the same when the agent
-	// has answered the hello: reports that come before that are about the last
-	// set's probes.
+	// owner is the set that uses the agent. set becomes the same when the agent has answered the
+	// hello: reports that come before that are about the last set's probes.
 	owner, set *Set
 	// offset is the agent's clock minus this machine's, in nanoseconds.
 	offset int64
@@ -41,9 +39,8 @@ type reply struct {
 	read int64
 }
 
-// Dial connects to the agent that listens on a unix socket. The path may lead
-// through another mount namespace (/proc/PID/root/...); the kernel takes 107
-// bytes at most.
+// Dial connects to the agent that listens on a unix socket. The path may lead through another mount
+// namespace (/proc/PID/root/...); the kernel takes 107 bytes at most.
 func Dial(ctx context.Context, name, path string) (*Agent, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -79,9 +76,8 @@ func (a *Agent) Close() error {
 // answer counts: among five there is one that nothing delayed.
 const clockRounds = 5
 
-// compareClocks finds out how far the agent's clock is from this machine's.
-// Under one kernel they are the same clock. If the answers are compatible with
-// that, the offset is taken to be zero.
+// compareClocks finds out how far the agent's clock is from this machine's. Under one kernel they
+// are the same clock. If the answers are compatible with that, the offset is taken to be zero.
 func (a *Agent) compareClocks(ctx context.Context) error {
 	best := int64(-1)
 	for range clockRounds {

@@ -14,17 +14,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// BenchmarkFiftyPairs measures what 50 probes at 10 ms cost, in percent of
-// one core: the agents' processes (probers%core, user and system time of all
-// their threads, from the scheduler's own account) and the harness
-// (harness%core). The agents are real processes of cmd/probe on loopback
-// addresses. What the kernel does to deliver a packet runs in the context of
-// its sender here, so it is in the figure.
+// BenchmarkFiftyPairs measures what 50 probes at 10 ms cost, in percent of one core: the agents'
+// processes (probers%core, user and system time of all their threads, from the scheduler's own
+// account) and the harness (harness%core). The agents are real processes of cmd/probe on loopback
+// addresses. What the kernel does to deliver a packet runs in the context of its sender here, so it
+// is in the figure.
 //
-// mesh: 8 ends, all of whom probe others, as in a scenario. star: one end
-// probes 50 others, 51 processes. pairs: 50 senders to 50 responders, where
-// every process is woken 100 times a second for one packet; nobody runs that,
-// it is the bound.
+// mesh: 8 ends, all of whom probe others, as in a scenario. star: one end probes 50 others, 51
+// processes. pairs: 50 senders to 50 responders, where every process is woken 100 times a second
+// for one packet; nobody runs that, it is the bound.
 func BenchmarkFiftyPairs(b *testing.B) {
 	b.Run("mesh", func(b *testing.B) {
 		fiftyPairs(b, 8, func(yield func(from, to int) bool) {
@@ -95,9 +93,8 @@ func fiftyPairs(b *testing.B, agents int, pairs func(yield func(from, to int) bo
 	b.ReportMetric(100*float64(total.Skipped)/float64(total.Sent+total.Skipped), "skipped%")
 }
 
-// used returns the time that processes have had a processor for, all threads
-// together. The scheduler counts it in nanoseconds, where utime and stime are
-// counted in hundredths of a second.
+// used returns the time that processes have had a processor for, all threads together. The
+// scheduler counts it in nanoseconds, where utime and stime are counted in hundredths of a second.
 func used(b *testing.B, pids []int) time.Duration {
 	var sum time.Duration
 	for _, pid := range pids {

@@ -129,8 +129,7 @@ func TestDNS(t *testing.T) {
 		server.answers(pointing(redisEnd.Address.Addr()))
 		waitClean(t, s, 100*time.Millisecond)
 		line := timeline(t, s, name)
-		// The first may have asked before the server changed its mind, and
-		// been answered after.
+		// The first may have asked before the server changed its mind, and been answered after.
 		c := line.Between(began.Add(-declared.Interval), time.Now())
 		sides := map[probe.Side]int{probe.Unresolved: c.Unresolved, probe.Resolved: c.Resolved}
 		if c.Lost == 0 || sides[fault.lost] != c.Lost {

@@ -11,9 +11,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/agent"
 )
 
-// Two ends on this machine, and a probe each way between them. In a lab the
-// agents run in pods and hosts, and are reached by Dial; here they run in the
-// program itself.
+// Two ends on this machine, and a probe each way between them. In a lab the agents run in pods and
+// hosts, and are reached by Dial; here they run in the program itself.
 func ExampleSet() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

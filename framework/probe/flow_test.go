@@ -106,7 +106,7 @@ func TestUDPFlow(t *testing.T) {
 	}
 }
 
-// A connected socket is told of refusals. Where they count as answers, a probe whose packets
+// A connected socket is notified of refusals. Where they count as answers, a probe whose packets
 // are refused loses none, and one whose packets vanish loses them.
 func TestRefusal(t *testing.T) {
 	t.Parallel()

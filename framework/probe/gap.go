@@ -90,10 +90,9 @@ func (t *Timeline) longestSilence(from, to time.Time, outcomeOf func(slot uint32
 	return longest
 }
 
-// OneWay returns the packets that were sent at or after from, and before to, by the
-// outcome of the requests: one that the far end saw was received, whether or not its answer
-// came back. If the far end is no agent, or did not report, a packet without an answer is
-// unjudged.
+// OneWay returns the packets that were sent at or after from, and before to, by the outcome of the
+// requests: one that the far end saw was received, whether or not its answer came back. If the far
+// end is no agent, or did not report, a packet without an answer is unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
 }

@@ -1,34 +1,29 @@
-// Package probe is continuous traffic between named endpoints, with the outcome of every
-// packet.
+// Package probe is continuous traffic between named endpoints, with the outcome of every packet.
 //
-// An End is an endpoint: a pod or host in which an agent runs (cmd/probe). A Probe goes
-// from one end to another. A Set starts probes, collects the agents' reports
-// and holds a Timeline for each probe, which can be read at any time without
-// stopping anything.
+// An End is an endpoint: a pod or host in which an agent runs (cmd/probe). A Probe goes from one
+// end to another. A Set starts probes, collects the agents' reports and holds a Timeline for each
+// probe, which can be read at any time without stopping anything.
 //
 // # When a packet counts as lost
 //
-// A sender reports ten times a second. A packet that is unanswered Patience
-// after it was sent, at the time that the sender's last report speaks of, is
-// lost. A reply that comes later than that, but within the probe's Timeout,
-// takes the loss back: the packet was received, and late. After the Timeout
-// the verdict is final, and a reply only adds to Late. So a loss is known
-// some 0.4 s after the packet was sent, and is certain after the Timeout.
+// A sender reports ten times a second. A packet that is unanswered Patience after it was sent, at
+// the time that the sender's last report speaks of, is lost. A reply that comes later than that,
+// but within the probe's Timeout, takes the loss back: the packet was received, and late. After the
+// Timeout the verdict is final, and a reply only adds to Late. So a loss is known some 0.4 s after
+// the packet was sent, and is certain after the Timeout.
 //
-// The far end says which packet of the exchange was lost: if it saw the request,
-// it was the reply, and otherwise the request. If the far end is no agent, or the
-// probe is TCP or MySQL, that is unknown. A login that the server denied
-// counts as lost at once, and Timeline.Sources has the address that the server
-// saw. A DNS probe knows by itself whether the name was not resolved, which is a
-// loss at once, or the address that it resolved to did not answer.
+// The far end says which packet of the exchange was lost: if it saw the request, it was the reply,
+// and otherwise the request. If the far end is no agent, or the probe is TCP or MySQL, that is
+// unknown. A login that the server denied counts as lost at once, and Timeline.Sources has the
+// address that the server saw. A DNS probe knows by itself whether the name was not resolved, which
+// is a loss at once, or the address that it resolved to did not answer.
 //
 // # When a probe is clean
 //
-// It is clean since the first packet of the unbroken run of answered packets
-// that reaches up to now. Packets at the end that are younger than Patience
-// and unanswered are under way and do not break the run; an unanswered packet
-// before an answered one does, regardless of its age. So recovery shows as soon as
-// the first report after it, without waiting for any time-out.
+// It is clean since the first packet of the unbroken run of answered packets that reaches up to
+// now. Packets at the end that are younger than Patience and unanswered are under way and do not
+// break the run; an unanswered packet before an answered one does, regardless of its age. So
+// recovery shows as soon as the first report after it, without waiting for any time-out.
 //
 // # What is not counted
 //
@@ -55,12 +50,11 @@ import (
 // Protocol is what a probe speaks.
 type Protocol = wire.Protocol
 
-// Protocols of a probe: UDP echo from one source port, or from a new one for each packet
-// (UDPFlow), which is a new flow for connection tracking, or from one connected socket
-// (UDPConnected), which is told of packets that were refused, TCP connect and close, a login to a MySQL
-// server, which is asked which user and address it sees, the lookup of a name
-// and a TCP connect to the address that it has, or echo over a TCP connection that
-// stays open.
+// Protocols of a probe: UDP echo from one source port, or from a new one for each packet (UDPFlow),
+// which is a new flow for connection tracking, or from one connected socket (UDPConnected), which
+// is told of packets that were refused, TCP connect and close, a login to a MySQL server, which is
+// asked which user and address it sees, the lookup of a name and a TCP connect to the address that
+// it has, or echo over a TCP connection that stays open.
 const (
 	UDP          = wire.UDP
 	UDPFlow      = wire.UDPFlow
@@ -68,10 +62,9 @@ const (
 	TCP          = wire.TCP
 	MySQL        = wire.MySQL
 	DNS          = wire.DNS
-	// Stream packets wait in the connection where a network loses them, and TCP
-	// sends them again: one that is answered after the Timeout counts as lost. A
-	// connection that is reset, closed, or has heard nothing for
-	// wire.StreamGivesUp is broken, and another one is opened
+	// Stream packets wait in the connection where a network loses them, and TCP sends them again:
+	// one that is answered after the Timeout counts as lost. A connection that is reset, closed, or
+	// has heard nothing for wire.StreamGivesUp is broken, and another one is opened
 	// (Timeline.Broken).
 	Stream = wire.Stream
 )
@@ -83,10 +76,9 @@ type Lookup = wire.Lookup
 // Login is who a MySQL probe logs in as.
 type Login = wire.Login
 
-// Patience is how long a packet may be unanswered before it is presumed lost.
-// On a busy machine with two processors echoes take up to some tens of
-// milliseconds; this is several times that, and still well under the second
-// in which a fault must be noticed.
+// Patience is how long a packet may be unanswered before it is presumed lost. On a busy machine
+// with two processors echoes take up to some tens of milliseconds; this is several times that, and
+// still well under the second in which a fault must be noticed.
 const Patience = 250 * time.Millisecond
 
 // Defaults of a probe.
@@ -113,11 +105,9 @@ type Probe struct {
 	// Lookup is required for DNS, and for DNS only. The probe connects to the address
 	// that the name has, at the port of the end To. Half of the Timeout is for the lookup.
 	Lookup *Lookup
-	// Interval is the time between two packets: 10 ms for UDP, 100 ms for
-	// the others.
+	// Interval is the time between two packets: 10 ms for UDP, 100 ms for the others.
 	Interval time.Duration
-	// Timeout is how late a reply may be and still count: 1 s, or 3 s for MySQL and
-	// DNS.
+	// Timeout is how late a reply may be and still count: 1 s, or 3 s for MySQL and DNS.
 	Timeout time.Duration
 	// RefusalAnswers is set if a refusal (ICMP port unreachable) is an answer, for UDPFlow
 	// and UDPConnected: the probe then loses the packets of whose fate nobody tells the
@@ -128,8 +118,7 @@ type Probe struct {
 	Source netip.Addr
 }
 
-// WithDefaults returns the probe with its zero values filled in: as a Set
-// runs it and names it.
+// WithDefaults returns the probe with its zero values filled in: as a Set runs it and names it.
 func (p Probe) WithDefaults() Probe {
 	if p.Protocol == "" {
 		p.Protocol = UDP

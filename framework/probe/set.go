@@ -136,8 +136,7 @@ func (s *Set) startFrom(ctx context.Context, a *Agent) error {
 	return nil
 }
 
-// poll is the interval of waits. It is small beside ReportInterval, which
-// bounds the news.
+// poll is the interval of waits. It is small beside ReportInterval, which bounds the news.
 const poll = 20 * time.Millisecond
 
 // reportWithin bounds how much later than the Timeout an agent's report comes: one
@@ -223,8 +222,7 @@ func (t *Timeline) settled() bool {
 	return true
 }
 
-// Timelines returns all timelines as of one moment, in the order in which the
-// probes were declared.
+// Timelines returns all timelines as of one moment, in the order in which the probes were declared.
 func (s *Set) Timelines() []Timeline {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +233,7 @@ func (s *Set) Timelines() []Timeline {
 	return all
 }
 
-// Timeline returns the timeline of one probe. The error names the probes that
-// there are.
+// Timeline returns the timeline of one probe. The error names the probes that there are.
 func (s *Set) Timeline(name string) (Timeline, error) {
 	which, err := s.find([]string{name})
 	if err != nil {

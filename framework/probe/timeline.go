@@ -15,9 +15,8 @@ import (
 // Timeline is the outcome of a probe's packets, as of one moment. The ones
 // that a Set returns are copies and do not change.
 //
-// Times are the slots' times: a packet left at most one interval after that,
-// mostly some tens of microseconds. They carry a monotonic reading of this
-// machine and compare with time.Now.
+// Times are the slots' times: a packet left at most one interval after that, mostly some tens of
+// microseconds. They carry a monotonic reading of this machine and compare with time.Now.
 type Timeline struct {
 	Probe  Probe
 	Target netip.AddrPort
@@ -42,10 +41,9 @@ type Timeline struct {
 	// Sources are the addresses that the far end saw the probe come from, in
 	// order of their first appearance. A MySQL server reports them itself.
 	Sources []Source
-	// Errors counts the packets that the sender's kernel refused (ENETUNREACH,
-	// EPERM and so on) or that it was told were refused (ECONNREFUSED), by errno, and
-	// the lookups that failed, by reason. They are lost, too, but for the refused ones of
-	// a probe with RefusalAnswers.
+	// Errors counts the packets that the sender's kernel refused (ENETUNREACH, EPERM and so on) or
+	// that it was told were refused (ECONNREFUSED), by errno, and the lookups that failed, by
+	// reason. They are lost, too, but for the refused ones of a probe with RefusalAnswers.
 	Errors map[string]int
 
 	// farReported and farGone are what Reported and Gone are, for the far end.
@@ -227,8 +225,7 @@ func (t *Timeline) Known(before time.Time) bool {
 	return !t.Stopped.IsZero() || reported && far
 }
 
-// unanswered counts the packets of the slots before end from which something may
-// still come.
+// unanswered counts the packets of the slots before end from which something may still come.
 func (t *Timeline) unanswered(end uint32) int {
 	n := 0
 	for i := range min(int(end+63)/64, len(t.sent)) {
@@ -303,8 +300,7 @@ func (t *Timeline) Due(from, to time.Time) int {
 	return max(0, int(t.from(to))-int(t.from(from)))
 }
 
-// Broken returns how many connections of a stream broke at or after from, and before
-// to.
+// Broken returns how many connections of a stream broke at or after from, and before to.
 func (t *Timeline) Broken(from, to time.Time) int {
 	n := 0
 	for slot := t.from(from); slot < min(t.from(to), t.broken.end()); slot++ {
@@ -415,16 +411,14 @@ func (t *Timeline) Clean() (Clean, bool) {
 	return c, c.Packets > 0
 }
 
-// dense says whether enough packets of the run were sent for it to prove
-// something.
+// dense says whether enough packets of the run were sent for it to prove something.
 func (c Clean) dense(interval time.Duration) bool {
 	return Enough(c.Packets, int(c.Until.Sub(c.Since)/interval))
 }
 
-// Enough says whether so many packets prove something where a probe's rate asks
-// for due: a tenth of them do. Two labs at once on two processors were seen to
-// send 16% of the packets of a probe every 10 ms; a sender that does not run
-// sends none.
+// Enough says whether so many packets prove something where a probe's rate asks for due: a tenth of
+// them do. Two labs at once on two processors were seen to send 16% of the packets of a probe every
+// 10 ms; a sender that does not run sends none.
 func Enough(packets, due int) bool { return 10*packets >= due }
 
 // String is the state of the probe in one line.
@@ -488,8 +482,7 @@ func (t *Timeline) clone() Timeline {
 	return c
 }
 
-// ahead is by how much a report may name slots that are not due yet: two clocks
-// agree only so well.
+// ahead is by how much a report may name slots that are not due yet: two clocks agree only so well.
 const ahead = time.Second
 
 // check refuses slots that cannot have been sent by a time.

@@ -16,16 +16,14 @@ import (
 var (
 	// ErrBound: the bound passed.
 	ErrBound = errors.New("it did not come in time")
-	// ErrGone: the end that sends has gone away, so what is waited for cannot
-	// come any more.
+	// ErrGone: the end that sends has gone away, so what is waited for cannot come any more.
 	ErrGone = errors.New("the sending end has gone away")
 )
 
-// WaitOutage waits until each of the named probes has an outage that lasts at
-// least as long as lasting (see Timeline.FirstOutage: with 0 one lost packet is
-// enough) and began with a packet that was sent at or after since. It returns
-// when the first of these packets was sent. The error has the last state of the probes;
-// it is ErrBound, ErrGone or the context's.
+// WaitOutage waits until each of the named probes has an outage that lasts at least as long as
+// lasting (see Timeline.FirstOutage: with 0 one lost packet is enough) and began with a packet that
+// was sent at or after since. It returns when the first of these packets was sent. The error has
+// the last state of the probes; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)
 	if err != nil {
@@ -76,11 +74,10 @@ func lossOf(lasting time.Duration) string {
 	return "loss for " + lasting.String()
 }
 
-// WaitClean waits until each of the named probes has been clean (see the
-// package's comment) for as long as window, up to a packet that was sent
-// after the call, and returns since when all of them are. Enough packets must
-// have been sent in that time (see Enough). The error has the last state of the probes;
-// it is ErrBound, ErrGone or the context's.
+// WaitClean waits until each of the named probes has been clean (see the package's comment) for as
+// long as window, up to a packet that was sent after the call, and returns since when all of them
+// are. Enough packets must have been sent in that time (see Enough). The error has the last state
+// of the probes; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
 	which, err := s.find(names)
 	if err != nil {

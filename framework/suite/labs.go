@@ -138,8 +138,7 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	return lab{l, log}
 }
 
-// Adopted makes the lab that somebody else has brought up the lab of scenarios: see
-// kindlab.Adopt.
+// Adopted makes the lab that somebody else has brought up the lab of scenarios: see kindlab.Adopt.
 func Adopted(o Options, f kindlab.Foreign) engine.Labs { return adopted{newLabs(o), f} }
 
 type adopted struct {
@@ -303,8 +302,7 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 	return ends, nil
 }
 
-// find returns the address of an endpoint's agent, and the path of its socket on this
-// machine.
+// find returns the address of an endpoint's agent, and the path of its socket on this machine.
 func (l lab) find(ctx context.Context, d framework.Endpoint) (netip.Addr, string, error) {
 	if d.Pod == nil {
 		declared, ok := l.Topology.Member(d.Host)

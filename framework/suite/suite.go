@@ -58,9 +58,8 @@ func (o Options) labs() engine.Labs {
 // Run runs scenarios, one after the other, until ctx ends.
 //
 // The reports have the results of the scenarios. The error is why the run could not continue:
-// engine.ErrInterrupted, an image that does not build, or a lab that does not come up or go
-// down. Reports up to then are returned with it; a scenario whose lab another process holds
-// has none.
+// engine.ErrInterrupted, an image that does not build, or a lab that does not come up or go down.
+// Reports up to then are returned with it; a scenario whose lab another process holds has none.
 func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]report.Report, error) {
 	all, err := executions(scenarios, o)
 	if err != nil || o.DryRun {
@@ -213,8 +212,7 @@ func Rooms(s framework.Scenario) int {
 	return max(1, guests)
 }
 
-// What a lab needs when labs run in parallel. With three labs on two CPUs verdicts have
-// changed.
+// What a lab needs when labs run in parallel. With three labs on two CPUs verdicts have changed.
 const (
 	labCPUs = 1
 	labGiB  = 4

@@ -42,8 +42,7 @@ type Judge struct {
 type Setting struct {
 	// Accelerator is the accelerator of the lab's guests; empty without guests.
 	Accelerator string
-	// Due returns how many trials an unaffected variant must survive. Nil: any number is
-	// enough.
+	// Due returns how many trials an unaffected variant must survive. Nil: any number is enough.
 	Due func() int
 	// Images are the digests of the images that were built, by reference, as in report.Report.
 	Images map[string]string

@@ -106,8 +106,7 @@ func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	return nil
 }
 
-// recovers asserts a remedy twice: traffic recovers and stays so, and there are no active
-// findings.
+// recovers asserts a remedy twice: traffic recovers and stays so, and there are no active findings.
 func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, applied time.Time, entry *report.Remedy) error {
 	v, m, there := part.At(history.Back, "")
 	if !there {
@@ -191,7 +190,7 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 }
 
 // strayShare is how many packets must arrive for each that is lost before the loss is no longer
-// that of an incident which costs a share of them.
+// the rule of an incident which costs a share of them.
 const strayShare = 9
 
 // doesNotHelp asserts that a remedy changes nothing: for a time after it no packet of the

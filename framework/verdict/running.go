@@ -15,7 +15,7 @@ import (
 
 // ranImages lists which images the pods ran while the variant was observed. It says
 // which image of the variant is not the one that was built under that name, or why
-// that is unknown; empty if each is. Others, such as those of --images=upstream, are listed
+// that is unknown; empty if each is. Other images, such as the vendors' own (--images=upstream), are listed
 // only.
 func (j *Judge) ranImages(part history.StepView) (wrong string) {
 	act, _, read := part.Act(history.Images, "")

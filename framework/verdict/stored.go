@@ -22,8 +22,7 @@ type Judgement struct {
 	Report report.Report
 	// Differences compare the stored report (A) with Report.
 	Differences compare.Result
-	// Polls are those whose findings differ: of each variant the first one, and their
-	// number.
+	// Polls are those whose findings differ: of each variant the first one, and their number.
 	Polls []OtherPoll
 	// NotOnRecord are steps that the stored run lacks.
 	NotOnRecord []string

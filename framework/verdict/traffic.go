@@ -73,11 +73,10 @@ func windows(since, until time.Time, length, step time.Duration) []time.Time {
 	return all
 }
 
-// spell is a time in each of which a probe's packets must be enough to prove something. It
-// is a second: a sender on a busy machine came 370 ms late at most, and 1.8 ms in real time.
-// With a MinOutage it is twelve times that: in a guest beside three busy ones, an agent of
-// ipvs-deadlock (5 s) reported nothing for half a minute, and what counts there lasts for
-// good.
+// spell is a time in each of which a probe's packets must be enough to prove something. It is a
+// second: a sender on a busy machine came 370 ms late at most, and 1.8 ms in real time. With a
+// MinOutage it is twelve times that: in a guest beside three busy ones, an agent of ipvs-deadlock
+// (5 s) reported nothing for half a minute, and what counts there lasts for good.
 func (j *Judge) spell() time.Duration { return max(time.Second, 12*j.Script.MinOutage) }
 
 // judgeTraffic counts each probe's packets up to a moment, notes which probes lost some,

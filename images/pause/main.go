@@ -1,4 +1,4 @@
-// Command pause does nothing until it is told to end. It is the first process
+// Command pause does nothing until a signal ends it. It is the first process
 // of a pod's sandbox, or of a container that others enter, and as such waits
 // for children whose parents are gone. It does what Kubernetes' pause does
 // (kubernetes, build/pause/linux/pause.c).

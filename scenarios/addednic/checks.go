@@ -53,8 +53,7 @@ func (s *story) recorded(when string, holds framework.Condition) framework.Condi
 	}
 }
 
-// nodeInternalIP is the same remedy as nodeAddressAutodetectionV4 of the operator's
-// Installation.
+// nodeInternalIP is the same remedy as nodeAddressAutodetectionV4 of the operator's Installation.
 const nodeInternalIP = "{kubernetes: NodeInternalIP}"
 
 func (s *story) operatorAgrees(context.Context, *framework.Run) (bool, string, error) {

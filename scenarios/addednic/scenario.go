@@ -128,15 +128,13 @@ const (
 	never = 10 * time.Minute
 	// sessionsWithin bounds the wait for BIRD's sessions on every node.
 	sessionsWithin = 2 * time.Minute
-	// observe is two intervals of Calico with the fixed method, and time for what
-	// follows.
+	// observe is two intervals of Calico with the fixed method, and time for what follows.
 	observe = 2*poll + 2*time.Second
 	// looksWithin is Calico's default interval, and time for what follows.
 	looksWithin = calico.DefaultPoll + 15*time.Second
 )
 
-// story is what the steps of one variant share: the card, and what they noted
-// before the fault.
+// story is what the steps of one variant share: the card, and what they noted before the fault.
 type story struct {
 	nic fault.NIC
 	// before is what Calico had made of the nodes' addresses, agents are
@@ -340,8 +338,7 @@ func fixedScript(nic fault.NIC) framework.Script {
 		// With a route to the pods on the router, their addresses need no masquerading.
 		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(r.Topology, master))
 	}
-	// A flow keeps the translation of its first packet: each connection of this probe is
-	// a new one.
+	// A flow keeps the translation of its first packet: each connection of this probe is a new one.
 	script.Probes = append(script.Probes, byTCP(besideDNS, hostWorker2))
 	script.Detectors = append(script.Detectors, detect.SNAT{})
 	script.Baseline = append(script.Baseline, framework.Check{

@@ -39,9 +39,8 @@ type standing struct {
 	syncs int // when the load ended
 	// walked is the number of list entries in the log since the load began.
 	walked int
-	// atOnce is set where kube-proxy deleted the endpoints from the table while connections
-	// to them were open, as versions without graceful termination do: 1.12.0 has no list,
-	// and so no ticks.
+	// atOnce is set where kube-proxy deleted the endpoints from the table while connections to them
+	// were open, as versions without graceful termination do: 1.12.0 has no list, and so no ticks.
 	atOnce bool
 	took   time.Duration // of the load
 	// met is set once the tick has begun; where there are none, once the

@@ -37,8 +37,7 @@ const (
 	iptables = hangs + "-iptables"
 )
 
-// Scenario is the incident on a lab: all variants under one load, each on a node of
-// its own.
+// Scenario is the incident on a lab: all variants under one load, each on a node of its own.
 var Scenario = func() framework.Scenario {
 	s := scenarioOn(edges...)
 	for i := range s.Variants {
@@ -124,8 +123,7 @@ const (
 	// list of the graceful termination, and costs a dump of all with each tick: the
 	// longer a tick takes, the more of a sync runs beside it.
 	heldEndpoints = 250
-	// connections are more than the endpoints: round robin gives each endpoint one at
-	// least.
+	// connections are more than the endpoints: round robin gives each endpoint one at least.
 	connections = 300
 )
 
@@ -178,9 +176,8 @@ type story struct {
 	app      workload.App
 	services load.Services
 	load     *load.Load
-	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads,
-	// 61 hung an affected one in the first tick, four in the second, and one survived
-	// both (rates.json).
+	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads, 61 hung an
+	// affected one in the first tick, four in the second, and one survived both (rates.json).
 	ticks int
 	// after is how kube-proxy survived the load; polls are its states since the load began.
 	after standing
@@ -341,8 +338,7 @@ func (s *story) says(kind, object string) framework.Finding {
 	return framework.Finding{Detector: convergence.Name(), Kind: kind, State: detect.Active, Object: detect.Named(object), Announcer: s.node}
 }
 
-// install installs kube-proxy, the application and the load's Services, in place of earlier
-// ones.
+// install installs kube-proxy, the application and the load's Services, in place of earlier ones.
 func (s *story) install(ctx context.Context, r *framework.Run) error {
 	s.stopLoad()
 	s.after = standing{}
@@ -363,8 +359,7 @@ func (s *story) install(ctx context.Context, r *framework.Run) error {
 	return group.Wait()
 }
 
-// restart restarts kube-proxy. The load's endpoints are restored before that, for the
-// next load.
+// restart restarts kube-proxy. The load's endpoints are restored before that, for the next load.
 func (s *story) restart(ctx context.Context, r *framework.Run) error {
 	if err := s.services.Restore(ctx, labaccess.Cluster(r)); err != nil {
 		return err

@@ -17,9 +17,8 @@ var edges = []string{"edge1", "edge2", "edge3", "edge4"}
 
 var (
 	podCIDR = netip.MustParsePrefix("10.30.64.0/20")
-	// Both ranges are routed to backends. The load's connections lead to
-	// addresses of the first; the endpoints of the churned Services go through
-	// those of the second.
+	// Both ranges are routed to backends. The load's connections lead to addresses of the first;
+	// the endpoints of the churned Services go through those of the second.
 	busyRange  = netip.MustParsePrefix("10.30.132.0/24")
 	churnRange = netip.MustParsePrefix("10.30.133.0/24")
 

@@ -166,8 +166,7 @@ func appIsDenied(_ context.Context, r *framework.Run) (bool, string, error) {
 	return wrong.Result()
 }
 
-// flowsAreHidden asserts that the pods' UDP flows to the outside have been seen
-// as their nodes'.
+// flowsAreHidden asserts that the pods' UDP flows to the outside have been seen as their nodes'.
 func flowsAreHidden(r *framework.Run) (bool, string, error) {
 	var wrong framework.Mismatches
 	for _, n := range nodes {
@@ -191,9 +190,8 @@ func oldFlowsAreHidden(ctx context.Context, r *framework.Run) (bool, string, err
 	return true, "", masqueradingEvidence(ctx, r, "after-the-upgrade")
 }
 
-// restartedWithin bounds how long a flow takes to be seen under another
-// address: its next packet makes it a new one, and the far end reports ten
-// times a second.
+// restartedWithin bounds how long a flow takes to be seen under another address: its next packet
+// makes it a new one, and the far end reports ten times a second.
 const restartedWithin = 5 * time.Second
 
 // oldFlowsKeepTheirAddress asserts that the pods' UDP flows to the outside,

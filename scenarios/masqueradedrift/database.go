@@ -15,9 +15,8 @@ import (
 // app is the application's account.
 var app = probe.Login{User: "app", Password: "only-from-the-pod-range", Database: "app"}
 
-// grants admit the application from the pod range alone. The account of monitoring is
-// for any address: without one the server would deny unknown addresses before it asks
-// for the user.
+// grants admit the application from the pod range alone. The account of monitoring is for any
+// address: without one the server would deny unknown addresses before it asks for the user.
 const grants = `
 CREATE DATABASE IF NOT EXISTS app;
 CREATE USER IF NOT EXISTS 'app'@'10.20.30.0/255.255.255.128' IDENTIFIED BY 'only-from-the-pod-range';

@@ -115,8 +115,7 @@ func TestImageFollowsTheConfiguration(t *testing.T) {
 	}
 }
 
-// Agents read their keys when they start: a remedy that starts none cures
-// nothing.
+// Agents read their keys when they start: a remedy that starts none cures nothing.
 func TestRemediesRestartTheAgents(t *testing.T) {
 	for _, d := range []drift{offByOldKey, defaultOn} {
 		if cured := d.cured(cilium.Native); cured.Agent != d.next().Agent || cured.Restart == d.next().Restart {

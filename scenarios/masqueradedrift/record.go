@@ -1,6 +1,5 @@
-// Package masqueradedrift reproduces the incident in which an upgrade of
-// Cilium, with its ConfigMap untouched, starts to hide the pods' addresses
-// from a database that grants by address.
+// Package masqueradedrift reproduces the incident in which an upgrade of Cilium, with its ConfigMap
+// untouched, starts to hide the pods' addresses from a database that grants by address.
 package masqueradedrift
 
 import "github.com/relapse-dev/relapse/framework"

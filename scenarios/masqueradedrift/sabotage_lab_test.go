@@ -11,9 +11,8 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 )
 
-// TestSliceThatCannotStart upgrades to a configuration that the slice cannot run. The old
-// rules stay and no traffic is harmed, as if the version refused to start: nothing is
-// known of it.
+// TestSliceThatCannotStart upgrades to a configuration that the slice cannot run. The old rules
+// stay and no traffic is harmed, as if the version refused to start: nothing is known of it.
 func TestSliceThatCannotStart(t *testing.T) {
 	defer scenariotest.Down(t, Scenario)
 	s := Scenario

@@ -57,10 +57,9 @@ var Scenario = framework.Scenario{
 	},
 }
 
-// unclassified is an upgrade with the configuration of off-by-old-key, which the
-// slices of most versions can run with, in the keys that the old version reads: with
-// others the old version would hide the pods already.
-// 1.11 is the first that does not read masquerade, 1.12 that does not read
+// unclassified is an upgrade with the configuration of off-by-old-key, which the slices of most
+// versions can run with, in the keys that the old version reads: with others the old version would
+// hide the pods already. 1.11 is the first that does not read masquerade, 1.12 that does not read
 // native-routing-cidr.
 func unclassified(from, to string) drift {
 	d := offByOldKey
@@ -87,9 +86,8 @@ type drift struct {
 	before, then cilium.Config
 	// bpf is whether BPF programs masquerade, and not iptables.
 	bpf bool
-	// masquerades is whether the old version hides the pods already. Then the
-	// databases outside would refuse the application from the start, and no probe
-	// logs in there.
+	// masquerades is whether the old version hides the pods already. Then the databases outside
+	// would refuse the application from the start, and no probe logs in there.
 	masquerades bool
 	// warns are all findings of config-drift while the old version runs.
 	warns []framework.Finding
@@ -124,9 +122,8 @@ var (
 			hint(configdrift.Deprecated, "native-routing-cidr"),
 		},
 	}
-	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of 1.8.1
-	// prevented it. No key of masquerading changes its meaning, so that config-drift
-	// cannot warn of it.
+	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of 1.8.1 prevented it.
+	// No key of masquerading changes its meaning, so that config-drift cannot warn of it.
 	defaultOn = drift{
 		name: "default-on", from: "1.8.1", to: "1.11.1", bpf: true,
 		before: onByBPF, then: onByBPF,
@@ -290,8 +287,7 @@ func server(host framework.Endpoint) framework.Endpoint {
 	})
 }
 
-// appOn is the application in a pod, which logs in again and again to the
-// server on a host.
+// appOn is the application in a pod, which logs in again and again to the server on a host.
 func appOn(pod, server, host framework.Endpoint) probe.Probe {
 	return probe.Probe{
 		Name: "app on " + pod.Name + "->" + host.Name, From: pod.Name, To: server.Name, Protocol: probe.MySQL, Login: &app,

@@ -30,10 +30,9 @@ var (
 	neighbourHost = database(inside.Host("neighbour", 200))
 )
 
-// lab is the cluster that Record draws: routable pods, and two databases that grant to
-// the pod range only. The incident's cluster used BGP. Here the ToR has a static route
-// to each node's range: what matters is that it has one, so that no pod needs
-// masquerading.
+// lab is the cluster that Record draws: routable pods, and two databases that grant to the pod
+// range only. The incident's cluster used BGP. Here the ToR has a static route to each node's
+// range: what matters is that it has one, so that no pod needs masquerading.
 //
 // The neighbour shows what the upgrade does not change: the same client, the same
 // grant, the same router, but an address in the native CIDR.
@@ -49,8 +48,7 @@ func database(h topology.Host) topology.Host {
 	return h
 }
 
-// nodes names the nodes, in the order in which kube-controller-manager gives
-// them their ranges.
+// nodes names the nodes, in the order in which kube-controller-manager gives them their ranges.
 var nodes = []string{node1, node2}
 
 // rangeOf is the range that kube-controller-manager gives to a node's pods: the

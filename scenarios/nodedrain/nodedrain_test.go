@@ -76,8 +76,7 @@ func TestTableIsTheIncidents(t *testing.T) {
 	}
 }
 
-// Both controllers hand out the lowest free range: the table follows from the
-// orders of creation.
+// Both controllers hand out the lowest free range: the table follows from the orders of creation.
 func TestTableFollowsFromTheOrders(t *testing.T) {
 	spec, use := map[string]netip.Prefix{}, map[string]netip.Prefix{}
 	for i, n := range lab.Clusters[0].Nodes {

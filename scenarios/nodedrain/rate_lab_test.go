@@ -26,11 +26,10 @@ import (
 // installations is how many the rate is counted over.
 const installations = 30
 
-// TestHowOftenAllocationsDisagree counts how often a cluster comes by itself to
-// allocations that do not agree: its nodes have joined one after the other, Cilium
-// is installed on all of them at once, and no order is forced on the
-// CiliumNodes. The record quotes the rate that it logs. Were all orders of four
-// nodes as likely, the allocations would agree once in 24 times.
+// TestHowOftenAllocationsDisagree counts how often a cluster comes by itself to allocations that do
+// not agree: its nodes have joined one after the other, Cilium is installed on all of them at once,
+// and no order is forced on the CiliumNodes. The record quotes the rate that it logs. Were all
+// orders of four nodes as likely, the allocations would agree once in 24 times.
 func TestHowOftenAllocationsDisagree(t *testing.T) {
 	s := Scenario
 	s.Variants = slices.Clone(s.Variants[:1])
@@ -64,8 +63,7 @@ func TestHowOftenAllocationsDisagree(t *testing.T) {
 	}
 }
 
-// unforced installs Cilium on all nodes at once, and returns both allocations by
-// node.
+// unforced installs Cilium on all nodes at once, and returns both allocations by node.
 func unforced(ctx context.Context, r *framework.Run) (spec, use map[string]string, err error) {
 	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
 		return nil, nil, err

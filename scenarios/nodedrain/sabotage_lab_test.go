@@ -59,8 +59,7 @@ func signalled(member func(*framework.Run) process, signal syscall.Signal) func(
 	}
 }
 
-// blackholed has all routers send a range to an address that no machine has, or removes
-// that route.
+// blackholed has all routers send a range to an address that no machine has, or removes that route.
 func blackholed(p netip.Prefix, add bool) func(context.Context, *framework.Run) error {
 	return func(ctx context.Context, r *framework.Run) error {
 		if add {

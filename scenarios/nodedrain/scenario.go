@@ -302,10 +302,9 @@ func restartHosts(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, hosts, began)
 }
 
-// agreeingAllocations moves the cluster to the one allocation that the speaker
-// announces: the nodes are removed and join as new machines, and agents and pods
-// get their ranges from Node.spec. The API server's machine is kept, and cleaned
-// as a reboot would do it.
+// agreeingAllocations moves the cluster to the one allocation that the speaker announces: the nodes
+// are removed and join as new machines, and agents and pods get their ranges from Node.spec. The
+// API server's machine is kept, and cleaned as a reboot would do it.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying, podCIDR); err != nil {
 		return err

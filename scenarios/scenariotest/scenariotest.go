@@ -23,10 +23,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
-// Pass is `relapse run NAME` as a Go test, in a package one level below the
-// catalogue: Ginkgo prints the specs, and -ginkgo.v shows each. The test fails
-// unless the run's verdict is pass. It can be called once in a process. A slow
-// scenario is skipped without the build tag night.
+// Pass is `relapse run NAME` as a Go test, in a package one level below the catalogue: Ginkgo
+// prints the specs, and -ginkgo.v shows each. The test fails unless the run's verdict is pass. It
+// can be called once in a process. A slow scenario is skipped without the build tag night.
 //
 // RELAPSE_REPORTS names the folder for the report; without it the report goes
 // when the test ends. RELAPSE_PARALLEL is how many labs may be up at the same time; by

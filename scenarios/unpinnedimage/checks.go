@@ -202,8 +202,7 @@ func notByDigest(r *framework.Run, pulls []registry.Pull, digest string) (bool, 
 	return wrong.Result()
 }
 
-// notePullTimes notes each node's longest pull since the variant began. All of them are
-// evidence.
+// notePullTimes notes each node's longest pull since the variant began. All of them are evidence.
 func notePullTimes(ctx context.Context, r *framework.Run) error {
 	times, err := workload.PullTimes(ctx, labaccess.Cluster(r), untagged, r.Began)
 	if err != nil {

@@ -96,8 +96,7 @@ func publishedScript() framework.Script {
 	return s
 }
 
-// flushAndRoll is what v1.0 needs when it follows an older version; a reboot does
-// the same.
+// flushAndRoll is what v1.0 needs when it follows an older version; a reboot does the same.
 func flushAndRoll(ctx context.Context, r *framework.Run) error {
 	err := labaccess.Lab(r).EachNode(ctx, all, func(ctx context.Context, node *kindlab.Node) error {
 		if err := kuberouter.FlushFilter(ctx, node); err != nil {

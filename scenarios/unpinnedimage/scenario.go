@@ -41,8 +41,7 @@ var (
 	newer = kuberouter.Image(newVersion)
 )
 
-// pair are two versions of an image, by tag: what latest is at first, and what
-// it becomes.
+// pair are two versions of an image, by tag: what latest is at first, and what it becomes.
 type pair struct{ before, after string }
 
 // Scenario is the incident on a lab.
@@ -274,9 +273,8 @@ func pinnedScript() framework.Script {
 	return s
 }
 
-// ifNotPresentScript is a workaround that only seems to be one: the restart
-// does no harm, because every node has an image of that name; a node without it
-// gets another one.
+// ifNotPresentScript is a workaround that only seems to be one: the restart does no harm, because
+// every node has an image of that name; a node without it gets another one.
 func ifNotPresentScript() framework.Script {
 	s := common(pair{older, newer}, asTheVendorHasIt(kuberouter.V1, corev1.PullIfNotPresent))
 	s.Latent = unpinned()

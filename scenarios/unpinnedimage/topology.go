@@ -22,10 +22,9 @@ var (
 // lab is the cluster that Record draws. One ToR and not two: nothing of the incident
 // depends on ECMP. Three nodes are enough to watch a rollout from node to node.
 //
-// The nodes peer with the ToR because that shows all of the damage: its RIB says which
-// node is lost, and pods of different nodes as well as the outside depend on it. With
-// iBGP off, as at the start of the incident, the nodes have no routes to each other's
-// ranges.
+// The nodes peer with the ToR because that shows all of the damage: its RIB says which node is
+// lost, and pods of different nodes as well as the outside depend on it. With iBGP off, as at the
+// start of the incident, the nodes have no routes to each other's ranges.
 var lab = topology.Topology{
 	Name: "unpinned-image", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
 	Clusters: []topology.Cluster{{

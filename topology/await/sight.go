@@ -16,9 +16,8 @@ type Sight struct {
 
 type watcherKey struct{}
 
-// Watch returns a context whose waits call report at their beginning, when what
-// they see changes, and at their end. Each wait calls report from its own
-// goroutine; report must not block.
+// Watch returns a context whose waits call report at their beginning, when what they see changes,
+// and at their end. Each wait calls report from its own goroutine; report must not block.
 func Watch(ctx context.Context, report func(Sight)) context.Context {
 	return context.WithValue(ctx, watcherKey{}, report)
 }

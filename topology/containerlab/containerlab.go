@@ -1,5 +1,4 @@
-// Package containerlab writes a topology as a folder that containerlab
-// (containerlab.dev) deploys.
+// Package containerlab writes a topology as a folder that containerlab (containerlab.dev) deploys.
 //
 // containerlab's file (containerlab.dev/manual/topo-def-file, and the schema
 // schemas/clab.schema.json of srl-labs/containerlab) has nodes of a kind, and
@@ -13,7 +12,7 @@
 //	Link           veth between a member and a bridge
 //
 // A Kubernetes node keeps the network card that kind gives it, eth0, over which kubelets
-// join. Its links follow, and its address on the first of them becomes that of the Node
+// join. Its links follow, and its address on the first of them becomes the address of the Node
 // object. A node with a kernel of its own is a container like the others.
 //
 // Labels under relapse.dev hold the data that containerlab has no field for.
@@ -347,7 +346,7 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 		made := node{Stages: &stages{}}
 		made.Stages.Create.WaitFor = []waitFor{{Node: key, Stage: "create"}}
 		for _, setting := range sysctls() {
-			// Without a variable: containerlab takes those of its own environment.
+			// Without a variable: containerlab takes the variables of its own environment.
 			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))
 		}
 		if err := e.member(nodes[n.Name], m, made, labels, afterJoin(c, i)...); err != nil {
@@ -376,9 +375,8 @@ func afterJoin(c topology.Cluster, i int) []string {
 	return append(commands, kubectl+"label namespace kube-system "+LabLabel+"=true")
 }
 
-// member adds a node with links, and with commands that follow those of the links.
-// containerlab does not configure addresses for the kinds linux and ext-container, so exec
-// does.
+// member adds a node with links, and with commands that follow the links' commands. containerlab
+// does not configure addresses for the kinds linux and ext-container, so exec does.
 func (e *export) member(key string, m topology.Member, n node, labels map[string]string, after ...string) error {
 	// eth0 of a kind node is on Docker's network, which containerlab cannot link.
 	first := 0

@@ -7,12 +7,10 @@ import (
 	"maps"
 )
 
-// daemonConfig is the content of Docker's daemon.json. Unknown members are kept
-// unchanged.
+// daemonConfig is the content of Docker's daemon.json. Unknown members are kept unchanged.
 type daemonConfig map[string]json.RawMessage
 
-// parseDaemonConfig reads a daemon.json. An empty file is an empty
-// configuration.
+// parseDaemonConfig reads a daemon.json. An empty file is an empty configuration.
 func parseDaemonConfig(text []byte) (daemonConfig, error) {
 	config := daemonConfig{}
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -43,8 +41,7 @@ func (c daemonConfig) runtimes() (map[string]json.RawMessage, error) {
 	return runtimes, nil
 }
 
-// register returns the configuration with the program at path as default OCI
-// runtime.
+// register returns the configuration with the program at path as default OCI runtime.
 func (c daemonConfig) register(path string) (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {
@@ -81,9 +78,8 @@ func (c daemonConfig) withdraw(before daemonConfig) (daemonConfig, error) {
 	return out, nil
 }
 
-// explicit returns the configuration with defaults written out: if a member is
-// deleted from the file, dockerd keeps its value at a reload (Docker 20.10,
-// daemon/reload_unix.go).
+// explicit returns the configuration with defaults written out: if a member is deleted from the
+// file, dockerd keeps its value at a reload (Docker 20.10, daemon/reload_unix.go).
 func (c daemonConfig) explicit() (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {

@@ -88,7 +88,7 @@ func (e *UnfitError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*UnfitError) ExitStatus() int { return 3 }
 
 // Err returns an *UnfitError with every check that is not OK, or nil.
@@ -102,8 +102,7 @@ func (r Report) unfit(states ...State) error {
 	return &UnfitError{Checks: failed}
 }
 
-// Write prints the report as a table, each failed check with what was wanted and
-// its cure.
+// Write prints the report as a table, each failed check with what was wanted and its cure.
 func (r Report) Write(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range r.Checks {

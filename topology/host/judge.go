@@ -27,9 +27,8 @@ const (
 	minFreeDisk = 5_000_000_000 // bytes
 )
 
-// essential are the capabilities that debootstrap, systemd in the nodes and the
-// network tools need. Any other missing one can be left out of a container's
-// request.
+// essential are the capabilities that debootstrap, systemd in the nodes and the network tools need.
+// Any other missing one can be left out of a container's request.
 var essential = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETPCAP",
@@ -232,8 +231,7 @@ func judgePrivileged(t trial, missing []string) Check {
 	return c
 }
 
-// Controllers that kubelet (pkg/kubelet/cm, validateSystemRequirements) and
-// runc require.
+// Controllers that kubelet (pkg/kubelet/cm, validateSystemRequirements) and runc require.
 var (
 	controllersV1 = []string{"cpu", "cpuacct", "cpuset", "devices", "memory", "pids"}
 	controllersV2 = []string{"cpu", "cpuset", "memory", "pids"}

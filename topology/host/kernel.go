@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelFeatures tries the features that a lab needs in a new network namespace,
-// which ends when the function returns. It needs root. /proc/modules was rejected
-// as a source because it lists only loaded modules, /boot/config because many
-// machines have none.
+// kernelFeatures tries the features that a lab needs in a new network namespace, which ends when
+// the function returns. It needs root. /proc/modules was rejected as a source because it lists only
+// loaded modules, /boot/config because many machines have none.
 func kernelFeatures() []feature {
 	found := make(chan []feature)
 	go func() {
@@ -83,8 +82,7 @@ func addMasquerade() error {
 	return conn.Flush()
 }
 
-// openOverlay opens the file system without mounting it. The kernel loads its
-// module if necessary.
+// openOverlay opens the file system without mounting it. The kernel loads its module if necessary.
 func openOverlay() error {
 	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -109,7 +107,7 @@ func inNewNamespace(try func() error) error {
 }
 
 // Lacks reports whether the kernel cannot create a kind of network device: vxlan, geneve,
-// wireguard, ipip or netkit; or, for xfrm, cannot do IPsec. It needs root. The error is for what
+// wireguard or ipip; or, for xfrm, cannot do IPsec. It needs root. The error is for what
 // says nothing about the kernel.
 func Lacks(kind string) (bool, error) {
 	attributes := netlink.LinkAttrs{Name: "relapse0"}
@@ -117,11 +115,8 @@ func Lacks(kind string) (bool, error) {
 		"vxlan":     func() error { return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: 1}) },
 		"geneve":    func() error { return netlink.LinkAdd(&netlink.Geneve{LinkAttrs: attributes, FlowBased: true}) },
 		"wireguard": func() error { return netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}) },
-		"netkit": func() error {
-			return netlink.LinkAdd(&netlink.Netkit{LinkAttrs: attributes, Mode: netlink.NETKIT_MODE_L3})
-		},
-		"ipip": func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
-		"xfrm": addState,
+		"ipip":      func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
+		"xfrm":      addState,
 	}[kind]
 	if try == nil {
 		return false, fmt.Errorf("trying the kernel: no test of %q is known", kind)

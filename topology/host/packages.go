@@ -19,8 +19,7 @@ const (
 	dockerCommandPackage = "docker-cli"
 )
 
-// offered is whether apt's lists have a package. A new machine has no lists, and then it is
-// not.
+// offered is whether apt's lists have a package. A new machine has no lists, and then it is not.
 func offered(ctx context.Context, name string) bool {
 	// A package that others only provide is not there to be shown.
 	out, err := exec.CommandContext(ctx, "apt-cache", "show", "--no-all-versions", name).Output()
@@ -35,9 +34,8 @@ func installedPackages(ctx context.Context, names []string) string {
 	return string(out)
 }
 
-// installPackages installs Debian packages. It updates the package lists only if
-// the installation fails: a new machine has no lists, or they name versions that
-// are no longer published.
+// installPackages installs Debian packages. It updates the package lists only if the installation
+// fails: a new machine has no lists, or they name versions that are no longer published.
 func installPackages(ctx context.Context, names []string, announce func(string)) error {
 	// unattended-upgrades holds the lock for minutes on a machine that just booted.
 	apt := []string{find("apt-get"), "-o", "DPkg::Lock::Timeout=180"}

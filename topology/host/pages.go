@@ -11,9 +11,8 @@ import (
 // (admin-guide/mm/transhuge in the kernel's documentation). Enlarge reports whether set-up
 // switches them on, which it does only where nobody has chosen a setting.
 //
-// Compilers touch much memory once. On a virtual machine on which a page fault took 3 µs,
-// compiling client-go's applyconfigurations/core/v1 with its imports took 65 s of CPU time in
-// place of 80.
+// Compilers touch much memory once. On a virtual machine on which a page fault took 3 µs, compiling
+// client-go's applyconfigurations/core/v1 with its imports took 65 s of CPU time in place of 80.
 func judgePages(text string, contained bool) (c Check, enlarge bool) {
 	setting := selected(text)
 	if setting == "" {
@@ -34,11 +33,10 @@ func selected(text string) string {
 	return word
 }
 
-// isContained reports whether this process runs in a container: it is not in the kernel's first
-// PID namespace, whose inode is always 0xEFFFFFFC (PROC_PID_INIT_INO in the kernel's
-// linux/proc_ns.h). Kernel settings for the machine's convenience are then not this set-up's to
-// change. Files such as /.dockerenv tell nothing: a virtual machine made from a container's image
-// has them.
+// isContained reports whether this process runs in a container: it is not in the kernel's first PID
+// namespace, whose inode is always 0xEFFFFFFC (PROC_PID_INIT_INO in the kernel's linux/proc_ns.h).
+// Kernel settings for the machine's convenience are then not this set-up's to change. Files such as
+// /.dockerenv tell nothing: a virtual machine made from a container's image has them.
 func isContained() bool {
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	return err != nil || namespace != fmt.Sprintf("pid:[%d]", uint32(0xEFFFFFFC))

@@ -18,15 +18,13 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// Setup prepares the machine for labs and returns the result of an inspection
-// after that. It calls announce with each step before it takes it. If no step is
-// necessary it only inspects.
+// Setup prepares the machine for labs and returns the result of an inspection after that. It calls
+// announce with each step before it takes it. If no step is necessary it only inspects.
 //
 // source is the root of relapse's source, from which the shim is built.
 //
-// The error is an *UnfitError with all reasons if the machine cannot run a lab.
-// Then nothing was changed, unless a cure had no effect. Any other error is a cure
-// that failed.
+// The error is an *UnfitError with all reasons if the machine cannot run a lab. Then nothing was
+// changed, unless a cure had no effect. Any other error is a cure that failed.
 func Setup(ctx context.Context, needs Needs, source string, announce func(step string)) (Report, error) {
 	return this.setup(ctx, needs, source, announce)
 }
@@ -106,11 +104,10 @@ func (h host) installMissing(ctx context.Context, o observed, observe func() obs
 	return o, nil
 }
 
-// Undo reverts Setup's changes to Docker's configuration and to the kernel's
-// settings, and removes the shim. It calls announce with each step before it takes
-// it. Packages and a running Docker stay, because others may use them; announce gets
-// the commands that remove them and what dockerd leaves when it ends. Without changes
-// Undo does nothing.
+// Undo reverts Setup's changes to Docker's configuration and to the kernel's settings, and removes
+// the shim. It calls announce with each step before it takes it. Packages and a running Docker
+// stay, because others may use them; announce gets the commands that remove them and what dockerd
+// leaves when it ends. Without changes Undo does nothing.
 func Undo(ctx context.Context, announce func(step string)) error {
 	return this.undo(ctx, announce)
 }
@@ -244,8 +241,7 @@ func writeFile(path string, text []byte, mode fs.FileMode) error {
 	return os.Rename(temporary, path)
 }
 
-// run runs a command. Its error contains the command line and the last lines of
-// the output.
+// run runs a command. Its error contains the command line and the last lines of the output.
 func run(ctx context.Context, dir string, env []string, command ...string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = dir

@@ -17,12 +17,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// reloadBound bounds how long dockerd takes to reload its configuration: it needs
-// milliseconds.
+// reloadBound bounds how long dockerd takes to reload its configuration: it needs milliseconds.
 const reloadBound = 15 * time.Second
 
-// installShim builds the OCI runtime runc-caps and makes it Docker's
-// default.
+// installShim builds the OCI runtime runc-caps and makes it Docker's default.
 func (h host) installShim(ctx context.Context, source string, missing []string, announce func(string)) error {
 	before, err := h.readDaemonJSON()
 	if err != nil {
@@ -137,8 +135,7 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 	return nil
 }
 
-// buildShim builds the shim and moves it to its path, so that Docker never runs
-// an incomplete file.
+// buildShim builds the shim and moves it to its path, so that Docker never runs an incomplete file.
 func (h host) buildShim(ctx context.Context, source string) error {
 	// sudo's PATH lacks Go's usual directory.
 	program := find("go")
@@ -155,8 +152,7 @@ func (h host) buildShim(ctx context.Context, source string) error {
 	return os.Rename(built, h.shim)
 }
 
-// reload makes dockerd reload its configuration, and waits until runtime is its
-// default.
+// reload makes dockerd reload its configuration, and waits until runtime is its default.
 func (h host) reload(ctx context.Context, runtime string) error {
 	pid, ok := h.dockerd()
 	if !ok {

@@ -112,7 +112,7 @@ func detachDockerd(ended context.CancelCauseFunc) error {
 	cmd := exec.Command(find("dockerd")) // no context: it outlives this program
 	cmd.Dir = "/"
 	// No container starts without dockerd's temporary folder, and the caller's may be
-	// removed before dockerd ends, such as that of a CI job.
+	// removed before dockerd ends, such as the folder of a CI job.
 	cmd.Env = append(os.Environ(), sbinPath(), "TMPDIR=/tmp")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -294,8 +294,7 @@ func (p painter) head(b *board, now time.Time) []string {
 type body struct {
 	lines []string
 	steps []bool // whether the line is a step's
-	// first and last are the lines of the running steps, or of the next step if none
-	// runs.
+	// first and last are the lines of the running steps, or of the next step if none runs.
 	first, last int
 }
 

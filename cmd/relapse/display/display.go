@@ -82,8 +82,7 @@ func IsTerminal(out *os.File) bool {
 // Drawn reports whether the display is drawn on a terminal.
 func (s *shown) Drawn() bool { return s.terminal != nil }
 
-// Close ends the display. On a terminal the steps remain as lines. It can be called more
-// than once.
+// Close ends the display. On a terminal the steps remain as lines. It can be called more than once.
 func (s *shown) Close() {
 	s.close.Do(func() {
 		close(s.closed)

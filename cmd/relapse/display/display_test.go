@@ -262,8 +262,7 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// However small the terminal is, nothing is wider or higher, and the step under way is
-// there.
+// However small the terminal is, nothing is wider or higher, and the step under way is there.
 func TestBoardFits(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for height := 2; height < 16; height++ {

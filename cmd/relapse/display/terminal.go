@@ -65,10 +65,9 @@ func (t *terminal) end() {
 	}
 }
 
-// hideControls makes a terminal not print a typed Ctrl-C as "^C", which would shift the
-// drawing, and returns what undoes that. A killed process does not undo it; shells and
-// editors set the mode that they need. A process in the background changes nothing: the
-// kernel would stop it.
+// hideControls makes a terminal not print a typed Ctrl-C as "^C", which would shift the drawing,
+// and returns what undoes that. A killed process does not undo it; shells and editors set the mode
+// that they need. A process in the background changes nothing: the kernel would stop it.
 func hideControls(fd int) (restore func()) {
 	set := func(echo uint32) (before uint32, done bool) {
 		group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
@@ -120,13 +119,11 @@ func (d *drawing) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return d, nil
 }
 
-// room is how many lines of a terminal are not drawn on. At most this many lines are
-// printed above the drawing at a time: with more, a terminal would keep parts of the
-// drawing in its scroll-back.
+// room is how many lines of a terminal are not drawn on. At most this many lines are printed above
+// the drawing at a time: with more, a terminal would keep parts of the drawing in its scroll-back.
 func (d *drawing) room() int { return max(1, min(6, d.height/3)) }
 
-// printed prints the new lines, and then does what is next. In parallel, lines might
-// change places.
+// printed prints the new lines, and then does what is next. In parallel, lines might change places.
 func (d *drawing) printed(next tea.Cmd) tea.Cmd {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -41,8 +41,7 @@ const (
 // agent is the name of calico-node's DaemonSet, container and label.
 const agent = "calico-node"
 
-// Agent is calico-node, with one pod on each node. It is ready if BIRD has all of its
-// sessions.
+// Agent is calico-node, with one pod on each node. It is ready if BIRD has all of its sessions.
 var Agent = workload.SystemDaemonSet(agent)
 
 // Calico is a configuration of Calico.
@@ -150,10 +149,9 @@ const (
 	restartsWithin = time.Minute
 )
 
-// canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and
-// the API server's address. install-cni writes that address in brackets, which Go since
-// 1.26 accepts for IPv6 only; calico-node writes it without them, with the plugin's next
-// token.
+// canStart succeeds on a node if the CNI plugin accepts pods: it knows the node's name and the API
+// server's address. install-cni writes that address in brackets, which Go since 1.26 accepts for
+// IPv6 only; calico-node writes it without them, with the plugin's next token.
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 

@@ -10,15 +10,13 @@ const (
 	// and no sync finished, before kube-proxy counts as hung. Two goroutines of a healthy
 	// kube-proxy may both be in a call at one poll, and again at the next.
 	pollsHung = 3
-	// FrozenFor is how long a kube-proxy may go without finishing a sync before
-	// it counts as stopped, regardless of its goroutines. It should sync every
-	// five seconds; the slowest sync that was seen on a busy machine, without hardware
-	// support for guests, took 38 s.
+	// FrozenFor is how long a kube-proxy may go without finishing a sync before it counts as
+	// stopped, regardless of its goroutines. It should sync every five seconds; the slowest sync
+	// that was seen on a busy machine, without hardware support for guests, took 38 s.
 	FrozenFor = 2 * time.Minute
 )
 
-// Hang reports after each poll whether kube-proxy hangs. The zero value has
-// seen nothing.
+// Hang reports after each poll whether kube-proxy hangs. The zero value has seen nothing.
 type Hang struct {
 	// Last is the newest state.
 	Last State

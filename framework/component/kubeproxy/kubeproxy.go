@@ -1,6 +1,5 @@
-// Package kubeproxy runs kube-proxies of Kubernetes 1.11 to 1.13 on nodes of a lab's
-// cluster, each with a version and mode of its own, and reads what they report about
-// themselves.
+// Package kubeproxy runs kube-proxies of Kubernetes 1.11 to 1.13 on nodes of a lab's cluster, each
+// with a version and mode of its own, and reads what they report about themselves.
 package kubeproxy
 
 import (
@@ -33,8 +32,7 @@ const (
 	IPTables Mode = "iptables"
 )
 
-// Image is the vendor's name of kube-proxy's image of a version, such as
-// 1.13.0.
+// Image is the vendor's name of kube-proxy's image of a version, such as 1.13.0.
 func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
 
 // HealthTimeout is how old the last sync may be before /healthz says 503: twice

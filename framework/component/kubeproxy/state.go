@@ -16,12 +16,10 @@ type State struct {
 	Mode Mode
 	// Syncs is how many syncs it has finished since it was started.
 	Syncs int
-	// Waiting are the numbers of its goroutines that wait for the kernel's
-	// answer about IPVS.
+	// Waiting are the numbers of its goroutines that wait for the kernel's answer about IPVS.
 	Waiting []int
-	// Walked is how many entries of the graceful-termination list its log
-	// mentions, for the watched Service: each once when it is added to the list, and
-	// once with each tick.
+	// Walked is how many entries of the graceful-termination list its log mentions, for the watched
+	// Service: each once when it is added to the list, and once with each tick.
 	Walked int
 }
 
@@ -74,8 +72,7 @@ func stateOf(said snapshot.Proxy, at time.Time) (State, error) {
 	return l, nil
 }
 
-// WaitingForIPVS names the goroutines of a dump that wait for the kernel's
-// answer about IPVS.
+// WaitingForIPVS names the goroutines of a dump that wait for the kernel's answer about IPVS.
 func WaitingForIPVS(dump string) []int {
 	var waiting []int
 	for _, g := range snapshot.ParseGoroutines(dump) {

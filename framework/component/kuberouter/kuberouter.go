@@ -57,8 +57,7 @@ func ManifestOf(version string) Manifest {
 // KubeRouter is a configuration of kube-router.
 type KubeRouter struct {
 	Manifest Manifest
-	// Image and PullPolicy are set in the manifest, which has neither a version nor a
-	// digest.
+	// Image and PullPolicy are set in the manifest, which has neither a version nor a digest.
 	Image      string
 	PullPolicy corev1.PullPolicy
 	// IBGP has the nodes peer with each other: --enable-ibgp.
@@ -171,8 +170,7 @@ func Pinned(ctx context.Context, lab *kindlab.Lab, image string) (string, error)
 	return Untagged + "@" + digest, err
 }
 
-// MoveLatest makes the name without tag refer to an image, as the vendor does
-// with each release.
+// MoveLatest makes the name without tag refer to an image, as the vendor does with each release.
 func MoveLatest(ctx context.Context, lab *kindlab.Lab, image string) error {
 	c := registry.New(lab.Registry().Addr.String())
 	_, err := c.Move(ctx, Untagged, image)
@@ -191,9 +189,8 @@ func TagLatest(ctx context.Context, node *kindlab.Node, image string) error {
 	return nil
 }
 
-// Clean removes kube-router, and brings each node to the state of a new
-// machine: no CNI configuration, no bridge, no rules, and none of
-// kube-router's images.
+// Clean removes kube-router, and brings each node to the state of a new machine: no CNI
+// configuration, no bridge, no rules, and none of kube-router's images.
 func Clean(ctx context.Context, lab *kindlab.Lab) error {
 	cluster := lab.Clusters[0]
 	if err := Agent.Delete(ctx, cluster); err != nil {

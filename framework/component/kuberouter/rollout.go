@@ -25,8 +25,7 @@ type State struct {
 	Digest string
 	// Trouble says why the container does not run; empty if it does.
 	Trouble string
-	// Session and Route report whether a router has a session with the node, and a
-	// path from it.
+	// Session and Route report whether a router has a session with the node, and a path from it.
 	Session, Route bool
 }
 

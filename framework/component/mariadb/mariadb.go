@@ -22,8 +22,7 @@ const (
 // Port is where the server listens.
 const Port = 3306
 
-// errorLog has the denied logins, and generalLog all connections
-// (images/mariadb/server.cnf).
+// errorLog has the denied logins, and generalLog all connections (images/mariadb/server.cnf).
 const (
 	errorLog   = "/var/log/mysql/error.log"
 	generalLog = "/var/log/mysql/general.log"
@@ -68,9 +67,8 @@ func ErrorLog(ctx context.Context, host *kindlab.Host) (string, error) {
 	return log, nil
 }
 
-// Connections are the lines of the general log about the first fifty
-// connections since Start, and about the last one: an application that logs in
-// again and again fills the log.
+// Connections are the lines of the general log about the first fifty connections since Start, and
+// about the last one: an application that logs in again and again fills the log.
 func Connections(ctx context.Context, host *kindlab.Host) (string, error) {
 	log, err := host.Exec(ctx, "sh", "-c", "grep -a Connect "+generalLog+" | sed -n '1,50p;$p'")
 	if err != nil {

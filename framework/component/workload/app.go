@@ -40,8 +40,7 @@ type AppPod struct {
 	IP   netip.Addr
 }
 
-// poolLabel marks all objects of an App. The pods that its Services select also have the
-// label app.
+// poolLabel marks all objects of an App. The pods that its Services select also have the label app.
 const poolLabel = "relapse.dev/pool"
 
 func (a *App) pool() Pods {
@@ -123,8 +122,7 @@ func (a *App) leads(service string) {
 	}
 }
 
-// createService creates a Service, in place of one of that name, for pods with this
-// label app.
+// createService creates a Service, in place of one of that name, for pods with this label app.
 func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service string, vip netip.Addr, app string) error {
 	if err := RemoveService(ctx, c, service); err != nil {
 		return err
@@ -142,8 +140,7 @@ func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service str
 	return nil
 }
 
-// start runs a pod that is not yet behind the Services, and waits until it is
-// ready.
+// start runs a pod that is not yet behind the Services, and waits until it is ready.
 func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 	a.made++
 	pod := agentPod(a.Name, a.Node, "/run/agent.sock", "/run", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})

@@ -30,10 +30,9 @@ const crash = `sandbox=$(crictl --timeout 30s pods --quiet --state ready --label
 test -n "$sandbox"
 crictl --timeout 30s stopp $sandbox`
 
-// Crash ends the processes of the pod on a node with SIGKILL, as a reboot of the node does.
-// Kubelet starts the same pod again: its init containers first, with the images of the pod's
-// own template and with today's ConfigMaps and permissions. The newest template of its
-// DaemonSet has no effect.
+// Crash ends the processes of the pod on a node with SIGKILL, as a reboot of the node does. Kubelet
+// starts the same pod again: its init containers first, with the images of the pod's own template
+// and with today's ConfigMaps and permissions. The newest template of its DaemonSet has no effect.
 func (p Pods) Crash(ctx context.Context, l *kindlab.Lab, node string) (Crashed, error) {
 	pods, err := p.List(ctx, l.Clusters[0])
 	if err != nil {

@@ -1,11 +1,9 @@
-// Package workload handles Kubernetes' generic objects on a lab's cluster:
-// manifests, DaemonSets and Deployments, their pods, and the pods that hold
-// probe agents. The packages beside it, one a vendor's component, are built on
-// it.
+// Package workload handles Kubernetes' generic objects on a lab's cluster: manifests, DaemonSets
+// and Deployments, their pods, and the pods that hold probe agents. The packages beside it, one a
+// vendor's component, are built on it.
 //
-// A pod is in one of two conditions, which mean the same everywhere: it is
-// [Started], or it is [Ready]. A pod that should crash starts and never gets
-// ready.
+// A pod is in one of two conditions, which mean the same everywhere: it is [Started], or it is
+// [Ready]. A pod that should crash starts and never gets ready.
 package workload
 
 import (
@@ -33,8 +31,7 @@ func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 	return ApplyObjects(ctx, c, objects...)
 }
 
-// ApplyObjects is Apply for objects that have been read already. It does not
-// change them.
+// ApplyObjects is Apply for objects that have been read already. It does not change them.
 func ApplyObjects(ctx context.Context, c *kindlab.Cluster, objects ...*unstructured.Unstructured) error {
 	for _, o := range objects {
 		// A copy, because the answer of the API server is written to it.

@@ -54,9 +54,8 @@ func (p Pods) Started(ctx context.Context, c *kindlab.Cluster, count int, bound 
 		})
 }
 
-// deletedWithin bounds how long deleted pods may take to go: their grace
-// period is 30 s where they do not ask for another one, and a busy kubelet
-// needs some seconds more.
+// deletedWithin bounds how long deleted pods may take to go: their grace period is 30 s where they
+// do not ask for another one, and a busy kubelet needs some seconds more.
 const deletedWithin = time.Minute
 
 // Delete deletes the pods and waits until they are gone. A pod whose Node is
@@ -137,14 +136,12 @@ func PullError(pods ...corev1.Pod) error {
 	return nil
 }
 
-// pullRetried is longer than the first two pauses of a kubelet between its
-// attempts to pull an image, 10 and 20 s: what fails for so long does not fail
-// because a registry was slow once.
+// pullRetried is longer than the first two pauses of a kubelet between its attempts to pull an
+// image, 10 and 20 s: what fails for so long does not fail because a registry was slow once.
 const pullRetried = 35 * time.Second
 
 // untilPulled waits as await.Until does, every 100 ms, for a condition that also returns the
-// PullError of its pods. If that was an error in every poll of pullRetried, the wait ends
-// with it.
+// PullError of its pods. If that was an error in every poll of pullRetried, the wait ends with it.
 func untilPulled(ctx context.Context, what string, bound time.Duration, holds func(context.Context) (ok bool, saw string, pulling, err error)) error {
 	var hopeless error
 	var since time.Time // when the image could not be pulled first

@@ -25,9 +25,8 @@ const ProbeLabel = "relapse.dev/probe"
 // probes are the probe pods of a cluster.
 var probes = Pods{metav1.NamespaceDefault, client.MatchingLabels{"app": "probe"}}
 
-// socketDir is where an agent keeps its control socket, in a pod as well as on
-// its node: the harness reaches it through the node's file system, never
-// through the network under test.
+// socketDir is where an agent keeps its control socket, in a pod as well as on its node: the
+// harness reaches it through the node's file system, never through the network under test.
 const socketDir = "/run/relapse"
 
 // OnEach are probe pods, one on each of the nodes, that bear their nodes'
@@ -94,11 +93,10 @@ func agentPod(container, node, socket, folder string, volume corev1.VolumeSource
 	}}
 }
 
-// podsWithin bounds how long the pods of relapse take to run. They come up in
-// seconds; but a pod that finds no CNI configuration is tried again only after
-// half a minute, and a guest without hardware support is slow. Eight pods on one
-// node, beside four guests that start theirs, took more than a minute on a machine
-// with a load of 30.
+// podsWithin bounds how long the pods of relapse take to run. They come up in seconds; but a pod
+// that finds no CNI configuration is tried again only after half a minute, and a guest without
+// hardware support is slow. Eight pods on one node, beside four guests that start theirs, took more
+// than a minute on a machine with a load of 30.
 const podsWithin = 4 * time.Minute
 
 // ProbePods are the pods of one probe pod's name: one, or none.

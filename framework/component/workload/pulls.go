@@ -22,9 +22,8 @@ type PullTime struct {
 	Says   string `json:"says"`
 }
 
-// PullTimes reads how long pods of kube-system waited for an image since a
-// moment, to the second, in order of nodes. The image is named without tag or
-// digest; pulls under any of them count.
+// PullTimes reads how long pods of kube-system waited for an image since a moment, to the second,
+// in order of nodes. The image is named without tag or digest; pulls under any of them count.
 func PullTimes(ctx context.Context, c *kindlab.Cluster, image string, since time.Time) ([]PullTime, error) {
 	var events corev1.EventList
 	if err := kube(c).List(ctx, &events, client.InNamespace(metav1.NamespaceSystem)); err != nil {

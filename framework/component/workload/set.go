@@ -103,10 +103,9 @@ func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, no
 		})
 }
 
-// generationLabel is where the DaemonSet controller writes the generation of
-// the template that a pod is made from. The API server counts it in the
-// DaemonSet's annotation of appsv1.DeprecatedTemplateGeneration: both are
-// written as long as the type is apps/v1.
+// generationLabel is where the DaemonSet controller writes the generation of the template that a
+// pod is made from. The API server counts it in the DaemonSet's annotation of
+// appsv1.DeprecatedTemplateGeneration: both are written as long as the type is apps/v1.
 const generationLabel = "pod-template-generation"
 
 // rollout says, for each node on which a DaemonSet's pod is not as expected, what state it

@@ -1,15 +1,13 @@
-// Package agent is the program at each end of a probe: it answers what other
-// agents send, sends what the harness asks for, and reports both ten times a
-// second over a control connection.
+// Package agent is the program at each end of a probe: it answers what other agents send, sends
+// what the harness asks for, and reports both ten times a second over a control connection.
 //
 // One agent serves any number of control connections. What a connection
 // started ends with it, so a harness that is killed leaves no traffic behind.
 //
-// Cost rules the design, because dozens of agents share the machine with the
-// cluster under test. Senders wake at common multiples of their interval, so
-// that the packets of many agents arrive together and one wake-up serves them
-// all; replies are not waited for but read at the next tick, with the
-// kernel's time stamp of their arrival; and nothing is allocated per packet.
+// Cost rules the design, because dozens of agents share the machine with the cluster under test.
+// Senders wake at common multiples of their interval, so that the packets of many agents arrive
+// together and one wake-up serves them all; replies are not waited for but read at the next tick,
+// with the kernel's time stamp of their arrival; and nothing is allocated per packet.
 package agent
 
 import (
@@ -134,8 +132,7 @@ func (a *Agent) answer() {
 		for {
 			n, errno := in.receive(fd)
 			if errno != 0 {
-				// EAGAIN, mostly. ICMP errors are kept from sockets that are
-				// not connected.
+				// EAGAIN, mostly. ICMP errors are kept from sockets that are not connected.
 				return
 			}
 			wall, now := time.Now().UnixNano(), wire.Monotonic()
@@ -192,13 +189,11 @@ func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) {
 	}
 }
 
-// maxSources bounds the pairs of probe and source address that one report
-// names.
+// maxSources bounds the pairs of probe and source address that one report names.
 const maxSources = 4096
 
-// accept takes TCP connections and holds each until its other end closes it,
-// so that TIME_WAIT is the prober's and not the responder's. The packets of streams
-// are sent back.
+// accept takes TCP connections and holds each until its other end closes it, so that TIME_WAIT is
+// the prober's and not the responder's. The packets of streams are sent back.
 func (a *Agent) accept() {
 	for {
 		conn, err := a.connect.Accept()
@@ -411,8 +406,7 @@ func (a *Agent) Session(ctx context.Context, rwc io.ReadWriteCloser) error {
 	return lines.Err()
 }
 
-// handle does what a request asks, and returns the epoch of a probe that it
-// started.
+// handle does what a request asks, and returns the epoch of a probe that it started.
 func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

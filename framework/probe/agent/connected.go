@@ -11,7 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-// connected is the socket of a probe whose packets are one flow. A connected socket is told
+// connected is the socket of a probe whose packets are one flow. A connected socket is notified
 // when a packet was refused (ICMP port unreachable): its next read or write fails.
 type connected struct {
 	agent   *Agent

@@ -116,8 +116,7 @@ func deniedAddress(message string) (netip.Addr, error) {
 	return address, nil
 }
 
-// reason names what kept a login from being answered, in few words, so that
-// it can be counted.
+// reason names what kept a login from being answered, in few words, so that it can be counted.
 func reason(err error) string {
 	var errno syscall.Errno
 	var server *mysql.MySQLError

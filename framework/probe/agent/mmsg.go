@@ -13,8 +13,7 @@ import (
 // one go would hold up the requests that others wait for.
 const batchSize = 64
 
-// controlSize has room for the ancillary data of one packet: TTL, packet
-// info and a time stamp.
+// controlSize has room for the ancillary data of one packet: TTL, packet info and a time stamp.
 const controlSize = 128
 
 type mmsghdr struct {
@@ -26,11 +25,10 @@ type mmsghdr struct {
 // batch is the memory of one recvmmsg or sendmmsg. It is allocated once: the
 // pointers inside stay good because heap objects do not move.
 //
-// The system calls are raw ones: the descriptors never block, and an ordinary
-// one would wake the Go runtime's monitor thread each time, which costs more
-// than the packet (measured: see BenchmarkFiftyPairs). ReadBatch and
-// WriteBatch of golang.org/x/net would do that, and allocate an address for
-// each packet too.
+// The system calls are raw ones: the descriptors never block, and an ordinary one would wake the Go
+// runtime's monitor thread each time, which costs more than the packet (measured: see
+// BenchmarkFiftyPairs). ReadBatch and WriteBatch of golang.org/x/net would do that, and allocate an
+// address for each packet too.
 type batch struct {
 	hdrs    [batchSize]mmsghdr
 	iovs    [batchSize]unix.Iovec

@@ -19,8 +19,7 @@ type session struct {
 	cancel  context.CancelCauseFunc
 	workers sync.WaitGroup
 	answers chan wire.Message
-	// reports is written under the agent's lock only, so that flush knows
-	// when there is room.
+	// reports is written under the agent's lock only, so that flush knows when there is room.
 	reports chan wire.Message
 
 	// The agent's lock guards what follows.
@@ -36,15 +35,13 @@ type seenKey struct {
 	source netip.Addr
 }
 
-// receiving is what arrived of one probe from one source since the last
-// report.
+// receiving is what arrived of one probe from one source since the last report.
 type receiving struct {
 	slots wire.Runs
 	ttl   ttls
 }
 
-// sending is a probe that starts here, with what happened since the last
-// report.
+// sending is a probe that starts here, with what happened since the last report.
 type sending struct {
 	id              uint32
 	kind            wire.Protocol
@@ -74,8 +71,7 @@ func newSending(p wire.Probe) *sending {
 	interval := int64(p.Interval)
 	return &sending{
 		id: p.ID, kind: p.Kind, to: sockaddr(p.To), interval: interval,
-		// A multiple of the interval, for all agents alike: see the package's
-		// comment.
+		// A multiple of the interval, for all agents alike: see the package's comment.
 		epoch: next(wire.Monotonic()+int64(lead), interval),
 		quit:  func() {},
 	}

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter is a descriptor that is used by raw system calls, while the Go
-// runtime waits for it.
+// waiter is a descriptor that is used by raw system calls, while the Go runtime waits for it.
 type waiter struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -31,9 +30,8 @@ func wait(fd int, name string) (*waiter, error) {
 // Each calls step whenever the descriptor becomes readable, and returns when
 // it is closed. step must take all there is, or it is not called again.
 func (w *waiter) Each(step func(fd int)) {
-	// One call of RawConn.Read for all reads, and not one for each: that would
-	// try each read a second time to find nothing, a quarter of a responder's
-	// work.
+	// One call of RawConn.Read for all reads, and not one for each: that would try each read a
+	// second time to find nothing, a quarter of a responder's work.
 	_ = w.raw.Read(func(fd uintptr) bool {
 		step(int(fd))
 		return false
@@ -60,9 +58,8 @@ func openSocket(address netip.AddrPort) (fd int, err error) {
 		os.NewSyscallError("setsockopt IP_PKTINFO", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)),
 		os.NewSyscallError("setsockopt IP_RECVTTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1)),
 		os.NewSyscallError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)),
-		// Everybody starts at the same TTL, whatever the sysctl of its
-		// namespace says, so that 64 minus the received one is the number of
-		// routers that were crossed.
+		// Everybody starts at the same TTL, whatever the sysctl of its namespace says, so that 64
+		// minus the received one is the number of routers that were crossed.
 		os.NewSyscallError("setsockopt IP_TTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 64)),
 		os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: address.Addr().As4(), Port: int(address.Port())})),
 	)

@@ -24,7 +24,6 @@ var (
 // kernel read the same clock.
 func Monotonic() int64 { return baseMono + int64(time.Since(baseTime)) }
 
-// TimeOf turns a value of this machine's Monotonic into a time.Time that
-// carries a monotonic reading, so that it compares exactly with time.Now
-// even when the wall clock is set in between.
+// TimeOf turns a value of this machine's Monotonic into a time.Time that carries a monotonic
+// reading, so that it compares exactly with time.Now even when the wall clock is set in between.
 func TimeOf(mono int64) time.Time { return baseTime.Add(time.Duration(mono - baseMono)) }

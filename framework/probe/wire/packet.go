@@ -21,8 +21,7 @@ const (
 	ReplyPacket   Kind = 2
 )
 
-// Packet is what a probe sends and what the far end sends back, the same but
-// for its kind.
+// Packet is what a probe sends and what the far end sends back, the same but for its kind.
 type Packet struct {
 	Kind Kind
 	// Set is the random number of the set of probes that the packet belongs

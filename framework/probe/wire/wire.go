@@ -1,11 +1,10 @@
 // Package wire is what the harness and a probe agent say to each other: one
 // JSON object a line over any byte stream, and the layout of probe packets.
 //
-// The harness sends a Request and gets the Message with the same number N.
-// From the first hello on the agent also sends, every ReportInterval, a
-// Message without a number that holds a Report. All times are nanoseconds of
-// the agent's CLOCK_MONOTONIC; the clock request is there to find out how far
-// that is from the harness's own.
+// The harness sends a Request and gets the Message with the same number N. From the first hello on
+// the agent also sends, every ReportInterval, a Message without a number that holds a Report. All
+// times are nanoseconds of the agent's CLOCK_MONOTONIC; the clock request is there to find out how
+// far that is from the harness's own.
 //
 //	> {"n":1,"op":"hello","set":4711}
 //	< {"n":1,"at":812000000}
@@ -13,9 +12,8 @@
 //	< {"n":2,"at":813000000,"epoch":820000000}
 //	< {"at":900000000,"report":{"probes":[{"id":1,"sent":[[0,7]],"got":[[0,6]],"rtt":[210,190,205,180,200,190,185],"ttl":[[62,7]]}]}}
 //
-// Packets are named by slot: slot k of a probe is due at epoch + k*interval.
-// A sender that wakes up too late for a slot leaves it out, so that a slot
-// always tells the time to within one interval.
+// Packets are named by slot: slot k of a probe is due at epoch + k*interval. A sender that wakes up
+// too late for a slot leaves it out, so that a slot always tells the time to within one interval.
 package wire
 
 import (
@@ -32,9 +30,8 @@ import (
 // DefaultPort is the port, UDP and TCP, that agents answer at.
 const DefaultPort = 7007
 
-// ReportInterval is how often an agent reports. It bounds how late the
-// harness learns of anything; a tenth of a second is small beside the second
-// that a detector is given.
+// ReportInterval is how often an agent reports. It bounds how late the harness learns of anything;
+// a tenth of a second is small beside the second that a detector is given.
 const ReportInterval = 100 * time.Millisecond
 
 // Standstill is the least time without running that an agent reports. An agent
@@ -86,7 +83,7 @@ const (
 	// connection tracking.
 	UDPFlow Protocol = "udp-flow"
 	// UDPConnected is echo from one connected socket: it is one flow for connection
-	// tracking, and the sender is told of packets that were refused.
+	// tracking, and the sender is notified of packets that were refused.
 	UDPConnected Protocol = "udp-connected"
 	// Stream is one connection that stays open. Every slot's packet is written to it,
 	// and comes back over it. When it breaks the next slot connects anew.
@@ -130,7 +127,7 @@ type Probe struct {
 	// however late, and the harness judges.
 	Timeout time.Duration `json:"timeout"`
 	// RefusalAnswers is set if a refusal (ICMP port unreachable) is an answer. It is for
-	// UDPFlow and UDPConnected, whose sockets are told of it.
+	// UDPFlow and UDPConnected, whose sockets are notified of it.
 	RefusalAnswers bool `json:"refusal_answers,omitempty"`
 	// Login is a MySQL probe's, and no other's.
 	Login *Login `json:"login,omitempty"`
@@ -156,10 +153,9 @@ type Message struct {
 type Report struct {
 	Probes []Sender    `json:"probes,omitempty"`
 	Seen   []Responder `json:"seen,omitempty"`
-	// Still are the times, from and until by the agent's clock, in which for
-	// longer than Standstill the agent did not run, or a packet that had arrived
-	// waited to be answered. What was sent to it then may be unanswered for that
-	// reason alone.
+	// Still are the times, from and until by the agent's clock, in which for longer than Standstill
+	// the agent did not run, or a packet that had arrived waited to be answered. What was sent to
+	// it then may be unanswered for that reason alone.
 	Still [][2]int64 `json:"still,omitempty"`
 }
 
@@ -347,9 +343,8 @@ func DecodeMessage(line []byte) (Message, error) {
 	return m, nil
 }
 
-// DecodeRequest reads one line of the harness. When a line is JSON but makes
-// no sense, the request is returned beside the error, so that the error can
-// be answered under its number.
+// DecodeRequest reads one line of the harness. When a line is JSON but makes no sense, the request
+// is returned beside the error, so that the error can be answered under its number.
 func DecodeRequest(line []byte) (Request, error) {
 	var r Request
 	if err := json.Unmarshal(line, &r); err != nil {

@@ -121,8 +121,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// FuzzDecodeRequest: nor does a request that the agent takes ask for the
-// impossible.
+// FuzzDecodeRequest: nor does a request that the agent takes ask for the impossible.
 func FuzzDecodeRequest(f *testing.F) {
 	f.Add([]byte(`{"n":1,"op":"hello","set":4711}`))
 	f.Add([]byte(`{"n":2,"op":"start","probe":{"id":1,"kind":"udp","to":"10.5.115.7:7007","interval":10000000,"timeout":1000000000}}`))

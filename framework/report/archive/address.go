@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// addresses maps addresses to others so that any two have as many leading bits in
-// common as before: what was in one subnet is in one subnet, and routes still match
-// (after Crypto-PAn: Xu, Fan, Ammar, Moon, 2002). The last byte of an IPv4 address
-// stays, so that network and broadcast addresses can still be recognised; so does a
-// range's well-known head, such as 10.0.0.0/8.
+// addresses maps addresses to others so that any two have as many leading bits in common as before:
+// what was in one subnet is in one subnet, and routes still match (after Crypto-PAn: Xu, Fan,
+// Ammar, Moon, 2002). The last byte of an IPv4 address stays, so that network and broadcast
+// addresses can still be recognised; so does a range's well-known head, such as 10.0.0.0/8.
 //
 // A bit is flipped, or not, by the bits before it and a random key that is not stored.
 type addresses struct {
@@ -117,7 +116,7 @@ func (a *addresses) mac(m [6]byte) [6]byte {
 }
 
 // forms are other ways to write an address: with dashes as in names of the DNS, and with underscores
-// as in those of BIRD's protocols; one of IPv4 also as numbers in both byte orders.
+// as in the names of BIRD's protocols; one of IPv4 also as numbers in both byte orders.
 func forms(a netip.Addr) []string {
 	if !a.Is4() {
 		var all []string

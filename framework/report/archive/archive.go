@@ -104,9 +104,8 @@ func Write(dir, file string, o Options) (m report.Manifest, err error) {
 	return m, nil
 }
 
-// filesOf are the paths of a run's files, relative to its folder and with slashes,
-// report.json first. The manifest of an archive that was unpacked is left out: each
-// archive gets its own.
+// filesOf are the paths of a run's files, relative to its folder and with slashes, report.json
+// first. The manifest of an archive that was unpacked is left out: each archive gets its own.
 func filesOf(run *rundir.Folder) ([]string, error) {
 	all, err := run.Files(".")
 	all = slices.DeleteFunc(all, func(name string) bool { return name == report.ManifestName || path.Ext(name) == ".tmp" })

@@ -164,8 +164,7 @@ func (d *Dictionary) ofSnapshot(at place, value string) string {
 	return d.strictly(value, kind, slices.Contains(identities, kind))
 }
 
-// states are fields whose values belong to the format and stay, even if a node has the
-// same name.
+// states are fields whose values belong to the format and stay, even if a node has the same name.
 var states = []string{"role", "kind", "state", "form", "verdict", "expected", "detector",
 	"schema", "scenario", "evidence", "protocol", "type", "origin"}
 

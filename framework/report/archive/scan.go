@@ -112,8 +112,7 @@ func (s scanner) each(text string, word func(from int) (end int, with string)) s
 	return out.String()
 }
 
-// escapes are escaped characters of URLs and quoted strings. Their letters belong to no
-// word.
+// escapes are escaped characters of URLs and quoted strings. Their letters belong to no word.
 var escapes = regexp.MustCompile(`^(?:%[0-9A-Fa-f]{2}|\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|[abfnrtv]))`)
 
 // escape is the length of the escape at the beginning of a text; 0 if there is none.
@@ -303,8 +302,7 @@ func isKey(after []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(after[:min(len(after), 64)], " \n\t"), []byte(":"))
 }
 
-// quoted is a JSON string. A ">" is not escaped: probes' names have it, and people read
-// them.
+// quoted is a JSON string. A ">" is not escaped: probes' names have it, and people read them.
 func quoted(text string) []byte {
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)

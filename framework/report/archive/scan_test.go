@@ -72,8 +72,7 @@ func TestJSON(t *testing.T) {
 
 func ours() *addresses { return newAddresses([]byte("key")) }
 
-// Two addresses have as many leading bits in common as before, up to the last byte, which
-// stays.
+// Two addresses have as many leading bits in common as before, up to the last byte, which stays.
 func TestPrefixesAreKept(t *testing.T) {
 	a := ours()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -158,8 +158,7 @@ func (s *suite) step(step report.Step) {
 	s.add(step.Scope+": "+step.Name, step.Ended.Sub(step.Began), became, step.Failed)
 }
 
-// judged reports whether the variant of a step was judged. Steps of the lab belong to
-// no variant.
+// judged reports whether the variant of a step was judged. Steps of the lab belong to no variant.
 func (s *suite) judged(scope string) bool {
 	for _, v := range s.report.Variants {
 		if v.Repeats != nil {

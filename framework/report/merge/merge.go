@@ -27,11 +27,10 @@ type Shard struct {
 	Report report.Report
 }
 
-// Find reads the shards below some folders: the newest run of each scenario in each
-// folder. Older is how many older runs were left out. Empty are the folders without a run,
-// or that do not exist. With replaced an older run counts as well if its verdict differs from
-// the newest one's and was not inconclusive, as that of a run which was ended from outside is:
-// another run must not hide it.
+// Find reads the shards below some folders: the newest run of each scenario in each folder. Older
+// is how many older runs were left out. Empty are the folders without a run, or that do not exist.
+// With replaced an older run counts as well if its verdict differs from the newest one's and was
+// not inconclusive, as the verdict of a run which was ended from outside is: another run must not hide it.
 func Find(replaced bool, dirs ...string) (shards []Shard, older int, empty []string, err error) {
 	for _, dir := range dirs {
 		runs, err := page.Runs(dir)
@@ -75,7 +74,7 @@ func Find(replaced bool, dirs ...string) (shards []Shard, older int, empty []str
 	return shards, older, empty, nil
 }
 
-// Missing stands for the scenarios that were expected and of which there is no report: an
+// Missing stands for the scenarios that were expected and have no report: an
 // inconclusive report of each, in order of name.
 func Missing(expected []string, reports []report.Report) []report.Report {
 	var missing []report.Report

@@ -65,10 +65,9 @@ var help = []Family{
 	{TimeToRecover, "From the start of a remedy to the first window without loss.", "seconds"},
 }
 
-// Update writes output/metrics.prom from all runs that are stored below output, without
-// those that have not ended or whose report cannot be read. The success of a run that was
-// removed since is taken from the existing file: an alert on its age must not end because
-// old runs are removed.
+// Update writes output/metrics.prom from all runs that are stored below output, without those that
+// have not ended or whose report cannot be read. The success of a run that was removed since is
+// taken from the existing file: an alert on its age must not end because old runs are removed.
 func Update(output string) error {
 	path := filepath.Join(output, Name)
 	remembered, err := successes(path)

@@ -19,8 +19,7 @@ import (
 // packets there were.
 const columns = 1000
 
-// axis is the time of a variant: lanes with what happened in them, and marks that go
-// through all.
+// axis is the time of a variant: lanes with what happened in them, and marks that go through all.
 type axis struct {
 	ID          string
 	From, Until time.Time
@@ -45,8 +44,7 @@ type mark struct {
 // label names a moment: by a sign, and by a word for readers who have not read the list.
 type label struct{ Sign, Word string }
 
-// End reports whether the flag is left of its line, because there is no room on the
-// right.
+// End reports whether the flag is left of its line, because there is no room on the right.
 func (m mark) End() bool { return m.At > 80 }
 
 type tick struct {
@@ -205,8 +203,7 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 	}
 }
 
-// marks are the events with a label, in as many rows as keep flags from covering each
-// other.
+// marks are the events with a label, in as many rows as keep flags from covering each other.
 func (a *axis) marks() {
 	var rows []float64 // the place up to which each is taken
 	for _, e := range a.Events {

@@ -17,8 +17,7 @@ type drawing struct {
 	Expected      []string // points of polylines
 	Broken        []string
 	Breaks        []point
-	// Ends say where the drawn paths end, one sentence each; More is how many paths are
-	// left out.
+	// Ends say where the drawn paths end, one sentence each; More is how many paths are left out.
 	Ends     []string
 	More     int
 	Impacted bool // whether any probe loses packets
@@ -145,8 +144,7 @@ func rowsOf(t *report.Topology) (rows [3][]report.Member, lower map[string]bool)
 	return rows, lower
 }
 
-// attach draws a member into a slot, and its links to the networks, which are at those
-// heights.
+// attach draws a member into a slot, and its links to the networks, which are at those heights.
 func (d *drawing) attach(m report.Member, x, y, slot int, networks map[string]int) *box {
 	w := min(132, slot-8)
 	b := box{X: x + (slot-w)/2, Y: y, W: w, H: boxHeight, Name: m.Name, Kind: m.Kind}
@@ -184,8 +182,7 @@ func (d *drawing) add(places map[string]member, n int, j journey) {
 	d.Ends = append(d.Ends, j.String())
 }
 
-// line goes along networks from box to box. Lines of different paths lie side by
-// side.
+// line goes along networks from box to box. Lines of different paths lie side by side.
 func (d *drawing) line(places map[string]member, hops []string, shift int) string {
 	var points []string
 	add := func(x, y int) { points = append(points, fmt.Sprintf("%d,%d", x, y)) }

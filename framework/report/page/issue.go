@@ -8,9 +8,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
 
-// issue is the run as Markdown for a vendor's issue tracker, in the order in which
-// trackers ask: what happened, what was expected, how to reproduce it, versions,
-// anything else.
+// issue is the run as Markdown for a vendor's issue tracker, in the order in which trackers ask:
+// what happened, what was expected, how to reproduce it, versions, anything else.
 func issue(v view) string {
 	i := &issueText{view: v}
 	if v.Incident != nil {

@@ -98,8 +98,7 @@ func (t tracing) journeys() []journey {
 	return all
 }
 
-// of are the journeys of one probe: of its requests or of its replies, whichever of them
-// were lost.
+// of are the journeys of one probe: of its requests or of its replies, whichever of them were lost.
 func (t tracing) of(r probe.Timeline) []journey {
 	from, to, packets := r.Probe.From, r.Probe.To, "requests of "+r.Probe.Name
 	counts := r.Counts()

@@ -10,8 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// table is what each layer said of the object of a finding, before the fault and
-// after it.
+// table is what each layer said of the object of a finding, before the fault and after it.
 type table struct {
 	Finding report.Finding
 	Rows    []row
@@ -19,9 +18,8 @@ type table struct {
 
 type row struct {
 	Layer, Where, Before, After string
-	// Disagrees is set if the layer, after the fault, gives the object to another node
-	// than its owner, or says something else than before. First marks the topmost such
-	// row.
+	// Disagrees is set if the layer, after the fault, gives the object to another node than its
+	// owner, or says something else than before. First marks the topmost such row.
 	Disagrees, First bool
 }
 

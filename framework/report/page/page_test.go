@@ -85,8 +85,7 @@ func drained() report.Report {
 	}
 }
 
-// layers are what the layers say: with or without the node, and the route to a
-// range.
+// layers are what the layers say: with or without the node, and the route to a range.
 func layers(node1, route bool) snapshot.Snapshot {
 	prefix, hop := netip.MustParsePrefix("10.5.115.0/24"), netip.MustParseAddr("10.4.94.23")
 	s := snapshot.Snapshot{

@@ -14,7 +14,7 @@ import (
 )
 
 // isControl reports whether a character moves, hides or reorders text instead of being
-// shown: controls (C0 and C1), and formats such as those that change the direction.
+// shown: controls (C0 and C1), and formats such as changes of the direction.
 func isControl(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co) || r == unicode.ReplacementChar
 }
@@ -68,8 +68,7 @@ func JSON(text []byte) []byte {
 	return out.Bytes()
 }
 
-// colour is a sequence that package display writes: bold, faint, red, green, yellow, and
-// their end.
+// colour is a sequence that package display writes: bold, faint, red, green, yellow, and their end.
 var colour = regexp.MustCompile(`\x1b\[(?:0|1|2|31|32|33)m`)
 
 // Coloured is Text that keeps the colours of package display.
@@ -122,8 +121,7 @@ func Cell(text string) string {
 	return strings.NewReplacer(`\|`, `\|`, "|", `\|`, "\n", "<br>").Replace(Markdown(text))
 }
 
-// Inline is text on one line in Markdown, with each character escaped that has a meaning
-// in it.
+// Inline is text on one line in Markdown, with each character escaped that has a meaning in it.
 func Inline(text string) string {
 	return mention.ReplaceAllString(inline.Replace(Line(text)), "$1@&#8203;$2")
 }

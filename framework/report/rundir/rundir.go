@@ -32,8 +32,7 @@ const (
 	// MaxLine is the size in bytes of the longest line of a compressed file: a poll
 	// with its snapshot.
 	MaxLine = MaxFile
-	// MaxLines is the number of lines of a compressed file: ten polls a second for a
-	// day.
+	// MaxLines is the number of lines of a compressed file: ten polls a second for a day.
 	MaxLines = 1_000_000
 	// maxWindow is the window in bytes of a zstd frame, which the decoder allocates.
 	// Records are written with 4 MiB.
@@ -56,7 +55,7 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return fmt.Sprintf("%s is not read: %s", e.Path, e.Why) }
 
-// ExitStatus is that of bad input.
+// ExitStatus is 2: bad input.
 func (*UnsafeError) ExitStatus() int { return 2 }
 
 // name is what scenarios, runs and variants may be called: they become names of files,
@@ -329,9 +328,8 @@ func Check(dir string) error {
 	return err
 }
 
-// Find finds the folders that hold a file of a name: dir itself, or those below it, in
-// order of their paths. Links, such as latest, are not followed, and folders called skip
-// are not searched.
+// Find finds the folders that hold a file of a name: dir itself, or those below it, in order of
+// their paths. Links, such as latest, are not followed, and folders called skip are not searched.
 func Find(dir, file, skip string) ([]string, error) {
 	var found []string
 	searched := 0

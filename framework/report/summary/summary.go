@@ -35,8 +35,7 @@ func Write(output string, runs []report.Report) error {
 	return nil
 }
 
-// Markdown summarises runs, at most one of each scenario. Those that did not pass come
-// first.
+// Markdown summarises runs, at most one of each scenario. Those that did not pass come first.
 func Markdown(runs []report.Report) string {
 	sorted := slices.Clone(runs)
 	slices.SortStableFunc(sorted, func(a, b report.Report) int { return cmp.Compare(rank(a), rank(b)) })
@@ -136,8 +135,7 @@ func unexpected(runs []report.Report) []string {
 	return wrong
 }
 
-// short is the first line of a text, cut where it is long, in words that are no
-// Markdown.
+// short is the first line of a text, cut where it is long, in words that are no Markdown.
 func short(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	if cut := []rune(line); len(cut) > letters {

@@ -35,10 +35,9 @@ func (o Overlap) By() string {
 // Lab reports whether the route belongs to a lab on this machine.
 func (o Overlap) Lab() bool { return strings.HasPrefix(o.Device, BridgePrefix) }
 
-// Overlaps returns for each subnet the first route in any routing table of this network
-// namespace that overlaps it; tables are in order of number, routes from the longest
-// prefix. Default-like routes (/0, and /1 of a VPN) do not count: a lab's route is more
-// specific.
+// Overlaps returns for each subnet the first route in any routing table of this network namespace
+// that overlaps it; tables are in order of number, routes from the longest prefix. Default-like
+// routes (/0, and /1 of a VPN) do not count: a lab's route is more specific.
 func Overlaps(ctx context.Context, subnets []netip.Prefix) ([]Overlap, error) {
 	routes, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)

@@ -30,8 +30,7 @@ const (
 // Choice is an accelerator and the reason for it.
 type Choice struct {
 	Accelerator Accelerator `json:"accelerator"`
-	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was
-	// not tried.
+	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
 	NotKVM string `json:"notKVM,omitempty"`
 	NotUML string `json:"notUML,omitempty"`
 	// Image is the guest image that was tried.
@@ -66,8 +65,7 @@ func ChooseAccelerator(ctx context.Context, docker *client.Client, image string,
 	return choice, nil
 }
 
-// choose tries accelerators in their order. whyNot returns why one cannot be used, or
-// "" if it can.
+// choose tries accelerators in their order. whyNot returns why one cannot be used, or "" if it can.
 func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, error) {
 	choice := Choice{Image: image}
 	for _, try := range []struct {
@@ -96,7 +94,7 @@ type ImageError struct {
 
 func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*ImageError) ExitStatus() int { return 3 }
 
 // WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns

@@ -11,15 +11,13 @@
 // container's addresses, and the container has none. The channel to the guest's
 // agent does not use the network, so commands run even if that is broken.
 //
-// With KVM guests run at full speed. The second choice is User Mode Linux (UML), if
-// the image has it: the kernel is a program in the container, and the guest's
-// programs run directly on the CPU, slower only in system calls. UML has one CPU, no
-// cpuset controller, and one kernel, regardless of the topology. The last choice is
-// QEMU's translator (TCG), with which Go programs run 15 to 20 times slower.
-// ChooseAccelerator decides by booting a guest.
+// With KVM guests run at full speed. The second choice is User Mode Linux (UML), if the image has
+// it: the kernel is a program in the container, and the guest's programs run directly on the CPU,
+// slower only in system calls. UML has one CPU, no cpuset controller, and one kernel, regardless of
+// the topology. The last choice is QEMU's translator (TCG), with which Go programs run 15 to 20
+// times slower. ChooseAccelerator decides by booting a guest.
 //
-// Their differences are in package launch (command lines) and in package boot
-// (devices):
+// Their differences are in package launch (command lines) and in package boot (devices):
 //
 //	       tree    disk    channel                      interfaces
 //	QEMU   9p      vda     virtio serial port           virtio-net, ethN

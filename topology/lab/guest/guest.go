@@ -56,11 +56,10 @@ type Options struct {
 	Memory int
 }
 
-// Overhead is the memory in MiB that a guest's container may use in addition to the
-// guest's. Under TCG QEMU uses 256 for translated code (see package launch) and about
-// 170 for its TLBs and heap: with kube-proxy and 300 endpoints, 1190 MiB in all after
-// ten minutes. The rest is page cache of the disk and the image, and a reserve for
-// more TLBs.
+// Overhead is the memory in MiB that a guest's container may use in addition to the guest's. Under
+// TCG QEMU uses 256 for translated code (see package launch) and about 170 for its TLBs and heap:
+// with kube-proxy and 300 endpoints, 1190 MiB in all after ten minutes. The rest is page cache of
+// the disk and the image, and a reserve for more TLBs.
 const Overhead = 768
 
 // Container is the container of a guest. The caller adds labels and networks, which
@@ -97,8 +96,7 @@ func Container(o Options) (*container.Config, *container.HostConfig) {
 
 const kvmDevice = "/dev/kvm"
 
-// require adds an accelerator's requirements to a container, for a guest with this
-// memory in MiB.
+// require adds an accelerator's requirements to a container, for a guest with this memory in MiB.
 func require(host *container.HostConfig, a Accelerator, memory int) {
 	switch a {
 	case KVM:
@@ -158,9 +156,8 @@ func Quote(command []string) string {
 // switched off, or has failed. Its console, the container's log, shows which.
 var ErrNotAnswering = errors.New("the guest's agent does not answer")
 
-// Exec runs a command in the guest as root and returns its standard output. The error
-// is an *ExitError if the exit status is not 0. When ctx ends, the command and its
-// children are killed.
+// Exec runs a command in the guest as root and returns its standard output. The error is an
+// *ExitError if the exit status is not 0. When ctx ends, the command and its children are killed.
 func (g *Guest) Exec(ctx context.Context, command ...string) (string, error) {
 	return g.ExecInput(ctx, nil, command...)
 }
@@ -253,8 +250,7 @@ func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bu
 	return conn, bufio.NewReader(conn), nil
 }
 
-// whyNot replaces err, an ErrNotAnswering, by an error that says how the guest ended,
-// if it has.
+// whyNot replaces err, an ErrNotAnswering, by an error that says how the guest ended, if it has.
 func (g *Guest) whyNot(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -298,7 +294,7 @@ func (e *BootError) Error() string {
 	return fmt.Sprintf("guest %s did not boot: %s; its console ends with: %s", e.Guest, e.Why, e.Console)
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*BootError) ExitStatus() int { return 3 }
 
 // Ready waits until the guest of a started container runs commands. The error is a
@@ -336,7 +332,7 @@ func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 var errEnded = errors.New("the guest ended")
 
 // Console returns the output of the guest's kernel and systemd since the first
-// power-on, and that of the launcher.
+// power-on, and the launcher's output.
 func (g *Guest) Console(ctx context.Context) (string, error) {
 	stream, err := g.docker.ContainerLogs(ctx, g.container, container.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
@@ -350,9 +346,8 @@ func (g *Guest) Console(ctx context.Context) (string, error) {
 	return text.String(), nil
 }
 
-// Path is the path at which the machine can dial the guest's unix socket path. Files
-// have no such path: read them with Exec. A connection ends at once while nothing
-// listens in the guest.
+// Path is the path at which the machine can dial the guest's unix socket path. Files have no such
+// path: read them with Exec. A connection ends at once while nothing listens in the guest.
 func (g *Guest) Path(ctx context.Context, path string) (string, error) {
 	wrap := func(err error) error { return fmt.Errorf("on %s: reaching socket %s: %w", g.name, path, err) }
 	conn, r, err := g.ask(ctx, channel.Request{Forward: path})

@@ -95,8 +95,7 @@ func TestExecWithoutGuest(t *testing.T) {
 	}
 }
 
-// TestReady checks that the error of a guest that does not boot contains the end
-// of its console.
+// TestReady checks that the error of a guest that does not boot contains the end of its console.
 func TestReady(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -210,8 +209,7 @@ func TestContainerUML(t *testing.T) {
 	}
 }
 
-// TestChoose checks the order of accelerators and the reasons against those that were
-// tried.
+// TestChoose checks the order of accelerators and the reasons against those that were tried.
 func TestChoose(t *testing.T) {
 	broken := errors.New("no engine")
 	for _, test := range []struct {

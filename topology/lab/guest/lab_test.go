@@ -75,8 +75,7 @@ func TestNoKernelPackage(t *testing.T) {
 	}
 }
 
-// TestGuest boots the guest that labs get on this machine. The night boots one
-// with each kernel.
+// TestGuest boots the guest that labs get on this machine. The night boots one with each kernel.
 func TestGuest(t *testing.T) {
 	docker, image := dockerAndImage(t, topology.Kernels[0])
 	choice, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator"))

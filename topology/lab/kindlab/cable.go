@@ -21,7 +21,7 @@ type cable struct {
 	name string
 	mac  net.HardwareAddr
 	mtu  int
-	// addresses are those of the node's end.
+	// addresses are the addresses of the node's end.
 	addresses []netlink.Addr
 	// peer is the index of the other end, and port and bridge its name and master.
 	peer         int
@@ -88,7 +88,7 @@ func configure(cables []cable) error {
 type kernelState struct {
 	links  []string
 	routes []route
-	// sysctls are those of the network namespace that can be read and set, by path.
+	// sysctls are the network namespace's sysctls that can be read and set, by path.
 	sysctls map[string]string
 }
 
@@ -158,7 +158,7 @@ func readSysctls() (map[string]string, error) {
 	return values, nil
 }
 
-// setSysctls sets those of this thread's namespace that have other values. Some set others, as
+// setSysctls sets the sysctls of this thread's namespace that have other values. Some set others, as
 // ip_forward does: those are set in a second pass.
 func setSysctls(values map[string]string) error {
 	var errs []error

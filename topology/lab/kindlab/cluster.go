@@ -71,9 +71,8 @@ func (c *Cluster) Nodes() []string {
 	return names
 }
 
-// APIServer is the address and port at which the cluster's nodes, and pods in
-// their networks, reach the API server. It needs no Service proxy and no name
-// server.
+// APIServer is the address and port at which the cluster's nodes, and pods in their networks, reach
+// the API server. It needs no Service proxy and no name server.
 func (c *Cluster) APIServer() netip.AddrPort {
 	if c.lab.foreign != nil {
 		return c.lab.foreign.api
@@ -260,9 +259,8 @@ func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
 	return nil
 }
 
-// openNewCluster connects to a cluster during kubeadm init. It waits until the
-// administrator may read Node objects: kubeadm grants that after the API server's
-// start.
+// openNewCluster connects to a cluster during kubeadm init. It waits until the administrator may
+// read Node objects: kubeadm grants that after the API server's start.
 func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster, error) {
 	// kubeadm writes the kubeconfigs before the manifests of static pods.
 	manifest, err := l.Node(c.Nodes[0].Name).Path(ctx, "/etc/kubernetes/manifests/etcd.yaml")
@@ -291,9 +289,8 @@ func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster,
 		})
 }
 
-// controlPlaneServes bounds the time from a control plane component's manifest to
-// its first result: some seconds, several times that if other labs run. It is
-// kubeadm's own bound for the API server.
+// controlPlaneServes bounds the time from a control plane component's manifest to its first result:
+// some seconds, several times that if other labs run. It is kubeadm's own bound for the API server.
 const controlPlaneServes = 4 * time.Minute
 
 // runs waits until Docker has started the member's container.
@@ -359,8 +356,7 @@ func (l *Lab) startWorker(ctx context.Context, n topology.Node, image string) er
 	return node.boot(ctx)
 }
 
-// runContainer runs a node on the machine's kernel, with the options that kind
-// uses.
+// runContainer runs a node on the machine's kernel, with the options that kind uses.
 func (l *Lab) runContainer(ctx context.Context, node *Node, n topology.Node, image string) error {
 	return node.run(ctx, n.Links, &container.Config{
 		Image:    image,
@@ -443,10 +439,9 @@ const registerTries = 4
 // Register creates the Node object of a node that has not joined yet, and waits
 // until kube-controller-manager has assigned it the lowest free pod range.
 //
-// kube-controller-manager guarantees no order. It sometimes allocates twice for one
-// node, if the node's second event arrives before its own update. It releases the
-// second range, but continues after it. Register then restarts
-// kube-controller-manager and registers the node again.
+// kube-controller-manager guarantees no order. It sometimes allocates twice for one node, if the
+// node's second event arrives before its own update. It releases the second range, but continues
+// after it. Register then restarts kube-controller-manager and registers the node again.
 func (c *Cluster) Register(ctx context.Context, node string) error {
 	var given, lowest netip.Prefix
 	for range registerTries {
@@ -508,7 +503,7 @@ const tokenLifetime = 10 * time.Minute
 
 func (c *Cluster) joinToken(ctx context.Context) (string, error) {
 	id, secret := newToken()
-	// The keys are those of k8s.io/cluster-bootstrap/token/api. kubeadm grants the
+	// k8s.io/cluster-bootstrap/token/api has the keys. kubeadm grants the
 	// permissions of a joining node to the group.
 	err := c.Client.Resources().Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id},
@@ -572,10 +567,9 @@ func (c *Cluster) takesPods(ctx context.Context, node string) error {
 		})
 }
 
-// ReplaceNodes creates declared nodes again after Remove, as new machines with the
-// same names and addresses. Their Node objects get the lowest free pod ranges, in
-// the order of names: the previous ranges, if the newest nodes are replaced in the
-// order in which they joined.
+// ReplaceNodes creates declared nodes again after Remove, as new machines with the same names and
+// addresses. Their Node objects get the lowest free pod ranges, in the order of names: the previous
+// ranges, if the newest nodes are replaced in the order in which they joined.
 func (c *Cluster) ReplaceNodes(ctx context.Context, names ...string) error {
 	var nodes []topology.Node
 	for _, name := range names {

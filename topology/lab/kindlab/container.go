@@ -131,9 +131,8 @@ func (e *OwnKernelError) Error() string {
 	return fmt.Sprintf("%s is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it", e.Member)
 }
 
-// PID is the process ID of the member's init in the machine's PID namespace. It
-// changes when the member is stopped and started. For a guest the error is an
-// *OwnKernelError.
+// PID is the process ID of the member's init in the machine's PID namespace. It changes when the
+// member is stopped and started. For a guest the error is an *OwnKernelError.
 func (m *member) PID(ctx context.Context) (int, error) {
 	if m.guest != nil {
 		return 0, &OwnKernelError{Member: m.name}
@@ -148,8 +147,7 @@ func (m *member) PID(ctx context.Context) (int, error) {
 	return info.State.Pid, nil
 }
 
-// Netns is the path of the member's network namespace. For a guest the error is
-// an *OwnKernelError.
+// Netns is the path of the member's network namespace. For a guest the error is an *OwnKernelError.
 func (m *member) Netns(ctx context.Context) (string, error) {
 	pid, err := m.PID(ctx)
 	if err != nil {
@@ -172,10 +170,9 @@ func sameFile(a, b string) (bool, error) {
 	return err == nil && os.SameFile(one, other), err
 }
 
-// Path translates a path of the member's file system into one of the machine. A
-// unix socket at that path can be dialled, because it belongs to the file system
-// and not to the network namespace. For a guest only sockets have such a path;
-// its files can be read with Exec.
+// Path translates a path of the member's file system into one of the machine. A unix socket at that
+// path can be dialled, because it belongs to the file system and not to the network namespace. For
+// a guest only sockets have such a path; its files can be read with Exec.
 func (m *member) Path(ctx context.Context, path string) (string, error) {
 	if m.guest != nil {
 		return m.guest.Path(ctx, path)
@@ -288,11 +285,10 @@ func (m *member) run(ctx context.Context, links []topology.Link, config *contain
 	return m.start(ctx)
 }
 
-// endpoints serialises the changes of containers' endpoints on networks. Before
-// 28.1 Docker counts a network's endpoints, and concurrent changes can lose an
-// update of the count (moby/moby#42119). A network whose count is too high cannot
-// be removed until Docker is restarted. Stop does not take the lock, because
-// Docker removes the endpoints some time after it has returned.
+// endpoints serialises the changes of containers' endpoints on networks. Before 28.1 Docker counts
+// a network's endpoints, and concurrent changes can lose an update of the count (moby/moby#42119).
+// A network whose count is too high cannot be removed until Docker is restarted. Stop does not take
+// the lock, because Docker removes the endpoints some time after it has returned.
 var endpoints sync.Mutex
 
 // startsWithin bounds how long Docker takes to start a container.

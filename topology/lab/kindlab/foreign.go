@@ -43,7 +43,7 @@ type RouterControl interface {
 // Foreign is a lab that somebody else has brought up on this machine's Docker: one cluster
 // of kind, with the topology's names, addresses and ranges.
 type Foreign struct {
-	// Containers are those of the topology's members, by member.
+	// Containers are the containers of the topology's members, by member.
 	Containers map[string]string
 	// Kubeconfig is the administrator's.
 	Kubeconfig []byte
@@ -74,7 +74,7 @@ type before struct {
 var families = [...]string{"iptables", "ip6tables"}
 
 // kept are lists of what a node has, one a line, and the commands that remove what was not
-// there before. Files are those that components put on a node's disk: CNI's configuration and
+// there before. Files are what components put on a node's disk: CNI's configuration and
 // programs, state of theirs, sockets of ours.
 var kept = [...]struct{ list, remove []string }{
 	{
@@ -127,7 +127,7 @@ func Adopt(ctx context.Context, docker *client.Client, t topology.Topology, f Fo
 	return l, l.equip(ctx)
 }
 
-// AdoptedImages are the images that a lab needs to be adopted, without those of its workloads.
+// AdoptedImages are the images that a lab needs to be adopted, without its workloads' images.
 func AdoptedImages(t topology.Topology) []string {
 	refs := []string{registryImage}
 	if len(t.Hosts) > 0 {
@@ -217,7 +217,7 @@ func (l *Lab) record(ctx context.Context) error {
 }
 
 // registryNetwork is the network of Docker's over which a node reaches the registry: kind's, and not
-// one of the topology, of which Docker may take an address.
+// one of the topology, from which Docker may take an address.
 func registryNetwork(on map[string]*network.EndpointSettings, n topology.Node) string {
 	chosen := ""
 	for _, name := range slices.Sorted(maps.Keys(on)) {

@@ -109,8 +109,7 @@ type GuestFacts struct {
 	Node        string
 	Kernel      string // its release, as uname -r prints it
 	Accelerator guest.Accelerator
-	// NotKVM and NotUML say why those are not used. Each is empty if it is used or
-	// was not tried.
+	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
 	NotKVM, NotUML string
 }
 

@@ -69,8 +69,7 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 	})
 }
 
-// TestKilledWithGuest kills the process that brings a lab up with SIGKILL,
-// while its guest boots.
+// TestKilledWithGuest kills the process that brings a lab up with SIGKILL, while its guest boots.
 func TestKilledWithGuest(t *testing.T) {
 	const child = "RELAPSE_TEST_BRINGS_UP"
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

@@ -31,8 +31,7 @@ import (
 // executes is translated, and the translation kept.
 var loadFor = flag.Duration("load", 30*time.Second, "how long a guest is kept under kube-proxy's load")
 
-// kubeProxy is the release with the IPVS deadlock; what it takes of a node, the
-// others take too.
+// kubeProxy is the release with the IPVS deadlock; what it takes of a node, the others take too.
 const kubeProxy = "k8s.gcr.io/kube-proxy:v1.13.0"
 
 // TestGuestUnderLoad keeps a guest under kube-proxy in IPVS mode, which the

@@ -164,8 +164,7 @@ func TestImagesOfGuests(t *testing.T) {
 	}
 }
 
-// The machine cannot enter a guest's namespaces: the error comes before any request
-// to Docker.
+// The machine cannot enter a guest's namespaces: the error comes before any request to Docker.
 func TestGuestsAreOutOfReach(t *testing.T) {
 	l := guests(t)
 	node := l.Node("b")

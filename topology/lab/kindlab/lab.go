@@ -73,7 +73,7 @@ type Router struct {
 	RouterControl
 }
 
-// ImagesOf returns the images that a topology needs, without those of its workloads.
+// ImagesOf returns the images that a topology needs, without its workloads' images.
 func ImagesOf(t topology.Topology) []string {
 	refs := containerImages(t)
 	if len(t.Clusters) > 0 {
@@ -460,10 +460,9 @@ func removeStateDir(lab string) error {
 	return restoreSysctls()
 }
 
-// Logs returns the logs of the lab's containers and of the pods on its nodes, by
-// name, except those of the nodes in without. Logs of containers and services begin
-// at since; the zero time selects all. The error names the logs that could not be
-// read.
+// Logs returns the logs of the lab's containers and of the pods on its nodes, by name, except those
+// of the nodes in without. Logs of containers and services begin at since; the zero time selects
+// all. The error names the logs that could not be read.
 func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map[string]string, error) {
 	var mu sync.Mutex
 	logs := map[string]string{}

@@ -90,8 +90,7 @@ func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	})
 }
 
-// setNextHopLinks sets the interface of each next hop, which a multipath route
-// requires.
+// setNextHopLinks sets the interface of each next hop, which a multipath route requires.
 func setNextHopLinks(route *netlink.Route) error {
 	for _, hop := range route.MultiPath {
 		found, err := netlink.RouteGet(hop.Gw)

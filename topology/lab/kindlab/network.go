@@ -69,9 +69,8 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 	return nil
 }
 
-// automaticRange is the range from which Docker assigns addresses on a network. It
-// contains only the control plane's address, because kind cannot request one. All
-// other members request theirs.
+// automaticRange is the range from which Docker assigns addresses on a network. It contains only
+// the control plane's address, because kind cannot request one. All other members request theirs.
 func automaticRange(t topology.Topology, n topology.Network) string {
 	for _, c := range t.Clusters {
 		if link := c.Nodes[0].Links[0]; link.Network == n.Name {
@@ -98,7 +97,7 @@ func (e *OverlapError) Error() string {
 	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: %s", e.Network, e.Subnet, e.Used, e.By, cure)
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*OverlapError) ExitStatus() int { return 3 }
 
 // checkSubnets rejects a topology whose subnets overlap a route of the machine: the
@@ -121,8 +120,7 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 }
 
 // CheckKept rejects a running lab that is not the topology's, although it has its name: its
-// networks are on other subnets, or a router is of another kind. What does not exist is no
-// error.
+// networks are on other subnets, or a router is of another kind. What does not exist is no error.
 func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	if err := keptSubnets(ctx, docker, t); err != nil {
 		return err
@@ -183,9 +181,8 @@ func tableFamily() nftables.TableFamily {
 	return nftables.TableFamilyINet
 }
 
-// isolate installs the lab's nftables table. Rules in Docker's chains were rejected: a
-// table is removed in one step and does not interfere with Docker. Its priority is
-// before Docker's rules.
+// isolate installs the lab's nftables table. Rules in Docker's chains were rejected: a table is
+// removed in one step and does not interfere with Docker. Its priority is before Docker's rules.
 func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -268,9 +265,8 @@ func isolation(bridges []bridge) []hook {
 	return []hook{prerouting, forward, output, input}
 }
 
-// onlyRootConnects adds to a lab's table that a process of another user than root does not
-// connect to a port of the machine's own addresses: Docker's proxy is root's, and would connect
-// for it.
+// onlyRootConnects adds to a lab's table that a process of another user than root does not connect
+// to a port of the machine's own addresses: Docker's proxy is root's, and would connect for it.
 func onlyRootConnects(lab string, port uint16) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -338,7 +334,7 @@ func (e *OtherReleaseError) Error() string {
 		"run without --reuse, which replaces it", e.Lab)
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*OtherReleaseError) ExitStatus() int { return 3 }
 
 // rulesFile is the file with the fingerprint of the rules that the lab was given.
@@ -390,8 +386,7 @@ func (l *Lab) Isolated() error {
 	})
 }
 
-// missing returns an error for the first chain of a table that has fewer rules than it was
-// given.
+// missing returns an error for the first chain of a table that has fewer rules than it was given.
 func missing(table string, hooks []hook, count func(chain string) (int, error)) error {
 	for _, h := range hooks {
 		n, err := count(h.name)

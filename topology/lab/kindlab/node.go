@@ -15,9 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 )
 
-// Node is a Kubernetes node of a lab: a container on the machine's kernel, or a
-// guest. Both have the same methods, except that the machine cannot enter a
-// guest's namespaces: see OwnKernelError.
+// Node is a Kubernetes node of a lab: a container on the machine's kernel, or a guest. Both have
+// the same methods, except that the machine cannot enter a guest's namespaces: see OwnKernelError.
 type Node struct {
 	member
 	lab *Lab
@@ -46,9 +45,8 @@ func (l *Lab) EachNode(ctx context.Context, nodes []string, do func(context.Cont
 	return errors.Join(errs...)
 }
 
-// Start powers the node on after Stop, with its previous disk and Node object. It
-// waits until the node can run containers and has its routes; kubelet needs some
-// seconds more.
+// Start powers the node on after Stop, with its previous disk and Node object. It waits until the
+// node can run containers and has its routes; kubelet needs some seconds more.
 func (n *Node) Start(ctx context.Context) error {
 	if n.lab.foreign != nil {
 		return n.lab.powerOn(ctx, n)
@@ -120,9 +118,8 @@ func (n *Node) nameServer(ctx context.Context) error {
 	return nil
 }
 
-// containerd reports whether containerd serves on the node. In a container it dials
-// the socket from the machine, because a command takes 0.1 s of CPU and the poll
-// runs ten times a second.
+// containerd reports whether containerd serves on the node. In a container it dials the socket from
+// the machine, because a command takes 0.1 s of CPU and the poll runs ten times a second.
 func (n *Node) containerd(ctx context.Context) (bool, string, error) {
 	if n.guest != nil {
 		saw, err := n.Exec(ctx, "systemctl", "is-active", "containerd")

@@ -12,8 +12,7 @@ import (
 
 // Images provides the images of a lab. images.Catalogue implements it.
 type Images interface {
-	// LoadDocker loads an image into the Docker engine and returns the engine's
-	// reference of it.
+	// LoadDocker loads an image into the Docker engine and returns the engine's reference of it.
 	LoadDocker(ctx context.Context, docker *client.Client, ref string) (string, error)
 	// Blobs returns a folder, and the files below it that are the images' blobs, by
 	// repository and digest.

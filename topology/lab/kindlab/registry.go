@@ -59,8 +59,7 @@ const ownHost = "relapse.dev"
 // Ours reports whether an image is our own: no vendor publishes it.
 func Ours(image string) bool { return strings.HasPrefix(image, ownHost+"/") }
 
-// reachUpstreams checks that the vendors' registries answer, before the lab is
-// built.
+// reachUpstreams checks that the vendors' registries answer, before the lab is built.
 func (l *Lab) reachUpstreams(ctx context.Context) error {
 	if len(l.options.Upstreams) == 0 {
 		return nil

@@ -18,11 +18,10 @@ import (
 // seconds of its start or the loss of a session.
 const sessionsWithin = time.Minute
 
-// SessionsUp waits until each of the lab's routers has a BGP session with each of
-// these nodes, established at since or later, and a route received over it. A
-// session without a route may precede the speaker's announcements. A route without
-// a session may be retained by graceful restart. The zero time accepts sessions of
-// any age.
+// SessionsUp waits until each of the lab's routers has a BGP session with each of these nodes,
+// established at since or later, and a route received over it. A session without a route may
+// precede the speaker's announcements. A route without a session may be retained by graceful
+// restart. The zero time accepts sessions of any age.
 func (l *Lab) SessionsUp(ctx context.Context, nodes []string, since time.Time) error {
 	return l.sessions(ctx, "the routes of ", nodes, "no session, or no route over it: ", func(there []bgp.Neighbor, address netip.Addr) bool {
 		return bgp.Announces(there, address, since)
@@ -157,8 +156,7 @@ func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Ad
 	return nil
 }
 
-// neighborsOf are the nodes' addresses on the network that they share with a
-// router.
+// neighborsOf are the nodes' addresses on the network that they share with a router.
 func (l *Lab) neighborsOf(name string, nodes []string) ([]netip.Addr, error) {
 	member, _ := l.Topology.Member(name)
 	var neighbors []netip.Addr

@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// threeNodes is a lab that does not run: two nodes on the router's network, and
-// one that is not.
+// threeNodes is a lab that does not run: two nodes on the router's network, and one that is not.
 var threeNodes = Lab{Topology: topology.Topology{
 	Name: "a",
 	Clusters: []topology.Cluster{{Name: "k8s", Nodes: []topology.Node{

@@ -46,7 +46,7 @@ func (e *HeldError) Error() string {
 		e.Lab, e.PID, e.Command, e.Since.Format(time.TimeOnly))
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*HeldError) ExitStatus() int { return 3 }
 
 // lock locks a lab for this process. The kernel releases the lock when the process

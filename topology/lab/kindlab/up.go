@@ -104,9 +104,8 @@ func (l *Lab) actions(ctx context.Context) *actions {
 	return &actions{group, ctx, l.options.step}
 }
 
-// add adds an action that begins when the channels of needs are closed. It returns
-// the channel that is closed when the action has succeeded. An action with a name is
-// reported as a step.
+// add adds an action that begins when the channels of needs are closed. It returns the channel that
+// is closed when the action has succeeded. An action with a name is reported as a step.
 func (a *actions) add(name string, do func(context.Context) error, needs ...<-chan struct{}) <-chan struct{} {
 	done := make(chan struct{})
 	a.Go(func() error {

@@ -22,8 +22,7 @@ import (
 
 const registryImage = "relapse.dev/registry:3.1.2"
 
-// Two versions of one vendor's image: the lab serves one; the other is asked
-// for by a node alone.
+// Two versions of one vendor's image: the lab serves one; the other is asked for by a node alone.
 const (
 	served   = "docker.io/cloudnativelabs/kube-router:v1.5.1"
 	unserved = "docker.io/cloudnativelabs/kube-router:v2.1.0"

@@ -16,8 +16,7 @@ import (
 // its Resources are one value, and each call changes its namespace. Here each call
 // returns a copy, which uses the same connections and type information.
 //
-// Pods' logs need a client of client-go, made from RESTConfig, because klient has no
-// call for them.
+// Pods' logs need a client of client-go, made from RESTConfig, because klient has no call for them.
 type Client struct {
 	config *rest.Config
 	shared *resources.Resources // never changed, only copied

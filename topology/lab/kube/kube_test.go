@@ -16,8 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// newAPIServer is an API server that has one ConfigMap in each namespace, named
-// after it.
+// newAPIServer is an API server that has one ConfigMap in each namespace, named after it.
 func newAPIServer(t *testing.T) *rest.Config {
 	reply := func(w http.ResponseWriter, body any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -44,9 +43,8 @@ func newAPIServer(t *testing.T) *rest.Config {
 	return &rest.Config{Host: server.URL, QPS: -1}
 }
 
-// Two installations share the client of their cluster. Each must list its own
-// namespace; with klient.New in place of kube.New this fails, under the race
-// detector at once.
+// Two installations share the client of their cluster. Each must list its own namespace; with
+// klient.New in place of kube.New this fails, under the race detector at once.
 func TestResourcesShared(t *testing.T) {
 	client, err := kube.New(newAPIServer(t))
 	must.NoError(t, err)

@@ -26,15 +26,13 @@ type Pull struct {
 	Status int `json:"status"`
 }
 
-// request is a line of the registry's access log, which is in the combined
-// log format.
+// request is a line of the registry's access log, which is in the combined log format.
 var request = regexp.MustCompile(`^(\S+) \S+ \S+ \[([^\]]+)\] "(GET|HEAD) (/v2/\S+) [^"]*" (\d+) \S+ "[^"]*" "containerd/`)
 
 const combinedTime = "02/Jan/2006:15:04:05 -0700"
 
-// ParseLog reads the pulls from a registry's log, in its order. Only requests by
-// containerd count, because nodes pull by containerd. It skips lines that are not in the
-// format of the access log.
+// ParseLog reads the pulls from a registry's log, in its order. Only requests by containerd count,
+// because nodes pull by containerd. It skips lines that are not in the format of the access log.
 func ParseLog(log string) []Pull {
 	var pulls []Pull
 	// requests holds the index in pulls of the last request for each node and image. The

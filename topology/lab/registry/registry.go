@@ -1,9 +1,8 @@
 // Package registry is a client of a lab's registry. It resolves names to digests,
 // moves tags, and reads the nodes' pulls from the registry's log.
 //
-// Images have the vendors' names. The registry has one name space for all vendors'
-// hosts, as containerd's mirrors require: docker.io/library/x:1 is library/x:1
-// there.
+// Images have the vendors' names. The registry has one name space for all vendors' hosts, as
+// containerd's mirrors require: docker.io/library/x:1 is library/x:1 there.
 package registry
 
 import (

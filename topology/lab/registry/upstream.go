@@ -14,8 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Upstreams are the base URLs of the vendors' registries, by the host in the names of
-// images.
+// Upstreams are the base URLs of the vendors' registries, by the host in the names of images.
 type Upstreams map[string]string
 
 // own are the vendors' own registries.
@@ -72,8 +71,7 @@ func HostOf(image string) (string, error) {
 	return "docker.io", nil
 }
 
-// UpstreamError says that a vendor's registry does not answer, or does not serve an
-// image.
+// UpstreamError says that a vendor's registry does not answer, or does not serve an image.
 type UpstreamError struct {
 	Host, URL string
 	// Image is the requested image. It is empty if the registry does not answer.
@@ -89,7 +87,7 @@ func (e *UpstreamError) Error() string {
 	return fmt.Sprintf("%s: %v: set a mirror with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
 }
 
-// ExitStatus is that of a machine that cannot run it.
+// ExitStatus is 3: the machine cannot run it.
 func (*UpstreamError) ExitStatus() int { return 3 }
 
 func (e *UpstreamError) Unwrap() error { return e.Err }

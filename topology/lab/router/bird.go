@@ -37,7 +37,7 @@ type bird struct {
 	last    steady
 }
 
-// birdTime is the format "iso long us". The zone is that of the process, UTC.
+// birdTime is the format "iso long us". The zone is the process's, UTC.
 const birdTime = "2006-01-02 15:04:05.999999"
 
 func (b *bird) reader() bgp.BIRD {

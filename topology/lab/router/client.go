@@ -19,8 +19,7 @@ import (
 // (sun_path of unix(7), less the final zero).
 const maxSocketPath = 107
 
-// Client reads a router and changes its static routes. It is safe for concurrent
-// use.
+// Client reads a router and changes its static routes. It is safe for concurrent use.
 type Client struct {
 	http *http.Client
 	name string // the socket
@@ -47,8 +46,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// RIB lists all paths of the router's global IPv4 unicast table, by prefix, then by
-// preference.
+// RIB lists all paths of the router's global IPv4 unicast table, by prefix, then by preference.
 func (c *Client) RIB(ctx context.Context) ([]bgp.Path, error) {
 	paths := []bgp.Path{}
 	return paths, c.call(ctx, http.MethodGet, "/rib", nil, &paths)
@@ -75,16 +73,14 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, c.call(ctx, http.MethodGet, "/status", nil, &s)
 }
 
-// FIB lists the main IPv4 routing table of the router's kernel, by prefix, then by
-// metric.
+// FIB lists the main IPv4 routing table of the router's kernel, by prefix, then by metric.
 func (c *Client) FIB(ctx context.Context) ([]bgp.Route, error) {
 	routes := []bgp.Route{}
 	return routes, c.call(ctx, http.MethodGet, "/fib", nil, &routes)
 }
 
-// AddStatic sets or replaces the static route to a prefix. It has precedence over
-// BGP routes and is in the FIB when AddStatic returns. A next hop that is not
-// on-link is an error.
+// AddStatic sets or replaces the static route to a prefix. It has precedence over BGP routes and is
+// in the FIB when AddStatic returns. A next hop that is not on-link is an error.
 func (c *Client) AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error {
 	return c.call(ctx, http.MethodPut, "/static/"+prefix.String(), Static{Prefix: prefix, NextHops: nextHops}, nil)
 }
@@ -95,8 +91,7 @@ func (c *Client) RemoveStatic(ctx context.Context, prefix netip.Prefix) error {
 	return c.call(ctx, http.MethodDelete, "/static/"+prefix.String(), nil, nil)
 }
 
-// call makes a request of the HTTP API, and decodes the answer into out unless out
-// is nil.
+// call makes a request of the HTTP API, and decodes the answer into out unless out is nil.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) (err error) {
 	defer func() {
 		if err != nil {

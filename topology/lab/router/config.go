@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Socket is the name of the socket in Config.Sockets, which serves the HTTP API of this
-// package.
+// Socket is the name of the socket in Config.Sockets, which serves the HTTP API of this package.
 const Socket = "router.sock"
 
 // bgpPort is the port that peers dial, assigned by IANA.
@@ -58,8 +57,7 @@ type Peers struct {
 	GracefulRestart bool `json:"graceful_restart,omitempty"`
 }
 
-// ReadConfig reads and validates a Config in its JSON form. An unknown field
-// is an error.
+// ReadConfig reads and validates a Config in its JSON form. An unknown field is an error.
 func ReadConfig(r io.Reader) (Config, error) {
 	var c Config
 	d := json.NewDecoder(r)

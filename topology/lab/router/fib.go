@@ -10,13 +10,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// defaultPrefix is that of a default route.
+// defaultPrefix is the prefix of a default route.
 var defaultPrefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
-// guard is the default route of a router without another one. It prevents packets
-// from leaving the lab by a default route that a container engine may add. Its type
-// is unreachable, not blackhole, so that senders get an ICMP error instead of a
-// timeout.
+// guard is the default route of a router without another one. It prevents packets from leaving the
+// lab by a default route that a container engine may add. Its type is unreachable, not blackhole,
+// so that senders get an ICMP error instead of a timeout.
 var guard = bgp.Route{
 	Prefix:   defaultPrefix,
 	Type:     bgp.RouteUnreachable,
@@ -63,7 +62,7 @@ func resolve(ls []link, addr netip.Addr) (bgp.NextHop, error) {
 	return bgp.NextHop{Address: addr, Interface: on.iface}, nil
 }
 
-// plan returns the routes that the router should have in the kernel: those of the
+// plan returns the routes that the router should have in the kernel: the routes of the
 // RIB, the static ones and guard. It rejects next hops that are not on a link of
 // table, and returns them with the reason.
 func plan(paths []bgp.Path, statics []Static, table []bgp.Route) ([]bgp.Route, []Rejected) {

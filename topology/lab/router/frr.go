@@ -49,7 +49,7 @@ type frr struct {
 	processes []*process
 	// bgp and mgmt are the terminals of bgpd and mgmtd.
 	bgp, mgmt *vty
-	// statics are those that are configured.
+	// statics are the configured static routes.
 	statics  []Static
 	sessions steady
 }

@@ -30,9 +30,8 @@ var sysctls = []sysctl{
 	{"net/ipv4/conf/all/send_redirects", "0", "a host that follows a redirect bypasses the router"},
 }
 
-// setSysctls makes the settings under root (/proc/sys). In most containers that is
-// read-only, and the settings must be made when the container is created: the error
-// says how.
+// setSysctls makes the settings under root (/proc/sys). In most containers that is read-only, and
+// the settings must be made when the container is created: the error says how.
 func setSysctls(root string) error {
 	var errs []error
 	for _, s := range sysctls {
@@ -53,8 +52,7 @@ func setSysctls(root string) error {
 	return errors.Join(errs...)
 }
 
-// kernel is the main IPv4 routing table of a network namespace. It is not
-// safe for concurrent use.
+// kernel is the main IPv4 routing table of a network namespace. It is not safe for concurrent use.
 type kernel struct {
 	handle *netlink.Handle
 	// setup is for requests for which handle has no method.
@@ -160,9 +158,8 @@ const (
 	ipv4DevconfRPFilter      = 8
 )
 
-// setUpLink turns off the reverse path filter and ICMP redirects of an interface,
-// for the reasons in sysctls. It uses netlink, which works if /proc/sys is
-// read-only.
+// setUpLink turns off the reverse path filter and ICMP redirects of an interface, for the reasons
+// in sysctls. It uses netlink, which works if /proc/sys is read-only.
 func (k *kernel) setUpLink(index int) error {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)

@@ -133,9 +133,8 @@ func fileSystem(t *testing.T, ref string) string {
 	return dir
 }
 
-// enter moves this process, which has a mount namespace of its own, into the file system
-// in lower. Changes go to a folder under scratch. The folder of the socket is the same in
-// and outside.
+// enter moves this process, which has a mount namespace of its own, into the file system in lower.
+// Changes go to a folder under scratch. The folder of the socket is the same in and outside.
 func enter(lower, scratch, sockets string) error {
 	root := filepath.Join(scratch, "root")
 	for _, dir := range []string{"root", "upper", "work"} {
@@ -175,9 +174,8 @@ func child(run func(context.Context, *log.Logger) error) {
 // than GoBGP takes to dial again (5 to 9 s).
 const restartTime = 12 * time.Second
 
-// runPeer is a BGP speaker that dials the router, and asks for help when it
-// restarts. Its arguments are its AS, its own address, the router's, and the
-// socket for its API.
+// runPeer is a BGP speaker that dials the router, and asks for help when it restarts. Its arguments
+// are its AS, its own address, the router's, and the socket for its API.
 func runPeer(ctx context.Context, l *log.Logger) error {
 	as, err := strconv.ParseUint(os.Args[1], 10, 32)
 	if err != nil {
@@ -212,8 +210,7 @@ func runPeer(ctx context.Context, l *log.Logger) error {
 	return nil
 }
 
-// within calls f in a network namespace, on a thread that does nothing else
-// meanwhile.
+// within calls f in a network namespace, on a thread that does nothing else meanwhile.
 func within(t *testing.T, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -246,8 +243,7 @@ func namespace(t *testing.T) netns.NsHandle {
 	return ns
 }
 
-// cable links two namespaces: interface name with address at in a, eth0 with
-// address bt in b.
+// cable links two namespaces: interface name with address at in a, eth0 with address bt in b.
 func cable(t *testing.T, a netns.NsHandle, name, at string, b netns.NsHandle, bt string) {
 	t.Helper()
 	within(t, a, func() error {

@@ -282,9 +282,8 @@ func (s *server) staticsLocked() []Static {
 	return slices.SortedFunc(maps.Values(s.statics), func(a, b Static) int { return bgp.ComparePrefixes(a.Prefix, b.Prefix) })
 }
 
-// addStatic sets and installs the static route to a prefix. The error is
-// errUnresolved if a next hop is not usable now. One that becomes unusable later is
-// not in the FIB meanwhile.
+// addStatic sets and installs the static route to a prefix. The error is errUnresolved if a next
+// hop is not usable now. One that becomes unusable later is not in the FIB meanwhile.
 func (s *server) addStatic(ctx context.Context, st Static) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,8 +333,7 @@ func (s *server) installLocked(ctx context.Context, prefix netip.Prefix) error {
 	})
 }
 
-// nextHopsTo are a table's next hops to a prefix, by protocol: those of BGP and of static
-// routes.
+// nextHopsTo are a table's next hops to a prefix, by protocol: BGP and static routes.
 func nextHopsTo(prefix netip.Prefix, table []bgp.Route) map[bgp.RouteProtocol][]bgp.NextHop {
 	hops := map[bgp.RouteProtocol][]bgp.NextHop{}
 	for _, r := range table {

@@ -27,8 +27,7 @@ import (
 // Port is the name of the virtio serial port that is the channel.
 const Port = "dev.relapse.agent"
 
-// Run serves the machine until ctx ends. There is a session for each connection of the
-// machine.
+// Run serves the machine until ctx ends. There is a session for each connection of the machine.
 func Run(ctx context.Context) error {
 	path, metered, err := findChannel()
 	if err != nil {
@@ -60,8 +59,7 @@ func session(ctx context.Context, path string, metered bool) error {
 	return Serve(session)
 }
 
-// findChannel returns the channel's device in this guest, and whether the channel is
-// metered.
+// findChannel returns the channel's device in this guest, and whether the channel is metered.
 func findChannel() (path string, metered bool, err error) {
 	p, err := boot.Running()
 	if err != nil {

@@ -41,8 +41,7 @@ var (
 	}
 	umlDevices = devices{
 		tree: "container", treeType: "hostfs",
-		// The disk is not needed after the container, and a flush is an fsync on the
-		// machine.
+		// The disk is not needed after the container, and a flush is an fsync on the machine.
 		disk: "/dev/ubda", diskData: "nobarrier",
 	}
 )

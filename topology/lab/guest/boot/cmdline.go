@@ -27,13 +27,11 @@ type Parameters struct {
 type Link struct {
 	Name string
 	MAC  net.HardwareAddr
-	// Address is the interface's IPv4 address, with the network's prefix
-	// length.
+	// Address is the interface's IPv4 address, with the network's prefix length.
 	Address netip.Prefix
 }
 
-// Names in the kernel's command line. The kernel ignores a name with a dot that is no
-// module's.
+// Names in the kernel's command line. The kernel ignores a name with a dot that is no module's.
 const (
 	paramProbe    = "relapse.probe"
 	paramUML      = "relapse.uml"

@@ -1,10 +1,8 @@
-// Package channel multiplexes byte streams between a guest and the machine over one
-// byte pipe, a virtio serial port or a serial line. It does not use the guest's
-// network.
+// Package channel multiplexes byte streams between a guest and the machine over one byte pipe, a
+// virtio serial port or a serial line. It does not use the guest's network.
 //
-// A serial port has no connections: either side may be replaced while bytes of the old
-// one are in transit. Open and Accept therefore begin with a handshake, and discard
-// all other bytes:
+// A serial port has no connections: either side may be replaced while bytes of the old one are in
+// transit. Open and Accept therefore begin with a handshake, and discard all other bytes:
 //
 //	guest    newHere   once: it ends a session that the machine may still have with an
 //	                   earlier guest process, because it is no frame
@@ -13,8 +11,7 @@
 //	machine  go N      no hello follows
 //	guest    start N   the last line, followed by the streams
 //
-// Streams are yamux's. A metered pipe limits the bytes in transit to the guest: see
-// meter.
+// Streams are yamux's. A metered pipe limits the bytes in transit to the guest: see meter.
 package channel
 
 import (
@@ -30,8 +27,7 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Pipe is one side of the byte pipe. A blocked read or write must end when a deadline
-// passes.
+// Pipe is one side of the byte pipe. A blocked read or write must end when a deadline passes.
 type Pipe interface {
 	io.ReadWriter
 	SetDeadline(time.Time) error
@@ -40,9 +36,8 @@ type Pipe interface {
 // Session is a running channel. Its Close leaves the pipe open for the next session.
 type Session = yamux.Session
 
-// Open begins a session on the machine's side and waits for the guest's answer. When
-// ctx ends it returns after the current attempt. Both sides must have the same value of
-// metered.
+// Open begins a session on the machine's side and waits for the guest's answer. When ctx ends it
+// returns after the current attempt. Both sides must have the same value of metered.
 func Open(ctx context.Context, pipe Pipe, metered bool) (*Session, error) {
 	for {
 		err := open(pipe, rand.Text())

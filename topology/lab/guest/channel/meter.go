@@ -7,11 +7,10 @@ import (
 	"sync"
 )
 
-// window is the limit of bytes in transit to a guest over a metered pipe. A terminal
-// buffers 4096. User Mode Linux permanently stops reading the line when fewer than 128
-// of them are free (line_throttle in arch/um/drivers/line.c disables the descriptor's
-// interrupt, and nothing enables it again). The rest is a reserve for bytes of an
-// earlier handshake.
+// window is the limit of bytes in transit to a guest over a metered pipe. A terminal buffers 4096.
+// User Mode Linux permanently stops reading the line when fewer than 128 of them are free
+// (line_throttle in arch/um/drivers/line.c disables the descriptor's interrupt, and nothing enables
+// it again). The rest is a reserve for bytes of an earlier handshake.
 const window = 2048
 
 // Kinds of messages from a guest over a metered pipe. Each has a length in two bytes;

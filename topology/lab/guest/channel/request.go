@@ -58,8 +58,7 @@ const (
 
 // ExitStatus is the result of a command.
 type ExitStatus struct {
-	// Status is the exit status, or 128 plus the number of the signal that ended the
-	// command.
+	// Status is the exit status, or 128 plus the number of the signal that ended the command.
 	Status int `json:"status"`
 	// Error says why the command could not be started; empty if it was.
 	Error string `json:"error,omitempty"`
@@ -68,8 +67,7 @@ type ExitStatus struct {
 // frameLimit bounds a frame's content, in bytes.
 const frameLimit = 1 << 16
 
-// WriteFrame writes content as one frame, or as several if it is longer than
-// frameLimit.
+// WriteFrame writes content as one frame, or as several if it is longer than frameLimit.
 func WriteFrame(w io.Writer, kind Kind, content []byte) error {
 	for first := true; first || len(content) > 0; first = false {
 		part := content[:min(len(content), frameLimit)]

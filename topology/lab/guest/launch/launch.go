@@ -79,8 +79,7 @@ func ended(a Accelerator, err error, outOfMemory bool) error {
 	return fmt.Errorf("running the guest: %w", err)
 }
 
-// outOfMemory reports whether the kernel has killed a process of the container for its
-// memory use.
+// outOfMemory reports whether the kernel has killed a process of the container for its memory use.
 func outOfMemory() bool {
 	for _, file := range []string{
 		"/sys/fs/cgroup/memory/memory.oom_control", // version 1
@@ -93,8 +92,7 @@ func outOfMemory() bool {
 	return false
 }
 
-// oomKills reads the kernel's count, which both versions of cgroups have in a separate
-// line.
+// oomKills reads the kernel's count, which both versions of cgroups have in a separate line.
 func oomKills(text string) int {
 	for line := range strings.Lines(text) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {

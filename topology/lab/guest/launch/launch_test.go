@@ -62,8 +62,7 @@ func TestQEMUCommand(t *testing.T) {
 	}
 }
 
-// TestRunWithoutQEMU checks that an incomplete image is an error before the network is
-// changed.
+// TestRunWithoutQEMU checks that an incomplete image is an error before the network is changed.
 func TestRunWithoutQEMU(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, run := range map[string]func() error{

@@ -13,9 +13,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 )
 
-// takeOver replaces the container's interfaces by the guest's. For each ethN a bridge
-// connects it to a tap device, and the guest gets its IP and MAC addresses. The
-// container keeps no address.
+// takeOver replaces the container's interfaces by the guest's. For each ethN a bridge connects it
+// to a tap device, and the guest gets its IP and MAC addresses. The container keeps no address.
 func takeOver() (links []boot.Link, taps []string, err error) {
 	all, err := netlink.LinkList()
 	if err != nil {
@@ -75,8 +74,7 @@ func replace(port netlink.Link, bridgeName, tapName string) (boot.Link, error) {
 	return link, closeTap(tap)
 }
 
-// closeTap closes the descriptors of a persistent tap device. The guest's program opens
-// it by name.
+// closeTap closes the descriptors of a persistent tap device. The guest's program opens it by name.
 func closeTap(tap *netlink.Tuntap) error {
 	var errs []error
 	for _, f := range tap.Fds {

@@ -108,8 +108,7 @@ func (s *server) serve(conn net.Conn) {
 	_ = channel.WriteLine(conn, reply) // the caller may have closed the connection
 }
 
-// open opens a stream of the channel for a request. It returns nil if the guest does
-// not answer.
+// open opens a stream of the channel for a request. It returns nil if the guest does not answer.
 func (s *server) open(request channel.Request) net.Conn {
 	s.mu.Lock()
 	session := s.session

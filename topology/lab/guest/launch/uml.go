@@ -69,7 +69,7 @@ func umlMachine(c Config, cpu int) []string {
 	}
 }
 
-// seatCPU is the CPU of a seat, one of those that this process may use.
+// seatCPU is the CPU of a seat, one that this process may use.
 func seatCPU(seat int) (int, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
