@@ -89,9 +89,7 @@ func (s Scenario) Own(values map[string]string) map[string]string {
 
 // Set returns the scenario with the given values of its parameters, by name, and the defaults
 // of the others. The error is one sentence about a value.
-func (s Scenario) Set(values map[string]string) (Scenario, error) {
-	return s.With(s, values)
-}
+func (s Scenario) Set(values map[string]string) (Scenario, error) { return s.With(s, values) }
 
 // MovedInto is the prefix with which Within makes the same move; false if no network was moved.
 func (s Scenario) MovedInto() (netip.Prefix, bool) {

@@ -58,9 +58,7 @@ func program(source string) map[string]string {
 const hello = "package main\n\nfunc main() { println(1) }\n"
 
 // uncompiled is a program that Go's cache does not have.
-func uncompiled() string {
-	return strings.Replace(hello, "1", fmt.Sprint(time.Now().UnixNano()), 1)
-}
+func uncompiled() string { return strings.Replace(hello, "1", fmt.Sprint(time.Now().UnixNano()), 1) }
 
 // mustBuild builds refs and returns the digests of the cached images.
 func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {

@@ -36,9 +36,7 @@ type Option func(*Catalogue)
 
 // WithCache keeps images in the folder dir in place of relapse/images in the
 // user's cache folder ($XDG_CACHE_HOME, or ~/.cache).
-func WithCache(dir string) Option {
-	return func(c *Catalogue) { c.cache = &cache{dir: dir} }
-}
+func WithCache(dir string) Option { return func(c *Catalogue) { c.cache = &cache{dir: dir} } }
 
 // Open reads the recipes below images/ of the source tree at root. The error lists everything that
 // is wrong with them, each with its file and field. Recipes are read from the tree and not

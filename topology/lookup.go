@@ -48,9 +48,7 @@ type NextHop struct {
 
 // Bridge is the address of the network's bridge on the machine: the first one
 // after the network address.
-func (n Network) Bridge() netip.Addr {
-	return n.Subnet.Masked().Addr().Next()
-}
+func (n Network) Bridge() netip.Addr { return n.Subnet.Masked().Addr().Next() }
 
 // Broadcast is the network's broadcast address: its last one.
 func (n Network) Broadcast() netip.Addr { return lastAddr(n.Subnet) }

@@ -32,9 +32,7 @@ type usageError struct{ error }
 func (e *usageError) Unwrap() error   { return e.error }
 func (e *usageError) ExitStatus() int { return exitUsage }
 
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...)}
-}
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
 type verdictError struct {
 	verdict framework.RunVerdict

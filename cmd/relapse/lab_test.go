@@ -379,16 +379,6 @@ func whole(t *testing.T, want int, env []string, args ...string) *session {
 	return s
 }
 
-// TestWithoutFault sees that a run in which nothing happens is no proof. The night
-// switches each part of each scenario off.
-func TestWithoutFault(t *testing.T) {
-	onlyLab(t)
-	r, v := whole(t, exitInconclusive, nil, "run", scenario, "--variant", affected, "--ablate", "fault").reports()
-	if r.Verdict != "inconclusive" || r.Ablated != "fault" || v.Verdict != "vacuous" || len(v.ProbesHurt) > 0 {
-		t.Errorf("%s without %q: %s, hurt %q; want inconclusive without \"fault\": vacuous", r.Verdict, r.Ablated, v.Verdict, v.ProbesHurt)
-	}
-}
-
 // interrupted waits for the end of a run that has got a signal.
 func (s *session) interrupted(docker *client.Client) {
 	s.t.Helper()

@@ -25,9 +25,7 @@ func upCommand(s *settings) *cobra.Command {
 		Use:   "up NAME",
 		Short: "Bring up a scenario's lab, without its components, and leave it running",
 		Args:  exactArgs(1, "the name of a scenario"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return up(cmd.Context(), s, args[0], on, set)
-		},
+		RunE:  func(cmd *cobra.Command, args []string) error { return up(cmd.Context(), s, args[0], on, set) },
 	}
 	on.register(cmd)
 	cmd.Flags().StringToStringVar(&set, "set", nil, "set parameters of the scenario, `NAME=VALUE` (describe lists them)")

@@ -28,9 +28,7 @@ func (g overGRPC) RIB(ctx context.Context) ([]bgp.Path, error) {
 }
 
 // Neighbors implements snapshot.RouterReader.
-func (g overGRPC) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
-	return g.api.Neighbors(ctx)
-}
+func (g overGRPC) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) { return g.api.Neighbors(ctx) }
 
 // newGRPC makes a reader of a GoBGP, which does not connect yet. The error says which file of
 // TLS cannot be used.

@@ -47,9 +47,7 @@ type testCase struct {
 // then makes a step of a script do more.
 func then(step *framework.Action, more func() error) {
 	first := *step
-	*step = func(ctx context.Context, r *framework.Run) error {
-		return errors.Join(first(ctx, r), more())
-	}
+	*step = func(ctx context.Context, r *framework.Run) error { return errors.Join(first(ctx, r), more()) }
 }
 
 // askedUnavailable makes the sources unavailable for a time, and then asks what only they show.

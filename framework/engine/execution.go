@@ -197,9 +197,7 @@ func (e *Execution) now() time.Time { return e.began.Add(time.Since(e.began)) }
 func (e *Execution) Left() error { return e.left }
 
 // Announce passes the steps to Progress, once.
-func (e *Execution) Announce() {
-	e.announced.Do(func() { e.options.Progress.Plan(e.steps) })
-}
+func (e *Execution) Announce() { e.announced.Do(func() { e.options.Progress.Plan(e.steps) }) }
 
 // Run runs all steps and then Finish. When ctx ends, no further step begins. Finish may take
 // the time undo, whether ctx has ended or not.

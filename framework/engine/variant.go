@@ -78,9 +78,7 @@ func (v *variantRun) isBroken() bool {
 	return v.scenario.Broken() != nil || v.parallel != nil && v.parallel.broken != nil
 }
 
-func (v *variantRun) others() []string {
-	return verdict.ScopeOf(v.lane.scenario, v.c.Variant).Others
-}
+func (v *variantRun) others() []string { return verdict.ScopeOf(v.lane.scenario, v.c.Variant).Others }
 
 func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 	return func(ctx context.Context) error {

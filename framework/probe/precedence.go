@@ -132,6 +132,4 @@ func leaveGroup(pid int) error {
 	return os.WriteFile(filepath.Join(mounts[0].Mountpoint, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
-func processFile(pid int, name string) string {
-	return filepath.Join("/proc", strconv.Itoa(pid), name)
-}
+func processFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }

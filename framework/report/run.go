@@ -59,9 +59,7 @@ func CheckOutput(output, scenario string) error {
 
 // Latest is the link to the newest run of a scenario. It does not exist before the first
 // run has ended.
-func Latest(output, scenario string) string {
-	return filepath.Join(output, scenario, latest)
-}
+func Latest(output, scenario string) string { return filepath.Join(output, scenario, latest) }
 
 // SetLatest makes a run that has its report the latest of its scenario.
 func SetLatest(dir string) error {

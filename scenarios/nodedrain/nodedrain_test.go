@@ -275,10 +275,7 @@ func TestHops(t *testing.T) {
 			"through a NAT", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9}, outside, "10.4.94.1")},
 			"packets of outside->master2 come from 10.4.94.1",
 		},
-		{
-			"never", []probe.Timeline{good, timeline("outside", "master2", nil)},
-			"no packet of outside->master2 has arrived",
-		},
+		{"never", []probe.Timeline{good, timeline("outside", "master2", nil)}, "no packet of outside->master2 has arrived"},
 		{"no probe at all", nil, "no probe from outside runs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

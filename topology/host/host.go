@@ -117,6 +117,4 @@ func (r Report) Write(w io.Writer) error {
 // Inspect checks the machine. If a Docker engine answers, it imports an image of
 // 129 bytes, runs it once as a privileged container without a network, and
 // removes both: only that shows whether Docker can.
-func Inspect(ctx context.Context, needs Needs) Report {
-	return this.observe(ctx, needs).judge()
-}
+func Inspect(ctx context.Context, needs Needs) Report { return this.observe(ctx, needs).judge() }

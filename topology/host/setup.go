@@ -108,9 +108,7 @@ func (h host) installMissing(ctx context.Context, o observed, observe func() obs
 // the shim. It calls announce with each step before it takes it. Packages and a running Docker
 // stay, because others may use them; announce gets the commands that remove them and what dockerd
 // leaves when it ends. Without changes Undo does nothing.
-func Undo(ctx context.Context, announce func(step string)) error {
-	return this.undo(ctx, announce)
-}
+func Undo(ctx context.Context, announce func(step string)) error { return this.undo(ctx, announce) }
 
 func (h host) undo(ctx context.Context, announce func(string)) error {
 	if !exists(h.record) {
@@ -255,9 +253,7 @@ func run(ctx context.Context, dir string, env []string, command ...string) error
 
 // sbinPath is PATH with the directories of dockerd, iptables and dpkg's helpers,
 // which are missing under su and cron.
-func sbinPath() string {
-	return "PATH=" + os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
-}
+func sbinPath() string { return "PATH=" + os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin" }
 
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")

@@ -81,6 +81,4 @@ func Change[T any](o *unstructured.Unstructured, change func(*T) error) error {
 
 // kube is klient's client behind the interface of controller-runtime, which
 // has server-side apply and DeleteAllOf.
-func kube(c *kindlab.Cluster) client.Client {
-	return c.Client.Resources().GetControllerRuntimeClient()
-}
+func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

@@ -21,9 +21,7 @@ type addresses struct {
 	known map[netip.Addr]netip.Addr // a run has few addresses, which occur often
 }
 
-func newAddresses(key []byte) *addresses {
-	return &addresses{key, map[netip.Addr]netip.Addr{}}
-}
+func newAddresses(key []byte) *addresses { return &addresses{key, map[netip.Addr]netip.Addr{}} }
 
 // whole are ranges that stay as they are; heads are those whose leading bits stay.
 var (

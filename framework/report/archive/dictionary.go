@@ -126,9 +126,7 @@ func (d *Dictionary) mac(m [6]byte) [6]byte {
 func (d *Dictionary) Text(text string) string { return scanner{d.address, d.mac, d.names}.text(text) }
 
 // Snapshot returns the JSON of a snapshot with replacements.
-func (d *Dictionary) Snapshot(text []byte) []byte {
-	return eachString(text, d.ofSnapshot)
-}
+func (d *Dictionary) Snapshot(text []byte) []byte { return eachString(text, d.ofSnapshot) }
 
 // JSON returns JSON with replacements. What is below the key "snapshot" is a snapshot.
 func (d *Dictionary) JSON(text []byte) []byte {

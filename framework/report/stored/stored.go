@@ -17,9 +17,7 @@ func Write(dir, name string, value any, texts map[string]string) error {
 	if err != nil {
 		return err
 	}
-	write := func(name string, text []byte) error {
-		return rundir.Replace(filepath.Join(dir, name), text)
-	}
+	write := func(name string, text []byte) error { return rundir.Replace(filepath.Join(dir, name), text) }
 	errs := []error{write(name, append(text, '\n'))}
 	for name, text := range texts {
 		errs = append(errs, write(name, []byte(text)))

@@ -41,9 +41,7 @@ func night() []report.Report {
 	return []report.Report{drain(), unknown, missed}
 }
 
-func TestMarkdown(t *testing.T) {
-	goldentest.Compare(t, "summary.md", Markdown(night()))
-}
+func TestMarkdown(t *testing.T) { goldentest.Compare(t, "summary.md", Markdown(night())) }
 
 // TestOneScreen is a night in which everything went wrong.
 func TestOneScreen(t *testing.T) {

@@ -83,9 +83,7 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		}
 		return out, err
 	}
-	wrap := func(err error) error {
-		return fmt.Errorf("on %s: %s: %w", m.name, guest.Quote(command), err)
-	}
+	wrap := func(err error) error { return fmt.Errorf("on %s: %s: %w", m.name, guest.Quote(command), err) }
 	exec, err := m.docker.ContainerExecCreate(ctx, m.container, container.ExecOptions{
 		Cmd: command, AttachStdin: input != nil, AttachStdout: true, AttachStderr: true,
 	})

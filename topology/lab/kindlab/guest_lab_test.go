@@ -37,13 +37,12 @@ func withGuest() topology.Topology {
 	return t
 }
 
-// upWithGuest brings the lab up with a registry that serves images, and takes
-// it down at the test's end.
-func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology, serve ...string) (*kindlab.Lab, *client.Client) {
+// upWithGuest brings the lab up, and takes it down at the test's end.
+func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) (*kindlab.Lab, *client.Client) {
 	t.Helper()
-	docker, catalogue := dockerAndImages(ctx, t, append(kindlab.ImagesOf(declared), serve...))
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
 	began := time.Now()
-	lab, err := up(ctx, t, docker, declared, kindlab.Options{Images: catalogue, Serve: serve})
+	lab, err := up(ctx, t, docker, declared, kindlab.Options{Images: catalogue})
 	must.NoError(t, err)
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 	return lab, docker

@@ -143,9 +143,7 @@ func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	}
 	ours := l.Registry()
 	start, startCtx := errgroup.WithContext(ctx)
-	start.Go(func() error {
-		return l.startOurs(startCtx, ours, image)
-	})
+	start.Go(func() error { return l.startOurs(startCtx, ours, image) })
 	for host, cache := range l.caches() {
 		start.Go(func() error { return l.startCache(startCtx, cache, image, host) })
 	}

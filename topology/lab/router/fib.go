@@ -139,9 +139,7 @@ func owned(r bgp.Route) bool {
 
 // foreignDefault reports whether a route is a default route that neither FRR nor BIRD has
 // installed.
-func foreignDefault(r bgp.Route) bool {
-	return r.Prefix.Bits() == 0 && !ofProgram(r)
-}
+func foreignDefault(r bgp.Route) bool { return r.Prefix.Bits() == 0 && !ofProgram(r) }
 
 // frrMetric is the metric of all routes of FRR (zebra/rt_netlink.h, NL_DEFAULT_ROUTE_METRIC).
 const frrMetric = 20

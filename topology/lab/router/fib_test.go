@@ -59,10 +59,7 @@ func TestPlan(t *testing.T) {
 		want     []bgp.Route // but for the guard
 		rejected []Rejected
 	}{
-		{
-			name:  "nothing learned",
-			table: twoLinks,
-		},
+		{name: "nothing learned", table: twoLinks},
 		{
 			name:  "one path",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
@@ -99,11 +96,7 @@ func TestPlan(t *testing.T) {
 			table: twoLinks,
 			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
-		{
-			name:  "the router's own path is best",
-			paths: []bgp.Path{local, worse},
-			table: twoLinks,
-		},
+		{name: "the router's own path is best", paths: []bgp.Path{local, worse}, table: twoLinks},
 		{
 			name: "one of two next hops is not on-link",
 			paths: []bgp.Path{
@@ -144,11 +137,7 @@ func TestPlan(t *testing.T) {
 				Reason: "not usable as next hop: not on-link on any interface",
 			}},
 		},
-		{
-			name:  "connected wins over both",
-			paths: []bgp.Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")},
-			table: twoLinks,
-		},
+		{name: "connected wins over both", paths: []bgp.Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")}, table: twoLinks},
 		{
 			name:  "the longest connected prefix leads to the next hop",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.130", "10.4.94.130")},
@@ -199,9 +188,7 @@ func TestDiff(t *testing.T) {
 			name: "default route of the container engine", present: []bgp.Route{engine}, should: []bgp.Route{guard},
 			replace: []bgp.Route{guard}, remove: []bgp.Route{engine},
 		},
-		{
-			name: "other people's routes stay", present: append([]bgp.Route{guard, foreign}, twoLinks...), should: []bgp.Route{guard},
-		},
+		{name: "other people's routes stay", present: append([]bgp.Route{guard, foreign}, twoLinks...), should: []bgp.Route{guard}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			replace, remove := diff(tt.present, tt.should, owned)

@@ -29,9 +29,7 @@ type memory struct {
 	broken map[netip.Prefix]bool
 }
 
-func (m *memory) Routes() ([]bgp.Route, error) {
-	return slices.Clone(m.routes), nil
-}
+func (m *memory) Routes() ([]bgp.Route, error) { return slices.Clone(m.routes), nil }
 
 func (m *memory) Replace(r bgp.Route) error {
 	if m.broken[r.Prefix] {

@@ -29,9 +29,7 @@ type Reply struct {
 }
 
 // WriteLine writes a Request or Reply.
-func WriteLine(w io.Writer, line any) error {
-	return json.NewEncoder(w).Encode(line)
-}
+func WriteLine(w io.Writer, line any) error { return json.NewEncoder(w).Encode(line) }
 
 // ReadLine reads a Request or Reply. It may read ahead in r.
 func ReadLine(r *bufio.Reader, line any) error {

@@ -57,9 +57,7 @@ func command(c Config, p boot.Parameters, taps []string) (args, env []string, er
 // ImageError says that the image cannot run guests.
 type ImageError struct{ Lacks string }
 
-func (e *ImageError) Error() string {
-	return fmt.Sprintf("the image has no %s: rebuild it", e.Lacks)
-}
+func (e *ImageError) Error() string { return fmt.Sprintf("the image has no %s: rebuild it", e.Lacks) }
 
 // ImageStatus is the exit status of a program that ended with an ImageError.
 const ImageStatus = 2
