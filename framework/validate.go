@@ -85,8 +85,7 @@ func (p *problems) pair(s Scenario) {
 	}
 }
 
-// tested checks the components whose version can be chosen, and the variant of their
-// default versions.
+// tested checks the components whose version can be chosen, and their default versions.
 func (p *problems) tested(s Scenario) {
 	if (len(s.Tested) > 0) != (s.At != nil) {
 		p.add("tested and at belong together")

@@ -103,8 +103,7 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 // to the go command, by an overlay: nothing is there on the disk.
 const stagingFolder = "./staging/"
 
-// vendorGoMod returns the go.mod that a version is derived from: from Go's
-// module cache, to which it is downloaded if need be.
+// vendorGoMod returns the go.mod from which a version is derived, by Go's module cache.
 func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 	if b.vendor.Requirements != "" {
 		return os.ReadFile(filepath.Join(b.component.folder, b.vendor.Requirements))

@@ -74,8 +74,7 @@ func (m goModule) command(ctx context.Context, verb string, args ...string) *exe
 	return goCommand(ctx, m.folder, slices.Concat(words, args)...)
 }
 
-// stale returns the packages that go build would have to compile, by their import
-// paths, with these flags and packages.
+// stale returns the import paths of the packages that go build would have to compile.
 func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[string]bool, error) {
 	list := m.command(ctx, "list", append([]string{
 		"-deps", "-trimpath", "-buildvcs=false", "-f={{if .Stale}}{{.ImportPath}}{{end}}",
@@ -92,8 +91,7 @@ func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[s
 	return packages, nil
 }
 
-// source returns the folder in Go's module cache that holds the files of a
-// required module, and downloads it if need be.
+// source returns the folder of a required module in Go's module cache.
 func (m goModule) source(ctx context.Context, path string) (string, error) {
 	v, err := m.require(path)
 	if err != nil {

@@ -366,8 +366,7 @@ func unescaped(path string) string {
 	return as
 }
 
-// unavailable makes a *NotPublishedError or an *UnreachableError of an error of the go
-// command that says so.
+// unavailable makes a *NotPublishedError or an *UnreachableError of the go command's error.
 func unavailable(err error, v module.Version) error {
 	says := func(words []string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })

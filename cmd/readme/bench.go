@@ -30,8 +30,7 @@ const program = "bin/relapse"
 // memory is the budget for the peak memory of the CLI.
 const memory = 300 // MiB
 
-// bench measures what its arguments say, and writes it to figures.Path in place of the earlier
-// figures.
+// bench measures what its arguments say, and replaces the earlier figures in figures.Path.
 func bench(args []string) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -90,8 +89,7 @@ func (m *measurement) take(ctx context.Context, what string) error {
 	return m.stored(what)
 }
 
-// stored takes the samples of the whole runs in a folder of reports that passed and were not
-// slowed down by other work.
+// stored takes the samples of a folder's whole runs that passed and were not slowed down.
 func (m *measurement) stored(folder string) error {
 	took := false
 	for _, s := range scenarios.All {
@@ -122,8 +120,7 @@ func (m *measurement) stored(folder string) error {
 	return nil
 }
 
-// isWhole reports whether a run had every variant that can run on such a machine, each
-// once, without ablation.
+// isWhole reports whether a run had every variant that can run here, once, without ablation.
 func isWhole(s framework.Scenario, r report.Report) bool {
 	var ran, all []string
 	for _, v := range r.Variants {

@@ -41,8 +41,7 @@ var qualifications = []struct {
 	{"cilium", "1.11.6", "1.12.0", 8 * time.Minute},
 }
 
-// build measures building a version that the catalogue does not have, with an empty image
-// cache and Go's own caches.
+// build measures building a version that is not catalogued, with an empty cache of images.
 func (m *measurement) build(ctx context.Context) error {
 	const image = "quay.io/cilium/cilium@1.11.5"
 	goCache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()

@@ -96,8 +96,7 @@ func documents(root string) ([]string, error) {
 // begins matches the comment before a block.
 var begins = regexp.MustCompile(`(?m)^<!-- rendered by go generate ./cmd/readme: (.+) -->\n`)
 
-// replace returns text with each block rendered again. The error names the blocks that
-// have no end or cannot be rendered.
+// replace renders each block of a text again. The error names the blocks without an end.
 func replace(text string, render func(name string) (string, error)) (string, error) {
 	var b strings.Builder
 	var errs []error

@@ -124,8 +124,7 @@ func ownedBy(r report.Report) string {
 	return fmt.Sprintf("%s (%s)", r.Scenario, r.Owner)
 }
 
-// newestRuns are the newest runs of each scenario in a folder, without the runs with --ablate,
-// which judge the harness.
+// newestRuns are the newest runs of each scenario in a folder, without runs with --ablate.
 func newestRuns(dir string) (map[string]storedRun, error) {
 	dirs, err := page.Runs(dir)
 	if err != nil {

@@ -146,8 +146,7 @@ waited for the compilation of other images, and the CPU time.`,
 	return cmd
 }
 
-// imagesUsed are the images of the variants that a label expression selects, or of all if
-// it is empty.
+// imagesUsed are the images of the variants that a label expression selects; empty: of all.
 func imagesUsed(label string) ([]string, error) {
 	chosen, variants, err := selection{all: label == "", label: label}.scenarios(nil)
 	if err != nil {

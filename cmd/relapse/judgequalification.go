@@ -19,8 +19,7 @@ func isQualification(dir string) bool {
 	return err == nil
 }
 
-// judgeQualification judges a stored qualification again and prints the result. Same
-// reports whether it is as stored.
+// judgeQualification judges a stored qualification again. Same reports whether it is as stored.
 func judgeQualification(cmd *cobra.Command, dir string) (same bool, err error) {
 	then, now, err := qualify.Rejudge(dir)
 	switch {

@@ -9,8 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// raceOf says how often a scenario's affected variants show the incident; nil if it is
-// not probabilistic.
+// raceOf are the trials of a scenario's affected variants; nil if it is not probabilistic.
 func raceOf(s framework.Scenario) *framework.Trials {
 	for _, v := range s.Variants {
 		if v.Role != framework.Affected || v.Script == nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// chooseVersions replaces each scenario by its script on the versions of --with. It
-// refuses versions that nothing builds.
+// chooseVersions replaces each scenario by its script on the versions of --with.
 func chooseVersions(chosen []framework.Scenario, with map[string]string, from registry.Upstreams) error {
 	var known []string
 	for i, s := range chosen {

@@ -26,8 +26,7 @@ var (
 	}
 )
 
-// requestFile returns the file with the requested capabilities of the runc command
-// line args (without the program's name).
+// requestFile returns the file with the capabilities that the runc command line args request.
 func requestFile(args []string) (string, requestKind) {
 	_, args = flagValue(args, nil, globalValues, false)
 	if len(args) == 0 {

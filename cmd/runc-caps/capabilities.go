@@ -43,8 +43,7 @@ func without(missing []string, request []byte, kind requestKind) ([]byte, bool, 
 	})
 }
 
-// edit replaces the value at path in a JSON object by the result of change. A missing
-// or null value is not changed.
+// edit replaces the value at path in a JSON object, unless it is missing or null.
 func edit(object json.RawMessage, path []string, change func(json.RawMessage) (json.RawMessage, bool, error)) (json.RawMessage, bool, error) {
 	if len(path) == 0 {
 		return change(object)

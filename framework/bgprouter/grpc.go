@@ -30,8 +30,7 @@ func (g overGRPC) RIB(ctx context.Context) ([]bgp.Path, error) {
 // Neighbors implements snapshot.RouterReader.
 func (g overGRPC) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) { return g.api.Neighbors(ctx) }
 
-// newGRPC makes a reader of a GoBGP, which does not connect yet. The error says which file of
-// TLS cannot be used.
+// newGRPC makes a reader of a GoBGP, which does not connect yet.
 func newGRPC(d Declared) (overGRPC, error) {
 	secure, err := d.credentials()
 	if err != nil {

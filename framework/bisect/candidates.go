@@ -88,8 +88,7 @@ func (r Range) between(v string) bool {
 	return (r.From == "" || Compare(v, r.From) > 0) && (r.To == "" || Compare(v, r.To) < 0)
 }
 
-// lacks returns what a version does not have, so that no recipe builds it; empty if that
-// is not known.
+// lacks returns what a version does not have, so that nothing builds it; empty: not known.
 func lacks(err error) string {
 	// Any of several images may be the one of the component under test.
 	if several, ok := err.(interface{ Unwrap() []error }); ok {

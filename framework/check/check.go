@@ -82,8 +82,7 @@ func routersOf(r *framework.Run) map[string]snapshot.Router {
 	return read
 }
 
-// nextHops are the BGP routes in a router's kernel that overlap a range, with their next hops in
-// order.
+// nextHops are the BGP routes of a router's kernel that overlap a range, by prefix.
 func nextHops(from snapshot.Router, within netip.Prefix) map[netip.Prefix][]netip.Addr {
 	hops := map[netip.Prefix][]netip.Addr{}
 	for _, route := range from.Routes.Items {

@@ -209,8 +209,7 @@ func (v *variantRun) findings(ctx context.Context) error {
 	return err
 }
 
-// observe watches to the end of Observe and, if there is no symptom, until there are no
-// active findings.
+// observe watches to the end of Observe and, without a symptom, until no finding is active.
 func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	s := v.c.Script
 	end := later(v.h.Now(), v.judge.Injected().Add(s.Observe))
@@ -235,8 +234,7 @@ func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	return ctx.Err()
 }
 
-// remedy applies a remedy to the broken lab, watches its effect, and breaks the lab again for
-// the next one.
+// remedy applies a remedy, watches its effect, and breaks the lab again for the next one.
 func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framework.StepID) error {
 	if err := v.untilLost(ctx, history.Broken, v.h.Now().Add(-v.c.Script.MinOutage)); err != nil {
 		return fmt.Errorf("the symptom has gone: %w", err)

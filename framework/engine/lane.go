@@ -107,8 +107,7 @@ func (l *lane) isLast(v *variantRun) bool {
 	return false
 }
 
-// topology is what the report says of the second lab; nil for the first, whose topology is
-// the report's.
+// topology is the second lab's in the report; nil for the first, which has the report's.
 func (l *lane) topology() *report.Topology {
 	if !l.isSecond() {
 		return nil

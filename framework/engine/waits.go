@@ -91,8 +91,7 @@ func (v *variantRun) untilFound(
 	return nil
 }
 
-// untilExpected waits until the detectors report all of some findings, in a poll that began
-// at or after a moment.
+// untilExpected waits for a poll, begun at or after a moment, with all of some findings.
 func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Finding, since time.Time, within time.Duration) error {
 	if v.c.NothingExpected(expected) {
 		return nil

@@ -84,8 +84,7 @@ func (e *OtherSchemaError) Error() string {
 		e.Path, e.Schema, Schema)
 }
 
-// read calls each with the entries of a file, up to its end or to where the run was
-// killed, or until each returns false.
+// read calls each with the entries of a file, to the end of the file or until it returns false.
 func read(path string, each func(Entry) bool) error {
 	run, err := rundir.Open(filepath.Dir(path))
 	if err != nil {

@@ -205,8 +205,7 @@ func (t *Timeline) stoodStill(at time.Time) bool {
 	})
 }
 
-// farStoodStill says whether the far end's agent did not run when a packet
-// that was sent at a time may have arrived.
+// farStoodStill says whether the far end did not run when a packet of a time may have arrived.
 func (t *Timeline) farStoodStill(at time.Time) bool {
 	return slices.ContainsFunc(t.farStill, func(s span) bool {
 		return at.After(s.from.Add(-wire.ReportInterval)) && at.Before(s.until)
@@ -588,8 +587,7 @@ func (t *Timeline) addResponder(r wire.Responder, by time.Time) error {
 	return nil
 }
 
-// source returns the entry of an address in Sources, which it makes if need
-// be; nil if there is no room for another.
+// source returns an address's entry in Sources, and makes it; nil if there is no room.
 func (t *Timeline) source(addr netip.Addr, first time.Time) *Source {
 	i := slices.IndexFunc(t.Sources, func(s Source) bool { return s.Address == addr })
 	if i < 0 {

@@ -300,8 +300,7 @@ func (j *Judge) observed(part history.StepView) error {
 	return nil
 }
 
-// sinceOnset is the time from the first lost packet to an active finding after it; nil for
-// other findings.
+// sinceOnset is the time from the first lost packet to a later active finding; else nil.
 func (j *Judge) sinceOnset(s history.Sighting) *time.Duration {
 	if j.Result.Onset == nil || s.State != detect.Active || s.At.Before(*j.Result.Onset) {
 		return nil

@@ -359,8 +359,7 @@ func failedOr(part history.StepView, other error) error {
 	return other
 }
 
-// tooFewTrials says so if an unaffected variant has survived fewer trials than it must;
-// otherwise it is empty.
+// tooFewTrials says so if an unaffected variant survived too few trials; otherwise empty.
 func (j *Judge) tooFewTrials() string {
 	ran := j.Result.Race
 	if ran == nil || ran.Struck || j.Due == nil {

@@ -173,8 +173,7 @@ func (j *Judge) staysBack(part history.StepView, began, clean time.Time, entry *
 	return v, nil
 }
 
-// tooFewSince says so if running probes have sent too little traffic since a moment;
-// otherwise it is empty.
+// tooFewSince says so if running probes sent too little since a moment; otherwise empty.
 func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	timelines := v.Timelines()
 	running := Running(timelines)

@@ -140,8 +140,7 @@ func countsOf(t probe.Timeline, since, until time.Time) report.Probe {
 	}
 }
 
-// tooFew says so if too few of the packets that a probe's rate asks for were sent and
-// judged in a time; otherwise it is empty.
+// tooFew says so if too few of a probe's packets were sent and judged; otherwise empty.
 func tooFew(t probe.Timeline, since, until time.Time) string {
 	c := countsOf(t, since, until)
 	if !probe.Enough(c.Answered+c.Lost, c.Due) {

@@ -17,8 +17,7 @@ import (
 // restarts many containers.
 const startBound = 90 * time.Second
 
-// startDocker starts the Docker engine and waits until it answers. The engine
-// survives the end of this program.
+// startDocker starts the Docker engine, which survives this program, and waits for its answer.
 func (h host) startDocker(ctx context.Context, announce func(string)) error {
 	const consequences = "; it creates the bridge docker0, adds iptables rules and sets " +
 		forwardingSetting + " to 1 and, if that was 0, the policy of FORWARD to DROP, all of which stay when it ends"

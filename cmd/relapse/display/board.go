@@ -378,8 +378,7 @@ func (p painter) mark(s state) string {
 	return p.paint("·", faint)
 }
 
-// timed is a text that begins at a column, with a time at the right. A text that is too
-// long is cut.
+// timed is a text from a column on, with a time at the right. A long text is cut.
 func (p painter) timed(text string, d time.Duration, column int) string {
 	took := lasting(d)
 	room := min(p.width, 100) - column - len(took) - 2
@@ -390,8 +389,7 @@ func (p painter) timed(text string, d time.Duration, column int) string {
 	return text + strings.Repeat(" ", max(1, room-ansi.StringWidth(text)+1)) + took
 }
 
-// window are the lines of a body that fit, around the running steps, with the number of
-// steps that are not shown.
+// window are the lines around the running steps that fit, with the number of steps left out.
 func (y body) window(room int) []string {
 	if len(y.lines) <= room {
 		return y.lines

@@ -48,8 +48,7 @@ func (p *sending) told(err error, slot uint32, rtt int64, refusalAnswers bool) {
 	}
 }
 
-// echoOnce sends a packet from a new socket, and waits for its echo until the timeout or
-// the end of ctx.
+// echoOnce sends a packet from a new socket, and waits for its echo.
 func echoOnce(ctx context.Context, from, to *net.UDPAddr, packet wire.Packet, timeout time.Duration) error {
 	conn, err := net.DialUDP("udp4", from, to)
 	if err != nil {

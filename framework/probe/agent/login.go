@@ -27,8 +27,7 @@ const (
 	hostNotAllowed   = 1130 // Host '10.4.94.31' is not allowed to connect to this MariaDB server
 )
 
-// logInTo returns a function that logs in to a MySQL server and asks it for the
-// client's address and account as the server sees them.
+// logInTo returns a function that logs in to a MySQL server and asks how it sees the client.
 func (a *Agent) logInTo(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
 	config := mysql.NewConfig()
 	config.Net, config.Addr = "tcp", probe.To.String()

@@ -46,8 +46,7 @@ func (w *waiter) Close() error { return w.file.Close() }
 // probes every 10 ms, for which an agent on a busy machine may not run.
 const receiveBuffer = 4 << 20
 
-// openSocket opens a UDP socket that reports with each packet its TTL, when it
-// arrived, and at which address.
+// openSocket opens a UDP socket that reports each packet's TTL, arrival and address.
 func openSocket(address netip.AddrPort) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

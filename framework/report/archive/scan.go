@@ -123,8 +123,7 @@ func escape(text string) int {
 	return len(escapes.FindString(text[:min(len(text), 6)]))
 }
 
-// colons returns the end of the MAC or IPv6 address at a place, and its replacement; 0 if
-// there is none.
+// colons returns the end of the MAC or IPv6 address at a place, and its replacement; 0: none.
 func (s scanner) colons(text string, at int) (end int, with string) {
 	end = run(text, at, isHexColon)
 	token := text[at:end]

@@ -231,8 +231,7 @@ func (a *axis) marks() {
 	a.MarkRows = len(rows)
 }
 
-// firstImpacted are the impacted probes that lost the first packet; all impacted ones if
-// the evidence does not show which.
+// firstImpacted are the impacted probes that lost the first packet; all if that is not known.
 func (s stored) firstImpacted() []string {
 	var names []string
 	for _, t := range s.traffic {

@@ -52,8 +52,7 @@ const (
 	pathWidth    = 16
 )
 
-// draw draws a topology, and in it the paths of a variant's lost packets. It is nil for
-// a report without a topology.
+// draw draws a topology with the paths of lost packets; nil without a topology.
 func draw(s stored, t tracing) *drawing {
 	members := t.topology.Members
 	if len(members) == 0 {

@@ -28,8 +28,7 @@ const (
 	maxRows   = 30
 )
 
-// tables are the tables of the fault's findings, the key finding's first. Each object has one
-// table.
+// tables are the tables of the fault's findings, one an object, the key finding's first.
 func tables(s stored) []table {
 	var findings []report.Finding
 	if key := s.key(); key != nil {
@@ -123,8 +122,7 @@ func joined(before, more string) string {
 	return before + "\n" + more
 }
 
-// packetsOf are the impacted probes to or from the finding's owner, or all impacted ones
-// if there is none. Five at most.
+// packetsOf are up to five impacted probes to or from the finding's owner; all without one.
 func (s stored) packetsOf(f report.Finding) []report.Probe {
 	on := map[string]string{}
 	for _, e := range s.Ends {

@@ -105,8 +105,7 @@ func row(r report.Report) string {
 		plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
 }
 
-// unexpected says what was not as it must be, a line for each variant and for each
-// conflict between shards.
+// unexpected has a line for each unexpected variant and each conflict between shards.
 func unexpected(runs []report.Report) []string {
 	var wrong []string
 	for _, r := range runs {

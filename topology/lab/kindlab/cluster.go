@@ -153,8 +153,7 @@ func (l *Lab) kindProvider() *cluster.Provider {
 	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log}))
 }
 
-// createControlPlane makes kind create the cluster's first node and kubeadm's
-// configuration, without kind's later steps.
+// createControlPlane has kind create the first node and kubeadm's configuration alone.
 func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image string) error {
 	first := c.Nodes[0]
 	var patches strings.Builder
@@ -342,8 +341,7 @@ func (l *Lab) openCluster(c topology.Cluster) (*Cluster, error) {
 	return &Cluster{Name: c.Name, Kubeconfig: kubeconfig, Client: api, authority: config.CAData, spec: c, lab: l}, nil
 }
 
-// startWorker runs a node and waits until it can join. The image is Docker's
-// reference of the node's image.
+// startWorker runs a node from an image by Docker's reference, and waits until it can join.
 func (l *Lab) startWorker(ctx context.Context, n topology.Node, image string) error {
 	node := l.Node(n.Name)
 	run := l.runContainer

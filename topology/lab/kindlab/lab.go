@@ -207,8 +207,7 @@ func (l *Lab) mirrorsDir() string { return mirrorsDir(l.Topology.Name) }
 // mirrorsBind mounts the registry mirrors into a node.
 func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
 
-// loadImages loads the images of the lab's own containers into Docker. It returns
-// Docker's references by image.
+// loadImages loads the images of the lab's own containers, and returns Docker's references.
 func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	return l.load(ctx, containerImages(l.Topology))
 }

@@ -55,8 +55,7 @@ var forwarding = map[string]string{
 	"net/ipv4/conf/*/accept_source_route": "0",
 }
 
-// wire sets the member's sysctls, and its default route to the lab's routers in
-// place of the bridge.
+// wire sets the member's sysctls, and its default route to the lab's routers.
 func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	if m.guest != nil {
 		return m.guest.Wire(ctx, forwarding, nextHops)
