@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // onKernel has images built for a kernel with this configuration, and perhaps with modules.
@@ -19,22 +21,16 @@ func onKernel(t *testing.T, modules bool, config string) {
 	t.Cleanup(func() { loadedModules, kernelConfig = oldModules, oldConfig })
 	loadedModules, kernelConfig = filepath.Join(dir, "modules"), filepath.Join(dir, "config.gz")
 	if modules {
-		if err := os.WriteFile(loadedModules, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, loadedModules, "")
 	}
 	if config == "" {
 		return
 	}
 	f, err := os.Create(kernelConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	zipped := gzip.NewWriter(f)
 	_, err = io.WriteString(zipped, config)
-	if err := errors.Join(err, zipped.Close(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(err, zipped.Close(), f.Close()))
 }
 
 // moduleReader is vendored with a program that names /proc/modules by the vendor's constant.
@@ -67,20 +63,14 @@ func TestKernelModules(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			onKernel(t, test.modules, test.config)
 			c, err := Open(root, WithCache(cache))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			built := builtEntry(t, c, refs[0])
 			digests[built.Digest.String()] = true
 			files := filesOf(t, built)
 			program := filepath.Join(t.TempDir(), "v")
-			if err := os.WriteFile(program, []byte(files["v"]), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(program, []byte(files["v"]), 0o755))
 			if out, err := exec.Command(program).CombinedOutput(); string(out) != test.says || err != nil {
 				t.Errorf("it says %q, %v, want %q", out, err, test.says)
 			}
@@ -88,9 +78,7 @@ func TestKernelModules(t *testing.T) {
 				t.Errorf("its file is there: %t, with %q, want %q", there, lists, test.lists)
 			}
 			modules, err := c.TestedModules(t.Context(), refs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if says := "reading modules from /etc/v/modules"; strings.Contains(modules[0].With, says) == test.modules {
 				t.Errorf("reports say that it is built with %q", modules[0].With)
 			}
@@ -107,9 +95,7 @@ func TestKernelModulesNotNamed(t *testing.T) {
 	onKernel(t, false, "")
 	c := open(t, newRoot(t, moduleReader("cmd/main.go")))
 	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, err = c.Build(t.Context(), refs, nil)
 	if want := "cmd/main.go does not name /proc/modules"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
@@ -120,31 +106,21 @@ func TestKernelModulesNotNamed(t *testing.T) {
 func filesOf(t *testing.T, built entry) map[string]string {
 	t.Helper()
 	image, err := built.Image(built.Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	files := map[string]string{}
 	for _, layer := range layers {
 		content, err := layer.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for archive := tar.NewReader(content); ; {
 			header, err := archive.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			text, err := io.ReadAll(archive)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			files[header.Name] = string(text)
 		}
 	}

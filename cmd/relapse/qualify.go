@@ -68,7 +68,7 @@ may be left out where it states the chart's version. Variables of templates, suc
 ${CLUSTER_ID}, get their values by --set-var and --vars; a value that the lab replaces anyway
 needs none. The vendor's charts of both versions render them: their ConfigMaps, or MetalLB's arguments and
 environment, are compared, and the lab's release is installed with them. This works for Cilium
-from 1.18 on, and for MetalLB.
+from 1.15 on, and for MetalLB.
 
 What a lab cannot have (devices, addresses, node selectors, images of your registry, Envoy,
 Hubble) is replaced, and each replacement is printed and stored.

@@ -40,6 +40,7 @@ var trips = map[string]struct {
 	// Whole Cilium in three modes of its chart.
 	"cilium-whole":           {"cilium", "1.18.4", "1.19.3", false, ""},
 	"cilium-native-bgp":      {"cilium", "1.18.4", "1.19.3", true, "cilium-native-bgp"},
+	"cilium-moved-bgp":       {"cilium", "1.17.8", "1.18.4", true, "cilium-native-bgp"},
 	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables"},
 }
 
