@@ -383,6 +383,10 @@ func Judge(reads []snapshot.Snapshot, incidents func(detect.Finding) []Incident)
 	previous := max(0, len(reads)-2)
 	r.masquerade(reads[previous:])
 	r.unrouted(last)
+	for _, image := range (detect.Permission{}).Ungranted(last) {
+		r.NotRun = append(r.NotRun, NotRun{Detector: detect.Permission{}.Name(), Part: "permissions of " + image,
+			Lacks: "what the vendor's charts of that version grant it"})
+	}
 	for _, d := range slices.Concat(detectors, overTime) {
 		if !slices.ContainsFunc(r.NotRun, func(n NotRun) bool { return n.Detector == d.Name() && n.Part == "" }) {
 			r.Ran = append(r.Ran, d.Name())

@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,6 +164,79 @@ func TestFalseAlarms(t *testing.T) {
 			},
 		},
 		{
+			// Workers alone have BGP. The router has one neighbour for each of them, and worker3 is down.
+			name: "cilium-workers", judgement: judgement{notJudged: []string{"of cp1, and is not judged by that: no CiliumBGPClusterConfig", "of worker3, and is not judged by that: the node is not ready"}},
+			faults: []fault{
+				{"worker2's range is lost", lost("10.0.2.0/24"), judgement{findings: []string{"active unannounced 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
+				{"worker2 has lost its label", append(lost("10.0.2.0/24"), edit{old: "{bgp: on-worker2}", new: "{bgp: none}"}), judgement{notJudged: []string{"of cp1 and worker2", "of worker3"}, open: true}},
+				{"worker3 is ready", []edit{{old: "worker3\" \"10.4.94.13\" \"False", new: "worker3\" \"10.4.94.13\" \"True"}}, judgement{findings: []string{"active unannounced 10.0.3.0/24"}, notJudged: []string{"of cp1"}}},
+				{"a static route has worker2's packets go to worker1", []edit{{old: "#static", new: "- {prefix: 10.0.2.0/24, type: unicast, protocol: static, metric: 20, next_hops: [{address: 10.4.94.11, interface: swp1}]}"}},
+					judgement{findings: []string{"latent wrong-announcer 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
+				{"a static route has them go to a machine that is gone", []edit{{old: "#static", new: "- {prefix: 10.0.2.0/24, type: unicast, protocol: static, metric: 20, next_hops: [{address: 10.4.94.77, interface: swp1}]}"}},
+					judgement{findings: []string{"active unannounced 10.0.2.0/24", "latent absent-node 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
+				{"worker2's session has ended, and its route is kept", []edit{{old: "established # worker2", new: "idle"}}, judgement{findings: []string{"latent stale-route 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
+			},
+		},
+		{
+			// The nodes' mesh is by reflectors of the cluster, and the routers get MetalLB's Services.
+			name: "calico-reflectors", judgement: judgement{notJudged: []string{noPods}},
+			faults: []fault{
+				{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{noPods}}},
+				{"a BGPPeer has the nodes announce blocks to the router", []edit{{old: "peerSelector: route-reflector == 'true'", new: "peerIP: 10.4.94.253, asNumber: 64512"}}, judgement{notJudged: []string{noPods}, open: true}},
+				{"policy Local asks for an endpoint on each node", []edit{{old: "externalTrafficPolicy: Cluster", new: "externalTrafficPolicy: Local"}}, judgement{findings: []string{"active no-local-endpoint 192.0.2.1/32"}, notJudged: []string{noPods}}},
+			},
+		},
+		{
+			name: "openshift", judgement: judgement{notJudged: []string{"neither CiliumNodes, nor IPAMBlocks, nor Nodes have any"}},
+			faults: []fault{
+				{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{"neither CiliumNodes"}}},
+				{"nobody has said that the router gets Services alone", []edit{{old: "services: true"}}, judgement{notJudged: []string{"neither CiliumNodes"}, open: true}},
+			},
+		},
+		{
+			// Each node has a block of both families, and a peer of IPv4. Somebody has said that the router gets them.
+			name: "calico-one-family", judgement: judgement{notJudged: []string{"no BGPPeer of Calico gives the node a peer of that family"}},
+			faults: []fault{
+				{"worker2's block is lost", lost("10.244.2.0/26"), judgement{findings: []string{"active unannounced 10.244.2.0/26"}, notJudged: []string{"no BGPPeer"}}},
+				{"there is a peer of IPv6", []edit{{old: "10.4.94.252", new: "fd00:94::253"}}, judgement{findings: []string{"active unannounced fd00:244:1::/122", "active unannounced fd00:244:2::/122"}}},
+			},
+		},
+		{
+			// A chained Cilium has CiliumNodes, and pods have addresses of Calico.
+			name: "chained", faults: []fault{
+				{"worker2's block is lost", lost("10.244.2.0/26"), judgement{findings: []string{"active unannounced 10.244.2.0/26"}}},
+			},
+		},
+		{
+			name: "peering-policy", faults: []fault{
+				{"all is lost, and the router has forgotten its neighbours", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}}, judgement{notJudged: []string{noPods}, open: true}},
+				{"pods are not exported any more", []edit{{old: "neighbor: 10.4"}, {old: "exportPodCIDR: true", new: "exportPodCIDR: false"}}, judgement{notJudged: []string{keptIn}}},
+			},
+		},
+		{
+			name: "rke2", judgement: judgement{findings: []string{"hint untagged CronJob shop/backup, container backup"}, notJudged: []string{noPods}},
+			faults: []fault{
+				{"the role has lost a rule", []edit{{old: "ciliumnodes, ", new: ""}}, judgement{findings: []string{"hint untagged CronJob shop/backup, container backup", "latent not-permitted ServiceAccount kube-system/cilium, rancher/mirrored-cilium-cilium:v1.18.4"}, notJudged: []string{noPods}}},
+				{"the network has an untagged image", []edit{{old: "mirrored-cilium-cilium:v1.18.4", new: "mirrored-cilium-cilium"}},
+					judgement{findings: []string{"hint untagged CronJob shop/backup, container backup", "latent untagged DaemonSet kube-system/cilium, container cilium-agent"}, notJudged: []string{noPods}}},
+			},
+		},
+		{
+			// kube-router is the proxy of Services, and hides pods by its default.
+			name: "kube-router-nodes", judgement: judgement{findings: []string{"hint hidden-source rule "}},
+			faults: []fault{
+				{"another rule hides them", []edit{{old: "text: -A POSTROUTING -m set --match-set kube-router-pod-subnets src", new: "text: -A POSTROUTING -m set --match-set docker src"}}, judgement{findings: []string{"active hidden-source rule "}}},
+			},
+		},
+		{
+			// An overlay, and a router with the summary of the site.
+			name: "k3s-summary", judgement: judgement{notJudged: []string{noPods}},
+			faults: []fault{
+				{"a static route says that pods are to be seen", []edit{{old: "#static", new: "- {prefix: 10.42.1.0/24, type: unicast, protocol: static, next_hops: [{address: 10.4.94.11, interface: swp1}]}"}},
+					judgement{findings: []string{"active hidden-source 10.42.0.0/16"}}},
+			},
+		},
+		{
 			name: "architectures", judgement: judgement{findings: []string{"hint architecture-images DaemonSet kube-system/exporter, container exporter"}},
 			faults: []fault{
 				{"one of two nodes of an architecture runs another image", []edit{{old: strings.Repeat("a", 64), new: strings.Repeat("c", 64), first: true}}, judgement{findings: []string{"latent mixed-images DaemonSet kube-system/exporter, container exporter"}}},
@@ -196,8 +271,11 @@ func TestFalseAlarms(t *testing.T) {
 func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit) Result {
 	t.Helper()
 	text, edited := map[string]string{}, make([]bool, len(edits))
-	for _, name := range []string{"objects.yaml", "routers.yaml"} {
+	for _, name := range []string{"objects.yaml", "routers.yaml", "nodes.yaml"} {
 		file, err := os.ReadFile(filepath.Join("testdata", "falsealarms", folder, name))
+		if name == "nodes.yaml" && errors.Is(err, os.ErrNotExist) {
+			continue // they are not read
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,13 +294,15 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	s := newServer(t)
 	s.ahead = ahead
 	for _, document := range strings.Split(text["objects.yaml"], "\n---\n") {
-		s.object(t, document)
+		if strings.TrimSpace(document) != "" {
+			s.object(t, document)
+		}
 	}
 	var routers []snapshot.Router
 	if err := yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers); err != nil {
 		t.Fatal(err)
 	}
-	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: s.config(t)}, unreachable: errNotReached}, sources(scope{routers: true})...)
+	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: s.config(t)}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,6 +311,14 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	for range 2 {
 		read := collector.Collect(t.Context())
 		read.Routers = routers
+		if nodes, there := text["nodes.yaml"]; there {
+			if err := yaml.UnmarshalStrict([]byte(nodes), &read); err != nil {
+				t.Fatal(err)
+			}
+			for i := range read.Sources {
+				read.Sources[i].Unreachable = ""
+			}
+		}
 		reads = append(reads, read)
 	}
 	r, err := Judge(reads, nil)
@@ -259,14 +347,37 @@ func (e edit) apply(text string) string {
 	return strings.Join(lines, "")
 }
 
-// at fills in times that are some time before now.
+// node is a Node, with what its metadata and spec have besides.
+func node(name, address, ready, meta, spec string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Node
+metadata: {name: %[1]s, uid: uid-%[1]s, creationTimestamp: "2026-01-05T08:00:00Z", %[4]s}
+spec: {%[5]s}
+status:
+  addresses: [{type: InternalIP, address: %[2]s}, {type: Hostname, address: %[1]s}]
+  conditions: [{type: MemoryPressure, status: "False"}, {type: Ready, status: "%[3]s"}]
+  nodeInfo: {architecture: amd64, operatingSystem: linux}
+---`, name, address, ready, meta, spec)
+}
+
+// pod is a running pod of Deployment shop/web.
+func pod(name, node, address string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: %[1]s, uid: uid-%[1]s, labels: {app: web}}
+spec: {nodeName: %[2]s, containers: [{name: web, image: "registry.example/web:1.4.2", imagePullPolicy: IfNotPresent}]}
+status: {phase: Running, podIP: "%[3]s", podIPs: [{ip: "%[3]s"}]}
+---`, name, node, address)
+}
+
+// at fills in Nodes, pods, and times that are some time before now.
 func at(t *testing.T, text string, now time.Time) string {
 	t.Helper()
 	ago := func(text string) (string, error) {
 		d, err := time.ParseDuration(text)
 		return now.Add(-d).UTC().Format(time.RFC3339), err
 	}
-	parsed, err := template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"ago": ago}).Parse(text)
+	parsed, err := template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"ago": ago, "node": node, "pod": pod}).Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

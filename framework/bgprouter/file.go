@@ -49,6 +49,8 @@ type Declared struct {
 	SSH string `yaml:"ssh"`
 	// Command is what runs a command on the router, such as docker exec tor1.
 	Command []string `yaml:"command"`
+	// Become is what runs it as root: sudo, which must not ask for a password; or empty.
+	Become string `yaml:"become"`
 	// Address is where GoBGP serves gRPC, HOST:PORT, or the address from which a router connects
 	// to a BMP station.
 	Address string `yaml:"address"`
@@ -65,9 +67,9 @@ type Declared struct {
 
 // keys are the keys that routers of a kind have, besides name and kind.
 var keys = map[Kind][]string{
-	FRR:   {"ssh", "command"},
-	BIRD:  {"ssh", "command"},
-	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command"},
+	FRR:   {"ssh", "command", "become"},
+	BIRD:  {"ssh", "command", "become"},
+	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command", "become"},
 	MRT:   {"file"},
 	BMP:   {"address"},
 }
@@ -82,7 +84,7 @@ func (d Declared) given() []string {
 		name  string
 		given bool
 	}{
-		{"ssh", d.SSH != ""}, {"command", len(d.Command) > 0}, {"address", d.Address != ""},
+		{"ssh", d.SSH != ""}, {"command", len(d.Command) > 0}, {"become", d.Become != ""}, {"address", d.Address != ""},
 		{"ca", d.CA != ""}, {"cert", d.Cert != ""}, {"key", d.Key != ""}, {"plaintext", d.Plaintext},
 		{"file", d.File != ""},
 	} {
@@ -105,6 +107,17 @@ const services = "services"
 var carried = []string{"ipv4", "ipv6"}
 
 func (d Declared) runs() bool { return d.SSH != "" || len(d.Command) > 0 }
+
+// as is a command, as whom it is run.
+func (d Declared) as(command []string) []string {
+	if d.Become == "" {
+		return command
+	}
+	return slices.Concat([]string{sudo, "-n"}, command)
+}
+
+// sudo is what Become may be.
+const sudo = "sudo"
 
 // hasFIB reports whether the router's FIB can be read, and means something.
 func (d Declared) hasFIB() bool { return d.runs() && d.Role != snapshot.RoleRouteServer }
@@ -187,6 +200,10 @@ func (d Declared) check() error {
 	switch {
 	case d.SSH != "" && len(d.Command) > 0, slices.Contains([]Kind{FRR, BIRD}, d.Kind) && !d.runs():
 		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", d.Name, d.Name)
+	case d.Become != "" && d.Become != sudo:
+		return fmt.Errorf("become %q%s: expected %s", d.Become, topology.Nearest(d.Become, []string{sudo}), sudo)
+	case d.Become != "" && !d.runs():
+		return errors.New("become: expected ssh or command as well")
 	case strings.HasPrefix(d.SSH, "-") || strings.ContainsFunc(d.SSH, func(c rune) bool { return c <= ' ' || c == 0x7f }):
 		// ssh would take the first for an option.
 		return fmt.Errorf("ssh %q: expected USER@HOST, or a host of ssh's configuration", d.SSH)

@@ -206,6 +206,7 @@ func (o *outside) FIB(ctx context.Context) ([]bgp.Route, error) {
 
 // line is the command line that runs a command on the router. ssh gives one to a shell.
 func (o *outside) line(command []string) []string {
+	command = o.router.as(command)
 	if o.router.SSH == "" {
 		return slices.Concat(o.router.Command, command)
 	}

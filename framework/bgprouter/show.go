@@ -49,7 +49,7 @@ func either(p netip.Prefix, v4, v6 string) string {
 func Show(d Declared, p netip.Prefix) []string {
 	var lines []string
 	add := func(command []string) {
-		line := shellescape.QuoteCommand(slices.Concat(d.Command, command))
+		line := shellescape.QuoteCommand(slices.Concat(d.Command, d.as(command)))
 		if d.SSH != "" {
 			line = shellescape.QuoteCommand([]string{"ssh", d.SSH, line})
 		}

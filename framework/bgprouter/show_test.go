@@ -20,6 +20,7 @@ func TestShow(t *testing.T) {
 			"by ssh", Declared{Kind: FRR, SSH: "ops@tor1"}, "10.5.115.0/24",
 			[]string{`ssh ops@tor1 'vtysh -c '"'"'show bgp ipv4 unicast 10.5.115.0/24'"'"''`, "ssh ops@tor1 '" + kernel + "'"},
 		},
+		{"by sudo", Declared{Kind: BIRD, Command: []string{"docker", "exec", "tor2"}, Become: "sudo"}, "10.5.115.0/24", []string{"docker exec tor2 sudo -n " + bird, "docker exec tor2 sudo -n " + kernel}},
 		{"known by its name alone", Declared{Name: "tor1"}, "10.5.115.0/24", []string{frr, bird, kernel}},
 		{"IPv6", Declared{Kind: FRR, SSH: "a"}, "fd00:1::/64", []string{`ssh a 'vtysh -c '"'"'show bgp ipv6 unicast fd00:1::/64'"'"''`, "ssh a 'ip -6 route show to exact fd00:1::/64'"}},
 		{"a route server", Declared{Kind: FRR, Command: []string{"a"}, Role: "route-server"}, "10.5.115.0/24", []string{"a " + frr}},

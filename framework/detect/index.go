@@ -107,11 +107,11 @@ type view struct {
 	addresses map[netip.Addr]string
 	// allocations are the nodes that have a range in Node.spec.podCIDRs.
 	allocations map[netip.Prefix]string
-	// routers are in the order of the snapshot. below are addresses of those that are no spines,
-	// and nodeAS the AS of neighbours that are nodes.
-	routers []*router
-	below   map[netip.Addr]bool
-	nodeAS  map[uint32]bool
+	// routers are in the order of the snapshot. own are their addresses, below those of those that are no
+	// spines, and nodeAS the AS of neighbours that are nodes.
+	routers    []*router
+	own, below map[netip.Addr]bool
+	nodeAS     map[uint32]bool
 	// services, by namespace/name, and the rest are made when they are first asked for.
 	services       func() map[string]service
 	podsByAddress  func() []int // their places in the list, and those of their addresses of IPv6 as ^place
@@ -121,7 +121,10 @@ type view struct {
 }
 
 func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *routing) *view {
-	v := &view{Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p}
+	v := &view{
+		Snapshot: s, nodes: map[string]snapshot.Node{}, addresses: map[netip.Addr]string{}, allocations: map[netip.Prefix]string{},
+		own: map[netip.Addr]bool{}, below: map[netip.Addr]bool{}, nodeAS: map[uint32]bool{}, peering: p,
+	}
 	v.intended, v.known = podRanges(s, p)
 	if p == Observed && unknownRanges(s, v.intended) != "" {
 		v.known = false
@@ -147,12 +150,12 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 		}
 	}
 	for _, r := range s.Routers {
-		of := newRouter(v, r, routingOf)
+		of := newRouter(v, v.addressed(r), routingOf)
 		v.routers = append(v.routers, of)
 		maps.Copy(v.nodeAS, of.nodeAS)
 		for _, f := range r.Routes.Items {
-			if r.Role != snapshot.RoleSpine && f.Protocol == snapshot.RouteKernel && f.Source.IsValid() {
-				v.below[f.Source] = true
+			if f.Protocol == snapshot.RouteKernel && f.Source.IsValid() {
+				v.own[f.Source], v.below[f.Source] = true, r.Role != snapshot.RoleSpine
 			}
 		}
 	}
@@ -188,6 +191,37 @@ func (v *view) podAddress(place int) netip.Addr {
 		return v.Pods.Items[^place].IPv6
 	}
 	return v.Pods.Items[place].IP
+}
+
+// addressed is a router with an address of the node in place of the link-local address of a neighbour on an
+// interface (BGP unnumbered), whose router ID is that address.
+func (v *view) addressed(r snapshot.Router) snapshot.Router {
+	by := map[netip.Addr]netip.Addr{}
+	for _, n := range r.Neighbors.Items {
+		if n.Address.IsLinkLocalUnicast() && v.addresses[n.RouterID] != "" {
+			if other, there := by[n.Address]; there && other != n.RouterID {
+				return r // the address does not tell which
+			}
+			by[n.Address] = n.RouterID
+		}
+	}
+	if len(by) == 0 {
+		return r
+	}
+	r.Neighbors.Items, r.Paths.Items, r.Routes.Items = slices.Clone(r.Neighbors.Items), slices.Clone(r.Paths.Items), slices.Clone(r.Routes.Items)
+	for i, n := range r.Neighbors.Items {
+		r.Neighbors.Items[i].Address = cmp.Or(by[n.Address], n.Address)
+	}
+	for i, p := range r.Paths.Items {
+		r.Paths.Items[i].Neighbor, r.Paths.Items[i].NextHop = cmp.Or(by[p.Neighbor], p.Neighbor), cmp.Or(by[p.NextHop], p.NextHop)
+	}
+	for i, f := range r.Routes.Items {
+		r.Routes.Items[i].NextHops = slices.Clone(f.NextHops)
+		for j, h := range f.NextHops {
+			r.Routes.Items[i].NextHops[j].Address = cmp.Or(by[h.Address], h.Address)
+		}
+	}
+	return r
 }
 
 func (v *view) router(name string) (*router, bool) {
@@ -227,6 +261,10 @@ type router struct {
 	peers    map[string]bool
 	from     map[string][]netip.Addr // addresses of nodes that are neighbours
 	sessions map[string]snapshot.Neighbor
+	// ended are neighbours whose session is not up, and filters the nodes whose prefixes a filter may refuse
+	// without counting them.
+	ended   map[netip.Addr]bool
+	filters map[string]bool
 	// down is set if a session with a node is not up, or with anybody where no neighbour is a node,
 	// and rejects are the nodes from which the router gets more than it accepts.
 	down    bool
@@ -248,17 +286,20 @@ type router struct {
 	// above are the neighbours and next hops that it has a default route from: what they announce
 	// besides may be anybody's.
 	above func() map[netip.Addr]bool
-	// connected are its own links, and links those on which a node is a BGP neighbour.
-	connected, links func() *bart.Lite
+	// connected are its own links, links those on which a node is a BGP neighbour, and nodeLinks those with a
+	// node.
+	connected, links, nodeLinks func() *bart.Lite
 }
 
 func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *routing) *router {
 	r := &router{
 		Router: s, routing: func() *routing { return routingOf(s) },
-		peers: map[string]bool{}, from: map[string][]netip.Addr{}, rejects: map[string]bool{}, sessions: map[string]snapshot.Neighbor{}, untold: map[string]bool{}, as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
+		peers: map[string]bool{}, from: map[string][]netip.Addr{}, rejects: map[string]bool{}, sessions: map[string]snapshot.Neighbor{},
+		ended: map[netip.Addr]bool{}, filters: map[string]bool{}, untold: map[string]bool{}, as: map[netip.Addr]uint32{}, nodeAS: map[uint32]bool{},
 	}
 	for _, n := range s.Neighbors.Items {
 		r.as[n.Address] = n.AS
+		r.ended[n.Address] = n.State != snapshot.SessionEstablished && n.State != snapshot.SessionUnknown
 		node := v.addresses[n.Address]
 		if node == "" {
 			continue
@@ -268,6 +309,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		if n.Received > n.Accepted {
 			r.rejects[node] = true
 		}
+		r.filters[node] = r.filters[node] || n.MayReject
 		r.from[node] = append(r.from[node], n.Address)
 		r.untold[node] = r.untold[node] || n.State == snapshot.SessionUnknown
 		if oldest, up := r.sessions[node]; n.State == snapshot.SessionEstablished && (!up || n.Established.Before(oldest.Established)) {
@@ -335,14 +377,15 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		return all
 	})
-	r.connected = sync.OnceValue(func() *bart.Lite {
-		var all bart.Lite
-		for _, f := range s.Routes.Items {
-			if f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0 {
-				all.Insert(f.Prefix)
+	r.connected = sync.OnceValue(func() *bart.Lite { return connectedOf(s) })
+	r.nodeLinks = sync.OnceValue(func() *bart.Lite {
+		var links bart.Lite
+		for a := range v.addresses {
+			for p := range r.connected().Supernets(netip.PrefixFrom(a, a.BitLen())) {
+				links.Insert(p)
 			}
 		}
-		return &all
+		return &links
 	})
 	r.links = sync.OnceValue(func() *bart.Lite {
 		var links bart.Lite
@@ -377,15 +420,32 @@ func (v *view) ofPods(p netip.Prefix) bool {
 }
 
 // covered reports whether a router reaches a range: by a route to exactly that
-// range, wherever it leads, or by a wider one that leads to a node. A wider
+// range, unless it discards packets or leads to a stranger, or by a wider one that leads to a node. A wider
 // route that leads elsewhere, such as a spine's aggregate, does not bring
 // packets to pods, except on the spine.
 func (v *view) covered(r *router, p netip.Prefix) bool {
+	exact := false
+	for w := range r.routing().used(p) {
+		if exact = true; !v.stranger(r, w) {
+			return true
+		}
+	}
+	if _, decided := r.routing().decided[p]; exact || decided {
+		return false
+	}
 	for q, w := range r.routing().over(p) {
-		if q.Bits() == p.Bits() || v.addresses[w.nextHop] != "" && r.routing().uses(q, w) {
+		if q != p && v.addresses[w.nextHop] != "" && r.routing().uses(q, w) {
 			return true
 		}
 	}
 	brings, _ := v.aggregated(r, p)
 	return brings
+}
+
+// stranger reports whether a route that the operator has added leads to an address on a link of nodes that is
+// of no node, no router, and no BGP neighbour: a machine that was taken away, perhaps.
+func (v *view) stranger(r *router, w *way) bool {
+	_, neighbor := r.as[w.nextHop]
+	return w.protocol != snapshot.RouteBGP && w.nextHop.IsValid() && v.addresses[w.nextHop] == "" && !neighbor && !v.own[w.nextHop] &&
+		r.nodeLinks().Contains(w.nextHop)
 }

@@ -24,6 +24,9 @@ const (
 	// range whose owner was removed. Latent: no packets are lost until the range
 	// is allocated to another node or the removed machine is switched off.
 	AbsentNode = "absent-node"
+	// StaleRoute: a range of a node that a router reaches by sessions alone that are not up: graceful
+	// restart keeps the routes. Latent: no packets are lost until the restart time ends (Observed).
+	StaleRoute = "stale-route"
 	// TwinRange: two nodes own the same range. Each router prefers one of them, or shares
 	// the packets out between both, and pods of the other get nothing, or a part. Active if
 	// a router has a route to the range, and latent if none has. Owner is the node whose
@@ -89,7 +92,7 @@ func (d RouteOwnership) detect(history []snapshot.Snapshot, x *Index) []Finding 
 		return nil
 	}
 	o := ownership{now: vs.now(), at: vs.at, n: len(history), formers: map[netip.Addr]string{}}
-	findings := slices.Concat(o.unannounced(), o.misplaced(), o.twins())
+	findings := slices.Concat(o.unannounced(), o.misplaced(), o.stale(), o.twins())
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
 	})
@@ -160,7 +163,7 @@ func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []s
 		Kind: Unannounced, State: Active, Object: Prefix(p), Owner: owner, Routers: without, Pods: pods,
 		Says: fmt.Sprintf("%s %s no route to %s%s: %s holds that range%s, but %s.",
 			and(without), plural(len(without), "has", "have"), p, unlike(with), o.now.record(owner),
-			o.sayPods(pods), o.saySpeaker(owner, without)),
+			o.sayPods(pods), o.saySpeaker(owner, p, without)),
 	}
 }
 
@@ -240,8 +243,7 @@ func (o ownership) misplaced() []Finding {
 			}
 			for prefix := range r.routing().by(w) {
 				p := place{prefix: prefix, to: to, kind: o.wrong(prefix, to), protocol: w.protocol}
-				shared := o.now.peering == Observed && (p.kind == WrongAnnouncer || p.kind == AbsentNode && to.name == "")
-				if p.kind == "" || !o.counts(r, to, prefix) || shared && o.fromOwner(r, prefix) {
+				if p.kind == "" || !o.counts(r, w, to, prefix) || o.harmless(r, w, p) {
 					continue
 				}
 				if routers[p] == nil {
@@ -264,9 +266,69 @@ func (o ownership) misplaced() []Finding {
 	return findings
 }
 
-// fromOwner reports whether a router has a route to a range by way of its owner.
-func (o ownership) fromOwner(r *router, p netip.Prefix) bool {
-	return slices.ContainsFunc(o.speakers(r, p), func(to speaker) bool { return o.now.owns(to.name, p) })
+// harmless reports whether a router has a route to a range by way of its owner besides one to another (Observed):
+// of a mesh of Calico, or one that it prefers. An unknown neighbour may be of another cluster, or the owner itself.
+func (o ownership) harmless(r *router, w *way, p place) bool {
+	mesh := p.kind == WrongAnnouncer && o.now.layer == calicoLayer && w.protocol == snapshot.RouteBGP
+	unknown := p.kind == AbsentNode && p.to.name == "" && w.protocol == snapshot.RouteBGP
+	if o.now.peering == Declared || p.kind == AbsentNode && !unknown {
+		return false
+	}
+	for _, of := range r.routing().exactly(p.prefix) {
+		to, ok := o.speaker(r, of)
+		if ok && o.now.owns(to.name, p.prefix) && (mesh || r.routing().uses(p.prefix, of) && (unknown || !r.routing().uses(p.prefix, w))) {
+			return true
+		}
+	}
+	return unknown && o.itself(r, w, p.prefix)
+}
+
+// itself reports whether an unknown neighbour may be the owner of a range, by another address of its own: no
+// router has a session with the owner, and all pod ranges that the neighbour announces are the owner's.
+func (o ownership) itself(r *router, w *way, p netip.Prefix) bool {
+	owner, _ := o.now.owner(p)
+	if _, alive := o.now.nodes[owner]; !alive || slices.ContainsFunc(o.now.routers, func(r *router) bool { return r.peers[owner] }) {
+		return false
+	}
+	for q := range r.routing().by(w) {
+		if o.now.ofPods(q) && !o.now.owns(owner, q) {
+			return false
+		}
+	}
+	return true
+}
+
+// stale finds ranges of which the routes are of sessions that are not up.
+func (o ownership) stale() (findings []Finding) {
+	if o.now.peering == Declared {
+		return nil
+	}
+	for p, origins := range o.now.origins.All() {
+		var routers []string
+		for _, r := range o.now.routers {
+			kept, fresh := 0, 0
+			for w := range r.routing().used(p) {
+				if w.protocol == snapshot.RouteBGP && r.ended[w.neighbor] {
+					kept++
+				} else {
+					fresh++
+				}
+			}
+			if kept > 0 && fresh == 0 {
+				routers = append(routers, r.Name)
+			}
+		}
+		if _, alive := o.now.nodes[origins[0].node]; !alive || len(routers) == 0 {
+			continue
+		}
+		pods := o.podsIn(p)
+		findings = append(findings, Finding{
+			Kind: StaleRoute, State: Latent, Object: Prefix(p), Owner: origins[0].node, Routers: routers, Pods: pods,
+			Says: fmt.Sprintf("%s %s a route to %s of sessions alone that are not up: %s holds that range%s, and graceful restart keeps the route until the restart time ends.",
+				and(routers), plural(len(routers), "has", "have"), p, o.now.record(origins[0].node), o.sayPods(pods)),
+		})
+	}
+	return findings
 }
 
 // twins finds ranges that two nodes own. One whose Node object was removed counts as long
@@ -344,6 +406,9 @@ func (o ownership) speaker(r *router, w *way) (speaker, bool) {
 			return speaker{name, end, false}, !still
 		}
 	}
+	if o.now.stranger(r, w) {
+		return speaker{address: w.nextHop}, true
+	}
 	// An eBGP neighbour in the nodes' own AS is a node.
 	as := r.as[w.neighbor]
 	stranger := w.protocol == snapshot.RouteBGP && !w.internal && as != 0 && r.nodeAS[as]
@@ -352,16 +417,19 @@ func (o ownership) speaker(r *router, w *way) (speaker, bool) {
 
 // counts reports whether a node that a router reaches a prefix by may be one of this cluster.
 // One whose name is not known may be of another cluster with the same AS, and the same ranges in
-// Node.spec (Observed).
-func (o ownership) counts(r *router, to speaker, p netip.Prefix) bool {
+// Node.spec (Observed). A static route to a stranger counts if it is to a pod range.
+func (o ownership) counts(r *router, w *way, to speaker, p netip.Prefix) bool {
 	_, owned := o.now.owner(p)
+	if to.name == "" && w.protocol != snapshot.RouteBGP {
+		return owned
+	}
 	return to.name != "" || o.now.peering == Declared || owned && len(r.announcers(p).pods) > 0
 }
 
 // speakers are the nodes by which a router has routes to exactly a prefix.
 func (o ownership) speakers(r *router, p netip.Prefix) (all []speaker) {
 	for _, w := range r.routing().exactly(p) {
-		if to, ok := o.speaker(r, w); ok && o.counts(r, to, p) {
+		if to, ok := o.speaker(r, w); ok && o.counts(r, w, to, p) {
 			all = append(all, to)
 		}
 	}

@@ -89,6 +89,7 @@ const (
 	notCarried    = "the file of routers says that it has no routes of that family"
 	servicesAlone = "the file of routers says that it gets addresses of Services alone"
 	rejected      = "it accepts fewer prefixes of the node than it gets"
+	mayReject     = "it has a filter for what the node announces, and does not count what that refuses"
 )
 
 // Reasons of other gaps.
@@ -262,6 +263,8 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return noFamily
 	case p.Addr().Is4() && r.rejects[node]: // of IPv6 nothing is counted
 		return rejected
+	case p.Addr().Is4() && r.filters[node]:
+		return mayReject
 	case declared:
 		return ""
 	case announce.others[node] && !announce.pods[node] && v.speaksForOthers(node):
@@ -291,7 +294,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 			return false
 		}
 		return v.announcesPods(ipv4) || !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
-	case notIPv4, noNeighbors, noSession, noFamily, noLinks, rejected, tooOld:
+	case notIPv4, noNeighbors, noSession, noFamily, noLinks, rejected, mayReject, tooOld:
 		return true
 	case noAggregate, fromAbove:
 		// A cluster that announces no pod ranges has none on any router, which a router that is

@@ -32,6 +32,16 @@ func silenced(w *world) {
 // withoutCilium makes Node.spec the allocation, as Flannel and kube-router do.
 func withoutCilium(w *world) { w.CiliumNodes.Items = nil }
 
+// ofCalico makes Calico's blocks the allocation.
+func ofCalico(w *world) {
+	withoutCilium(w)
+	w.CalicoBlocks.Read = true
+	for i, n := range table {
+		w.Nodes.Items[i].PodCIDRs = []netip.Prefix{prefix("10.200." + string(rune('0'+i)) + ".0/24")} // not used by Calico
+		w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(n.cilium), Node: n.name})
+	}
+}
+
 // unpeered takes the neighbours of all routers away.
 func unpeered(w *world) {
 	for i := range w.Routers {
@@ -73,6 +83,21 @@ func dualStack(w *world) {
 		p := fmt.Sprintf("fd00:10:%d::/64", i)
 		w.CiliumNodes.Items[i].PodCIDRs = append(w.CiliumNodes.Items[i].PodCIDRs, prefix(p))
 		w.announce(n.ip, p, tors...)
+	}
+}
+
+// unnumbered has the routers know the nodes by link-local addresses alone.
+func unnumbered(w *world) {
+	of := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfe, 0x80, 15: a.As4()[3]}) }
+	for i := range w.Routers {
+		for j := range w.Routers[i].Neighbors.Items {
+			n := &w.Routers[i].Neighbors.Items[j]
+			n.RouterID, n.Address = n.Address, of(n.Address)
+		}
+		for j := range w.Routers[i].Paths.Items {
+			p := &w.Routers[i].Paths.Items[j]
+			p.Neighbor, p.NextHop = of(p.Neighbor), of(p.NextHop)
+		}
 	}
 }
 
@@ -184,14 +209,6 @@ func TestObservedVRFs(t *testing.T) {
 func TestObservedPeering(t *testing.T) {
 	const node1Range, node1IP = "10.5.112.0/24", "10.4.94.23"
 	withdrawn := func(w *world) { w.withdraw(node1Range, tors...) }
-	ofCalico := func(w *world) {
-		withoutCilium(w)
-		w.CalicoBlocks.Read = true
-		for i, n := range table {
-			w.Nodes.Items[i].PodCIDRs = []netip.Prefix{prefix("10.200." + string(rune('0'+i)) + ".0/24")} // not used by Calico
-			w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(n.cilium), Node: n.name})
-		}
-	}
 	kubeRouter := func(w *world) {
 		withoutCilium(w)
 		silenced(w)
@@ -355,6 +372,22 @@ func TestObservedPeering(t *testing.T) {
 				}
 			}
 		}), nil, rejected, true},
+		{"a router with a filter that may refuse some, and does not count", observed(withdrawn, func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					w.Routers[i].Neighbors.Items[j].MayReject = true
+				}
+			}
+		}), nil, mayReject, true},
+		{"sessions on interfaces", observed(unnumbered), nil, "", false},
+		{"sessions on interfaces, and a range is not announced", observed(withdrawn, unnumbered), []string{"node1"}, "", false},
+		{"sessions on interfaces, of nodes whose router IDs are other addresses", observed(withdrawn, unnumbered, func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					w.Routers[i].Neighbors.Items[j].RouterID = addr("192.0.2.1")
+				}
+			}
+		}), nil, noPodRange, true},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, true},
@@ -644,6 +677,12 @@ func TestObservedNeighbours(t *testing.T) {
 		{"another cluster's range", foreign("10.99.1.0/24"), Observed, ""},
 		{"a range of this cluster, whose owner announces it too", foreign("10.5.112.0/24"), Observed, ""},
 		{"a range of this cluster", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", "tor1") }).Snapshot}, Observed, AbsentNode},
+		{"a range of a node that has no session by an address that is known", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) { w.silence("10.4.94.23", tors...) }).Snapshot}, Observed, ""},
+		{"the same, and one of another node", &world{after(foreign("10.5.112.0/24"), 0, func(w *world) {
+			w.silence("10.4.94.23", tors...)
+			w.withdraw("10.5.115.0/24", "tor1")
+			w.announce("10.4.94.99", "10.5.115.0/24", "tor1")
+		}).Snapshot}, Observed, AbsentNode + AbsentNode},
 		{"in a lab there is one cluster", foreign("10.99.1.0/24"), Declared, AbsentNode},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -658,8 +697,8 @@ func TestObservedNeighbours(t *testing.T) {
 	}
 }
 
-// Nodes with a mesh announce each other's ranges to their router. What counts is a range that
-// its owner does not announce.
+// Nodes with a mesh of Calico announce each other's ranges to their router. What counts is a range that
+// its owner does not announce, and a static route. Where there is no such mesh, what counts is the way of the packets.
 func TestObservedMesh(t *testing.T) {
 	mesh := func(changes ...func(*world)) *world {
 		w := observed(changes...)
@@ -672,24 +711,117 @@ func TestObservedMesh(t *testing.T) {
 		}
 		return w
 	}
+	// by has tor1 reach node1's range by way of its owner and of master2, which forward the packets, or not.
+	by := func(owner, other bool) *world {
+		return observed(func(w *world) {
+			w.announce("10.4.94.21", "10.5.112.0/24", "tor1")
+			for i, forwards := range []bool{other, owner} {
+				p := &w.at("tor1").Paths.Items[len(w.at("tor1").Paths.Items)-1-i]
+				p.Best, p.Multipath = forwards, forwards
+			}
+		})
+	}
 	silent := func(w *world) { w.withdraw("10.5.112.0/24", tors...) } // of node1
+	static := func(p, hop string) func(*world) { return func(w *world) { w.static(p, hop, "tor1") } }
+	bgp := func(metric int) func(*world) {
+		return func(w *world) {
+			w.static("10.5.112.0/24", "10.4.94.23", "tor1")
+			r := w.at("tor1")
+			r.Routes.Items[len(r.Routes.Items)-1].Protocol, r.Routes.Items[len(r.Routes.Items)-1].Metric = snapshot.RouteBGP, metric
+		}
+	}
 	for name, test := range map[string]struct {
 		is      *world
 		peering Peering
-		want    int
+		wrong   int
+		absent  int
 	}{
-		"mesh": {mesh(), Observed, 0},
-		"mesh, and one does not announce its own": {mesh(silent), Observed, 3},
-		"a lab": {mesh(), Declared, 12},
+		"mesh of Calico": {mesh(ofCalico), Observed, 0, 0},
+		"mesh of Calico, and one does not announce its own": {mesh(ofCalico, silent), Observed, 3, 0},
+		"mesh of Calico, and a static route":                {mesh(ofCalico, static("10.5.112.0/24", "10.4.94.21")), Observed, 1, 0},
+		"nodes without a mesh":                              {mesh(), Observed, 12, 0},
+		"a lab":                                             {mesh(), Declared, 12, 0},
+		"the owner's path is best":                          {by(true, false), Observed, 0, 0},
+		"the owner's path is a backup":                      {by(false, true), Observed, 1, 0},
+		"both forward":                                      {by(true, true), Observed, 1, 0},
+		"a static route to another node":                    {observed(static("10.5.112.0/24", "10.4.94.21")), Observed, 1, 0},
+		"the same, which the kernel does not prefer":        {observed(static("10.5.112.0/24", "10.4.94.21"), bgp(0)), Observed, 0, 0},
+		"the same, which the kernel prefers":                {observed(static("10.5.112.0/24", "10.4.94.21"), bgp(20)), Observed, 1, 0},
+		"a static route to its owner":                       {observed(static("10.5.112.0/24", "10.4.94.23")), Observed, 0, 0},
+		"a static route to a stranger":                      {observed(onLink, static("10.5.112.0/24", "10.4.94.77")), Observed, 0, 1},
+		"a static route to a stranger, of a part":           {observed(onLink, static("10.5.112.128/25", "10.4.94.77")), Observed, 0, 1},
+		"a static route to a neighbour, such as a firewall": {observed(onLink, static("10.5.112.0/24", "10.4.94.77"), func(w *world) {
+			w.Routers[0].Neighbors.Items = append(w.Routers[0].Neighbors.Items, snapshot.Neighbor{Address: addr("10.4.94.77"), AS: 65000, State: snapshot.SessionEstablished})
+		}), Observed, 0, 0},
+		"a static route to elsewhere":                    {observed(onLink, static("10.5.112.0/24", "10.9.9.9")), Observed, 0, 0},
+		"a static route to a stranger, of another range": {observed(onLink, static("10.99.0.0/24", "10.4.94.77")), Observed, 0, 0},
 	} {
-		got := 0
+		wrong, absent := 0, 0
 		for _, f := range (RouteOwnership{Peering: test.peering}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
-			if f.Kind == WrongAnnouncer {
-				got++
+			switch f.Kind {
+			case WrongAnnouncer:
+				wrong++
+			case AbsentNode:
+				absent++
 			}
 		}
-		if got != test.want {
-			t.Errorf("%s: %d wrong announcers, want %d", name, got, test.want)
+		if wrong != test.wrong || absent != test.absent {
+			t.Errorf("%s: %d wrong announcers and %d absent nodes, want %d and %d", name, wrong, absent, test.wrong, test.absent)
+		}
+	}
+}
+
+// A range whose routes discard packets, or lead to a machine that was taken away, is not announced, and one whose
+// routes are kept of sessions that ended is about to be lost.
+func TestObservedFIB(t *testing.T) {
+	down := func(ip string) func(*world) {
+		return func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					if n := &w.Routers[i].Neighbors.Items[j]; n.Address == addr(ip) {
+						n.State = "active"
+					}
+				}
+			}
+		}
+	}
+	discards := func(w *world) {
+		w.static("10.5.112.0/24", "10.4.94.23", "tor1")
+		w.at("tor1").Routes.Items[0].Type, w.at("tor1").Routes.Items[0].NextHops = snapshot.RouteBlackhole, nil
+	}
+	gone := func(w *world) {
+		w.withdraw("10.5.112.0/24", tors...)
+		w.static("10.5.112.0/24", "10.4.94.77", "tor1")
+	}
+	for _, test := range []struct {
+		name string
+		is   *world
+		want []string
+	}{
+		{"the FIB discards packets", observed(discards), []string{"active unannounced tor1"}},
+		{"a static route to a stranger, and nothing else", observed(onLink, gone), []string{"active unannounced tor1, tor2", "latent absent-node tor1"}},
+		{"the same, and the session is gone", observed(onLink, getPods, gone, func(w *world) { w.silence("10.4.94.23", tors...) }), []string{"active unannounced tor1, tor2", "latent absent-node tor1"}},
+		{"routes of a session that ended", observed(down("10.4.94.23")), []string{"latent stale-route tor1, tor2"}},
+		{"the same, and another path is up", observed(down("10.4.94.23"), func(w *world) {
+			w.announce("10.4.94.23", "10.5.112.0/24", tors...)
+			for i := range w.Routers {
+				w.Routers[i].Paths.Items[len(w.Routers[i].Paths.Items)-1].Neighbor = addr("10.4.94.254")
+			}
+		}), nil},
+		{"a dump does not tell which sessions are up", observed(func(w *world) {
+			for i := range w.Routers {
+				for j := range w.Routers[i].Neighbors.Items {
+					w.Routers[i].Neighbors.Items[j].State = snapshot.SessionUnknown
+				}
+			}
+		}), nil},
+	} {
+		var got []string
+		for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+			got = append(got, fmt.Sprintf("%s %s %s", f.State, f.Kind, strings.Join(f.Routers, ", ")))
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
 }
@@ -701,7 +833,8 @@ func TestObservedServicesAlone(t *testing.T) {
 			w.withdraw("10.5.112.0/24", tors...)
 			w.announce("10.4.94.21", "10.5.112.0/24", tors...)
 		},
-		"a static route to another node": func(w *world) { w.static("10.5.112.128/25", "10.4.94.21", "tor1") },
+		"a static route to another node":           func(w *world) { w.static("10.5.112.0/24", "10.4.94.21", "tor1") },
+		"a static route to another node of a part": func(w *world) { w.static("10.5.112.128/25", "10.4.94.21", "tor1") },
 		"a part of a range, told by another peer": func(w *world) {
 			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.5.112.0/25"), NextHop: addr("10.4.94.21"), Neighbor: addr("10.4.94.23"), Best: true})
 		},
@@ -719,24 +852,62 @@ func TestObservedServicesAlone(t *testing.T) {
 	}
 }
 
-// Routes of BIRD to a prefix in its RIB are BGP's: they are no static routes to a node.
+// Routes of BIRD in the FIB are those of its RIB, unless they lead elsewhere: then they are of a protocol static.
 func TestRoutesOfBIRD(t *testing.T) {
-	route := func(p, via string) *world {
-		return observed(func(w *world) {
-			w.static(p, via, "tor1")
-			r := w.at("tor1")
-			r.Routes.Items[0].Protocol = snapshot.RouteBIRD
-		})
-	}
 	for name, test := range map[string]struct {
-		is   *world
-		want int
+		prefix, via string
+		link        func(*world)
+		want        int
 	}{
-		"of BGP":     {route("10.5.112.0/24", "10.4.94.21"), 0},
-		"of another": {route("10.5.112.128/25", "10.4.94.21"), 1},
+		"of BGP":                            {"10.5.112.0/24", "10.4.94.23", onLink, 0},
+		"of another":                        {"10.5.112.0/24", "10.4.94.21", onLink, 1},
+		"of a part":                         {"10.5.112.128/25", "10.4.94.21", onLink, 1},
+		"of BGP, by a gateway that is told": {"10.5.112.0/24", "10.4.94.21", nothing, 0},
 	} {
-		if got := (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}); len(got) != test.want {
+		is := observed(func(w *world) {
+			w.static(test.prefix, test.via, "tor1")
+			w.at("tor1").Routes.Items[0].Protocol = snapshot.RouteBIRD
+		}, test.link)
+		if got := (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{is.Snapshot}); len(got) != test.want {
 			t.Errorf("%s: %v, want %d findings", name, got, test.want)
+		}
+	}
+}
+
+// Routers send packets for a Service of policy Local to nodes that have no endpoint. It has one on worker1.
+func TestObservedLocal(t *testing.T) {
+	aggregate := func(w *world) {
+		w.BGPAdvertisements.Items[0].AggregationLength = 24
+		for _, r := range w.Routers {
+			for i := range r.Paths.Items {
+				r.Paths.Items[i].Prefix = prefix("10.66.128.0/24")
+			}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*world)
+		want   int
+	}{
+		{"both nodes announce it", nothing, 1},
+		{"policy Cluster", func(w *world) { w.Services.Items[0].Local = false }, 0},
+		{"both have an endpoint", func(w *world) { w.EndpointSlices.Items[0].ReadyNodes = []string{"worker1", "worker2"} }, 0},
+		{"it is not known where endpoints are", func(w *world) { w.EndpointSlices.Items[0].ReadyNodes = nil }, 0},
+		{"one of them announces it", func(w *world) { w.silence("10.66.4.22", tors...) }, 0},
+		{"the other one does", func(w *world) { w.silence("10.66.4.21", tors...) }, 1},
+		{"both announce an aggregate alone", aggregate, 1},
+		{"both announce an aggregate, and one the address", func(w *world) {
+			aggregate(w)
+			w.announce("10.66.4.21", "10.66.128.1/32", tors...)
+		}, 0},
+		{"another load balancer's", func(w *world) { w.BGPAdvertisements.Items = nil }, 0},
+	} {
+		w := balanced(0)
+		w.Services.Items[0].Local = true
+		test.change(w)
+		got := (ServiceRoute{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot})
+		if len(got) != test.want || len(got) > 0 && (got[0].Kind != NoLocalEndpoint || got[0].State != Active || len(got[0].Routers) != 2) {
+			t.Errorf("%s: %+v, want %d", test.name, got, test.want)
 		}
 	}
 }
@@ -869,6 +1040,12 @@ func TestObservedServiceRoute(t *testing.T) {
 		{"a wider route to elsewhere", func(w *world) { spineTo(w, "10.0.0.0/8") }, Active, false},
 		{"a wider route to elsewhere, which begins where the pool does", func(w *world) { spineTo(w, "10.66.128.0/17") }, Active, false},
 		{"by way of a spine", spine, "", false},
+		{"a static route to a machine that was taken away", func(w *world) {
+			w.Routers[0].Routes.Items = []snapshot.Route{
+				{Prefix: prefix("10.66.4.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel},
+				{Prefix: prefix("10.66.128.1/32"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteStatic, NextHops: []snapshot.NextHop{{Address: addr("10.66.4.77")}}},
+			}
+		}, Active, false},
 		{"one router was not read", func(w *world) { w.Routers[1].Routes.Read = false }, "", false},
 		{"no router", func(w *world) { w.Routers = nil }, "", false},
 	} {

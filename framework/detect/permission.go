@@ -1,10 +1,12 @@
 package detect
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +29,7 @@ const NotPermitted = "not-permitted"
 // It has whole Cilium's agent, which is recognized by its image. A version is judged by what
 // all charts of its minor version that the table has grant: a rule that came or went within a
 // minor version is for others, such as the agents of the one before. Minor versions that the
-// table lacks are not judged. A chart may still grant more than its program asks for. So the
+// table lacks, and images without a version, are not judged (Ungranted). A chart may still grant more than its program asks for. So the
 // finding is latent. It is active for a node whose pods a router has no route to.
 type Permission struct {
 	// Peering says which routers are expected to have a route to a node's pods.
@@ -129,27 +131,53 @@ var grantedBy = sync.OnceValue(func() (by map[string]map[string][]snapshot.Permi
 // grants returns what all known charts of the minor version of an image grant it, and the name
 // and versions of these. There are none for most images.
 func grants(image string) (rules []snapshot.Permission, name string, of []string) {
-	ref, err := snapshot.ParseReference(image)
-	if err != nil || !semver.IsValid(ref.Tag) {
-		return nil, "", nil
-	}
-	for known, versions := range grantedBy() {
-		if !strings.HasSuffix("/"+ref.Name, "/"+known) {
+	name, version := program(image)
+	versions := grantedBy()[name]
+	for _, v := range slices.SortedFunc(maps.Keys(versions), func(a, b string) int { return semver.Compare("v"+a, "v"+b) }) {
+		if semver.MajorMinor("v"+v) != semver.MajorMinor(version) {
 			continue
 		}
-		name = known
-		for _, v := range slices.SortedFunc(maps.Keys(versions), func(a, b string) int { return semver.Compare("v"+a, "v"+b) }) {
-			if semver.MajorMinor("v"+v) != semver.MajorMinor(ref.Tag) {
-				continue
-			}
-			if of == nil {
-				rules = versions[v]
-			}
-			rules = common(rules, versions[v])
-			of = append(of, v)
+		if of == nil {
+			rules = versions[v]
 		}
+		rules = common(rules, versions[v])
+		of = append(of, v)
 	}
 	return rules, name, of
+}
+
+// program is what an image has, of the programs that the table has, and its version; empty if it has none of
+// them. Rancher's images have the vendor's name with hyphens.
+func program(image string) (name, version string) {
+	ref, err := snapshot.ParseReference(image)
+	if err != nil {
+		return "", ""
+	}
+	for known := range grantedBy() {
+		if strings.HasSuffix("/"+ref.Name, "/"+known) || path.Base(ref.Name) == "mirrored-"+strings.ReplaceAll(known, "/", "-") {
+			return known, ref.Tag
+		}
+	}
+	return "", ""
+}
+
+// programs are the names of the containers in which the vendors' charts run the programs of the table.
+var programs = map[string]string{"cilium-agent": "cilium/cilium"}
+
+// Ungranted are the images of pods that run a program of which it is known what its charts grant, by the name of
+// the container or of the image, and whose version or image is none that the table has: their permissions
+// are not judged.
+func (Permission) Ungranted(s snapshot.Snapshot) (images []string) {
+	for _, p := range s.PodImages.Items {
+		for _, c := range p.Containers {
+			name, _ := program(c.Image)
+			if _, _, of := grants(c.Image); !c.Init && of == nil && cmp.Or(name, programs[c.Name]) != "" {
+				images = append(images, c.Image)
+			}
+		}
+	}
+	slices.Sort(images)
+	return slices.Compact(images)
 }
 
 // common is what of some permissions others include, with one entry for each resource.

@@ -84,6 +84,7 @@ func TestPermission(t *testing.T) {
 		at   snapshot.Snapshot
 		want []string
 		says string
+		not  []string // images that are not judged
 	}{
 		{name: "of their own chart", at: agents("1.18.4", both("1.18.4"), "node1", "node2")},
 		{
@@ -119,9 +120,21 @@ func TestPermission(t *testing.T) {
 		{
 			name: "a version before all that are known of its minor", at: agents("1.18.4", both("1.19.0"), "node1", "node2"),
 		},
-		{name: "a minor that is not known", at: agents("none", both("1.17.9"))},
-		{name: "an image without a version", at: agents("none", [2]string{"quay.io/cilium/cilium@sha256:" + strings.Repeat("a", 64), "quay.io/cilium/cilium:latest"})},
-		{name: "another image", at: agents("none", [2]string{"quay.io/cilium/cilium-envoy:v1.18.4", "example.com/notcilium/cilium:v1.18.4"})},
+		{
+			name: "an image of Rancher's", at: agents("1.19.3", [2]string{"rancher/mirrored-cilium-cilium:v1.18.4", "rancher/mirrored-cilium-cilium:v1.18.4"}, "node1", "node2"),
+			want: []string{"latent rancher/mirrored-cilium-cilium:v1.18.4 [kube-system/cilium-node1 kube-system/cilium-node2]"},
+		},
+		{name: "a minor that is not known", at: agents("none", both("1.17.9")), not: []string{image("1.17.9")}},
+		{
+			name: "an image without a version", at: agents("none", [2]string{"quay.io/cilium/cilium@sha256:" + strings.Repeat("a", 64), "quay.io/cilium/cilium:latest"}),
+			not: []string{"quay.io/cilium/cilium:latest", "quay.io/cilium/cilium@sha256:" + strings.Repeat("a", 64)},
+		},
+		{name: "an image of another name", at: agents("none", [2]string{"registry.example/net:7", "registry.example/net:7"}), not: []string{"registry.example/net:7"}},
+		{name: "another image", at: changed(agents("none", [2]string{"quay.io/cilium/cilium-envoy:v1.18.4", "example.com/notcilium/cilium:v1.18.4"}), func(s *snapshot.Snapshot) {
+			for i := range s.PodImages.Items {
+				s.PodImages.Items[i].Containers[1].Name = "another"
+			}
+		})},
 		{name: "the rule in a role of its own", at: changed(agents("1.19.3", both("1.18.4")), permit(rule))},
 		{name: "everything", at: changed(agents("none", both("1.18.4")), permit(every))},
 		{name: "in one namespace", at: changed(agents("1.19.3", both("1.18.4"), "node1", "node2"), permit(in)), want: []string{latent}},
@@ -152,6 +165,9 @@ func TestPermission(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.not, (Permission{}).Ungranted(test.at)); diff != "" {
+				t.Errorf("not judged (-want +got):\n%s", diff)
 			}
 			if test.says != "" && !said {
 				t.Errorf("nothing says %q", test.says)

@@ -3,6 +3,7 @@ package detect
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/gaissmai/bart"
 
@@ -17,6 +18,18 @@ type routing struct {
 	router   snapshot.Router
 	prefixes bart.Table[[]*way]
 	ways     []*way // in the order of the router
+	// sorted is set if the RIB is in order of prefix.
+	sorted bool
+	// decided are the prefixes of which the FIB has a route that is not the RIB's.
+	decided map[netip.Prefix]decision
+}
+
+// decision is what a FIB does with packets for a prefix, whatever the RIB has.
+type decision struct {
+	metric int
+	// ways are those by which it sends them; none: it discards them. With bgp they are those of the RIB.
+	ways []*way
+	bgp  bool
 }
 
 // way is a way in which a router reaches prefixes.
@@ -52,9 +65,10 @@ func newRouting(r snapshot.Router) *routing {
 			delete(unused, p.Prefix)
 		}
 	}
-	t, known := &routing{router: r}, map[hop]*way{}
+	t, known := &routing{router: r, sorted: true, decided: map[netip.Prefix]decision{}}, map[hop]*way{}
 	var originated bart.Lite // by the router itself
 	for i, p := range r.Paths.Items {
+		t.sorted = t.sorted && (i == 0 || comparePrefixes(r.Paths.Items[i-1].Prefix, p.Prefix) <= 0)
 		switch {
 		case p.Prefix.Bits() <= 0 || unused[p.Prefix]:
 		case !p.Neighbor.IsValid():
@@ -63,20 +77,66 @@ func newRouting(r snapshot.Router) *routing {
 			t.add(known, i, p.Prefix, hop{p.NextHop, p.Neighbor, snapshot.RouteBGP, p.Internal})
 		}
 	}
+	direct := connectedOf(r)
 	for i, f := range r.Routes.Items {
 		// BGP's routes are in the RIB; the kernel's are the router's own links.
-		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel || f.Type != snapshot.RouteUnicast || f.Prefix.Bits() <= 0 ||
-			f.Protocol == snapshot.RouteBIRD && (t.learned(f.Prefix) || originated.Get(f.Prefix)) {
+		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel || f.Prefix.Bits() <= 0 ||
+			f.Protocol == snapshot.RouteBIRD && (originated.Get(f.Prefix) || t.ofRIB(f, direct)) {
 			continue
 		}
+		d := decision{metric: f.Metric}
 		for _, h := range f.NextHops {
-			t.add(known, len(r.Paths.Items)+i, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol})
+			if f.Type == snapshot.RouteUnicast {
+				d.ways = append(d.ways, t.add(known, len(r.Paths.Items)+i, f.Prefix, hop{nextHop: h.Address, protocol: f.Protocol}))
+			}
+		}
+		if before, there := t.decided[f.Prefix]; !there || d.metric < before.metric {
+			t.decided[f.Prefix] = d
+		} else if d.metric == before.metric {
+			before.ways = append(before.ways, d.ways...)
+			t.decided[f.Prefix] = before
+		}
+	}
+	for _, f := range r.Routes.Items {
+		if d, there := t.decided[f.Prefix]; there && f.Protocol == snapshot.RouteBGP && f.Metric < d.metric {
+			t.decided[f.Prefix] = decision{metric: f.Metric, bgp: true}
 		}
 	}
 	return t
 }
 
-func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) {
+// ofRIB reports whether a route of BIRD in the FIB is one that it has learned by BGP, and not by a protocol
+// static, which it prefers. The gateway may be another than the next hop where that is not on a link of the
+// router, or has a link-local address besides.
+func (t *routing) ofRIB(f snapshot.Route, direct *bart.Lite) bool {
+	if !t.learned(f.Prefix) {
+		return false
+	}
+	hops := map[netip.Addr]bool{}
+	for _, w := range t.exactly(f.Prefix) {
+		if w.protocol != snapshot.RouteBGP {
+			continue
+		}
+		hops[w.nextHop] = true
+		if !direct.Contains(w.nextHop) {
+			return true
+		}
+	}
+	return !slices.ContainsFunc(f.NextHops, func(h snapshot.NextHop) bool { return !hops[h.Address] && !h.Address.IsLinkLocalUnicast() })
+}
+
+// connectedOf are the links of a router, by its FIB.
+func connectedOf(r snapshot.Router) *bart.Lite {
+	var all bart.Lite
+	for _, f := range r.Routes.Items {
+		if f.Protocol == snapshot.RouteKernel && f.Type == snapshot.RouteUnicast && f.Prefix.Bits() > 0 {
+			all.Insert(f.Prefix)
+		}
+	}
+	return &all
+}
+
+func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) *way {
 	w := known[h]
 	if w == nil {
 		w = &way{hop: h}
@@ -91,6 +151,7 @@ func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) {
 		}
 		return append(ways, w), false
 	})
+	return w
 }
 
 // by are the prefixes that the router reaches by a way.
@@ -123,15 +184,49 @@ func (t *routing) paths(w *way) iter.Seq[*snapshot.Path] {
 	}
 }
 
-// uses reports whether the router sends packets for a prefix a way: a path that is neither best nor one of
-// several is a backup.
+// uses reports whether the router sends packets for a prefix a way: by its FIB, where that has a route of another
+// source than BGP. Else a path that is neither best nor one of several is a backup.
 func (t *routing) uses(p netip.Prefix, w *way) bool {
-	for path := range t.paths(w) {
-		if path.Prefix == p && (path.Best || path.Multipath) {
+	d, decided := t.decided[p]
+	if decided && !d.bgp {
+		return slices.Contains(d.ways, w)
+	}
+	if w.protocol != snapshot.RouteBGP {
+		return !decided
+	}
+	places := w.places
+	if t.sorted {
+		first, _ := slices.BinarySearchFunc(places, p, func(place int32, p netip.Prefix) int {
+			if int(place) >= len(t.router.Paths.Items) {
+				return 1
+			}
+			return comparePrefixes(t.router.Paths.Items[place].Prefix, p)
+		})
+		places = places[first:]
+	}
+	for _, place := range places {
+		if int(place) >= len(t.router.Paths.Items) {
+			return false
+		}
+		switch path := &t.router.Paths.Items[place]; {
+		case path.Prefix == p && (path.Best || path.Multipath):
 			return true
+		case path.Prefix != p && t.sorted:
+			return false
 		}
 	}
-	return w.protocol != snapshot.RouteBGP
+	return false
+}
+
+// used are the ways by which the router sends packets for exactly a prefix.
+func (t *routing) used(p netip.Prefix) iter.Seq[*way] {
+	return func(yield func(*way) bool) {
+		for _, w := range t.exactly(p) {
+			if t.uses(p, w) && !yield(w) {
+				return
+			}
+		}
+	}
 }
 
 // learned reports whether a prefix has been learned by BGP.

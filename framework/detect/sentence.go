@@ -29,7 +29,7 @@ func (o ownership) sayPods(pods []string) string {
 }
 
 // saySpeaker says what a node does on routers that lack its range.
-func (o ownership) saySpeaker(node string, routers []string) string {
+func (o ownership) saySpeaker(node string, p netip.Prefix, routers []string) string {
 	var sessions, unavailable bool
 	var announced []netip.Prefix
 	for _, r := range o.now.routers {
@@ -46,6 +46,8 @@ func (o ownership) saySpeaker(node string, routers []string) string {
 	slices.SortFunc(announced, comparePrefixes)
 	announced = slices.Compact(announced)
 	switch {
+	case slices.Contains(announced, p):
+		return fmt.Sprintf("%s announces it, and the FIB has a route to elsewhere, or one that discards packets", node)
 	case len(announced) > 0:
 		return fmt.Sprintf("%s announces %s instead", node, and(announced))
 	case sessions:
@@ -68,6 +70,8 @@ func (o ownership) sayPlace(p place, routers []string) string {
 	}
 	owner, owned := o.now.owner(p.prefix)
 	switch {
+	case p.to.name == "" && p.protocol != snapshot.RouteBGP:
+		how += ", which is no Node, no router that is read, and no BGP neighbour"
 	case !p.to.present && p.to.name == "":
 		how += ", which is in the AS of the nodes and is no Node"
 	case !p.to.present:

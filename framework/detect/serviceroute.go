@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,9 +13,14 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// NoRoute is the kind of ServiceRoute's findings: an address of a Service that no router has a
-// route to.
-const NoRoute = "no-route"
+// Kinds of findings of ServiceRoute.
+const (
+	// NoRoute: an address of a Service that no router has a route to.
+	NoRoute = "no-route"
+	// NoLocalEndpoint: an address of a Service of externalTrafficPolicy Local, which routers send to nodes
+	// without a ready endpoint: these drop the packets (Observed).
+	NoLocalEndpoint = "no-local-endpoint"
+)
 
 // ServiceRoute compares the addresses of Services of type LoadBalancer that MetalLB, Cilium or
 // Calico is configured to announce by BGP with the routes of the routers. Those of a class that
@@ -51,6 +57,10 @@ func (d ServiceRoute) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	var findings []Finding
 	for _, service := range now.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
+			if f, misled := now.misled(service, address); misled && d.Peering == Observed {
+				f.Detector = d.Name()
+				findings = append(findings, f)
+			}
 			if !now.lacksRoute(service.String(), address) {
 				continue
 			}
@@ -75,6 +85,38 @@ func (d ServiceRoute) detect(history []snapshot.Snapshot, x *Index) []Finding {
 		}
 	}
 	return findings
+}
+
+// misled is the finding of an address that routers send to nodes without an endpoint, which the Service's policy
+// asks for. The narrowest route counts, by each router.
+func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bool) {
+	on := v.services()[of.String()].on
+	if !of.Local || len(on) == 0 || !v.announced(of, address) {
+		return f, false
+	}
+	without := map[string]bool{}
+	for _, r := range v.routers {
+		for p := range r.routing().prefixes.Supernets(netip.PrefixFrom(address, address.BitLen())) {
+			used := false
+			for w := range r.routing().used(p) {
+				used = true
+				if node := cmp.Or(v.addresses[w.nextHop], v.addresses[w.neighbor]); node != "" && !on[node] {
+					without[node] = true
+					f.Routers = append(f.Routers, r.Name)
+				}
+			}
+			if used {
+				break
+			}
+		}
+	}
+	f.Routers = slices.Compact(f.Routers)
+	f.Kind, f.State, f.Object = NoLocalEndpoint, Active, Prefix(netip.PrefixFrom(address, address.BitLen()))
+	nodes := slices.Sorted(maps.Keys(without))
+	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
+		and(f.Routers), plural(len(f.Routers), "sends", "send"), address, of, and(few(nodes)), plural(len(nodes), "has", "have"),
+		plural(len(nodes), "it drops", "they drop"), and(few(slices.Sorted(maps.Keys(on)))))
+	return f, len(without) > 0
 }
 
 // service is a Service, and which nodes have ready endpoints of it.
@@ -249,9 +291,9 @@ func (v *view) hasRoute(address netip.Addr) (is, may bool) {
 		for p, w := range r.routing().over(alone) {
 			aggregate := v.peering == Observed && slices.ContainsFunc(by, func(b advertisement) bool { return b.includes(p) })
 			switch {
+			case !r.routing().uses(p, w), v.stranger(r, w):
 			case p == alone, slices.ContainsFunc(by, func(b advertisement) bool { return b.Prefix(address) == p }):
 				return true, false
-			case (aggregate || v.addresses[w.nextHop] != "" || v.addresses[w.neighbor] != "") && !r.routing().uses(p, w):
 			case v.addresses[w.nextHop] != "", v.addresses[w.neighbor] != "":
 				return true, false
 			case aggregate:

@@ -179,7 +179,9 @@ func (l *lookup) hidesWithin() bool {
 // askedByKubeRouter is what asks for the rule of kube-router, whose sets have this name (pkg/controllers/routing/pod_egress.go).
 const askedByKubeRouter = "kube-router asks for it (--enable-pod-egress)"
 
-func ofKubeRouter(r snapshot.Rule) bool { return strings.Contains(r.Text, "kube-router-pod-subnets") }
+func ofKubeRouter(r snapshot.Rule) bool {
+	return strings.Contains(r.Text, "--match-set kube-router-pod-subnets src")
+}
 
 // wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
 // routed natively.

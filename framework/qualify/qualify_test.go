@@ -63,9 +63,12 @@ func phase(paths ...upgrade.Path) upgrade.Phase {
 // harmless is an upgrade and a rollback in which nothing was lost.
 func harmless() *upgrade.Measures {
 	rollout := func(from, to string) *upgrade.Rollout {
+		restarted := upgrade.Path{Name: "pod to pod", Probes: []string{"a->b", "b->a"}, Each: []upgrade.ProbeCount{
+			{Probe: "a->b", Due: 500, Answered: 500}, {Probe: "b->a", Due: 500, Answered: 500},
+		}}
 		return &upgrade.Rollout{
 			From: from, To: to, Nodes: []upgrade.NodeStep{{Node: "node1"}, {Node: "node2"}}, During: phase(clean()), After: phase(clean()),
-			Restart: &upgrade.Restart{Node: "node2", Began: begun, Ready: begun.Add(9 * time.Second), Phase: phase(upgrade.Path{Name: "pod to pod", Probes: []string{"a->b", "b->a"}})},
+			Restart: &upgrade.Restart{Node: "node2", Began: begun, Ready: begun.Add(9 * time.Second), Phase: phase(restarted)},
 		}
 	}
 	return &upgrade.Measures{
@@ -374,7 +377,28 @@ func TestJudge(t *testing.T) {
 		{
 			"the restart loses a share of the packets", traffic(func(m *upgrade.Measures) {
 				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(500)), on(lossy(500, 500*time.Millisecond))
-			}), NoGo, "pod to pod: 500 of 1000 packets were lost (allowed: 21, one gap of 1s on each probe)", "upgrade, restart in the middle", Fails,
+			}), NoGo, "pod to pod: 500 of 1000 packets were lost (pod to pod; allowed: 21, one gap of 1s on each probe)", "upgrade, restart in the middle", Fails,
+		},
+		{
+			"the restart loses a share of the packets of one probe", traffic(func(m *upgrade.Measures) {
+				p := restarting(15)
+				p.Each = []upgrade.ProbeCount{{Probe: "a->b", Due: 500, Answered: 485, Lost: 15}, {Probe: "b->a", Due: 500, Answered: 500}}
+				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(p), on(lossy(15, 500*time.Millisecond))
+			}), NoGo, "pod to pod: 15 of 500 packets were lost (a->b; allowed: 11, one gap of 1s on each probe)", "upgrade, restart in the middle", Fails,
+		},
+		{
+			"of half of the packets it is not known whether the restart loses them", traffic(func(m *upgrade.Measures) {
+				p := restarting(0)
+				p.Answered, p.NotJudged = 500, 500
+				m.Upgrade.Restart.Phase.Paths = on(p)
+			}), Unknown, "too few packets were measured (500 of 1000 packets were sent and judged; pod to pod)", "upgrade, restart in the middle", NotJudged,
+		},
+		{
+			"of packets of one probe it is not known", traffic(func(m *upgrade.Measures) {
+				p := restarting(0)
+				p.Each = []upgrade.ProbeCount{{Probe: "a->b", Due: 500, Answered: 480, NotJudged: 20}, {Probe: "b->a", Due: 500, Answered: 500}}
+				m.Upgrade.Restart.Phase.Paths = on(p)
+			}), Unknown, "20 packets have no known outcome, which could exceed the threshold (a->b)", "upgrade, restart in the middle", NotJudged,
 		},
 		{
 			"the new version starts and does not work", traffic(func(m *upgrade.Measures) {

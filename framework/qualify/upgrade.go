@@ -178,8 +178,8 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 		r.Decides = true
 		restart := side.rollout.Restart
 		who := fmt.Sprintf("%s restarted on %s while %s was rolled out", side.rollout.From, restart.Node, side.rollout.To)
-		lost, silent, stated := restartLosses(m.Resting, restart.Phase, t)
-		for _, text := range silent {
+		lost, notKnown, stated := restartLosses(m.Resting, restart.Phase, t)
+		for _, text := range notKnown {
 			unknown = append(unknown, who+": "+text)
 		}
 		took := restart.Ready.Sub(restart.Began).Round(100 * time.Millisecond)
@@ -222,25 +222,43 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	return r, r.Decides
 }
 
-// restartLosses says for each path what exceeds the thresholds in the phase of a restart, for how
-// long no answer is known, and what was lost.
-func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, silent, stated []string) {
+// restartLosses says for each path what exceeds the thresholds in the phase of a restart, what is not
+// known, and what was lost. A path is as good as its worst probe.
+func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stated []string) {
 	for _, p := range phase.Paths {
 		resting, _ := find(&rest, p.Name)
-		most := permitted(p, phase, t)
+		each := p.Each
+		if len(each) == 0 { // of an older relapse
+			each = []upgrade.ProbeCount{{Probe: p.Name, Due: p.Due, Answered: p.Answered, Lost: p.Lost, NotJudged: p.NotJudged}}
+		}
+		var over, open string // of the first probe that is so
+		for _, c := range each {
+			most := permitted(c.Due, phase, t)
+			one := upgrade.Path{Due: c.Due, Answered: c.Answered, Lost: c.Lost, NotJudged: c.NotJudged}
+			switch {
+			case c.Lost > most && !explained(resting, one, false, t):
+				over = cmp.Or(over, fmt.Sprintf("%s were lost (%s; allowed: %d, one gap of %s on each probe)", packets(one), c.Probe, most, duration(t.MaxGapMS)))
+			case !measured(one, true):
+				open = cmp.Or(open, fmt.Sprintf("too few packets were measured (%s; %s)", samples(one), c.Probe))
+			case c.Lost+c.NotJudged > most:
+				open = cmp.Or(open, fmt.Sprintf("%d packets have no known outcome, which could exceed the threshold (%s)", c.NotJudged, c.Probe))
+			}
+		}
 		switch {
 		case p.LongestGapMS > t.MaxGapMS && !explained(resting, p, false, t):
 			lost = append(lost, p.Name+": "+unanswered(p, t))
-		case p.Lost > most && !explained(resting, p, false, t):
-			lost = append(lost, fmt.Sprintf("%s: %s were lost (allowed: %d, one gap of %s on each probe)", p.Name, packets(p), most, duration(t.MaxGapMS)))
+		case over != "":
+			lost = append(lost, p.Name+": "+over)
 		case p.LongestSilenceMS > t.MaxGapMS:
-			silent = append(silent, p.Name+": "+silence(p, t))
+			unknown = append(unknown, p.Name+": "+silence(p, t))
+		case open != "" && !phase.Ended.IsZero(): // else the row says so
+			unknown = append(unknown, p.Name+": "+open)
 		}
 		if p.Lost > 0 {
 			stated = append(stated, fmt.Sprintf("%s: %s, gap %s", p.Name, packets(p), gapOf(p)))
 		}
 	}
-	return lost, silent, stated
+	return lost, unknown, stated
 }
 
 // packets says how many packets of a path were lost, of all with a known outcome.
@@ -256,14 +274,14 @@ func silence(p upgrade.Path, t Thresholds) string {
 	return fmt.Sprintf("no answer is known for %s (%s; allowed: %s)", duration(p.LongestSilenceMS), p.SilenceProbe, duration(t.MaxGapMS))
 }
 
-// permitted is how many packets a path may lose in the phase of a restart: those of one gap of
-// the longest permitted time on each of its probes, and the permitted share of all.
-func permitted(p upgrade.Path, phase upgrade.Phase, t Thresholds) int {
+// permitted is how many of the due packets a probe may lose in the phase of a restart: those of one gap of
+// the longest permitted time, and the permitted share of all.
+func permitted(due int, phase upgrade.Phase, t Thresholds) int {
 	gap := 0.0
 	if of := lasted(phase); of > 0 {
 		gap = min(1, float64(t.MaxGapMS)/float64(of.Milliseconds()))
 	}
-	return int(math.Ceil(float64(p.Due) * (gap + t.MaxLost)))
+	return int(math.Ceil(float64(due) * (gap + t.MaxLost)))
 }
 
 func changed(r *upgrade.Rollout) string {

@@ -115,7 +115,9 @@ func (r reading) phase(s span) Phase {
 		return p
 	}
 	for _, k := range r.upgrade.Paths {
-		p.Paths = append(p.Paths, k.measure(r.timelines, s))
+		path := k.measure(r.timelines, s)
+		path.Each = nil
+		p.Paths = append(p.Paths, path)
 	}
 	p.Routers = routersOf(r.upgrade.Topology, r.polls, s, r.passing())
 	return p
@@ -327,6 +329,9 @@ func (r reading) restarted(d direction, node string) *Restart {
 		during.ended = s.Ended
 	}
 	restart.Phase = r.phase(during)
+	for i, k := range r.upgrade.Paths {
+		restart.Phase.Paths[i].Each = k.measure(r.timelines, during).Each
+	}
 	return restart
 }
 
@@ -372,6 +377,7 @@ func (k PathKind) measure(all []probe.Timeline, s span) Path {
 		i := slices.IndexFunc(all, func(t probe.Timeline) bool { return t.Probe.Name == name })
 		if i < 0 {
 			silent, p.SilenceProbe = s.ended.Sub(s.began), name // it was not started
+			p.Each = append(p.Each, ProbeCount{Probe: name})
 			continue
 		}
 		t := &all[i]
@@ -379,11 +385,13 @@ func (k PathKind) measure(all []probe.Timeline, s span) Path {
 		if k.OneWay {
 			c, gap, silence = t.OneWay(s.began, s.ended), t.LongestGapOneWay(s.began, s.ended), t.LongestSilenceOneWay(s.began, s.ended)
 		}
-		p.Due += t.Due(s.began, s.ended)
+		one := ProbeCount{name, t.Due(s.began, s.ended), c.Received, c.Lost, c.Unjudged + c.InFlight}
+		p.Each = append(p.Each, one)
+		p.Due += one.Due
 		p.Sent += c.Sent
-		p.Answered += c.Received
-		p.Lost += c.Lost
-		p.NotJudged += c.Unjudged + c.InFlight
+		p.Answered += one.Answered
+		p.Lost += one.Lost
+		p.NotJudged += one.NotJudged
 		p.Broken += t.Broken(s.began, s.ended)
 		if gap.Lasted > longest {
 			longest, p.GapProbe = gap.Lasted, name

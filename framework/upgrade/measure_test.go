@@ -53,6 +53,7 @@ func TestPathKind(t *testing.T) {
 			Name: "d", Probes: []string{"a->b"}, LongestSilenceMS: 8000, SilenceProbe: "a->b"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			c.want.Each = []ProbeCount{{c.want.Probes[0], c.want.Due, c.want.Answered, c.want.Lost, c.want.NotJudged}}
 			if diff := cmp.Diff(c.want, c.kind.measure(line, c.in)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

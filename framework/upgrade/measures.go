@@ -109,9 +109,20 @@ type Path struct {
 	// Sources are the addresses from which packets of the probes arrived, in the order of the
 	// probes; only of a kind of path that is about them (PathKind.BySource).
 	Sources []Source `json:"sources,omitempty"`
+	// Each are the counts of the probes, only of the phase of a Restart.
+	Each []ProbeCount `json:"each,omitempty"`
 	// LostIn are the steps of a rollout in which packets were lost, in their order; none if
 	// the rollout has no Restart.
 	LostIn []LostIn `json:"lost_in,omitempty"`
+}
+
+// ProbeCount is what Path counts, of one probe.
+type ProbeCount struct {
+	Probe     string `json:"probe"`
+	Due       int    `json:"due"`
+	Answered  int    `json:"answered"`
+	Lost      int    `json:"lost"`
+	NotJudged int    `json:"not_judged"`
 }
 
 // Source is an address from which packets of a probe arrived.

@@ -53,6 +53,8 @@ type Neighbor struct {
 	// Accepted those after it.
 	Received uint64 `json:"received"`
 	Accepted uint64 `json:"accepted"`
+	// MayReject is set if a filter may refuse some of the peer's prefixes, and Received does not count them.
+	MayReject bool `json:"may_reject,omitempty"`
 }
 
 // States of sessions that something here depends on.

@@ -88,6 +88,7 @@ type birdProtocol struct {
 	localAS            uint32
 	holdTime           time.Duration
 	imported, filtered uint64 // of all channels
+	refused            uint64 // updates that filters have refused so far
 }
 
 // birdRestricted is what birdc -r says first.
@@ -187,6 +188,10 @@ func (p *birdProtocol) detail(line string) error {
 			p.imported += number(m[1], 64)
 			p.filtered += number(m[2], 64)
 		}
+	case "Import updates": // received, rejected, filtered, ignored, accepted
+		if counts := strings.Fields(value); len(counts) == 5 && counts[2] != "---" {
+			p.refused += number(counts[2], 64)
+		}
 	case "Last error":
 		p.LastError = value
 	}
@@ -204,6 +209,7 @@ func (p birdProtocol) session(when func(string) (time.Time, error)) (Neighbor, e
 		n.State = "active" // RFC 4271's word for a peer whose connection is awaited
 	case StateEstablished: // Since and Routes are otherwise of another state
 		n.RouterID, n.HoldTime, n.Accepted, n.Received = p.routerID, p.holdTime, p.imported, p.imported+p.filtered
+		n.MayReject = p.refused > 0 && p.filtered == 0 // without "import keep filtered" they are not counted
 		if when != nil {
 			var err error
 			if n.Established, err = when(p.Since); err != nil {

@@ -279,10 +279,24 @@ type frrNeighbor struct {
 	// Seconds since 1970, and milliseconds. They are set while the session is up.
 	BGPTimerUpEstablishedEpoch int64
 	BGPTimerHoldTimeMsecs      int64
-	PrefixStats                struct{ InboundFiltered uint64 }
-	AddressFamilyInfo          struct {
-		IPv4Unicast struct{ AcceptedPrefixCounter uint64 }
+	// PrefixStats is not there in FRR 7.
+	PrefixStats       *struct{ InboundFiltered uint64 }
+	AddressFamilyInfo struct {
+		IPv4Unicast frrFamily
 	}
+}
+
+// frrFamily is what a neighbour has of an address family.
+type frrFamily struct {
+	AcceptedPrefixCounter uint64
+	// InboundPathPolicyConfig is set if there is a filter; the others are its names.
+	InboundPathPolicyConfig                                         bool
+	RouteMapForIncomingAdvertisements                               string
+	IncomingUpdatePrefixFilterList, IncomingUpdateNetworkFilterList string
+}
+
+func (f frrFamily) filters() bool {
+	return f.InboundPathPolicyConfig || f.RouteMapForIncomingAdvertisements+f.IncomingUpdatePrefixFilterList+f.IncomingUpdateNetworkFilterList != ""
 }
 
 // FRRNeighbors reads what `vtysh -c 'show bgp neighbors json'` prints. A session on an interface
@@ -317,7 +331,11 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()
 			n.HoldTime = time.Duration(from.BGPTimerHoldTimeMsecs) * time.Millisecond
 			n.Accepted = from.AddressFamilyInfo.IPv4Unicast.AcceptedPrefixCounter
-			n.Received = n.Accepted + from.PrefixStats.InboundFiltered
+			n.Received = n.Accepted
+			if from.PrefixStats != nil {
+				n.Received += from.PrefixStats.InboundFiltered
+			}
+			n.MayReject = from.PrefixStats == nil && from.AddressFamilyInfo.IPv4Unicast.filters()
 		}
 		neighbors = append(neighbors, n)
 	}

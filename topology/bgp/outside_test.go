@@ -67,6 +67,7 @@ func TestFRRForms(t *testing.T) {
 
 	neighbors, err := FRRNeighbors(`{"vrfName":"default",
 		"swp1":{"bgpNeighborAddr":"fe80::11","remoteAs":"1.4","bgpState":"Established","prefixStats":{"inboundFiltered":3},"addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":1}}},
+		"192.0.2.7":{"remoteAs":7,"bgpState":"Established","addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":2,"routeMapForIncomingAdvertisements":"pods"}}},
 		"swp2":{"bgpNeighborAddr":"none","remoteAs":64513,"bgpState":"Idle"}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,7 @@ func TestFRRForms(t *testing.T) {
 	}
 	want := []Neighbor{
 		{AS: 64513, State: "idle"},
+		{Address: addr("192.0.2.7"), AS: 7, State: StateEstablished, Accepted: 2, Received: 2, MayReject: true},
 		{Address: addr("fe80::11"), AS: 1<<16 + 4, State: StateEstablished, Accepted: 1, Received: 4},
 	}
 	if d := cmp.Diff(want, neighbors, byValue); d != "" {
@@ -83,9 +85,10 @@ func TestFRRForms(t *testing.T) {
 	}
 }
 
-// What a filter of BIRD refuses was received, and both families count.
+// What a filter of BIRD refuses was received, and both families count. Without "import keep filtered" it is known
+// that it has refused something.
 func TestBIRDFiltered(t *testing.T) {
-	neighbors, err := birdNeighbors(birdBanner+`Name       Proto      Table      State  Since         Info
+	text := birdBanner + `Name       Proto      Table      State  Since         Info
 p          BGP        ---        up     10:00:00      Established
   BGP state:          Established
     Neighbor address: 192.0.2.2
@@ -93,9 +96,17 @@ p          BGP        ---        up     10:00:00      Established
     Routes:         2 imported, 3 filtered, 1 exported, 2 preferred
   Channel ipv6
     Routes:         1 imported, 0 exported, 1 preferred
-`, nil)
-	if err != nil || len(neighbors) != 1 || neighbors[0].Accepted != 3 || neighbors[0].Received != 6 {
+    Route change stats:     received   rejected   filtered    ignored   accepted
+      Import updates:              4          0          3          0          1
+      Import withdraws:            0          0        ---          0          0
+`
+	neighbors, err := birdNeighbors(text, nil)
+	if err != nil || len(neighbors) != 1 || neighbors[0].Accepted != 3 || neighbors[0].Received != 6 || neighbors[0].MayReject {
 		t.Errorf("%+v, %v, want 3 of 6 accepted", neighbors, err)
+	}
+	neighbors, err = birdNeighbors(strings.Replace(text, " 3 filtered,", "", 1), nil)
+	if err != nil || len(neighbors) != 1 || neighbors[0].Received != 3 || !neighbors[0].MayReject {
+		t.Errorf("%+v, %v, want 3 and perhaps more", neighbors, err)
 	}
 }
 

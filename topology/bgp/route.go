@@ -149,13 +149,21 @@ func fromNetlink(n netlink.Route, names map[int]string) Route {
 	}
 	// A multipath route has no link of its own.
 	if n.LinkIndex != 0 {
-		r.NextHops = append(r.NextHops, NextHop{Address: address(n.Gw), Interface: names[n.LinkIndex]})
+		r.NextHops = append(r.NextHops, NextHop{Address: gateway(n.Gw, n.Via), Interface: names[n.LinkIndex]})
 	}
 	for _, hop := range n.MultiPath {
-		r.NextHops = append(r.NextHops, NextHop{Address: address(hop.Gw), Interface: names[hop.LinkIndex]})
+		r.NextHops = append(r.NextHops, NextHop{Address: gateway(hop.Gw, hop.Via), Interface: names[hop.LinkIndex]})
 	}
 	slices.SortFunc(r.NextHops, CompareNextHops)
 	return r
+}
+
+// gateway is that of a next hop, which is of the other family than the route where it is a via.
+func gateway(gw net.IP, via netlink.Destination) netip.Addr {
+	if v, is := via.(*netlink.Via); is && gw == nil {
+		return address(v.Addr)
+	}
+	return address(gw)
 }
 
 // address converts an address; the result is invalid if ip is.
