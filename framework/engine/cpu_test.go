@@ -2,7 +2,6 @@ package engine
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -24,18 +23,16 @@ func TestCPU(t *testing.T) {
 		{"a lab that has used more than the machine", fakeLabs{cpu: CPUTime{40 * time.Second, 30 * time.Second, 100 * time.Second}}, false, true, 0, false},
 		{"it is not known", fakeLabs{cpu: CPUTime{time.Second, time.Second, time.Second}, noCPU: errBroken}, false, false, 0, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				p := play(t, w, fakeScenario(w), &c.labs, Options{Keep: c.keep})
-				r, _ := p.Report()
-				if (r.CPU != nil) != c.known || r.CPU.Slowed() != c.slowed || r.Verdict != string(framework.Pass) {
-					t.Errorf("%+v, slowed %v: %s; want known %v, slowed %v: pass", r.CPU, r.CPU.Slowed(), r.Verdict, c.known, c.slowed)
-				}
-				if r.CPU != nil && r.CPU.Others != c.others {
-					t.Errorf("others used %v, want %v", r.CPU.Others, c.others)
-				}
-			})
+		inBubble(t, c.name, func(t *testing.T) {
+			w := newWorld()
+			p := play(t, w, fakeScenario(w), &c.labs, Options{Keep: c.keep})
+			r, _ := p.Report()
+			if (r.CPU != nil) != c.known || r.CPU.Slowed() != c.slowed || r.Verdict != string(framework.Pass) {
+				t.Errorf("%+v, slowed %v: %s; want known %v, slowed %v: pass", r.CPU, r.CPU.Slowed(), r.Verdict, c.known, c.slowed)
+			}
+			if r.CPU != nil && r.CPU.Others != c.others {
+				t.Errorf("others used %v, want %v", r.CPU.Others, c.others)
+			}
 		})
 	}
 }

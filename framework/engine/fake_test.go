@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -520,6 +521,11 @@ func (w *world) affected() framework.Script {
 		{ID: "upgrade", Name: "upgrade", Helps: true, Bound: 20 * time.Second, Apply: heal},
 	}
 	return s
+}
+
+// inBubble runs a test with a clock of its own.
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // played is an execution that has ended in the fake lab.

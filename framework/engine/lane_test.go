@@ -90,25 +90,23 @@ func TestSecondLabFails(t *testing.T) {
 		"no images": {noImages: errBroken}, "not up": {noSecond: errBroken}, "held": {noSecond: &kindlab.HeldError{Lab: "fake-2"}},
 		"panic": {panics: true}, "not down": {noDown: errBroken},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, second, worlds := twoLabs()
-				labs.beside = worlds
-				p := play(t, newWorld(), s, labs, Options{Second: second})
-				r, there := p.Report()
-				if p.status() != 4 || p.Broken() == nil || !there || labs.removed < labs.made {
-					t.Errorf("exit status %d, broken: %v, a report: %t, %d labs made, %d removed", p.status(), p.Broken(), there, labs.made, labs.removed)
+		inBubble(t, name, func(t *testing.T) {
+			s, second, worlds := twoLabs()
+			labs.beside = worlds
+			p := play(t, newWorld(), s, labs, Options{Second: second})
+			r, there := p.Report()
+			if p.status() != 4 || p.Broken() == nil || !there || labs.removed < labs.made {
+				t.Errorf("exit status %d, broken: %v, a report: %t, %d labs made, %d removed", p.status(), p.Broken(), there, labs.made, labs.removed)
+			}
+			for _, v := range r.Variants {
+				want := string(framework.Unknown)
+				if v.Name == "old" || labs.noDown != nil {
+					want = v.Expected
 				}
-				for _, v := range r.Variants {
-					want := string(framework.Unknown)
-					if v.Name == "old" || labs.noDown != nil {
-						want = v.Expected
-					}
-					if v.Verdict != want {
-						t.Errorf("%s is %s, want %s", v.Name, v.Verdict, want)
-					}
+				if v.Verdict != want {
+					t.Errorf("%s is %s, want %s", v.Name, v.Verdict, want)
 				}
-			})
+			}
 		})
 	}
 }

@@ -28,13 +28,13 @@ func TestVariantsMeet(t *testing.T) {
 				script := v.Script()
 				then(&script.Install, func() error {
 					note(installed, v.Name)
-					time.Sleep(time.Duration(i) * time.Minute)
+					time.Sleep(time.Duration(i) * 10 * time.Second)
 					return nil
 				})
 				inject := script.Fault.Inject
 				script.Fault.Inject = func(ctx context.Context, r *framework.Run) error {
 					note(faulted, v.Name)
-					time.Sleep(time.Duration(3-i) * time.Minute)
+					time.Sleep(time.Duration(3-i) * 10 * time.Second)
 					if err := r.Meet(ctx); err != nil {
 						return err
 					}

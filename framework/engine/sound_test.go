@@ -91,20 +91,18 @@ func TestImagesThatRan(t *testing.T) {
 		"none":                                               {agent2, snapshot.List[snapshot.PodImages]{Read: true}, 4, ""},
 		"the affected version's alone":                       {agent2, podOf(agent1, of+built1), 4, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				s := fakeScenario(w)
-				s.Variants[0].Images, s.Variants[1].Images = []string{agent1}, []string{test.fixed}
-				if test.fixed == agent2 {
-					s.Variants[1].Components = map[string]string{"agent": "2"}
-				}
-				p := play(t, w, s, labsRunning(test.running), Options{})
-				r, _ := p.Report()
-				if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
-					t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			w := newWorld()
+			s := fakeScenario(w)
+			s.Variants[0].Images, s.Variants[1].Images = []string{agent1}, []string{test.fixed}
+			if test.fixed == agent2 {
+				s.Variants[1].Components = map[string]string{"agent": "2"}
+			}
+			p := play(t, w, s, labsRunning(test.running), Options{})
+			r, _ := p.Report()
+			if p.status() != test.status || !strings.Contains(strings.Join(r.Variants[0].Reasons, "; "), test.reason) {
+				t.Errorf("status %d, want %d\n%s", p.status(), test.status, describe(t, p))
+			}
 		})
 	}
 }
@@ -135,31 +133,29 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 		}, want: verdict.Unjudged},
 		{name: "in an incident that costs all of them", shares: true, apply: func(*world) {}, want: verdict.Recovers},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := testCase{old: func(w *world, s *framework.Script) {
-					s.Partial = tt.partial
-					s.Remedies = []framework.Remedy{
-						{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: func(context.Context, *framework.Run) error {
-							tt.apply(w)
-							for i := range 200 {
-								after(time.Duration(i)*sendsEvery, func() {
-									w.do(func() {
-										if tt.shares && len(w.found) > 0 {
-											w.lost[outToA] = i%2 == 0
-										}
-									})
+		inBubble(t, tt.name, func(t *testing.T) {
+			p := testCase{old: func(w *world, s *framework.Script) {
+				s.Partial = tt.partial
+				s.Remedies = []framework.Remedy{
+					{ID: "useless", Name: "useless", Watch: 4 * time.Second, Apply: func(context.Context, *framework.Run) error {
+						tt.apply(w)
+						for i := range 200 {
+							after(time.Duration(i)*sendsEvery, func() {
+								w.do(func() {
+									if tt.shares && len(w.found) > 0 {
+										w.lost[outToA] = i%2 == 0
+									}
 								})
-							}
-							return nil
-						}},
-					}
-				}}.play(t)
-				r, _ := p.Report()
-				if got := r.Variants[0].Remedies[0].Verdict; got != tt.want || (p.status() == 0) != (tt.want == verdict.DoesNotHelp) {
-					t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, tt.want, p)
+							})
+						}
+						return nil
+					}},
 				}
-			})
+			}}.play(t)
+			r, _ := p.Report()
+			if got := r.Variants[0].Remedies[0].Verdict; got != tt.want || (p.status() == 0) != (tt.want == verdict.DoesNotHelp) {
+				t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, tt.want, p)
+			}
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -97,36 +96,34 @@ func TestUnclassified(t *testing.T) {
 			framework.Prevented, 0, "no probe lost packets",
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				s := fakeScenario(w)
-				s.Tested = []framework.Tested{{Name: "fake", Default: "1.0.0", Varied: true}}
-				s.At = func(versions map[string]string) framework.Variant {
-					return framework.Variant{
-						Name: "fake-" + versions["fake"], Components: versions, Form: framework.Whole,
-						Script: func() framework.Script {
-							script := w.affected()
-							test.script(w, &script)
-							return script
-						},
-					}
+		inBubble(t, test.name, func(t *testing.T) {
+			w := newWorld()
+			s := fakeScenario(w)
+			s.Tested = []framework.Tested{{Name: "fake", Default: "1.0.0", Varied: true}}
+			s.At = func(versions map[string]string) framework.Variant {
+				return framework.Variant{
+					Name: "fake-" + versions["fake"], Components: versions, Form: framework.Whole,
+					Script: func() framework.Script {
+						script := w.affected()
+						test.script(w, &script)
+						return script
+					},
 				}
-				s, err := s.Unclassified(map[string]string{"fake": "1.2.3"})
-				must.NoError(t, err)
-				p := play(t, w, s, &fakeLabs{}, Options{})
-				r, _ := p.Report()
-				v := r.Variants[0]
-				if v.Verdict != string(test.verdict) || p.status() != test.status || v.Name != "fake-1.2.3" || v.Expected != "" || r.Half != "" {
-					t.Errorf("%s, exit status %d; want %s, %d: %s", v.Verdict, p.status(), test.verdict, test.status, p)
-				}
-				if !strings.Contains(strings.Join(v.Reasons, "; "), test.because) {
-					t.Errorf("because %q; want %q", v.Reasons, test.because)
-				}
-				if len(v.Remedies) > 0 || len(v.Checks) > 1 {
-					t.Errorf("remedies %v, checks %v: none was requested", v.Remedies, v.Checks)
-				}
-			})
+			}
+			s, err := s.Unclassified(map[string]string{"fake": "1.2.3"})
+			must.NoError(t, err)
+			p := play(t, w, s, &fakeLabs{}, Options{})
+			r, _ := p.Report()
+			v := r.Variants[0]
+			if v.Verdict != string(test.verdict) || p.status() != test.status || v.Name != "fake-1.2.3" || v.Expected != "" || r.Half != "" {
+				t.Errorf("%s, exit status %d; want %s, %d: %s", v.Verdict, p.status(), test.verdict, test.status, p)
+			}
+			if !strings.Contains(strings.Join(v.Reasons, "; "), test.because) {
+				t.Errorf("because %q; want %q", v.Reasons, test.because)
+			}
+			if len(v.Remedies) > 0 || len(v.Checks) > 1 {
+				t.Errorf("remedies %v, checks %v: none was requested", v.Remedies, v.Checks)
+			}
 		})
 	}
 }

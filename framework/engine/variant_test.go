@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/relapse-dev/relapse/framework"
 )
@@ -46,26 +45,24 @@ func TestReplaced(t *testing.T) {
 		{"by the next", true, false, []int{0, 0}},
 		{"by the next, in a lab that is kept", true, true, []int{0, 1}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				s := fakeScenario(w)
-				undone := make([]int, len(s.Variants))
-				for i := range s.Variants {
-					script := s.Variants[i].Script
-					s.Variants[i].Script = func() framework.Script {
-						made := script()
-						undo := made.Fault.Undo
-						made.Fault.Replaced = tt.replaced
-						made.Fault.Undo = func(ctx context.Context, r *framework.Run) error { undone[i]++; return undo(ctx, r) }
-						return made
-					}
+		inBubble(t, tt.name, func(t *testing.T) {
+			w := newWorld()
+			s := fakeScenario(w)
+			undone := make([]int, len(s.Variants))
+			for i := range s.Variants {
+				script := s.Variants[i].Script
+				s.Variants[i].Script = func() framework.Script {
+					made := script()
+					undo := made.Fault.Undo
+					made.Fault.Replaced = tt.replaced
+					made.Fault.Undo = func(ctx context.Context, r *framework.Run) error { undone[i]++; return undo(ctx, r) }
+					return made
 				}
-				p := play(t, w, s, &fakeLabs{}, Options{Keep: tt.keep})
-				if !slices.Equal(undone, tt.undone) || p.report.Verdict != string(framework.Pass) {
-					t.Errorf("%s; undone %v, want %v", p.report.Verdict, undone, tt.undone)
-				}
-			})
+			}
+			p := play(t, w, s, &fakeLabs{}, Options{Keep: tt.keep})
+			if !slices.Equal(undone, tt.undone) || p.report.Verdict != string(framework.Pass) {
+				t.Errorf("%s; undone %v, want %v", p.report.Verdict, undone, tt.undone)
+			}
 		})
 	}
 }

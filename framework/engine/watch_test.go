@@ -285,42 +285,40 @@ func TestUntilQuiet(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := &said{}
-				var unavailable atomic.Bool
-				apply := func(c change) { d.says(c.says...); unavailable.Store(c.unavailable) }
-				for _, c := range test.changes {
-					if c.at == 0 {
-						apply(c)
-					} else {
-						time.AfterFunc(c.at, func() { apply(c) })
-					}
+		inBubble(t, test.name, func(t *testing.T) {
+			d := &said{}
+			var unavailable atomic.Bool
+			apply := func(c change) { d.says(c.says...); unavailable.Store(c.unavailable) }
+			for _, c := range test.changes {
+				if c.at == 0 {
+					apply(c)
+				} else {
+					time.AfterFunc(c.at, func() { apply(c) })
 				}
-				w := StartWatch(func(context.Context) snapshot.Snapshot {
-					s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
-					s.Nodes.Read, s.Nodes.Error = !unavailable.Load(), "no answer"
-					return s
-				}, detecting(d), &history.History{}, nil)
-				defer w.Stop()
-				began := time.Now()
-				since, none, q := withoutFindings(t, w, began, 20*time.Second, test.named...)
-				if !none && q.Unavailable != test.unavailable {
-					t.Errorf("%+v, want an unavailable source: %v", q, test.unavailable)
-				}
-				if none != (test.want == "") || !none && !strings.Contains(q.Reason, test.want) {
-					t.Errorf("without findings: %v, %+v; want what it saw last, %q", none, q, test.want)
-				}
-				if !none {
-					return
-				}
-				if got := since.Sub(began); got < test.after || got > test.after+2*verdict.PollEvery {
-					t.Errorf("no findings since %s after the call, want %s", got, test.after)
-				}
-				if took := time.Since(since); took < verdict.NoFindingsFor {
-					t.Errorf("it waited %s, want %s without findings", took, verdict.NoFindingsFor)
-				}
-			})
+			}
+			w := StartWatch(func(context.Context) snapshot.Snapshot {
+				s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
+				s.Nodes.Read, s.Nodes.Error = !unavailable.Load(), "no answer"
+				return s
+			}, detecting(d), &history.History{}, nil)
+			defer w.Stop()
+			began := time.Now()
+			since, none, q := withoutFindings(t, w, began, 20*time.Second, test.named...)
+			if !none && q.Unavailable != test.unavailable {
+				t.Errorf("%+v, want an unavailable source: %v", q, test.unavailable)
+			}
+			if none != (test.want == "") || !none && !strings.Contains(q.Reason, test.want) {
+				t.Errorf("without findings: %v, %+v; want what it saw last, %q", none, q, test.want)
+			}
+			if !none {
+				return
+			}
+			if got := since.Sub(began); got < test.after || got > test.after+2*verdict.PollEvery {
+				t.Errorf("no findings since %s after the call, want %s", got, test.after)
+			}
+			if took := time.Since(since); took < verdict.NoFindingsFor {
+				t.Errorf("it waited %s, want %s without findings", took, verdict.NoFindingsFor)
+			}
 		})
 	}
 	t.Run("a time without findings before the call counts", func(t *testing.T) {
