@@ -47,20 +47,6 @@ func churnName(i int) string { return fmt.Sprintf("%s%02d", churnPrefix, i) }
 // IsChurned reports whether a Service, by namespace/name, is one of a Churn's.
 func IsChurned(service string) bool { return strings.HasPrefix(service, namespace+"/"+churnPrefix) }
 
-// Apart is how many changes lie between two addresses of the range, for the
-// endpoints of one Service, whichever was first.
-func (c *Churn) Apart(one, other netip.Addr) int {
-	n := (last(one) - last(other) + churnAddresses) % churnAddresses
-	return min(n, churnAddresses-n)
-}
-
-// Goes reports whether the churn continues.
-func (c *Churn) Goes() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.running != nil
-}
-
 // churnAddresses is how many addresses of the range a Service has in turn.
 const churnAddresses = 250
 

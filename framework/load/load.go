@@ -21,7 +21,7 @@ type Services struct {
 	// Node is the one whose proxy gets the load. A probe pod must run there: the
 	// connections come from its network, as clients' connections do.
 	Node string
-	// Host has the endpoints' addresses. The lab routes them to it.
+	// Host has the endpoints' addresses.
 	Host string
 
 	// Held is the name of the Service with the open connections, and HeldVIP its cluster

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -63,9 +65,6 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return netip.AddrFrom4(bytes)
 }
 
-// last is an address's number in such a range.
-func last(a netip.Addr) int { return int(a.As4()[3]) }
-
 func (s Services) heldEndpoints() []netip.Addr {
 	var all []netip.Addr
 	for i := range s.HeldEndpoints {
@@ -74,13 +73,21 @@ func (s Services) heldEndpoints() []netip.Addr {
 	return all
 }
 
-// Create creates the Services that do not exist, gives the held one its endpoints, and
-// waits until Kubernetes has made EndpointSlices for all.
-func (s Services) Create(ctx context.Context, c *kindlab.Cluster) error {
+// Create is the action that creates the Services that do not exist, gives the held one its
+// endpoints, to which it has the routers lead, and waits until Kubernetes has made EndpointSlices
+// for all.
+func (s Services) Create(ctx context.Context, r *framework.Run) error {
+	c := labaccess.Cluster(r)
+	host, _ := r.Topology.Member(s.Host)
+	for _, p := range []netip.Prefix{s.HeldRange, s.Churn.Range} {
+		if err := labaccess.Lab(r).AddStatic(ctx, p, host.Links[0].Address); err != nil {
+			return err
+		}
+	}
 	if err := create(ctx, c, service(s.Held, s.HeldVIP.String(), s.Port)); err != nil {
 		return err
 	}
-	if err := s.Restore(ctx, c); err != nil {
+	if err := s.Restore(ctx, r); err != nil {
 		return err
 	}
 	if err := s.Churn.create(ctx, c); err != nil {
@@ -102,9 +109,9 @@ func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) er
 	return nil
 }
 
-// Restore restores the held Service's endpoints, which the last load removed.
-func (s Services) Restore(ctx context.Context, c *kindlab.Cluster) error {
-	return setEndpoints(ctx, c, s.Held, s.Port, s.heldEndpoints()...)
+// Restore is the action that restores the held Service's endpoints, which the last load removed.
+func (s Services) Restore(ctx context.Context, r *framework.Run) error {
+	return setEndpoints(ctx, labaccess.Cluster(r), s.Held, s.Port, s.heldEndpoints()...)
 }
 
 // mirrored waits until Kubernetes has made EndpointSlices of the Endpoints.

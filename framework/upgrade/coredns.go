@@ -52,7 +52,7 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			return []string{kubeadm.DNSImage(version), kubeadm.DNSImage(kubeadm.CoreDNSVersion), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := wireAll(ctx, r); err != nil {
+			if err := workload.WireNodes(ctx, r); err != nil {
 				return err
 			}
 			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {

@@ -76,7 +76,7 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 			if err := kubeadm.KubeProxy.Delete(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
-			if err := wireAll(ctx, r); err != nil {
+			if err := workload.WireNodes(ctx, r); err != nil {
 				return err
 			}
 			if err := at(version).Declare(ctx, labaccess.Lab(r)); err != nil {
@@ -120,12 +120,6 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 // it takes minutes for a start and a sync.
 const guestRollWithin = 10 * time.Minute
 
-func wireAll(ctx context.Context, r *framework.Run) error {
-	return labaccess.Lab(r).EachNode(ctx, allNodes, func(ctx context.Context, n *kindlab.Node) error {
-		return workload.Wire(ctx, labaccess.Lab(r), n.Name())
-	})
-}
-
 // kubeProxyOf13 upgrades kube-proxy of Kubernetes 1.11 to 1.13 in mode ipvs. The machine's
 // kernel may have no IPVS, so the workers have their own kernels. master has no kube-proxy.
 func kubeProxyOf13() Upgrade {
@@ -135,25 +129,20 @@ func kubeProxyOf13() Upgrade {
 		return kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
 	}
 	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
-		return at(node, version).Apply(ctx, labaccess.Lab(r))
+		return at(node, version).Apply(ctx, r)
 	}
 	return Upgrade{
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: kubeadm.IPVS, Besides: podsWired,
 		Images: func(version string) []string { return []string{kubeproxy.Image(version), workload.ProbeImage} },
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := wireAll(ctx, r); err != nil {
+			if err := workload.WireNodes(ctx, r); err != nil {
 				return err
 			}
 			starts, ctx := errgroup.WithContext(ctx)
 			starts.Go(func() error { return workload.StartProbes(ctx, labaccess.Cluster(r), pods) })
 			starts.Go(func() error { return applyService(ctx, r) })
 			for _, node := range nodes {
-				starts.Go(func() error {
-					if err := kubeproxy.MarkDrop(ctx, labaccess.Lab(r).Node(node)); err != nil {
-						return err
-					}
-					return apply(ctx, r, node, version)
-				})
+				starts.Go(func() error { return apply(ctx, r, node, version) })
 			}
 			return starts.Wait()
 		},

@@ -111,7 +111,7 @@ func (m *metalLB) choose(from, to, given string) (mode string, err error) {
 }
 
 func (m metalLB) install(ctx context.Context, r *framework.Run, version string) error {
-	if err := wireAll(ctx, r); err != nil {
+	if err := workload.WireNodes(ctx, r); err != nil {
 		return err
 	}
 	if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {

@@ -3,8 +3,6 @@ package ipvsdeadlock
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // Whether variants run side by side or not, the steps are the same.
@@ -38,74 +35,13 @@ func TestStepsOnASmallMachine(t *testing.T) {
 func TestNodesShareNothing(t *testing.T) {
 	taken := map[string]string{}
 	for _, node := range edges {
-		s := servicesOf(node)
+		s := newTrial(proxy(node, fixed, kubeproxy.IPVS)).services
 		for _, has := range []string{s.Held, s.HeldVIP.String(), fmt.Sprint("port ", s.Port), vip(node, web).String(), vip(node, idle).String(), vip(node, late).String()} {
 			if taken[has] != "" {
 				t.Errorf("%s is that of %s and %s", has, taken[has], node)
 			}
 			taken[has] = node
 		}
-	}
-}
-
-// A node's table may lag behind the churn by some changes, and not by more.
-func TestChurnIsServed(t *testing.T) {
-	st := newStory(proxy(edges[0], fixed, kubeproxy.IPVS))
-	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 30, 133, byte(n)}) }
-	for _, c := range []struct {
-		name    string
-		table   int // the number of the address in the table, where the Service has number 3
-		missing bool
-		apart   int // how far they may be
-		holds   bool
-	}{
-		{"the newest", 3, false, 0, true},
-		{"a little behind", 250, false, 3, true}, // after 250 comes 1
-		{"a little ahead", 6, false, 3, true},
-		{"too far behind", 249, false, 3, false},
-		{"too far ahead", 7, false, 3, false},
-		{"a little behind, when nothing changes any more", 2, false, 0, false},
-		{"not there", 3, true, 3, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			now := snapshot.Snapshot{Proxies: []snapshot.Proxy{{Node: edges[0], Read: true}}}
-			if _, _, err := st.churnIsServed(&framework.Run{Snapshot: func() snapshot.Snapshot { return now }}, c.apart); err == nil {
-				t.Error("nothing was read, and no error")
-			}
-			now.Services.Read, now.EndpointSlices.Read = true, true
-			for i := range churn.Services {
-				name, ip := fmt.Sprintf("churn-%02d", i), netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
-				now.Services.Items = append(now.Services.Items, snapshot.Service{Namespace: "default", Name: name, ClusterIPs: []netip.Addr{ip}})
-				now.EndpointSlices.Items = append(now.EndpointSlices.Items,
-					snapshot.EndpointSlice{Namespace: "default", Service: name, Ready: []netip.Addr{at(3)}})
-				if c.missing && i == 7 {
-					continue
-				}
-				now.Proxies[0].Table = append(now.Proxies[0].Table, snapshot.VirtualServer{
-					Protocol: "TCP", Address: netip.AddrPortFrom(ip, 80),
-					Servers: []snapshot.RealServer{{Address: netip.AddrPortFrom(at(c.table), 8080), Weight: 1}},
-				})
-			}
-			holds, saw, err := st.churnIsServed(&framework.Run{Snapshot: func() snapshot.Snapshot { return now }}, c.apart)
-			if err != nil || holds != c.holds {
-				t.Errorf("holds %v, saw %q, %v", holds, saw, err)
-			}
-		})
-	}
-}
-
-func TestVariantsArePairs(t *testing.T) {
-	roles := map[framework.Role]int{}
-	for _, v := range Scenario.Variants {
-		roles[v.Role]++
-		for _, image := range v.Images {
-			if strings.Contains(image, "kube-proxy") && image == "k8s.gcr.io/kube-proxy:v" {
-				t.Errorf("%s serves %q", v.Name, image)
-			}
-		}
-	}
-	if roles[framework.Affected] != 2 || roles[framework.Fixed] != 1 || roles[framework.Workaround] != 1 {
-		t.Errorf("roles: %v", roles)
 	}
 }
 
@@ -168,7 +104,7 @@ func TestHeld(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &story{proxy: c.proxy, ticks: 2, after: c.after}
+			s := &trial{proxy: c.proxy, ticks: 2, after: c.after}
 			held, saw, err := s.held(t.Context(), nil)
 			if err != nil || held != (c.saw == "") || saw != c.saw {
 				t.Errorf("held %v, saw %q, %v; want %q", held, saw, err, c.saw)

@@ -1,4 +1,4 @@
-//go:build lab
+//go:build lab && night
 
 package ipvsdeadlock_test
 
@@ -10,3 +10,5 @@ import (
 )
 
 func TestIPVSDeadlock(t *testing.T) { scenariotest.Pass(t, ipvsdeadlock.Scenario) }
+
+func TestAblations(t *testing.T) { scenariotest.Ablations(t, ipvsdeadlock.Scenario) }

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -35,10 +37,7 @@ const (
 // Image is the vendor's name of kube-proxy's image of a version, such as 1.13.0.
 func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
 
-// HealthTimeout is how old the last sync may be before /healthz says 503: twice
-// the iptables sync period of the manifest (pkg/proxy/healthcheck of 1.13).
-const HealthTimeout = 20 * time.Second
-
+// daemonSet is the DaemonSet of the manifest.
 func (p Proxy) daemonSet() workload.DaemonSet {
 	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
 }
@@ -68,10 +67,10 @@ type Proxy struct {
 	Watched netip.Addr
 }
 
-// Apply brings the DaemonSet to this version and mode, in place of the pod that
-// runs, and waits until kube-proxy has finished its first sync.
-func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
-	cluster := lab.Clusters[0]
+// Apply is the action that brings the DaemonSet to this version and mode, in place of the pod
+// that runs, and waits until kube-proxy has finished its first sync.
+func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
+	cluster, node := labaccess.Cluster(r), labaccess.Lab(r).Node(p.Node)
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, map[string]any{
 		"Name": p.daemonSet().Name, "Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode, "PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
@@ -80,14 +79,17 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 		return fmt.Errorf("rendering kube-proxy's manifest: %w", err)
 	}
 	if p.Mode == IPVS && semver.Compare("v"+p.Version, "v1.13.0") < 0 {
-		if _, err := lab.Node(p.Node).Exec(ctx, "sh", "-c", renamed); err != nil {
+		if _, err := node.Exec(ctx, "sh", "-c", renamed); err != nil {
 			return fmt.Errorf("listing nf_conntrack_ipv4 as a kernel module on %s, which kube-proxy %s requires: %w", p.Node, p.Version, err)
 		}
+	}
+	if _, err := node.Exec(ctx, "sh", "-c", markDrop); err != nil {
+		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", p.Node, err)
 	}
 	if err := workload.Apply(ctx, cluster, text.String()); err != nil {
 		return err
 	}
-	return p.Restart(ctx, lab)
+	return p.Restart(ctx, r)
 }
 
 // markDrop makes the chain that kubelets made up to 1.27. kube-proxy of this
@@ -95,32 +97,25 @@ func (p Proxy) Apply(ctx context.Context, lab *kindlab.Lab) error {
 const markDrop = `iptables -w -t nat -N KUBE-MARK-DROP 2>/dev/null || exit 0
 iptables -w -t nat -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000`
 
-// MarkDrop makes the chain on a node that a kubelet of kube-proxy's age made.
-func MarkDrop(ctx context.Context, node *kindlab.Node) error {
-	if _, err := node.Exec(ctx, "sh", "-c", markDrop); err != nil {
-		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", node.Name(), err)
-	}
-	return nil
-}
-
 // renamed lists nf_conntrack_ipv4 among the modules that are built into the node's
 // kernel. From Linux 4.19 on it is a part of nf_conntrack, which up to 1.12 kube-proxy
 // does not know: without the old name it falls back to iptables (kubernetes#70304).
 const renamed = `f=/lib/modules/$(uname -r)/modules.builtin
 grep -qs nf_conntrack_ipv4 "$f" || echo kernel/net/ipv4/netfilter/nf_conntrack_ipv4.ko >>"$f"`
 
-// Delete removes kube-proxy from its node. What it wrote to the node's kernel stays.
-func (p Proxy) Delete(ctx context.Context, lab *kindlab.Lab) error {
-	return p.daemonSet().Delete(ctx, lab.Clusters[0])
+// Delete is the action that removes kube-proxy from its node. What it wrote to the node's kernel
+// stays.
+func (p Proxy) Delete(ctx context.Context, r *framework.Run) error {
+	return p.daemonSet().Delete(ctx, labaccess.Cluster(r))
 }
 
-// Restart replaces the running pod by one of the current DaemonSet, and waits until that
-// has finished its first sync.
-func (p Proxy) Restart(ctx context.Context, lab *kindlab.Lab) error {
-	if err := p.daemonSet().Restart(ctx, lab.Clusters[0], []string{p.Node}, startsWithin); err != nil {
+// Restart is the action that replaces the running pod by one of the current DaemonSet, and waits
+// until that has finished its first sync.
+func (p Proxy) Restart(ctx context.Context, r *framework.Run) error {
+	if err := p.daemonSet().Restart(ctx, labaccess.Cluster(r), []string{p.Node}, startsWithin); err != nil {
 		return err
 	}
-	return p.Synced(ctx, lab)
+	return p.Synced(ctx, labaccess.Lab(r))
 }
 
 // Synced waits until kube-proxy has finished its first sync since it was started.

@@ -59,7 +59,7 @@ func TestHang(t *testing.T) {
 func TestStateOf(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	full := snapshot.Proxy{
-		Mode: "ipvs", Dumped: true, Goroutines: []snapshot.Goroutine{{ID: 1}}, Counters: map[string]float64{SyncMetric: 17}, LogLines: 512,
+		Mode: "ipvs", Dumped: true, Goroutines: []snapshot.Goroutine{{ID: 1}}, Counters: map[string]float64{syncMetric: 17}, LogLines: 512,
 	}
 	for _, c := range []struct {
 		name   string
@@ -91,7 +91,7 @@ func TestStateOf(t *testing.T) {
 func TestStateScript(t *testing.T) {
 	mux := http.NewServeMux()
 	for path, body := range map[string]string{
-		"/proxyMode": string(IPVS), "/metrics": "# HELP x\n" + SyncMetric + "_other 3\n" + SyncMetric + " 17\n",
+		"/proxyMode": string(IPVS), "/metrics": "# HELP x\n" + syncMetric + "_other 3\n" + syncMetric + " 17\n",
 		"/debug/pprof/goroutine": "goroutine 1 [running]:\nmain.main()\n",
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })

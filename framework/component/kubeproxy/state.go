@@ -28,8 +28,8 @@ func (l State) String() string {
 	return fmt.Sprintf("%d syncs finished, %d log lines about endpoints to be deleted, %d goroutines wait for IPVS", l.Syncs, l.Walked, len(l.Waiting))
 }
 
-// SyncMetric counts finished syncs; it is 1.13's name.
-const SyncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
+// syncMetric counts finished syncs; it is 1.13's name.
+const syncMetric = "kubeproxy_sync_proxy_rules_latency_microseconds_count"
 
 // pollWithin bounds a poll: on a busy machine one took 6 s.
 const pollWithin = 30 * time.Second
@@ -49,7 +49,7 @@ func (p Proxy) State(ctx context.Context, lab *kindlab.Lab) (State, error) {
 // query asks for all of a State, in one command.
 func (p Proxy) query() snapshot.ProxyQuery {
 	return snapshot.ProxyQuery{
-		Counters: []string{SyncMetric}, Goroutines: true, LogLines: fmt.Sprintf("Trying to delete rs: %s", p.Watched),
+		Counters: []string{syncMetric}, Goroutines: true, LogLines: fmt.Sprintf("Trying to delete rs: %s", p.Watched),
 	}
 }
 
@@ -65,38 +65,16 @@ func stateOf(said snapshot.Proxy, at time.Time) (State, error) {
 		return State{}, errors.New("asking kube-proxy for its goroutines: it does not answer; does it run with --profiling?")
 	}
 	// The counter appears with the first sync.
-	l := State{At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[SyncMetric]), Walked: said.LogLines}
+	l := State{At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[syncMetric]), Walked: said.LogLines}
 	for _, g := range said.Goroutines {
 		l.Waiting = append(l.Waiting, g.ID)
 	}
 	return l, nil
 }
 
-// WaitingForIPVS names the goroutines of a dump that wait for the kernel's answer about IPVS.
-func WaitingForIPVS(dump string) []int {
-	var waiting []int
-	for _, g := range snapshot.ParseGoroutines(dump) {
-		if g.WaitsForIPVS() {
-			waiting = append(waiting, g.ID)
-		}
-	}
-	return waiting
-}
-
-// Goroutines dumps kube-proxy's goroutines, as a crash would print them. That
-// stops the program for a moment.
-func (p Proxy) Goroutines(ctx context.Context, lab *kindlab.Lab) (string, error) {
-	return p.ask(ctx, lab, "/debug/pprof/goroutine?debug=2")
-}
-
 // RunsIn asks kube-proxy which mode it runs in: it falls back to another if it cannot run
 // in the configured one.
 func (p Proxy) RunsIn(ctx context.Context, lab *kindlab.Lab) (Mode, error) {
-	mode, err := p.ask(ctx, lab, "/proxyMode")
+	mode, err := lab.Node(p.Node).Exec(ctx, "curl", "-sS", "-m", "5", "http://127.0.0.1:10249/proxyMode")
 	return Mode(mode), err
-}
-
-// ask gets a path from kube-proxy, which listens on its node's loopback.
-func (p Proxy) ask(ctx context.Context, lab *kindlab.Lab, path string) (string, error) {
-	return lab.Node(p.Node).Exec(ctx, "curl", "-sS", "-m", "5", "http://127.0.0.1:10249"+path)
 }

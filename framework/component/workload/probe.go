@@ -121,6 +121,13 @@ func ProbesOn(nodes ...string) framework.Action {
 	}
 }
 
+// AddedOn is ProbesOn, but existing probe pods of other names stay.
+func AddedOn(nodes ...string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return AddProbes(ctx, labaccess.Cluster(r), OnEach(nodes...))
+	}
+}
+
 // AddProbes is StartProbes, but existing probe pods of other names stay.
 func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
 	for _, p := range pods {

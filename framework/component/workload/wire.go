@@ -17,8 +17,9 @@ const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type"
  "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 `
 
-// writeConflist leaves no moment with half a file: pods may start meanwhile.
-const writeConflist = `cd /etc/cni/net.d && cat >10-relapse.new && mv 10-relapse.new 10-relapse.conflist`
+// writeConflist leaves no moment with half a file: pods may start meanwhile. Several may run at
+// once, where variants do.
+const writeConflist = `cd /etc/cni/net.d && cat >relapse.$$ && mv relapse.$$ 10-relapse.conflist`
 
 // Wire gives the pods of a node a network if no component under test does: the CNI plugin
 // ptp over the range of Node.spec, with a static route on every router of the lab.
@@ -64,6 +65,13 @@ func RouteTo(ctx context.Context, lab *kindlab.Lab, node string, pods netip.Pref
 
 // WireNodes is the action that wires the pods of every node of the cluster (Wire).
 func WireNodes(ctx context.Context, r *framework.Run) error {
-	l := labaccess.Lab(r)
-	return l.EachNode(ctx, labaccess.Cluster(r).Nodes(), func(ctx context.Context, n *kindlab.Node) error { return Wire(ctx, l, n.Name()) })
+	return Wired(labaccess.Cluster(r).Nodes()...)(ctx, r)
+}
+
+// Wired is the action that wires the pods of these nodes (Wire).
+func Wired(nodes ...string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		l := labaccess.Lab(r)
+		return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error { return Wire(ctx, l, n.Name()) })
+	}
 }
