@@ -20,7 +20,7 @@ func TestSliceThatCannotStart(t *testing.T) {
 	v.Script = func() framework.Script {
 		broken := translated
 		broken.then = broken.then.With(cilium.Config{"enable-ip-masq-agent": "true"})
-		made, other := translated.script(), broken.script()
+		made, other := translated.script(framework.Fixed), broken.script(framework.Fixed)
 		made.Fault, made.Refuses = other.Fault, other.Refuses
 		return made
 	}

@@ -24,7 +24,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -313,6 +315,13 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []
 		return err
 	}
 	return errors.Join(deleteNodes(ctx, c), clean(ctx, l, nodes, pods))
+}
+
+// Uninstalled is the action that does Uninstall.
+func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, pods)
+	}
 }
 
 // clean does what a reboot would do to what agents of any version have left:

@@ -45,6 +45,17 @@ func Route(ctx context.Context, lab *kindlab.Lab, node string) (netip.Prefix, er
 	return pods, RouteTo(ctx, lab, node, pods)
 }
 
+// Routed is the action that routes to the pods of these nodes (Route).
+func Routed(nodes ...string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		l := labaccess.Lab(r)
+		return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+			_, err := Route(ctx, l, n.Name())
+			return err
+		})
+	}
+}
+
 // RouteTo gives every router of the lab a static route over a node to a range of pods.
 func RouteTo(ctx context.Context, lab *kindlab.Lab, node string, pods netip.Prefix) error {
 	for _, declared := range lab.Topology.Routers {
