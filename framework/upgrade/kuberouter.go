@@ -23,10 +23,10 @@ const withKubeProxy = "kube-proxy " + kubeadm.KubernetesVersion + " in mode ipta
 // version. As in the vendor's example without a service proxy, kube-proxy does Services.
 func kubeRouterUpgrade() Upgrade {
 	s := small{component: "kube-router", number: 60}
-	at := func(r *framework.Run, version string) kuberouter.KubeRouter {
+	at := func(version string) kuberouter.KubeRouter {
 		return kuberouter.KubeRouter{
 			Manifest: kuberouter.ManifestOf(version), Image: kuberouter.Image(version), PullPolicy: corev1.PullIfNotPresent,
-			IBGP: true, OnDelete: true, Router: addressOf(r, tor), RouterASN: torASN, ClusterASN: clusterASN,
+			IBGP: true, OnDelete: true,
 			RestartTime: 90 * time.Second, CacheSyncTimeout: time.Minute, // kube-router's defaults
 		}
 	}
@@ -39,24 +39,24 @@ func kubeRouterUpgrade() Upgrade {
 			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
 				return err
 			}
-			if err := kuberouter.Clean(ctx, labaccess.Lab(r)); err != nil {
+			if err := kuberouter.Clean(ctx, r); err != nil {
 				return err
 			}
 			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
 				return err
 			}
-			if err := at(r, version).Apply(ctx, labaccess.Cluster(r)); err != nil {
+			if err := at(version).Apply(ctx, r); err != nil {
 				return err
 			}
 			// The kubelet retries a pod that comes too early only after a delay.
-			if err := kuberouter.RangesWritten(ctx, labaccess.Lab(r)); err != nil {
+			if err := kuberouter.RangesWritten(ctx, r); err != nil {
 				return err
 			}
 			return installed(ctx, r, services{kubeProxy: true, sessions: true})
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(r, version).Declare(ctx, labaccess.Cluster(r))
+			return at(version).Declare(ctx, r)
 		},
 		Nodes:     allNodes,
 		Pods:      []workload.Pods{kuberouter.Agent.Pods},

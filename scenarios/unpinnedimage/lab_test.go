@@ -1,4 +1,4 @@
-//go:build lab
+//go:build lab && night
 
 package unpinnedimage_test
 
@@ -10,3 +10,5 @@ import (
 )
 
 func TestUnpinnedImage(t *testing.T) { scenariotest.Pass(t, unpinnedimage.Scenario) }
+
+func TestAblations(t *testing.T) { scenariotest.Ablations(t, unpinnedimage.Scenario) }

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -46,22 +45,22 @@ var published = framework.Variant{
 	Script:       publishedScript,
 }
 
-// guarded is the node on which pods are selected by a policy.
-const guarded = worker1
-
-// bystanders are pods beside the probe's on the guarded node. The stale chain that is
-// emptied is the first by name, which is a hash: with more of them it is less likely the
-// probe's, which then would lose no packet.
+// guarded is the node on which a policy selects the probe's pod and the bystanders. The stale
+// chain that is emptied is the first by name, which is a hash: with more of them it is less
+// likely the probe's, which then would lose no packet.
 const (
+	guarded        = worker1
 	bystanders     = 15
 	bystanderImage = "registry.k8s.io/pause:3.10"
 )
 
-var bystanderPods = workload.Pods{Namespace: metav1.NamespaceDefault, Labels: client.MatchingLabels{"app": "bystander"}}
+var bystander = workload.Deployment{
+	Name: "bystander", Pods: workload.Pods{Namespace: metav1.NamespaceDefault, Labels: client.MatchingLabels{workload.ProbeLabel: "bystander"}},
+}
 
 func publishedScript() framework.Script {
-	config := asTheVendorHasIt(kuberouter.V0, corev1.PullAlways)
-	s := common(pair{v0, rc5}, config)
+	k := untagged(kuberouter.V0, corev1.PullAlways)
+	s := common(v0, rc5, k)
 	s.Install = framework.InOrder(s.Install, guard)
 	// Probes connect for each packet: policies do not stop packets of an open connection.
 	for i := range s.Probes {
@@ -71,7 +70,12 @@ func publishedScript() framework.Script {
 	s.Detectors = append(s.Detectors, detect.StaleFirewallRules{})
 	s.Latent = unpinned()
 	s.Baseline = append(s.Baseline, framework.Check{
-		ID: "chains-for-pods", Name: guarded + " has a chain for each pod that a policy selects", Reads: []snapshot.Source{snapshot.Firewalls}, Holds: guardedPods, Bound: time.Minute,
+		ID: "chains-for-pods", Name: guarded + " has a chain for each pod that a policy selects", Bound: time.Minute,
+		Reads: []snapshot.Source{snapshot.Firewalls},
+		Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
+			got := podChains(r.Snapshot(), guarded)
+			return len(got) == bystanders+1, fmt.Sprintf("%d of %d pods have one", len(got), bystanders+1), nil
+		},
 	})
 	s.Precursors[0].Expected = moved()[:1]
 	s.Fault.Name += ", and a policy is split in two"
@@ -84,30 +88,23 @@ func publishedScript() framework.Script {
 		Detector: detect.StaleFirewallRules{}.Name(), Kind: detect.FrozenRules, State: detect.Active, Owner: guarded,
 		AnyObject: true, // a chain's name is a hash
 	}}
-	s.Aftermath = []framework.Check{
-		runs("new-version-runs", rc5),
-		{ID: "new-version-pulled", Name: "every node has pulled " + kuberouter.Version(rc5) + " as latest", Holds: pulledAsLatest(rc5, all...)},
-		sessionsUp,
-	}
+	s.Aftermath = []framework.Check{runs("new-version-runs", rc5), sessionsUp}
 	s.Remedies = []framework.Remedy{
-		{ID: "argument-reverted", Name: "revert the argument", Apply: config.apply("argument-reverted", false)},
-		{ID: "flush-filter", Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin, Apply: flushAndRoll},
+		{ID: "argument-reverted", Name: "revert the argument", Apply: k.Apply},
+		{
+			// What v1.0 needs when it follows an older version. A reboot does the same.
+			ID: "flush-filter", Name: "flush the filter table, then roll", Helps: true, Bound: recoversWithin,
+			Apply: framework.InOrder(func(ctx context.Context, r *framework.Run) error {
+				return labaccess.Lab(r).EachNode(ctx, all, func(ctx context.Context, node *kindlab.Node) error {
+					if err := kuberouter.FlushFilter(ctx, node); err != nil {
+						return err
+					}
+					return kuberouter.PodDeleted(node.Name())(ctx, r)
+				})
+			}, kuberouter.RolledOut),
+		},
 	}
 	return s
-}
-
-// flushAndRoll is what v1.0 needs when it follows an older version; a reboot does the same.
-func flushAndRoll(ctx context.Context, r *framework.Run) error {
-	err := labaccess.Lab(r).EachNode(ctx, all, func(ctx context.Context, node *kindlab.Node) error {
-		if err := kuberouter.FlushFilter(ctx, node); err != nil {
-			return err
-		}
-		return kuberouter.DeletePod(ctx, labaccess.Cluster(r), node.Name())
-	})
-	if err != nil {
-		return err
-	}
-	return kuberouter.RolledOut(ctx, labaccess.Cluster(r))
 }
 
 // policies allow the same callers before and after the split. Before, one policy names
@@ -123,10 +120,10 @@ func policies(r *framework.Run, split bool) string {
 kind: NetworkPolicy
 metadata: {name: %s, namespace: default, labels: {scenario: unpinned-image}}
 spec:
-  podSelector: {matchLabels: {guarded: "true"}}
+  podSelector: {matchExpressions: [{key: %s, operator: In, values: [%s, bystander]}]}
   ingress:
   - from:
-%s`, name, peers.String())
+%s`, name, workload.ProbeLabel, guarded, peers.String())
 	}
 	if !split {
 		return policy("callers", outside.Subnet, podCIDR)
@@ -136,45 +133,31 @@ spec:
 
 // guard has a policy select the probe's pod and the bystanders on one node.
 func guard(ctx context.Context, r *framework.Run) error {
-	kube := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient()
-	probes := workload.ProbeKey(workload.OnEach(guarded)[0])
-	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"guarded":"true"}}}`))
-	if err := kube.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: probes.Name, Namespace: probes.Namespace}}, label); err != nil {
-		return fmt.Errorf("labelling the probe pod of %s: %w", guarded, err)
-	}
-	for i := range bystanders {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("bystander-%d", i), Namespace: bystanderPods.Namespace,
-				Labels: map[string]string{"guarded": "true", "app": "bystander"},
-			},
-			Spec: corev1.PodSpec{NodeName: guarded, Containers: []corev1.Container{{Name: "pause", Image: bystanderImage}}},
-		}
-		if err := kube.Create(ctx, pod); err != nil {
-			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
-		}
-	}
-	if err := workload.Apply(ctx, labaccess.Cluster(r), policies(r, false)); err != nil {
+	err := workload.Apply(ctx, labaccess.Cluster(r), policies(r, false)+fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: bystander, namespace: default}
+spec:
+  replicas: %d
+  selector: {matchLabels: {%s: bystander}}
+  template:
+    metadata: {labels: {%[2]s: bystander}}
+    spec: {nodeName: %s, containers: [{name: pause, image: "%s"}]}
+`, bystanders, workload.ProbeLabel, guarded, bystanderImage))
+	if err != nil {
 		return err
 	}
-	return bystanderPods.Started(ctx, labaccess.Cluster(r), bystanders, time.Minute)
+	return bystander.Ready(ctx, labaccess.Cluster(r), time.Minute)
 }
 
-// unguard undoes guard. The label of the probe pod is deleted with the pod.
+// unguard undoes guard.
 func unguard(ctx context.Context, r *framework.Run) error {
 	err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})
 	if err != nil {
 		return fmt.Errorf("removing the policies: %w", err)
 	}
-	return bystanderPods.Delete(ctx, labaccess.Cluster(r), client.GracePeriodSeconds(0))
-}
-
-// guardedPods asserts that the rules of the guarded node have a chain for each
-// pod that the policy selects.
-func guardedPods(_ context.Context, r *framework.Run) (bool, string, error) {
-	got := podChains(r.Snapshot(), guarded)
-	return len(got) == bystanders+1, fmt.Sprintf("%d of %d pods have one", len(got), bystanders+1), nil
+	return bystander.Delete(ctx, labaccess.Cluster(r))
 }
 
 // podChains are the chains for single pods that FORWARD leads to on a node.

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -17,12 +18,12 @@ import (
 // The split must not change who is let through, only by which policy.
 func TestPolicies(t *testing.T) {
 	callers := func(split bool) (names, ranges []string) {
-		for part := range strings.SplitSeq(policies(onLab, split), "\n---\n") {
+		for part := range strings.SplitSeq(policies(&framework.Run{Topology: lab}, split), "\n---\n") {
 			var p networkingv1.NetworkPolicy
 			if err := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(part)), 4096).Decode(&p); err != nil {
 				t.Fatalf("%v in\n%s", err, part)
 			}
-			if p.Spec.PodSelector.MatchLabels["guarded"] != "true" || len(p.Spec.Ingress) != 1 {
+			if len(p.Spec.PodSelector.MatchExpressions) != 1 || len(p.Spec.Ingress) != 1 {
 				t.Errorf("%+v", p.Spec)
 			}
 			names = append(names, p.Name)
@@ -59,13 +60,5 @@ func TestLeftovers(t *testing.T) {
 	}
 	if len(detect.Run(published.Script().Detectors, []snapshot.Snapshot{s})) == 0 {
 		t.Error("none of the variant's detectors names them")
-	}
-}
-
-func TestRunnable(t *testing.T) {
-	for _, v := range Scenario.Variants {
-		if runnable, why := v.Runnable(false); runnable == (v.Name == published.Name) {
-			t.Errorf("%s: %v %s", v.Name, runnable, why)
-		}
 	}
 }

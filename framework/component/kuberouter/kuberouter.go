@@ -16,7 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -57,8 +60,10 @@ func ManifestOf(version string) Manifest {
 // KubeRouter is a configuration of kube-router.
 type KubeRouter struct {
 	Manifest Manifest
-	// Image and PullPolicy are set in the manifest, which has neither a version nor a digest.
+	// Image and PullPolicy are set in the manifest, which has neither a version nor a
+	// digest. Pin names the image by its current digest in the lab's registry instead.
 	Image      string
+	Pin        bool
 	PullPolicy corev1.PullPolicy
 	// IBGP has the nodes peer with each other: --enable-ibgp.
 	IBGP bool
@@ -67,9 +72,6 @@ type KubeRouter struct {
 	// OnDelete replaces no pod: the caller deletes one after the other.
 	OnDelete bool
 
-	// Router is the BGP peer of every node.
-	Router                netip.Addr
-	RouterASN, ClusterASN uint32
 	// RestartTime is how long a router keeps the routes of a node whose
 	// kube-router restarts (by default 90 s), CacheSyncTimeout how long
 	// kube-router waits for its caches before it ends (1 min).
@@ -81,31 +83,37 @@ var manifestYAML string
 
 var manifestTemplate = template.Must(template.New("kube-router").Parse(manifestYAML))
 
-func (k KubeRouter) manifest(apiServer netip.AddrPort) (string, error) {
+func (k KubeRouter) manifest(apiServer netip.AddrPort, peer topology.BGPPeer) (string, error) {
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, struct {
 		KubeRouter
 		V0, V2    bool
 		APIServer netip.AddrPort
-	}{k, k.Manifest == V0, k.Manifest == V2, apiServer})
+		Peer      topology.BGPPeer
+	}{k, k.Manifest == V0, k.Manifest == V2, apiServer, peer})
 	if err != nil {
 		return "", fmt.Errorf("rendering kube-router's manifest: %w", err)
 	}
 	return text.String(), nil
 }
 
-// Apply applies the configuration, and waits until each node has started a pod of it. The
-// pod need not be ready.
-func (k KubeRouter) Apply(ctx context.Context, c *kindlab.Cluster) error {
-	if err := k.Declare(ctx, c); err != nil {
-		return err
-	}
-	return RolledOut(ctx, c)
+// Apply is the action that applies the configuration, and waits until each node has started a pod
+// of it. The pod need not be ready.
+func (k KubeRouter) Apply(ctx context.Context, r *framework.Run) error {
+	return framework.InOrder(k.Declare, RolledOut)(ctx, r)
 }
 
 // Declare is Apply without the wait.
-func (k KubeRouter) Declare(ctx context.Context, c *kindlab.Cluster) error {
-	text, err := k.manifest(c.APIServer())
+func (k KubeRouter) Declare(ctx context.Context, r *framework.Run) error {
+	c := labaccess.Cluster(r)
+	if k.Pin {
+		digest, err := Digest(ctx, r, k.Image)
+		if err != nil {
+			return err
+		}
+		k.Image = Untagged + "@" + digest
+	}
+	text, err := k.manifest(c.APIServer(), r.Topology.BGPPeers()[0])
 	if err != nil {
 		return err
 	}
@@ -115,16 +123,17 @@ func (k KubeRouter) Declare(ctx context.Context, c *kindlab.Cluster) error {
 // rollsWithin bounds a rollout, node by node, with a pull of some 60 MB on each.
 const rollsWithin = 2 * time.Minute
 
-// RolledOut waits until each node of the cluster has started a pod of the
+// RolledOut is the action that waits until each node of the cluster has started a pod of the
 // newest configuration. A node that cannot pull the image ends the wait.
-func RolledOut(ctx context.Context, c *kindlab.Cluster) error {
+func RolledOut(ctx context.Context, r *framework.Run) error {
+	c := labaccess.Cluster(r)
 	return Agent.Started(ctx, c, c.Nodes(), rollsWithin)
 }
 
-// RangesWritten waits until kube-router has written each node's pod range into
+// RangesWritten is the action that waits until kube-router has written each node's pod range into
 // the CNI configuration: without it no pod gets an address.
-func RangesWritten(ctx context.Context, lab *kindlab.Lab) error {
-	return lab.EachNode(ctx, lab.Clusters[0].Nodes(), func(ctx context.Context, node *kindlab.Node) error {
+func RangesWritten(ctx context.Context, r *framework.Run) error {
+	return labaccess.Lab(r).EachNode(ctx, labaccess.Cluster(r).Nodes(), func(ctx context.Context, node *kindlab.Node) error {
 		return await.Until(ctx, "kube-router's CNI configuration", 100*time.Millisecond, 30*time.Second,
 			func(ctx context.Context) (bool, string, error) {
 				text, err := node.Exec(ctx, "cat", "/etc/cni/net.d/10-kuberouter.conflist")
@@ -133,23 +142,25 @@ func RangesWritten(ctx context.Context, lab *kindlab.Lab) error {
 	})
 }
 
-// DeletePod deletes kube-router's pod of a node without a grace period. A node without a
-// pod is no error.
-func DeletePod(ctx context.Context, c *kindlab.Cluster, node string) error {
-	pods, err := Agent.Pods.List(ctx, c)
-	if err != nil {
-		return err
-	}
-	kube := c.Client.Resources().GetControllerRuntimeClient()
-	for _, p := range pods {
-		if p.Spec.NodeName != node {
-			continue
+// PodDeleted is the action that deletes kube-router's pod of a node without a grace period. A node
+// without a pod is no error.
+func PodDeleted(node string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		pods, err := Agent.Pods.List(ctx, labaccess.Cluster(r))
+		if err != nil {
+			return err
 		}
-		if err := client.IgnoreNotFound(kube.Delete(ctx, &p, client.GracePeriodSeconds(0))); err != nil {
-			return fmt.Errorf("deleting kube-router's pod on %s: %w", node, err)
+		kube := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient()
+		for _, p := range pods {
+			if p.Spec.NodeName != node {
+				continue
+			}
+			if err := client.IgnoreNotFound(kube.Delete(ctx, &p, client.GracePeriodSeconds(0))); err != nil {
+				return fmt.Errorf("deleting kube-router's pod on %s: %w", node, err)
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // Log is the log of all kube-routers of a node, as its kubelet keeps it.
@@ -158,45 +169,48 @@ func Log(ctx context.Context, node *kindlab.Node) (string, error) {
 }
 
 // Digest asks the lab's registry for the current digest of an image.
-func Digest(ctx context.Context, lab *kindlab.Lab, image string) (string, error) {
-	c := registry.New(lab.Registry().Addr.String())
+func Digest(ctx context.Context, r *framework.Run, image string) (string, error) {
+	c := registry.New(labaccess.Lab(r).Registry().Addr.String())
 	digest, err := c.Resolve(ctx, image)
 	return digest, errors.Join(err, c.Close())
 }
 
-// Pinned is the name of an image by its digest.
-func Pinned(ctx context.Context, lab *kindlab.Lab, image string) (string, error) {
-	digest, err := Digest(ctx, lab, image)
-	return Untagged + "@" + digest, err
-}
-
-// MoveLatest makes the name without tag refer to an image, as the vendor does with each release.
-func MoveLatest(ctx context.Context, lab *kindlab.Lab, image string) error {
-	c := registry.New(lab.Registry().Addr.String())
-	_, err := c.Move(ctx, Untagged, image)
-	return errors.Join(err, c.Close())
-}
-
-// TagLatest pulls an image onto a node and makes the name without tag refer to
-// it there, regardless of the registry.
-func TagLatest(ctx context.Context, node *kindlab.Node, image string) error {
-	_, err := node.Exec(ctx, "sh", "-c", fmt.Sprintf(
-		"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
-		image, Untagged))
-	if err != nil {
-		return fmt.Errorf("pulling %s on %s and tagging it latest: %w", image, node.Name(), err)
+// LatestMoved is the action that makes the name without tag refer to an image, as the vendor does
+// with each release.
+func LatestMoved(image string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		c := registry.New(labaccess.Lab(r).Registry().Addr.String())
+		_, err := c.Move(ctx, Untagged, image)
+		return errors.Join(err, c.Close())
 	}
-	return nil
 }
 
-// Clean removes kube-router, and brings each node to the state of a new machine: no CNI
-// configuration, no bridge, no rules, and none of kube-router's images.
-func Clean(ctx context.Context, lab *kindlab.Lab) error {
-	cluster := lab.Clusters[0]
-	if err := Agent.Delete(ctx, cluster); err != nil {
+// LatestPulled is the action that pulls an image onto a node and makes the name without tag refer
+// to it there, regardless of the registry.
+func LatestPulled(node, image string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		_, err := labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-c", fmt.Sprintf(
+			"ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d %[1]s >/dev/null && ctr -n k8s.io images tag --force %[1]s %[2]s:latest",
+			image, Untagged))
+		if err != nil {
+			return fmt.Errorf("pulling %s on %s and tagging it latest: %w", image, node, err)
+		}
+		return nil
+	}
+}
+
+// Deleted is the action that removes kube-router. What it wrote to the nodes stays.
+func Deleted(ctx context.Context, r *framework.Run) error {
+	return Agent.Delete(ctx, labaccess.Cluster(r))
+}
+
+// Clean is the action that removes kube-router, and brings each node to the state of a new
+// machine: no CNI configuration, no bridge, no rules, and none of kube-router's images.
+func Clean(ctx context.Context, r *framework.Run) error {
+	if err := Deleted(ctx, r); err != nil {
 		return err
 	}
-	return lab.EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
+	return labaccess.Lab(r).EachNode(ctx, labaccess.Cluster(r).Nodes(), func(ctx context.Context, node *kindlab.Node) error {
 		_, err := node.Exec(ctx, "sh", "-c", cleanNode)
 		return err
 	})

@@ -14,34 +14,24 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-var (
-	oldDigest = "sha256:" + strings.Repeat("1", 64)
-	newDigest = "sha256:" + strings.Repeat("2", 64)
-)
+var newDigest = "sha256:" + strings.Repeat("2", 64)
 
-// configured is a configuration with a lab's BGP.
 func configured(vendors Manifest, image string, policy corev1.PullPolicy) KubeRouter {
 	return KubeRouter{
 		Manifest: vendors, Image: image, PullPolicy: policy,
-		Router: netip.MustParseAddr("10.20.4.254"), RouterASN: 64524, ClusterASN: 64513,
 		RestartTime: 18 * time.Second, CacheSyncTimeout: 12 * time.Second,
 	}
-}
-
-// nodeOf is a node of three.
-func nodeOf(name string) Node {
-	last := slices.Index([]string{"master", "worker1", "worker2"}, name)
-	return Node{Name: name, Address: netip.AddrFrom4([4]byte{10, 20, 4, byte(20 + last)})}
 }
 
 // objects decodes a manifest: a role's rules and the DaemonSet.
 func objects(t *testing.T, k KubeRouter) (rbacv1.ClusterRole, appsv1.DaemonSet) {
 	t.Helper()
-	text, err := k.manifest(netip.MustParseAddrPort("10.20.4.11:6443"))
+	text, err := k.manifest(netip.MustParseAddrPort("10.20.4.11:6443"),
+		topology.BGPPeer{Address: netip.MustParseAddr("10.20.4.254"), ASN: 64524, ClusterASN: 64513})
 	must.NoError(t, err)
 	var role rbacv1.ClusterRole
 	var set appsv1.DaemonSet
@@ -139,93 +129,5 @@ func TestManifestOfV0(t *testing.T) {
 	}
 	if got := resourcesOf(role); slices.Contains(got, "endpointslices") {
 		t.Errorf("v0's role allows %v", got)
-	}
-}
-
-// at is a snapshot of one node: its kube-router's pod and digest, and whether
-// the ToR has a session and a route.
-func at(second int, node, pod, digest, trouble string, session, route bool) snapshot.Snapshot {
-	s := snapshot.Snapshot{Time: time.Unix(int64(second), 0)}
-	if pod != "" {
-		c := snapshot.RunningContainer{Container: snapshot.Container{Name: "kube-router", Image: Untagged}, Trouble: trouble}
-		if digest != "" {
-			c.ImageID = Untagged + "@" + digest
-		}
-		init := snapshot.RunningContainer{Container: snapshot.Container{Name: "install-cni", Init: true}}
-		s.PodImages.Items = []snapshot.PodImages{
-			{OwnerKind: "DaemonSet", OwnerName: "other", Node: node, UID: "other"},
-			{OwnerKind: "DaemonSet", OwnerName: "kube-router", Node: node, UID: pod, Containers: []snapshot.RunningContainer{init, c}},
-		}
-	}
-	tor := snapshot.Router{Name: "tor"}
-	if session {
-		tor.Neighbors.Items = []snapshot.Neighbor{{Address: nodeOf(node).Address, State: snapshot.SessionEstablished}}
-	}
-	if route {
-		tor.Paths.Items = []snapshot.Path{{Neighbor: nodeOf(node).Address}}
-	}
-	s.Routers = []snapshot.Router{tor}
-	return s
-}
-
-func TestChanges(t *testing.T) {
-	well := at(1, "worker1", "a", oldDigest, "", true, true)
-	for _, tt := range []struct {
-		name          string
-		before, after snapshot.Snapshot
-		want          []string
-	}{
-		{"nothing", well, well, nil},
-		{"the pod stops", well, at(2, "worker1", "", "", "", false, true), []string{"its kube-router pod was deleted", "its BGP session is lost"}},
-		{"a new pod", at(1, "worker1", "", "", "", false, true), at(2, "worker1", "b", "", "", false, true), []string{"a new kube-router pod"}},
-		{"it starts", at(1, "worker1", "b", "", "", false, true), at(2, "worker1", "b", newDigest, "", false, true), []string{"kube-router runs " + newDigest}},
-		{"all at once", well, at(2, "worker1", "b", oldDigest, "", true, true), []string{"a new kube-router pod", "kube-router runs " + oldDigest}},
-		{"the route goes", at(1, "worker1", "b", newDigest, "", false, true), at(2, "worker1", "b", newDigest, "", false, false), []string{"its route is dropped"}},
-		{"it crashes", at(1, "worker1", "b", newDigest, "", false, false), at(2, "worker1", "b", newDigest, "ended with status 1", false, false), []string{"kube-router: ended with status 1"}},
-		{"it comes back", at(1, "worker1", "b", newDigest, "", false, false), at(2, "worker1", "b", newDigest, "", true, true), []string{"its BGP session is up", "its route is installed"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			for _, e := range changes([]Node{nodeOf("worker1")}, tt.before, tt.after) {
-				got = append(got, e.What)
-				if e.Node != "worker1" || !e.Time.Equal(tt.after.Time) {
-					t.Errorf("%+v", e)
-				}
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestWatch(t *testing.T) {
-	snapshots := make(chan snapshot.Snapshot, 3)
-	now := at(1, "worker1", "a", oldDigest, "", true, true)
-	var notes []string
-	latest := func() snapshot.Snapshot {
-		select {
-		case now = <-snapshots:
-		default:
-		}
-		return now
-	}
-	note := func(text string) { notes = append(notes, text) }
-	events, err := Watch([]Node{nodeOf("worker1")}, latest, note, func() error {
-		unread := at(2, "worker1", "", "", "", true, true)
-		unread.Sources = []snapshot.Asked{{Name: snapshot.RunningImages.String()}}
-		unread.PodImages.Error = "no answer"
-		snapshots <- unread
-		last := at(3, "worker1", "b", newDigest, "", true, true)
-		last.Time = time.Now().Add(time.Hour)
-		snapshots <- last
-		return nil
-	})
-	want := []string{"worker1: a new kube-router pod", "worker1: kube-router runs " + newDigest}
-	if diff := cmp.Diff(want, notes); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if len(events) != 2 {
-		t.Errorf("got %v", events)
 	}
 }

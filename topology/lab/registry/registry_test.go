@@ -5,12 +5,9 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -139,49 +136,6 @@ func TestCopy(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "copying "+router+":none: the registry at") {
 		t.Errorf("an image that is not there: %v", err)
 	}
-}
-
-// Lines as distribution 3.1.2 writes them, for containerd 2.2.0.
-const accessLog = `10.20.4.11 - - [20/Nov/2026:10:00:01 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-10.20.4.11 - - [20/Nov/2026:10:00:01 +0000] "GET /v2/cloudnativelabs/kube-router/manifests/sha256:1111?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-10.20.4.11 - - [20/Nov/2026:10:00:01 +0000] "GET /v2/cloudnativelabs/kube-router/blobs/sha256:aaaa?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-time="2026-11-20T10:00:02Z" level=warning msg="something"
-10.20.4.1 - - [20/Nov/2026:10:00:02 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest HTTP/1.1" 200 740 "" "relapse go-containerregistry/v0.22.1"
-10.20.4.12 - - [20/Nov/2026:10:00:02 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-10.20.4.11 - - [20/Nov/2026:10:00:03 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/latest?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-10.20.4.11 - - [20/Nov/2026:10:00:04 +0000] "HEAD /v2/cloudnativelabs/kube-router/manifests/sha256:2222?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-10.20.4.11 - - [20/Nov/2026:10:00:04 +0000] "GET /v2/cloudnativelabs/kube-router/manifests/sha256:2222?ns=docker.io HTTP/1.1" 200 740 "" "containerd/v2.2.0"
-10.20.4.12 - - [20/Nov/2026:10:00:05 +0000] "HEAD /v2/pause/manifests/9 HTTP/1.1" 404 96 "" "containerd/v2.2.0"
-10.20.4.12 - - [20/Nov/2026:10:00:06 +0000] "GET /v2/ HTTP/1.1" 200 2 "" "containerd/v2.2.0"
-nobody - - [20/Nov/2026:10:00:06 +0000] "HEAD /v2/pause/manifests/9 HTTP/1.1" 404 96 "" "containerd/v2.2.0"
-10.20.4.12 - - [tomorrow] "HEAD /v2/pause/manifests/9 HTTP/1.1" 404 96 "" "containerd/v2.2.0"
-`
-
-func TestParseLog(t *testing.T) {
-	at := func(second int) time.Time { return time.Date(2026, 11, 20, 10, 0, second, 0, time.UTC) }
-	one, two := netip.MustParseAddr("10.20.4.11"), netip.MustParseAddr("10.20.4.12")
-	want := []Pull{
-		{at(1), one, router, "latest", "sha256:1111", 200},
-		{at(2), two, router, "latest", "", 200},
-		{at(3), one, router, "latest", "", 200},
-		{at(4), one, router, "sha256:2222", "sha256:2222", 200},
-		{at(5), two, "pause", "9", "", 404},
-	}
-	compare := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(time.Time.Equal)}
-	if diff := cmp.Diff(want, ParseLog(accessLog), compare); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func FuzzParseLog(f *testing.F) {
-	f.Add(accessLog)
-	f.Fuzz(func(t *testing.T, log string) {
-		for _, p := range ParseLog(log) {
-			if p.Image == "" || p.Reference == "" || !p.Client.IsValid() {
-				t.Errorf("half a pull: %+v", p)
-			}
-		}
-	})
 }
 
 func TestFile(t *testing.T) {
