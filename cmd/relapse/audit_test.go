@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // auditedCluster is one read of two nodes that announce the ranges of their CiliumNodes, and of
@@ -88,9 +89,7 @@ func unreadFIB(s *snapshot.Snapshot) {
 func saveReads(t *testing.T, reads ...snapshot.Snapshot) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := audit.Save(dir, reads); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, audit.Save(dir, reads))
 	return dir
 }
 
@@ -196,10 +195,7 @@ func TestAuditSuppressed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir := saveReads(t, auditedCluster(test.change), auditedCluster(test.change))
-			file := filepath.Join(t.TempDir(), "suppress.yaml")
-			if err := os.WriteFile(file, []byte(test.suppress), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			file := must.Write(t, filepath.Join(t.TempDir(), "suppress.yaml"), test.suppress)
 			if got := relapse(t, "audit", "--from", dir, "--suppress", file); got.status != test.status || !strings.Contains(got.stdout, test.says) {
 				t.Errorf("status %d, want %d and %q:\n%s%s", got.status, test.status, test.says, got.stdout, got.stderr)
 			}
@@ -235,9 +231,7 @@ func TestAuditRedact(t *testing.T) {
 		routers:  "- {name: tor1, kind: frr, ssh: ops@tor1.corp.example}\n",
 		suppress: "- {detector: image-pin, kind: untagged, object: Deployment shop/*, reason: master1 and 10.4.94.32 are old, expires: 2099-01-01}\n- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, file, text)
 	}
 	clean := func(where, text string) {
 		for _, secret := range secrets {
@@ -247,9 +241,7 @@ func TestAuditRedact(t *testing.T) {
 		}
 	}
 	of := func(text string) (r audit.Result) {
-		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, json.Unmarshal([]byte(text), &r))
 		return r
 	}
 	kept := filepath.Join(t.TempDir(), "kept")
@@ -273,10 +265,7 @@ func TestAuditRedact(t *testing.T) {
 		t.Fatalf("%v, %v, want two reads", files, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, file)
 		clean(file, string(text))
 	}
 	original := of(relapse(t, "audit", "--from", dir, "--suppress", suppress, "-o", "json").stdout)
@@ -379,9 +368,7 @@ func TestAuditNodes(t *testing.T) {
 	dir := t.TempDir()
 	nodes, kubeconfig := filepath.Join(dir, "nodes.yaml"), filepath.Join(dir, "kubeconfig")
 	for file, text := range map[string]string{nodes: printed.stdout, kubeconfig: strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1")} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, file, text)
 	}
 	got := relapse(t, "audit", "--kubeconfig", kubeconfig, "--nodes", nodes, "--quiet")
 	if got.status != exitMachine || !strings.HasPrefix(got.stderr, "relapse: the cluster cannot be read: ") {
@@ -394,10 +381,7 @@ func TestAuditNodes(t *testing.T) {
 func TestAuditInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := must.Write(t, filepath.Join(dir, name), text)
 		return file
 	}
 	kubeconfig := write("kubeconfig", strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1"))
@@ -477,19 +461,13 @@ func TestAuditInterrupted(t *testing.T) {
 	t.Cleanup(silent.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := strings.ReplaceAll(kubeconfigOf, "SERVER", silent.URL)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, text)
 	var stderr bytes.Buffer
 	cmd := program(t.Context(), "audit", "--kubeconfig", file, "--quiet")
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	<-asked
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
 	if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || stderr.String() != "relapse: interrupted\n" {
 		t.Errorf("status %d, standard error %q", status, &stderr)

@@ -40,6 +40,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // controlPlane is a kube-apiserver with its etcd, as processes on the loopback interface, without
@@ -72,14 +73,9 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	write := func(name, text string) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := must.Write(t, filepath.Join(dir, name), text)
 		return file
 	}
 	keys := write("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
@@ -95,9 +91,7 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 	c.server = "https://" + address
 	c.admin = &rest.Config{Host: c.server, BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
 	client, err := rest.HTTPClientFor(c.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	wait(t, "kube-apiserver to be ready", 5*time.Minute, func() error { return get(client, c.server+"/readyz", adminToken) })
 }
 
@@ -107,9 +101,7 @@ func (c *controlPlane) kubeconfig(t *testing.T) string {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":"` + c.server + `","insecure-skip-tls-verify":true}}],"users":[{"name":"a","user":{"token":"` + auditorToken + `"}}]}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, text)
 	return file
 }
 
@@ -117,13 +109,9 @@ func (c *controlPlane) kubeconfig(t *testing.T) string {
 func (c *controlPlane) permit(t *testing.T, args ...string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(c.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var role rbacv1.ClusterRole
-	if err := yaml.Unmarshal([]byte(relapse(t, append([]string{"audit", "--rbac"}, args...)...).stdout), &role); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal([]byte(relapse(t, append([]string{"audit", "--rbac"}, args...)...).stdout), &role))
 	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -139,9 +127,7 @@ func (c *controlPlane) permit(t *testing.T, args ...string) {
 func (c *controlPlane) define(t *testing.T) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	crd := map[string]any{}
 	if err := yaml.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"ciliumnodes.cilium.io"},
 "spec":{"group":"cilium.io","scope":"Cluster","names":{"plural":"ciliumnodes","singular":"ciliumnode","kind":"CiliumNode","listKind":"CiliumNodeList"},
@@ -175,21 +161,15 @@ func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, 
 			if _, custom := o.(*unstructured.Unstructured); !custom {
 				data, err = runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), o)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var one op
 			one.Put.Key, one.Put.Value = base64.StdEncoding.EncodeToString([]byte("/registry/"+key)), base64.StdEncoding.EncodeToString(data)
 			ops = append(ops, one)
 		}
 		body, err := json.Marshal(map[string]any{"success": ops})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		response, err := http.Post(c.etcd+"/v3/kv/txn", "application/json", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			t.Fatalf("etcd: %s", response.Status)
@@ -297,9 +277,7 @@ func TestAuditReadsOnly(t *testing.T) {
 func (c *controlPlane) verbs(t *testing.T) map[string]int {
 	t.Helper()
 	f, err := os.Open(c.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	verbs := map[string]int{}
 	lines := bufio.NewScanner(f)
@@ -310,9 +288,7 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 			User                    struct{ Username string }
 			ResponseStatus          struct{ Code int }
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, json.Unmarshal(lines.Bytes(), &e))
 		if e.User.Username != "auditor" {
 			t.Errorf("the log has requests of %s", e.User.Username)
 		}
@@ -323,9 +299,7 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 			verbs[e.Verb]++
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, lines.Err())
 	return verbs
 }
 
@@ -383,13 +357,9 @@ func TestAuditLarge(t *testing.T) {
 func compiled(t *testing.T, ref string) []string {
 	t.Helper()
 	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	programs, err := catalogue.Compile(t.Context(), ref, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return programs
 }
 
@@ -397,15 +367,11 @@ func compiled(t *testing.T, ref string) []string {
 func startServer(t *testing.T, name, file string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, file, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // watched is an API server with one Node and a DaemonSet of an image without a version, whose
@@ -54,32 +55,23 @@ func TestAuditEvery(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(watched))
 	t.Cleanup(server.Close)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(strings.ReplaceAll(kubeconfigOf, "SERVER", server.URL)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := must.Write(t, filepath.Join(t.TempDir(), "kubeconfig"), strings.ReplaceAll(kubeconfigOf, "SERVER", server.URL))
 	run := func(until string, meanwhile func(), args ...string) (lines []string, status int) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := program(ctx, append([]string{"audit", "--every", "10s", "--rate", "100", "--kubeconfig", kubeconfig}, args...)...)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		cmd.Stderr = cmd.Stdout
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, cmd.Start())
 		interrupted := false
 		for scanner := bufio.NewScanner(out); scanner.Scan(); {
 			// The last line has the findings once more: a second interrupt would end the program.
 			if lines = append(lines, scanner.Text()); !interrupted && strings.Contains(scanner.Text(), until) {
 				interrupted = true
 				meanwhile()
-				if err := cmd.Process.Signal(os.Interrupt); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, cmd.Process.Signal(os.Interrupt))
 			}
 		}
 		_ = cmd.Wait()
@@ -138,9 +130,7 @@ func scraped(t *testing.T, address string) (page string) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }

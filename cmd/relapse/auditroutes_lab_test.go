@@ -25,6 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The routers of TestAuditRoutes: GoBGP has the routes of a table dump, and announces them to FRR.
@@ -87,18 +88,11 @@ func TestAuditRoutes(t *testing.T) {
 		{"frr", `[{name: frr, kind: frr, command: [docker, exec, relapse-test-frr]}]`, exitLatent, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "routers.yaml")
-			if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			file := must.Write(t, filepath.Join(t.TempDir(), "routers.yaml"), test.file)
 			declared, err := bgprouter.Parse(file, []byte(test.file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			readers, err := bgprouter.Readers(declared, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			reader := readers[test.name]
 			began := time.Now()
 			paths, err := reader.RIB(t.Context())
@@ -143,9 +137,7 @@ func since(began time.Time) time.Duration { return time.Since(began).Round(100 *
 func sizeOf(t *testing.T, file string) int64 {
 	t.Helper()
 	is, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return is.Size()
 }
 
@@ -154,24 +146,18 @@ func sizeOf(t *testing.T, file string) int64 {
 func writeDump(t *testing.T, name string, routes, nodes int) {
 	t.Helper()
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	out := bufio.NewWriter(f)
 	at := uint32(time.Now().Unix())
 	write := func(kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) {
 		m, err := mrt.NewMRTMessage(at, mrt.TABLE_DUMPv2, kind, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		text, err := m.Serialize()
 		if err == nil {
 			_, err = out.Write(text)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	write(mrt.PEER_INDEX_TABLE, mrt.NewPeerIndexTable("192.0.2.1", "", []*mrt.Peer{mrt.NewPeer("192.0.2.2", "192.0.2.2", 64500, true)}))
 	number := uint32(0)
@@ -205,9 +191,7 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 		group := uint32(i / 10)
 		route(prefix(20, i), gobgpAddress, 64500, 100_000+group%1000, 200_000+group%70_000, 300_000+group)
 	}
-	if err := out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, out.Flush())
 }
 
 // startRouters runs gobgpd of GoBGP's module and FRR in containers on a network of their own, and
@@ -215,9 +199,7 @@ func writeDump(t *testing.T, name string, routes, nodes int) {
 func startRouters(t *testing.T, dir string) {
 	t.Helper()
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/osrg/gobgp/v3").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	build := exec.Command("go", "build", "-o", dir, "./cmd/gobgpd", "./cmd/gobgp")
 	build.Dir, build.Env = strings.TrimSpace(string(module)), append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -225,9 +207,7 @@ func startRouters(t *testing.T, dir string) {
 	}
 	docker := dockerEngine(t)
 	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const debian, frr = "relapse.dev/debian:bookworm", "relapse.dev/frr:10.3"
 	if _, err := catalogue.Build(t.Context(), []string{debian, frr}, nil); err != nil {
 		t.Fatal(err)
@@ -250,9 +230,7 @@ func startRouters(t *testing.T, dir string) {
 		}
 	}
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	write("gobgpd.toml", `
 [global.config]

@@ -26,6 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // fromOutside is how the latent form of an incident is seen from outside.
@@ -74,9 +75,7 @@ func TestAuditSeesScenarios(t *testing.T) {
 
 func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 	s, err := scenarioNamed(o.scenario)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s.Incident.Facts = nil // some are those of steps that are left out
 	s.Topology.Routers = slices.Clone(s.Topology.Routers)
 	for i := range s.Topology.Routers {
