@@ -197,6 +197,8 @@ type Parameter struct {
 type Variant struct {
 	Name string
 	Role Role
+	// Expect is what an Unclassified variant must come to, if somebody has said that.
+	Expect Verdict
 	// OnlyUpstream is the reason why images of the variant cannot be built; empty: they
 	// can. Such a variant runs only with the images that the vendor publishes.
 	OnlyUpstream string
@@ -241,7 +243,7 @@ func (s Scenario) Runnable(upstream bool) []Variant {
 func (v Variant) Expected() Verdict {
 	switch {
 	case v.Role == Unclassified:
-		return ""
+		return v.Expect
 	case v.Role == Affected:
 		return Reproduced
 	case v.Refused:

@@ -30,10 +30,12 @@ const (
 	Pass         RunVerdict = "pass"         // all as expected
 	Fail         RunVerdict = "fail"         // something was not as expected
 	Inconclusive RunVerdict = "inconclusive" // something could not be judged
+	// Observed: what a version without an expectation does is known. It is neither good nor bad.
+	Observed RunVerdict = "observed"
 )
 
 // Worst is the verdict of several runs or variants together: Fail outweighs Inconclusive,
-// and that Pass.
+// that Observed, and that Pass.
 func Worst(verdicts ...RunVerdict) RunVerdict {
 	worst := Pass
 	for _, v := range verdicts {
@@ -41,6 +43,10 @@ func Worst(verdicts ...RunVerdict) RunVerdict {
 		case Fail:
 			return Fail
 		case Pass:
+		case Observed:
+			if worst == Pass {
+				worst = Observed
+			}
 		default:
 			worst = Inconclusive
 		}

@@ -75,6 +75,8 @@ func TestBadUsage(t *testing.T) {
 			"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
 			`--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict`,
 		},
+		{"an expectation of no version", []string{"run", "node-drain", "--expect", "prevented"}, `--expect is for --with: each variant has an expected verdict of its own`},
+		{"an expectation that is near", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--expect", "prevent"}, `--expect: "prevent"; nearest is "prevented": expected prevented, reproduced, refused`},
 		{
 			"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
 			`--with: scenario "added-nic" tests none of these components`,

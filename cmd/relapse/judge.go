@@ -142,6 +142,7 @@ func asItRan(scenario framework.Scenario, run storedRun, stored verdict.Stored) 
 	if err != nil {
 		return scenario, usagef("judging %s: %w", run.dir, err)
 	}
+	unclassified.Variants[0].Expect = framework.Verdict(run.report.Variants[0].Expected) // --expect
 	return unclassified, nil
 }
 

@@ -23,7 +23,7 @@ const screenLines = 25
 // printReport prints the first screen of a scenario's page. It must make sense by itself.
 func printReport(out io.Writer, r report.Report, output string) {
 	dir := filepath.Join(output, r.Scenario, r.Run)
-	lines := []string{fmt.Sprintf("%s: %s%s", r.Scenario, strings.ToUpper(r.Verdict), reservation(r))}
+	lines := []string{fmt.Sprintf("%s: %s%s", r.Scenario, strings.ToUpper(r.Result()), reservation(r))}
 	last := []string{}
 	if r.CPU.Slowed() {
 		last = append(last, fmt.Sprintf("  slowed down: other programs took %.0f%% of the CPUs, the lab %.0f%%; "+

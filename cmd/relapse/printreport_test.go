@@ -20,7 +20,7 @@ func rendered(r report.Report) string {
 
 func TestPrintReportOfAnyVersion(t *testing.T) {
 	golden(t, "report-unclassified", rendered(report.Report{
-		Scenario: "node-drain", Verdict: "pass",
+		Scenario: "node-drain", Verdict: "observed",
 		Variants: []report.Variant{{
 			Name: "cilium-1.11.4", Role: "unclassified", Form: "slice", Verdict: "prevented",
 			Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000,

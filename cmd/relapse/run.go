@@ -38,6 +38,7 @@ type runOptions struct {
 	label    string            // a label expression
 	set      map[string]string // parameters of scenarios
 	with     map[string]string // versions that no variant has
+	expect   string            // the verdict that they must get
 	subnets  subnets
 	keep     report.Keep
 	recorded bool // add to the rates on record
@@ -97,6 +98,8 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, "+
 		"and report the verdict, `COMPONENT=VERSION`; for an upgrade: cilium.from, cilium.to")
+	flags.StringVar(&how.expect, "expect", "", "with --with: the verdict that the version must get, prevented, reproduced or refused, "+
+		"else the status is 1, `VERDICT`")
 	how.subnets.register(cmd)
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
@@ -177,6 +180,16 @@ func (r *prepared) check(labelled []string) error {
 		if err := chooseVersions(r.chosen, r.how.with, r.suite.Upstreams); err != nil {
 			return err
 		}
+		for _, s := range r.chosen {
+			s.Variants[0].Expect = framework.Verdict(r.how.expect)
+		}
+	}
+	expectable := []string{string(framework.Prevented), string(framework.Reproduced), string(framework.Refused)}
+	switch {
+	case r.how.expect != "" && len(r.how.with) == 0:
+		return usagef("--expect is for --with: each variant has an expected verdict of its own")
+	case r.how.expect != "" && !slices.Contains(expectable, r.how.expect):
+		return usagef("--expect: %q%s: expected %s", r.how.expect, topology.Nearest(r.how.expect, expectable), strings.Join(expectable, ", "))
 	}
 	if err := checkVariants(r.chosen, r.suite.Variants); err != nil {
 		return err
@@ -317,7 +330,7 @@ func (r *prepared) finish(one report.Report) error {
 
 // repeatedFlags are the flags that affect a scenario's verdict.
 var repeatedFlags = []string{
-	"variant", "label", "set", "ablate", "repeat", "wait", "with", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
+	"variant", "label", "set", "ablate", "repeat", "wait", "with", "expect", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
 }
 
 // commandOf is the command that repeats a scenario's run, with the flags that affect its
@@ -416,7 +429,7 @@ func outcome(reports []report.Report, broken error) error {
 func notPassed(reports []report.Report) string {
 	var names []string
 	for _, r := range reports {
-		if r.Verdict != string(framework.Pass) {
+		if v := framework.RunVerdict(r.Verdict); v != framework.Pass && v != framework.Observed {
 			names = append(names, fmt.Sprintf("%s (%s)", r.Scenario, r.Verdict))
 		}
 	}

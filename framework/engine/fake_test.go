@@ -581,7 +581,7 @@ func (p played) status() int {
 		return 3
 	case r.Verdict == string(framework.Fail):
 		return 1
-	case r.Verdict == string(framework.Pass) && p.Left() == nil:
+	case (r.Verdict == string(framework.Pass) || r.Verdict == string(framework.Observed)) && p.Left() == nil:
 		return 0
 	}
 	return 4

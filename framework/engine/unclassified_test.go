@@ -118,6 +118,16 @@ func TestUnclassified(t *testing.T) {
 			if v.Verdict != string(test.verdict) || p.status() != test.status || v.Name != "fake-1.2.3" || v.Expected != "" || r.Half != "" {
 				t.Errorf("%s, exit status %d; want %s, %d: %s", v.Verdict, p.status(), test.verdict, test.status, p)
 			}
+			if test.status == 0 {
+				for expected, want := range map[framework.Verdict]framework.RunVerdict{
+					"": framework.Observed, test.verdict: framework.Pass, framework.Unknown: framework.Fail,
+				} {
+					s.Variants[0].Expect = expected
+					if again, _ := play(t, w, s, &fakeLabs{}, Options{}).Report(); again.Verdict != string(want) {
+						t.Errorf("%q expected: %s, want %s", expected, again.Verdict, want)
+					}
+				}
+			}
 			if !strings.Contains(strings.Join(v.Reasons, "; "), test.because) {
 				t.Errorf("because %q; want %q", v.Reasons, test.because)
 			}

@@ -27,7 +27,7 @@ type Report struct {
 	Schema   string `json:"schema"`
 	Scenario string `json:"scenario"`
 	Run      string `json:"run"`               // the name of its folder
-	Verdict  string `json:"verdict"`           // pass, fail or inconclusive
+	Verdict  string `json:"verdict"`           // pass, fail, inconclusive or observed
 	Ablated  string `json:"ablated,omitempty"` // the part that was switched off
 	// Half says what the run does not prove because only one half of a pair ran;
 	// empty where an affected and a fixed variant did.
@@ -109,6 +109,14 @@ type Incident struct {
 	// NotAsserted are facts of the incident that no step asserts, or only in part,
 	// each with the reason.
 	NotAsserted []string `json:"not_asserted,omitempty"`
+}
+
+// Result is the verdict in one word: of a version without an expectation that of its variant.
+func (r Report) Result() string {
+	if r.Verdict == "observed" && len(r.Variants) == 1 {
+		return r.Variants[0].Verdict
+	}
+	return r.Verdict
 }
 
 // ScopeOf is the scope of a variant's steps. With --ablate=all a variant has one for each

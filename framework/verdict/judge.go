@@ -423,10 +423,12 @@ func (j *Judge) Outcome() framework.RunVerdict {
 		return framework.Inconclusive
 	case j.Result.Verdict == string(framework.Vacuous) && j.Result.Expected != j.Result.Verdict:
 		return framework.Inconclusive
-	case !j.Classified():
-		return framework.Pass // it could be judged
+	case j.Result.Expected == "":
+		return framework.Observed
 	case j.Result.Verdict != j.Result.Expected:
 		return framework.Fail
+	case !j.Classified():
+		return framework.Pass
 	case j.MustChange && j.Ablate == AblateFault && j.seen.noEffect == "": // vacuous for another reason
 		return framework.Inconclusive
 	case unjudged && (j.MustChange || !failed):

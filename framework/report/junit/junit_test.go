@@ -60,7 +60,7 @@ func TestSuite(t *testing.T) {
 			[]string{"lab: lab is up: error: no space", "old: verdict: error: unknown, expected reproduced"},
 		},
 		{"without its fault, as one that switches it off sees it", one("inconclusive", "reproduced", "vacuous"), []string{"old: verdict: error: vacuous, expected reproduced"}},
-		{"a version of which nothing is expected", one("pass", "", "reproduced"), []string{"old: verdict"}},
+		{"a version of which nothing is expected", one("observed", "", "reproduced"), []string{"old: verdict: skipped: reproduced"}},
 		{"such a version that could not be judged", one("inconclusive", "", "unknown"), []string{"old: verdict: error: unknown"}},
 		{"a reason that belongs to no step", one("fail", "reproduced", "reproduced"), []string{"old: verdict", "run: failure: fail"}},
 	} {

@@ -204,7 +204,7 @@ func sign(verdict string) string {
 		return "✔"
 	case "fail", "missed":
 		return "✘"
-	case "does-not-help": // mostly as documented: no failure
+	case "does-not-help", "observed": // mostly as documented: no failure; and what nobody has judged
 		return "–"
 	case "":
 		return "…"

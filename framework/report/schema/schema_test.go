@@ -55,8 +55,8 @@ var written = map[string]reflect.Type{
 var words = map[string][]any{
 	"report.Report.Schema":    {report.Schema},
 	"report.Manifest.Schema":  {report.ManifestSchema},
-	"report.Manifest.Verdict": {"pass", "fail", "inconclusive"},
-	"report.Report.Verdict":   {"pass", "fail", "inconclusive"},
+	"report.Manifest.Verdict": {"pass", "fail", "inconclusive", "observed"},
+	"report.Report.Verdict":   {"pass", "fail", "inconclusive", "observed"},
 	"report.Variant.Role":     {"affected", "fixed", "workaround", "unclassified"},
 	"report.Variant.Form":     {"whole", "slice"},
 	"report.Variant.Verdict":  verdicts,

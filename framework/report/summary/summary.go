@@ -70,7 +70,7 @@ func Markdown(runs []report.Report) string {
 
 // rank orders runs by their verdicts: a run that needs attention comes first.
 func rank(r report.Report) int {
-	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Pass)}, r.Verdict)
+	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Observed), string(framework.Pass)}, r.Verdict)
 }
 
 func row(r report.Report) string {
@@ -93,7 +93,7 @@ func row(r report.Report) string {
 			}
 		}
 	}
-	verdict := plain.Cell(r.Verdict)
+	verdict := plain.Cell(r.Result())
 	if r.Verdict != string(framework.Pass) {
 		verdict = "**" + verdict + "**"
 	}
