@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/merge"
@@ -32,7 +34,8 @@ results on one screen, OUTPUT/metrics.prom is for Prometheus, and OUTPUT/index.h
 links to all. Conflicts between the parts are printed and are in the report: a variant
 that ran twice, different versions of relapse or of an image, different machines.
 
-With --expect, a scenario without a report in any folder is inconclusive. Without it,
+With --expect, a scenario without a report in any folder is inconclusive, and so is one of which no
+report has a variant, or whose reports are of two versions of relapse or two digests of an image. Without it,
 merge cannot know that a run is missing. relapse plan says which scenarios to expect.
 
 Exit status: as of run, for all runs together; a variant with two different verdicts is
@@ -71,7 +74,11 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []stri
 		}
 	}
 	for _, parts := range merge.ByScenario(shards) {
-		dir, merged, err := merge.Write(output, parts)
+		var variants []string
+		if slices.Contains(expected, parts[0].Report.Scenario) {
+			variants = variantsOf(parts[0].Report)
+		}
+		dir, merged, err := merge.Write(output, parts, variants...)
 		if err != nil {
 			return err
 		}
@@ -96,4 +103,23 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []stri
 	}
 	fmt.Fprintf(out, "\n%d runs merged into %d; index: %s\n", len(shards), len(runs), filepath.Join(output, page.IndexName))
 	return outcome(reports, nil)
+}
+
+// variantsOf are the variants that the scenario of a report has in the catalogue. Of a run of some labels, or of a
+// version that no variant has, they are its own.
+func variantsOf(r report.Report) (names []string) {
+	own := strings.Contains(r.Command, "--label")
+	for _, v := range r.Variants {
+		own = own || v.Role == string(framework.Unclassified)
+		names = append(names, v.Name)
+	}
+	s, err := scenarioNamed(r.Scenario)
+	if err != nil || own { // or of another relapse
+		return names
+	}
+	names = nil
+	for _, v := range s.Variants {
+		names = append(names, v.Name)
+	}
+	return names
 }

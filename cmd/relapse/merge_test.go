@@ -11,8 +11,11 @@ import (
 
 // What was planned and has left no report is inconclusive, whatever else passed.
 func TestMergeExpected(t *testing.T) {
-	there, empty := t.TempDir(), t.TempDir()
-	storeRun(t, there, nil)
+	there, half, empty := t.TempDir(), t.TempDir(), t.TempDir()
+	storeRun(t, there, func(r *report.Report) {
+		r.NotRun = []report.NotRun{{Name: "cilium-1.12.0", Reason: "no kernel"}}
+	})
+	storeRun(t, half, nil)
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -20,6 +23,8 @@ func TestMergeExpected(t *testing.T) {
 		says   string
 	}{
 		{"all", []string{"--expect=node-drain", there}, exitExpected, "node-drain: PASS"},
+		{"a variant is missing", []string{"--expect=node-drain", half}, exitInconclusive, "no shard has variant cilium-1.12.0"},
+		{"a variant is missing, and nothing was expected", []string{half}, exitExpected, "node-drain: PASS"},
 		{"one is missing", []string{"--expect=node-drain,added-nic", there}, exitInconclusive, "\nadded-nic: INCONCLUSIVE, no shard has a report of it\n"},
 		{"a shard without a report", []string{"--expect=node-drain,added-nic", there, empty}, exitInconclusive, "no report in " + empty},
 		{"a shard that was lost", []string{"--expect=node-drain,added-nic", there, filepath.Join(empty, "shard-2")}, exitInconclusive, "no report in " + empty + "/shard-2"},
@@ -33,7 +38,7 @@ func TestMergeExpected(t *testing.T) {
 				return
 			}
 			for _, name := range []string{"junit.xml", "summary.md"} {
-				if text := read(t, filepath.Join(folder, name)); !strings.Contains(text, "no shard has a report of it") {
+				if text := read(t, filepath.Join(folder, name)); !strings.Contains(text, "no shard has ") {
 					t.Errorf("%s:\n%s", name, text)
 				}
 			}

@@ -103,11 +103,22 @@ func ByScenario(shards []Shard) [][]Shard {
 }
 
 // Write merges shards of one scenario into a new run below output, with the evidence
-// of all of them, and returns its folder.
-func Write(output string, shards []Shard) (dir string, merged report.Report, err error) {
+// of all of them, and returns its folder. Variants are the names of those that it must have; with them a
+// conflict between shards, such as two versions of relapse or two digests of an image, leaves a run that passed
+// inconclusive. None: whatever there is will do.
+func Write(output string, shards []Shard, variants ...string) (dir string, merged report.Report, err error) {
 	merged, from, err := Reports(shards)
 	if err != nil {
 		return "", merged, err
+	}
+	for _, name := range variants {
+		is := func(v report.Variant) bool { return v.Name == name }
+		if !slices.ContainsFunc(merged.Variants, is) && !slices.ContainsFunc(merged.NotRun, func(v report.NotRun) bool { return v.Name == name }) {
+			merged.Merged.Conflicts = append(merged.Merged.Conflicts, "no shard has variant "+name)
+		}
+	}
+	if len(variants) > 0 && len(merged.Merged.Conflicts) > 0 {
+		merged.Verdict = string(framework.Worst(framework.RunVerdict(merged.Verdict), framework.Inconclusive))
 	}
 	if dir, err = report.NewRun(output, merged.Scenario, merged.Started); err != nil {
 		return "", merged, err
