@@ -2,8 +2,8 @@ package udpblackhole
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/probe/wire"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -81,18 +79,6 @@ func refusals(timelines []probe.Timeline, of []probe.Probe) []int {
 	return counts
 }
 
-// refused asserts that packets of each of some probes are refused from now on.
-func refused(id, name string, of []probe.Probe) framework.Check {
-	var before []int
-	return framework.Check{ID: id, Name: name, Bound: 5 * time.Second, Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
-		now := refusals(r.Timelines(), of)
-		if before == nil {
-			before = now
-		}
-		return moreOfEach(now, before), fmt.Sprintf("refused packets: %d, then %d", before, now), nil
-	}}
-}
-
 func moreOfEach(now, before []int) bool {
 	for n := range now {
 		if now[n] <= before[n] {
@@ -100,29 +86,6 @@ func moreOfEach(now, before []int) bool {
 		}
 	}
 	return true
-}
-
-// isTracked asserts that each node has a connection to the Service that goes to its pod.
-func (i *incident) isTracked(_ context.Context, r *framework.Run) (bool, string, error) {
-	s := r.Snapshot()
-	var pod netip.Addr
-	for _, p := range s.Pods.Items {
-		if p.Name == workload.ProbeKey(statsd).Name {
-			pod = p.IP
-		}
-	}
-	var wrong framework.Mismatches
-	for _, node := range nodes {
-		goes := slices.ContainsFunc(s.NAT, func(n snapshot.NodeNAT) bool {
-			return n.Node == node && slices.ContainsFunc(n.Flows.Items, func(f snapshot.Flow) bool {
-				return f.Protocol == "udp" && f.Destination == statsdIP && f.AnsweredBy == netip.AddrPortFrom(pod, wire.DefaultPort)
-			})
-		})
-		if !goes {
-			wrong.Addf("%s has no connection to %s that goes to %s", node, statsdIP, pod)
-		}
-	}
-	return wrong.Result()
 }
 
 // reserve makes host-local give out the address after this one next. It is where the plugin
@@ -145,8 +108,9 @@ func (i *incident) received(ctx context.Context, r *framework.Run) (packets int,
 }
 
 // heirGetsPackets gives the address to another pod, which no Service selects, and waits until
-// it has received packets.
-func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool, string, error) {
+// it has received packets and the detector names it. Then that pod ends: the next remedy begins with
+// packets that vanish again.
+func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
 	c, on := labaccess.Cluster(r), labaccess.Lab(r).Node(worker)
 	if _, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(reserve, i.gone.Prev())); err != nil {
 		return false, "", err
@@ -154,49 +118,23 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool,
 	if err := workload.AddProbes(ctx, c, []framework.ProbePod{heir}); err != nil {
 		return false, "", err
 	}
-	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), heir)
+	defer func() { err = errors.Join(err, workload.ProbePods(heir).Delete(context.WithoutCancel(ctx), c)) }()
+	address, err := workload.ProbeIP(ctx, c, heir)
 	if err != nil || address != i.gone {
 		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
 	}
-	const enough = 20 // of those that two senders send in a second
-	err = await.Until(ctx, "the new pod to get the packets of the Service", 200*time.Millisecond, 15*time.Second, func(ctx context.Context) (bool, string, error) {
-		packets, _, err := i.received(ctx, r)
-		saw := fmt.Sprintf("pod %s has received %d packets", workload.ProbeKey(heir), packets)
-		if packets < enough {
-			return false, saw, err
-		}
-		r.Note(saw)
-		return true, "", nil
-	})
-	if err != nil {
-		return false, err.Error(), nil
+	const enough = 20 // of the packets that two senders send in a second
+	wait := await.Until(ctx, "the new pod to get the packets of the Service, and the detector to name it", 200*time.Millisecond, 30*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			packets, _, err := i.received(ctx, r)
+			saw := fmt.Sprintf("pod %s has received %d packets; %s", workload.ProbeKey(heir), packets, framework.DescribeFindings(r.Findings()))
+			named := slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool {
+				return f.State == detect.Active && slices.Contains(f.Pods, workload.ProbeKey(heir).String())
+			})
+			return packets >= enough && named, saw, err
+		})
+	if wait != nil {
+		return false, wait.Error(), nil
 	}
 	return true, "", nil
-}
-
-// heirIsNamed asserts that the detector names the pod that has the address now.
-func heirIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
-	found := r.Findings()
-	return slices.ContainsFunc(found, func(f detect.Finding) bool {
-		return f.State == detect.Active && slices.Contains(f.Pods, workload.ProbeKey(heir).String())
-	}), framework.DescribeFindings(found), nil
-}
-
-// vanishAgain removes the pod with the address, and waits until the packets of each steady
-// sender vanish as before.
-func vanishAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
-	if err := workload.ProbePods(heir).Delete(ctx, labaccess.Cluster(r)); err != nil {
-		return false, "", err
-	}
-	removed := time.Now()
-	err := await.Until(ctx, "the packets to vanish again", 100*time.Millisecond, 15*time.Second, func(context.Context) (bool, string, error) {
-		for _, t := range r.Timelines() {
-			isSteady := slices.ContainsFunc(steady, func(p probe.Probe) bool { return p.Name == t.Probe.Name })
-			if _, out := t.FirstOutage(removed, minOutage); isSteady && !out {
-				return false, t.String(), nil
-			}
-		}
-		return true, "", nil
-	})
-	return err == nil, fmt.Sprint(err), nil
 }
