@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -129,24 +128,5 @@ func TestChecks(t *testing.T) {
 				t.Errorf("moved: %t, saw %q", moved, saw)
 			}
 		})
-	}
-}
-
-func TestCardIsNamed(t *testing.T) {
-	s := &story{nic: fault.NIC{Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}}
-	for says, want := range map[string]bool{
-		"Calico speaks for worker1 from 10.51.7.21 of eth1, which appeared after boot (at 12:00:00), by its annotation.": true,
-		"Calico speaks for worker1 from 10.51.7.21 of eth1, by its annotation.":                                          false,
-		"Calico speaks for worker1 from 10.51.7.21, which appeared after boot.":                                          false,
-	} {
-		r := &framework.Run{Findings: func() []detect.Finding {
-			return []detect.Finding{{
-				Detector: "node-address", Kind: detect.WrongAddress, State: detect.Active, Object: detect.Named(coreDNSNode),
-				Owner: coreDNSNode, Announcer: "10.51.7.21", Says: says,
-			}}
-		}}
-		if named, saw, _ := s.cardIsReported().Holds(t.Context(), r); named != want {
-			t.Errorf("%q: %t, %s", says, named, saw)
-		}
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/calico"
-	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -18,46 +16,16 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// record keeps the state of BIRD and the Nodes' annotations as evidence, and what has
-// changed in BIRD's rendered configuration since the first record.
-func (s *story) record(ctx context.Context, r *framework.Run, when string) error {
-	now, err := calico.Read(ctx, labaccess.Lab(r))
-	if err != nil {
-		return err
-	}
-	r.Evidence("bird-"+when, now.BIRD())
-	r.Evidence("annotations-"+when, now.Annotations)
-	if s.before == nil {
-		s.before = &now
-		for _, node := range now.Nodes {
-			r.Evidence("bird.cfg-"+node+"-"+when, now.Config[node])
-		}
-		return nil
-	}
-	changes, err := now.Changes(*s.before, when)
-	if err != nil {
-		return err
-	}
-	r.Evidence("bird.cfg-changes-"+when, changes)
-	return nil
-}
-
-// recorded is a condition that keeps the evidence of the moment at which it holds.
-func (s *story) recorded(when string, holds framework.Condition) framework.Condition {
-	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		held, saw, err := holds(ctx, r)
-		if held && err == nil {
-			err = s.record(ctx, r, when)
-		}
-		return held, saw, err
-	}
-}
-
 // nodeInternalIP is the same remedy as nodeAddressAutodetectionV4 of the operator's Installation.
 const nodeInternalIP = "{kubernetes: NodeInternalIP}"
 
-func (s *story) operatorAgrees(context.Context, *framework.Run) (bool, string, error) {
-	return s.method == calico.InternalIP, fmt.Sprintf("the operator renders %q", s.method), nil
+// operatorAgrees asserts that the operator's renderer makes the same of an Installation.
+var operatorAgrees = framework.Check{
+	ID: "operator-agrees", Name: "the operator renders an Installation's " + nodeInternalIP + " as " + calico.InternalIP,
+	Holds: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		method, err := calico.MethodOf(ctx, labaccess.Cluster(r), nodeInternalIP)
+		return method == calico.InternalIP, fmt.Sprintf("the operator renders %q", method), err
+	},
 }
 
 // lookedAgain asserts that calico-node -monitor-addresses has looked for the node's
@@ -87,18 +55,6 @@ func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, strin
 	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
 }
 
-func coreDNSIsThere(ctx context.Context, r *framework.Run) (bool, string, error) {
-	list, err := kubeadm.CoreDNS.Pods.List(ctx, labaccess.Cluster(r))
-	if err != nil {
-		return false, "", err
-	}
-	var on []string
-	for _, p := range list {
-		on = append(on, p.Spec.NodeName)
-	}
-	return slices.Equal(on, []string{coreDNSNode}), fmt.Sprintf("it runs on %v", on), nil
-}
-
 // birdRuns waits until every node's BIRD has neighbours again after a restart.
 func birdRuns(ctx context.Context, r *framework.Run) error {
 	began := time.Now()
@@ -122,12 +78,10 @@ func birdRuns(ctx context.Context, r *framework.Run) error {
 var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
 
 // addressesAndSessions asserts that Calico has the declared addresses, and that BIRD has
-// an established session with each of them. The state is recorded.
-func (s *story) addressesAndSessions(when string) framework.Check {
-	return framework.Check{
-		ID: "addresses-and-sessions", Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up",
-		Reads: addressing, Holds: s.recorded(when, allIsWell),
-	}
+// an established session with each of them.
+var addressesAndSessions = framework.Check{
+	ID: "addresses-and-sessions", Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up",
+	Reads: addressing, Holds: allIsWell,
 }
 
 func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
@@ -156,10 +110,10 @@ func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
 
 // addressMoved asserts that Calico has the card's address, and that the sessions of its
 // node are down. Those between the others are up.
-func (s *story) addressMoved(holds framework.Condition, bound time.Duration) framework.Check {
+func (s *story) addressMoved() framework.Check {
 	return framework.Check{
 		ID: "address-moved", Name: "Calico uses the card's address for " + coreDNSNode + ", and no session with it is up",
-		Reads: addressing, Holds: holds, Bound: bound,
+		Reads: addressing, Holds: s.hasMoved, Bound: 5 * time.Second,
 	}
 }
 
@@ -184,18 +138,11 @@ func (s *story) hasMoved(_ context.Context, r *framework.Run) (bool, string, err
 }
 
 // finding is one about the node with the card, and the card's address.
-func (s *story) finding(kind string, state detect.State) framework.Finding {
+func (s *story) finding(kind string, state detect.State, words ...string) framework.Finding {
 	return framework.Finding{
 		Detector: detect.NodeAddress{}.Name(), Kind: kind, State: state, Object: detect.Named(coreDNSNode),
-		Owner: coreDNSNode, Announcer: s.nic.Address.Addr().String(),
+		Owner: coreDNSNode, Announcer: s.nic.Address.Addr().String(), Words: words,
 	}
-}
-
-// cardIsReported asserts that the sentence of the finding has what an engineer needs.
-func (s *story) cardIsReported() framework.Check {
-	named := s.finding(detect.WrongAddress, detect.Active)
-	named.Words = []string{coreDNSNode, s.nic.Address.Addr().String(), " " + s.nic.Name + ",", "appeared after boot"}
-	return framework.DetectorsSay("card-reported", "the detector names the node, the address, the interface, and that this appeared after boot", named)
 }
 
 // factOver is the time of traffic over which a fact must hold.

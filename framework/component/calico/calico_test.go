@@ -77,17 +77,6 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func TestChanges(t *testing.T) {
-	before := State{Config: map[string]string{"master": "a\nrouter id 1;\nb\nc\n", "worker1": "same\n"}}
-	now := State{Nodes: []string{"master", "worker1"}, Config: map[string]string{"master": "a\nrouter id 2;\nb\nc\n", "worker1": "same\n"}}
-	got, err := now.Changes(before, "during")
-	must.NoError(t, err)
-	want := "--- master/bird.cfg\tbefore\n+++ master/bird.cfg\tduring\n@@ -1,3 +1,3 @@\n a\n-router id 1;\n+router id 2;\n b\n"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestLastLook(t *testing.T) {
 	const look = " stdout F 2026-11-20 16:15:46.363 [INFO][71] monitor-addresses/autodetection_methods.go 229: Including CIDR information from host interface. CIDR=\"10.50.0.21/24\"\n"
 	first, second := "2026-11-20T16:15:41.350862715Z", "2026-11-20T16:15:46.36438605Z"
