@@ -40,9 +40,6 @@
 //   - configurations that need the parts left out are refused (refuse). Such an end of
 //     the program, and each other one that is not the vendor's, bears a mark (package
 //     end).
-//
-// Two commands beside the agent tell what the vendor's code makes of a
-// configuration, without a cluster: flags and effective (options.go).
 package rules
 
 import (
@@ -147,7 +144,6 @@ func Main(v Version) {
 			end.With("Unable to go on", <-ended)
 		}()
 	}
-	cmd.RootCmd.AddCommand(flagsCommand(), effectiveCommand(v))
 	cmd.Execute()
 }
 
