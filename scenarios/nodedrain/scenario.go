@@ -266,7 +266,7 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 	if whole {
 		return release.Uninstall(ctx, labaccess.Lab(r), all, podCIDR)
 	}
-	return cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR)
+	return cilium.Uninstalled(all, podCIDR)(ctx, r)
 }
 
 func configure(version string) framework.Action {
@@ -306,10 +306,7 @@ func restartHosts(ctx context.Context, r *framework.Run) error {
 // are removed and join as new machines, and agents and pods get their ranges from Node.spec. The
 // API server's machine is kept, and cleaned as a reboot would do it.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
-	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying, podCIDR); err != nil {
-		return err
-	}
-	if err := framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject)(ctx, r); err != nil {
+	if err := framework.InOrder(cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject))(ctx, r); err != nil {
 		return err
 	}
 	// In the order of their ranges, so that each gets its own again.

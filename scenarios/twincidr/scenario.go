@@ -186,7 +186,7 @@ func (s *story) twin() bool { return s.given.IsValid() && s.given != third }
 
 // joinWithout lets the newcomer join while no operator runs, and starts the operator of a version.
 func (s *story) joinWithout(version string) framework.Action {
-	return framework.InOrder(stopOperator, s.join(s.startOperator(version)))
+	return framework.InOrder(cilium.StopOperator, s.join(s.startOperator(version)))
 }
 
 // join makes the newcomer's CiliumNode anew, does what comes then, and waits until the
@@ -202,18 +202,10 @@ func (s *story) join(then ...framework.Action) framework.Action {
 	return labaccess.SessionsUp([]string{newcomer}, framework.InOrder(rejoin, framework.InOrder(then...), noteRange))
 }
 
-func stopOperator(ctx context.Context, r *framework.Run) error {
-	return cilium.StopOperator(ctx, labaccess.Cluster(r))
-}
-
 func (s *story) startOperator(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		return s.cilium(r.Topology, version).Configure(ctx, labaccess.Cluster(r))
 	}
-}
-
-func operatorUp(ctx context.Context, r *framework.Run) error {
-	return cilium.OperatorUp(ctx, labaccess.Cluster(r))
 }
 
 // within bounds a remedy.
@@ -231,7 +223,7 @@ func (s *story) remedies() []framework.Remedy {
 		},
 		{
 			ID: "fixed-operator", Name: "cilium-operator " + fixed + " alone", Watch: 5 * time.Second,
-			Apply: framework.InOrder(stopOperator, s.startOperator(fixed), operatorUp),
+			Apply: framework.InOrder(cilium.StopOperator, s.startOperator(fixed), cilium.OperatorUp),
 		},
 		{
 			// That operator has refused the owner its range, and gives it away again once

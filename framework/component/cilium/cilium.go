@@ -274,8 +274,13 @@ func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster
 	return l.SessionsUp(ctx, nodes, began)
 }
 
-// StopOperator deletes cilium-operator and waits until it has ended. Configure starts it again.
-func StopOperator(ctx context.Context, c *kindlab.Cluster) error {
+// StopOperator is the action that deletes cilium-operator and waits until it has ended. Configure
+// starts it again.
+func StopOperator(ctx context.Context, r *framework.Run) error {
+	return stopOperator(ctx, labaccess.Cluster(r))
+}
+
+func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	if err := operator.Delete(ctx, c); err != nil {
 		return err
 	}
@@ -288,9 +293,10 @@ func StopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	return nil
 }
 
-// OperatorUp waits until the operator has finished its start: it has listed the CiliumNodes,
+// OperatorUp is the action that waits until the operator has finished its start: it has listed the CiliumNodes,
 // and gives ranges to those without.
-func OperatorUp(ctx context.Context, c *kindlab.Cluster) error {
+func OperatorUp(ctx context.Context, r *framework.Run) error {
+	c := labaccess.Cluster(r)
 	const last = "Initialization complete" // operator/main.go, 1.11 and 1.12
 	return await.Until(ctx, "cilium-operator to say: "+last, 100*time.Millisecond, operatorWithin,
 		func(ctx context.Context) (bool, string, error) {
@@ -309,7 +315,7 @@ func OperatorUp(ctx context.Context, c *kindlab.Cluster) error {
 func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string, pods netip.Prefix) error {
 	var removals errgroup.Group
 	removals.Go(func() error { return agents.Delete(ctx, c) })
-	removals.Go(func() error { return StopOperator(ctx, c) })
+	removals.Go(func() error { return stopOperator(ctx, c) })
 	removals.Go(func() error { return workload.StopProbes(ctx, c) })
 	if err := removals.Wait(); err != nil {
 		return err
