@@ -18,7 +18,8 @@ const (
 	// finding, and a program none, because what it will do is unknown.
 	HiddenSource = "hidden-source"
 	// StaleTranslation: a flow keeps a translation that no rule makes any more.
-	// Connection tracking keeps it for as long as packets flow. Active.
+	// Connection tracking keeps it for as long as packets flow. Active; latent where a native table of nftables,
+	// which is not read, may make it (Observed).
 	StaleTranslation = "stale-translation"
 )
 
@@ -517,6 +518,14 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 func (d SNAT) stale(node string, h *hidden) Finding {
 	f := d.finding(node, h)
 	f.Kind, f.Object = StaleTranslation, Named(h.flow.Source.Addr().String())
+	if d.Peering == Observed {
+		if f.State == Active {
+			f.State = Latent // nobody knows what else is on the node
+		}
+		f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s that was read translates it: a table of nftables that iptables has not made, which is not read, does so, or connection tracking keeps the translation of %d %s for as long as packets flow%s.",
+			h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.sayWanted())
+		return f
+	}
 	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it)%s.",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr(), h.sayWanted())
 	return f

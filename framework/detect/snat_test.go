@@ -324,6 +324,9 @@ func TestSNATWanted(t *testing.T) {
 		{"the node's own address", Observed, egress("10.4.94.31"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"the address of another card", Observed, card("MASQUERADE"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"an egress gateway's address on a card of the node", Observed, card("SNAT"), []brief{{HiddenSource, Hint, "rule egress", 1}}, "; 10.8.0.31 is no address of node2, as that of an egress gateway."},
+		{"no rule that was read", Observed, func(s *snapshot.Snapshot) {
+			s.NAT[0].Rules.Items, s.NAT[0].Flows.Items[0].Established = nil, true
+		}, []brief{{StaleTranslation, Latent, "10.20.30.35", 1}}, "for as long as packets flow."},
 		{"a summary of the site alone", Observed, summary(), nil, ""},
 		{"the same, and a part of the node's range by way of another router", Observed, func(s *snapshot.Snapshot) {
 			summary(snapshot.Route{Prefix: netip.MustParsePrefix("10.20.30.32/28"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.36.1")}}})(s)
