@@ -136,10 +136,10 @@ func TestBadUsage(t *testing.T) {
 		},
 		{
 			"qualify with objects that are none", []string{"qualify", "metallb", "0.14.8", "0.14.9", "--manifests", "testdata/config-broken.yaml"},
-			`MetalLB's objects: reading a manifest: error converting YAML to JSON: yaml: line 2: found a tab character that violates indentation`,
+			`--manifests: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`,
 		},
 		{
-			"qualify with objects of a component without any", []string{"qualify", "calico", "3.28.4", "3.28.5", "--manifests", "testdata/config-broken.yaml"},
+			"qualify with objects of a component without any", []string{"qualify", "calico", "3.28.4", "3.28.5", "--manifests", "testdata/config-without-data.yaml"},
 			`the lab of an upgrade of calico takes no mode and no manifests`,
 		},
 		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-gap", "-1s"}, `--max-gap: -1s: expected 0 or more`},

@@ -160,7 +160,11 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	}
 	if err == nil && o.manifests != "" {
 		q.Source = o.manifests
-		q.Settings.Manifests, err = o.readText("--manifests", o.manifests, stdin, func(text []byte) (string, error) { return string(text), nil })
+		vars, wrong := o.variables()
+		if wrong != nil {
+			return q, wrong
+		}
+		q.Settings.Manifests, err = o.readText("--manifests", o.manifests, stdin, vars.Stream)
 	}
 	q.Settings.Mode = o.mode
 	return q, err

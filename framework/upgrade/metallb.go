@@ -41,7 +41,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		for _, n := range t.Networks {
 			networks = append(networks, n.Subnet)
 		}
-		m.resources, err = metallb.NewResources(given.Manifests, router, networks)
+		m.resources, err = metallb.NewResources(given.Manifests, pool, router, networks)
 	}
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)

@@ -10,6 +10,7 @@ import (
 )
 
 var (
+	ours     = netip.MustParsePrefix("10.65.128.0/24")
 	tor      = Router{Address: netip.MustParseAddr("10.65.4.254"), ASN: 64524, ClusterASN: 64513}
 	networks = []netip.Prefix{netip.MustParsePrefix("10.65.4.0/24"), netip.MustParsePrefix("10.96.0.0/16")}
 )
@@ -17,14 +18,14 @@ var (
 const (
 	pool          = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p, namespace: metallb}\nspec: {addresses: [192.0.2.0/28]}\n---\n"
 	peer          = "apiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {name: leaf1}\nspec: {myASN: 65000, peerASN: 65001, peerAddress: 10.0.0.1, passwordSecret: {name: s}, holdTime: 9s}\n---\n"
+	layer2        = "apiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n---\n"
 	advertisement = "apiVersion: metallb.io/v1beta1\nkind: BGPAdvertisement\nmetadata: {name: a}\nspec: {ipAddressPools: [p], aggregationLength: 32, peers: [leaf1]}\n---\n"
 )
 
 func TestResources(t *testing.T) {
 	second := strings.ReplaceAll(peer, "leaf1", "leaf2")
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\n"
-	layer2 := "apiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n"
-	r, err := NewResources(pool+peer+second+secret+advertisement+layer2, tor, networks)
+	r, err := NewResources(pool+peer+second+secret+advertisement+layer2, ours, tor, networks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func TestResources(t *testing.T) {
 		"BGPPeer leaf2: left out: the lab has one router, which stands for the first peer",
 		"Secret s: left out: it is not one of MetalLB's types",
 		"BGPAdvertisement a: peers: [leaf1] is removed: the lab has one router",
-		"L2Advertisement l2: left out: the lab announces by BGP to one router",
+		"L2Advertisement l2: left out: layer 2 is not exercised, the lab announces by BGP to one router",
 	}
 	if !slices.Equal(r.Replaced, want) {
 		t.Errorf("replaced\n%s\nwant\n%s", strings.Join(r.Replaced, "\n"), strings.Join(want, "\n"))
@@ -55,19 +56,75 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// What the user's objects lack is the lab's, so that its Service has an address that is announced.
+func TestResourcesAreCompleted(t *testing.T) {
+	const community = "apiVersion: metallb.io/v1beta1\nkind: Community\nmetadata: {name: c}\nspec: {communities: [{name: known, value: '1:2'}, 5:6]}\n---\n"
+	second := strings.NewReplacer("name: p,", "name: q, labels: {a: b},", "192.0.2.0", "198.51.100.0").Replace(pool)
+	own := func(kind, why string) string { return kind + ": " + why + ": the lab has its own" }
+	off := "IPAddressPool p: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does"
+	for _, test := range []struct {
+		name, text string
+		objects    string
+		replaced   []string
+	}{
+		{"a pool alone", pool, "p lab lab", []string{own("BGPPeer", "there is none"), own("BGPAdvertisement", "none announces a pool of the manifests")}},
+		{"layer 2", pool + layer2, "p lab lab", []string{
+			"L2Advertisement l2: left out: layer 2 is not exercised, the lab announces by BGP to one router",
+			own("BGPPeer", "there is none"), own("BGPAdvertisement", "none announces a pool of the manifests"),
+		}},
+		{"no pool", strings.Replace(advertisement, "peers: [leaf1]", "localPref: 1", 1), "a lab lab lab", []string{
+			"BGPAdvertisement a: ipAddressPools: the manifests have no IPAddressPool p",
+			own("BGPPeer", "there is none"), own("IPAddressPool", "there is none"), own("BGPAdvertisement", "none announces a pool of the manifests"),
+		}},
+		{"a pool of IPv6", strings.Replace(pool, "192.0.2.0/28", "'2001:db8::/64'", 1) + defaults[kindPeer] + "\n---\n", "p lab lab lab", []string{
+			own("IPAddressPool", "none has addresses of IPv4"), own("BGPAdvertisement", "none announces a pool of the manifests"),
+		}},
+		{
+			"one of two pools is announced, by its label",
+			pool + strings.Replace(second, "spec: {", "spec: {autoAssign: false, ", 1) + defaults[kindPeer] + "\n---\n" + community +
+				strings.NewReplacer("ipAddressPools: [p]", "ipAddressPoolSelectors: [{matchLabels: {a: b}}]", "peers: [leaf1]", "communities: [known, '3:4', other]").Replace(advertisement),
+			"p q lab c a",
+			[]string{
+				"BGPAdvertisement a: communities: other is removed: no Community of the manifests has the alias", off,
+				"IPAddressPool q: autoAssign: false is replaced by true: the lab's Service names no pool",
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := NewResources(test.text, ours, tor, networks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, o := range r.Objects {
+				names = append(names, o.GetName())
+			}
+			if got := strings.Join(names, " "); got != test.objects || !slices.Equal(r.Replaced, test.replaced) {
+				t.Errorf("objects %s, want %s; replaced\n%s\nwant\n%s", got, test.objects, strings.Join(r.Replaced, "\n"), strings.Join(test.replaced, "\n"))
+			}
+		})
+	}
+}
+
 func TestResourcesAreRefused(t *testing.T) {
 	in := func(addresses string) string {
 		return strings.Replace(pool, "192.0.2.0/28", addresses, 1) + peer + advertisement
 	}
 	for name, test := range map[string]struct{ text, err string }{
-		"nothing":                     {"", "there is no IPAddressPool and no BGPPeer and no BGPAdvertisement: expected one at least of each"},
-		"no advertisement":            {pool + peer, "there is no BGPAdvertisement: expected one at least of each"},
-		"a pool in the nodes' range":  {in("10.65.4.100-10.65.4.120"), "IPAddressPool p: spec.addresses: 10.65.4.100-10.65.4.120 overlaps 10.65.4.0/24, a network of the lab"},
-		"a pool around a network":     {in("10.64.0.0-10.66.0.0"), "IPAddressPool p: spec.addresses: 10.64.0.0-10.66.0.0 overlaps 10.65.4.0/24, a network of the lab"},
-		"a prefix around all of them": {in("10.0.0.0/8"), "IPAddressPool p: spec.addresses: 10.0.0.0/8 overlaps 10.65.4.0/24, a network of the lab"},
+		"a ConfigMap": {
+			"kind: ConfigMap\napiVersion: v1\nmetadata: {name: config}\ndata: {config: x}\n",
+			"ConfigMap config: MetalLB reads it up to 0.12 alone: expected IPAddressPool, BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it",
+		},
+		"variables": {
+			in("'${CIDR}', $net") + strings.ReplaceAll(peer, "65000", "$asn"),
+			"no value is given for the variables CIDR (spec.addresses), net (spec.addresses): expected --set-var CIDR=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE",
+		},
+		"a pool in the nodes' range":  {in("10.65.4.100-10.65.4.120"), "IPAddressPool p: spec.addresses: 10.65.4.100-10.65.4.120 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
+		"a pool around a network":     {in("10.64.0.0-10.66.0.0"), "IPAddressPool p: spec.addresses: 10.64.0.0-10.66.0.0 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
+		"a prefix around all of them": {in("10.0.0.0/8"), "IPAddressPool p: spec.addresses: 10.0.0.0/8 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
 		"a pool that is none":         {in("all"), `IPAddressPool p: spec.addresses: "all": expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9`},
 	} {
-		if _, err := NewResources(test.text, tor, networks); err == nil || err.Error() != test.err {
+		if _, err := NewResources(test.text, ours, tor, networks); err == nil || err.Error() != test.err {
 			t.Errorf("%s: got  %v\nwant %s", name, err, test.err)
 		}
 	}

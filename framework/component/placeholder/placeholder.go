@@ -3,15 +3,18 @@
 package placeholder
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
@@ -127,6 +130,54 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())), " ")
+}
+
+// Documents parses the YAML documents of a stream, each a map, and those of a List in it.
+func (v Values) Documents(stream []byte) ([]map[string]any, error) {
+	var all []map[string]any
+	reader := apiyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
+	for number := 1; ; number++ {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		var d map[string]any
+		if err == nil {
+			d, err = v.Map(text)
+		}
+		switch {
+		case err != nil && number == 1 && len(bytes.TrimSpace(text)) == len(bytes.TrimSpace(stream)):
+			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("document %d: %w", number, err)
+		case len(d) == 0:
+			continue
+		}
+		kind, _ := d["kind"].(string)
+		items, is := d["items"].([]any)
+		if !is || !strings.HasSuffix(kind, "List") {
+			items = []any{d}
+		}
+		for _, item := range items {
+			if item, is := item.(map[string]any); is {
+				all = append(all, item)
+			}
+		}
+	}
+}
+
+// Stream is a stream of YAML documents with values in place of variables.
+func (v Values) Stream(stream []byte) (string, error) {
+	documents, err := v.Documents(stream)
+	var all []string
+	for _, d := range documents {
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, string(text))
+	}
+	return strings.Join(all, "---\n"), err
 }
 
 // fill puts values in place of variables, and marks in place of those that have none: {{ NAME }}

@@ -3,13 +3,11 @@
 package releasefile
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
@@ -19,7 +17,6 @@ import (
 
 	"golang.org/x/mod/semver"
 	"helm.sh/helm/v3/pkg/strvals"
-	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
@@ -90,34 +87,9 @@ func (r *reader) parse() error {
 	} else if bytes.HasPrefix(first, []byte("USER-SUPPLIED VALUES:")) {
 		body = rest
 	}
-	documents := apiyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(body)))
-	for number := 1; ; number++ {
-		one, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		var d map[string]any
-		if err == nil {
-			d, err = r.vars.Map(one)
-		}
-		switch {
-		case err != nil && number == 1 && len(bytes.TrimSpace(one)) == len(bytes.TrimSpace(body)):
-			return err
-		case err != nil:
-			return fmt.Errorf("document %d: %w", number, err)
-		case len(d) == 0:
-			continue
-		}
-		items, is := d["items"].([]any)
-		if kind := text(d["kind"]); !is || !strings.HasSuffix(kind, "List") {
-			items = []any{d}
-		}
-		for _, item := range items {
-			if item, is := item.(map[string]any); is {
-				r.documents = append(r.documents, item)
-			}
-		}
-	}
+	var err error
+	r.documents, err = r.vars.Documents(body)
+	return err
 }
 
 // candidate is a document, or a part of one, that has values.
