@@ -167,6 +167,9 @@ func driftRows(drifts []configdrift.Drift, to string) []Row {
 		if !d.Changed() && (d.Kind == configdrift.NewlyRead || d.Kind == configdrift.Deprecated) {
 			r.State = Fine // a hint: the value in force does not change
 		}
+		if d.Kind == configdrift.BadValue && d.After == configdrift.NotKnown {
+			r.State, r.Decides = NotJudged, true // the agent alone knows whether it refuses it
+		}
 		rows = append(rows, r)
 	}
 	if len(defaults) > 0 {

@@ -693,3 +693,18 @@ func FuzzReadConfigMap(f *testing.F) {
 		}
 	})
 }
+
+// Whether the new version starts with a value that it may refuse is not known.
+func TestBadValueIsNotJudged(t *testing.T) {
+	in := Inputs{From: "1.0.0", To: "1.1.0", Configuration: Configuration{Keys: 1, Drifts: []configdrift.Drift{
+		{Key: "k", Kind: configdrift.BadValue, Before: "1", After: configdrift.NotKnown, Says: "k is set to x."},
+	}}}
+	for _, r := range Judge(in, bounds, again).Rows {
+		if r.Name == "k" && (r.State != NotJudged || !r.Decides) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if v, _ := conclude(in.configuration(again)); v != Unknown {
+		t.Errorf("%s", v)
+	}
+}

@@ -35,7 +35,7 @@ func TestOf(t *testing.T) {
 		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "frr-k8s"}, "frr-k8s", 3, 0, ""}, // Fit refuses it
 		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "layer2"}, "", 0, 0, `"layer2" is no mode of MetalLB`},
 		{"metallb", "0.14.8", "0.14.9", Settings{Mode: "frr", Values: metallb.In("native", nil)}, "", 0, 0, "the mode frr contradicts the values, which choose native"},
-		{"metallb", "0.14.8", "0.14.9", Settings{Manifests: "kind: Pod\napiVersion: v1\n"}, "", 0, 0, "MetalLB's objects: there is no IPAddressPool"},
+		{"metallb", "0.14.8", "0.14.9", Settings{Manifests: "kind: Pod\napiVersion: v1\n"}, "", 0, 0, "MetalLB's objects: none of its 1 objects is of MetalLB's types"},
 		{"metallb", "0.14.8", "0.14.9", Settings{Config: "x"}, "", 0, 0, "MetalLB is configured by the values of its chart"},
 		{"calico", "3.28.5", "3.28.5", Settings{Mode: "ipip"}, "", 0, 0, "the lab of an upgrade of calico takes no mode"},
 		{"calicoo", "3.28.5", "3.28.5", Settings{}, "", 0, 0, `no upgrade of calicoo; nearest is "calico"`},

@@ -62,6 +62,12 @@ func NewResources(text string, pool netip.Prefix, router Router, networks []neti
 	if err != nil {
 		return Resources{}, err
 	}
+	others := func(o *unstructured.Unstructured) bool {
+		return o.GroupVersionKind().Group != "metallb.io" && o.GetKind() != "ConfigMap"
+	}
+	if len(all) > 0 && !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return !others(o) }) {
+		return Resources{}, fmt.Errorf("none of its %d objects is of MetalLB's types: expected IPAddressPool, BGPPeer or BGPAdvertisement", len(all))
+	}
 	a := &adapter{router: router, networks: networks, named: map[string][]string{}}
 	for _, o := range all {
 		if err := a.outdated(o); err != nil {
