@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
@@ -29,6 +30,7 @@ import (
 //	records         a section for each incident
 //	components      the versions that images hold, and in which form
 //	figures         the measured times and memory
+//	parts           what values of Cilium switch on, and what a lab does with it
 //	golden PATH     a golden file, by its path from root
 func render(root, name string) (string, error) {
 	kind, of, _ := strings.Cut(name, " ")
@@ -43,6 +45,8 @@ func render(root, name string) (string, error) {
 				return fenced(s.Incident.Diagram), nil
 			}
 		}
+	case "parts":
+		return parts(), nil
 	case "components":
 		return componentTable(root)
 	case "figures":
@@ -53,6 +57,15 @@ func render(root, name string) (string, error) {
 		return fenced(string(text)), err
 	}
 	return "", errors.New("there is no such block")
+}
+
+func parts() string {
+	var b strings.Builder
+	b.WriteString("| values | run in a lab | paths of the upgrade's lab that use it, or why none does |\n|---|---|---|\n")
+	for _, p := range labvalues.Parts {
+		row(&b, p.Name, map[bool]string{true: "yes", false: "no"}[p.Runs], p.Says)
+	}
+	return b.String()
 }
 
 func componentTable(root string) (string, error) {

@@ -34,6 +34,7 @@ type qualifyOptions struct {
 	// setVars are NAME=VALUE, and vars is a file of such.
 	setVars []string
 	vars    string
+	without []string // features of the values
 	// manifests is a file, or - for standard input.
 	manifests string
 	mode      string
@@ -123,6 +124,8 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	flags.StringArrayVar(&o.values, "values", nil,
 		"the values of your Helm release, or the object with them, `FILE`; several merge as with Helm; - is standard input")
 	flags.StringArrayVar(&o.setVars, "set-var", nil, "a variable of a template in these files, `NAME=VALUE`; repeatable")
+	flags.StringSliceVar(&o.without, "without", nil,
+		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
 	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's), `FILE`; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
@@ -224,7 +227,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 		words = append(words, "--set-var", pair)
 	}
 	for _, flag := range [][3]string{
-		{"--vars", o.vars, ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {
@@ -330,7 +333,10 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given
 	if err := qualify.CheckValues(q.Component, q.From, q.To); err != nil {
 		return nil, usagef("--values: %w", err)
 	}
-	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, given)
+	if err := qualify.CheckWithout(o.without...); err != nil {
+		return nil, usagef("--without: %w", err)
+	}
+	v, err := qualify.ReadValues(ctx, q.Component, q.From, q.To, q.Subnets, given, o.without...)
 	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
 		return nil, usagef("--values: %w", wrong)
 	}

@@ -233,6 +233,11 @@ func (in Inputs) notTested(rows []Row) []string {
 	}
 	if v := in.Values; v != nil {
 		all = append(all, v.Told...)
+		for _, p := range v.Parts {
+			if !p.Runs {
+				all = append(all, p.String())
+			}
+		}
 		for _, r := range v.Replaced {
 			all = append(all, r.String())
 		}

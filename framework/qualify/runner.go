@@ -118,7 +118,7 @@ func digest(s upgrade.Settings) (string, error) {
 
 func (q Request) settings() upgrade.Settings {
 	s := q.Settings
-	s.Values, s.Subnets = q.Values.ofLab(), q.Subnets
+	s.Values, s.Subnets = q.Values.OfLab(), q.Subnets
 	return s
 }
 
@@ -160,7 +160,7 @@ func (r *Runner) plan() error {
 		if needs == "" || r.Values == nil {
 			return false
 		}
-		if on, _ := chart.Get(r.Values.ofLab(), needs); on == true {
+		if on, _ := chart.Get(r.Values.OfLab(), needs); on == true {
 			return false
 		}
 		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s cannot happen with your values: it needs %s", t.scenario.Incident.Name, needs))

@@ -27,7 +27,13 @@ func (s State) String() string {
 }
 
 // Heading is the first line: the verdict and the reason.
-func (q Qualification) Heading() string { return string(q.Verdict) + ": " + q.Why }
+func (q Qualification) Heading() string {
+	verdict := string(q.Verdict)
+	if under := q.Inputs.Values.under(); len(under) > 0 {
+		verdict += " " + strings.Join(under, ", ")
+	}
+	return verdict + ": " + q.Why
+}
 
 // Title says what was judged, and with which thresholds.
 func (q Qualification) Title() string {

@@ -25,6 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -38,6 +39,10 @@ type Values struct {
 	Mode *labvalues.Mode `json:"mode,omitempty"`
 	// BGP is which implementation of BGP the values of MetalLB choose; empty for others.
 	BGP string `json:"bgp,omitempty"`
+	// Without are the features that the user goes without, of those that the values ask for.
+	Without []string `json:"without,omitempty"`
+	// Parts are what the values switch on, with what the lab does with it.
+	Parts []labvalues.Part `json:"parts,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
 	Replaced []chart.Replacement `json:"replaced"`
 	// NotOfFrom and NotOfTo are values that one chart does not read, and the other does. Unread
@@ -53,6 +58,27 @@ type Values struct {
 	rendered Charts
 	// refusals are the keys with which the new version does not start.
 	refusals []configdrift.Drift
+}
+
+// CheckWithout returns an error if a user cannot go without a feature.
+func CheckWithout(features ...string) error {
+	for _, f := range features {
+		if known := labvalues.Features(); !slices.Contains(known, f) {
+			return fmt.Errorf("%q is no feature to go without%s", f, topology.Nearest(f, known))
+		}
+	}
+	return nil
+}
+
+// under are settings that the result holds under.
+func (v *Values) under() []string {
+	var all []string
+	if v != nil {
+		for _, feature := range v.Without {
+			all = append(all, "without "+feature)
+		}
+	}
+	return all
 }
 
 // CheckValues returns an error if a component's versions are not installed by values.
@@ -112,8 +138,8 @@ func ReadFiles(component string, vars placeholder.Values, files ...releasefile.F
 // if need be: the error is an *images.NotPublishedError if a version has none, an *host.UnfitError
 // if no lab of this machine can run the mode, and one sentence about what is wrong with the values
 // otherwise.
-func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given Given) (*Values, error) {
-	v := &Values{Sources: given.Sources, Told: given.Told}
+func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given Given, without ...string) (*Values, error) {
+	v := &Values{Sources: given.Sources, Told: given.Told, Without: without}
 	if given.Version != "" && given.Version != from {
 		v.Told = append(v.Told, fmt.Sprintf("%s is of version %s of the chart, and %s was asked for", strings.Join(v.Sources, ", "), given.Version, from))
 	}
@@ -229,13 +255,17 @@ func (v *Values) withoutVariables(users map[string]any, needs func(text string) 
 func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
 	var lacking *labvalues.LackingError
 	var err error
-	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users)
+	v.lab, v.Replaced, err = labvalues.Adapt(lab, []*chart.Chart{from, to}, users, v.Without...)
 	if errors.As(err, &lacking) {
 		return cannotRun(lacking.Path+" "+lacking.Value, lacking.Lacks, "it runs on a cluster that has it; the other modes of Cilium run in a lab")
 	}
 	if err != nil {
 		return v.wrong(err)
 	}
+	v.Without = slices.DeleteFunc(slices.Clone(v.Without), func(feature string) bool {
+		return !slices.ContainsFunc(v.Replaced, func(r chart.Replacement) bool { return r.Why == "--without "+feature })
+	})
+	v.Parts = labvalues.PartsOf(users)
 	if users, err = v.withoutVariables(users, func(text string) bool {
 		return from.Renders(release(v.lab, false), text) || to.Renders(release(v.lab, true), text)
 	}); err != nil {
@@ -277,23 +307,28 @@ func fits(modes ...labvalues.Mode) error {
 			lacks, err := host.Lacks(kind)
 			switch {
 			case err == nil && lacks:
-				return cannotRun(value, "this machine's kernel has no "+kernels[kind].what,
-					fmt.Sprintf("it runs on a machine whose kernel has the module %s, such as Debian's", kernels[kind].module))
+				cure := "it runs on a machine whose kernel has " + kernels[kind].option
+				if feature := kernels[kind].feature; feature != "" {
+					cure += "; --without " + feature + " goes on without it"
+				}
+				return cannotRun(value, "this machine's kernel has no "+kernels[kind].what, cure)
 			case kind == "xfrm":
-				return cannotRun(value, "a lab has no Secret with the keys of IPsec", "it runs on a cluster that has one")
+				return cannotRun(value, "a lab has no Secret with the keys of IPsec", "it runs on a cluster that has one; --without encryption goes on without it")
 			}
 		}
 	}
 	return nil
 }
 
-// kernels are what a kernel has, and in which module, by what Devices of a mode names.
-var kernels = map[string]struct{ what, module string }{
-	"vxlan":     {"VXLAN devices", "vxlan"},
-	"geneve":    {"GENEVE devices", "geneve"},
-	"wireguard": {"WireGuard devices", "wireguard"},
-	"ipip":      {"IPIP devices", "ipip"},
-	"xfrm":      {"IPsec with AES-GCM", "esp4"},
+// kernels are what a kernel has, by which option, by what Devices of a mode names; and the feature
+// that a user may go without.
+var kernels = map[string]struct{ what, option, feature string }{
+	"vxlan":     {"VXLAN devices", "CONFIG_VXLAN", ""},
+	"geneve":    {"GENEVE devices", "CONFIG_GENEVE", "geneve"},
+	"wireguard": {"WireGuard devices", "CONFIG_WIREGUARD, such as Debian's", "encryption"},
+	"ipip":      {"IPIP devices", "CONFIG_NET_IPIP", "ipip"},
+	"xfrm":      {"IPsec with AES-GCM", "CONFIG_INET_ESP, such as Debian's", "encryption"},
+	"netkit":    {"netkit devices", "CONFIG_NETKIT (6.7 or newer)", "netkit"},
 }
 
 func cannotRun(value, found, cure string) error {
@@ -395,6 +430,9 @@ func (v *Values) pins() []string {
 // write prints what is tested.
 func (v *Values) write(line func(name, text string)) {
 	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.mode()))
+	for _, p := range v.Parts {
+		line("", "  "+p.String())
+	}
 	for _, says := range slices.Concat(v.Told, v.Unread) {
 		line("", "  "+says)
 	}
@@ -411,8 +449,8 @@ func (v *Values) mode() string {
 	return v.Mode.String()
 }
 
-// ofLab are the values of the lab's release; nil without values.
-func (v *Values) ofLab() map[string]any {
+// OfLab are the values of the lab's release; nil without values.
+func (v *Values) OfLab() map[string]any {
 	if v == nil {
 		return nil
 	}

@@ -49,7 +49,7 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 			if i < 0 || v.rendered.Changes[i].From != "true" || v.rendered.Changes[i].To != "false" || !strings.Contains(v.rendered.Changes[i].Note, "now disabled by default") {
 				t.Errorf("changes: %+v", v.rendered.Changes)
 			}
-			if host, _ := chart.Get(v.ofLab(), "k8sServiceHost"); test.name == "native" && host != "10.62.4.11" {
+			if host, _ := chart.Get(v.OfLab(), "k8sServiceHost"); test.name == "native" && host != "10.62.4.11" {
 				t.Errorf("the API server of the lab is %v", host)
 			}
 		})

@@ -21,7 +21,7 @@ import (
 var aLab = labvalues.Lab{APIServer: netip.MustParseAddr("10.62.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
 
 // adapted are values for the upgrade between the charts of testdata.
-func adapted(t *testing.T, text string) (*Values, error) {
+func adapted(t *testing.T, text string, without ...string) (*Values, error) {
 	t.Helper()
 	var charts []*chart.Chart
 	for _, version := range []string{"1.18.0", "1.19.0"} {
@@ -37,7 +37,7 @@ func adapted(t *testing.T, text string) (*Values, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &Values{Sources: []string{"my.yaml"}}
+	v := &Values{Sources: []string{"my.yaml"}, Without: without}
 	return v, v.adapt(t.Context(), aLab, charts[0], charts[1], users)
 }
 
@@ -79,12 +79,12 @@ extraConfig: {only-old: "1", devices: bond0}
 	for path, want := range map[string]string{
 		"devices": "eth0", "k8sServiceHost": "10.62.4.11", "routingMode": "native", "extraConfig.devices": "eth0", "extraConfig.only-old": "1",
 	} {
-		if got, _ := chart.Get(r.Values.ofLab(), path); got != want {
+		if got, _ := chart.Get(r.Values.OfLab(), path); got != want {
 			t.Errorf("on the lab %s is %v, want %s", path, got, want)
 		}
 	}
 	for _, path := range []string{"image.repository", "image.tag", "tolerations"} {
-		if got, there := chart.Get(r.Values.ofLab(), path); there {
+		if got, there := chart.Get(r.Values.OfLab(), path); there {
 			t.Errorf("on the lab %s is %v: want the chart's own", path, got)
 		}
 	}
@@ -170,15 +170,29 @@ func TestValuesAreWrong(t *testing.T) {
 
 // What a mode can need of the kernel has words, and the kernel is asked for it.
 func TestKernelsNeeds(t *testing.T) {
-	for _, mode := range []labvalues.Mode{{Tunnel: "vxlan"}, {Tunnel: "geneve"}, {Encryption: "wireguard"}, {Encryption: "ipsec"}, {IPIP: true}} {
+	for _, mode := range []labvalues.Mode{{Tunnel: "vxlan"}, {Tunnel: "geneve"}, {Encryption: "wireguard"}, {Encryption: "ipsec"}, {IPIP: true}, {Netkit: true}} {
 		for kind := range mode.Devices() {
-			if kernels[kind].what == "" || kernels[kind].module == "" {
+			if kernels[kind].what == "" || kernels[kind].option == "" {
 				t.Errorf("%s has no words", kind)
 			}
 			if _, err := host.Lacks(kind); err != nil && strings.Contains(err.Error(), "no test of") {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// The first line says what the result is without, if the values ask for it.
+func TestValuesWithout(t *testing.T) {
+	v, err := adapted(t, "{encryption: {enabled: true, type: wireguard}}", "netkit", "encryption")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Judge(Inputs{Values: v}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN without encryption: ") || v.Mode.Encryption != "" {
+		t.Errorf("%s; %s", got, v.Mode)
+	}
+	if err := CheckWithout("netkit", "encryptoin"); err == nil || err.Error() != `"encryptoin" is no feature to go without; nearest is "encryption"` {
+		t.Error(err)
 	}
 }
 

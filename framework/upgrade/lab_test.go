@@ -3,9 +3,12 @@
 package upgrade_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/labaccess"
@@ -97,6 +101,52 @@ func TestUpgrade(t *testing.T) {
 	}
 	if m.Left == nil {
 		t.Error("what is left was not checked")
+	}
+}
+
+// TestInstall installs whole Cilium under values that people have for clusters of their own, to
+// running agents. RELAPSE_VALUES are other files than those of testdata, RELAPSE_WITHOUT features
+// to go without, and RELAPSE_VERSION is another version than 1.18.4.
+func TestInstall(t *testing.T) {
+	files, err := filepath.Glob(cmp.Or(os.Getenv("RELAPSE_VALUES"), "testdata/cluster-*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of values: %v", err)
+	}
+	version := cmp.Or(os.Getenv("RELAPSE_VERSION"), "1.18.4")
+	without := strings.FieldsFunc(os.Getenv("RELAPSE_WITHOUT"), func(r rune) bool { return r == ',' })
+	installed := errors.New("installed")
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			given, err := qualify.ReadFiles("cilium", nil, releasefile.File{Name: file, Text: text})
+			if err != nil {
+				t.Skip(err)
+			}
+			values, err := qualify.ReadValues(t.Context(), "cilium", version, "1.19.5", netip.Prefix{}, given, without...)
+			if err != nil {
+				t.Skip(err)
+			}
+			u, err := upgrade.Of("cilium", version, "1.19.5", upgrade.Settings{Values: values.OfLab()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			install := u.Install
+			u.Install = func(ctx context.Context, r *framework.Run, version string) error {
+				began := time.Now()
+				if err := install(ctx, r, version); err != nil {
+					return err
+				}
+				t.Logf("%s: %s: installed in %s; %s", file, values.Mode, time.Since(began).Round(time.Second), u.Explain(ctx, r, u.Nodes[0]))
+				return installed
+			}
+			o := options(t)
+			if _, err := upgrade.Run(t.Context(), u, version, "1.19.5", suite.Labs(o), o.Options); !errors.Is(err, installed) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -107,7 +107,7 @@ func inNewNamespace(try func() error) error {
 }
 
 // Lacks reports whether the kernel cannot create a kind of network device: vxlan, geneve,
-// wireguard or ipip; or, for xfrm, cannot do IPsec. It needs root. The error is for what
+// wireguard, ipip or netkit; or, for xfrm, cannot do IPsec. It needs root. The error is for what
 // says nothing about the kernel.
 func Lacks(kind string) (bool, error) {
 	attributes := netlink.LinkAttrs{Name: "relapse0"}
@@ -115,6 +115,7 @@ func Lacks(kind string) (bool, error) {
 		"vxlan":     func() error { return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: 1}) },
 		"geneve":    func() error { return netlink.LinkAdd(&netlink.Geneve{LinkAttrs: attributes, FlowBased: true}) },
 		"wireguard": func() error { return netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}) },
+		"netkit":    func() error { return netlink.LinkAdd(&netlink.Netkit{LinkAttrs: attributes, Mode: netlink.NETKIT_MODE_L3}) },
 		"ipip":      func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
 		"xfrm":      addState,
 	}[kind]

@@ -6,7 +6,7 @@ import "testing"
 
 // TestLacks tries vxlan, which every kernel for containers has; what else a kernel has is printed.
 func TestLacks(t *testing.T) {
-	for _, kind := range []string{"vxlan", "geneve", "wireguard", "ipip", "xfrm"} {
+	for _, kind := range []string{"vxlan", "geneve", "wireguard", "ipip", "netkit", "xfrm"} {
 		lacks, err := Lacks(kind)
 		if err != nil {
 			t.Errorf("%s: %v", kind, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
@@ -77,13 +78,18 @@ func (a *adapter) set(path string, value any, why string) {
 	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: text(was), Is: text(value), Users: users, Why: why})
 }
 
-// remove leaves a value of the user to the chart's default.
+// remove leaves a value of the user to the chart's default, unless it is the same.
 func (a *adapter) remove(path, why string) {
 	was, there := chart.Get(a.values, path)
 	if !there {
 		return
 	}
 	chart.Remove(a.values, path)
+	usual, _ := a.get(path)
+	both := map[string]any{"": usual}
+	if text(chart.Merge(both, map[string]any{"": was})) == text(both) {
+		return
+	}
 	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: text(was), Users: true, Why: why})
 }
 
@@ -102,10 +108,16 @@ func text(value any) string {
 	return string(out)
 }
 
-// Adapt returns the user's values for a lab, and what was replaced. The charts are those of
-// all versions that get the values, the lowest first. The error is a *LackingError.
-func Adapt(lab Lab, charts []*chart.Chart, users map[string]any) (map[string]any, []chart.Replacement, error) {
+// Adapt returns the user's values for a lab without some of Features, and what was replaced. The
+// charts are those of all versions that get the values, the lowest first. The error is a
+// *LackingError.
+func Adapt(lab Lab, charts []*chart.Chart, users map[string]any, without ...string) (map[string]any, []chart.Replacement, error) {
 	a := &adapter{charts: charts, values: chart.Merge(users)}
+	for _, f := range features {
+		if slices.Contains(without, f.name) && a.is(f.path, f.value) {
+			a.set(f.path, f.instead, "--without "+f.name)
+		}
+	}
 	if err := a.lacking(); err != nil {
 		return nil, nil, err
 	}
@@ -114,6 +126,33 @@ func Adapt(lab Lab, charts []*chart.Chart, users map[string]any) (map[string]any
 	a.addresses(lab)
 	a.besides()
 	return a.values, a.replaced, nil
+}
+
+// features are what a user may go without, where the kernel lacks it: the value that asks for it,
+// and the one in its place.
+var features = []struct {
+	name, path, value string
+	instead           any
+}{
+	{"netkit", "bpf.datapathMode", "netkit", "veth"},
+	{"netkit", "bpf.datapathMode", "netkit-l2", "veth"},
+	{"encryption", "encryption.enabled", "true", false},
+	{"encryption", "encryption.strictMode.enabled", "true", false},
+	{"encryption", "encryption.strictMode.egress.enabled", "true", false},
+	{"encryption", "encryption.strictMode.ingress.enabled", "true", false},
+	{"geneve", "loadBalancer.dsrDispatch", "geneve", "opt"},
+	{"geneve", "tunnelProtocol", "geneve", "vxlan"},
+	{"ipip", "loadBalancer.dsrDispatch", "ipip", "opt"},
+	{"ipip", "enableIPIPTermination", "true", false},
+}
+
+// Features are the names of what a user may go without.
+func Features() []string {
+	var all []string
+	for _, f := range features {
+		all = append(all, f.name)
+	}
+	return slices.Compact(all)
 }
 
 // lacking finds modes that need something outside the cluster.
@@ -127,6 +166,9 @@ func (a *adapter) lacking() error {
 		{"eni.enabled", "true", "it needs AWS's API, which a lab does not reach"},
 		{"azure.enabled", "true", "it needs Azure's API, which a lab does not reach"},
 		{"alibabacloud.enabled", "true", "it needs Alibaba Cloud's API, which a lab does not reach"},
+		{"ipv4.enabled", "false", "the lab's networks are of IPv4"},
+		{"identityAllocationMode", "doublewrite-readkvstore", "it needs an etcd of its own, which a lab does not have"},
+		{"identityAllocationMode", "doublewrite-readcrd", "it needs an etcd of its own, which a lab does not have"},
 		{"identityAllocationMode", "kvstore", "it needs an etcd of its own, which a lab does not have"},
 		{"etcd.enabled", "true", "it needs an etcd of its own, which a lab does not have"},
 		{"cni.chainingMode", "aws-cni", "it needs another vendor's CNI plugin, which a lab does not have"},
@@ -154,22 +196,89 @@ func (a *adapter) images() {
 	a.remove("operator.image.pullSecrets", why)
 }
 
-// nodes leaves out what names nodes of the user, or files and volumes on them.
+// others are values that a lab leaves to the chart's defaults, with the reason.
+var others = []struct {
+	why   string
+	paths []string
+}{
+	{"a lab's nodes have other labels, taints and priority classes", []string{
+		"nodeSelector", "tolerations", "affinity", "priorityClassName", "operator.nodeSelector", "operator.tolerations", "operator.affinity",
+		"operator.topologySpreadConstraints", "operator.priorityClassName",
+	}},
+	{"a lab's nodes are smaller", []string{"resources", "initResources", "cni.resources", "operator.resources", "bpf.mapDynamicSizeRatio"}},
+	{"a lab has no such volumes and images", []string{
+		"extraVolumes", "extraVolumeMounts", "extraHostPathMounts", "extraContainers", "extraInitContainers",
+		"operator.extraVolumes", "operator.extraVolumeMounts", "operator.extraHostPathMounts", "operator.extraContainers", "operator.extraInitContainers",
+	}},
+	{"a lab's nodes have their files and mounts in the usual places", []string{
+		"cgroup", "sysctlfix", "bpf.root", "bpf.autoMount", "cni.binPath", "cni.confPath", "cni.hostConfDirMountPath", "cni.logFile",
+		"daemon.runPath", "hubble.socketPath", "kubeConfigPath", "containerRuntime", "podSecurityContext", "operator.podSecurityContext",
+		"securityContext.seLinuxOptions", "operator.securityContext", "dnsPolicy", "operator.dnsPolicy",
+	}},
+	{"a lab's CNI is Cilium alone", []string{
+		"cni.install", "cni.uninstall", "cni.customConf", "cni.configMap", "cni.configMapKey", "cni.confFileMountPath", "cni.readCniConf", "cni.chainingTarget",
+	}},
+	{"a lab has none of these namespaces, accounts, certificates, ConfigMaps and Secrets", []string{
+		"namespaceOverride", "serviceAccounts", "rbac", "tls", "prometheus.tls", "operator.prometheus.tls", "bgpControlPlane.secretsNamespace",
+		"envoyConfig.secretsNamespace", "gatewayAPI.secretsNamespace", "ingressController.secretsNamespace",
+		"daemon.configSources", "daemon.allowedConfigOverrides", "daemon.blockedConfigOverrides", "extraObjects",
+	}},
+	{"an upgrade is that of all of Cilium", []string{"agent", "operator.enabled", "operator.skipCRDCreation", "sleepAfterInit"}},
+	{"the lab's Service has an address of Cilium's pool, and a node port of the usual range", []string{
+		"enableLBIPAM", "defaultLBServiceIPAM", "nodePort.range",
+	}},
+	{"the lab's networks are of IPv4", []string{
+		"ipv6NativeRoutingCIDR", "k8s.requireIPv6PodCIDR", "enableIPv6BIGTCP", "nat46x64Gateway", "underlayProtocol",
+		"ipam.operator.clusterPoolIPv6PodCIDRList", "ipam.operator.clusterPoolIPv6MaskSize",
+	}},
+}
+
+// nodes leaves out what names nodes of the user, or files, volumes and objects that they have.
 func (a *adapter) nodes() {
-	for _, program := range []string{"", "operator."} {
-		for _, part := range []string{"nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName"} {
-			a.remove(program+part, "a lab's nodes have other labels, taints and priority classes")
-		}
-		for _, part := range []string{"resources", "initResources"} {
-			a.remove(program+part, "a lab's nodes are smaller")
-		}
-		for _, part := range []string{"extraVolumes", "extraVolumeMounts", "extraHostPathMounts", "extraContainers", "extraInitContainers"} {
-			a.remove(program+part, "a lab has no such volumes and images")
+	for _, o := range others {
+		for _, path := range o.paths {
+			a.remove(path, o.why)
 		}
 	}
 	a.remove("MTU", "it is detected from the lab's own devices")
 	if a.is("loadBalancer.acceleration", "native") {
 		a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, and not NICs with native XDP")
+	}
+	if a.is("policyEnforcementMode", "always") {
+		a.set("policyEnforcementMode", "default", "the lab's own traffic has to pass")
+	}
+	// Each operator has a node of its own, and the port of another one keeps it off a node.
+	if replicas, users := a.get("operator.replicas"); users && fmt.Sprint(replicas) != "1" && fmt.Sprint(replicas) != "2" {
+		a.set("operator.replicas", 2, "the lab has three nodes")
+	}
+	for _, program := range []string{"", "operator."} {
+		a.without(program+"extraEnv", "it names an address or an object that a lab does not have", func(item any) bool {
+			env, _ := item.(map[string]any)
+			return env["valueFrom"] != nil || strings.HasPrefix(fmt.Sprint(env["name"]), "KUBERNETES_SERVICE_")
+		})
+		a.without(program+"extraArgs", "the lab has other devices, addresses and files", func(item any) bool {
+			flag, _, _ := strings.Cut(strings.TrimLeft(fmt.Sprint(item), "-"), "=")
+			return slices.Contains(ofMachine, flag)
+		})
+	}
+	for _, key := range ofMachine {
+		a.remove("extraConfig."+key, "the lab has other devices, addresses and files")
+	}
+}
+
+// ofMachine are keys of cilium-config, and flags, that name what a cluster's machines have.
+var ofMachine = []string{
+	"mtu", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr", "cluster-pool-ipv6-cidr", "cluster-pool-ipv6-mask-size",
+	"k8s-api-server", "k8s-api-server-urls", "k8s-kubeconfig-path", "cgroup-root", "bpf-root", "ipv4-node", "ipv6-node", "state-dir", "lib-dir",
+	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
+}
+
+// without removes some items of a list of the user.
+func (a *adapter) without(path, why string, others func(item any) bool) {
+	value, _ := chart.Get(a.values, path)
+	items, _ := value.([]any)
+	if left := slices.DeleteFunc(slices.Clone(items), others); len(left) < len(items) {
+		a.set(path, left, why)
 	}
 }
 
@@ -188,7 +297,7 @@ func (a *adapter) addresses(lab Lab) {
 	if _, users := a.get("egressMasqueradeInterfaces"); users {
 		a.set("egressMasqueradeInterfaces", lab.Device, deviceWhy)
 	}
-	a.remove("l2podAnnouncements.interface", deviceWhy)
+	a.remove("l2podAnnouncements.interface", deviceWhy) // the chart's default
 	a.remove("l2podAnnouncements.interfacePattern", deviceWhy)
 	a.remove("nodePort.addresses", "the lab's nodes have other addresses")
 
@@ -207,17 +316,14 @@ func (a *adapter) addresses(lab Lab) {
 		a.set("ipam.operator.clusterPoolIPv4PodCIDRList", []any{lab.Pods.String()}, podsWhy)
 		a.set("ipam.operator.clusterPoolIPv4MaskSize", lab.NodeMask, podsWhy)
 	}
-	if pools, users := a.get("ipam.operator.autoCreateCiliumPodIPPools"); users && a.is("ipam.mode", "multi-pool") {
-		if pools, is := pools.(map[string]any); is && len(pools) > 0 {
-			a.set("ipam.operator.autoCreateCiliumPodIPPools", map[string]any{
-				"default": map[string]any{"ipv4": map[string]any{"cidrs": []any{lab.Pods.String()}, "maskSize": lab.NodeMask}},
-			}, podsWhy)
-		}
+	if a.is("ipam.mode", "multi-pool") {
+		a.set("ipam.operator.autoCreateCiliumPodIPPools", map[string]any{
+			"default": map[string]any{"ipv4": map[string]any{"cidrs": []any{lab.Pods.String()}, "maskSize": lab.NodeMask}},
+		}, podsWhy)
 	}
 	if native, users := a.get("ipv4NativeRoutingCIDR"); users && native != "" {
 		a.set("ipv4NativeRoutingCIDR", lab.Pods.String(), podsWhy)
 	}
-	a.remove("ipv6NativeRoutingCIDR", "the lab's networks are of IPv4")
 	a.off("ipv6.enabled", "the lab's networks are of IPv4")
 	for _, own := range [][2]string{
 		{"devices", lab.Device}, {"direct-routing-device", lab.Device},
@@ -246,7 +352,7 @@ func (a *adapter) besides() {
 	for _, path := range []string{
 		"hubble.relay.enabled", "hubble.ui.enabled", "clustermesh.useAPIServer", "clustermesh.config.enabled",
 		"nodeinit.enabled", "preflight.enabled", "authentication.mutual.spire.enabled",
-		"encryption.ztunnel.enabled", "standaloneDnsProxy.enabled",
+		"encryption.ztunnel.enabled", "standaloneDnsProxy.enabled", "clustermesh.mcsapi.enabled", "clustermesh.enableMCSAPISupport",
 	} {
 		a.off(path, "relapse does not build its images")
 	}
@@ -255,6 +361,9 @@ func (a *adapter) besides() {
 		"hubble.metrics.serviceMonitor.enabled",
 	} {
 		a.off(path, "a lab has no Prometheus operator")
+	}
+	for _, path := range []string{"dashboards.enabled", "operator.dashboards.enabled", "hubble.metrics.dashboards.enabled"} {
+		a.off(path, "a lab has no Grafana, and no namespace for its dashboards")
 	}
 }
 
@@ -273,6 +382,9 @@ type Mode struct {
 	// encapsulation.
 	Encryption string `json:"encryption,omitempty"`
 	IPIP       bool   `json:"ipip,omitempty"`
+	// Netkit is set if pods have netkit devices, and Geneve if Services use that encapsulation.
+	Netkit bool `json:"netkit,omitempty"`
+	Geneve bool `json:"geneve,omitempty"`
 }
 
 // ModeOf reads a ConfigMap.
@@ -281,6 +393,7 @@ func ModeOf(config map[string]string) Mode {
 	m := Mode{
 		Routing: config["routing-mode"], IPAM: config["ipam"], KubeProxy: !on("kube-proxy-replacement"), BGP: on("enable-bgp-control-plane"),
 		Masquerade: "none", IPIP: on("enable-ipip-termination") || config["bpf-lb-dsr-dispatch"] == "ipip",
+		Netkit: strings.HasPrefix(config["datapath-mode"], "netkit"), Geneve: config["bpf-lb-dsr-dispatch"] == "geneve",
 	}
 	if m.Routing != "native" {
 		m.Tunnel = config["tunnel-protocol"]
@@ -314,9 +427,13 @@ func (m Mode) String() string {
 	if m.Encryption != "" {
 		parts = append(parts, "encryption "+m.Encryption)
 	}
-	if m.IPIP {
-		parts = append(parts, "IPIP")
+	rest := len(parts)
+	for name, on := range map[string]bool{"IPIP": m.IPIP, "netkit": m.Netkit, "Geneve for DSR": m.Geneve} {
+		if on {
+			parts = append(parts, name)
+		}
 	}
+	slices.Sort(parts[rest:])
 	return strings.Join(parts, ", ")
 }
 
@@ -327,14 +444,69 @@ func (m Mode) Devices() map[string]string {
 	if m.Tunnel != "" {
 		need[m.Tunnel] = "tunnelProtocol " + m.Tunnel
 	}
-	switch m.Encryption {
-	case "wireguard":
-		need["wireguard"] = "encryption.type wireguard"
-	case "ipsec":
-		need["xfrm"] = "encryption.type ipsec"
-	}
-	if m.IPIP {
-		need["ipip"] = "IPIP"
+	for kind, asks := range map[string]struct {
+		by string
+		is bool
+	}{
+		"wireguard": {"encryption.type wireguard", m.Encryption == "wireguard"},
+		"xfrm":      {"encryption.type ipsec", m.Encryption == "ipsec"},
+		"ipip":      {"IPIP", m.IPIP},
+		"netkit":    {"bpf.datapathMode netkit", m.Netkit},
+		"geneve":    {"loadBalancer.dsrDispatch geneve", m.Geneve},
+	} {
+		if asks.is {
+			need[kind] = asks.by
+		}
 	}
 	return need
 }
+
+// Part is a part of Cilium that values switch on, and what a lab does with it.
+type Part struct {
+	Name string `json:"name"`
+	// Says names the paths of an upgrade's lab that use it, if it Runs, or why none does.
+	Says string `json:"says"`
+	Runs bool   `json:"runs"`
+
+	paths, values []string // any of the paths has any of the values; any but false and an empty one if there are none
+}
+
+// Parts are those that a lab's result is asked about, in the order in which published values have
+// them most often.
+var Parts = []Part{
+	{"kube-proxy replacement", "cluster IP, node port, and a new Service on each node", true, []string{"kubeProxyReplacement"}, []string{"true"}},
+	{"native routing", "all; the ToR routes pods' addresses, by BGP or by static routes", true, []string{"routingMode"}, []string{"native"}},
+	{"DSR", "node port, whose endpoint is on another node, and the address of a LoadBalancer", true, []string{"loadBalancer.mode"}, []string{"dsr", "hybrid"}},
+	{"BGP control plane", "outside to pod, the address of a LoadBalancer, and a new Service announced by each node", true, []string{"bgpControlPlane.enabled"}, nil},
+	{"Hubble", "it needs certificates and images that relapse does not build", false, []string{"hubble.enabled"}, nil},
+	{"bandwidth manager, BBR", "a container has no net.core.default_qdisc, and the agent switches it off", false, []string{"bandwidthManager.enabled"}, nil},
+	{"netkit", "all of pods, on a kernel that has it (6.7 or newer)", true, []string{"bpf.datapathMode"}, []string{"netkit", "netkit-l2"}},
+	{"L2 announcements", "no path uses an address that nodes announce by ARP", false, []string{"l2announcements.enabled"}, nil},
+	{"local redirect policies", "the lab has no such policy", false, []string{"localRedirectPolicies.enabled", "localRedirectPolicy"}, nil},
+	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it", false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
+	{"dual stack", "the lab's networks are of IPv4", false, []string{"ipv6.enabled"}, nil},
+	{"WireGuard", "pod to pod, other node, on a kernel that has it", true, []string{"encryption.enabled"}, nil},
+	{"IPAM multi-pool", "all of pods, with one pool", true, []string{"ipam.mode"}, []string{"multi-pool"}},
+	{"cluster mesh", "the lab has one cluster", false, []string{"clustermesh.useAPIServer", "clustermesh.config.enabled"}, nil},
+	{"egress gateway", "the lab has no such policy", false, []string{"egressGateway.enabled"}, nil},
+	{"host firewall", "the lab has no policy of nodes", false, []string{"hostFirewall.enabled"}, nil},
+}
+
+func (p Part) String() string {
+	if p.Runs {
+		return fmt.Sprintf("%s: paths of the lab that use it: %s", p.Name, p.Says)
+	}
+	return fmt.Sprintf("%s: no path of the lab uses it: %s", p.Name, p.Says)
+}
+
+// PartsOf are those that the user's values switch on themselves.
+func PartsOf(users map[string]any) []Part {
+	return slices.DeleteFunc(slices.Clone(Parts), func(p Part) bool {
+		return !slices.ContainsFunc(p.paths, func(path string) bool {
+			value := fmt.Sprint(first(chart.Get(users, path)))
+			return slices.Contains(p.values, value) || p.values == nil && value == "true"
+		})
+	})
+}
+
+func first(value any, _ bool) any { return value }

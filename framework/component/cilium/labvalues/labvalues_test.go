@@ -51,6 +51,15 @@ func TestAdapt(t *testing.T) {
 			`k8sServiceHost: "api.example.com" is replaced by "10.1.4.11": that is the address of the lab's API server`,
 			`k8sServicePort: 443 is replaced by 6443: that is the address of the lab's API server`,
 		}},
+		{"of Talos", "{cgroup: {autoMount: {enabled: false}, hostRoot: /sys/fs/cgroup}, operator: {replicas: 5}}", []string{
+			`cgroup: {"autoMount":{"enabled":false},"hostRoot":"/sys/fs/cgroup"} is replaced by the chart's default: a lab's nodes have their files and mounts in the usual places`,
+			`operator.replicas: 5 is replaced by 2: the lab has three nodes`,
+		}},
+		{"as the chart has it", "{tolerations: [], operator: {replicas: 1}, extraArgs: [--debug], extraEnv: [{name: A, value: b}]}", nil},
+		{"of their API server and their objects", "{extraArgs: [--debug, --mtu=1400], extraEnv: [{name: KUBERNETES_SERVICE_HOST, value: x}, {name: K, valueFrom: {}}]}", []string{
+			`extraEnv: [{"name":"KUBERNETES_SERVICE_HOST","value":"x"},{"name":"K","valueFrom":{}}] is replaced by []: it names an address or an object that a lab does not have`,
+			`extraArgs: ["--debug","--mtu=1400"] is replaced by ["--debug"]: the lab has other devices, addresses and files`,
+		}},
 		{"of their cluster", "{tolerations: [{operator: Exists}], image: {repository: registry.example.com/cilium}}", []string{
 			`image.repository: "registry.example.com/cilium" is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
 			`tolerations: [{"operator":"Exists"}] is replaced by the chart's default: a lab's nodes have other labels, taints and priority classes`,
@@ -95,6 +104,35 @@ func TestAdaptLeavesTheUsersValues(t *testing.T) {
 	}
 }
 
+func TestAdaptWithout(t *testing.T) {
+	users := map[string]any{"bpf": map[string]any{"datapathMode": "netkit-l2"}, "encryption": map[string]any{"enabled": true}}
+	values, replaced, err := Adapt(lab, nil, users, "netkit", "geneve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode, _ := chart.Get(values, "bpf.datapathMode")
+	if encrypted, _ := chart.Get(values, "encryption.enabled"); mode != "veth" || encrypted != true || replaced[0].Why != "--without netkit" {
+		t.Errorf("%v, %v", values, replaced)
+	}
+	if diff := cmp.Diff([]string{"netkit", "encryption", "geneve", "ipip"}, Features()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPartsOf(t *testing.T) {
+	var got []string
+	for _, p := range PartsOf(map[string]any{"routingMode": "native", "l2announcements": map[string]any{"enabled": true}, "ipv6": map[string]any{"enabled": false}}) {
+		got = append(got, p.String())
+	}
+	want := []string{
+		"native routing: paths of the lab that use it: all; the ToR routes pods' addresses, by BGP or by static routes",
+		"L2 announcements: no path of the lab uses it: no path uses an address that nodes announce by ARP",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestLacking(t *testing.T) {
 	_, _, err := adapt(t, "{ipam: {mode: azure}}")
 	var lacking *LackingError
@@ -121,6 +159,11 @@ func TestModeOf(t *testing.T) {
 			},
 			"routing native, IPAM cluster-pool, Services by Cilium in place of kube-proxy, masquerade bpf, BGP control plane, encryption wireguard",
 			map[string]string{"wireguard": "encryption.type wireguard"},
+		},
+		{
+			"netkit and Geneve", map[string]string{"routing-mode": "native", "ipam": "kubernetes", "kube-proxy-replacement": "true", "datapath-mode": "netkit", "bpf-lb-dsr-dispatch": "geneve"},
+			"routing native, IPAM kubernetes, Services by Cilium in place of kube-proxy, masquerade none, Geneve for DSR, netkit",
+			map[string]string{"netkit": "bpf.datapathMode netkit", "geneve": "loadBalancer.dsrDispatch geneve"},
 		},
 		{
 			"IPsec and IPIP", map[string]string{"routing-mode": "native", "ipam": "cluster-pool", "enable-ipsec": "true", "bpf-lb-dsr-dispatch": "ipip"},
