@@ -115,9 +115,11 @@ func Lacks(kind string) (bool, error) {
 		"vxlan":     func() error { return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: 1}) },
 		"geneve":    func() error { return netlink.LinkAdd(&netlink.Geneve{LinkAttrs: attributes, FlowBased: true}) },
 		"wireguard": func() error { return netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}) },
-		"netkit":    func() error { return netlink.LinkAdd(&netlink.Netkit{LinkAttrs: attributes, Mode: netlink.NETKIT_MODE_L3}) },
-		"ipip":      func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
-		"xfrm":      addState,
+		"netkit": func() error {
+			return netlink.LinkAdd(&netlink.Netkit{LinkAttrs: attributes, Mode: netlink.NETKIT_MODE_L3})
+		},
+		"ipip": func() error { return netlink.LinkAdd(&netlink.Iptun{LinkAttrs: attributes, FlowBased: true}) },
+		"xfrm": addState,
 	}[kind]
 	if try == nil {
 		return false, fmt.Errorf("trying the kernel: no test of %q is known", kind)
