@@ -117,6 +117,8 @@ func oneLine(err error) string {
 // isConfigMap finds a ConfigMap, or a list that may have one, in YAML or JSON.
 var isConfigMap = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?(ConfigMap|List|ConfigMapList)\b`)
 
+var isProxyConfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?KubeProxyConfiguration\b`)
+
 // Document is a configuration that is given as it is, or under a key of the only ConfigMap
 // of a stream. The error is one sentence.
 func Document(text []byte, key string) (string, error) {
@@ -128,6 +130,11 @@ func Document(text []byte, key string) (string, error) {
 		return "", err
 	}
 	document, there := c.Data[key]
+	for _, other := range slices.Sorted(maps.Keys(c.Data)) {
+		if !there && isProxyConfig.MatchString(c.Data[other]) { // EKS has it under config
+			document, there = c.Data[other], true
+		}
+	}
 	if !there {
 		return "", fmt.Errorf("the ConfigMap %s has no key %s", c, key)
 	}

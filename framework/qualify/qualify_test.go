@@ -673,6 +673,7 @@ func TestDocument(t *testing.T) {
 		"another kind":          {"kind: KubeProxyConfiguration\n", "kind: KubeProxyConfiguration\n", ""},
 		"in a ConfigMap":        {"kind: ConfigMap\nmetadata: {name: coredns}\ndata:\n  Corefile: |\n    .:53 {}\n", ".:53 {}\n", ""},
 		"in JSON":               {"{\n \"kind\": \"ConfigMap\", \"data\": {\"Corefile\": \".:53 {}\"}}", ".:53 {}", ""},
+		"as EKS has it":         {"kind: ConfigMap\ndata:\n  config: |\n    kind: KubeProxyConfiguration\n", "kind: KubeProxyConfiguration\n", ""},
 		"without the key":       {"kind: ConfigMap\nmetadata: {name: x}\ndata: {a: b}\n", "", "the ConfigMap x has no key Corefile"},
 		"a ConfigMap in pieces": {"kind: ConfigMap\ndata: [a]\n", "", "document 1 is not a ConfigMap"},
 	} {

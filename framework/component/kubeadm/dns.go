@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -51,6 +52,12 @@ const defaultCorefile = `.:53 {
     loadbalance
 }
 `
+
+var (
+	beforeKubernetes = regexp.MustCompile(`(?m)^[ \t]*kubernetes[ \t]`)
+	// nodeLocal finds what the manifest of NodeLocal DNSCache has: its variables, and its address.
+	nodeLocal = regexp.MustCompile(`__PILLAR__|169\.254\.20\.10`)
+)
 
 // NewCorefile adapts a Corefile to a lab with a DNS server for names outside of the cluster.
 // An empty text is kubeadm's own Corefile.
@@ -99,13 +106,24 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		out.WriteString(line)
 	}
 	c.Text = out.String()
+	var added []string
+	for _, probed := range []string{"health", "ready"} {
+		if !plugins[probed] && plugins["kubernetes"] {
+			added = append(added, probed)
+		}
+	}
+	if len(added) > 0 {
+		at := beforeKubernetes.FindStringIndex(c.Text)[0]
+		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]
+		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them", strings.Join(added, " and ")))
+	}
 	switch {
+	case c.Zone == "" && nodeLocal.MatchString(text):
+		return Corefile{}, errors.New("it is of NodeLocal DNSCache: expected that of CoreDNS, as the ConfigMap coredns has it")
 	case c.Zone == "":
 		return Corefile{}, errors.New("it has no plugin kubernetes with a zone")
 	case !plugins["forward"]:
 		return Corefile{}, errors.New("it has no plugin forward: expected one, as in forward . /etc/resolv.conf")
-	case !plugins["ready"] || !plugins["health"]:
-		return Corefile{}, errors.New("it has no plugins ready and health, which the probes of kubeadm's Deployment ask")
 	}
 	return c, nil
 }

@@ -28,7 +28,17 @@ func TestCorefile(t *testing.T) {
 		{name: "no zone", text: ".:53 {\n health\n ready\n forward . 8.8.8.8\n}\n", err: "it has no plugin kubernetes with a zone"},
 		{name: "half a forward", text: ".:53 {\n" + rest + " forward .\n}\n", err: "line 5: forward .: expected forward FROM TO"},
 		{name: "files", text: "import snippets/*.conf\n", err: "line 1: import snippets/*.conf: the lab has no such files: expected one Corefile without import"},
-		{name: "not ready", text: ".:53 {\n health\n kubernetes a.b\n forward . 8.8.8.8\n}\n", err: "it has no plugins ready and health, which the probes of kubeadm's Deployment ask"},
+		{
+			name: "not ready", text: ".:53 {\n    health\n    kubernetes a.b\n    forward . 8.8.8.8\n}\n", zone: "a.b", has: "    health\n    ready\n    kubernetes a.b\n",
+			replaced: []string{
+				"line 4: forward . to 8.8.8.8 is replaced by 10.64.4.11:5300, a DNS server inside the lab",
+				"the plugins ready are added: the probes of kubeadm's Deployment ask them",
+			},
+		},
+		{
+			name: "NodeLocal DNSCache", text: "cluster.local:53 {\n    bind 169.254.20.10\n    forward . __PILLAR__CLUSTER__DNS__\n}\n",
+			err: "it is of NodeLocal DNSCache: expected that of CoreDNS, as the ConfigMap coredns has it",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := NewCorefile(test.text, upstream)
