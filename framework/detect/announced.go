@@ -28,18 +28,20 @@ const (
 // intents are what objects say of what nodes announce.
 type intents struct {
 	// cilium are the nodes for which Cilium's BGP is configured, and metalLB those that MetalLB
-	// announces from. idle is set if a configuration of Cilium's selects no node.
+	// announces from. idle has the reason why a node is left out if a configuration of that CNI selects no node.
 	cilium  map[string]*ciliumIntent
 	metalLB map[string]bool
-	idle    bool
+	idle    map[string]bool
 	// announced are Cilium's pools that some node announces, and unselected those of an
 	// advertisement that no peer selects.
 	announced, unselected map[poolOf]bool
 	// inside are the pools of Calico that are not exported. peered are the nodes that have peers outside of
-	// the cluster, true if no filter may keep ranges back from one; filtered: one may.
-	inside   map[string]bool
-	peered   map[nodeFamily]bool
-	filtered bool
+	// the cluster, true if no filter may keep ranges back from one; filtered: one may. reflected are the nodes
+	// with peers inside, which tell their ranges to others.
+	inside    map[string]bool
+	peered    map[nodeFamily]bool
+	reflected map[string]bool
+	filtered  bool
 	// kubeRouter is set if kube-router runs, which announces nodes' ranges to peers of settings that are
 	// not read.
 	kubeRouter bool
@@ -71,7 +73,7 @@ func (v *view) poolOf(p netip.Prefix) poolOf { return poolOf{v.pools[p], !p.Addr
 
 func intentsOf(s snapshot.Snapshot) intents {
 	all := intents{
-		cilium: map[string]*ciliumIntent{}, metalLB: map[string]bool{},
+		cilium: map[string]*ciliumIntent{}, metalLB: map[string]bool{}, idle: map[string]bool{}, reflected: map[string]bool{},
 		announced: map[poolOf]bool{}, unselected: map[poolOf]bool{}, inside: map[string]bool{}, peered: map[nodeFamily]bool{},
 	}
 	for _, b := range s.BGPAdvertisements.Items {
@@ -81,7 +83,7 @@ func intentsOf(s snapshot.Snapshot) intents {
 				all.metalLB[node] = true
 			}
 		case snapshot.CiliumBGP:
-			all.idle = all.idle || len(b.Nodes) == 0 && (len(b.Families) > 0 || !b.PodCIDRs && len(b.PodPools) == 0)
+			all.idle[notSelected] = all.idle[notSelected] || len(b.Nodes) == 0 && (len(b.Families) > 0 || !b.PodCIDRs && len(b.PodPools) == 0)
 			all.addCilium(b)
 		}
 	}
@@ -93,8 +95,12 @@ func intentsOf(s snapshot.Snapshot) intents {
 			return slices.Contains(n.InternalIPs, p.Address) || n.Calico.Address.Addr() == p.Address
 		})
 		if !p.Address.IsValid() || inCluster { // a mesh, or route reflectors
+			for _, node := range p.Nodes {
+				all.reflected[node] = true
+			}
 			continue
 		}
+		all.idle[noPeer] = all.idle[noPeer] || len(p.Nodes) == 0
 		all.filtered = all.filtered || len(p.Filters) > 0
 		for _, node := range p.Nodes {
 			of := nodeFamily{node, !p.Address.Is4()}
@@ -173,6 +179,21 @@ func (v *view) declared(node string, p netip.Prefix) (yes bool, why string) {
 
 // leftOut reports whether a reason why a range is not announced is that its node has no BGP with routers.
 func leftOut(why string) bool { return why == notSelected || why == noPeer }
+
+// reflects reports whether a node of Calico has a peer outside of the cluster for a range whose owner has none: it
+// announces the ranges of its mesh.
+func (v *view) reflects(node, owner string, p netip.Prefix) bool {
+	_, why := v.declared(owner, p)
+	_, peered := v.intents().peered[nodeFamily{node, !p.Addr().Is4()}]
+	return why == noPeer && peered
+}
+
+// lostReflection reports whether a range of a node without a peer outside may have been lost between the nodes: the
+// node tells it to others, which have such a peer.
+func (v *view) lostReflection(node string, p netip.Prefix) bool {
+	i := v.intents()
+	return i.reflected[node] && slices.ContainsFunc(v.Nodes.Items, func(n snapshot.Node) bool { return v.reflects(n.Name, node, p) })
+}
 
 // strays are the families, by whether they are IPv4, of which a router has learned a range of a node that is
 // left out: others announce it, such as route reflectors.

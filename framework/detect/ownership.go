@@ -267,12 +267,16 @@ func (o ownership) misplaced() []Finding {
 }
 
 // harmless reports whether a router has a route to a range by way of its owner besides one to another (Observed):
-// of a mesh of Calico, or one that it prefers. An unknown neighbour may be of another cluster, or the owner itself.
+// of a mesh of Calico, or one that it prefers. Nodes of Calico announce ranges of nodes that have no peer outside.
+// An unknown neighbour may be of another cluster, or the owner itself.
 func (o ownership) harmless(r *router, w *way, p place) bool {
 	mesh := p.kind == WrongAnnouncer && o.now.layer == calicoLayer && w.protocol == snapshot.RouteBGP
 	unknown := p.kind == AbsentNode && p.to.name == "" && w.protocol == snapshot.RouteBGP
-	if o.now.peering == Declared || p.kind == AbsentNode && !unknown {
+	if o.now.peering == Declared || p.kind == AbsentNode && p.to.name != "" {
 		return false
+	}
+	if owner, _ := o.now.owner(p.prefix); mesh && o.now.reflects(p.to.name, owner, p.prefix) {
+		return true
 	}
 	for _, of := range r.routing().exactly(p.prefix) {
 		to, ok := o.speaker(r, of)

@@ -220,7 +220,8 @@ func (v *view) unexpected(r *router, node string, p netip.Prefix) string {
 		return q != p && sameFamily(p, q) && v.poolsDiffer(p, q) && v.covered(r, q)
 	}
 	declared, withheld := v.declared(node, p)
-	if leftOut(withheld) && r.strays()[p.Addr().Is4()] {
+	strays := func(r *router) bool { return r.strays()[p.Addr().Is4()] }
+	if leftOut(withheld) && (strays(r) || r.Pods && slices.ContainsFunc(v.routers, strays)) {
 		withheld = ""
 	}
 	switch {
@@ -282,7 +283,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	case notAdvertised:
 		return v.lostAdvertisement(node, p)
 	case notSelected, noPeer: // the router knows better, or a selector has lost its nodes
-		return why == notSelected && v.intents().idle || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+		return v.intents().idle[why] || why == noPeer && v.lostReflection(node, p) || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 	case notReady:
 		// It is down, as Kubernetes says, unless it is still there for a router.
 		_, up := r.sessions[node]

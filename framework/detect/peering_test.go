@@ -42,6 +42,19 @@ func ofCalico(w *world) {
 	}
 }
 
+// reflected has master1 alone have peers outside, and announce the ranges of all nodes.
+func reflected(w *world) {
+	all := snapshot.CalicoPeer{Name: "reflectors"}
+	for _, n := range table {
+		all.Nodes = append(all.Nodes, n.name)
+		if n.name != "master1" {
+			w.silence(n.ip, tors...)
+			w.announce("10.4.94.32", n.cilium, tors...)
+		}
+	}
+	w.CalicoPeers.Items = []snapshot.CalicoPeer{all, {Name: "tor", Address: addr("10.4.94.253"), Nodes: []string{"master1"}}}
+}
+
 // unpeered takes the neighbours of all routers away.
 func unpeered(w *world) {
 	for i := range w.Routers {
@@ -251,6 +264,11 @@ func TestObservedPeering(t *testing.T) {
 			w.Routers[i].IPv6 = true
 		}
 	}
+	lostOf := func(w *world, routers ...string) {
+		for _, n := range []string{"10.5.112.0/24", "10.5.114.0/24", "10.5.115.0/24"} {
+			w.withdraw(n, routers...)
+		}
+	}
 	for _, test := range []struct {
 		name     string
 		is       *world
@@ -298,6 +316,13 @@ func TestObservedPeering(t *testing.T) {
 			w.CalicoPeers.Items[0].Nodes = []string{"master1", "master2"}
 		}), []string{"node1", "master3"}, "", false},
 		{"the same, and the router has a session with node1", observed(ofCalico, unselected, withdrawn), nil, noPeer, true},
+		{"the same, and the selector of a BGPPeer selects no node", observed(ofCalico, unselected, getPods, func(w *world) {
+			w.silence(node1IP, tors...)
+			w.CalicoPeers.Items = append(w.CalicoPeers.Items, snapshot.CalicoPeer{Name: "rack-b", Address: addr("10.4.94.253")})
+		}), nil, noPeer, true},
+		{"Calico's route reflector tells the ranges of all nodes", observed(ofCalico, getPods, reflected), nil, "", false},
+		{"the same, and it has lost those of the others", observed(ofCalico, getPods, reflected, func(w *world) { lostOf(w, tors...) }), nil, noPeer, true},
+		{"the same, on one of two routers", observed(ofCalico, getPods, reflected, func(w *world) { lostOf(w, "tor2") }), []string{"node1", "master3", "master2"}, "", false},
 		{"routers that get Services alone", observed(silenced, unpeered, onLink, onlyServices, func(w *world) { w.at("tor2").Neighbors.Items = nil }), nil, servicesAlone, false},
 		{"the same, and other routers have the ranges", observed(func(w *world) {
 			w.at("tor2").Paths.Items = nil
@@ -745,6 +770,8 @@ func TestObservedMesh(t *testing.T) {
 		"mesh of Calico": {mesh(ofCalico), Observed, 0, 0},
 		"mesh of Calico, and one does not announce its own": {mesh(ofCalico, silent), Observed, 3, 0},
 		"mesh of Calico, and a static route":                {mesh(ofCalico, static("10.5.112.0/24", "10.4.94.21")), Observed, 1, 0},
+		"mesh of Calico, of which one node has a peer":      {observed(ofCalico, reflected), Observed, 0, 0},
+		"the same, and another announces ranges":            {observed(ofCalico, reflected, func(w *world) { w.announce("10.4.94.21", "10.5.112.0/24", "tor1") }), Observed, 1, 0},
 		"nodes without a mesh":                              {mesh(), Observed, 12, 0},
 		"a lab":                                             {mesh(), Declared, 12, 0},
 		"the owner's path is best":                          {by(true, false), Observed, 0, 0},
@@ -755,6 +782,7 @@ func TestObservedMesh(t *testing.T) {
 		"the same, which the kernel prefers":                {observed(static("10.5.112.0/24", "10.4.94.21"), bgp(20)), Observed, 1, 0},
 		"a static route to its owner":                       {observed(static("10.5.112.0/24", "10.4.94.23")), Observed, 0, 0},
 		"a static route to a stranger":                      {observed(onLink, static("10.5.112.0/24", "10.4.94.77")), Observed, 0, 1},
+		"the same, which the kernel does not prefer to BGP": {observed(onLink, static("10.5.112.0/24", "10.4.94.77"), bgp(0)), Observed, 0, 0},
 		"a static route to a stranger, of a part":           {observed(onLink, static("10.5.112.128/25", "10.4.94.77")), Observed, 0, 1},
 		"a static route to a neighbour, such as a firewall": {observed(onLink, static("10.5.112.0/24", "10.4.94.77"), func(w *world) {
 			w.Routers[0].Neighbors.Items = append(w.Routers[0].Neighbors.Items, snapshot.Neighbor{Address: addr("10.4.94.77"), AS: 65000, State: snapshot.SessionEstablished})
@@ -899,6 +927,7 @@ func TestObservedLocal(t *testing.T) {
 		{"policy Cluster", func(w *world) { w.Services.Items[0].Local = false }, 0},
 		{"both have an endpoint", func(w *world) { w.EndpointSlices.Items[0].ReadyNodes = []string{"worker1", "worker2"} }, 0},
 		{"it is not known where endpoints are", func(w *world) { w.EndpointSlices.Items[0].ReadyNodes = nil }, 0},
+		{"the other one's endpoint ends, and still serves", func(w *world) { w.EndpointSlices.Items[0].DrainingNodes = []string{"worker2"} }, 0},
 		{"one of them announces it", func(w *world) { w.silence("10.66.4.22", tors...) }, 0},
 		{"the other one does", func(w *world) { w.silence("10.66.4.21", tors...) }, 1},
 		{"both announce an aggregate alone", aggregate, 1},

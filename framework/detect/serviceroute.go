@@ -88,9 +88,9 @@ func (d ServiceRoute) detect(history []snapshot.Snapshot, x *Index) []Finding {
 }
 
 // misled is the finding of an address that routers send to nodes without an endpoint, which the Service's policy
-// asks for. The narrowest route counts, by each router.
+// asks for. The narrowest route counts, by each router. kube-proxy uses endpoints that end where there is no other.
 func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bool) {
-	on := v.services()[of.String()].on
+	on, draining := v.services()[of.String()].on, v.services()[of.String()].draining
 	if !of.Local || len(on) == 0 || !v.announced(of, address) {
 		return f, false
 	}
@@ -100,7 +100,7 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 			used := false
 			for w := range r.routing().used(p) {
 				used = true
-				if node := cmp.Or(v.addresses[w.nextHop], v.addresses[w.neighbor]); node != "" && !on[node] {
+				if node := cmp.Or(v.addresses[w.nextHop], v.addresses[w.neighbor]); node != "" && !on[node] && !draining[node] {
 					without[node] = true
 					f.Routers = append(f.Routers, r.Name)
 				}
@@ -119,11 +119,11 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 	return f, len(without) > 0
 }
 
-// service is a Service, and which nodes have ready endpoints of it.
+// service is a Service, and which nodes have ready endpoints of it, or such as still serve while they end.
 type service struct {
 	snapshot.Service
-	ready bool // it has ready endpoints
-	on    map[string]bool
+	ready        bool // it has ready endpoints
+	on, draining map[string]bool
 }
 
 // servicesOf are the Services of a snapshot by namespace/name.
@@ -135,12 +135,15 @@ func servicesOf(s snapshot.Snapshot) map[string]service {
 	for _, e := range s.EndpointSlices.Items {
 		name := e.Namespace + "/" + e.Service
 		of, there := all[name]
-		if !there || len(e.Ready) == 0 && len(e.ReadyNodes) == 0 {
+		if !there {
 			continue
 		}
 		of.ready = of.ready || len(e.Ready) > 0
 		if of.on == nil {
-			of.on = map[string]bool{}
+			of.on, of.draining = map[string]bool{}, map[string]bool{}
+		}
+		for _, node := range e.DrainingNodes {
+			of.draining[node] = true
 		}
 		for _, node := range e.ReadyNodes {
 			of.on[node] = true

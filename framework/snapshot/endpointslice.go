@@ -27,6 +27,8 @@ type EndpointSlice struct {
 	// Draining are the addresses that are not ready and still serve, because their pods
 	// are terminating: they keep the connections that they have.
 	Draining []netip.Addr `json:"draining,omitempty"`
+	// DrainingNodes are their nodes, as far as they are known.
+	DrainingNodes []string `json:"draining_nodes,omitempty"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
@@ -84,6 +86,9 @@ func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
 		}
 		if !ready {
 			s.Draining = append(s.Draining, ip)
+			if e.NodeName != nil {
+				s.DrainingNodes = append(s.DrainingNodes, same(*e.NodeName))
+			}
 			continue
 		}
 		node := ""

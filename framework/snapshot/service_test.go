@@ -56,7 +56,7 @@ func TestClusterServices(t *testing.T) {
 				Addresses: []string{"10.30.64.7"}, NodeName: new("node1"), Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}},
 			}),
 			newSlice("web-1", "web", discoveryv1.AddressTypeIPv4, ready("10.30.64.3", new(true)), ready("10.30.64.4", new(false)),
-				discoveryv1.Endpoint{Addresses: []string{"10.30.64.6"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}}),
+				discoveryv1.Endpoint{Addresses: []string{"10.30.64.6"}, NodeName: new("node1"), Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}}),
 			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
 		}}),
 	}))
@@ -84,7 +84,7 @@ func TestClusterServices(t *testing.T) {
 	}
 	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
 	if diff := cmp.Diff([]EndpointSlice{
-		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, ReadyOn: []string{""}, Draining: []netip.Addr{at("10.30.64.6")}},
+		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, ReadyOn: []string{""}, Draining: []netip.Addr{at("10.30.64.6")}, DrainingNodes: []string{"node1"}},
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5"), at("10.30.64.7")}, ReadyOn: []string{"", "node1"}, Hinted: true, ReadyNodes: []string{"node1"}},
 	}, slices, same); diff != "" {
 		t.Error(diff)
