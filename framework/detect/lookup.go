@@ -129,7 +129,8 @@ func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, r
 }
 
 // podRoutes are the routes of routers' kernels that are for the cluster's pods: they are inside the nodes' ranges
-// or Calico's pools, or lead to a node. A summary of the site, such as 10.0.0.0/8, is not.
+// or Calico's pools, or lead to a node, or the router is said to get the pod ranges. A summary of the site, such as
+// 10.0.0.0/8, is not.
 func (l *lookup) podRoutes() *bart.Table[podRoute] {
 	var pods []netip.Addr
 	for _, p := range l.Pods.Items {
@@ -163,7 +164,7 @@ func (l *lookup) podRoutes() *bart.Table[podRoute] {
 	for _, r := range l.Routers {
 		for _, route := range r.Routes.Items {
 			toNode := slices.ContainsFunc(route.NextHops, func(h snapshot.NextHop) bool { return nodes[h.Address] })
-			if route.Prefix.Bits() == 0 || len(route.NextHops) == 0 || !toNode && !ranges.LookupPrefix(route.Prefix) {
+			if route.Prefix.Bits() == 0 || len(route.NextHops) == 0 || !r.Pods && !toNode && !ranges.LookupPrefix(route.Prefix) {
 				continue
 			}
 			first, _ := slices.BinarySearchFunc(pods, route.Prefix.Masked().Addr(), netip.Addr.Compare)

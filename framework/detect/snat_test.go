@@ -328,6 +328,10 @@ func TestSNATWanted(t *testing.T) {
 			s.NAT[0].Rules.Items, s.NAT[0].Flows.Items[0].Established = nil, true
 		}, []brief{{StaleTranslation, Latent, "10.20.30.35", 1}}, "for as long as packets flow."},
 		{"a summary of the site alone", Observed, summary(), nil, ""},
+		{"an aggregate alone, of a router that is said to get the pod ranges", Observed, func(s *snapshot.Snapshot) {
+			summary()(s)
+			s.Routers[0].Pods = true
+		}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.0.0.0/8)."},
 		{"the same, and a part of the node's range by way of another router", Observed, func(s *snapshot.Snapshot) {
 			summary(snapshot.Route{Prefix: netip.MustParsePrefix("10.20.30.32/28"), NextHops: []snapshot.NextHop{{Address: netip.MustParseAddr("10.4.36.1")}}})(s)
 			s.Nodes.Items[0].PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.20.30.32/27")}
