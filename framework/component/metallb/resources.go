@@ -303,7 +303,11 @@ type fields struct {
 func (f fields) drop(why string, names ...string) {
 	for _, field := range names {
 		if value, there := f.spec[field]; there {
-			f.replaced("%s: %s: %v is removed: %s", f.name, field, value, why)
+			what := fmt.Sprintf("%s: %v", field, value)
+			if field == "password" { // a secret, which is neither printed nor stored
+				what = field
+			}
+			f.replaced("%s: %s is removed: %s", f.name, what, why)
 			delete(f.spec, field)
 		}
 	}

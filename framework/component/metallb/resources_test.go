@@ -17,7 +17,7 @@ var (
 
 const (
 	pool          = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p, namespace: metallb}\nspec: {addresses: [192.0.2.0/28]}\n---\n"
-	peer          = "apiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {name: leaf1}\nspec: {myASN: 65000, peerASN: 65001, peerAddress: 10.0.0.1, passwordSecret: {name: s}, holdTime: 9s}\n---\n"
+	peer          = "apiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {name: leaf1}\nspec: {myASN: 65000, peerASN: 65001, peerAddress: 10.0.0.1, password: hunter2, passwordSecret: {name: s}, holdTime: 9s}\n---\n"
 	layer2        = "apiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n---\n"
 	advertisement = "apiVersion: metallb.io/v1beta1\nkind: BGPAdvertisement\nmetadata: {name: a}\nspec: {ipAddressPools: [p], aggregationLength: 32, peers: [leaf1]}\n---\n"
 )
@@ -33,6 +33,7 @@ func TestResources(t *testing.T) {
 		"BGPPeer leaf1: peerAddress: 10.0.0.1 is replaced by 10.65.4.254, the lab's",
 		"BGPPeer leaf1: peerASN: 65001 is replaced by 64524, the lab's",
 		"BGPPeer leaf1: myASN: 65000 is replaced by 64513, the lab's",
+		"BGPPeer leaf1: password is removed: the lab's router has no password",
 		"BGPPeer leaf1: passwordSecret: map[name:s] is removed: the lab's router has no password",
 		"BGPPeer leaf2: left out: the lab has one router, which stands for the first peer",
 		"Secret s: left out: it is not one of MetalLB's types",

@@ -5,6 +5,7 @@ package placeholder
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -121,9 +122,10 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is not YAML: %s", oneLine(err))
 	}
-	restored, is := restore(document, marks).(map[string]any)
+	document = restore(document, marks)
+	restored, is := document.(map[string]any)
 	if !is && document != nil {
-		return nil, errors.New("it is not a map of values")
+		return nil, cmp.Or(Missing(In(document)), errors.New("it is not a map of values"))
 	}
 	return restored, nil
 }
@@ -279,7 +281,7 @@ func Missing(all []Variable) error {
 	for _, v := range all {
 		if !slices.Contains(names, v.Name) {
 			names = append(names, v.Name)
-			places = append(places, fmt.Sprintf("%s (%s)", v.Name, strings.Join(v.Path, ".")))
+			places = append(places, strings.TrimSuffix(fmt.Sprintf("%s (%s)", v.Name, strings.Join(v.Path, ".")), " ()"))
 		}
 	}
 	if len(names) == 0 {

@@ -22,6 +22,7 @@ func TestMap(t *testing.T) {
 		{"conditions in comments", "a: 1\n#% if x %#\na: 2\n#% endif %#", "line 2: #% if x %# belongs to a template: expected what is made of it"},
 		{"no YAML", "a: {b: 1\nc", "it is not YAML: line 2: did not find expected ',' or '}'"},
 		{"a list", "- a", "it is not a map of values"},
+		{"a variable alone", "${values}", "no value is given for the variables values: expected --set-var values=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			parsed, err := given.Map([]byte(test.text))

@@ -76,9 +76,15 @@ func listOf(key string) func(map[string]any) []map[string]any {
 	return func(d map[string]any) []map[string]any { return listAt(d, key) }
 }
 
-// sources are those of an Application.
+// sources are the sources of an Application that may have values: beside one that states its chart,
+// the others are files of values, named by ref, and manifests.
 func sources(d map[string]any) []map[string]any {
-	return append(listAt(d, "spec", "sources"), mapAt(d, "spec", "source"))
+	all := append(listAt(d, "spec", "sources"), mapAt(d, "spec", "source"))
+	other := func(source map[string]any) bool { return text(source["chart"]) == "" }
+	if !slices.ContainsFunc(all, func(source map[string]any) bool { return !other(source) }) {
+		other = func(source map[string]any) bool { return source["ref"] != nil && source["path"] == nil }
+	}
+	return slices.DeleteFunc(all, other)
 }
 
 // valuesKey is the key of a ConfigMap under which Flux expects values.
@@ -310,9 +316,19 @@ func (r *reader) helmfileValues(release map[string]any) (map[string]any, error) 
 		all = chart.Merge(all, values)
 	}
 	for _, p := range listAt(release, "set") {
-		if err := set(all, text(p["name"]), text(p["value"]), false); err != nil {
+		if items, is := p["values"].([]any); is {
+			chart.Set(all, text(p["name"]), items)
+		} else if err := set(all, text(p["name"]), text(p["value"]), false); err != nil {
 			return nil, err
 		}
+	}
+	for _, p := range listAt(release, "setString") {
+		if err := set(all, text(p["name"]), text(p["value"]), true); err != nil {
+			return nil, err
+		}
+	}
+	if release["secrets"] != nil {
+		r.Told = append(r.Told, "the values of secrets are not read: secrets stay where they are")
 	}
 	return all, nil
 }

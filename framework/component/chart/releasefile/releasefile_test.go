@@ -60,10 +60,11 @@ spec: {chart: {spec: {chart: coredns}}}
 		{
 			"Application", `
 kind: Application
-metadata: {name: x}
+metadata: {name: cilium}
 spec:
   sources:
   - {repoURL: https://example.com/git, ref: values}
+  - {repoURL: https://example.com/git, path: cilium}
   - chart: cilium
     targetRevision: 1.18.4
     helm:
@@ -73,7 +74,7 @@ spec:
       parameters: [{name: b.c, value: "1,2"}, {name: d, value: "1", forceString: true}]
       fileParameters: [{name: cert, path: cert.pem}]
 `,
-			"map[a:text b:map[c:1,2 d:text] d:1 file:true] 1.18.4 Application x", "the value cert, from the file cert.pem, is not read",
+			"map[a:text b:map[c:1,2 d:text] d:1 file:true] 1.18.4 Application cilium", "the value cert, from the file cert.pem, is not read",
 		},
 		{
 			"Application with valuesObject", "kind: Application\nmetadata: {name: cilium}\nspec: {source: {path: apps/cni, helm: {valuesObject: {a: 1}, values: 'a: 2'}}}\n",
@@ -93,8 +94,8 @@ spec:
 			"map[a:1 file:true] 1.18.4 kustomization", "",
 		},
 		{
-			"helmfile", "releases:\n- {name: cni, chart: cilium/cilium, version: 1.18.4, values: [of/values.yaml, {a: 1}], set: [{name: b, value: 2}]}\n",
-			"map[a:1 b:2 file:true] 1.18.4 helmfile", "",
+			"helmfile", "releases:\n- {name: cni, chart: cilium/cilium, version: 1.18.4, values: [of/values.yaml, {a: 1}], set: [{name: b, value: 2}, {name: c, values: [x, z]}], setString: [{name: d, value: 1}], secrets: [s.yaml]}\n",
+			"map[a:1 b:2 c:[x z] d:1 file:true] 1.18.4 helmfile", "the values of secrets are not read: secrets stay where they are",
 		},
 		{"ConfigMap", "kind: ConfigMap\nmetadata: {name: ours}\ndata: {values.yaml: 'a: 1'}\n", "map[a:1]  ConfigMap ours", ""},
 		{"fleet.yaml", "helm: {chart: cilium, version: 1.18.4, values: {a: 1}}\n", "map[a:1] 1.18.4 fleet.yaml", ""},

@@ -75,7 +75,7 @@ func (a *adapter) set(path string, value any, why string) {
 		return
 	}
 	chart.Set(a.values, path, value)
-	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: text(was), Is: text(value), Users: users, Why: why})
+	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: shown(path, was), Is: shown(path, value), Users: users, Why: why})
 }
 
 // remove leaves a value of the user to the chart's default, unless it is the same.
@@ -90,7 +90,7 @@ func (a *adapter) remove(path, why string) {
 	if text(chart.Merge(both, map[string]any{"": was})) == text(both) {
 		return
 	}
-	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: text(was), Users: true, Why: why})
+	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: shown(path, was), Users: true, Why: why})
 }
 
 // off switches off what is switched on.
@@ -106,6 +106,37 @@ func text(value any) string {
 		return fmt.Sprint(value)
 	}
 	return string(out)
+}
+
+// shown is a value as a report has it: of values that may have secrets the names alone.
+func shown(path string, value any) string {
+	switch path[strings.LastIndexByte(path, '.')+1:] {
+	case "tls", "extraEnv", "extraObjects", "extraContainers", "extraInitContainers":
+		return text(masked("", value))
+	}
+	return text(value)
+}
+
+func masked(key string, value any) any {
+	switch value := value.(type) {
+	case string:
+		if key != "name" && key != "kind" {
+			return "***"
+		}
+	case []any:
+		all := make([]any, len(value))
+		for i, item := range value {
+			all[i] = masked("", item)
+		}
+		return all
+	case map[string]any:
+		all := map[string]any{}
+		for key, item := range value {
+			all[key] = masked(key, item)
+		}
+		return all
+	}
+	return value
 }
 
 // Adapt returns the user's values for a lab without some of Features, and what was replaced. The
@@ -258,7 +289,7 @@ func (a *adapter) nodes() {
 		})
 		a.without(program+"extraArgs", "the lab has other devices, addresses and files", func(item any) bool {
 			flag, _, _ := strings.Cut(strings.TrimLeft(fmt.Sprint(item), "-"), "=")
-			return slices.Contains(ofMachine, flag)
+			return slices.Contains(ofMachine, flag) || slices.Contains(ofLab, flag)
 		})
 	}
 	for _, key := range ofMachine {
@@ -272,6 +303,9 @@ var ofMachine = []string{
 	"k8s-api-server", "k8s-api-server-urls", "k8s-kubeconfig-path", "cgroup-root", "bpf-root", "ipv4-node", "ipv6-node", "state-dir", "lib-dir",
 	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
 }
+
+// ofLab are keys and flags for which the lab has values of its own.
+var ofLab = []string{"devices", "direct-routing-device", "cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "ipv4-native-routing-cidr"}
 
 // without removes some items of a list of the user.
 func (a *adapter) without(path, why string, others func(item any) bool) {
@@ -325,13 +359,9 @@ func (a *adapter) addresses(lab Lab) {
 		a.set("ipv4NativeRoutingCIDR", lab.Pods.String(), podsWhy)
 	}
 	a.off("ipv6.enabled", "the lab's networks are of IPv4")
-	for _, own := range [][2]string{
-		{"devices", lab.Device}, {"direct-routing-device", lab.Device},
-		{"cluster-pool-ipv4-cidr", lab.Pods.String()}, {"cluster-pool-ipv4-mask-size", fmt.Sprint(lab.NodeMask)},
-		{"ipv4-native-routing-cidr", lab.Pods.String()},
-	} {
-		if _, users := a.get("extraConfig." + own[0]); users {
-			a.set("extraConfig."+own[0], own[1], "the lab has other devices and addresses")
+	for i, own := range []string{lab.Device, lab.Device, lab.Pods.String(), fmt.Sprint(lab.NodeMask), lab.Pods.String()} {
+		if _, users := a.get("extraConfig." + ofLab[i]); users {
+			a.set("extraConfig."+ofLab[i], own, "the lab has other devices and addresses")
 		}
 	}
 }

@@ -56,9 +56,10 @@ func TestAdapt(t *testing.T) {
 			`operator.replicas: 5 is replaced by 2: the lab has three nodes`,
 		}},
 		{"as the chart has it", "{tolerations: [], operator: {replicas: 1}, extraArgs: [--debug], extraEnv: [{name: A, value: b}]}", nil},
-		{"of their API server and their objects", "{extraArgs: [--debug, --mtu=1400], extraEnv: [{name: KUBERNETES_SERVICE_HOST, value: x}, {name: K, valueFrom: {}}]}", []string{
-			`extraEnv: [{"name":"KUBERNETES_SERVICE_HOST","value":"x"},{"name":"K","valueFrom":{}}] is replaced by []: it names an address or an object that a lab does not have`,
-			`extraArgs: ["--debug","--mtu=1400"] is replaced by ["--debug"]: the lab has other devices, addresses and files`,
+		{"of their API server and their objects", "{extraArgs: [--debug, --mtu=1400, --direct-routing-device=eth1], tls: {ca: {key: hunter2}}, extraEnv: [{name: KUBERNETES_SERVICE_HOST, value: x}, {name: K, valueFrom: {}}]}", []string{
+			`tls: {"ca":{"key":"***"}} is replaced by the chart's default: a lab has none of these namespaces, accounts, certificates, ConfigMaps and Secrets`,
+			`extraEnv: [{"name":"KUBERNETES_SERVICE_HOST","value":"***"},{"name":"K","valueFrom":{}}] is replaced by []: it names an address or an object that a lab does not have`,
+			`extraArgs: ["--debug","--mtu=1400","--direct-routing-device=eth1"] is replaced by ["--debug"]: the lab has other devices, addresses and files`,
 		}},
 		{"of their cluster", "{tolerations: [{operator: Exists}], image: {repository: registry.example.com/cilium}}", []string{
 			`image.repository: "registry.example.com/cilium" is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
