@@ -173,6 +173,7 @@ func TestHint(t *testing.T) {
 		{Path{"bgp", "enable"}, "nearest: bgp.enabled"},
 		{Path{"bgp.peers.asn"}, `"bgp.peers.asn" is one key with dots in it: expected bgp: {peers: {asn: ...}}`},
 		{Path{"bgp", "enabled", "now"}, ""},
+		{Path{"ours", "enabled"}, ""},
 		{Path{"nothing", "of", "the", "kind", "in", "any", "chart"}, ""},
 	} {
 		if got := test.path.Hint(load(t)); got != test.want {

@@ -194,7 +194,7 @@ func (p Path) Hint(charts ...*Chart) string {
 	walk = func(values map[string]any, path string) {
 		for key, value := range values {
 			at := strings.TrimPrefix(path+"."+key, ".")
-			if !strings.HasPrefix(p.String()+".", at+".") { // it is no hint to leave a part out
+			if p.resembles(strings.Split(at, ".")) {
 				known = append(known, at)
 			}
 			if inner, is := value.(map[string]any); is {
@@ -210,4 +210,11 @@ func (p Path) Hint(charts ...*Chart) string {
 		return "nearest: " + strings.Trim(nearest, `"`)
 	}
 	return ""
+}
+
+// resembles reports whether each key may be meant to be the key of the other path.
+func (p Path) resembles(other Path) bool {
+	return slices.EqualFunc(p, other, func(key, meant string) bool {
+		return key == meant || strings.HasPrefix(topology.Nearest(key, []string{meant}), "; nearest is ")
+	})
 }

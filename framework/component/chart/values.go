@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -141,4 +142,44 @@ func (r Replacement) String() string {
 		is = "the chart's default"
 	}
 	return fmt.Sprintf("%s: %s is replaced by %s: %s", r.Path, was, is, r.Why)
+}
+
+// Text is a value as JSON.
+func Text(value any) string {
+	out, err := json.Marshal(value)
+	if err != nil { // not of a YAML file
+		return fmt.Sprint(value)
+	}
+	return string(out)
+}
+
+// Shown is a value as a report has it: of values that may have secrets the names alone.
+func Shown(path string, value any) string {
+	switch path[strings.LastIndexByte(path, '.')+1:] {
+	case "tls", "extraEnv", "extraObjects", "extraContainers", "extraInitContainers", "initContainers":
+		return Text(masked("", value))
+	}
+	return Text(value)
+}
+
+func masked(key string, value any) any {
+	switch value := value.(type) {
+	case string:
+		if key != "name" && key != "kind" {
+			return "***"
+		}
+	case []any:
+		all := make([]any, len(value))
+		for i, item := range value {
+			all[i] = masked("", item)
+		}
+		return all
+	case map[string]any:
+		all := map[string]any{}
+		for key, item := range value {
+			all[key] = masked(key, item)
+		}
+		return all
+	}
+	return value
 }

@@ -1,7 +1,6 @@
 package metallb
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"golang.org/x/mod/semver"
@@ -131,12 +130,12 @@ func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Re
 			if !there || not.value != nil && fmt.Sprint(was) == fmt.Sprint(not.value) {
 				continue
 			}
-			r := chart.Replacement{Users: true, Path: path, Was: asJSON(was), Why: not.why}
+			r := chart.Replacement{Users: true, Path: path, Was: chart.Shown(path, was), Why: not.why}
 			if not.value == nil {
 				chart.Remove(values, path)
 			} else {
 				chart.Set(values, path, not.value)
-				r.Is = asJSON(not.value)
+				r.Is = chart.Text(not.value)
 			}
 			replaced = append(replaced, r)
 		}
@@ -154,7 +153,7 @@ func (r Release) replace(values map[string]any) []chart.Replacement {
 	for _, s := range r.Settings() {
 		was, there := chart.Get(values, s.Path)
 		if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
-			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: asJSON(was), Is: asJSON(s.Value), Why: s.Why})
+			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: chart.Text(was), Is: chart.Text(s.Value), Why: s.Why})
 			chart.Set(values, s.Path, s.Value)
 		}
 	}
@@ -172,12 +171,4 @@ func Overrides(values map[string]any, versions ...string) []string {
 		}
 	}
 	return all
-}
-
-func asJSON(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil { // not of a YAML file
-		return fmt.Sprint(value)
-	}
-	return string(text)
 }

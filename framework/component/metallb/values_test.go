@@ -54,6 +54,7 @@ speaker:
   logLevel: debug
   image: {tag: v0.14.8-ours}
   tolerateMaster: false
+  extraContainers: [{name: ours, env: [{name: TOKEN, value: hunter2}]}]
   updateStrategy: {type: RollingUpdate}
   frr: {enabled: true, metricsPort: 7499, image: {tag: 9.1.0}}
 prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
@@ -66,6 +67,7 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 	want := []string{
 		`speaker.image: {"tag":"v0.14.8-ours"} is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
 		`speaker.tolerateMaster: false is replaced by the chart's default: a lab's nodes have other labels, taints and classes, and a speaker each`,
+		`speaker.extraContainers: [{"env":[{"name":"TOKEN","value":"***"}],"name":"ours"}] is replaced by the chart's default: relapse does not build their images`,
 		`prometheus.serviceMonitor.enabled: true is replaced by false: a lab has no Prometheus operator`,
 		`loadBalancerClass: "metallb" is replaced by the chart's default: the lab's Services name no class`,
 		`speaker.updateStrategy: {"type":"RollingUpdate"} is replaced by {"type":"OnDelete"}: speakers are replaced node by node`,

@@ -24,12 +24,15 @@ type form struct {
 	chart, names []string
 	version      func(r *reader, part map[string]any) any
 	values       func(r *reader, part map[string]any) (map[string]any, error)
+	// unread are paths in a part, or keys of its document, that change what is installed beside the
+	// values.
+	unread []string
 }
 
 var forms = []form{
 	{
 		kind: "HelmRelease", chart: []string{"chart.spec.chart"}, names: []string{"chartRef.name", "releaseName"}, // Flux
-		version: (*reader).fluxVersion, values: (*reader).fluxValues,
+		version: (*reader).fluxVersion, values: (*reader).fluxValues, unread: []string{"postRenderers", "chart.spec.valuesFiles", "chart.spec.valuesFile"},
 	},
 	{
 		kind: "Application", chart: []string{"chart"}, names: []string{"path"}, // Argo CD
@@ -56,9 +59,11 @@ var forms = []form{
 		},
 		values: func(r *reader, d map[string]any) (map[string]any, error) { return r.inner(at(d, "data", valuesKey)) },
 	},
-	{kind: "Kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues},
-	{title: "kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues},
-	{title: "helmfile", parts: listOf("releases"), chart: []string{"chart"}, version: stated("version"), values: (*reader).helmfileValues},
+	{kind: "Kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues, unread: patches},
+	{title: "kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues, unread: patches},
+	{title: "helmfile", parts: listOf("releases"), chart: []string{"chart"}, version: stated("version"), values: (*reader).helmfileValues, unread: []string{
+		"inherit", "valuesTemplate", "jsonPatches", "strategicMergePatches", "transformers",
+	}},
 	{
 		title: "fleet.yaml", chart: []string{"chart"}, version: stated("version"),
 		parts: func(d map[string]any) []map[string]any { return []map[string]any{mapAt(d, "helm")} },
@@ -67,6 +72,9 @@ var forms = []form{
 		},
 	},
 }
+
+// patches are those of a kustomization.
+var patches = []string{"patches", "patchesStrategicMerge", "patchesJson6902", "replacements", "transformers"}
 
 func stated(key string) func(*reader, map[string]any) any {
 	return func(_ *reader, part map[string]any) any { return part[key] }

@@ -66,6 +66,11 @@ func Read(chartName string, f File, vars placeholder.Values) (Release, error) {
 			return Release{}, fmt.Errorf("%s: %w", c, err)
 		}
 		all = append(all, values)
+		for _, path := range c.form.unread {
+			if at(c.part, strings.Split(path, ".")...) != nil || at(c.document, path) != nil {
+				r.Told = append(r.Told, fmt.Sprintf("%s: %s is not read: what it changes is not in the lab", c, path))
+			}
+		}
 		r.Version = cmp.Or(strings.TrimPrefix(text(c.form.version(r, c.part)), "v"), r.Version)
 		r.Object = c.String()
 	}

@@ -97,6 +97,14 @@ spec:
 			"helmfile", "releases:\n- {name: cni, chart: cilium/cilium, version: 1.18.4, values: [of/values.yaml, {a: 1}], set: [{name: b, value: 2}, {name: c, values: [x, z]}], setString: [{name: d, value: 1}], secrets: [s.yaml]}\n",
 			"map[a:1 b:2 c:[x z] d:1 file:true] 1.18.4 helmfile", "the values of secrets are not read: secrets stay where they are",
 		},
+		{
+			"patches of HelmRelease", "kind: HelmRelease\nmetadata: {name: x}\nspec: {chart: {spec: {chart: cilium}}, postRenderers: [{kustomize: {}}]}\n",
+			"map[]  HelmRelease x", "HelmRelease x: postRenderers is not read: what it changes is not in the lab",
+		},
+		{
+			"patches of a kustomization", "helmCharts: [{name: cilium}]\npatches: [{path: p.yaml}]\n",
+			"map[]  kustomization", "kustomization: patches is not read: what it changes is not in the lab",
+		},
 		{"ConfigMap", "kind: ConfigMap\nmetadata: {name: ours}\ndata: {values.yaml: 'a: 1'}\n", "map[a:1]  ConfigMap ours", ""},
 		{"fleet.yaml", "helm: {chart: cilium, version: 1.18.4, values: {a: 1}}\n", "map[a:1] 1.18.4 fleet.yaml", ""},
 		{"Cluster API", "kind: HelmChartProxy\nmetadata: {name: x}\nspec: {chartName: cilium, valuesTemplate: 'a: 1'}\n", "map[a:1]  HelmChartProxy x", ""},

@@ -3,7 +3,6 @@
 package labvalues
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -71,11 +70,11 @@ func (a *adapter) is(path, text string) bool {
 // set replaces what is not that value already.
 func (a *adapter) set(path string, value any, why string) {
 	was, users := a.get(path)
-	if text(was) == text(value) {
+	if chart.Text(was) == chart.Text(value) {
 		return
 	}
 	chart.Set(a.values, path, value)
-	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: shown(path, was), Is: shown(path, value), Users: users, Why: why})
+	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Is: chart.Shown(path, value), Users: users, Why: why})
 }
 
 // remove leaves a value of the user to the chart's default, unless it is the same.
@@ -87,10 +86,10 @@ func (a *adapter) remove(path, why string) {
 	chart.Remove(a.values, path)
 	usual, _ := a.get(path)
 	both := map[string]any{"": usual}
-	if text(chart.Merge(both, map[string]any{"": was})) == text(both) {
+	if chart.Text(chart.Merge(both, map[string]any{"": was})) == chart.Text(both) {
 		return
 	}
-	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: shown(path, was), Users: true, Why: why})
+	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Users: true, Why: why})
 }
 
 // off switches off what is switched on.
@@ -98,45 +97,6 @@ func (a *adapter) off(path, why string) {
 	if value, _ := a.get(path); value != nil && fmt.Sprint(value) == "true" {
 		a.set(path, false, why)
 	}
-}
-
-func text(value any) string {
-	out, err := json.Marshal(value)
-	if err != nil { // not of a YAML file
-		return fmt.Sprint(value)
-	}
-	return string(out)
-}
-
-// shown is a value as a report has it: of values that may have secrets the names alone.
-func shown(path string, value any) string {
-	switch path[strings.LastIndexByte(path, '.')+1:] {
-	case "tls", "extraEnv", "extraObjects", "extraContainers", "extraInitContainers":
-		return text(masked("", value))
-	}
-	return text(value)
-}
-
-func masked(key string, value any) any {
-	switch value := value.(type) {
-	case string:
-		if key != "name" && key != "kind" {
-			return "***"
-		}
-	case []any:
-		all := make([]any, len(value))
-		for i, item := range value {
-			all[i] = masked("", item)
-		}
-		return all
-	case map[string]any:
-		all := map[string]any{}
-		for key, item := range value {
-			all[key] = masked(key, item)
-		}
-		return all
-	}
-	return value
 }
 
 // Adapt returns the user's values for a lab without some of Features, and what was replaced. The
