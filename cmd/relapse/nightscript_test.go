@@ -52,7 +52,14 @@ func TestNights(t *testing.T) {
 	drain := func(r *report.Report) {
 		r.Variants = append(r.Variants, report.Variant{Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "prevented"})
 	}
-	nic := func(r *report.Report) { drain(r); r.Scenario, r.Owner = "added-nic", "@net" }
+	nic := func(r *report.Report) {
+		r.Scenario, r.Owner = "added-nic", "@net"
+		r.Variants = []report.Variant{
+			{Name: "first-found", Role: "affected", Form: "whole", Expected: "reproduced", Verdict: "reproduced"},
+			{Name: "first-found-restarted", Role: "affected", Form: "whole", Expected: "reproduced", Verdict: "reproduced"},
+			{Name: "kubernetes-internal-ip", Role: "fixed", Form: "whole", Expected: "prevented", Verdict: "prevented"},
+		}
+	}
 	first, second := t.TempDir(), t.TempDir()
 	storeRun(t, filepath.Join(first, "shard-1"), drain)
 	storeRun(t, filepath.Join(first, "shard-2"), nic)
@@ -119,7 +126,7 @@ func TestNights(t *testing.T) {
 	}
 	// A shard whose second scenario has left no report: both shards have one.
 	third := t.TempDir()
-	storeRun(t, filepath.Join(third, "shard-1"), nil)
+	storeRun(t, filepath.Join(third, "shard-1"), drain)
 	storeRun(t, filepath.Join(third, "shard-2"), nic)
 	half, status := night(t, "node-drain,added-nic,unpinned-image", third, "none")
 	summary = read(t, filepath.Join(half, "night", "summary.md"))

@@ -2,7 +2,6 @@ package udpblackhole
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -108,9 +107,8 @@ func (i *incident) received(ctx context.Context, r *framework.Run) (packets int,
 }
 
 // heirGetsPackets gives the address to another pod, which no Service selects, and waits until
-// it has received packets and the detector names it. Then that pod ends: the next remedy begins with
-// packets that vanish again.
-func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (holds bool, saw string, err error) {
+// it has received packets.
+func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool, string, error) {
 	c, on := labaccess.Cluster(r), labaccess.Lab(r).Node(worker)
 	if _, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(reserve, i.gone.Prev())); err != nil {
 		return false, "", err
@@ -118,23 +116,49 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (holds
 	if err := workload.AddProbes(ctx, c, []framework.ProbePod{heir}); err != nil {
 		return false, "", err
 	}
-	defer func() { err = errors.Join(err, workload.ProbePods(heir).Delete(context.WithoutCancel(ctx), c)) }()
-	address, err := workload.ProbeIP(ctx, c, heir)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), heir)
 	if err != nil || address != i.gone {
 		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
 	}
 	const enough = 20 // of the packets that two senders send in a second
-	wait := await.Until(ctx, "the new pod to get the packets of the Service, and the detector to name it", 200*time.Millisecond, 30*time.Second,
-		func(ctx context.Context) (bool, string, error) {
-			packets, _, err := i.received(ctx, r)
-			saw := fmt.Sprintf("pod %s has received %d packets; %s", workload.ProbeKey(heir), packets, framework.DescribeFindings(r.Findings()))
-			named := slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool {
-				return f.State == detect.Active && slices.Contains(f.Pods, workload.ProbeKey(heir).String())
-			})
-			return packets >= enough && named, saw, err
-		})
-	if wait != nil {
-		return false, wait.Error(), nil
+	err = await.Until(ctx, "the new pod to get the packets of the Service", 200*time.Millisecond, 15*time.Second, func(ctx context.Context) (bool, string, error) {
+		packets, _, err := i.received(ctx, r)
+		saw := fmt.Sprintf("pod %s has received %d packets", workload.ProbeKey(heir), packets)
+		if packets < enough {
+			return false, saw, err
+		}
+		r.Note(saw)
+		return true, "", nil
+	})
+	if err != nil {
+		return false, err.Error(), nil
 	}
 	return true, "", nil
+}
+
+// heirIsNamed asserts that the detector names the pod that has the address now.
+func heirIsNamed(_ context.Context, r *framework.Run) (bool, string, error) {
+	found := r.Findings()
+	return slices.ContainsFunc(found, func(f detect.Finding) bool {
+		return f.State == detect.Active && slices.Contains(f.Pods, workload.ProbeKey(heir).String())
+	}), framework.DescribeFindings(found), nil
+}
+
+// vanishAgain removes the pod with the address, and waits until the packets of each steady
+// sender vanish as before.
+func vanishAgain(ctx context.Context, r *framework.Run) (bool, string, error) {
+	if err := workload.ProbePods(heir).Delete(ctx, labaccess.Cluster(r)); err != nil {
+		return false, "", err
+	}
+	removed := time.Now()
+	err := await.Until(ctx, "the packets to vanish again", 100*time.Millisecond, 15*time.Second, func(context.Context) (bool, string, error) {
+		for _, t := range r.Timelines() {
+			isSteady := slices.ContainsFunc(steady, func(p probe.Probe) bool { return p.Name == t.Probe.Name })
+			if _, out := t.FirstOutage(removed, minOutage); isSteady && !out {
+				return false, t.String(), nil
+			}
+		}
+		return true, "", nil
+	})
+	return err == nil, fmt.Sprint(err), nil
 }
