@@ -96,21 +96,23 @@ func (n *Node) boot(ctx context.Context) error {
 	if err := await.Until(ctx, "containerd on "+n.name, 100*time.Millisecond, nodeBoots, n.containerd); err != nil {
 		return err
 	}
-	if err := n.nameServer(ctx); err != nil {
+	if err := n.ownNameServer(ctx); err != nil {
 		return err
 	}
 	return n.lab.wireMember(ctx, n.name)
 }
 
-// nameServer makes a node ask no name server of the machine's: kind makes the first node without
-// the option that gives the others theirs, and Docker writes the file whenever a node starts.
-func (n *Node) nameServer(ctx context.Context) error {
+// ownNameServer makes a node and its pods ask the node itself for names, where nobody answers.
+// Docker writes the file whenever a node starts, and would ask the machine's name servers for the
+// first node, which kind makes. An address elsewhere would give pods flows that leave the node.
+func (n *Node) ownNameServer(ctx context.Context) error {
 	if n.guest != nil {
-		return nil // it has its own
+		return nil // it has a file of its own
 	}
+	declared, _ := n.lab.Topology.Member(n.name)
 	path, err := n.Path(ctx, "/etc/resolv.conf")
 	if err == nil {
-		err = os.WriteFile(path, []byte("nameserver "+nameServer.String()+"\n"), 0o644)
+		err = os.WriteFile(path, fmt.Appendf(nil, "nameserver %s\n", declared.Links[0].Address), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("on %s: setting the name server: %w", n.name, err)
