@@ -196,7 +196,7 @@ func (r *Runner) plan() error {
 		r.in.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
 	}
 	if c.Charts != nil && c.Charts.Refused != "" {
-		r.upgradable, r.in.Upgrade.Why = false, "the chart of "+r.To+" refuses the values"
+		r.upgradable, r.in.Upgrade.Why = false, "the chart of "+r.To+" refuses the values: "+c.Charts.Refused
 	}
 	return nil
 }

@@ -102,8 +102,8 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 	}
 	q := r.Result()
 	want := "the chart of 1.19.0 refuses the values of my.yaml: routingMode old has been removed in v1.19"
-	if q.Verdict != NoGo || q.Why != want || r.upgradable {
-		t.Errorf("%s: %s, upgradable: %t", q.Verdict, q.Why, r.upgradable)
+	if q.Verdict != NoGo || q.Why != want || r.upgradable || !strings.HasSuffix(r.in.Upgrade.Why, "removed in v1.19") {
+		t.Errorf("%s: %s, upgradable: %t, %s", q.Verdict, q.Why, r.upgradable, r.in.Upgrade.Why)
 	}
 }
 
