@@ -12,10 +12,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// detected is what a detector finds. It fails the test if the detector finds
-// anything else in snapshots that hold no more than it says that it reads, or where
-// older ones hold no more than Forget leaves: every table of a detector's cases goes
-// through here.
+// detected is what a detector finds. It fails the test if the detector finds anything else in
+// snapshots that hold no more than it says that it reads, or where older ones hold no more than
+// Forget leaves: every table of a detector's cases goes through here.
 func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
 	t.Helper()
 	found := d.Detect(history)

@@ -39,8 +39,7 @@ func (d ImageDrift) Reads() []snapshot.Source {
 	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
-// Detect implements Detector. Findings are in order of workload, one for each
-// container.
+// Detect implements Detector. Findings are in order of workload, one for each container.
 func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
 	return d.detect(history, NewIndex(history))
 }
@@ -78,9 +77,8 @@ type seenImage struct {
 	digest, template, node string
 }
 
-// pastImages lists what containers ran in any snapshot, each pod once for
-// each image: in order of snapshot, those of one snapshot in the order in which
-// their pods were created.
+// pastImages lists what containers ran in any snapshot, each pod once for each image: in order of
+// snapshot, those of one snapshot in the order in which their pods were created.
 func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 	type podImage struct{ uid, container, digest string }
 	known := map[podImage]bool{}

@@ -22,9 +22,8 @@ const (
 	MovedTag = "moved-tag"
 )
 
-// ImagePin finds images that a restart may replace, before one does. It examines
-// the templates of workloads, and pods that have none: static ones, and those
-// without an owner.
+// ImagePin finds images that a restart may replace, before one does. It examines the templates of
+// workloads, and pods that have none: static ones, and those without an owner.
 type ImagePin struct{}
 
 // Name implements Detector.
@@ -35,8 +34,7 @@ func (ImagePin) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Workloads, snapshot.RunningImages, snapshot.Tags}
 }
 
-// Detect implements Detector. Findings are in order of workload, one for each
-// container and kind.
+// Detect implements Detector. Findings are in order of workload, one for each container and kind.
 func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
 	return d.detect(history, NewIndex(history))
 }
@@ -84,8 +82,7 @@ func (d ImagePin) detect(history []snapshot.Snapshot, x *Index) []Finding {
 	return findings
 }
 
-// imageUse is one container of a workload, or of a pod without one, with all
-// pods that it is in.
+// imageUse is one container of a workload, or of a pod without one, with all pods that it is in.
 type imageUse struct {
 	owner     string // such as DaemonSet kube-system/kube-router
 	host      bool   // in the nodes' network
@@ -104,8 +101,7 @@ func (u imageUse) networks() bool {
 	return u.host || networking.MatchString(u.owner) || networking.MatchString(path.Base(u.container.Image))
 }
 
-// runningImage is the container in one pod. It may differ from the template:
-// the pod may be older.
+// runningImage is the container in one pod. It may differ from the template: the pod may be older.
 type runningImage struct {
 	pod       *snapshot.PodImages
 	container *snapshot.RunningContainer
@@ -150,8 +146,7 @@ func (u imageUse) runningOtherThan(digest string, x *Index) map[string][]string 
 	return nodes
 }
 
-// imageUses lists the containers of a snapshot in order of owner, with the
-// pods that they are in.
+// imageUses lists the containers of a snapshot in order of owner, with the pods that they are in.
 func imageUses(s snapshot.Snapshot) []imageUse {
 	var uses []imageUse
 	type key struct{ owner, container string }

@@ -263,8 +263,7 @@ func TestImagePin(t *testing.T) {
 
 func TestImageDrift(t *testing.T) {
 	pinned := routerImage + "@" + oldDigest
-	// Each step changes what the step before has left; a snapshot is taken
-	// after each.
+	// Each step changes what the step before has left; a snapshot is taken after each.
 	type step func(*imageWorld)
 	roll := func(i int, template, image, digest string) step {
 		return func(w *imageWorld) { w.replace(i, template, image, digest) }

@@ -14,13 +14,11 @@ import (
 const (
 	// FrozenSync: kube-proxy reports that its last sync is too long ago.
 	FrozenSync = "frozen-sync"
-	// NetlinkDeadlock: goroutines of kube-proxy wait for the kernel's answer
-	// about IPVS, which does not come. On a node that has differences, it is
-	// pending from the first snapshot with such goroutines to the one that proves
-	// the deadlock.
+	// NetlinkDeadlock: goroutines of kube-proxy wait for the kernel's answer about IPVS, which does
+	// not come. On a node that has differences, it is pending from the first snapshot with such
+	// goroutines to the one that proves the deadlock.
 	NetlinkDeadlock = "netlink-deadlock"
-	// MissingVirtualServer: a Service with ready endpoints is not in the
-	// table.
+	// MissingVirtualServer: a Service with ready endpoints is not in the table.
 	MissingVirtualServer = "missing-virtual-server"
 	// MissingRealServer: ready endpoints of a Service get no connections.
 	MissingRealServer = "missing-real-server"
@@ -33,23 +31,20 @@ const (
 // node that has a thousand of them or no processor to spare.
 const DefaultSettle = 10 * time.Second
 
-// stuckFor is how far apart two snapshots must be that prove a deadlock. The kernel
-// answers within milliseconds; a guest without hardware support once did not run for
-// 2 s on a busy machine.
+// stuckFor is how far apart two snapshots must be that prove a deadlock. The kernel answers within
+// milliseconds; a guest without hardware support once did not run for 2 s on a busy machine.
 const stuckFor = 5 * time.Second / 2
 
-// IPVSConvergence compares the IPVS tables that kube-proxies keep with
-// Services and EndpointSlices. A difference is a finding, an active one, when
-// it has lasted for Settle and kube-proxy has stopped: it has finished no sync for
-// SlowSync, or does not answer. It also is one when it has lasted for twice Settle and
-// two syncs were finished meanwhile, the second of which must have begun after it. So
-// neither a rollout nor a slow sync is one. Until then a difference is pending. A
-// Service without endpoints is no difference.
+// IPVSConvergence compares the IPVS tables that kube-proxies keep with Services and EndpointSlices.
+// A difference is a finding, an active one, when it has lasted for Settle and kube-proxy has
+// stopped: it has finished no sync for SlowSync, or does not answer. It also is one when it has
+// lasted for twice Settle and two syncs were finished meanwhile, the second of which must have
+// begun after it. So neither a rollout nor a slow sync is one. Until then a difference is pending.
+// A Service without endpoints is no difference.
 //
-// Where two goroutines wait for each other's answers, which never ends, a difference
-// is active at once. Two snapshots prove that: in both the same goroutines are in the
-// same calls, and no sync was finished in between. In a slow kube-proxy, one call has
-// ended and the next has begun.
+// Where two goroutines wait for each other's answers, which never ends, a difference is active at
+// once. Two snapshots prove that: in both the same goroutines are in the same calls, and no sync
+// was finished in between. In a slow kube-proxy, one call has ended and the next has begun.
 //
 // An old sync alone, and goroutines that wait, are latent findings: no connections
 // fail until a Service changes. They are active on a node that has differences.
@@ -62,9 +57,8 @@ const stuckFor = 5 * time.Second / 2
 type IPVSConvergence struct {
 	// Settle is how long a difference may last; zero means DefaultSettle.
 	Settle time.Duration
-	// SlowSync is how long a kube-proxy may go without finishing a sync before
-	// it counts as stopped; zero means Settle. It is for nodes on which a sync
-	// takes longer than that.
+	// SlowSync is how long a kube-proxy may go without finishing a sync before it counts as
+	// stopped; zero means Settle. It is for nodes on which a sync takes longer than that.
 	SlowSync time.Duration
 	// Except reports which Services, by namespace/name, are not examined; nil: all
 	// are. It is for those of a load that changes them without pause: on a healthy
@@ -80,12 +74,11 @@ func (IPVSConvergence) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.Proxies}
 }
 
-// Detect implements Detector. Findings are in order of node; those of one
-// node begin with what is wrong with kube-proxy itself, and go on with one for
-// each kind of difference, which names some of the Services: on a node whose
-// syncs have stopped, all that change differ sooner or later. Differences of a
-// kind that are pending make a finding of their own, after the active
-// one. Object is kube-proxy or the node, Announcer the node.
+// Detect implements Detector. Findings are in order of node; those of one node begin with what is
+// wrong with kube-proxy itself, and go on with one for each kind of difference, which names some of
+// the Services: on a node whose syncs have stopped, all that change differ sooner or later.
+// Differences of a kind that are pending make a finding of their own, after the active one. Object
+// is kube-proxy or the node, Announcer the node.
 func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	if len(history) == 0 {
 		return nil
@@ -104,9 +97,8 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 	return findings
 }
 
-// inIPVSMode reports whether a node's kube-proxy runs in IPVS mode: by the last
-// answer that named one, because a kube-proxy that hangs or has died does not
-// answer.
+// inIPVSMode reports whether a node's kube-proxy runs in IPVS mode: by the last answer that named
+// one, because a kube-proxy that hangs or has died does not answer.
 func inIPVSMode(history []*lookup, node string) bool {
 	for _, s := range slices.Backward(history) {
 		if p, ok := s.proxy(node); ok && p.Mode != "" {

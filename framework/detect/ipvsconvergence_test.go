@@ -13,8 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// The Service that the cases are about: shop/web, 10.96.0.101:7007, behind it
-// what the cases say.
+// The Service that the cases are about: shop/web, 10.96.0.101:7007, behind it what the cases say.
 var (
 	webAddress = netip.MustParseAddrPort("10.96.0.101:7007")
 	oldPod     = netip.MustParseAddr("10.30.64.3")

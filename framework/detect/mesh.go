@@ -89,8 +89,7 @@ func (a addressing) lackingSessions() []Finding {
 				node, sessionGrace, saySessions(sessions)),
 		})
 	}
-	// If all stays as it is, they will be reported together with those that
-	// have lasted.
+	// If all stays as it is, they will be reported together with those that have lasted.
 	pending := slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return lasts(m) >= sessionGrace })
 	for node, sessions := range byCulprit(pending, all) {
 		var longest time.Duration

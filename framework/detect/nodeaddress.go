@@ -20,9 +20,8 @@ const (
 	// missing; else latent. Not found while every session is up and the operator
 	// has configured the address, or the interface or subnet that it is in.
 	WrongAddress = "wrong-address"
-	// NextAddress: at its next autodetection, after the poll interval or at its
-	// next start, Calico would choose another address than it has, which is none
-	// of the Node's InternalIPs. Latent.
+	// NextAddress: at its next autodetection, after the poll interval or at its next start, Calico
+	// would choose another address than it has, which is none of the Node's InternalIPs. Latent.
 	NextAddress = "next-address"
 	// AddedInterface: an interface with an address appeared after boot, and
 	// whether Calico will choose that address is unknown. Latent.
@@ -35,9 +34,8 @@ const (
 	DuplicateAddress = "duplicate-address"
 )
 
-// sessionGrace is how long a session of Calico's mesh may be down and still be
-// coming up: BIRD's connect retry, and a calico-node that restarts. Where the
-// node's address is wrong there is none.
+// sessionGrace is how long a session of Calico's mesh may be down and still be coming up: BIRD's
+// connect retry, and a calico-node that restarts. Where the node's address is wrong there is none.
 const sessionGrace = 10 * time.Second
 
 // NodeAddress compares the address that a CNI uses for its node with the Node's
@@ -201,8 +199,7 @@ func settings(agent snapshot.CalicoAgent) autodetection.Settings {
 	return autodetection.Settings{IP: agent.IP, Method: agent.Method}
 }
 
-// duplicates finds a node whose address another one has as well. Each of the two
-// has a finding.
+// duplicates finds a node whose address another one has as well. Each of the two has a finding.
 func (a addressing) duplicates(n snapshot.Node) []Finding {
 	if !n.Calico.Address.IsValid() {
 		return nil
@@ -372,8 +369,7 @@ func sourceOn(interfaces []snapshot.Interface, name string, via netip.Addr) neti
 	return first
 }
 
-// sayInterface says which interface of the node has an address, and whether it
-// appeared after boot.
+// sayInterface says which interface of the node has an address, and whether it appeared after boot.
 func (a addressing) sayInterface(n snapshot.Node, addr netip.Addr) string {
 	interfaces, read := a.networks[n.Name]
 	if !read {

@@ -11,8 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// meshed is a moment of a Calico cluster of three nodes in full mesh, that a
-// test changes.
+// meshed is a moment of a Calico cluster of three nodes in full mesh, that a test changes.
 type meshed struct {
 	snapshot.Snapshot
 }
@@ -265,8 +264,7 @@ func TestNodeAddress(t *testing.T) {
 	}
 }
 
-// checkFindings compares findings with "kind state object" and what their
-// sentences contain.
+// checkFindings compares findings with "kind state object" and what their sentences contain.
 func checkFindings(t *testing.T, got []Finding, want [][]string) {
 	t.Helper()
 	for i, f := range got {

@@ -16,9 +16,8 @@ const (
 	// Unannounced: a node's range that a router has no path for. Active, and
 	// pending until the router has been without it for long enough.
 	Unannounced = "unannounced"
-	// WrongAnnouncer: a range that a router sends to a node that does not own
-	// it. Latent: the owner still exists, and the wrong node forwards the packets
-	// to it.
+	// WrongAnnouncer: a range that a router sends to a node that does not own it. Latent: the owner
+	// still exists, and the wrong node forwards the packets to it.
 	WrongAnnouncer = "wrong-announcer"
 	// AbsentNode: a route to a node that Kubernetes does not have, or to a
 	// range whose owner was removed. Latent: no packets are lost until the range
@@ -40,9 +39,8 @@ const (
 	// (the session ends first, the Node and CiliumNode objects are deleted some
 	// seconds later). There is no grace for a node that has its session.
 	grace = 10 * time.Second
-	// settle is how long a session must be up before what it does not
-	// announce counts: the peer has sent its whole table by then. Routers report
-	// the start to the second only, hence two.
+	// settle is how long a session must be up before what it does not announce counts: the peer has
+	// sent its whole table by then. Routers report the start to the second only, hence two.
 	settle = 2 * time.Second
 	// sightings is how many snapshots must agree that a node with a session
 	// does not announce its range. Lists and RIBs are not read at one instant,
@@ -52,17 +50,15 @@ const (
 
 // RouteOwnership compares the intended origin of each pod range with what each router has.
 //
-// The owner is the node from whose range pods get their addresses: the
-// CiliumNode with the range in spec.ipam.podCIDRs; with Calico, the node that the
-// IPAMBlock has an affinity for; in other clusters the Node with the range in
-// spec.podCIDRs. The announcer
-// is the node that a router's path leads to, by its next hop or else by its
-// neighbour; a static route counts as an announcement by the operator.
+// The owner is the node from whose range pods get their addresses: the CiliumNode with the range in
+// spec.ipam.podCIDRs; with Calico, the node that the IPAMBlock has an affinity for; in other
+// clusters the Node with the range in spec.podCIDRs. The announcer is the node that a router's path
+// leads to, by its next hop or else by its neighbour; a static route counts as an announcement by
+// the operator.
 //
-// A range that a router lacks is pending at first: a node that joins announces
-// it a moment later, and the objects of a node that is removed are deleted after
-// its session has ended. A route to the wrong node is latent at once, and so is a
-// range with two owners.
+// A range that a router lacks is pending at first: a node that joins announces it a moment later,
+// and the objects of a node that is removed are deleted after its session has ended. A route to the
+// wrong node is latent at once, and so is a range with two owners.
 type RouteOwnership struct {
 	// Peering says which routers are expected to have a node's range.
 	Peering Peering
@@ -155,8 +151,7 @@ func (o ownership) unannounced() []Finding {
 	return findings
 }
 
-// unannouncedAt is the active finding of a range that some routers lack and
-// others have.
+// unannouncedAt is the active finding of a range that some routers lack and others have.
 func (o ownership) unannouncedAt(p netip.Prefix, owner string, without, with []string) Finding {
 	pods := o.podsIn(p)
 	return Finding{
@@ -193,9 +188,8 @@ func (o ownership) lacking(name string, p netip.Prefix, owner string) (lasts tim
 	return lasts, spoke >= min(sightings, o.n) || lasts >= grace
 }
 
-// settled reports whether a node's session with a router had been up for long enough at a
-// snapshot. Where peering is observed it is by the times of snapshots alone: the router's clock
-// may be any.
+// settled reports whether a node's session with a router had been up for long enough at a snapshot.
+// Where peering is observed it is by the times of snapshots alone: the router's clock may be any.
 func (o ownership) settled(i int, name, node string) bool {
 	at := o.at(i)
 	r, _ := at.router(name)

@@ -28,8 +28,7 @@ var (
 	start  = time.Date(2022, 6, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// Nodes of the incident: name, InternalIP, Node.spec.podCIDRs and the
-// CiliumNode's podCIDRs.
+// Nodes of the incident: name, InternalIP, Node.spec.podCIDRs and the CiliumNode's podCIDRs.
 var table = []struct{ name, ip, node, cilium string }{
 	{"master1", "10.4.94.32", "10.5.112.0/24", "10.5.113.0/24"},
 	{"master2", "10.4.94.21", "10.5.114.0/24", "10.5.115.0/24"},
@@ -42,9 +41,8 @@ var tors = []string{"tor1", "tor2"}
 // world is a snapshot in the making.
 type world struct{ snapshot.Snapshot }
 
-// incident is the cluster of the incident, with nodes that announce their
-// Node.spec.podCIDRs as Cilium 1.11 does, or else those of their CiliumNode
-// as 1.12 does. There is one pod in each range.
+// incident is the cluster of the incident, with nodes that announce their Node.spec.podCIDRs as
+// Cilium 1.11 does, or else those of their CiliumNode as 1.12 does. There is one pod in each range.
 func incident(affected bool) *world {
 	w := &world{}
 	w.Time = start

@@ -12,8 +12,7 @@ import (
 // maxNamed is how many pods a sentence lists; all are in Finding.Pods.
 const maxNamed = 3
 
-// sayPods is the part of a sentence that follows "CiliumNode x holds that
-// range".
+// sayPods is the part of a sentence that follows "CiliumNode x holds that range".
 func (o ownership) sayPods(pods []string) string {
 	switch {
 	case !o.now.Pods.Read:

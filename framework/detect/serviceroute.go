@@ -27,9 +27,8 @@ const (
 // none of them serves are another load balancer's. A Service without a ready endpoint has no
 // route, and needs none. Addresses of IPv6 are judged if all routers were read for them.
 //
-// A finding is pending at first: an address that routers have had becomes active with the
-// second snapshot in which none has it, and one that they have never had after
-// announcedWithin.
+// A finding is pending at first: an address that routers have had becomes active with the second
+// snapshot in which none has it, and one that they have never had after announcedWithin.
 type ServiceRoute struct {
 	// Peering says which routers are expected to have a route.
 	Peering Peering

@@ -23,13 +23,12 @@ const (
 	StaleTranslation = "stale-translation"
 )
 
-// SNAT compares the source address that a destination sees in pods' flows with
-// the pods' own, and names the NAT rule that changes it. If no rule does, but
-// a host outside has a connection from the node with the source port of a
-// pod's flow, it names the BPF programs where packets leave the node. A pod to
-// which no router has a route must be translated: such pods are not examined, nor
-// is anything where no router was read. Neither are flows to endpoints of Services in the
-// cluster: kube-proxy translates those that would not come back to the node otherwise.
+// SNAT compares the source address that a destination sees in pods' flows with the pods' own, and
+// names the NAT rule that changes it. If no rule does, but a host outside has a connection from the
+// node with the source port of a pod's flow, it names the BPF programs where packets leave the
+// node. A pod to which no router has a route must be translated: such pods are not examined, nor is
+// anything where no router was read. Neither are flows to endpoints of Services in the cluster:
+// kube-proxy translates those that would not come back to the node otherwise.
 //
 // A translation that the cluster's objects ask for is a hint (Observed): by natOutgoing of the
 // pod's IPPool, towards what is in no pool; by enable-ipv4-masquerade of Cilium's ConfigMap, towards
@@ -102,9 +101,8 @@ type hidden struct {
 	programs []snapshot.Program
 	pods     []snapshot.Pod
 	route    podRoute
-	// flow is an example of a translated flow, and host the host outside that has
-	// it among its sockets; empty if none does. Flows is zero for a rule that has
-	// not translated any flow yet.
+	// flow is an example of a translated flow, and host the host outside that has it among its
+	// sockets; empty if none does. Flows is zero for a rule that has not translated any flow yet.
 	flow  snapshot.Flow
 	host  string
 	flows int
@@ -332,10 +330,9 @@ func seenBy(now *lookup, f snapshot.Flow) string {
 	return now.outside()[snapshot.Socket{Local: f.Destination, Remote: f.SeenAs}]
 }
 
-// translatedPast returns a flow as its destination sees it, if the translation
-// bypasses the node's connection tracking: a host outside has a
-// connection from an address of the node, with the source port of the pod's
-// flow, and none from the pod. A translation keeps the source port if it is free.
+// translatedPast returns a flow as its destination sees it, if the translation bypasses the node's
+// connection tracking: a host outside has a connection from an address of the node, with the source
+// port of the pod's flow, and none from the pod. A translation keeps the source port if it is free.
 func translatedPast(now *lookup, node string, f snapshot.Flow) (snapshot.Flow, bool) {
 	i, there := now.nodes()[node]
 	if !there || seenBy(now, f) != "" {
@@ -435,9 +432,8 @@ func translates(rules []snapshot.Rule, chains map[string][]int, f snapshot.Flow)
 	return rule, found
 }
 
-// silentFor is for how long a flow must have been silent to count as ended, where
-// the kernel does not know. Entries expire by whole seconds, so that less proves
-// nothing.
+// silentFor is for how long a flow must have been silent to count as ended, where the kernel does
+// not know. Entries expire by whole seconds, so that less proves nothing.
 const silentFor = flowHistory
 
 // alive reports whether packets of a flow still arrive. That is not known without an earlier

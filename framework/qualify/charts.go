@@ -23,9 +23,8 @@ type Charts struct {
 	// vendor's upgrade notes name.
 	Changes []Change `json:"changes"`
 	Noted   []Change `json:"noted,omitempty"`
-	// Defaults are those of the programs' flags that change and that the new ConfigMap
-	// does not set, as the vendor's reference of commands, which the programs print, has
-	// them.
+	// Defaults are those of the programs' flags that change and that the new ConfigMap does not
+	// set, as the vendor's reference of commands, which the programs print, has them.
 	Defaults []Effective `json:"defaults"`
 	// NotRead are keys of the new ConfigMap that a program of the old version reads and
 	// none of the new one; Neither those that none reads.

@@ -1,7 +1,6 @@
-// Package qualify judges an upgrade of a component before it is made: by what the
-// configuration means to both versions, by the incidents of the catalogue at both, and by
-// what an upgrade and its rollback on a lab did to traffic. A Runner finds that out, and
-// Judge, which is pure, decides.
+// Package qualify judges an upgrade of a component before it is made: by what the configuration
+// means to both versions, by the incidents of the catalogue at both, and by what an upgrade and its
+// rollback on a lab did to traffic. A Runner finds that out, and Judge, which is pure, decides.
 package qualify
 
 import (
@@ -49,9 +48,8 @@ type Qualification struct {
 	NotTested []string `json:"not_tested"`
 }
 
-// Thresholds are what traffic may lose during the upgrade and during the rollback. After
-// either nothing may be lost: a loss is a NO-GO if its rate is higher than at rest, and
-// UNKNOWN otherwise.
+// Thresholds are what traffic may lose during the upgrade and during the rollback. After either
+// nothing may be lost: a loss is a NO-GO if its rate is higher than at rest, and UNKNOWN otherwise.
 type Thresholds struct {
 	// MaxGapMS is how long a probe may go unanswered.
 	MaxGapMS int64 `json:"max_gap_ms"`
@@ -81,8 +79,7 @@ const (
 
 // Row is one line of the table.
 type Row struct {
-	// Part is "path", "configuration", "incident" or "upgrade", and Name what the row
-	// is about.
+	// Part is "path", "configuration", "incident" or "upgrade", and Name what the row is about.
 	Part string `json:"part"`
 	Name string `json:"name"`
 	// From, During, To and Back are its cells: with the old version, during the upgrade,
@@ -120,8 +117,7 @@ type Inputs struct {
 	// Settings is a digest of what the user has given for the upgrade on the lab, and of the
 	// values of the chart that the lab has in their place.
 	Settings string `json:"settings,omitempty"`
-	// Mode is the mode in which the component ran on the lab of the upgrade, if it has
-	// several.
+	// Mode is the mode in which the component ran on the lab of the upgrade, if it has several.
 	Mode string `json:"mode,omitempty"`
 	// Replaced are what the labs had in place of parts of the user's settings.
 	Replaced []string `json:"replaced,omitempty"`
@@ -142,8 +138,7 @@ type Configuration struct {
 	Source    string `json:"source"`
 	ConfigMap string `json:"config_map"`
 	Keys      int    `json:"keys"`
-	// NotAsked says why it was not compared; empty if it was. Decides is set if it could have
-	// been.
+	// NotAsked says why it was not compared; empty if it was. Decides is set if it could have been.
 	NotAsked string `json:"not_asked,omitempty"`
 	Decides  bool   `json:"decides,omitempty"`
 	// RefusedFrom and RefusedTo say why a version does not start with it; empty if no reason is
@@ -203,8 +198,7 @@ type Incident struct {
 // Seen is the result of an incident's script at a version.
 type Seen struct {
 	Outcome bisect.Outcome `json:"outcome"`
-	// Verdict is empty if the version did not run. Why is the reason for that, or for the
-	// verdict.
+	// Verdict is empty if the version did not run. Why is the reason for that, or for the verdict.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
 	// Report is relative to the folder of the qualification.

@@ -41,8 +41,7 @@ type Request struct {
 	Command string // repeats the qualification
 }
 
-// Runner carries out a qualification: it asks part after part, and stores what is known
-// after each.
+// Runner carries out a qualification: it asks part after part, and stores what is known after each.
 type Runner struct {
 	Request
 	Dir      string          // of the qualification. Run needs it
@@ -226,9 +225,8 @@ func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
 	return nil
 }
 
-// Resume takes over the results of an earlier qualification, which must be of the same
-// request, by its folder. The configuration is asked about again: the file may have
-// changed.
+// Resume takes over the results of an earlier qualification, which must be of the same request, by
+// its folder. The configuration is asked about again: the file may have changed.
 func (r *Runner) Resume(dir string) error {
 	earlier, err := Read(dir)
 	if err != nil {
@@ -345,15 +343,13 @@ func (r *Runner) Result() Qualification {
 	return q
 }
 
-// Broken joins the errors that kept parts from being judged, and that say
-// nothing about a version.
+// Broken joins the errors that kept parts from being judged, and that say nothing about a version.
 func (r *Runner) Broken() error { return errors.Join(r.broken...) }
 
 func (r *Runner) save() error { return r.Result().Write(r.Dir) }
 
-// Run does all parts that have no result yet. It ends early, after storing what is known,
-// with engine.ErrInterrupted, an *images.NotPublishedError, or an error after which
-// nothing can run.
+// Run does all parts that have no result yet. It ends early, after storing what is known, with
+// engine.ErrInterrupted, an *images.NotPublishedError, or an error after which nothing can run.
 func (r *Runner) Run(ctx context.Context, p Parts) error {
 	if err := r.save(); err != nil {
 		return err

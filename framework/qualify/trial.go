@@ -167,9 +167,8 @@ func known(c *images.Catalogue, refs []string, version string) (string, error) {
 	return refs[0], c.Know(refs...)
 }
 
-// image is an image of the component at a version, by which the module proxy can be
-// asked for that version: one of a trial, of the upgrade, or else the slice of a
-// version whose keys are compared.
+// image is an image of the component at a version, by which the module proxy can be asked for that
+// version: one of a trial, of the upgrade, or else the slice of a version whose keys are compared.
 func (r *Runner) image(c *images.Catalogue, version string) (string, error) {
 	var first error
 	for n, t := range r.trials {

@@ -51,8 +51,7 @@ type Values struct {
 	NotOfTo   []string `json:"not_of_to"`
 	Unread    []string `json:"unread,omitempty"`
 
-	// lab are the values of the lab's release. They are not stored: values may contain
-	// secrets.
+	// lab are the values of the lab's release. They are not stored: values may contain secrets.
 	lab map[string]any
 	// rendered is what both charts make of the user's own values.
 	rendered Charts

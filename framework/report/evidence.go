@@ -20,9 +20,8 @@ const (
 
 var evidenceName = regexp.MustCompile(`^\d+-(snapshot|findings)(?:-(.*))?\.json$`)
 
-// EvidenceOf takes the name of a file of evidence apart, such as
-// 03-snapshot-after-fault.json. The moment may be empty; the kind is empty for a file that
-// has no schema.
+// EvidenceOf takes the name of a file of evidence apart, such as 03-snapshot-after-fault.json. The
+// moment may be empty; the kind is empty for a file that has no schema.
 func EvidenceOf(name string) (kind EvidenceKind, moment string) {
 	parts := evidenceName.FindStringSubmatch(name)
 	if parts == nil {

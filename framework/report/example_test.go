@@ -6,8 +6,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// A race that showed in 19 of 20 runs may show as seldom as three times in
-// four.
+// A race that showed in 19 of 20 runs may show as seldom as three times in four.
 func ExampleNewRate() {
 	rate := report.NewRate(19, 20)
 	fmt.Printf("%d of %d, 95%% interval: %.0f to %.0f%%\n", rate.Count, rate.Runs, rate.Low*100, rate.High*100)

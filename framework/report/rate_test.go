@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// The intervals are method 3 of table I in R. G. Newcombe, "Two-sided
-// confidence intervals for the single proportion", Statistics in Medicine 17
-// (1998).
+// The intervals are method 3 of table I in R. G. Newcombe, "Two-sided confidence intervals for the
+// single proportion", Statistics in Medicine 17 (1998).
 func TestNewRate(t *testing.T) {
 	for _, c := range []struct {
 		count, runs int

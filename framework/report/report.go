@@ -45,8 +45,7 @@ type Report struct {
 	// Steps are the steps that have begun, in order.
 	Steps    []Step    `json:"steps,omitempty"`
 	Variants []Variant `json:"variants"`
-	// NotRun are variants that cannot run here. The verdict says nothing about
-	// them.
+	// NotRun are variants that cannot run here. The verdict says nothing about them.
 	NotRun  []NotRun `json:"not_run,omitempty"`
 	Timings Timings  `json:"timings_ms"`
 	Machine any      `json:"machine"`
@@ -329,9 +328,8 @@ type Probe struct {
 // Finding is a detector's finding as it was first seen, and when that was.
 type Finding struct {
 	detect.Finding
-	// During is when it came: "baseline", the name of a harmless precursor, or "fault".
-	// CameMS is the time since the injection of that precursor or fault began; absent for
-	// the baseline.
+	// During is when it came: "baseline", the name of a harmless precursor, or "fault". CameMS is
+	// the time since the injection of that precursor or fault began; absent for the baseline.
 	During string `json:"during"`
 	CameMS *int64 `json:"came_ms,omitempty"`
 	// At is the end of the poll that found it first; absent for the baseline.
@@ -349,20 +347,17 @@ type Remedy struct {
 	Expected string `json:"expected"` // recovers or does-not-help
 	// Verdict is recovers, does-not-help, or unknown: it could not be judged.
 	Verdict string `json:"verdict"`
-	// Began is when it began, Applied when it was applied completely; absent if it was
-	// not.
+	// Began is when it began, Applied when it was applied completely; absent if it was not.
 	Began   *time.Time `json:"began,omitempty"`
 	Applied *time.Time `json:"applied,omitempty"`
-	// TimeToRecoverMS is the time from the start of the remedy to the first window
-	// without loss, TimeToQuietMS to the first poll without active findings. Absent if it
-	// did not recover.
+	// TimeToRecoverMS is the time from the start of the remedy to the first window without loss,
+	// TimeToQuietMS to the first poll without active findings. Absent if it did not recover.
 	TimeToRecoverMS *int64 `json:"time_to_recover_ms,omitempty"`
 	TimeToQuietMS   *int64 `json:"time_to_quiet_ms,omitempty"`
 	Reason          string `json:"reason,omitempty"`
 }
 
-// Check is a fact of the incident that was asserted beside probes and
-// detectors.
+// Check is a fact of the incident that was asserted beside probes and detectors.
 type Check struct {
 	Name string `json:"name"`
 	// ID identifies the check in its scenario; reports of older versions have none.

@@ -10,9 +10,8 @@ import (
 // routers, or otherwise. If a method returns an error, every source that needs it is
 // unavailable for that reason.
 //
-// Routers and registries that are an io.Closer are closed by the Collector's
-// Close. Names are those that the topology or the operator uses; they appear in
-// snapshots.
+// Routers and registries that are an io.Closer are closed by the Collector's Close. Names are those
+// that the topology or the operator uses; they appear in snapshots.
 type Access interface {
 	// Kubernetes is the configuration of a client of the cluster's API server.
 	Kubernetes(context.Context) (*rest.Config, error)
@@ -42,11 +41,9 @@ type Machine interface {
 	Exec(ctx context.Context, command ...string) (string, error)
 	// PID is a process in the machine's namespaces.
 	PID(context.Context) (int, error)
-	// Netns is the path of the machine's network namespace, such as
-	// /proc/4711/ns/net.
+	// Netns is the path of the machine's network namespace, such as /proc/4711/ns/net.
 	Netns(context.Context) (string, error)
-	// Path is where the machine that collects sees a path of this machine's
-	// file system.
+	// Path is where the machine that collects sees a path of this machine's file system.
 	Path(ctx context.Context, path string) (string, error)
 }
 

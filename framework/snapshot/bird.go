@@ -10,9 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// birdSocket is BIRD's control socket on a node: calico-node's pod has the
-// node's /var/run/calico for its own. It is named without the symbolic link
-// /var/run, which would lead out of the node.
+// birdSocket is BIRD's control socket on a node: calico-node's pod has the node's /var/run/calico
+// for its own. It is named without the symbolic link /var/run, which would lead out of the node.
 const birdSocket = "/run/calico/bird.ctl"
 
 // birdOf asks a node's BIRD for its protocols, through its control socket.

@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// CalicoAgent is one calico-node, as its pod is configured: how it chooses the
-// address of its node.
+// CalicoAgent is one calico-node, as its pod is configured: how it chooses the address of its node.
 type CalicoAgent struct {
 	Node string `json:"node"`
 	Pod  string `json:"pod"` // namespace/name

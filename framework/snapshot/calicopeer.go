@@ -16,8 +16,7 @@ type CalicoPeer struct {
 	Address netip.Addr `json:"address,omitzero"`
 	// Nodes are the names of the nodes that have the peer, in order.
 	Nodes []string `json:"nodes,omitempty"`
-	// Filters are the names of the BGPFilters that decide what the peer is told, besides the
-	// pools.
+	// Filters are the names of the BGPFilters that decide what the peer is told, besides the pools.
 	Filters []string `json:"filters,omitempty"`
 }
 

@@ -14,8 +14,7 @@ import (
 // CiliumNode is a CiliumNode (cilium.io/v2).
 type CiliumNode struct {
 	Name string `json:"name"`
-	// PodCIDRs are spec.ipam.podCIDRs: where the node's pods get their
-	// addresses from.
+	// PodCIDRs are spec.ipam.podCIDRs: where the node's pods get their addresses from.
 	PodCIDRs []netip.Prefix `json:"pod_cidrs,omitempty"`
 	// Pools are spec.ipam.pools.allocated, of multi-pool: from which pools the node has ranges
 	// for its pods.

@@ -17,10 +17,9 @@ import (
 
 // cluster reads a Kubernetes API server.
 //
-// The clients are client-go's own. klient lists through a RESTMapper, which
-// asks the server for its API groups again at each list of a resource that is
-// not there, as CiliumNodes are not in most clusters; and a snapshot is taken
-// several times a second.
+// The clients are client-go's own. klient lists through a RESTMapper, which asks the server for its
+// API groups again at each list of a resource that is not there, as CiliumNodes are not in most
+// clusters; and a snapshot is taken several times a second.
 type cluster struct {
 	lists   *paged
 	core    typedcorev1.CoreV1Interface

@@ -14,9 +14,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// TestFirewalls reads rules that programs of both kinds have written, in
-// namespaces such as a node's: it has processes of its own, and with them its
-// own /proc.
+// TestFirewalls reads rules that programs of both kinds have written, in namespaces such as a
+// node's: it has processes of its own, and with them its own /proc.
 func TestFirewalls(t *testing.T) {
 	rules := func(kind, address, chain string) string {
 		return fmt.Sprintf("iptables-%[1]s -N %[3]s && iptables-%[1]s -A FORWARD -d %[2]s -j %[3]s", kind, address, chain)

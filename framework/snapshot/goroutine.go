@@ -11,16 +11,14 @@ import (
 // Goroutine is one goroutine of a Go program.
 type Goroutine struct {
 	ID int `json:"id"`
-	// State is the runtime's word, with how long it has been so: "syscall, 2
-	// minutes".
+	// State is the runtime's word, with how long it has been so: "syscall, 2 minutes".
 	State string `json:"state"`
 	// Functions are on its stack, the innermost first.
 	Functions []string `json:"functions"`
-	// Call is a hash of the question about IPVS whose answer it waits for:
-	// ipvs.execute and the functions that led there, with their arguments, such as
-	// the Service that it asks about. A goroutine that has the same in two snapshots has
-	// been waiting from the first to the second. It is empty where it does not wait
-	// for IPVS, and in older records.
+	// Call is a hash of the question about IPVS whose answer it waits for: ipvs.execute and the
+	// functions that led there, with their arguments, such as the Service that it asks about. A
+	// goroutine that has the same in two snapshots has been waiting from the first to the second.
+	// It is empty where it does not wait for IPVS, and in older records.
 	Call string `json:"call,omitempty"`
 }
 

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// Rule is one rule of an iptables table: its chain, the addresses and the
-// interface that it matches, and its target. Conditional reports that there are
-// others.
+// Rule is one rule of an iptables table: its chain, the addresses and the interface that it
+// matches, and its target. Conditional reports that there are others.
 type Rule struct {
 	Chain       string `json:"chain"`
 	Source      Match  `json:"source,omitzero"`
@@ -44,8 +43,7 @@ func ruleState(table, node string) func(Rule, *statements) {
 	}
 }
 
-// Match is a range of addresses, or all but that range. The zero Match is any
-// address.
+// Match is a range of addresses, or all but that range. The zero Match is any address.
 type Match struct {
 	Range netip.Prefix `json:"range,omitzero"`
 	Not   bool         `json:"not,omitempty"`
@@ -202,10 +200,9 @@ func ruleWords(line string) ([]string, error) {
 // them. The programs of the machine that collects may be of another kind
 // (legacy or nft), and would not see the rules of the node's.
 //
-// The program is run in the node's namespaces and not by the Machine's Exec,
-// which takes several times as long where that is a container: rules are read
-// several times a second. It needs the node's process namespace too, for
-// /proc/net, in which iptables-legacy-save finds the tables.
+// The program is run in the node's namespaces and not by the Machine's Exec, which takes several
+// times as long where that is a container: rules are read several times a second. It needs the
+// node's process namespace too, for /proc/net, in which iptables-legacy-save finds the tables.
 func savedRules(ctx context.Context, m Machine, table, program string, args ...string) ([]Rule, error) {
 	pid, err := m.PID(ctx)
 	if err != nil {

@@ -71,8 +71,7 @@ func ParseIPVS(table string) ([]VirtualServer, error) {
 	return servers, nil
 }
 
-// parseRealServer takes "->", address, forwarding method, weight, active and
-// inactive connections.
+// parseRealServer takes "->", address, forwarding method, weight, active and inactive connections.
 func parseRealServer(words []string) (RealServer, error) {
 	if len(words) < 6 {
 		return RealServer{}, fmt.Errorf("%q is no real server", strings.Join(words, " "))

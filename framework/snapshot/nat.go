@@ -15,9 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
-// NodeNAT is what one node does to the addresses of packets: the rules of its
-// nat table, the flows that its kernel knows, and the BPF programs that packets
-// pass after both.
+// NodeNAT is what one node does to the addresses of packets: the rules of its nat table, the flows
+// that its kernel knows, and the BPF programs that packets pass after both.
 type NodeNAT struct {
 	Node string `json:"node"`
 	// Rules are those that the node's own kind of iptables has made, or those of both kinds
@@ -26,32 +25,27 @@ type NodeNAT struct {
 	// Flows are of IPv4, without those of the loopback network. Package nodestate leaves out rules
 	// and flows that detectors do not read.
 	Flows List[Flow] `json:"flows"`
-	// Programs are attached where packets leave the node's network devices (tc
-	// egress).
+	// Programs are attached where packets leave the node's network devices (tc egress).
 	Programs List[Program] `json:"programs"`
 }
 
-// Program is a BPF program that traffic control (tc) runs on each packet that
-// leaves by a device. What it does to addresses comes after the nat table,
-// and connection tracking does not know of it.
+// Program is a BPF program that traffic control (tc) runs on each packet that leaves by a device.
+// What it does to addresses comes after the nat table, and connection tracking does not know of it.
 type Program struct {
 	Device string `json:"device"`
-	// Name is what the program was attached as, such as
-	// "bpf_host.o:[to-netdev]".
+	// Name is what the program was attached as, such as "bpf_host.o:[to-netdev]".
 	Name string `json:"name"`
 }
 
-// Flow is an entry of a node's connection tracking. The kernel chooses the
-// translation when it sees the first packet of a flow, and keeps to it as long
-// as the entry lives, even if the rules change.
+// Flow is an entry of a node's connection tracking. The kernel chooses the translation when it sees
+// the first packet of a flow, and keeps to it as long as the entry lives, even if the rules change.
 type Flow struct {
 	Protocol    string         `json:"protocol"` // tcp, udp, icmp, or the number
 	Source      netip.AddrPort `json:"source"`
 	Destination netip.AddrPort `json:"destination"`
 	// SeenAs is where the destination sees the flow come from.
 	SeenAs netip.AddrPort `json:"seen_as"`
-	// Redirected is true if another address than Destination answers, as with a
-	// Service's address.
+	// Redirected is true if another address than Destination answers, as with a Service's address.
 	Redirected bool `json:"redirected,omitempty"`
 	// AnsweredBy is that address; the zero value if it is Destination.
 	AnsweredBy netip.AddrPort `json:"answered_by,omitzero"`
@@ -62,8 +56,7 @@ type Flow struct {
 	Expires time.Duration `json:"expires_ns"`
 }
 
-// Translated reports whether the destination sees another address than the
-// source's own.
+// Translated reports whether the destination sees another address than the source's own.
 func (f Flow) Translated() bool { return f.SeenAs.Addr() != f.Source.Addr() }
 
 // NAT is the source of what the nodes do to the addresses of packets. It needs
@@ -103,8 +96,7 @@ func natReader(node string, m Machine) func(context.Context) NodeNAT {
 	}
 }
 
-// flowsOf lists what a node's kernel tracks of IPv4, without what comes from
-// the loopback network.
+// flowsOf lists what a node's kernel tracks of IPv4, without what comes from the loopback network.
 func flowsOf(ctx context.Context, m Machine) ([]Flow, error) {
 	if own, is := m.(Own); is {
 		if tracks, err := own.tracks(); !tracks {
@@ -156,8 +148,7 @@ func flowOf(e *netlink.ConntrackFlow) Flow {
 	return f
 }
 
-// programsOf lists the BPF programs that are attached where packets leave a
-// node's devices.
+// programsOf lists the BPF programs that are attached where packets leave a node's devices.
 func programsOf(ctx context.Context, m Machine) ([]Program, error) {
 	programs := []Program{}
 	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) error {

@@ -10,9 +10,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inNetns does something with a netlink socket of one family in a machine's
-// network namespace. It also passes which namespace that is: another one after
-// the machine was started again.
+// inNetns does something with a netlink socket of one family in a machine's network namespace. It
+// also passes which namespace that is: another one after the machine was started again.
 func inNetns(ctx context.Context, m Machine, family int, do func(namespace string, h *netlink.Handle) error) error {
 	path, err := m.Netns(ctx)
 	if err != nil {

@@ -37,8 +37,7 @@ type CalicoNode struct {
 	// Address is the one that it took for the node, with the length of its
 	// subnet: BGP's source and router ID, and every other node's neighbour.
 	Address netip.Prefix `json:"address,omitzero"`
-	// RouteReflector is the cluster ID of a node that is one: such nodes are
-	// in no mesh.
+	// RouteReflector is the cluster ID of a node that is one: such nodes are in no mesh.
 	RouteReflector string `json:"route_reflector,omitempty"`
 }
 

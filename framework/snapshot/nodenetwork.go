@@ -20,8 +20,7 @@ type NodeNetwork struct {
 	// Interfaces are in the order in which the kernel lists them, which
 	// Calico's autodetection goes by.
 	Interfaces List[Interface] `json:"interfaces"`
-	// BIRD's protocols are in its own order. There are none where no BIRD
-	// runs.
+	// BIRD's protocols are in its own order. There are none where no BIRD runs.
 	BIRD List[BIRDProtocol] `json:"bird"`
 }
 
@@ -29,8 +28,7 @@ type NodeNetwork struct {
 type Interface struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"`
-	// Type is the kernel's kind of it, such as veth or vxlan; "device" is a
-	// card.
+	// Type is the kernel's kind of it, such as veth or vxlan; "device" is a card.
 	Type string `json:"type"`
 	// Flags are as in `ip link`: up|broadcast|multicast.
 	Flags     string         `json:"flags"`

@@ -116,8 +116,7 @@ func TestNodeTables(t *testing.T) {
 	}
 }
 
-// A whole collection of node-drain's size: an API server on loopback, and
-// four real tables.
+// A whole collection of node-drain's size: an API server on loopback, and four real tables.
 func BenchmarkCollectNetns(b *testing.B) {
 	nodes := map[string]Machine{}
 	for i := range 4 {

@@ -16,11 +16,10 @@ import (
 	"syscall"
 )
 
-// Own is the machine that this program runs on, seen from its network namespace: that of a
-// node for a pod with hostNetwork. Reading it takes CAP_NET_ADMIN, and CAP_NET_RAW for legacy
-// iptables, and changes nothing. To ask for rules or connections makes a kernel load the module
-// that has them, even if the caller may not load modules; so it is asked only for what it has
-// already.
+// Own is the machine that this program runs on, seen from its network namespace: that of a node for
+// a pod with hostNetwork. Reading it takes CAP_NET_ADMIN, and CAP_NET_RAW for legacy iptables, and
+// changes nothing. To ask for rules or connections makes a kernel load the module that has them,
+// even if the caller may not load modules; so it is asked only for what it has already.
 type Own struct {
 	// Proc is where procfs is mounted; empty: /proc.
 	Proc string

@@ -23,8 +23,7 @@ func (a Account) String() string { return a.Namespace + "/" + a.Name }
 // Permission is a rule, which permits each of its verbs on each of its resources of each of its API groups. A "*"
 // stands for all.
 type Permission struct {
-	// Namespace is where a RoleBinding permits it; empty: in all of them, and on what is in
-	// none.
+	// Namespace is where a RoleBinding permits it; empty: in all of them, and on what is in none.
 	Namespace string   `json:"namespace,omitempty"`
 	Groups    []string `json:"groups"`
 	Resources []string `json:"resources"`
@@ -43,8 +42,7 @@ var Accounts = clusterList("permissions of ServiceAccounts", []*resource{
 }, (*cluster).accounts,
 	func(s *Snapshot) *List[Account] { return &s.Accounts }, Account.state).within(rolesTimeout)
 
-// rolesTimeout bounds a reading of permissions: on a busy machine five lists took over a
-// second.
+// rolesTimeout bounds a reading of permissions: on a busy machine five lists took over a second.
 const rolesTimeout = 5 * time.Second
 
 func (a Account) state(to *statements) {

@@ -31,8 +31,7 @@ type PodImages struct {
 	// ServiceAccount is the one that its processes run with, in its namespace; empty for a
 	// static pod.
 	ServiceAccount string `json:"service_account,omitempty"`
-	// Template is the hash of the template that the pod was made from; empty
-	// where there is none.
+	// Template is the hash of the template that the pod was made from; empty where there is none.
 	Template   string             `json:"template,omitempty"`
 	Containers []RunningContainer `json:"containers"`
 }
@@ -42,10 +41,9 @@ func (p PodImages) String() string { return p.Namespace + "/" + p.Name }
 // RunningContainer is a container of a pod.
 type RunningContainer struct {
 	Container
-	// ImageID is what the kubelet says that it runs: NAME@DIGEST where the
-	// node knows under which digest the image was pulled, otherwise the digest
-	// of the image's configuration, which is another number. Empty until the
-	// container is created.
+	// ImageID is what the kubelet says that it runs: NAME@DIGEST where the node knows under which
+	// digest the image was pulled, otherwise the digest of the image's configuration, which is
+	// another number. Empty until the container is created.
 	ImageID string `json:"image_id,omitempty"`
 	// Restarts counts how often the container ended and was started again.
 	Restarts int `json:"restarts,omitempty"`
@@ -54,8 +52,7 @@ type RunningContainer struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// Pulled is the digest under which the image was pulled; empty if the node
-// does not report it.
+// Pulled is the digest under which the image was pulled; empty if the node does not report it.
 func (c RunningContainer) Pulled() string {
 	ref, err := ParseReference(c.ImageID)
 	if err != nil {
@@ -64,8 +61,7 @@ func (c RunningContainer) Pulled() string {
 	return ref.Digest
 }
 
-// RunningImages is the source of what pods run, in order of namespace and
-// name.
+// RunningImages is the source of what pods run, in order of namespace and name.
 var RunningImages = clusterList("images of Pods", []*resource{listedPods.resource}, (*cluster).podImages,
 	func(s *Snapshot) *List[PodImages] { return &s.PodImages }, PodImages.state)
 
@@ -145,15 +141,13 @@ func trouble(s corev1.ContainerStatus) string {
 type ImageInUse struct {
 	// Image is the reference as it was written.
 	Image string `json:"image"`
-	// Digest is the one under which the image was pulled; empty if the node does not
-	// report it.
+	// Digest is the one under which the image was pulled; empty if the node does not report it.
 	Digest string `json:"digest,omitempty"`
 	// Containers is the number of containers.
 	Containers int `json:"containers"`
 }
 
-// ImagesInUse are the images of the containers that were created, in order of reference
-// and digest.
+// ImagesInUse are the images of the containers that were created, in order of reference and digest.
 func (s Snapshot) ImagesInUse() []ImageInUse {
 	count := map[ImageInUse]int{}
 	for _, p := range s.PodImages.Items {

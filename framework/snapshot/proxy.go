@@ -13,8 +13,7 @@ import (
 // table of its node's kernel.
 type Proxy struct {
 	Node string `json:"node"`
-	// Read, Error and Took are as in List. A node on which no kube-proxy
-	// answers is read.
+	// Read, Error and Took are as in List. A node on which no kube-proxy answers is read.
 	Read  bool          `json:"read"`
 	Error string        `json:"error,omitempty"`
 	Took  time.Duration `json:"took_ns"`

@@ -52,8 +52,7 @@ func TestParseGoroutines(t *testing.T) {
 	}
 }
 
-// A netlink socket is used for other things than IPVS, and IPVS without
-// waiting.
+// A netlink socket is used for other things than IPVS, and IPVS without waiting.
 func TestWaitsForIPVS(t *testing.T) {
 	const receive, execute = "github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive", "github.com/docker/libnetwork/ipvs.execute"
 	for _, c := range []struct {
@@ -246,8 +245,7 @@ func TestProxyQuery(t *testing.T) {
 	}
 }
 
-// The commands of both queries are run for what they are, against a server in
-// kube-proxy's place.
+// The commands of both queries are run for what they are, against a server in kube-proxy's place.
 func TestProxyScriptsRun(t *testing.T) {
 	const late = `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.4","currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.4"}`
 	var status atomic.Int32

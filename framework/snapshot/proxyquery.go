@@ -19,15 +19,13 @@ import (
 // kube-proxy with the default ports. The dump of the goroutines takes one that
 // runs with --profiling.
 type ProxyQuery struct {
-	// Health asks for /healthz, and of a kube-proxy that is not well, or that
-	// finished its last sync at Synced, for a dump of its goroutines. Zero is no such
-	// time.
+	// Health asks for /healthz, and of a kube-proxy that is not well, or that finished its last
+	// sync at Synced, for a dump of its goroutines. Zero is no such time.
 	Health bool
 	Synced time.Time
 	// Counters are names of metrics without labels.
 	Counters []string
-	// Goroutines asks for the dump in any case. It stops the program for a
-	// moment.
+	// Goroutines asks for the dump in any case. It stops the program for a moment.
 	Goroutines bool
 	// LogLines is a text: the lines that have it are counted in the log of the
 	// newest kube-proxy pod. Empty: none are.
@@ -79,8 +77,7 @@ grep -cF -e `+shellescape.Quote(q.LogLines)+` "$log"`)
 	return b.String()
 }
 
-// Ask asks a node's kube-proxy. One that does not answer is no error: its Mode
-// is empty then.
+// Ask asks a node's kube-proxy. One that does not answer is no error: its Mode is empty then.
 func (q ProxyQuery) Ask(ctx context.Context, node interface {
 	Exec(ctx context.Context, command ...string) (string, error)
 }) (Proxy, error) {
@@ -149,8 +146,7 @@ func parseCounters(metrics string) (map[string]float64, error) {
 	return counters, nil
 }
 
-// readResponse takes an HTTP response apart; 0 is the status of a server that
-// did not answer.
+// readResponse takes an HTTP response apart; 0 is the status of a server that did not answer.
 func readResponse(text string) (status int, body string) {
 	response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), nil)
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Router is what one BGP router says. Paths are read before Neighbors: a
-// session that is up in Neighbors was up when its paths were read, or came up
-// since.
+// Router is what one BGP router says. Paths are read before Neighbors: a session that is up in
+// Neighbors was up when its paths were read, or came up since.
 type Router struct {
 	Name string `json:"name"`
 	// Role is what the router does in the network: empty for a top-of-rack switch, RoleSpine or

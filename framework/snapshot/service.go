@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Service is a Service with a cluster IP. Headless Services and mere names
-// are left out.
+// Service is a Service with a cluster IP. Headless Services and mere names are left out.
 type Service struct {
 	Namespace  string        `json:"namespace"`
 	Name       string        `json:"name"`
@@ -51,8 +50,7 @@ type ServicePort struct {
 	Port     uint16 `json:"port"`
 }
 
-// Services is the source of the Services that have a cluster IP, in order of
-// namespace and name.
+// Services is the source of the Services that have a cluster IP, in order of namespace and name.
 //
 // It is compared with what kube-proxies have made of it, and no snapshot is
 // held up if it takes as long as those.

@@ -77,9 +77,8 @@ type Asked struct {
 	Unreachable string `json:"unreachable,omitempty"`
 }
 
-// List is the answer of one source. An unavailable source is not the same as an empty list:
-// check Read before Items. A source that the collector does not have is not read, and has no
-// Error.
+// List is the answer of one source. An unavailable source is not the same as an empty list: check
+// Read before Items. A source that the collector does not have is not read, and has no Error.
 type List[T any] struct {
 	Read bool `json:"read"`
 	// Error is why the source was not read.

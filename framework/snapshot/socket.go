@@ -18,8 +18,7 @@ type HostSockets struct {
 	Sockets List[Socket] `json:"sockets"`
 }
 
-// Socket is a TCP connection as one end sees it, open or just closed
-// (TIME_WAIT).
+// Socket is a TCP connection as one end sees it, open or just closed (TIME_WAIT).
 type Socket struct {
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`

@@ -42,14 +42,11 @@ type kind struct {
 	timeout time.Duration
 	// lists are the lists of the API server that it reads.
 	lists []*resource
-	// after are kinds whose part of the snapshot this one needs: they are
-	// read as well, and before.
+	// after are kinds whose part of the snapshot this one needs: they are read as well, and before.
 	after []*kind
-	// open prepares to read the sources of these names. An error is why they
-	// can never be read.
+	// open prepares to read the sources of these names. An error is why they can never be read.
 	open func(o *opening, names []string) (read, error)
-	// copy copies the kind's part of a snapshot: only what the sources of these
-	// names read.
+	// copy copies the kind's part of a snapshot: only what the sources of these names read.
 	copy func(to, from *Snapshot, names []string)
 	// parts are what a collector that is opened for the kind reads.
 	parts func(s Snapshot) []part
@@ -66,8 +63,7 @@ type part struct {
 	state func(to *statements)
 }
 
-// listPart is a part that is a list. State, which may be nil, is called for each of
-// its items.
+// listPart is a part that is a list. State, which may be nil, is called for each of its items.
 func listPart[T any](what string, l List[T], state func(item T, to *statements)) part {
 	p := part{what: what, read: l.Read, why: l.Error}
 	if state != nil {
@@ -196,8 +192,7 @@ func Open(ctx context.Context, access Access, sources ...Source) (*Collector, er
 	return c, nil
 }
 
-// byKind sorts sources by kind, with the names of each, and adds the kinds
-// that they need.
+// byKind sorts sources by kind, with the names of each, and adds the kinds that they need.
 func byKind(sources []Source) (map[*kind][]string, error) {
 	asked := map[*kind][]string{}
 	for _, s := range sources {

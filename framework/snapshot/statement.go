@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Layer is where something is said, from what is wanted down to what forwards
-// packets.
+// Layer is where something is said, from what is wanted down to what forwards packets.
 type Layer string
 
 // Layers, from the top down.
@@ -161,10 +160,9 @@ type Change struct {
 	To   string `json:"to,omitempty"`
 }
 
-// Changes are what changed of sessions, routes, addresses and images from one
-// snapshot to a later one. Rules of iptables, Services and their endpoints are left
-// out: a load changes them all the time. A part that was not read in one of the two
-// has not changed.
+// Changes are what changed of sessions, routes, addresses and images from one snapshot to a later
+// one. Rules of iptables, Services and their endpoints are left out: a load changes them all the
+// time. A part that was not read in one of the two has not changed.
 func Changes(before, after Snapshot) []Change {
 	nodes := map[netip.Addr]string{} // the same for both: a node that is removed changes no route
 	before.addNodes(nodes)

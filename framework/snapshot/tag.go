@@ -21,9 +21,8 @@ type Tag struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Tags is the source of what the registry has under the name of each image
-// that is referred to without a digest, in order of image. It
-// reads Workloads and RunningImages for the names.
+// Tags is the source of what the registry has under the name of each image that is referred to
+// without a digest, in order of image. It reads Workloads and RunningImages for the names.
 var Tags = Source{kind: register(kind{
 	name:  "tags",
 	after: []*kind{Workloads.kind, RunningImages.kind},
@@ -55,8 +54,7 @@ func (t Tag) state(to *statements) {
 
 // Reference is the name of an image, taken apart.
 type Reference struct {
-	// Name is host and path. Tag and Digest are empty where the reference has
-	// none.
+	// Name is host and path. Tag and Digest are empty where the reference has none.
 	Name, Tag, Digest string
 }
 
@@ -87,8 +85,7 @@ func ParseReference(image string) (Reference, error) {
 // maxResolving is how many questions a registry is asked at once.
 const maxResolving = 8
 
-// resolve asks a registry for each image that is referred to without a
-// digest.
+// resolve asks a registry for each image that is referred to without a digest.
 func resolve(ctx context.Context, registry Registry, workloads []Workload, pods []PodImages) List[Tag] {
 	began := time.Now()
 	images := map[string]bool{}

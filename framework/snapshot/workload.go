@@ -27,8 +27,7 @@ type Container struct {
 	Init bool   `json:"init,omitempty"`
 	// Image is the reference as it was written; ParseReference takes it apart.
 	Image string `json:"image"`
-	// PullPolicy is Always, IfNotPresent or Never; the API server has filled
-	// in the default.
+	// PullPolicy is Always, IfNotPresent or Never; the API server has filled in the default.
 	PullPolicy string `json:"pull_policy"`
 }
 

@@ -21,8 +21,7 @@ const (
 	// forwardedName is the name that only the DNS server outside of the cluster knows. It
 	// has the address of the host outside.
 	forwardedName = "outside.relapse.test"
-	// upstreamPort is where that server listens on master: the port 53 of nodes is left to
-	// others.
+	// upstreamPort is where that server listens on master: the port 53 of nodes is left to others.
 	upstreamPort = 5300
 	// dnsRollWithin bounds the replacement of both pods, one after the other: kubeadm's
 	// Corefile lets each serve for 5 s after its end was asked for.

@@ -17,9 +17,8 @@ import (
 // withAgents returns the upgrade with Works, and with the Steady and Crash of a component whose
 // agents are pods, one on a node, with a container of the image.
 //
-// DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets
-// one of that. So the pod stays, and its processes are killed: kubelet starts it again with
-// its own image.
+// DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets one of
+// that. So the pod stays, and its processes are killed: kubelet starts it again with its own image.
 func (u Upgrade) withAgents(agents func(node string) workload.Pods, image func(version string) string, works askAgent) Upgrade {
 	u.Works = works
 	u.Steady = func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {

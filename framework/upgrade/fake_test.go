@@ -21,9 +21,8 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// world is a lab on which nothing runs. The functions of a fake upgrade decide which
-// packets are lost, what the router says and what kernels hold. Its clock is that of a
-// synctest bubble.
+// world is a lab on which nothing runs. The functions of a fake upgrade decide which packets are
+// lost, what the router says and what kernels hold. Its clock is that of a synctest bubble.
 type world struct {
 	upgrade Upgrade
 	started time.Time

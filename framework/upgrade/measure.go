@@ -123,9 +123,8 @@ func (r reading) phase(s span) Phase {
 	return p
 }
 
-// sources fills in from which addresses packets arrived, in each phase but a restart. What
-// is known of them when a phase ends, less what was known at the end of the one before, is the
-// phase's.
+// sources fills in from which addresses packets arrived, in each phase but a restart. What is known
+// of them when a phase ends, less what was known at the end of the one before, is the phase's.
 func (r reading) sources(m *Measures) {
 	type key struct {
 		probe   string

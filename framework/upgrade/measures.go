@@ -1,7 +1,6 @@
-// Package upgrade upgrades a component of a lab from one version to another, node after
-// node and under traffic, rolls it back, and measures the effect. Run acts, and writes an
-// append-only history (package history); MeasuresOf is a pure function of the declaration
-// and that history.
+// Package upgrade upgrades a component of a lab from one version to another, node after node and
+// under traffic, rolls it back, and measures the effect. Run acts, and writes an append-only
+// history (package history); MeasuresOf is a pure function of the declaration and that history.
 package upgrade
 
 import (
@@ -94,9 +93,8 @@ type Path struct {
 	Answered  int `json:"answered"`
 	Lost      int `json:"lost"`
 	NotJudged int `json:"not_judged"`
-	// LongestGapMS is the longest time for which one of the probes lost every packet
-	// of known outcome, and GapProbe is that probe; zero and empty if nothing was
-	// lost.
+	// LongestGapMS is the longest time for which one of the probes lost every packet of known
+	// outcome, and GapProbe is that probe; zero and empty if nothing was lost.
 	LongestGapMS int64  `json:"longest_gap_ms"`
 	GapProbe     string `json:"gap_probe,omitempty"`
 	// LongestSilenceMS is the longest time in which no packet of one of the probes is
@@ -153,10 +151,9 @@ type Router struct {
 	// Polls is how often its tables were read, and Due how often they should have been.
 	Polls int `json:"looks"`
 	Due   int `json:"looks_due"`
-	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops prefixes
-	// whose next hops changed, Resets neighbours whose sessions went down, and
-	// TwoOrigins prefixes that more than one node announced at once, and at most one
-	// before.
+	// Withdrawals are prefixes that were withdrawn, even for a time, NextHops prefixes whose next
+	// hops changed, Resets neighbours whose sessions went down, and TwoOrigins prefixes that more
+	// than one node announced at once, and at most one before.
 	Withdrawals []string `json:"withdrawals"`
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`

@@ -11,8 +11,7 @@ import (
 type Settings struct {
 	// Config is the component's own configuration: a KubeProxyConfiguration or a Corefile.
 	Config string
-	// Mode is the mode in which the component runs, if it has several and Config names
-	// none.
+	// Mode is the mode in which the component runs, if it has several and Config names none.
 	Mode string
 	// Manifests are objects of the component's own types: MetalLB's pools, peers and
 	// advertisements, as YAML documents.

@@ -30,8 +30,7 @@ type Upgrade struct {
 	Besides  string
 	// Mode is the mode in which the component runs, if it has several.
 	Mode string
-	// Replaced are what the lab has in place of parts of the user's settings, a clause
-	// each.
+	// Replaced are what the lab has in place of parts of the user's settings, a clause each.
 	Replaced []string
 	// Fit is an error if this machine cannot run the upgrade, beyond what every lab
 	// needs. Nil: it always can.
@@ -41,8 +40,7 @@ type Upgrade struct {
 	// Install installs the component at a version, and everything else, on the lab,
 	// and replaces what an earlier run left. It returns when all of it works.
 	Install func(ctx context.Context, r *framework.Run, version string) error
-	// Ends are the endpoints of the probes, and Paths the kinds of paths that the
-	// probes use.
+	// Ends are the endpoints of the probes, and Paths the kinds of paths that the probes use.
 	Ends  []framework.Endpoint
 	Paths []PathKind
 	// Release applies what a version has once per cluster: its types, RBAC, manifest
@@ -56,10 +54,9 @@ type Upgrade struct {
 	// Roll replaces the agent of a node, or a part, by one of the version that Release
 	// was called with, and returns when the new one is ready.
 	Roll func(ctx context.Context, r *framework.Run, node, version string) error
-	// Works waits until the agent of a node that was started since a time does new work: that
-	// what was there goes on says nothing of it. It is asked of each agent that Roll has
-	// brought. An error that is no *await.TimeoutError says nothing of the agent. Nil: it is
-	// not asked.
+	// Works waits until the agent of a node that was started since a time does new work: that what
+	// was there goes on says nothing of it. It is asked of each agent that Roll has brought. An
+	// error that is no *await.TimeoutError says nothing of the agent. Nil: it is not asked.
 	Works askAgent
 	// Steady returns what says later whether the agent of a node still runs as it does now,
 	// and is a *workload.EndedError if it does not. Nil: it is not asked.
@@ -108,8 +105,7 @@ type Migration struct {
 	Do   func(ctx context.Context, r *framework.Run) error
 }
 
-// PathKind is one kind of path through the lab, such as from outside to a pod, with its
-// probes.
+// PathKind is one kind of path through the lab, such as from outside to a pod, with its probes.
 type PathKind struct {
 	Name   string // also of the Path that is measured
 	Probes []probe.Probe

@@ -22,8 +22,7 @@ const (
 	// list of the graceful termination, and costs a dump of all with each tick: the
 	// longer a tick takes, the more of a sync runs beside it.
 	heldEndpoints = 250
-	// connections are more than the endpoints: round robin gives each endpoint one at
-	// least.
+	// connections are more than the endpoints: round robin gives each endpoint one at least.
 	connections = 300
 )
 
@@ -63,9 +62,8 @@ type trial struct {
 	app      workload.App
 	services load.Services
 	hang     kubeproxy.Hang
-	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads,
-	// 61 hung an affected one in the first tick, four in the second, and one survived
-	// both (rates.json).
+	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads, 61 hung an
+	// affected one in the first tick, four in the second, and one survived both (rates.json).
 	ticks   int
 	running *load.Load // nil: none runs
 	after   standing
@@ -88,9 +86,8 @@ type standing struct {
 	hung bool
 	// walked is the number of list entries in the log since the load began.
 	walked int
-	// atOnce is set where kube-proxy deleted the endpoints from the table while connections
-	// to them were open, as versions without graceful termination do: 1.12.0 has no list,
-	// and so no ticks.
+	// atOnce is set where kube-proxy deleted the endpoints from the table while connections to them
+	// were open, as versions without graceful termination do: 1.12.0 has no list, and so no ticks.
 	atOnce bool
 	took   time.Duration // of the load
 	// met is set once the tick has begun; where there are none, once the

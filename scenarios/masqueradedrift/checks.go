@@ -145,9 +145,8 @@ func flowsAreHidden(_ context.Context, r *framework.Run) (bool, string, error) {
 	return behindNodes(r, []probe.Probe{pod1.To(db), pod2.To(db)}, func(probe.Source) bool { return true }).Result()
 }
 
-// restartedWithin bounds how long a flow takes to be seen under another
-// address: its next packet makes it a new one, and the far end reports ten
-// times a second.
+// restartedWithin bounds how long a flow takes to be seen under another address: its next packet
+// makes it a new one, and the far end reports ten times a second.
 const restartedWithin = 5 * time.Second
 
 // oldFlowsKeepTheirAddress asserts that the pods' UDP flows to the outside,

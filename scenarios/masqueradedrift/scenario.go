@@ -49,10 +49,9 @@ var (
 	neighbourHost = database(inside.Host("neighbour", 200))
 )
 
-// lab is the cluster that Record draws: routable pods, and two databases that grant to
-// the pod range only. The incident's cluster used BGP. Here the ToR has a static route
-// to each node's range: what matters is that it has one, so that no pod needs
-// masquerading.
+// lab is the cluster that Record draws: routable pods, and two databases that grant to the pod
+// range only. The incident's cluster used BGP. Here the ToR has a static route to each node's
+// range: what matters is that it has one, so that no pod needs masquerading.
 //
 // The neighbour shows what the upgrade does not change: the same client, the same
 // grant, the same router, but an address in the native CIDR.
@@ -95,10 +94,9 @@ var Scenario = framework.Scenario{
 	},
 }
 
-// unclassified is an upgrade with the configuration of off-by-old-key, which the
-// slices of most versions can run with, in the keys that the old version reads: with
-// others the old version would hide the pods already.
-// 1.11 is the first that does not read masquerade, 1.12 that does not read
+// unclassified is an upgrade with the configuration of off-by-old-key, which the slices of most
+// versions can run with, in the keys that the old version reads: with others the old version would
+// hide the pods already. 1.11 is the first that does not read masquerade, 1.12 that does not read
 // native-routing-cidr.
 func unclassified(from, to string) drift {
 	d := offByOldKey
@@ -125,9 +123,8 @@ type drift struct {
 	before, then cilium.Config
 	// bpf is whether BPF programs masquerade, and not iptables.
 	bpf bool
-	// masquerades is whether the old version hides the pods already. Then the
-	// databases outside would refuse the application from the start, and no probe
-	// logs in there.
+	// masquerades is whether the old version hides the pods already. Then the databases outside
+	// would refuse the application from the start, and no probe logs in there.
 	masquerades bool
 	// warns are all findings of config-drift while the old version runs.
 	warns []framework.Finding
@@ -158,9 +155,8 @@ var (
 		name: "off-by-old-key", from: "1.8.1", to: "1.11.1", before: offByIPTables, then: offByIPTables,
 		warns: slices.Concat(warnings(configdrift.NotRead, "masquerade"), hints(configdrift.Deprecated, "native-routing-cidr")),
 	}
-	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of 1.8.1
-	// prevented it. No key of masquerading changes its meaning, so that config-drift
-	// cannot warn of it.
+	// defaultOn: the incident's own. Masquerading is on, by BPF, and a bug of 1.8.1 prevented it.
+	// No key of masquerading changes its meaning, so that config-drift cannot warn of it.
 	defaultOn = drift{
 		name: "default-on", from: "1.8.1", to: "1.11.1", bpf: true, before: onByBPF, then: onByBPF,
 		warns: slices.Concat(hints(configdrift.NotRead, "masquerade"), hints(configdrift.Deprecated, "native-routing-cidr"), newlyReadByBPF),

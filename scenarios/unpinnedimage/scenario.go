@@ -53,10 +53,9 @@ var (
 // lab is the cluster that Record draws. One ToR and not two: nothing of the incident
 // depends on ECMP. Three nodes are enough to watch a rollout from node to node.
 //
-// The nodes peer with the ToR because that shows all of the damage: its RIB says which
-// node is lost, and pods of different nodes as well as the outside depend on it. With
-// iBGP off, as at the start of the incident, the nodes have no routes to each other's
-// ranges.
+// The nodes peer with the ToR because that shows all of the damage: its RIB says which node is
+// lost, and pods of different nodes as well as the outside depend on it. With iBGP off, as at the
+// start of the incident, the nodes have no routes to each other's ranges.
 var lab = topology.Topology{
 	Name: "unpinned-image", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
 	Clusters: []topology.Cluster{{
@@ -221,9 +220,8 @@ func pinnedScript() framework.Script {
 	return s
 }
 
-// ifNotPresentScript is a workaround that only seems to be one: the restart
-// does no harm, because every node has an image of that name; a node without it
-// gets another one.
+// ifNotPresentScript is a workaround that only seems to be one: the restart does no harm, because
+// every node has an image of that name; a node without it gets another one.
 func ifNotPresentScript() framework.Script {
 	s := common(older, newer, untagged(kuberouter.V1, corev1.PullIfNotPresent))
 	s.Latent = unpinned()

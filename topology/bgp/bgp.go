@@ -15,11 +15,9 @@ type Path struct {
 	Prefix netip.Prefix `json:"prefix"`
 	// NextHop is the NEXT_HOP attribute as received.
 	NextHop netip.Addr `json:"next_hop,omitzero"`
-	// Neighbor sent the path; invalid for a path that the router itself
-	// originates.
+	// Neighbor sent the path; invalid for a path that the router itself originates.
 	Neighbor netip.Addr `json:"neighbor,omitzero"`
-	// ASPath is nearest AS first; the members of an AS_SET are listed like
-	// those of a sequence.
+	// ASPath is nearest AS first; the members of an AS_SET are listed like those of a sequence.
 	ASPath    []uint32 `json:"as_path,omitempty"`
 	Origin    string   `json:"origin"` // igp, egp or incomplete
 	LocalPref uint32   `json:"local_pref"`
@@ -49,8 +47,7 @@ type Neighbor struct {
 	Established time.Time `json:"established,omitzero"`
 	// HoldTime is the negotiated one.
 	HoldTime time.Duration `json:"hold_time_ns"`
-	// Received counts the peer's IPv4 unicast prefixes before policy,
-	// Accepted those after it.
+	// Received counts the peer's IPv4 unicast prefixes before policy, Accepted those after it.
 	Received uint64 `json:"received"`
 	Accepted uint64 `json:"accepted"`
 	// MayReject is set if a filter may refuse some of the peer's prefixes, and Received does not count them.

@@ -53,8 +53,7 @@ type BIRDProtocol struct {
 	Proto string `json:"proto"`
 	// State is the protocol's: up, start, stop or down.
 	State string `json:"state"`
-	// Since is when it came into its state, as BIRD prints it: a time today,
-	// or a date.
+	// Since is when it came into its state, as BIRD prints it: a time today, or a date.
 	Since string `json:"since"`
 	Info  string `json:"info,omitempty"`
 

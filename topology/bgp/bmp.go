@@ -13,9 +13,8 @@ import (
 	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
 )
 
-// Feed is what a router has told a BMP station over one connection (RFC 7854, and RFC 9069 for
-// the Loc-RIB): the default VRF's routes of IPv4 and IPv6 unicast. It is not safe for concurrent
-// use.
+// Feed is what a router has told a BMP station over one connection (RFC 7854, and RFC 9069 for the
+// Loc-RIB): the default VRF's routes of IPv4 and IPv6 unicast. It is not safe for concurrent use.
 type Feed struct {
 	peers map[netip.Addr]*fed
 	// local is the Loc-RIB, where the router feeds it.

@@ -130,8 +130,7 @@ func GoBGPNeighbor(ap *api.Peer) Neighbor {
 	return n
 }
 
-// GoBGP reads a GoBGP that this package does not run, by the gRPC API of GoBGP 3. It only
-// lists.
+// GoBGP reads a GoBGP that this package does not run, by the gRPC API of GoBGP 3. It only lists.
 type GoBGP struct{ api api.GobgpApiClient }
 
 // NewGoBGP makes a reader of the GoBGP at the other end of a connection.

@@ -73,8 +73,7 @@ func gaps(r audit.Result) []gap {
 	return all
 }
 
-// Text writes a result for a person: first what was not read, then the findings, the worst
-// first.
+// Text writes a result for a person: first what was not read, then the findings, the worst first.
 func Text(to io.Writer, r audit.Result) error {
 	var out strings.Builder
 	line := func(format string, args ...any) { out.WriteString(plain.Line(fmt.Sprintf(format, args...)) + "\n") }

@@ -16,13 +16,11 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// AgentLog is the log of a node's newest agent, and how far that agent
-// has come.
+// AgentLog is the log of a node's newest agent, and how far that agent has come.
 type AgentLog struct {
 	Pod corev1.Pod
-	// Text is the log of the container that runs, or of the one that ended
-	// last. Before is that of the container before it; empty where kubelet
-	// does not have it.
+	// Text is the log of the container that runs, or of the one that ended last. Before is that of
+	// the container before it; empty where kubelet does not have it.
 	Text, Before string
 }
 
@@ -32,8 +30,7 @@ func (a AgentLog) WroteRules() bool {
 	return strings.Contains(a.Text, "The iptables rules are installed")
 }
 
-// Up reports whether the agent has come to the end of its start: each slice wires pods
-// last.
+// Up reports whether the agent has come to the end of its start: each slice wires pods last.
 func (a AgentLog) Up() bool {
 	return strings.Contains(a.Text, "Pods are wired by the CNI plugins")
 }
@@ -96,11 +93,10 @@ func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string, sta
 // starts an ended container again after pauses of 0, 10, 20, 40 and 80 s.
 const restartedWithin = 2 * time.Minute
 
-// Refusals is what the agents of these nodes say that do not start in this state;
-// empty where all are up. An agent refuses where its version says so twice in a row, in
-// the same words. Refusals waits for the second start, but for what starts has seen
-// before. It is an error if an agent has ended for another reason, or has not come so
-// far: whether that version starts is then unknown.
+// Refusals is what the agents of these nodes say that do not start in this state; empty where all
+// are up. An agent refuses where its version says so twice in a row, in the same words. Refusals
+// waits for the second start, but for what starts has seen before. It is an error if an agent has
+// ended for another reason, or has not come so far: whether that version starts is then unknown.
 func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string, starts *Starts) (said string, err error) {
 	var broken error
 	err = await.Until(ctx, "each agent of "+s.Agent+" to be up, or to refuse to start twice", 100*time.Millisecond, restartedWithin,

@@ -1,7 +1,6 @@
-// Package cilium puts Cilium on a lab's cluster and takes it away again: the
-// agents, cilium-operator, the ConfigMap that both read, and CiliumNodes. It
-// knows how Cilium is deployed; which versions and which keys make an incident
-// is the scenario's.
+// Package cilium puts Cilium on a lab's cluster and takes it away again: the agents,
+// cilium-operator, the ConfigMap that both read, and CiliumNodes. It knows how Cilium is deployed;
+// which versions and which keys make an incident is the scenario's.
 //
 // The agents are slices, up to 1.12: parts of the vendor's agent, built as it publishes
 // them (images/cilium/agent, images/cilium/rules). cilium-operator runs whole. From 1.15
@@ -39,8 +38,7 @@ func Agent(version string) string { return "quay.io/cilium/cilium:v" + version }
 // Operator is the image of cilium-operator, under the vendor's name.
 func Operator(version string) string { return "quay.io/cilium/operator-generic:v" + version }
 
-// Rules is the image of the agent slice that writes the vendor's iptables
-// rules.
+// Rules is the image of the agent slice that writes the vendor's iptables rules.
 func Rules(version string) string { return "relapse.dev/cilium-rules:v" + version }
 
 // BPF is Rules with the vendor's BPF programs, which it compiles and attaches.
@@ -70,10 +68,9 @@ func (c Config) With(more Config) Config {
 	return all
 }
 
-// Native is the configuration that all labs have in common: native routing,
-// nothing in place of kube-proxy. Every version reads these keys, and none of
-// them has changed its meaning. Pods' addresses are those that
-// kube-controller-manager allocates, and iptables masquerade.
+// Native is the configuration that all labs have in common: native routing, nothing in place of
+// kube-proxy. Every version reads these keys, and none of them has changed its meaning. Pods'
+// addresses are those that kube-controller-manager allocates, and iptables masquerade.
 var Native = Config{
 	"ipam":                     Kubernetes,
 	"enable-ipv4":              "true",
@@ -84,12 +81,11 @@ var Native = Config{
 	"cluster-name":             "default",
 }
 
-// DSR is Native with BPF NodePort in plain DSR mode, and with it BPF
-// masquerading. Pods are not wired by Cilium's own plugin, so their packets
-// must pass the node's stack (enable-host-legacy-routing): 1.8 does not know
-// another way. For the check of Services' source ranges later versions want
-// CAP_SYS_RESOURCE, which not every machine grants; no lab of Cilium's has
-// Services.
+// DSR is Native with BPF NodePort in plain DSR mode, and with it BPF masquerading. Pods are not
+// wired by Cilium's own plugin, so their packets must pass the node's stack
+// (enable-host-legacy-routing): 1.8 does not know another way. For the check of Services' source
+// ranges later versions want CAP_SYS_RESOURCE, which not every machine grants; no lab of Cilium's
+// has Services.
 var DSR = Native.With(Config{
 	"kube-proxy-replacement":        "partial",
 	"enable-node-port":              "true",
@@ -114,8 +110,7 @@ type Cilium struct {
 	Peers []topology.BGPPeer
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
-	// OnDelete replaces no agent: the caller deletes one after the other
-	// (Roll).
+	// OnDelete replaces no agent: the caller deletes one after the other (Roll).
 	OnDelete bool
 }
 
@@ -144,8 +139,7 @@ var (
 
 // place is what the manifests need to know of the cluster.
 type place struct {
-	// APIServer replaces the kubernetes Service, for which a lab has
-	// no proxy.
+	// APIServer replaces the kubernetes Service, for which a lab has no proxy.
 	APIServer netip.AddrPort
 	// ControlPlane is the node on which the operator runs.
 	ControlPlane string
@@ -198,9 +192,8 @@ func (s Cilium) RunAgents(ctx context.Context, c *kindlab.Cluster, nodes []strin
 // Declare brings configuration, operator and the agents' manifest to this state, and
 // waits until the operator works. With OnDelete the agents that run are as before.
 func (s Cilium) Declare(ctx context.Context, c *kindlab.Cluster) error {
-	// Kubelet rejects pods that come before it knows how many it takes. One that is
-	// left keeps the controller from noticing that all others have gone, which the
-	// strategy Recreate waits for.
+	// Kubelet rejects pods that come before it knows how many it takes. One that is left keeps the
+	// controller from noticing that all others have gone, which the strategy Recreate waits for.
 	if err := operator.Pods.DeleteFailed(ctx, c); err != nil {
 		return err
 	}
@@ -284,8 +277,7 @@ func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	if err := operator.Delete(ctx, c); err != nil {
 		return err
 	}
-	// One that is killed before it has given its lease back keeps the next one waiting
-	// for 15 s.
+	// One that is killed before it has given its lease back keeps the next one waiting for 15 s.
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-operator-resource-lock"}}
 	if err := c.Client.Resources().GetControllerRuntimeClient().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("taking the lease back from cilium-operator: %w", err)
@@ -330,13 +322,11 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 	}
 }
 
-// clean does what a reboot would do to what agents of any version have left:
-// their rules, the BPF programs and maps, the connections, the routes to other
-// nodes' pods, the mounts below /run/cilium (the node's cgroups), and the configuration
-// of the programs. It leaves a BPF file system, as
-// systemd does on a machine, and the configuration of CNI, which the next agent
-// brings to its own state: kubelet, which asks every 5 s whether there is one, would
-// start no pod up to then.
+// clean does what a reboot would do to what agents of any version have left: their rules, the BPF
+// programs and maps, the connections, the routes to other nodes' pods, the mounts below /run/cilium
+// (the node's cgroups), and the configuration of the programs. It leaves a BPF file system, as
+// systemd does on a machine, and the configuration of CNI, which the next agent brings to its own
+// state: kubelet, which asks every 5 s whether there is one, would start no pod up to then.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
 	script := `
 iptables-save | grep -v CILIUM_ | iptables-restore -w

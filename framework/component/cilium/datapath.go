@@ -8,9 +8,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Masquerade finds, among a node's NAT rules, the one of Cilium's that hides
-// the node's pods from all but the native CIDR
-// (pkg/datapath/iptables/iptables.go, installMasqueradeRules).
+// Masquerade finds, among a node's NAT rules, the one of Cilium's that hides the node's pods from
+// all but the native CIDR (pkg/datapath/iptables/iptables.go, installMasqueradeRules).
 func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot.Rule, there bool) {
 	i := slices.IndexFunc(rules, func(r snapshot.Rule) bool {
 		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
@@ -22,8 +21,7 @@ func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot
 	return rules[i], true
 }
 
-// NodeHeader is the path on a node of what the agent configures the BPF programs
-// that it compiles.
+// NodeHeader is the path on a node of what the agent configures the BPF programs that it compiles.
 const NodeHeader = "/var/run/cilium/state/globals/node_config.h"
 
 // Defines reports whether a header switches something on.

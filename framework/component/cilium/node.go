@@ -21,10 +21,9 @@ var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kin
 // after its start, and to give a range to a CiliumNode after that.
 const operatorWithin = 2 * time.Minute
 
-// CreateNodes makes the CiliumNodes of nodes, as the nodes' agents would, and waits
-// until cilium-operator has given each its pod range. The operator gives the lowest
-// range that is free to the node that it hears of first, so ranges follow the order of
-// names.
+// CreateNodes makes the CiliumNodes of nodes, as the nodes' agents would, and waits until
+// cilium-operator has given each its pod range. The operator gives the lowest range that is free to
+// the node that it hears of first, so ranges follow the order of names.
 //
 // It hears of them in the order of creation, one after the other, once it has listed
 // those that were there when it began: so the first one's range is waited for. What it
@@ -34,10 +33,9 @@ func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, addres
 	kube := c.Client.Resources().GetControllerRuntimeClient()
 	create := func(name string) error {
 		node := ciliumNode(name)
-		// With its address from the beginning, as the agents do it: when 1.11 sees
-		// an address come later, it installs the node's route and then removes the
-		// one of no address, which is the same (pkg/datapath/linux/node.go,
-		// updateDirectRoute).
+		// With its address from the beginning, as the agents do it: when 1.11 sees an address come
+		// later, it installs the node's route and then removes the one of no address, which is the
+		// same (pkg/datapath/linux/node.go, updateDirectRoute).
 		node.Object["spec"] = map[string]any{
 			"addresses": []any{map[string]any{"type": "InternalIP", "ip": address(name).String()}},
 		}
@@ -107,8 +105,7 @@ func AwaitRange(ctx context.Context, c *kindlab.Cluster, name string) (netip.Pre
 	return ranges[0], nil
 }
 
-// OperatorError is what cilium-operator says in the status of a CiliumNode; empty if all is
-// well.
+// OperatorError is what cilium-operator says in the status of a CiliumNode; empty if all is well.
 func OperatorError(ctx context.Context, c *kindlab.Cluster, name string) (string, error) {
 	node := ciliumNode(name)
 	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
@@ -146,8 +143,7 @@ func ciliumNode(name string) *unstructured.Unstructured {
 	return node
 }
 
-// deleteNodes deletes every CiliumNode. A cluster that does not know the type
-// has none.
+// deleteNodes deletes every CiliumNode. A cluster that does not know the type has none.
 func deleteNodes(ctx context.Context, c *kindlab.Cluster) error {
 	kube := c.Client.Resources().GetControllerRuntimeClient()
 	list := &unstructured.UnstructuredList{}

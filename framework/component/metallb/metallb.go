@@ -45,8 +45,7 @@ func podsOf(component string) workload.Pods {
 // Release is a version of MetalLB with values for its chart.
 type Release struct {
 	Version string
-	// Values are the user's, adapted to a lab (Adapt), or none. Settings take precedence
-	// over them.
+	// Values are the user's, adapted to a lab (Adapt), or none. Settings take precedence over them.
 	Values map[string]any
 }
 

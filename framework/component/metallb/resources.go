@@ -20,8 +20,7 @@ import (
 // Resources are MetalLB's pools, peers and advertisements, as a lab gets them.
 type Resources struct {
 	Objects []*unstructured.Unstructured
-	// Replaced are what the lab has in place of the user's objects and fields, a clause
-	// each.
+	// Replaced are what the lab has in place of the user's objects and fields, a clause each.
 	Replaced []string
 }
 

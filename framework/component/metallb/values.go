@@ -85,8 +85,7 @@ func (r Release) Settings() []chart.Setting {
 		all = append(all,
 			chart.Setting{Path: "speaker.frr.image.repository", Value: frrRepository, Why: builtFRR},
 			chart.Setting{Path: "speaker.frr.image.tag", Value: frrVersion, Why: builtFRR},
-			// FRR starts within a second or two, and has as long as with the chart's
-			// defaults.
+			// FRR starts within a second or two, and has as long as with the chart's defaults.
 			chart.Setting{Path: "speaker.startupProbe.periodSeconds", Value: int64(1), Why: often},
 			chart.Setting{Path: "speaker.startupProbe.failureThreshold", Value: int64(150), Why: often})
 	}
@@ -146,8 +145,7 @@ func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Re
 	return values, replaced
 }
 
-// replace sets in values what the lab sets and the values have otherwise, and returns what it
-// was.
+// replace sets in values what the lab sets and the values have otherwise, and returns what it was.
 func (r Release) replace(values map[string]any) []chart.Replacement {
 	var replaced []chart.Replacement
 	for _, s := range r.Settings() {

@@ -1,14 +1,12 @@
-// Package autodetection predicts which address calico-node would choose for its
-// node: the same choice in the same order as Calico's own code, without its side
-// effects.
+// Package autodetection predicts which address calico-node would choose for its node: the same
+// choice in the same order as Calico's own code, without its side effects.
 //
 // The source is github.com/projectcalico/calico, version
-// v1.11.0-cni-plugin.0.20250813170300-a0db560f0520 (the 3.28 line): in
-// node/pkg/lifecycle/startup, configureIPsAndSubnets of startup.go, and
-// autodetection_methods.go, autodetection_linux.go, filtered.go, interfaces.go
-// and reachaddr.go of its folder autodetection. Calico's packages are not
-// called: they read the interfaces of the machine that they run on, and exit on
-// an unknown method.
+// v1.11.0-cni-plugin.0.20250813170300-a0db560f0520 (the 3.28 line): in node/pkg/lifecycle/startup,
+// configureIPsAndSubnets of startup.go, and autodetection_methods.go, autodetection_linux.go,
+// filtered.go, interfaces.go and reachaddr.go of its folder autodetection. Calico's packages are
+// not called: they read the interfaces of the machine that they run on, and exit on an unknown
+// method.
 package autodetection
 
 import (
@@ -40,8 +38,7 @@ var excluded = []string{
 	"^nodelocaldns.*",
 }
 
-// Excluded returns the pattern for which first-found passes over an interface
-// of this name.
+// Excluded returns the pattern for which first-found passes over an interface of this name.
 func Excluded(name string) (pattern string, yes bool) {
 	for _, e := range excluded {
 		if regexp.MustCompile(e).MatchString(name) {
@@ -51,8 +48,7 @@ func Excluded(name string) (pattern string, yes bool) {
 	return "", false
 }
 
-// Interface is what Calico reads of a network interface. It ignores whether that
-// is up.
+// Interface is what Calico reads of a network interface. It ignores whether that is up.
 type Interface struct {
 	Name string
 	// Addresses are in the kernel's order.
@@ -186,10 +182,9 @@ func reach(h Host, destination string) (Choice, error) {
 	return Choice{}, fmt.Errorf("%w: no interface has the address %s that reaches %s", ErrNone, source, to)
 }
 
-// internalIP takes the Node's first IPv4 InternalIP, whether an interface has
-// it or not: autoDetectUsingK8sInternalIP and GetLocalCIDR of
-// autodetection_methods.go. Without a subnet the address parses as no CIDR, and
-// nothing is detected.
+// internalIP takes the Node's first IPv4 InternalIP, whether an interface has it or not:
+// autoDetectUsingK8sInternalIP and GetLocalCIDR of autodetection_methods.go. Without a subnet the
+// address parses as no CIDR, and nothing is detected.
 func internalIP(h Host) (Choice, error) {
 	for _, a := range h.InternalIPs {
 		if !a.Is4() {

@@ -1,7 +1,6 @@
-// Package configdrift finds what an upgrade changes in the effect of an unchanged
-// configuration: keys that the new version does not read, deprecates or defaults
-// differently, and the values in force before and after. It is a pure function of two
-// versions and a ConfigMap.
+// Package configdrift finds what an upgrade changes in the effect of an unchanged configuration:
+// keys that the new version does not read, deprecates or defaults differently, and the values in
+// force before and after. It is a pure function of two versions and a ConfigMap.
 //
 // A table has the keys of each version, as the vendor's reference of commands and the chart
 // state them, and the vendor's upgrade notes. The reference lacks deprecated and hidden flags:
@@ -26,8 +25,7 @@ type Kind string
 const (
 	// Missing: without another key the new version does not start.
 	Missing Kind = "missing"
-	// Conflict: two keys cannot be set together; the new version does not
-	// start.
+	// Conflict: two keys cannot be set together; the new version does not start.
 	Conflict Kind = "conflict"
 	// BadValue: the value is empty or of another type; the new version does
 	// not start, or reads something else.
@@ -60,8 +58,7 @@ var kinds = []Kind{Missing, Conflict, BadValue, NotRead, NewlyRead, DefaultChang
 type Drift struct {
 	Key  string `json:"key"`
 	Kind Kind   `json:"kind"`
-	// Decides is the key that the new version reads for the same setting; empty if
-	// there is none.
+	// Decides is the key that the new version reads for the same setting; empty if there is none.
 	Decides string `json:"decides,omitempty"`
 	// Before and After are the values in force, in the vendor's words for
 	// them; Refused where the agent does not start, NotKnown where that takes the agent. Empty: none.
@@ -224,9 +221,8 @@ func (c comparison) set(key string) (Drift, bool) {
 	return d, true
 }
 
-// unset judges a setting for which the new version finds no key in the
-// ConfigMap. A setting with several names is reported once, under the name
-// that the new version goes by.
+// unset judges a setting for which the new version finds no key in the ConfigMap. A setting with
+// several names is reported once, under the name that the new version goes by.
 func (c comparison) unset(key string) (Drift, bool) {
 	for _, name := range names(key) {
 		if _, ok := c.to.config[name]; ok {
@@ -442,8 +438,7 @@ func (c comparison) change(before, after force) string {
 	return fmt.Sprintf(": %s with %s, %s with %s", say(before.value), c.from.name(), say(after.value), c.to.name())
 }
 
-// elsewhere says what an unknown key may be: a key of another version, or a
-// misspelt one.
+// elsewhere says what an unknown key may be: a key of another version, or a misspelt one.
 func (c comparison) elsewhere(key string) string {
 	first, last := "", ""
 	for _, r := range c.table.references {

@@ -31,8 +31,7 @@ const Component = "cilium"
 // Reference is what one version states of its keys.
 type Reference struct {
 	Version string // without a leading v
-	// Keys are those of the vendor's reference of commands, and those that the vendor's chart
-	// sets.
+	// Keys are those of the vendor's reference of commands, and those that the vendor's chart sets.
 	Keys map[string]Option
 	// Notes are the upgrade notes of the version's minor.
 	Notes []Note
@@ -77,11 +76,10 @@ func (t *Table) With(references ...Reference) *Table {
 	return &Table{all}
 }
 
-// String writes the table as Parse reads it: for each version a line with its number, then
-// the keys that it has, and the version before lacks or has otherwise, as "KEY TYPE DEFAULT",
-// with a plus sign before the type of an operator's key;
-// the keys that it lacks as "-KEY"; and the notes of a minor, at its first version, as
-// "*KEY,KEY SENTENCE".
+// String writes the table as Parse reads it: for each version a line with its number, then the keys
+// that it has, and the version before lacks or has otherwise, as "KEY TYPE DEFAULT", with a plus
+// sign before the type of an operator's key; the keys that it lacks as "-KEY"; and the notes of a
+// minor, at its first version, as "*KEY,KEY SENTENCE".
 func (t *Table) String() string {
 	var b strings.Builder
 	before := Reference{}
@@ -294,8 +292,7 @@ func byNumber(a, b string) int {
 	return slices.Compare(x[:], y[:])
 }
 
-// numbers are a version's major, minor and patch number. What is no number
-// counts as 0.
+// numbers are a version's major, minor and patch number. What is no number counts as 0.
 func numbers(version string) (n [3]int) {
 	for i, part := range strings.SplitN(version, ".", len(n)) {
 		digits, _, _ := strings.Cut(part, "-")

@@ -1,6 +1,5 @@
-// Package path traces where packets end, by the tables of a snapshot: routes of nodes and
-// routers, and IPVS services of nodes. Like a detector it changes nothing and sees no
-// traffic.
+// Package path traces where packets end, by the tables of a snapshot: routes of nodes and routers,
+// and IPVS services of nodes. Like a detector it changes nothing and sees no traffic.
 package path
 
 import (
@@ -21,8 +20,7 @@ type Path struct {
 	Expected []string
 	// Hops are the members that the tables lead to, the sender first.
 	Hops []string
-	// Unread are those of Hops whose routes were not read: there the declared path was
-	// followed.
+	// Unread are those of Hops whose routes were not read: there the declared path was followed.
 	Unread []string
 	// End is why the packets get no further than the last of Hops; empty if that is the
 	// last of Expected.

@@ -30,9 +30,8 @@ const (
 	Environment Cause = "the environment's"
 )
 
-// markField and markSlice are the slices' mark: Field and Slice in
-// images/cilium/end/end.go, which is of another module. A value that is quoted is no
-// mark.
+// markField and markSlice are the slices' mark: Field and Slice in images/cilium/end/end.go, which
+// is of another module. A value that is quoted is no mark.
 const (
 	markField = "relapse.dev/end"
 	markSlice = "slice"
@@ -65,10 +64,9 @@ var variable = regexp.MustCompile(strings.Join([]string{
 
 func constant(text string) string { return variable.ReplaceAllString(text, "*") }
 
-// Read finds the end in the log of one start. Lines may begin with the time that the
-// container runtime adds. Of several fatal messages the first one is the end: others can
-// come while the agent waits before it exits (setupSleepBeforeFatal in
-// daemon/cmd/daemon_main.go).
+// Read finds the end in the log of one start. Lines may begin with the time that the container
+// runtime adds. Of several fatal messages the first one is the end: others can come while the agent
+// waits before it exits (setupSleepBeforeFatal in daemon/cmd/daemon_main.go).
 func Read(log string) End {
 	for line := range strings.Lines(log) {
 		line = strings.TrimSpace(line)
@@ -156,9 +154,8 @@ var environment = []string{
 	"failed to get system memory", "sysctl", "ip_local_port_range", "device interface", "routing device", "cannot retrieve",
 }
 
-// needsKernel matches what versions say of a kernel that lacks something: "BPF NodePort
-// services needs kernel 4.17.0 or newer.", "requires support for ... (Linux 4.19 or
-// later)".
+// needsKernel matches what versions say of a kernel that lacks something: "BPF NodePort services
+// needs kernel 4.17.0 or newer.", "requires support for ... (Linux 4.19 or later)".
 var needsKernel = regexp.MustCompile(`(?:kernel|linux) v?\d+\.\d+|in the kernel|kernel support|supported by the kernel|kernel version`)
 
 // errnos are the texts of the kernel's error numbers. That of EINVAL is not among them:

@@ -368,8 +368,7 @@ type Mode struct {
 	// Masquerade is iptables, bpf or none.
 	Masquerade string `json:"masquerade"`
 	BGP        bool   `json:"bgp"`
-	// Encryption is wireguard, ipsec or empty. IPIP is set if Services use that
-	// encapsulation.
+	// Encryption is wireguard, ipsec or empty. IPIP is set if Services use that encapsulation.
 	Encryption string `json:"encryption,omitempty"`
 	IPIP       bool   `json:"ipip,omitempty"`
 	// Netkit is set if pods have netkit devices, and Geneve if Services use that encapsulation.

@@ -343,8 +343,7 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.P
 	})
 }
 
-// cleaning removes the devices of agents, and the files that keep their BPF programs
-// attached.
+// cleaning removes the devices of agents, and the files that keep their BPF programs attached.
 const cleaning = `
 for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done
 rm -rf /sys/fs/bpf/cilium /etc/cni/net.d/05-cilium.conflist`
