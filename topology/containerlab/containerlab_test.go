@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -134,15 +133,6 @@ func TestFilesGolden(t *testing.T) {
 			}
 		})
 	}
-}
-
-// topologyFile is the text of containerlab's own file of a lab.
-func topologyFile(t *testing.T, lab topology.Topology) string {
-	t.Helper()
-	files, err := Files(lab)
-	must.NoError(t, err)
-	i := slices.IndexFunc(files, func(f File) bool { return f.Name == lab.Name+".clab.yml" })
-	return files[i].Text
 }
 
 func TestWriteInvalid(t *testing.T) {
