@@ -251,7 +251,10 @@ func (l *Lab) closeControlPlane(ctx context.Context, node *Node) error {
 
 // initControlPlane runs kubeadm init, the step of kind after createControlPlane.
 func (l *Lab) initControlPlane(ctx context.Context, c topology.Cluster) error {
-	_, err := l.Node(c.Nodes[0].Name).Exec(ctx, "kubeadm", "init", "--config=/kind/kubeadm.conf", "--skip-token-print")
+	// Under cgroup v1 kind returns before systemd has started everything. If kubeadm writes
+	// kubelet's configuration meanwhile, systemd starts kubelet, and kubeadm does so again.
+	const started = `timeout 60 sh -c 'until systemctl is-system-running --wait | grep -qE "running|degraded"; do sleep 0.1; done'`
+	_, err := l.Node(c.Nodes[0].Name).Exec(ctx, "sh", "-ec", started+" && exec kubeadm init --config=/kind/kubeadm.conf --skip-token-print")
 	if err != nil {
 		return fmt.Errorf("initialising cluster %q: %w", c.Name, err)
 	}
