@@ -15,8 +15,7 @@ var acts = regexp.MustCompile(`^(github\.com/docker/|sigs\.k8s\.io/kind|github\.
 
 // What acts on a lab says so in its imports: this package, and whatever it imports, does not.
 func TestVocabularyImportsNoLab(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	must.NoError(t, err)
+	out := must.Get(exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output())(t)
 	deps := strings.Fields(string(out))
 	if len(deps) < 50 {
 		t.Fatalf("%d packages: %s", len(deps), out)

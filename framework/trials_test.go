@@ -57,8 +57,7 @@ func TestRoundsToStand(t *testing.T) {
 }
 
 func TestRates(t *testing.T) {
-	r, err := ParseRates([]byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`))
-	must.NoError(t, err)
+	r := must.Get(ParseRates([]byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`)))(t)
 	r.Add("tcg", "", 1, true)
 	r.Add("tcg", "heavy", 4, false)
 	r.Add("kvm", "", 2, true)

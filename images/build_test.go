@@ -63,35 +63,25 @@ func uncompiled() string { return strings.Replace(hello, "1", fmt.Sprint(time.No
 // mustBuild builds refs and returns the digests of the cached images.
 func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
 	t.Helper()
-	if _, err := c.Build(t.Context(), refs, nil); err != nil {
-		t.Fatal(err)
-	}
-	digests, err := c.Digests(t.Context(), refs)
-	must.NoError(t, err)
-	return digests
+	must.Get(c.Build(t.Context(), refs, nil))(t)
+	return must.Get(c.Digests(t.Context(), refs))(t)
 }
 
 // builtEntry builds an image and returns it.
 func builtEntry(t *testing.T, c *Catalogue, ref string) entry {
 	t.Helper()
 	mustBuild(t, c, ref)
-	entries, err := c.entries(t.Context(), []string{ref})
-	must.NoError(t, err)
-	return entries[ref]
+	return must.Get(c.entries(t.Context(), []string{ref}))(t)[ref]
 }
 
 func TestBuildContent(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	built := builtEntry(t, c, "x.dev/b:1")
-	image, err := built.Image(built.Digest)
-	must.NoError(t, err)
-	layers, err := image.Layers()
-	must.NoError(t, err)
+	image := must.Get(built.Image(built.Digest))(t)
+	layers := must.Get(image.Layers())(t)
 	var got []string
 	for _, layer := range layers {
-		content, err := layer.Uncompressed()
-		must.NoError(t, err)
-		got = append(got, listing(t, content)...)
+		got = append(got, listing(t, must.Get(layer.Uncompressed())(t))...)
 	}
 	want := []string{
 		"etc/first -rw-------", "etc/second -> first", "etc/sub/second -rw-------", "tmp/ dtrwxrwxrwx",
@@ -100,8 +90,7 @@ func TestBuildContent(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("layers hold\n%q, expected\n%q", got, want)
 	}
-	config, err := image.ConfigFile()
-	must.NoError(t, err)
+	config := must.Get(image.ConfigFile())(t)
 	if env := config.Config.Env; !slices.Equal(env[1:], []string{"B=2", "A=3"}) {
 		t.Errorf("environment is %q", env)
 	}
@@ -152,8 +141,7 @@ func TestBuildReuses(t *testing.T) {
 	c := open(t, root)
 	mustBuild(t, c, "x.dev/a:1")
 	var steps []Step
-	summary, err := c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) { steps = append(steps, e.Step) })
-	must.NoError(t, err)
+	summary := must.Get(c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) { steps = append(steps, e.Step) }))(t)
 	if want := []Step{Reused, Assembling, Built}; !slices.Equal(steps, want) {
 		t.Errorf("steps are %v, expected %v", steps, want)
 	}
@@ -198,9 +186,7 @@ func TestKey(t *testing.T) {
 		files[name] = content
 	}
 	keys := func(c *Catalogue) map[string]string {
-		keys, err := c.keys(t.Context(), c.refs)
-		must.NoError(t, err)
-		return keys
+		return must.Get(c.keys(t.Context(), c.refs))(t)
 	}
 	root := newRoot(t, files)
 	before := keys(open(t, root))
@@ -275,8 +261,7 @@ func TestInterruptedBuild(t *testing.T) {
 func expectNothingHalfMade(t *testing.T, c *Catalogue) {
 	t.Helper()
 	for _, dir := range []string{"tmp", "layouts"} {
-		left, err := os.ReadDir(filepath.Join(c.cache.dir, dir))
-		must.NoError(t, err)
+		left := must.Get(os.ReadDir(filepath.Join(c.cache.dir, dir)))(t)
 		if len(left) > 0 {
 			t.Errorf("%s holds %v", dir, left)
 		}
@@ -336,8 +321,7 @@ func TestVerify(t *testing.T) {
 	}
 	last := built.manifest.Layers[1]
 	must.NoError(t, os.WriteFile(built.blob(last.Digest), make([]byte, last.Size), 0o644))
-	damages, err := c.Verify(t.Context())
-	must.NoError(t, err)
+	damages := must.Get(c.Verify(t.Context()))(t)
 	if len(damages) != 1 || damages[0].Ref != "x.dev/b:1" || !strings.Contains(damages[0].Err.Error(), "has the content of") {
 		t.Fatalf("damages are %v, expected one, of x.dev/b:1", damages)
 	}
@@ -354,8 +338,7 @@ func TestSharedLayer(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	base, built := builtEntry(t, c, "x.dev/a:1"), builtEntry(t, c, "x.dev/b:1")
 	shared := base.manifest.Layers[0]
-	one, err := os.Stat(base.blob(shared.Digest))
-	must.NoError(t, err)
+	one := must.Get(os.Stat(base.blob(shared.Digest)))(t)
 	if other, err := os.Stat(built.blob(shared.Digest)); err != nil || !os.SameFile(one, other) {
 		t.Fatalf("two files of one layer, %v", err)
 	}
@@ -477,22 +460,19 @@ func TestCompilationBeforeBase(t *testing.T) {
 	maps.Copy(files, tiny)
 	c := open(t, newRoot(t, files))
 	must.NoError(t, c.cache.prepare())
-	unlock, err := c.cache.lock(t.Context(), "x.dev/a:1", func() {})
-	must.NoError(t, err)
-	release := sync.OnceFunc(unlock)
+	release := sync.OnceFunc(must.Get(c.cache.lock(t.Context(), "x.dev/a:1", func() {}))(t))
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var steps []string
-	_, err = c.Build(ctx, []string{"x.dev/p:1"}, func(e Event) {
+	must.Get(c.Build(ctx, []string{"x.dev/p:1"}, func(e Event) {
 		if e.Package != "" && e.Number == e.Packages {
 			steps = append(steps, "compiled "+e.Ref)
 			release()
 		} else if e.Step == Built {
 			steps = append(steps, "built "+e.Ref)
 		}
-	})
-	must.NoError(t, err)
+	}))(t)
 	if want := []string{"compiled x.dev/p:1", "built x.dev/a:1", "built x.dev/p:1"}; !slices.Equal(steps, want) {
 		t.Errorf("got %q, want %q", steps, want)
 	}
@@ -514,10 +494,8 @@ func TestSummary(t *testing.T) {
 // What an image has cost is kept with it.
 func TestListTellsCost(t *testing.T) {
 	root := newRoot(t, program(hello))
-	summary, err := open(t, root).Build(t.Context(), []string{"x.dev/p:1"}, nil)
-	must.NoError(t, err)
-	entries, err := open(t, root).List(t.Context())
-	must.NoError(t, err)
+	summary := must.Get(open(t, root).Build(t.Context(), []string{"x.dev/p:1"}, nil))(t)
+	entries := must.Get(open(t, root).List(t.Context()))(t)
 	built := summary.Built[0].Cost
 	if want := (Cost{built.Took.Round(time.Millisecond), built.CPU.Round(time.Millisecond)}); entries[0].Cost != want || want.CPU == 0 {
 		t.Errorf("the list has %+v, built at %+v", entries[0].Cost, want)

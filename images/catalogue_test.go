@@ -24,9 +24,7 @@ func newRoot(t *testing.T, files map[string]string) string {
 // open opens a source tree's catalogue with a cache of its own.
 func open(t *testing.T, root string) *Catalogue {
 	t.Helper()
-	c, err := Open(root, WithCache(filepath.Join(root, "cache")))
-	must.NoError(t, err)
-	return c
+	return must.Get(Open(root, WithCache(filepath.Join(root, "cache"))))(t)
 }
 
 func TestOpenReportsBadRecipes(t *testing.T) {
@@ -125,10 +123,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 }
 
 func TestOpenReadsThisTree(t *testing.T) {
-	c, err := Open("..", WithCache(t.TempDir()))
-	must.NoError(t, err)
-	node, err := c.Recipe("relapse.dev/node:v1.34.4")
-	must.NoError(t, err)
+	node := must.Get(must.Get(Open("..", WithCache(t.TempDir())))(t).Recipe("relapse.dev/node:v1.34.4"))(t)
 	if node.StopSignal != "SIGRTMIN+3" {
 		t.Errorf("the node's stop signal is %q", node.StopSignal)
 	}
@@ -139,8 +134,7 @@ func TestClosure(t *testing.T) {
 		"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/c:1}, {ref: x.dev/b:1, base: x.dev/a:1}]",
 		"c/image.yaml": "images: [{ref: x.dev/c:1}, {ref: x.dev/d:1}]",
 	}))
-	got, err := c.closure([]string{"x.dev/b:1", "x.dev/a:1"})
-	must.NoError(t, err)
+	got := must.Get(c.closure([]string{"x.dev/b:1", "x.dev/a:1"}))(t)
 	if want := []string{"x.dev/c:1", "x.dev/a:1", "x.dev/b:1"}; !slices.Equal(got, want) {
 		t.Errorf("order of build is %v, expected %v", got, want)
 	}

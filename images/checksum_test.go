@@ -11,11 +11,9 @@ import (
 
 // What is told of an image is what go.sum has of the module that it was built from.
 func TestTestedModules(t *testing.T) {
-	c, err := Open("..")
-	must.NoError(t, err)
+	c := must.Get(Open(".."))(t)
 	const agent, probe = "quay.io/cilium/cilium:v1.12.0", "relapse.dev/probe:dev"
-	modules, err := c.TestedModules(context.Background(), []string{agent, probe})
-	must.NoError(t, err)
+	modules := must.Get(c.TestedModules(context.Background(), []string{agent, probe}))(t)
 	if len(modules) != 1 || modules[0].Ref != agent || modules[0].Path != "github.com/cilium/cilium" || modules[0].Version.Version != "v1.12.0" {
 		t.Fatalf("%+v", modules)
 	}

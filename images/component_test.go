@@ -34,8 +34,7 @@ func vendorProxy(t *testing.T) {
 		served := filepath.Join(proxy, "x.dev/vendor/@v")
 		write(served, version+".info", fmt.Sprintf(`{"Version": %q}`, version))
 		write(served, version+".mod", goMod)
-		f, err := os.Create(filepath.Join(served, version+".zip"))
-		must.NoError(t, err)
+		f := must.Get(os.Create(filepath.Join(served, version+".zip")))(t)
 		must.NoError(t, errors.Join(zip.CreateFromDir(f, module.Version{Path: "x.dev/vendor", Version: version}, source), f.Close()))
 	}
 	t.Setenv("GOPROXY", "file://"+proxy)
@@ -89,8 +88,7 @@ func with(files map[string]string, name, text string) map[string]string {
 func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
-	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	must.NoError(t, err)
+	refs := must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)
 	if want := []string{"x.dev/v:1.1.1"}; !slices.Equal(refs, want) {
 		t.Fatalf("images of v 1.1.1 are %v, expected %v", refs, want)
 	}
@@ -234,8 +232,7 @@ replace x.dev/part => x.dev/fork v1.2.3
 			Staging: &staging{Folder: "staging", Modules: []string{"x.dev/staged"}},
 		},
 	}
-	derived, err := b.derive([]byte(vendor))
-	must.NoError(t, err)
+	derived := must.Get(b.derive([]byte(vendor)))(t)
 	want := `// Derived from the go.mod of x.dev/vendor@v0.0.0-20250813170300-a0db560f0520 and component.yaml.
 // Do not edit: go test ./images -run Derivation -update writes it.
 module github.com/relapse-dev/relapse/images/v
@@ -270,8 +267,7 @@ replace x.dev/staged => ./staging/x.dev/staged
 		published := b
 		published.vendor.Go = vendorGo
 		published.vendor.Staging = &staging{Folder: "staging/src", Published: "v0.${minor}.${patch}"}
-		derived, err := published.derive([]byte(vendor + "\nreplace x.dev/own => ./staging/src/x.dev/own\n"))
-		must.NoError(t, err)
+		derived := must.Get(published.derive([]byte(vendor + "\nreplace x.dev/own => ./staging/src/x.dev/own\n")))(t)
 		for _, want := range []string{"\ngo 1.17\n", "\nreplace x.dev/own => x.dev/own v0.2.3\n", "\nreplace x.dev/part => x.dev/fork v1.2.3\n"} {
 			if !strings.Contains(string(derived), want) {
 				t.Errorf("derived is\n%s\nexpected %q in it", derived, want)

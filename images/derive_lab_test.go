@@ -17,14 +17,10 @@ import (
 func TestDerivationIsSettled(t *testing.T) {
 	for name, b := range builds(t) {
 		t.Run(name, func(t *testing.T) {
-			vendor, err := b.vendorGoMod(t.Context())
-			must.NoError(t, err)
-			derived, err := b.derive(vendor)
-			must.NoError(t, err)
+			derived := must.Get(b.derive(must.Get(b.vendorGoMod(t.Context()))(t)))(t)
 			dir := t.TempDir()
 			read := func(file string) []byte {
-				text := must.Read(t, file)
-				return text
+				return must.Read(t, file)
 			}
 			// A checksum that changes is an error of go's.
 			committed := goModule{file: b.file}

@@ -20,13 +20,10 @@ var update = flag.Bool("update", false, "derive the go.mod and go.sum of the cat
 func builds(t *testing.T) map[string]*versionBuild {
 	t.Helper()
 	all := map[string]*versionBuild{}
-	folders, err := filepath.Glob("*/" + componentFile)
-	must.NoError(t, err)
-	for _, file := range folders {
+	for _, file := range must.Get(filepath.Glob("*/" + componentFile))(t) {
 		folder, err := filepath.Abs(filepath.Dir(file))
 		must.NoError(t, err)
-		c, err := readComponent(folder)
-		must.NoError(t, err)
+		c := must.Get(readComponent(folder))(t)
 		for _, version := range c.catalogued() {
 			if all[filepath.Base(folder)+"/"+version], err = c.build(version); err != nil {
 				t.Fatal(err)
@@ -43,10 +40,7 @@ func TestDerivation(t *testing.T) {
 	for name, b := range builds(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			vendor, err := b.vendorGoMod(t.Context())
-			must.NoError(t, err)
-			derived, err := b.derive(vendor)
-			must.NoError(t, err)
+			derived := must.Get(b.derive(must.Get(b.vendorGoMod(t.Context()))(t)))(t)
 			if *update {
 				must.NoError(t, b.settle(t.Context(), filepath.Dir(b.file), derived))
 			}
@@ -62,10 +56,8 @@ func TestDerivation(t *testing.T) {
 // it may only have indirect requirements, which Go adds.
 func difference(t *testing.T, derived, committed []byte) string {
 	t.Helper()
-	want, err := modfile.Parse("derived", derived, nil)
-	must.NoError(t, err)
-	have, err := modfile.Parse("committed", committed, nil)
-	must.NoError(t, err)
+	want := must.Get(modfile.Parse("derived", derived, nil))(t)
+	have := must.Get(modfile.Parse("committed", committed, nil))(t)
 	have.Require = slices.DeleteFunc(have.Require, func(q *modfile.Require) bool {
 		return q.Indirect && !slices.ContainsFunc(want.Require, func(d *modfile.Require) bool { return d.Mod.Path == q.Mod.Path })
 	})

@@ -62,10 +62,8 @@ func TestKernelModules(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			onKernel(t, test.modules, test.config)
-			c, err := Open(root, WithCache(cache))
-			must.NoError(t, err)
-			refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-			must.NoError(t, err)
+			c := must.Get(Open(root, WithCache(cache)))(t)
+			refs := must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)
 			built := builtEntry(t, c, refs[0])
 			digests[built.Digest.String()] = true
 			files := filesOf(t, built)
@@ -77,8 +75,7 @@ func TestKernelModules(t *testing.T) {
 			if lists, there := files["etc/v/modules"]; lists != test.lists || there == test.modules {
 				t.Errorf("its file is there: %t, with %q, want %q", there, lists, test.lists)
 			}
-			modules, err := c.TestedModules(t.Context(), refs)
-			must.NoError(t, err)
+			modules := must.Get(c.TestedModules(t.Context(), refs))(t)
 			if says := "reading modules from /etc/v/modules"; strings.Contains(modules[0].With, says) == test.modules {
 				t.Errorf("reports say that it is built with %q", modules[0].With)
 			}
@@ -105,23 +102,17 @@ func TestKernelModulesNotNamed(t *testing.T) {
 // filesOf are the contents of an image's files, by path.
 func filesOf(t *testing.T, built entry) map[string]string {
 	t.Helper()
-	image, err := built.Image(built.Digest)
-	must.NoError(t, err)
-	layers, err := image.Layers()
-	must.NoError(t, err)
+	layers := must.Get(must.Get(built.Image(built.Digest))(t).Layers())(t)
 	files := map[string]string{}
 	for _, layer := range layers {
-		content, err := layer.Uncompressed()
-		must.NoError(t, err)
+		content := must.Get(layer.Uncompressed())(t)
 		for archive := tar.NewReader(content); ; {
 			header, err := archive.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			must.NoError(t, err)
-			text, err := io.ReadAll(archive)
-			must.NoError(t, err)
-			files[header.Name] = string(text)
+			files[header.Name] = string(must.Get(io.ReadAll(archive))(t))
 		}
 	}
 	return files

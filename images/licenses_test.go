@@ -18,8 +18,7 @@ func TestLicenses(t *testing.T) {
 		"a/LICENSE.txt": "", "a/Copying": "", "a/README.md": "", "a/b/LICENSE": "",
 	}
 	r := &Recipe{folder: filepath.Join(newRoot(t, files), "images"), Licenses: "/licenses", Programs: []Program{{Package: "./program"}, {Package: "./program"}}}
-	items, err := r.licenses(t.Context())
-	must.NoError(t, err)
+	items := must.Get(r.licenses(t.Context()))(t)
 	var paths []string
 	for _, i := range items {
 		paths = append(paths, i.path)

@@ -22,13 +22,12 @@ import (
 // versions/ are not written by hand, and TestDerivation compares them.
 func TestModules(t *testing.T) {
 	var files []string
-	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+	must.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
 		if filepath.Base(path) == "go.mod" {
 			files = append(files, path)
 		}
 		return err
-	})
-	must.NoError(t, err)
+	}))
 	for _, path := range files {
 		t.Run(path, func(t *testing.T) {
 			text := must.Read(t, path)
@@ -111,9 +110,7 @@ func TestLibraries(t *testing.T) {
 // libraries returns the versions that a go.mod requires, by module path.
 func libraries(t *testing.T, path string) map[string]string {
 	t.Helper()
-	text := must.Read(t, path)
-	file, err := modfile.Parse(path, text, nil)
-	must.NoError(t, err)
+	file := must.Get(modfile.Parse(path, must.Read(t, path), nil))(t)
 	versions := map[string]string{}
 	for _, require := range file.Require {
 		versions[require.Mod.Path] = require.Mod.Version

@@ -38,9 +38,7 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 		used := time.Date(2026, 1, 1, i, 0, 0, 0, time.UTC)
 		must.NoError(t, os.Chtimes(layout, used, used))
 	}
-	if _, err := c.Digests(t.Context(), refs[:1]); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Digests(t.Context(), refs[:1]))(t)
 	return in("3")
 }
 

@@ -46,9 +46,7 @@ func TestPush(t *testing.T) {
 	addr := strings.TrimPrefix(server.URL, "http://")
 	must.NoError(t, c.Push(t.Context(), addr, refs))
 	for ref, path := range map[string]string{"x.dev/a:1": "a:1", "x.dev/b:1": "b:1", "k8s.dev/group/k:v1": "group/k:v1"} {
-		tag, err := name.NewTag(addr + "/" + path)
-		must.NoError(t, err)
-		got, err := remote.Head(tag)
+		got, err := remote.Head(must.Get(name.NewTag(addr + "/" + path))(t))
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 		} else if got.Digest != digests[ref] {
@@ -116,8 +114,7 @@ func TestLoadDocker(t *testing.T) {
 	docker, err := client.NewClientWithOpts(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithVersion("1.41"))
 	must.NoError(t, err)
 	t.Cleanup(func() { docker.Close() })
-	first, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1")
-	must.NoError(t, err)
+	first := must.Get(c.LoadDocker(t.Context(), docker, "x.dev/b:1"))(t)
 	if !strings.HasPrefix(first, "x.dev/b:1-") || !e.images[first] {
 		t.Errorf("loaded as %q, the engine has %v", first, e.images)
 	}
@@ -140,10 +137,8 @@ func TestSave(t *testing.T) {
 	}
 	built := builtEntry(t, c, "x.dev/b:1")
 	must.NoError(t, c.Save(t.Context(), "x.dev/b:1", &archive))
-	tag, err := name.NewTag("x.dev/b:1")
-	must.NoError(t, err)
-	saved, err := tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, &tag)
-	must.NoError(t, err)
+	tag := must.Get(name.NewTag("x.dev/b:1"))(t)
+	saved := must.Get(tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, &tag))(t)
 	want := built.manifest.Config.Digest
 	if config, err := saved.ConfigName(); err != nil || config != want {
 		t.Errorf("config %s, %v; want %s", config, err, want)

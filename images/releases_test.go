@@ -42,9 +42,7 @@ func TestRangesAndPreReleases(t *testing.T) {
 func TestReleases(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "# all of them\n1.0.0 1.2.0-rc1 1.1.1 # and\n\n2.1.0\n")))
-	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	must.NoError(t, err)
-	mustBuild(t, c, refs...)
+	mustBuild(t, c, must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)...)
 	want := Releases{
 		Component: "v",
 		Ways:      []Way{{Image: "x.dev/v", Form: Slice, From: "1.0.0", Below: "2.0.0", Unlisted: []string{"x.dev/vendor"}}},
@@ -97,8 +95,7 @@ func TestReleases(t *testing.T) {
 func TestNotPublished(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
-	refs, err := c.Find(Want{Component: "v", Version: "1.9.0"})
-	must.NoError(t, err)
+	refs := must.Get(c.Find(Want{Component: "v", Version: "1.9.0"}))(t)
 	var missing *NotPublishedError
 	if _, err := c.Build(t.Context(), refs, nil); errors.As(err, &missing) {
 		t.Errorf("a proxy in a folder says otherwise: %v", err) // no such file
@@ -166,8 +163,7 @@ func TestNotPublishedButKnown(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("GOPROXY", proxy.URL)
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
-	refs, err := c.Find(Want{Component: "v", Version: "1.2.0"})
-	must.NoError(t, err)
+	refs := must.Get(c.Find(Want{Component: "v", Version: "1.2.0"}))(t)
 	var missing *NotPublishedError
 	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
 		t.Errorf("got %v", err)
@@ -183,8 +179,7 @@ func TestDownload(t *testing.T) {
 	proxy := httptest.NewServer(http.FileServer(http.Dir(folder)))
 	defer proxy.Close()
 	t.Setenv("GOPROXY", proxy.URL)
-	dir, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.1.0"})
-	must.NoError(t, err)
+	dir := must.Get(Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.1.0"}))(t)
 	if text, err := os.ReadFile(filepath.Join(dir, "vendor.go")); err != nil || !strings.Contains(string(text), "v1.1.0") {
 		t.Errorf("in %s: %v: %s", dir, err, text)
 	}
@@ -202,8 +197,7 @@ func TestDownload(t *testing.T) {
 // missingOf is why a version of the component v was not available, as its list says.
 func missingOf(t *testing.T, c *Catalogue, version string) string {
 	t.Helper()
-	found, err := c.Releases(t.Context(), "v")
-	must.NoError(t, err)
+	found := must.Get(c.Releases(t.Context(), "v"))(t)
 	i := slices.IndexFunc(found.Versions, func(r Release) bool { return r.Version == version })
 	if i < 0 {
 		t.Fatalf("%s is not among %v", version, found.Versions)
@@ -220,9 +214,7 @@ func TestMissingIsForgotten(t *testing.T) {
 	if why := missingOf(t, c, "1.1.1"); why != "it was not published" {
 		t.Errorf("noted: %q", why)
 	}
-	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	must.NoError(t, err)
-	must.NoError(t, c.Derive(t.Context(), refs[0]))
+	must.NoError(t, c.Derive(t.Context(), must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)[0]))
 	if why := missingOf(t, c, "1.1.1"); why != "" {
 		t.Errorf("still noted: %q", why)
 	}
@@ -265,9 +257,7 @@ func main() { println(said, len(map[bool]int{true: 0, vendor.Version == "v1.1.0"
 	built, err := c.Find(Want{Component: "v", Version: "1.1.1"})
 	must.NoError(t, err)
 	mustBuild(t, c, built...)
-	refs, err := c.Find(Want{Component: "v", Version: "1.1.0"})
-	must.NoError(t, err)
-	_, err = c.Build(t.Context(), refs, nil)
+	_, err = c.Build(t.Context(), must.Get(c.Find(Want{Component: "v", Version: "1.1.0"}))(t), nil)
 	var failed *BuildError
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v", err)

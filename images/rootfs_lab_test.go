@@ -15,14 +15,12 @@ import (
 // TestScriptLayer runs a script over the real Debian base, needs root, and checks that its changes,
 // removals included, come out as a layer that has the same effect when it is unpacked.
 func TestScriptLayer(t *testing.T) {
-	c, err := Open("..")
-	must.NoError(t, err)
+	c := must.Get(Open(".."))(t)
 	base := builtEntry(t, c, "relapse.dev/debian:bookworm")
 	workspace, remove, err := c.cache.workspace(t.Context())
 	must.NoError(t, err)
 	defer remove()
-	log, err := c.cache.newLog("test", newMeter())
-	must.NoError(t, err)
+	log := must.Get(c.cache.newLog("test", newMeter()))(t)
 	root := rootfs{dir: workspace}
 	must.NoError(t, root.unpack(t.Context(), log, base.imageLayout, base.manifest.Layers))
 	t.Setenv("TMPDIR", t.TempDir()) // of whoever builds
@@ -42,10 +40,8 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 		err = image.link(base.imageLayout, base.manifest.Layers)
 	}
 	must.NoError(t, err)
-	layer, err := image.layer(func(w *layerWriter) error { return w.writeTree(changes) })
-	must.NoError(t, err)
-	f, err := os.Open(image.blob(layer.Digest))
-	must.NoError(t, err)
+	layer := must.Get(image.layer(func(w *layerWriter) error { return w.writeTree(changes) }))(t)
+	f := must.Get(os.Open(image.blob(layer.Digest)))(t)
 	want := []string{
 		"etc/ drwxr-xr-x", "etc/.wh.debian_version ----------", "etc/default -> skel", "etc/new -rw-r--r--", "etc/new2 -rw-r--r--",
 		"etc/skel/ drwxr-xr-x", "etc/skel/.wh..wh..opq ----------",
@@ -68,12 +64,10 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 // TestSlim starts the programs of a slim image in its tree: all that they need is
 // there, their libraries and Debian's links to them too, and no shell is.
 func TestSlim(t *testing.T) {
-	c, err := Open("..")
-	must.NoError(t, err)
+	c := must.Get(Open(".."))(t)
 	const ref = "relapse.dev/iptables:bookworm"
 	slim := builtEntry(t, c, ref)
-	log, err := c.cache.newLog("test", newMeter())
-	must.NoError(t, err)
+	log := must.Get(c.cache.newLog("test", newMeter()))(t)
 	root := rootfs{dir: t.TempDir()}
 	if err := root.unpack(t.Context(), log, slim.imageLayout, slim.manifest.Layers); err != nil {
 		t.Fatal(log.close(t.Context(), "test", err))

@@ -46,10 +46,8 @@ replace (
 			Unreplaced: []string{"example.org/forked"},
 		},
 	}
-	derived, err := b.derive([]byte(vendors))
-	must.NoError(t, err)
-	mod, err := modfile.Parse("derived", derived, nil)
-	must.NoError(t, err)
+	derived := must.Get(b.derive([]byte(vendors)))(t)
+	mod := must.Get(modfile.Parse("derived", derived, nil))(t)
 	sums := map[string]string{} // nothing is compiled from example.org/tool
 	for _, v := range []string{"forked v1.0.0", "kept v1.5.0", "old v1.1.0", "ours v1.0.0", "part v0.3.0", "unserved v0.9.0", "indirect v0.2.0"} {
 		sums["example.org/"+v] = "h1:x="
@@ -84,8 +82,7 @@ func TestCatalogueSubstitutes(t *testing.T) {
 		if !there {
 			t.Fatalf("the catalogue has no %s", name)
 		}
-		got, err := b.substitutes()
-		must.NoError(t, err)
+		got := must.Get(b.substitutes())(t)
 		if joined(got) != want {
 			t.Errorf("%s: %q, want %q", name, joined(got), want)
 		}

@@ -16,8 +16,7 @@ import (
 // Whatever is wrong with a scenario, and can be seen without a lab, shows here and not half a
 // minute into a run. go test -v lists its steps, as relapse run --dry-run does.
 func TestScenario(t *testing.T) {
-	built, err := images.Open("..")
-	must.NoError(t, err)
+	built := must.Get(images.Open(".."))(t)
 	known := func(ref string) bool { _, err := built.Recipe(ref); return err == nil }
 	taken := map[string]bool{}
 	for _, s := range All {

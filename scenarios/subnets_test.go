@@ -71,8 +71,7 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 	prefix := netip.MustParsePrefix("10.200.0.0/16")
 	for _, s := range All {
 		t.Run(s.Incident.Name, func(t *testing.T) {
-			moved, err := s.Within(prefix)
-			must.NoError(t, err)
+			moved := must.Get(s.Within(prefix))(t)
 			if err := moved.Validate(); err != nil {
 				t.Error(err)
 			}
@@ -83,15 +82,10 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 			if s.Small != nil {
 				forms["small"] = [2]framework.Scenario{*s.Small, *moved.Small}
 			}
-			was, err := s.Unclassified(nil)
-			must.NoError(t, err)
-			is, err := moved.Unclassified(nil)
-			must.NoError(t, err)
-			forms["unclassified"] = [2]framework.Scenario{was, is}
+			was := must.Get(s.Unclassified(nil))(t)
+			forms["unclassified"] = [2]framework.Scenario{was, must.Get(moved.Unclassified(nil))(t)}
 			if s.With != nil {
-				again, err := moved.Set(map[string]string{})
-				must.NoError(t, err)
-				forms["parameters"] = [2]framework.Scenario{s, again}
+				forms["parameters"] = [2]framework.Scenario{s, must.Get(moved.Set(map[string]string{}))(t)}
 			}
 			for form, one := range forms {
 				if count, _ := documented(moved, printed(t, one[0])); count == 0 {
@@ -183,8 +177,7 @@ func TestFixedNetworkStays(t *testing.T) {
 		if s.Incident.Name != "masquerade-drift" {
 			continue
 		}
-		moved, err := s.Within(netip.MustParsePrefix("10.200.0.0/16"))
-		must.NoError(t, err)
+		moved := must.Get(s.Within(netip.MustParsePrefix("10.200.0.0/16")))(t)
 		inside, _ := moved.Topology.Network("inside")
 		neighbour, _ := moved.Topology.AddressOn("neighbour", "inside")
 		if inside.Subnet.String() != "10.20.30.128/25" || neighbour.String() != "10.20.30.200" {

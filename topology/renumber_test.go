@@ -31,8 +31,7 @@ func three() Topology {
 func TestRenumber(t *testing.T) {
 	old := three()
 	must.NoError(t, old.Validate())
-	moves, err := old.Within(prefix("172.16.128.0/20"))
-	must.NoError(t, err)
+	moves := must.Get(old.Within(prefix("172.16.128.0/20")))(t)
 	moved := old.Renumber(moves)
 	if err := moved.Validate(); err != nil {
 		t.Error(err)

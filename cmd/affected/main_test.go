@@ -52,8 +52,7 @@ func TestSelect(t *testing.T) {
 		{name: "a package that is gone", file: "framework/nowhere/nothing.go"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tree, err := thisTree()
-			must.NoError(t, err)
+			tree := must.Get(thisTree())(t)
 			change := Change{Files: []string{test.file}, Declared: func(file string) []string {
 				text, _ := os.ReadFile(file)
 				return exported(string(text))
@@ -81,8 +80,7 @@ func TestSelect(t *testing.T) {
 
 // A module that the core uses as well is proven by the core.
 func TestSelectModules(t *testing.T) {
-	tree, err := thisTree()
-	must.NoError(t, err)
+	tree := must.Get(thisTree())(t)
 	needs := func(modules string) (packages []string) {
 		for _, r := range tree.Select(Change{Files: []string{"go.mod"}, Modules: changedModules(modules)}) {
 			packages = append(packages, r.Package)
@@ -98,8 +96,7 @@ func TestSelectModules(t *testing.T) {
 }
 
 func TestAll(t *testing.T) {
-	tree, err := thisTree()
-	must.NoError(t, err)
+	tree := must.Get(thisTree())(t)
 	var got []string
 	for _, r := range tree.All() {
 		got = append(got, r.Package)

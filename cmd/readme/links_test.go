@@ -19,9 +19,7 @@ import (
 )
 
 func TestLinksLeadSomewhere(t *testing.T) {
-	paths, err := documents(root)
-	must.NoError(t, err)
-	for _, path := range paths {
+	for _, path := range must.Get(documents(root))(t) {
 		for _, problem := range brokenLinks(t, path) {
 			t.Error(problem)
 		}
@@ -119,14 +117,12 @@ func anchors(t *testing.T, path string) map[string]bool {
 // walk calls visit for each node of a document.
 func walk(t *testing.T, path string, visit func(ast.Node)) {
 	t.Helper()
-	source, err := os.ReadFile(path)
-	must.NoError(t, err)
+	source := must.Read(t, path)
 	markdown := goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
-	err = ast.Walk(markdown.Parser().Parse(text.NewReader(source)), func(node ast.Node, entering bool) (ast.WalkStatus, error) {
+	must.NoError(t, ast.Walk(markdown.Parser().Parse(text.NewReader(source)), func(node ast.Node, entering bool) (ast.WalkStatus, error) {
 		if entering {
 			visit(node)
 		}
 		return ast.WalkContinue, nil
-	})
-	must.NoError(t, err)
+	}))
 }

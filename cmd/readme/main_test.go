@@ -14,8 +14,7 @@ import (
 const root = "../.."
 
 func TestDocumentsAreRendered(t *testing.T) {
-	paths, err := documents(root)
-	must.NoError(t, err)
+	paths := must.Get(documents(root))(t)
 	names := map[string]bool{}
 	for _, path := range paths {
 		text := must.Read(t, path)
@@ -42,11 +41,8 @@ func TestDocumentsAreRendered(t *testing.T) {
 // TestTranscripts fails for a transcript that no golden file stands behind: a block of
 // code, outside of the rendered ones, with a prompt in it.
 func TestTranscripts(t *testing.T) {
-	paths, err := documents(root)
-	must.NoError(t, err)
-	for _, path := range paths {
-		text := must.Read(t, path)
-		for i, line := range strings.Split(string(text), "\n") {
+	for _, path := range must.Get(documents(root))(t) {
+		for i, line := range strings.Split(string(must.Read(t, path)), "\n") {
 			if strings.HasPrefix(strings.TrimSpace(line), "$ ") || strings.HasPrefix(line, "```console") {
 				t.Errorf("%s:%d: a transcript that is not rendered from a golden file: %s", path, i+1, line)
 			}

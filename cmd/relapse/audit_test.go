@@ -265,8 +265,7 @@ func TestAuditRedact(t *testing.T) {
 		t.Fatalf("%v, %v, want two reads", files, err)
 	}
 	for _, file := range files {
-		text := must.Read(t, file)
-		clean(file, string(text))
+		clean(file, string(must.Read(t, file)))
 	}
 	original := of(relapse(t, "audit", "--from", dir, "--suppress", suppress, "-o", "json").stdout)
 	if len(redacted.Findings) != len(original.Findings) || len(redacted.Findings) < 3 || len(redacted.Unread) != len(original.Unread) {

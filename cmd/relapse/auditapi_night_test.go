@@ -72,8 +72,7 @@ func startEtcd(t *testing.T) *controlPlane {
 func (c *controlPlane) startAPIServer(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	must.NoError(t, err)
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	write := func(name, text string) string {
 		file := must.Write(t, filepath.Join(dir, name), text)
 		return file
@@ -90,8 +89,7 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 		"--service-cluster-ip-range", "10.96.0.0/12", "--audit-policy-file", policy, "--audit-log-path", c.log)
 	c.server = "https://" + address
 	c.admin = &rest.Config{Host: c.server, BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
-	client, err := rest.HTTPClientFor(c.admin)
-	must.NoError(t, err)
+	client := must.Get(rest.HTTPClientFor(c.admin))(t)
 	wait(t, "kube-apiserver to be ready", 5*time.Minute, func() error { return get(client, c.server+"/readyz", adminToken) })
 }
 
@@ -108,35 +106,25 @@ func (c *controlPlane) kubeconfig(t *testing.T) string {
 // permit binds what --rbac prints to the auditor.
 func (c *controlPlane) permit(t *testing.T, args ...string) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(c.admin)
-	must.NoError(t, err)
+	client := must.Get(kubernetes.NewForConfig(c.admin))(t)
 	var role rbacv1.ClusterRole
 	must.NoError(t, yaml.Unmarshal([]byte(relapse(t, append([]string{"audit", "--rbac"}, args...)...).stdout), &role))
-	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	must.Get(client.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}))(t)
+	must.Get(client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "auditor"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "auditor"}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 }
 
 // define makes the CiliumNodes known, and waits until they can be listed.
 func (c *controlPlane) define(t *testing.T) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(c.admin)
-	must.NoError(t, err)
+	client := must.Get(dynamic.NewForConfig(c.admin))(t)
 	crd := map[string]any{}
-	if err := yaml.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"ciliumnodes.cilium.io"},
+	must.NoError(t, yaml.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"ciliumnodes.cilium.io"},
 "spec":{"group":"cilium.io","scope":"Cluster","names":{"plural":"ciliumnodes","singular":"ciliumnode","kind":"CiliumNode","listKind":"CiliumNodeList"},
-"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`), &crd); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(t.Context(), &unstructured.Unstructured{Object: crd}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`), &crd))
+	must.Get(client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).Create(t.Context(), &unstructured.Unstructured{Object: crd}, metav1.CreateOptions{}))(t)
 	wait(t, "CiliumNodes to be served", time.Minute, func() error {
 		_, err := client.Resource(schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}).List(t.Context(), metav1.ListOptions{})
 		return err
@@ -166,10 +154,8 @@ func (c *controlPlane) put(t *testing.T, n int, object func(i int) (key string, 
 			one.Put.Key, one.Put.Value = base64.StdEncoding.EncodeToString([]byte("/registry/"+key)), base64.StdEncoding.EncodeToString(data)
 			ops = append(ops, one)
 		}
-		body, err := json.Marshal(map[string]any{"success": ops})
-		must.NoError(t, err)
-		response, err := http.Post(c.etcd+"/v3/kv/txn", "application/json", bytes.NewReader(body))
-		must.NoError(t, err)
+		body := must.Get(json.Marshal(map[string]any{"success": ops}))(t)
+		response := must.Get(http.Post(c.etcd+"/v3/kv/txn", "application/json", bytes.NewReader(body)))(t)
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			t.Fatalf("etcd: %s", response.Status)
@@ -276,8 +262,7 @@ func TestAuditReadsOnly(t *testing.T) {
 // verbs counts the auditor's requests in the audit log. One that was refused is an error.
 func (c *controlPlane) verbs(t *testing.T) map[string]int {
 	t.Helper()
-	f, err := os.Open(c.log)
-	must.NoError(t, err)
+	f := must.Get(os.Open(c.log))(t)
 	defer f.Close()
 	verbs := map[string]int{}
 	lines := bufio.NewScanner(f)
@@ -356,18 +341,15 @@ func TestAuditLarge(t *testing.T) {
 // compiled are the programs of an image.
 func compiled(t *testing.T, ref string) []string {
 	t.Helper()
-	catalogue, err := images.Open("../..")
-	must.NoError(t, err)
-	programs, err := catalogue.Compile(t.Context(), ref, t.TempDir())
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../.."))(t)
+	programs := must.Get(catalogue.Compile(t.Context(), ref, t.TempDir()))(t)
 	return programs
 }
 
 // startServer starts a program, which ends with the test.
 func startServer(t *testing.T, name, file string, args ...string) {
 	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
-	must.NoError(t, err)
+	log := must.Get(os.Create(filepath.Join(t.TempDir(), name+".log")))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, file, args...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -384,12 +366,10 @@ func startServer(t *testing.T, name, file string, args ...string) {
 
 func wait(t *testing.T, what string, bound time.Duration, try func() error) {
 	t.Helper()
-	if err := await.Until(t.Context(), what, 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+	must.NoError(t, await.Until(t.Context(), what, 100*time.Millisecond, bound, func(context.Context) (bool, string, error) {
 		err := try()
 		return err == nil, fmt.Sprint(err), nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // get asks for a page with a token.

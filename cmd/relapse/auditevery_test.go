@@ -61,8 +61,7 @@ func TestAuditEvery(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := program(ctx, append([]string{"audit", "--every", "10s", "--rate", "100", "--kubeconfig", kubeconfig}, args...)...)
-		out, err := cmd.StdoutPipe()
-		must.NoError(t, err)
+		out := must.Get(cmd.StdoutPipe())(t)
 		cmd.Stderr = cmd.Stdout
 		must.NoError(t, cmd.Start())
 		interrupted := false
@@ -112,7 +111,7 @@ func TestAuditEvery(t *testing.T) {
 // scraped is what Prometheus gets once the first audit has ended: a line that tells a finding comes before.
 func scraped(t *testing.T, address string) (page string) {
 	t.Helper()
-	if err := await.Until(t.Context(), "the metrics", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+	must.NoError(t, await.Until(t.Context(), "the metrics", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
 		response, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
 			return false, err.Error(), nil
@@ -121,16 +120,13 @@ func scraped(t *testing.T, address string) (page string) {
 		text, err := io.ReadAll(response.Body)
 		page = string(text)
 		return err == nil && response.StatusCode == http.StatusOK, response.Status, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return page
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.NoError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }

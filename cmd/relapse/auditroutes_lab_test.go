@@ -89,10 +89,8 @@ func TestAuditRoutes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := must.Write(t, filepath.Join(t.TempDir(), "routers.yaml"), test.file)
-			declared, err := bgprouter.Parse(file, []byte(test.file))
-			must.NoError(t, err)
-			readers, err := bgprouter.Readers(declared, nil)
-			must.NoError(t, err)
+			declared := must.Get(bgprouter.Parse(file, []byte(test.file)))(t)
+			readers := must.Get(bgprouter.Readers(declared, nil))(t)
 			reader := readers[test.name]
 			began := time.Now()
 			paths, err := reader.RIB(t.Context())
@@ -136,8 +134,7 @@ func since(began time.Time) time.Duration { return time.Since(began).Round(100 *
 
 func sizeOf(t *testing.T, file string) int64 {
 	t.Helper()
-	is, err := os.Stat(file)
-	must.NoError(t, err)
+	is := must.Get(os.Stat(file))(t)
 	return is.Size()
 }
 
@@ -145,14 +142,12 @@ func sizeOf(t *testing.T, file string) int64 {
 // pods of each node of controlPlane.fill: the first two nodes have the other's.
 func writeDump(t *testing.T, name string, routes, nodes int) {
 	t.Helper()
-	f, err := os.Create(name)
-	must.NoError(t, err)
+	f := must.Get(os.Create(name))(t)
 	defer f.Close()
 	out := bufio.NewWriter(f)
 	at := uint32(time.Now().Unix())
 	write := func(kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) {
-		m, err := mrt.NewMRTMessage(at, mrt.TABLE_DUMPv2, kind, body)
-		must.NoError(t, err)
+		m := must.Get(mrt.NewMRTMessage(at, mrt.TABLE_DUMPv2, kind, body))(t)
 		text, err := m.Serialize()
 		if err == nil {
 			_, err = out.Write(text)
@@ -206,12 +201,9 @@ func startRouters(t *testing.T, dir string) {
 		t.Fatalf("building gobgpd: %v: %s", err, out)
 	}
 	docker := dockerEngine(t)
-	catalogue, err := images.Open("../..")
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../.."))(t)
 	const debian, frr = "relapse.dev/debian:bookworm", "relapse.dev/frr:10.3"
-	if _, err := catalogue.Build(t.Context(), []string{debian, frr}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(catalogue.Build(t.Context(), []string{debian, frr}, nil))(t)
 	loaded := map[string]string{}
 	for _, ref := range []string{debian, frr} {
 		if loaded[ref], err = catalogue.LoadDocker(t.Context(), docker, ref); err != nil {

@@ -74,8 +74,7 @@ func TestAuditSeesScenarios(t *testing.T) {
 }
 
 func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
-	s, err := scenarioNamed(o.scenario)
-	must.NoError(t, err)
+	s := must.Get(scenarioNamed(o.scenario))(t)
 	s.Incident.Facts = nil // some are those of steps that are left out
 	s.Topology.Routers = slices.Clone(s.Topology.Routers)
 	for i := range s.Topology.Routers {

@@ -45,8 +45,7 @@ type capture struct {
 // startCapture starts to look at the uplinks that there are, and stops when the test ends.
 func startCapture(t *testing.T) *capture {
 	t.Helper()
-	links, err := rtnl.Dump(t.Context(), netlink.LinkList)
-	must.NoError(t, err)
+	links := must.Get(rtnl.Dump(t.Context(), netlink.LinkList))(t)
 	c := &capture{sockets: map[string]int{}}
 	done := make(chan struct{})
 	var ended sync.WaitGroup
@@ -212,19 +211,14 @@ func fakeUplink(t *testing.T) netlink.Link {
 		LinkAttrs: netlink.LinkAttrs{Name: "relapse-test"}, Mode: netlink.TUNTAP_MODE_TUN,
 		Flags: netlink.TUNTAP_NO_PI, NonPersist: true, Queues: 1,
 	}
-	if err := netlink.LinkAdd(link); err != nil {
-		t.Fatalf("making a link: %v", err)
-	}
+	must.NoError(t, netlink.LinkAdd(link))
 	t.Cleanup(func() {
 		for _, f := range link.Fds {
 			f.Close()
 		}
 	})
-	if err := netlink.LinkSetUp(link); err != nil {
-		t.Fatalf("bringing a link up: %v", err)
-	}
-	found, err := netlink.LinkByName(link.Name)
-	must.NoError(t, err)
+	must.NoError(t, netlink.LinkSetUp(link))
+	found := must.Get(netlink.LinkByName(link.Name))(t)
 	route := &netlink.Route{LinkIndex: found.Attrs().Index, Dst: &net.IPNet{
 		IP: strangers.Addr().AsSlice(), Mask: net.CIDRMask(strangers.Bits(), 32),
 	}}
@@ -239,8 +233,7 @@ func fakeUplink(t *testing.T) netlink.Link {
 func TestCaptureSees(t *testing.T) {
 	uplink := fakeUplink(t)
 	c := startCapture(t)
-	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must.NoError(t, err)
+	socket := must.Get(unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(socket)
 	send := func(from, to string) {
 		packet := make([]byte, 20)

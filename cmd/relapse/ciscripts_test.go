@@ -52,8 +52,7 @@ func TestTidyWithoutGit(t *testing.T) {
 func TestFormatWithoutGofmt(t *testing.T) {
 	broken := t.TempDir()
 	writeTo(t, filepath.Join(broken, "gofmt"), "#!/bin/sh\nexit 2\n", 0o755)
-	makefile := must.Read(t, "../../Makefile")
-	_, recipe, found := strings.Cut(string(makefile), "$(part) 'format' ")
+	_, recipe, found := strings.Cut(string(must.Read(t, "../../Makefile")), "$(part) 'format' ")
 	recipe, _, _ = strings.Cut(recipe, "\n")
 	if !found {
 		t.Fatal("the Makefile has no part 'format'")
@@ -70,9 +69,7 @@ func TestFormatWithoutGofmt(t *testing.T) {
 func TestLeftWithoutNft(t *testing.T) {
 	dir, bin := scripted(t), t.TempDir()
 	for _, program := range []string{"bash", "dirname"} {
-		path, err := exec.LookPath(program)
-		must.NoError(t, err)
-		must.NoError(t, os.Symlink(path, filepath.Join(bin, program)))
+		must.NoError(t, os.Symlink(must.Get(exec.LookPath(program))(t), filepath.Join(bin, program)))
 	}
 	writeTo(t, filepath.Join(dir, ".ci", "packages"), "#!/bin/bash\necho \"missing Debian packages: $*\" >&2\nexit 3\n", 0o755)
 	text := read(t, filepath.Join(dir, ".ci", "left"))
@@ -104,8 +101,7 @@ func TestPackagesRemoveNothing(t *testing.T) {
 // make scenario by sudo: the user who called it owns bin and reports afterwards, also
 // where the run fails, whose status make has.
 func TestMakeScenarioBySudo(t *testing.T) {
-	makefile, err := filepath.Abs("../../Makefile")
-	must.NoError(t, err)
+	makefile := must.Get(filepath.Abs("../../Makefile"))(t)
 	for _, test := range []struct {
 		name, uid, sudo string
 		status          string // of relapse run
@@ -119,8 +115,7 @@ func TestMakeScenarioBySudo(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			text := must.Read(t, "../../.ci/owner")
-			writeTo(t, filepath.Join(dir, ".ci", "owner"), string(text), 0o755)
+			writeTo(t, filepath.Join(dir, ".ci", "owner"), string(must.Read(t, "../../.ci/owner")), 0o755)
 			writeTo(t, filepath.Join(dir, "reports", "x"), "", 0o644)
 			writeTo(t, filepath.Join(dir, "path", "go"), "#!/bin/sh\nmkdir -p bin\nprintf '#!/bin/sh\\n[ \"$1 $2\" != \"run node-drain\" ] || exit "+test.status+"\\n' > bin/relapse\nchmod +x bin/relapse\n", 0o755)
 			writeTo(t, filepath.Join(dir, "path", "id"), "#!/bin/sh\necho "+test.uid+"\n", 0o755)

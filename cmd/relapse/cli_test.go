@@ -543,8 +543,7 @@ func TestBrokenRecipe(t *testing.T) {
 		cache := t.TempDir()
 		// Go's own packages come from the caller's cache, which is below XDG_CACHE_HOME by
 		// default: to compile them takes longer than the test.
-		compiled, err := exec.Command("go", "env", "GOCACHE").Output()
-		must.NoError(t, err)
+		compiled := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 		ctx, cancel := context.WithTimeout(t.Context(), hangs)
 		defer cancel()
 		cmd := program(ctx, "images", "build", "relapse.dev/broken:dev")

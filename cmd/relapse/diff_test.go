@@ -24,8 +24,7 @@ func storeRun(t *testing.T, dir string, change func(*report.Report)) string {
 	if change != nil {
 		change(&r)
 	}
-	folder, err := report.NewRun(dir, r.Scenario, r.Started)
-	must.NoError(t, err)
+	folder := must.Get(report.NewRun(dir, r.Scenario, r.Started))(t)
 	r.Run = filepath.Base(folder)
 	must.NoError(t, r.Write(folder))
 	return folder

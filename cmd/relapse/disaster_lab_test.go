@@ -86,8 +86,7 @@ func (s *session) readable(output string) report.Report {
 	if len(runs) != 1 {
 		s.t.Fatalf("%d runs in %s, want one", len(runs), output)
 	}
-	r, err := report.Read(filepath.Join(runs[0], "report.json"))
-	must.NoError(s.t, err)
+	r := must.Get(report.Read(filepath.Join(runs[0], "report.json")))(s.t)
 	if half, _ := filepath.Glob(filepath.Join(runs[0], "*.tmp")); len(half) > 0 {
 		s.t.Errorf("half a file is left: %q", half)
 	}
@@ -200,12 +199,11 @@ func TestDockerKilled(t *testing.T) {
 			defer func() {
 				// dockerd gives up where the containerd of the one before still goes, and the
 				// next one starts.
-				err := await.Until(context.WithoutCancel(t.Context()), "setup to start Docker", time.Second, 2*time.Minute,
+				must.NoError(t, await.Until(context.WithoutCancel(t.Context()), "setup to start Docker", time.Second, 2*time.Minute,
 					func(ctx context.Context) (bool, string, error) {
 						got := end(t, program(ctx, "setup"))
 						return got.status == exitExpected, fmt.Sprintf("%+v", got), nil
-					})
-				must.NoError(t, err)
+					}))
 				if got := end(t, program(context.WithoutCancel(t.Context()), "down", scenario)); got.status != exitExpected {
 					t.Errorf("down: %+v", got)
 				}
@@ -292,15 +290,12 @@ func TestTwoUsers(t *testing.T) {
 	user := func(name string) []string {
 		home := filepath.Join(t.TempDir(), name)
 		must.NoError(t, os.MkdirAll(filepath.Join(home, ".cache"), 0o700))
-		was, err := os.UserCacheDir()
-		must.NoError(t, err)
+		was := must.Get(os.UserCacheDir())(t)
 		// Nothing needs to be built anew.
 		must.NoError(t, os.Symlink(filepath.Join(was, "relapse"), filepath.Join(home, ".cache", "relapse")))
 		env := []string{"HOME=" + home, "XDG_CACHE_HOME=", "SUDO_USER=" + name}
 		for _, key := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
-			value, err := exec.Command("go", "env", key).Output()
-			must.NoError(t, err)
-			env = append(env, key+"="+strings.TrimSpace(string(value)))
+			env = append(env, key+"="+strings.TrimSpace(string(must.Get(exec.Command("go", "env", key).Output())(t))))
 		}
 		return env
 	}

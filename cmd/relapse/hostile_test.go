@@ -82,12 +82,10 @@ func TestHostileRuns(t *testing.T) {
 				run := storeRun(t, reports, func(r *report.Report) { r.Variants[0].EvidenceDir = evidence })
 				good := storeRun(t, filepath.Join(top, "good"), nil)
 				must.NoError(t, os.MkdirAll(filepath.Join(run, evidence), 0o755))
-				text, err := os.ReadFile(filepath.Join(run, "report.json"))
-				must.NoError(t, err)
+				text := must.Read(t, filepath.Join(run, "report.json"))
 				must.NoError(t, os.WriteFile(filepath.Join(outside, "report.json"), text, 0o644))
 				if test.report != nil {
-					r, err := report.Read(filepath.Join(run, "report.json"))
-					must.NoError(t, err)
+					r := must.Get(report.Read(filepath.Join(run, "report.json")))(t)
 					test.report(&r)
 					must.NoError(t, r.Write(run))
 				}
@@ -133,8 +131,7 @@ func TestHostileText(t *testing.T) {
 			t.Errorf("%s prints control characters: %q", args[0], out)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(merged, "summary.md"))
-	must.NoError(t, err)
+	text := must.Read(t, filepath.Join(merged, "summary.md"))
 	for _, part := range []string{"```", " @octocat", "\n@octocat", "\x1b", "\u202e"} {
 		if bytes.Contains(text, []byte(part)) {
 			t.Errorf("the summary has %q:\n%s", part, text)
@@ -148,10 +145,8 @@ func TestHostileText(t *testing.T) {
 func compressed(t *testing.T, text []byte, window int) []byte {
 	t.Helper()
 	var to bytes.Buffer
-	out, err := zstd.NewWriter(&to, zstd.WithWindowSize(window))
-	must.NoError(t, err)
-	_, err = out.Write(text)
-	must.NoError(t, err)
+	out := must.Get(zstd.NewWriter(&to, zstd.WithWindowSize(window)))(t)
+	must.Get(out.Write(text))(t)
 	must.NoError(t, out.Close())
 	return to.Bytes()
 }

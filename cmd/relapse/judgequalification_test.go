@@ -24,10 +24,8 @@ func TestJudgeQualification(t *testing.T) {
 			Variant: "cilium 1.11.6 to 1.12.0", Versions: map[string]string{"cilium.from": "1.11.6", "cilium.to": "1.12.0"},
 		})
 		must.NoError(t, h.Close())
-		u, err := upgrade.Of("cilium", "1.11.6", "1.12.0", upgrade.Settings{})
-		must.NoError(t, err)
-		m, err := upgrade.Stored(record, u, "1.11.6", "1.12.0")
-		must.NoError(t, err)
+		u := must.Get(upgrade.Of("cilium", "1.11.6", "1.12.0", upgrade.Settings{}))(t)
+		m := must.Get(upgrade.Stored(record, u, "1.11.6", "1.12.0"))(t)
 		q := qualify.Judge(qualify.Inputs{
 			Component: "cilium", From: "1.11.6", To: "1.12.0", Configuration: qualify.Configuration{NotAsked: "none was given"},
 			Upgrade: qualify.Upgrade{Measures: &m},

@@ -106,8 +106,7 @@ type toldRun struct {
 // says so, the run is killed: its process alone, and not what it has started.
 func follow(t *testing.T, env []string, output string, reached func(boundary) (kill bool)) toldRun {
 	t.Helper()
-	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
-	must.NoError(t, err)
+	out := must.Get(os.Create(filepath.Join(t.TempDir(), "stdout")))(t)
 	defer out.Close()
 	read, write, err := os.Pipe()
 	must.NoError(t, err)
@@ -182,21 +181,14 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	ctx := context.WithoutCancel(t.Context())
 	all := machineState(t, docker)
 	is := func(kind, what string) { all[kind+" "+what] = "is there" }
-	info, err := docker.Info(ctx)
-	must.NoError(t, err)
-	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
-	must.NoError(t, err)
-	for _, c := range containers {
+	info := must.Get(docker.Info(ctx))(t)
+	for _, c := range must.Get(docker.ContainerList(ctx, container.ListOptions{All: true}))(t) {
 		all["container "+c.Names[0]+" "+c.ID] = c.State
 	}
-	networks, err := docker.NetworkList(ctx, network.ListOptions{})
-	must.NoError(t, err)
-	for _, n := range networks {
+	for _, n := range must.Get(docker.NetworkList(ctx, network.ListOptions{}))(t) {
 		is("Docker network", n.Name+" "+n.ID)
 	}
-	images, err := docker.ImageList(ctx, image.ListOptions{All: true})
-	must.NoError(t, err)
-	for _, i := range images {
+	for _, i := range must.Get(docker.ImageList(ctx, image.ListOptions{All: true}))(t) {
 		is("Docker image", fmt.Sprint(i.ID, " ", i.RepoTags))
 	}
 
@@ -217,9 +209,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	}
 
 	// Of namespaces and containers there are processes.
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	must.NoError(t, err)
-	for _, process := range processes {
+	for _, process := range must.Get(filepath.Glob("/proc/[0-9]*"))(t) {
 		if ns, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil { // it may have ended
 			is("network namespace", ns)
 		}
@@ -245,8 +235,7 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 			t.Error(err)
 		}
 	}
-	cgroups, err := filepath.Glob("/sys/fs/cgroup/*")
-	must.NoError(t, err)
+	cgroups := must.Get(filepath.Glob("/sys/fs/cgroup/*"))(t)
 	for _, hierarchy := range cgroups { // files in them come and go with the folders
 		_ = filepath.WalkDir(hierarchy, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() {
@@ -267,12 +256,8 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	for _, dir := range []string{"containers", "volumes", "overlay2"} {
 		below("file", filepath.Join(info.DockerRootDir, dir), 1)
 	}
-	cache, err := os.UserCacheDir()
-	must.NoError(t, err)
-	below("file", filepath.Join(cache, "relapse", "images", "tmp"), 2)
-	temporary, err := filepath.Glob(filepath.Join(os.TempDir(), "*relapse*"))
-	must.NoError(t, err)
-	for _, path := range temporary {
+	below("file", filepath.Join(must.Get(os.UserCacheDir())(t), "relapse", "images", "tmp"), 2)
+	for _, path := range must.Get(filepath.Glob(filepath.Join(os.TempDir(), "*relapse*")))(t) {
 		is("file", path)
 	}
 	return all
@@ -323,8 +308,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 		must.Write(t, path, bystanderConfig)
 	}
 
-	conn, err := nftables.New()
-	must.NoError(t, err)
+	conn := must.Get(nftables.New())(t)
 	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: bystanderName}
 	conn.AddTable(table)
 	chain := conn.AddChain(&nftables.Chain{
@@ -344,29 +328,24 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 	if err != nil || len(hosts) == 0 {
 		t.Fatalf("no image of a lab's hosts: %v", err)
 	}
-	if _, err := docker.NetworkCreate(ctx, bystanderName, network.CreateOptions{Driver: "bridge"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(docker.NetworkCreate(ctx, bystanderName, network.CreateOptions{Driver: "bridge"}))(t)
 	t.Cleanup(func() {
 		if err := docker.NetworkRemove(context.WithoutCancel(ctx), bystanderName); err != nil {
 			t.Error(err)
 		}
 	})
-	if _, err := docker.VolumeCreate(ctx, volume.CreateOptions{Name: bystanderName}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(docker.VolumeCreate(ctx, volume.CreateOptions{Name: bystanderName}))(t)
 	t.Cleanup(func() {
 		if err := docker.VolumeRemove(context.WithoutCancel(ctx), bystanderName, false); err != nil {
 			t.Error(err)
 		}
 	})
-	_, err = docker.ContainerCreate(ctx,
+	must.Get(docker.ContainerCreate(ctx,
 		&container.Config{
 			Image: hosts[0].ID, Entrypoint: []string{"sleep", "infinity"},
 			Labels: map[string]string{"io.x-k8s.kind.cluster": bystanderName, "io.x-k8s.kind.role": "worker"},
 		},
-		&container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}}, nil, nil, bystanderName)
-	must.NoError(t, err)
+		&container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}}, nil, nil, bystanderName))(t)
 	t.Cleanup(func() {
 		if err := docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, container.RemoveOptions{Force: true}); err != nil {
 			t.Error(err)
@@ -391,9 +370,7 @@ func (b bystander) state(t *testing.T) map[string]string {
 		return map[string]string{"the bystander's container": err.Error()}
 	}
 	all["the bystander's container"] = fmt.Sprintf("%s, process %d, started %s, restarted %d times", c.State.Status, c.State.Pid, c.State.StartedAt, c.RestartCount)
-	endpoints, err := json.Marshal(c.NetworkSettings.Networks)
-	must.NoError(t, err)
-	all["the bystander's endpoints"] = string(endpoints)
+	all["the bystander's endpoints"] = string(must.Get(json.Marshal(c.NetworkSettings.Networks))(t))
 	for _, path := range []string{b.config, filepath.Join(b.home, ".kube", "config")} {
 		text, err := os.ReadFile(path)
 		info, statErr := os.Stat(path)
@@ -461,9 +438,7 @@ func TestKillAtEachStep(t *testing.T) {
 	points := sampled(t, whole.told)
 	t.Logf("a run tells of %d boundaries in %s; %d runs are killed", len(whole.told), whole.lasted.Round(time.Second), len(points))
 	m.last = whole.told[len(whole.told)-1]
-	r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json"))
-	must.NoError(t, err)
-	for _, s := range r.Steps {
+	for _, s := range must.Get(report.Read(filepath.Join(report.Latest(output, scenario), "report.json")))(t).Steps {
 		m.planned = append(m.planned, s.Scope+": "+s.Name)
 	}
 
@@ -489,9 +464,7 @@ func TestKillAtEachStep(t *testing.T) {
 // ownHome is an environment in which another HOME does not take the caches away.
 func ownHome(t *testing.T) []string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	must.NoError(t, err)
-	env := []string{"XDG_CACHE_HOME=" + cache}
+	env := []string{"XDG_CACHE_HOME=" + must.Get(os.UserCacheDir())(t)}
 	for _, name := range []string{"GOCACHE", "GOENV", "GOMODCACHE", "GOPATH"} {
 		env = append(env, name+"="+listed(t, "go", "env", name)[0])
 	}

@@ -48,17 +48,15 @@ const (
 // eventually waits for a condition; it says what it saw in its place.
 func eventually(t *testing.T, what string, bound time.Duration, met func() (ok bool, saw string)) {
 	t.Helper()
-	err := await.Until(t.Context(), what, 10*time.Millisecond, bound, func(context.Context) (bool, string, error) {
+	must.NoError(t, await.Until(t.Context(), what, 10*time.Millisecond, bound, func(context.Context) (bool, string, error) {
 		ok, saw := met()
 		return ok, saw, nil
-	})
-	must.NoError(t, err)
+	}))
 }
 
 func dockerEngine(t *testing.T) *client.Client {
 	t.Helper()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
 	t.Cleanup(func() { docker.Close() })
 	return docker
 }
@@ -69,30 +67,22 @@ func parts(t *testing.T, docker *client.Client) []string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // also at clean-up
 	var all []string
-	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
-	must.NoError(t, err)
-	for _, c := range containers {
+	for _, c := range must.Get(docker.ContainerList(ctx, container.ListOptions{All: true}))(t) {
 		if name := strings.TrimPrefix(c.Names[0], "/"); strings.HasPrefix(name, "relapse-") || c.Labels["dev.relapse.lab"] != "" {
 			all = append(all, "container "+name)
 		}
 	}
-	networks, err := docker.NetworkList(ctx, network.ListOptions{})
-	must.NoError(t, err)
-	for _, n := range networks {
+	for _, n := range must.Get(docker.NetworkList(ctx, network.ListOptions{}))(t) {
 		if strings.HasPrefix(n.Name, "relapse-") || n.Labels["dev.relapse.lab"] != "" {
 			all = append(all, "network "+n.Name)
 		}
 	}
-	tables, err := new(nftables.Conn).ListTables()
-	must.NoError(t, err)
-	for _, table := range tables {
+	for _, table := range must.Get(new(nftables.Conn).ListTables())(t) {
 		if strings.HasPrefix(table.Name, "relapse-") {
 			all = append(all, "nftables table "+table.Name)
 		}
 	}
-	links, err := rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList)
-	must.NoError(t, err)
-	for _, l := range links {
+	for _, l := range must.Get(rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList))(t) {
 		if strings.HasPrefix(l.Attrs().Name, "rl-") {
 			all = append(all, "link "+l.Attrs().Name)
 		}
@@ -106,9 +96,7 @@ func parts(t *testing.T, docker *client.Client) []string {
 			all = append(all, "folder "+f.Name())
 		}
 	}
-	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must.NoError(t, err)
-	for _, path := range commands {
+	for _, path := range must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t) {
 		text, err := os.ReadFile(path)
 		if err == nil && strings.HasPrefix(filepath.Base(string(text)), "docker\x00") && bytes.Contains(text, []byte("relapse-")) {
 			all = append(all, "process "+strings.ReplaceAll(string(text), "\x00", " "))
@@ -132,14 +120,10 @@ var counters = []string{"aio-nr", "dentry-state", "file-nr", "inode-nr", "inode-
 func machineState(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	state := map[string]string{}
-	volumes, err := docker.VolumeList(context.WithoutCancel(t.Context()), volume.ListOptions{})
-	must.NoError(t, err)
-	for _, v := range volumes.Volumes {
+	for _, v := range must.Get(docker.VolumeList(context.WithoutCancel(t.Context()), volume.ListOptions{}))(t).Volumes {
 		state["volume "+v.Name] = "is there"
 	}
-	links, err := rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList)
-	must.NoError(t, err)
-	for _, l := range links {
+	for _, l := range must.Get(rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList))(t) {
 		state["link "+l.Attrs().Name] = "is there"
 	}
 	routes, err := rtnl.Dump(context.WithoutCancel(t.Context()), func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
@@ -151,9 +135,7 @@ func machineState(t *testing.T, docker *client.Client) map[string]string {
 		"/proc/sys/net/ipv4/*", "/proc/sys/net/ipv4/conf/all/*", "/proc/sys/net/ipv4/conf/default/*", "/proc/sys/net/bridge/*", "/proc/sys/net/core/*",
 		"/proc/sys/kernel/*", "/proc/sys/kernel/keys/*", "/proc/sys/vm/*", "/proc/sys/fs/*",
 	} {
-		files, err := filepath.Glob(pattern)
-		must.NoError(t, err)
-		for _, f := range files {
+		for _, f := range must.Get(filepath.Glob(pattern))(t) {
 			if slices.Contains(counters, filepath.Base(f)) {
 				continue
 			}
@@ -356,9 +338,7 @@ func (s *session) ends(want int, bound time.Duration) {
 // report reads the session's report.
 func (s *session) report() report.Report {
 	s.t.Helper()
-	r, err := report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json"))
-	must.NoError(s.t, err)
-	return r
+	return must.Get(report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json")))(s.t)
 }
 
 // reports reads the session's report, and its one variant.
@@ -552,14 +532,12 @@ func TestKill(t *testing.T) {
 // a mount namespace of its own: it goes with the process, however that ends.
 func fullDisk(t *testing.T, size string, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	must.NoError(t, err)
+	self := must.Get(os.Executable())(t)
 	cache := t.TempDir()
 	script := fmt.Sprintf("mount -t tmpfs -o size=%s tmpfs %q && exec %q \"$@\"", size, cache, self)
 	cmd := program(t.Context())
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", script, "relapse"}, args...)
-	goCache, err := exec.Command("go", "env", "GOCACHE").Output()
-	must.NoError(t, err)
+	goCache := must.Get(exec.Command("go", "env", "GOCACHE").Output())(t)
 	cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "GOCACHE="+strings.TrimSpace(string(goCache)))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	return cmd

@@ -52,9 +52,7 @@ func TestOneLab(t *testing.T) {
 		}
 		first.ends(exitExpected, 5*time.Minute)
 		r, v := first.reports()
-		declared, err := scenarioNamed(scenario)
-		must.NoError(t, err)
-		remedies := len(declared.Variants[0].Script().Remedies)
+		remedies := len(must.Get(scenarioNamed(scenario))(t).Variants[0].Script().Remedies)
 		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != remedies || len(v.Reasons) > 0 {
 			t.Errorf("%s, %s, %d remedies of %d, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), remedies, v.Reasons)
 		}
@@ -94,9 +92,7 @@ func TestOneLab(t *testing.T) {
 	t.Run("every part is switched off in turn", func(t *testing.T) {
 		s := start(t, nil, "run", scenario, "--ablate", "all", "--keep", "--reuse")
 		s.ends(exitExpected, 30*time.Minute)
-		declared, err := scenarioNamed(scenario)
-		must.NoError(t, err)
-		scenariotest.EachPartMatters(t, declared, s.report())
+		scenariotest.EachPartMatters(t, must.Get(scenarioNamed(scenario))(t), s.report())
 	})
 	t.Run("without the detectors the run fails", func(t *testing.T) {
 		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...).reports()

@@ -171,18 +171,14 @@ func upJobsCluster(t *testing.T, names []string) *nightCluster {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // images are built
 	defer cancel()
 	docker := dockerEngine(t)
-	catalogue, err := images.Open("../..")
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../.."))(t)
 	// Pods cannot download anything: a lab has no way out.
 	refs := append(kindlab.ImagesOf(jobsCluster), "relapse.dev/relapse:dev")
 	for _, name := range names {
-		declared, err := scenarioNamed(name)
-		must.NoError(t, err)
+		declared := must.Get(scenarioNamed(name))(t)
 		refs = append(refs, suite.ImagesOf(declared, false, declared.Runnable(false)...)...)
 	}
-	if _, err := catalogue.Build(ctx, refs, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(catalogue.Build(ctx, refs, nil))(t)
 	down := func() {
 		if err := kindlab.Down(context.WithoutCancel(ctx), docker, jobsCluster.Name); err != nil {
 			t.Error(err)

@@ -20,8 +20,7 @@ import (
 // exit status. Planned are the names of the scenarios.
 func night(t *testing.T, planned string, shards, earlier string) (dir string, status int) {
 	t.Helper()
-	script, err := filepath.Abs("../../.ci/night")
-	must.NoError(t, err)
+	script := must.Get(filepath.Abs("../../.ci/night"))(t)
 	dir = t.TempDir()
 	cmd := exec.CommandContext(t.Context(), script, planned, shards, earlier)
 	cmd.Dir = dir
@@ -46,9 +45,7 @@ func read(t *testing.T, path string) string {
 
 // TestNights is two nights of two shards. In the second night a verdict changes.
 func TestNights(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(exec.LookPath("bash"))(t)
 	drain := func(r *report.Report) {
 		r.Variants = append(r.Variants, report.Variant{Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "prevented"})
 	}

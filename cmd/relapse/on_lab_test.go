@@ -146,8 +146,7 @@ func (l onLab) refuses(before map[string][]string) {
 // byKubeconfig runs the affected variant on the same lab, of which there are a kubeconfig and a
 // file of routers that calls them by other names: routers and host are found by their addresses.
 func (l onLab) byKubeconfig(before map[string][]string) {
-	declared, err := scenarioNamed(l.scenario)
-	must.NoError(l, err)
+	declared := must.Get(scenarioNamed(l.scenario))(l)
 	l.passes("the run by a kubeconfig", before, append([]string{"--variant", declared.Variants[0].Name, "--on"}, l.kubeconfig()...)...)
 }
 
@@ -200,8 +199,7 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 // them.
 func (l onLab) containers() []string {
 	l.Helper()
-	all, err := l.docker.ContainerList(context.WithoutCancel(l.Context()), container.ListOptions{All: true})
-	must.NoError(l, err)
+	all := must.Get(l.docker.ContainerList(context.WithoutCancel(l.Context()), container.ListOptions{All: true}))(l)
 	var names []string
 	for _, c := range all {
 		name := strings.TrimPrefix(c.Names[0], "/")
@@ -324,8 +322,7 @@ func (l onLab) withImagesOfThisTree() {
 	)
 	catalogue, err := images.Open("../..")
 	must.NoError(t, err)
-	declared, err := scenarioNamed(l.scenario)
-	must.NoError(t, err)
+	declared := must.Get(scenarioNamed(l.scenario))(t)
 	var node string
 	var controlPlane []string
 	for _, ref := range kindlab.ImagesOf(topology.Topology{Clusters: declared.Topology.Clusters}) {
@@ -337,9 +334,7 @@ func (l onLab) withImagesOfThisTree() {
 		}
 	}
 	refs := append([]string{frr, host, node}, controlPlane...)
-	if _, err := catalogue.Build(t.Context(), refs, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(catalogue.Build(t.Context(), refs, nil))(t)
 	loaded := map[string]string{}
 	for _, ref := range refs {
 		if loaded[ref], err = catalogue.LoadDocker(t.Context(), docker, ref); err != nil {
@@ -385,10 +380,9 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 	t.Helper()
 	const name = "relapse.dev/node-with-images:test"
 	ctx := context.WithoutCancel(t.Context())
-	made, err := docker.ContainerCreate(ctx, &container.Config{
+	made := must.Get(docker.ContainerCreate(ctx, &container.Config{
 		Image: loaded[node], Entrypoint: []string{"containerd"},
-	}, &container.HostConfig{Privileged: true}, nil, nil, "")
-	must.NoError(t, err)
+	}, &container.HostConfig{Privileged: true}, nil, nil, ""))(t)
 	t.Cleanup(func() {
 		if err := docker.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 			t.Error(err)
@@ -397,8 +391,7 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 	must.NoError(t, docker.ContainerStart(ctx, made.ID, container.StartOptions{}))
 	for _, ref := range controlPlane {
 		must.NoError(t, docker.ImageTag(ctx, loaded[ref], ref))
-		archive, err := docker.ImageSave(ctx, []string{ref})
-		must.NoError(t, err)
+		archive := must.Get(docker.ImageSave(ctx, []string{ref}))(t)
 		in := exec.Command("docker", "exec", "--interactive", made.ID, "sh", "-c",
 			"until ctr version >/dev/null 2>&1; do sleep 0.1; done; ctr -n k8s.io images import --no-unpack -")
 		in.Stdin = archive
@@ -412,10 +405,9 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 		}
 	}
 	must.NoError(t, docker.ContainerStop(ctx, made.ID, container.StopOptions{Signal: "SIGTERM"}))
-	_, err = docker.ContainerCommit(ctx, made.ID, container.CommitOptions{
+	must.Get(docker.ContainerCommit(ctx, made.ID, container.CommitOptions{
 		Reference: name, Changes: []string{`ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`},
-	})
-	must.NoError(t, err)
+	}))(t)
 	t.Cleanup(func() {
 		if _, err := docker.ImageRemove(ctx, name, image.RemoveOptions{Force: true}); err != nil {
 			t.Error(err)

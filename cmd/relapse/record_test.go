@@ -43,9 +43,7 @@ func TestRecord(t *testing.T) {
 	if runs, err := record(s, r); err != nil || runs != 3 {
 		t.Fatalf("%d runs, %v; want the three that were judged", runs, err)
 	}
-	text := must.Read(t, file)
-	got, err := framework.ParseRates(text)
-	must.NoError(t, err)
+	got := must.Get(framework.ParseRates(must.Read(t, file)))(t)
 	want := framework.Rates{"tcg": {{Trials: 1, Occurred: true, Count: 44}, {Trials: 2, Occurred: true, Count: 1}, {Trials: 4, Count: 1}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

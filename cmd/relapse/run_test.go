@@ -6,6 +6,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestCheckRunnable(t *testing.T) {
@@ -103,12 +104,10 @@ func TestSeveral(t *testing.T) {
 // scenarios of the run have, and can be pasted into a shell.
 func TestCommandOf(t *testing.T) {
 	run := runCommand(&settings{})
-	if err := run.ParseFlags([]string{
+	must.NoError(t, run.ParseFlags([]string{
 		"--variant", "a,b", "--variant", "c", "--set", "bgp=frr,mtu=1 400", "--with", "cilium=1.12.1,coredns=1.9.1",
 		"--keep", "--output", "x", "--repeat", "3", "--parallel", "2", "--timeout", "5m",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := commandOf(framework.Scenario{
 		Incident:   framework.Incident{Name: "drain"},
 		Variants:   []framework.Variant{{Name: "a"}, {Name: "c"}, {Name: "d"}},

@@ -48,10 +48,8 @@ func TestSelection(t *testing.T) {
 
 // make test builds the images of its own scenarios, and not the images of the night's.
 func TestImagesUsed(t *testing.T) {
-	all, err := imagesUsed("")
-	must.NoError(t, err)
-	quick, err := imagesUsed("!slow")
-	must.NoError(t, err)
+	all := must.Get(imagesUsed(""))(t)
+	quick := must.Get(imagesUsed("!slow"))(t)
 	const slow, common = "k8s.gcr.io/kube-proxy:v1.13.0", "relapse.dev/node:v1.34.4"
 	if !slices.Contains(all, slow) || slices.Contains(quick, slow) || !slices.Contains(quick, common) {
 		t.Errorf("all %v\nwithout the slow ones %v", all, quick)
@@ -115,8 +113,7 @@ func TestUsually(t *testing.T) {
 // TestFiguresOfTheCatalogue sees that plans have something to go by: whoever renames a
 // variant or a figure loses what was measured.
 func TestFiguresOfTheCatalogue(t *testing.T) {
-	recorded, err := figures.Recorded()
-	must.NoError(t, err)
+	recorded := must.Get(figures.Recorded())(t)
 	chosen, _, err := selection{names: []string{"node-drain", "ipvs-deadlock", "added-nic"}}.scenarios(nil)
 	must.NoError(t, err)
 	for _, s := range chosen {

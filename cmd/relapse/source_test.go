@@ -24,9 +24,7 @@ func packed(t *testing.T, headers ...tar.Header) []byte {
 		}
 		must.NoError(t, archive.WriteHeader(&h))
 		if h.Typeflag == tar.TypeReg {
-			if _, err := archive.Write([]byte(h.Name)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(archive.Write([]byte(h.Name)))(t)
 		}
 	}
 	for _, c := range []interface{ Close() error }{archive, compressed} {
@@ -44,8 +42,7 @@ func TestUnpacked(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeDir, Name: "images/", Mode: 0o755},
 		tar.Header{Typeflag: tar.TypeReg, Name: "images/tor/install.sh", Mode: 0o755},
 	)
-	dir, err := unpacked(archive)
-	must.NoError(t, err)
+	dir := must.Get(unpacked(archive))(t)
 	for name, mode := range map[string]os.FileMode{"go.mod": 0o644, "images/tor/install.sh": 0o755} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || string(text) != name {

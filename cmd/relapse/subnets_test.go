@@ -15,18 +15,15 @@ import (
 
 // The machine is asked for the networks of all labs, before anything is built.
 func TestNeedsNameSubnets(t *testing.T) {
-	catalogue, err := images.Open("../..")
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../.."))(t)
 	for on, want := range map[subnets]string{"": "10.4.94.0/24", "10.200.0.0/16": "10.200.0.0/24"} {
-		s, err := on.one("node-drain")
-		must.NoError(t, err)
+		s := must.Get(on.one("node-drain"))(t)
 		got := needs(catalogue, s.Topology).Subnets
 		if of := got[netip.MustParsePrefix(want)]; len(got) != len(s.Topology.Networks) || of != "nodes of node-drain" {
 			t.Errorf("subnets %v, of %v", got, s.Topology.Networks)
 		}
 	}
-	s, err := subnets("10.200.0.0/16").one("masquerade-drift")
-	must.NoError(t, err)
+	s := must.Get(subnets("10.200.0.0/16").one("masquerade-drift"))(t)
 	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
 	if want := "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR"; of != want {
 		t.Errorf("%q, want %q", of, want)

@@ -93,7 +93,5 @@ func canonical(t *testing.T, text string) string {
 		}
 		return walked
 	}
-	out, err := marshal(walk(json.RawMessage(text)))
-	must.NoError(t, err)
-	return string(out)
+	return string(must.Get(marshal(walk(json.RawMessage(text))))(t))
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // server is an API server that answers lists, by path, and notes what it is asked.
@@ -131,9 +132,7 @@ func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":"` + s.URL + `"}}],"users":[{"name":"a","user":{"token":"t"}}]}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Nodes: nodes, Further: further}.Config()
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
@@ -157,33 +156,20 @@ func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
 		neighbors[ip] = map[string]any{"remoteAs": 64513, "remoteRouterId": ip, "bgpState": "Established", "bgpTimerUpEstablishedEpoch": 1654084800}
 	}
 	for name, value := range map[string]any{"rib": map[string]any{"routes": routes}, "neighbors": neighbors, "fib": []any{}} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), must.Get(json.Marshal(value))(t), 0o644))
 	}
 	script := "#!/bin/sh\ncd " + dir + "\ncase \"$*\" in *vrfs*) echo '{\"vrfs\":{}}';; *ipv6*) echo '{\"routes\":{}}';; *unicast*) cat rib;; *-6*) echo [];; *neighbors*) cat neighbors;; *route*) cat fib;; *) exit 1;; esac\n"
 	run := filepath.Join(dir, "run")
-	if err := os.WriteFile(run, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(run, []byte(script), 0o755))
 	return bgprouter.Declared{Name: "tor1", Kind: bgprouter.FRR, Command: []string{run}}
 }
 
 // audited reads a server and routers, and judges what was read.
 func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot.Snapshot, Result, error) {
 	t.Helper()
-	readers, err := bgprouter.Readers(routers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	readers := must.Get(bgprouter.Readers(routers, nil))(t)
 	reads, err := Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(text string) { t.Log(text) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r, err := Judge(reads, nil)
 	return reads, r, err
 }
@@ -204,9 +190,7 @@ func TestAuditOnlyLists(t *testing.T) {
 	s.lists["/apis/metallb.io/v1beta1/ipaddresspools"] = ""
 	s.lists["/apis/cilium.io/v2alpha1/ciliumbgpclusterconfigs"] = `{"apiVersion":"cilium.io/v2alpha1","kind":"CiliumBGPClusterConfig","metadata":{"name":"a"},"spec":{}}`
 	_, r, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(r.Findings)+len(r.Unread)+len(r.NotJudged)+len(r.Once) != 0 || r.Reads != 2 || r.Nodes != 2 {
 		t.Errorf("%+v, want nothing found in two reads", r)
 	}
@@ -244,19 +228,13 @@ func TestAuditOnlyLists(t *testing.T) {
 // The client refuses what changes anything, whatever asks for it.
 func TestReadOnly(t *testing.T) {
 	s := newServer(t)
-	client, err := rest.HTTPClientFor(s.config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(rest.HTTPClientFor(s.config(t)))(t)
 	for _, test := range []struct{ method, path string }{
 		{http.MethodPost, "/api/v1/nodes"}, {http.MethodPut, "/api/v1/nodes/a"}, {http.MethodPatch, "/api/v1/nodes"},
 		{http.MethodDelete, "/api/v1/nodes"}, {http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/api/v1/nodes?watch=true"}, {http.MethodGet, "/api/v1/namespaces/a/pods/b/exec"},
 		{http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}, {http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/api/v1/nodes"},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, strings.NewReader("{}")))(t)
 		response, err := client.Do(request)
 		if err == nil {
 			response.Body.Close()
@@ -275,35 +253,22 @@ func TestReadOnly(t *testing.T) {
 func TestFindingsAndSavedOnes(t *testing.T) {
 	s := incident(t, "10.5.114.0/24", "10.5.115.0/24")
 	reads, live, err := audited(t, s, frr(t, map[string]string{"10.5.112.0/24": "10.4.94.32", "10.5.114.0/24": "10.4.94.21"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := []string{"active unannounced 10.5.115.0/24", "latent absent-node 10.5.112.0/24", "latent wrong-announcer 10.5.114.0/24"}
 	// Node.spec gives 10.5.112.0/24 to master1, which is there, and no CiliumNode has it.
 	if d := cmp.Diff(want, found(live.Findings)); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)
 	}
 	dir := filepath.Join(t.TempDir(), "saved")
-	if err := Prepare(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := Save(dir, reads); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Prepare(dir))
+	must.NoError(t, Save(dir, reads))
 	if err := Prepare(dir); err == nil {
 		t.Error("a second audit may be saved to the folder")
 	}
 	if info, err := os.Stat(filepath.Join(dir, nameOf(0))); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("others may read what was saved: %v, %v", info, err)
 	}
-	again, err := Saved(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := Judge(again, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := must.Get(Judge(must.Get(Saved(dir))(t), nil))(t)
 	one, _ := json.Marshal(live)
 	other, _ := json.Marshal(from)
 	if d := cmp.Diff(string(one), string(other)); d != "" {
@@ -364,14 +329,7 @@ func TestDisagreement(t *testing.T) {
 			read := func(_ context.Context, number int) (snapshot.Snapshot, error) {
 				return cluster(test.wrong[number-1]), nil
 			}
-			reads, err := repeat(t.Context(), read, time.Millisecond, func(string) {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := Judge(reads, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(Judge(must.Get(repeat(t.Context(), read, time.Millisecond, func(string) {}))(t), nil))(t)
 			if d := cmp.Diff(test.holds, found(r.Findings)); d != "" || r.Reads != test.reads || len(r.Once) != test.once {
 				t.Errorf("%d reads, once %v; findings (-want +got):\n%s", r.Reads, found(r.Once), d)
 			}
@@ -402,10 +360,7 @@ func TestUnread(t *testing.T) {
 		{"a source that was not asked for", []snapshot.Snapshot{cluster(false), without(func(s *snapshot.Snapshot) { s.Sources = s.Sources[1:] })}, []string{"Nodes: not asked for"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Judge(test.reads, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(Judge(test.reads, nil))(t)
 			if d := cmp.Diff(strings.Join(test.unread, "; "), snapshot.Sentences(r.Unread)); d != "" || !strings.Contains(fmt.Sprint(r.NotJudged), test.notJudged) {
 				t.Errorf("not judged %v; unread (-want +got):\n%s", r.NotJudged, d)
 			}
@@ -594,9 +549,7 @@ func TestSavedRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := write(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, write(dir))
 			_, err := Saved(dir)
 			if want := strings.Replace(name, "is empty", "has 0 files", 1); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q in it", err, want)
@@ -622,11 +575,7 @@ func TestKubeconfigs(t *testing.T) {
 // Reads of another person are judged without a panic, whatever is in them.
 func FuzzJudge(f *testing.F) {
 	for _, wrong := range []bool{false, true} {
-		text, err := json.Marshal(cluster(wrong))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(text))
+		f.Add(string(must.Get(json.Marshal(cluster(wrong)))(f)))
 	}
 	f.Fuzz(func(_ *testing.T, text string) {
 		var s snapshot.Snapshot

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // briefly is an event without its time and its sentence.
@@ -172,9 +173,7 @@ func TestChangesOfACluster(t *testing.T) {
 	if len(came) != 4 || !strings.Contains(came[0].String(), " + not read: workloads: listing Deployments: list on deployments in apps is not permitted: ") || !strings.HasSuffix(came[0].String(), "("+RoleHint+")") {
 		t.Errorf("first it tells: %s", came)
 	}
-	if err := os.Rename(filepath.Join(filepath.Dir(right.Command[0]), "rib"), filepath.Join(filepath.Dir(tor.Command[0]), "rib")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.Rename(filepath.Join(filepath.Dir(right.Command[0]), "rib"), filepath.Join(filepath.Dir(tor.Command[0]), "rib")))
 	if gone := take(); len(gone) != 3 || gone[0].What != FindingGone {
 		t.Errorf("then it tells: %s", gone)
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Requests, bytes and memory are counted, by resource.
@@ -11,9 +13,7 @@ func TestCost(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	config := s.config(t)
 	m := Measure(config)
-	if _, err := Read(t.Context(), Access{Config: config}, time.Millisecond, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Read(t.Context(), Access{Config: config}, time.Millisecond, func(string) {}))(t)
 	c := m.Cost()
 	asked, bytes := 0, int64(0)
 	for _, n := range s.asked {

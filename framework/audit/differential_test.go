@@ -19,6 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var (
@@ -341,15 +342,10 @@ func TestSameFindings(t *testing.T) {
 				Declared, Observed, Once []detect.Finding
 				Gaps                     []detect.Gap
 			}{detect.Run(declared, history), detect.Run(observed, history), detect.Run(observed, []snapshot.Snapshot{last}), detect.Unjudged(last)}
-			text, err := json.MarshalIndent(found, "", " ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(json.MarshalIndent(found, "", " "))(t)
 			name := fmt.Sprintf("%s %d", cni, seed)
 			if *full != "" {
-				if err := os.WriteFile(filepath.Join(*full, name), text, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(filepath.Join(*full, name), text, 0o644))
 			}
 			kinds := map[string]int{}
 			for _, f := range slices.Concat(found.Declared, found.Observed, found.Once) {
@@ -365,14 +361,9 @@ func TestSameFindings(t *testing.T) {
 	}
 	got := strings.Join(lines, "")
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Read(t, golden)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

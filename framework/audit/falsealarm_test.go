@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // judgement is what an audit comes to.
@@ -276,9 +277,7 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 		if name == "nodes.yaml" && errors.Is(err, os.ErrNotExist) {
 			continue // they are not read
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		content := string(file)
 		for i, e := range edits {
 			edited[i] = edited[i] || strings.Contains(content, e.old)
@@ -299,33 +298,23 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 		}
 	}
 	var routers []snapshot.Router
-	if err := yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers))
 	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: s.config(t)}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { collector.Close() })
 	var reads []snapshot.Snapshot
 	for range 2 {
 		read := collector.Collect(t.Context())
 		read.Routers = routers
 		if nodes, there := text["nodes.yaml"]; there {
-			if err := yaml.UnmarshalStrict([]byte(nodes), &read); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, yaml.UnmarshalStrict([]byte(nodes), &read))
 			for i := range read.Sources {
 				read.Sources[i].Unreachable = ""
 			}
 		}
 		reads = append(reads, read)
 	}
-	r, err := Judge(reads, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must.Get(Judge(reads, nil))(t)
 }
 
 func (e edit) apply(text string) string {
@@ -377,14 +366,9 @@ func at(t *testing.T, text string, now time.Time) string {
 		d, err := time.ParseDuration(text)
 		return now.Add(-d).UTC().Format(time.RFC3339), err
 	}
-	parsed, err := template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"ago": ago, "node": node, "pod": pod}).Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"ago": ago, "node": node, "pod": pod}).Parse(text))(t)
 	var b strings.Builder
-	if err := parsed.Execute(&b, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, parsed.Execute(&b, nil))
 	return b.String()
 }
 
@@ -395,10 +379,7 @@ func (s *server) object(t *testing.T, document string) {
 	if err := yaml.Unmarshal([]byte(document), &of); err != nil {
 		t.Fatalf("%v in\n%s", err, document)
 	}
-	item, err := yaml.YAMLToJSON([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	item := must.Get(yaml.YAMLToJSON([]byte(document)))(t)
 	for _, r := range resources {
 		if kinds[r.Resource] == of.Kind+"List" && r.GroupVersion().String() == of.APIVersion {
 			s.add(path(r), string(item))

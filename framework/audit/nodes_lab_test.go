@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // audited is a lab of two nodes and a router.
@@ -72,18 +73,10 @@ func TestNodesOfALab(t *testing.T) {
 func testNodes(t *testing.T, audited topology.Topology) {
 	ctx := t.Context()
 	guest := audited.Clusters[0].Nodes[1].Kernel != ""
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
-	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	catalogue := must.Get(images.Open("../.."))(t)
 	serve := []string{audit.NodeImage}
-	if _, err := catalogue.Build(ctx, append(kindlab.ImagesOf(audited), serve...), func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(catalogue.Build(ctx, append(kindlab.ImagesOf(audited), serve...), func(images.Event) {}))(t)
 	down := func() {
 		if err := kindlab.Down(context.WithoutCancel(ctx), docker, audited.Name); err != nil {
 			t.Error(err)
@@ -97,9 +90,7 @@ func testNodes(t *testing.T, audited topology.Topology) {
 		}
 		down()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	on := func(node string, command ...string) string {
 		t.Helper()
 		out, err := lab.Node(node).Exec(ctx, command...)
@@ -112,10 +103,7 @@ func testNodes(t *testing.T, audited topology.Topology) {
 	kubectl := func(command string) string {
 		return on("first", "bash", "-c", "export KUBECONFIG=/etc/kubernetes/admin.conf; "+command)
 	}
-	text, err := audit.NodesManifest(audit.NodeImage, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(audit.NodesManifest(audit.NodeImage, false))(t)
 	// What reading could change on a node.
 	const state = `nft list tables; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>&1; cut -d' ' -f1 /proc/modules 2>&1
 find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort | xargs grep -H '' 2>&1; ls -d /run/calico 2>&1; true`
@@ -142,41 +130,25 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 			ready := kubectl(`kubectl -n relapse-nodes get pods -o jsonpath='{.items[*].status.conditions[?(@.type=="Ready")].status}'`)
 			return len(strings.Fields(ready)) == pods && strings.Count(ready, "True") == pods, ready, nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	waitFor(2)
 
 	file := filepath.Join(t.TempDir(), "nodes.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	read := func(text string) audit.Result {
 		t.Helper()
-		nodes, err := audit.ParseNodes(file, []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		nodes := must.Get(audit.ParseNodes(file, []byte(text)))(t)
 		config, _, err := audit.Client{Kubeconfig: lab.Clusters[0].Kubeconfig, Version: "test", Nodes: nodes}.Config()
-		if err != nil {
-			t.Fatal(err)
-		}
-		reads, err := audit.Read(ctx, audit.Access{Config: config, ByNode: nodes}, time.Second, func(text string) { t.Log(text) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		reads := must.Get(audit.Read(ctx, audit.Access{Config: config, ByNode: nodes}, time.Second, func(text string) { t.Log(text) }))(t)
 		last := reads[len(reads)-1]
 		for _, n := range last.NAT {
 			if n.Node == "second" && !guest && n.Rules.Read && !slices.ContainsFunc(n.Rules.Items, func(r snapshot.Rule) bool { return strings.Contains(r.Text, "192.0.2.0/24") }) {
 				t.Errorf("the rule is missing: %+v", n.Rules)
 			}
 		}
-		r, err := audit.Judge(reads, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
+		return must.Get(audit.Judge(reads, nil))(t)
 	}
 	var unread []snapshot.Missing
 	if guest {

@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func read[T any](items ...T) snapshot.List[T] { return snapshot.List[T]{Read: true, Items: items} }
@@ -48,14 +49,8 @@ func zipped(w io.Writer, answer any) {
 // installed is a manifest as it is applied.
 func installed(t *testing.T) *Nodes {
 	t.Helper()
-	text, err := nodesManifest(NodeImage, false, "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := ParseNodes("nodes.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(nodesManifest(NodeImage, false, "secret"))(t)
+	n := must.Get(ParseNodes("nodes.yaml", []byte(text)))(t)
 	return n
 }
 
@@ -123,14 +118,8 @@ func TestNodes(t *testing.T) {
 			})
 			nodes := installed(t)
 			access := Access{Config: s.configOf(t, nodes), ByNode: nodes, Routing: nil}
-			reads, err := Read(t.Context(), access, time.Millisecond, func(string) {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := Judge(reads, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			reads := must.Get(Read(t.Context(), access, time.Millisecond, func(string) {}))(t)
+			r := must.Get(Judge(reads, nil))(t)
 			if len(r.Unread) != test.parts {
 				t.Errorf("unread: %q, want %d parts", r.Unread, test.parts)
 			}
@@ -182,14 +171,8 @@ func TestManyNodes(t *testing.T) {
 		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
 	})
 	by := installed(t)
-	reads, err := Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Judge(reads, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reads := must.Get(Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}))(t)
+	r := must.Get(Judge(reads, nil))(t)
 	if len(r.Unread) > 0 || r.Nodes != nodes || most.Load() != atOnce {
 		t.Errorf("%d nodes, %d at once, unread %q", r.Nodes, most.Load(), r.Unread)
 	}
@@ -269,10 +252,7 @@ func TestNodesWithoutFIB(t *testing.T) {
 		for _, of := range append(sources(scope{routers: true, nodes: true}), snapshot.ConfigMaps(ciliumConfig)) {
 			s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
 		}
-		r, err := Judge([]snapshot.Snapshot{s, s}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(Judge([]snapshot.Snapshot{s, s}, nil))(t)
 		open := slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open && strings.Contains(g.Says, "the FIB of no router was read") })
 		if slices.Contains(r.Ran, "snat") != fib || open == fib {
 			t.Errorf("FIB %t: ran %v, %+v", fib, r.Ran, r.NotJudged)
@@ -296,9 +276,7 @@ func TestNodesByRate(t *testing.T) {
 	config := s.configOf(t, by)
 	limit := &turns{RateLimiter: flowcontrol.NewFakeAlwaysRateLimiter()}
 	config.RateLimiter = limit
-	if _, err := Read(t.Context(), Access{Config: config, ByNode: by}, time.Millisecond, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Read(t.Context(), Access{Config: config, ByNode: by}, time.Millisecond, func(string) {}))(t)
 	if all := 0; limit.waited.Load() == 0 {
 		t.Error("no request waits for its turn")
 	} else {
@@ -332,14 +310,8 @@ func TestNodesForbidden(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	s.refused = []string{"/api/v1/namespaces/relapse-nodes/pods"}
 	nodes := installed(t)
-	reads, err := Read(t.Context(), Access{Config: s.configOf(t, nodes), ByNode: nodes}, time.Millisecond, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Judge(reads, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reads := must.Get(Read(t.Context(), Access{Config: s.configOf(t, nodes), ByNode: nodes}, time.Millisecond, func(string) {}))(t)
+	r := must.Get(Judge(reads, nil))(t)
 	if len(r.Unread) != len(nodestate.Sources) || !strings.Contains(r.Unread[0].Reason, "listing the pods that read nodes, in namespace relapse-nodes: ") || !r.Open() {
 		t.Errorf("unread: %q", r.Unread)
 	}
@@ -349,10 +321,7 @@ func TestNodesForbidden(t *testing.T) {
 func TestOnlyThesePods(t *testing.T) {
 	s := newServer(t)
 	s.pods = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	client, err := rest.HTTPClientFor(s.configOf(t, installed(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(rest.HTTPClientFor(s.configOf(t, installed(t))))(t)
 	const proxied = "/api/v1/namespaces/relapse-nodes/pods/https:a:19767/proxy/node"
 	for _, test := range []struct {
 		method, path string
@@ -374,10 +343,7 @@ func TestOnlyThesePods(t *testing.T) {
 		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/pods/a/exec", false},
 		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/secrets", false},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, nil))(t)
 		response, err := client.Do(request)
 		if err == nil {
 			response.Body.Close()
@@ -390,28 +356,17 @@ func TestOnlyThesePods(t *testing.T) {
 
 func TestNodesManifest(t *testing.T) {
 	for name, calico := range map[string]bool{"nodes": false, "nodes-calico": true} {
-		text, err := nodesManifest("registry.example/relapse/nodestate:dev", calico, "KEY")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(nodesManifest("registry.example/relapse/nodestate:dev", calico, "KEY"))(t)
 		file := "testdata/" + name + ".yaml"
 		if *update {
-			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Read(t, file)
 		if d := cmp.Diff(string(want), text); d != "" {
 			t.Errorf("%s (-want +got), -update writes it anew:\n%s", file, d)
 		}
 	}
-	one, err := NodesManifest(NodeImage, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(NodesManifest(NodeImage, false))(t)
 	other, _ := NodesManifest(NodeImage, false)
 	if one == other || !regexp.MustCompile(`\n  key: [A-Z2-7]{26,}\n`).MatchString(one) {
 		t.Errorf("no key of its own:\n%s", one)
@@ -422,10 +377,7 @@ func TestNodesManifest(t *testing.T) {
 }
 
 func TestParseNodes(t *testing.T) {
-	text, err := nodesManifest(NodeImage, true, "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(nodesManifest(NodeImage, true, "secret"))(t)
 	for name, test := range map[string]struct{ from, to, want string }{
 		"as printed":           {"", "", ""},
 		"in another namespace": {"namespace: relapse-nodes", "namespace: audit", ""},
@@ -516,10 +468,7 @@ func TestOverTime(t *testing.T) {
 		{"the mesh is up", []snapshot.Snapshot{withNodes(0, mesh(snapshot.Established)), withNodes(10, mesh(snapshot.Established))}, []string{}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Judge(test.reads, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(Judge(test.reads, nil))(t)
 			if d := cmp.Diff(test.want, found(r.Findings)); d != "" || len(r.Once) != test.once || len(r.Unread) > 0 {
 				t.Errorf("%v once, unread %q; findings (-want +got):\n%s", found(r.Once), r.Unread, d)
 			}
@@ -546,10 +495,7 @@ func TestNodesLacking(t *testing.T) {
 			[]string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"}},
 		"no kube-proxy": {func(*snapshot.Snapshot) {}, []string{}},
 	} {
-		r, err := Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil))(t)
 		if d := cmp.Diff(strings.Join(test.want, "; "), snapshot.Sentences(r.Unread)); d != "" {
 			t.Errorf("%s: unread (-want +got):\n%s", name, d)
 		}

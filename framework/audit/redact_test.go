@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // fill gives each text of a value a name of its own, which it notes by the path of its field, and each
@@ -62,28 +63,16 @@ func TestRedactFields(t *testing.T) {
 	texts := map[string]string{}
 	var s snapshot.Snapshot
 	fill(reflect.ValueOf(&s).Elem(), "", texts)
-	x, err := Redact([]snapshot.Snapshot{s}, Result{}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reads, err := x.Reads([]snapshot.Snapshot{s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(reads[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Get(Redact([]snapshot.Snapshot{s}, Result{}, nil, nil))(t)
+	reads := must.Get(x.Reads([]snapshot.Snapshot{s}))(t)
+	text := must.Get(json.Marshal(reads[0]))(t)
 	for path, secret := range texts {
 		if strings.Contains(string(text), secret+`"`) {
 			t.Errorf("%s is left: %s", strings.TrimPrefix(path, "."), secret)
 		}
 	}
 	// A replacement may begin like an address of the read, by chance, but is none.
-	own, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(json.Marshal(s))(t)
 	addresses := regexp.MustCompile(`\b(?:10\.77\.\d+\.9|fd77:1:2:3::9|fd77:5::)`).FindAllString(string(own), -1)
 	if len(addresses) < 3 {
 		t.Fatalf("the read has the addresses %q; one of each kind is wanted", addresses)
@@ -119,17 +108,9 @@ func TestRedactTexts(t *testing.T) {
 		s.Routers = append(s.Routers, snapshot.Router{Name: "r-" + what, Paths: snapshot.List[snapshot.Path]{Error: text}})
 	}
 	x, err := Redact([]snapshot.Snapshot{s}, Result{}, []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.MRT, File: "/srv/acme/rib"}}, []string{"nodes-of-acme.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reads, err := x.Reads([]snapshot.Snapshot{s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := json.Marshal(reads[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	reads := must.Get(x.Reads([]snapshot.Snapshot{s}))(t)
+	kept := must.Get(json.Marshal(reads[0]))(t)
 	all := string(kept) + x.Text("open /srv/acme/rib: no such file; pod a does not take the key of nodes-of-acme.yaml")
 	// A replacement may begin like an address of the read, by chance, but is none.
 	for _, secret := range []string{
@@ -154,18 +135,9 @@ func TestRedactIDs(t *testing.T) {
 	r.Suppress([]Suppression{
 		{ID: r.Findings[0].ID, Reason: "r", Expires: "2025-01-01"}, {ID: "2edadcd36f84", Reason: "r", Expires: "2025-01-01", Routers: []string{"tor1"}}, {ID: "3edadcd36f84", Reason: "r", Expires: "2027-01-01"},
 	}, at)
-	x, err := Redact([]snapshot.Snapshot{cluster(false)}, r, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := x.Result(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := must.Get(Redact([]snapshot.Snapshot{cluster(false)}, r, nil, nil))(t)
+	to := must.Get(x.Result(r))(t)
+	text := must.Get(json.Marshal(to))(t)
 	for _, secret := range []string{"2edadcd36f84", "3edadcd36f84", "tor1"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("%s is left in %s", secret, text)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestParseSuppressions(t *testing.T) {
@@ -184,10 +185,7 @@ func TestSuppressGap(t *testing.T) {
 		"{gap: it*, object: worker*, reason: r, expires: 2026-01-31}":                   true,
 		"{detector: image-pin, kind: '*', object: '*', reason: r, expires: 2027-01-31}": true,
 	} {
-		all, err := ParseSuppressions("s.yaml", []byte("- "+text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(ParseSuppressions("s.yaml", []byte("- "+text)))(t)
 		r := Result{NotJudged: []detect.Gap{gap}}
 		r.Suppress(all, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
 		if r.Open() != open || !open && r.NotJudged[0].Says != "Not judged. Suppressed by line 1 until 2027-01-31." || (len(r.Unused) == 0) == open && !strings.Contains(text, "2026") {

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // One ConfigMap more is read, and nothing else: the Role permits the same.
@@ -48,10 +49,7 @@ func TestUpgradeReadsOneConfigMap(t *testing.T) {
 func TestReadForUpgrade(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	config := rest.CopyConfig(s.config(t))
-	reads, err := Read(t.Context(), Access{Config: config, Upgrade: true}, 0, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	reads := must.Get(Read(t.Context(), Access{Config: config, Upgrade: true}, 0, func(string) {}))(t)
 	last := reads[len(reads)-1]
 	if last.ConfigMaps.Read || !strings.Contains(last.ConfigMaps.Error, "only lists, and does not send GET "+ConfigPath) {
 		t.Errorf("the ConfigMap was asked for as %q", last.ConfigMaps.Error)

@@ -17,8 +17,7 @@ func TestControl(t *testing.T) {
 	// fake writes the commands that a router gets to a file.
 	fake := filepath.Join(dir, "fake")
 	must.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\nshift 2\necho \"$*\" >>"+log+"\n"), 0o700))
-	c, err := NewControl(Declared{Name: "tor1", Kind: FRR, Command: []string{fake}})
-	must.NoError(t, err)
+	c := must.Get(NewControl(Declared{Name: "tor1", Kind: FRR, Command: []string{fake}}))(t)
 	prefix, hop := netip.MustParsePrefix("10.5.115.0/24"), netip.MustParseAddr("10.4.94.21")
 	for _, do := range []func() error{
 		func() error { return c.RemoveStatic(t.Context(), prefix) },

@@ -45,8 +45,7 @@ func listens(t *testing.T, address string) {
 // freePort is a port of loopback that nothing listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.NoError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -85,17 +84,14 @@ func pair(t *testing.T, prefixes []string, options ...gobgp.ServerOption) (route
 	peer(router, nodeIP, nodeAS, &api.Transport{PassiveMode: true})
 	peer(router, "127.0.0.9", nodeAS, &api.Transport{PassiveMode: true}) // never comes
 	peer(node, routerIP, routerAS, &api.Transport{LocalAddress: nodeIP, RemotePort: uint32(port)})
-	err := await.Until(t.Context(), "the announcements", 20*time.Millisecond, 30*time.Second, awaited(router, len(prefixes)))
-	must.NoError(t, err)
+	must.NoError(t, await.Until(t.Context(), "the announcements", 20*time.Millisecond, 30*time.Second, awaited(router, len(prefixes))))
 	return router, node
 }
 
 // announce originates a prefix, and withdraw ends that.
 func announce(t *testing.T, s *gobgp.BgpServer, prefix string) {
 	t.Helper()
-	if _, err := s.AddPath(t.Context(), &api.AddPathRequest{Path: originated(t, prefix)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.AddPath(t.Context(), &api.AddPathRequest{Path: originated(t, prefix)}))(t)
 }
 
 func withdraw(t *testing.T, s *gobgp.BgpServer, prefix string) {
@@ -108,9 +104,7 @@ func originated(t *testing.T, prefix string) *api.Path {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
 	packed := func(m interface{ ProtoReflect() protoreflect.Message }) *anypb.Any {
-		a, err := anypb.New(m)
-		must.NoError(t, err)
-		return a
+		return must.Get(anypb.New(m))(t)
 	}
 	nlri, origin := packed(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())}), packed(&api.OriginAttribute{})
 	path := &api.Path{Family: ipv4, Nlri: nlri, Pattrs: []*anypb.Any{origin, packed(&api.NextHopAttribute{NextHop: nodeIP})}}

@@ -34,16 +34,13 @@ var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must.NoError(t, err)
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	is := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(routerIP)},
 		IsCA: true, BasicConstraintsValid: true,
 	}
-	signed, err := x509.CreateCertificate(rand.Reader, is, is, private.Public(), private)
-	must.NoError(t, err)
-	text, err := x509.MarshalECPrivateKey(private)
-	must.NoError(t, err)
+	signed := must.Get(x509.CreateCertificate(rand.Reader, is, is, private.Public(), private))(t)
+	text := must.Get(x509.MarshalECPrivateKey(private))(t)
 	write := func(name, kind string, bytes []byte) string {
 		file := filepath.Join(dir, name)
 		must.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
@@ -61,15 +58,13 @@ func TestGRPC(t *testing.T) {
 	if err != nil || !pool.AppendCertsFromPEM(text) {
 		t.Fatal(err)
 	}
-	own, err := tls.LoadX509KeyPair(cert, key)
-	must.NoError(t, err)
+	own := must.Get(tls.LoadX509KeyPair(cert, key))(t)
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
 	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
 	pair(t, []string{"10.5.112.0/24", "fd00:10:5:112::/64"}, gobgp.GrpcListenAddress(address), gobgp.GrpcOption([]grpc.ServerOption{grpc.Creds(secure)}))
 
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, CA: cert, Cert: cert, Key: key})
-	paths, err := r.RIB(t.Context())
-	must.NoError(t, err)
+	paths := must.Get(r.RIB(t.Context()))(t)
 	node := netip.MustParseAddr(nodeIP)
 	path := snapshot.Path{
 		Prefix: netip.MustParsePrefix("10.5.112.0/24"), NextHop: node, Neighbor: node, ASPath: []uint32{nodeAS}, Origin: "igp", LocalPref: 100,
@@ -80,8 +75,7 @@ func TestGRPC(t *testing.T) {
 	if d := cmp.Diff(want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received")); d != "" {
 		t.Errorf("paths (-want +got):\n%s", d)
 	}
-	neighbors, err := r.Neighbors(t.Context())
-	must.NoError(t, err)
+	neighbors := must.Get(r.Neighbors(t.Context()))(t)
 	var states []string
 	for _, n := range neighbors {
 		states = append(states, fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State))

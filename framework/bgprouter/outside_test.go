@@ -118,15 +118,12 @@ func as(t *testing.T, kind Kind, script string) Declared {
 // reader is that of a router.
 func reader(t *testing.T, d Declared) snapshot.RouterReader {
 	t.Helper()
-	all, err := Readers([]Declared{d}, nil)
-	must.NoError(t, err)
-	return all[d.Name]
+	return must.Get(Readers([]Declared{d}, nil))(t)[d.Name]
 }
 
 // Each answer is what the real program printed: see testdata of package bgp.
 func TestOutside(t *testing.T) {
-	testdata, err := filepath.Abs("../../topology/bgp/testdata")
-	must.NoError(t, err)
+	testdata := must.Get(filepath.Abs("../../topology/bgp/testdata"))(t)
 	script := `case "$*" in
 "vtysh -c show bgp ipv4 unicast json") cat ` + testdata + `/frr-10.3-rib-plain.json;;
 "vtysh -c show bgp ipv6 unicast json") cat ` + testdata + `/frr-10.3-rib6-plain.json;;
@@ -141,12 +138,9 @@ esac`
 	for kind, want := range map[Kind][3]int{FRR: {7, 10, 2}, BIRD: {2, 10, 3}} {
 		t.Run(string(kind), func(t *testing.T) {
 			r := reader(t, as(t, kind, script))
-			paths, err := r.RIB(t.Context())
-			must.NoError(t, err)
-			routes, err := r.FIB(t.Context())
-			must.NoError(t, err)
-			neighbors, err := r.Neighbors(t.Context())
-			must.NoError(t, err)
+			paths := must.Get(r.RIB(t.Context()))(t)
+			routes := must.Get(r.FIB(t.Context()))(t)
+			neighbors := must.Get(r.Neighbors(t.Context()))(t)
 			if got := [3]int{len(paths), len(routes), len(neighbors)}; got != want {
 				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
 			}
@@ -185,9 +179,7 @@ func TestWithoutIPv6(t *testing.T) {
 // A router that does not tell its VRFs is read, and what may be in them is left open.
 func TestWithoutVRFs(t *testing.T) {
 	r := reader(t, as(t, FRR, `case "$*" in *vrfs*) echo '% Unknown command: show bgp vrfs json';; *) echo '{"routes":{}}';; esac`))
-	if _, err := r.RIB(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.RIB(t.Context()))(t)
 	is := snapshot.Router{Name: "tor1"}
 	r.(snapshot.RouterDescriber).Describe(&is)
 	want := snapshot.Router{Name: "tor1", IPv6: true, Remarks: []snapshot.Remark{{

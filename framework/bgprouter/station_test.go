@@ -56,8 +56,7 @@ func station(t *testing.T, addresses ...string) (*Station, []Declared, *heard) {
 		routers = append(routers, Declared{Name: "tor-" + a, Kind: BMP, Address: a})
 	}
 	h := &heard{}
-	s, err := Listen("127.0.0.1:0", routers, h.tell)
-	must.NoError(t, err)
+	s := must.Get(Listen("127.0.0.1:0", routers, h.tell))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s, routers, h
 }
@@ -147,12 +146,9 @@ func TestStationRefuses(t *testing.T) {
 			conn, err := d.DialContext(t.Context(), "tcp", s.listener.Addr().String())
 			must.NoError(t, err)
 			defer conn.Close()
-			if _, err := conn.Write(test.message); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(conn.Write(test.message))(t)
 			h.has(t, test.told)
-			readers, err := Readers(routers, s)
-			must.NoError(t, err)
+			readers := must.Get(Readers(routers, s))(t)
 			err = await.Until(t.Context(), test.says, 5*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
 				_, err := readers["tor-127.0.0.7"].RIB(ctx)
 				return err != nil && strings.Contains(err.Error(), test.says), fmt.Sprint(err), nil
@@ -171,8 +167,7 @@ func TestStationRefuses(t *testing.T) {
 func dialed(t *testing.T, s *Station, from string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := d.DialContext(t.Context(), "tcp", s.listener.Addr().String())
-	must.NoError(t, err)
+	conn := must.Get(d.DialContext(t.Context(), "tcp", s.listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -193,9 +188,7 @@ func says(t *testing.T, r snapshot.RouterReader, want string) {
 // of them has fed counts once the other has ended.
 func TestStationTwoFeeds(t *testing.T) {
 	s, routers, h := station(t, "127.0.0.11")
-	readers, err := Readers(routers, s)
-	must.NoError(t, err)
-	r := readers["tor-127.0.0.11"]
+	r := must.Get(Readers(routers, s))(t)["tor-127.0.0.11"]
 	first := dialed(t, s, "127.0.0.11")
 	says(t, r, "it has not fed all of its routes yet")
 	second := dialed(t, s, "127.0.0.11")
@@ -222,8 +215,7 @@ func TestStationKeepAlive(t *testing.T) {
 	dialed(t, s, "127.0.0.12")
 	h.has(t, "tor-127.0.0.12 feeds from")
 	f := s.feeds[netip.MustParseAddr("127.0.0.12")]
-	raw, err := f.open[0].conn.(*net.TCPConn).SyscallConn()
-	must.NoError(t, err)
+	raw := must.Get(f.open[0].conn.(*net.TCPConn).SyscallConn())(t)
 	for name, of := range map[string]struct{ option, want int }{"idle": {syscall.TCP_KEEPIDLE, 5}, "interval": {syscall.TCP_KEEPINTVL, 2}, "count": {syscall.TCP_KEEPCNT, 3}} {
 		var got int
 		var wrong error

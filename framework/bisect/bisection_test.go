@@ -39,8 +39,7 @@ func (j judging) Judge(ctx context.Context, version string) (Step, error) { retu
 
 func bisection(t *testing.T, versions ...string) *Bisection {
 	t.Helper()
-	b, err := Start("node-drain", "cilium", nil, versions, nil)
-	must.NoError(t, err)
+	b := must.Get(Start("node-drain", "cilium", nil, versions, nil))(t)
 	b.Dir = t.TempDir()
 	return b
 }
@@ -96,12 +95,10 @@ func TestVerdict(t *testing.T) {
 
 // Versions below the range are no exact answer, neither at once nor after an interrupt.
 func TestBelowTheRange(t *testing.T) {
-	b, err := Start("ipvs-deadlock", "kube-proxy", nil, []string{"1.12.5", "1.13.0"}, nil, "1.12.3", "1.12.4")
-	must.NoError(t, err)
+	b := must.Get(Start("ipvs-deadlock", "kube-proxy", nil, []string{"1.12.5", "1.13.0"}, nil, "1.12.3", "1.12.4"))(t)
 	b.Dir = t.TempDir()
 	must.NoError(t, b.Run(t.Context(), verdicts{"1.12.5": "prevented", "1.13.0": "reproduced"}, silent))
-	resumed, err := Resume(b.Dir, "ipvs-deadlock", "kube-proxy")
-	must.NoError(t, err)
+	resumed := must.Get(Resume(b.Dir, "ipvs-deadlock", "kube-proxy"))(t)
 	const want = "ipvs-deadlock, kube-proxy: broken in 1.13.0 or earlier; last not affected 1.12.5; not judged: 1.12.3, 1.12.4"
 	for _, one := range []*Bisection{b, resumed} {
 		if got := one.conclusion(); got != want || one.Verdict() != framework.Inconclusive {
@@ -139,8 +136,7 @@ func TestResume(t *testing.T) {
 	if _, err := Resume(b.Dir, "added-nic", "calico"); err == nil || err.Error() != b.Dir+" is of node-drain cilium" {
 		t.Errorf("another scenario: %v", err)
 	}
-	b, err = Resume(b.Dir, "node-drain", "cilium")
-	must.NoError(t, err)
+	b = must.Get(Resume(b.Dir, "node-drain", "cilium"))(t)
 	var asked []string
 	err = b.Run(t.Context(), judging(func(ctx context.Context, version string) (Step, error) {
 		asked = append(asked, version)

@@ -125,8 +125,7 @@ func TestSearch(t *testing.T) {
 			if strings.HasPrefix(test.name, "versions below the range") {
 				earlier = []string{"1.12.0", "1.12.4"}
 			}
-			s, err := New(versions, earlier...)
-			must.NoError(t, err)
+			s := must.Get(New(versions, earlier...))(t)
 			if asked := strings.Join(play(t, s, truth), " "); asked != test.asked {
 				t.Errorf("asked for %s\nwant      %s", asked, test.asked)
 			}
@@ -168,8 +167,7 @@ func TestAnyHistory(t *testing.T) {
 				}
 			}
 		}
-		s, err := New(versions)
-		must.NoError(t, err)
+		s := must.Get(New(versions))(t)
 		asked := play(t, s, truth)
 		judged := slices.DeleteFunc(slices.Clone(asked), func(v string) bool { return truth[v] == "" })
 		if most := log2 + 2*len(s.branches); len(judged) > most {

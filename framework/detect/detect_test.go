@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // detected is what a detector finds. It fails the test if the detector finds anything else in
@@ -132,10 +133,7 @@ func TestObject(t *testing.T) {
 			if got := tt.object.String(); got != tt.text {
 				t.Errorf("String() = %q, want %q", got, tt.text)
 			}
-			data, err := json.Marshal(tt.object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(json.Marshal(tt.object))(t)
 			var back Object
 			if err := json.Unmarshal(data, &back); err != nil || back != tt.object {
 				t.Errorf("%s reads back as %q, %v", data, back, err)

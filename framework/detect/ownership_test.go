@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden file")
@@ -580,14 +581,9 @@ func TestRouteOwnership(t *testing.T) {
 	}
 	path := filepath.Join("testdata", "route-ownership.txt")
 	if *update {
-		if err := os.WriteFile(path, []byte(golden.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(path, []byte(golden.String()), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Read(t, path)
 	if diff := cmp.Diff(string(want), golden.String()); diff != "" {
 		t.Errorf("sentences (-want +got), run with -update if the change is meant:\n%s", diff)
 	}
@@ -597,10 +593,7 @@ func TestRouteOwnership(t *testing.T) {
 func TestDependenciesDoNotAct(t *testing.T) {
 	acts := regexp.MustCompile(`^(github\.com/docker/|sigs\.k8s\.io/kind|github\.com/relapse-dev/relapse/` +
 		`(topology/(lab|host)|framework/(component|fault|engine|labaccess|probe|load)|images)(/|$))`)
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.CommandContext(t.Context(), "go", "list", "-deps", "./...").Output())(t)
 	deps := strings.Fields(string(out))
 	if len(deps) < 50 {
 		t.Fatalf("%d packages: %s", len(deps), out)
@@ -621,23 +614,12 @@ func TestImportsNothingThatActs(t *testing.T) {
 		"golang.org/x/mod/semver",                                       // functions of strings
 		"github.com/gaissmai/bart",                                      // a trie
 	}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	beneath, err := filepath.Glob("*/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range append(files, beneath...) {
+	files := must.Get(filepath.Glob("*.go"))(t)
+	for _, file := range append(files, must.Get(filepath.Glob("*/*.go"))(t)...) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, spec := range f.Imports {
+		for _, spec := range must.Get(parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly))(t).Imports {
 			path := strings.Trim(spec.Path.Value, `"`)
 			forbidden := slices.Contains([]string{"os", "os/exec", "net", "net/http", "syscall"}, path)
 			if forbidden || strings.Contains(path, ".") && !slices.Contains(allowed, path) {

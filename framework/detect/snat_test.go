@@ -2,7 +2,6 @@ package detect
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,20 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // masqueraded is what the layers say after the upgrade to Cilium 1.11.1: the
 // nat table is the one that it has written.
 func masqueraded(t *testing.T) snapshot.Snapshot {
 	t.Helper()
-	saved, err := os.ReadFile("../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	saved := must.Read(t, "../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
+	rules := must.Get(snapshot.ParseRules(string(saved), snapshot.NATTable))(t)
 	var s snapshot.Snapshot
 	s.Time = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s.Pods.Read, s.Nodes.Read = true, true
@@ -290,9 +284,7 @@ func TestSNATWanted(t *testing.T) {
 	}
 	kubeRouterEgress := func(s *snapshot.Snapshot) {
 		rules, err := snapshot.ParseRules("*nat\n-A POSTROUTING -m set --match-set kube-router-pod-subnets src -m set ! --match-set kube-router-pod-subnets dst -m set ! --match-set kube-router-node-ips dst -j MASQUERADE\n", snapshot.NATTable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		s.NAT[0].Rules.Items = rules
 	}
 	ciliumNodes := snapshot.List[snapshot.CiliumNode]{Read: true, Items: []snapshot.CiliumNode{{Name: "node2"}}}

@@ -2,7 +2,6 @@ package detect
 
 import (
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestStaleFirewallRules(t *testing.T) {
@@ -63,18 +63,11 @@ func TestStaleFirewallRules(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("../snapshot/testdata", tt.file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			saved := string(text)
+			saved := string(must.Read(t, filepath.Join("../snapshot/testdata", tt.file)))
 			if tt.change != nil {
 				saved = tt.change(saved)
 			}
-			rules, err := snapshot.ParseRules(saved, snapshot.FilterTable)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rules := must.Get(snapshot.ParseRules(saved, snapshot.FilterTable))(t)
 			s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{{Node: "worker1", Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}}}}
 			s.Pods.Read, s.Pods.Items = true, tt.pods
 			findings := detected(t, StaleFirewallRules{}, []snapshot.Snapshot{s})

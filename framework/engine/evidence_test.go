@@ -32,11 +32,8 @@ func TestEvidence(t *testing.T) {
 		}
 	}
 	got := map[string]string{}
-	files, err := os.ReadDir(e.Dir)
-	must.NoError(t, err)
-	for _, f := range files {
-		text := must.Read(t, filepath.Join(e.Dir, f.Name()))
-		got[f.Name()] = string(text)
+	for _, f := range must.Get(os.ReadDir(e.Dir))(t) {
+		got[f.Name()] = string(must.Read(t, filepath.Join(e.Dir, f.Name())))
 	}
 	want := map[string]string{
 		"01-log.txt":     "a line\n",

@@ -32,8 +32,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 			if err != nil || len(runs) != 1 {
 				t.Fatalf("runs are %v, %v; want one", runs, err)
 			}
-			r, err := report.Read(filepath.Join(runs[0], "report.json"))
-			must.NoError(t, err)
+			r := must.Get(report.Read(filepath.Join(runs[0], "report.json")))(t)
 			if r.Unfinished == nil || !slices.Equal(r.Unfinished.Steps, []string{"old: fault is injected"}) || r.Verdict != string(framework.Inconclusive) {
 				t.Errorf("in the fault it says %+v, verdict %s", r.Unfinished, r.Verdict)
 			}
@@ -69,8 +68,7 @@ func TestAReportIsThereWhileTheRunGoesOn(t *testing.T) {
 // checkPublished checks what the page needs of a run that has ended.
 func checkPublished(t *testing.T, e *Execution) {
 	t.Helper()
-	r, err := report.Read(filepath.Join(e.Dir(), "report.json"))
-	must.NoError(t, err)
+	r := must.Get(report.Read(filepath.Join(e.Dir(), "report.json")))(t)
 	if r.Unfinished != nil || r.Incident == nil || r.Topology == nil || r.Command != "relapse run it, fake" {
 		t.Errorf("at the end the report is of %+v, %+v, %+v, %q", r.Unfinished, r.Incident, r.Topology, r.Command)
 	}
@@ -112,8 +110,7 @@ func checkPublished(t *testing.T, e *Execution) {
 	if len(v.Ends) == 0 || !slices.Equal(v.ToBeHurt, v.ProbesHurt) {
 		t.Errorf("ends %v, to lose packets %v", v.Ends, v.ToBeHurt)
 	}
-	h, err := history.Load(filepath.Join(e.Dir(), v.EvidenceDir))
-	must.NoError(t, err)
+	h := must.Get(history.Load(filepath.Join(e.Dir(), v.EvidenceDir)))(t)
 	if seen := h.Presences(); len(seen) != 1 || seen[0].Object != detect.Named("a") || len(seen[0].Times) < 2 {
 		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", seen)
 	}

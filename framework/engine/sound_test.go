@@ -39,15 +39,13 @@ func TestJudgeOfKilledRun(t *testing.T) {
 		w := newWorld()
 		s := fakeScenario(w)
 		p := play(t, w, s, &fakeLabs{}, Options{})
-		r, err := report.Read(filepath.Join(p.Dir(), "report.json"))
-		must.NoError(t, err)
+		r := must.Get(report.Read(filepath.Join(p.Dir(), "report.json")))(t)
 		// As publish leaves it: the second variant has not begun.
 		r.Variants, r.Verdict = r.Variants[:1], "inconclusive"
 		r.Unfinished = &report.Unfinished{At: time.Now(), Steps: []string{"old: lab is restored"}}
 		must.NoError(t, r.Write(p.Dir()))
 		must.NoError(t, os.RemoveAll(filepath.Join(p.Dir(), "evidence", "new")))
-		again, err := judgeAgain(p.Dir(), s)
-		must.NoError(t, err)
+		again := must.Get(judgeAgain(p.Dir(), s))(t)
 		if again.Report.Verdict == "pass" {
 			t.Errorf("half of a run that was killed is judged %s; not on record %q", again.Report.Verdict, again.NotOnRecord)
 		}

@@ -65,8 +65,7 @@ func TestJudgesEachRepeat(t *testing.T) {
 		was := run.Verdict
 		run.Verdict = string(framework.Missed)
 		must.NoError(t, stored.Write(p.Dir()))
-		again, err := judgeAgain(p.Dir(), s)
-		must.NoError(t, err)
+		again := must.Get(judgeAgain(p.Dir(), s))(t)
 		want := []compare.Difference{{Variant: run.Scope, What: "verdict", A: string(framework.Missed), B: was}}
 		if diff := cmp.Diff(want, again.Differences.Verdicts); diff != "" || again.Same() {
 			t.Errorf("judged the same: %v (-want +got):\n%s", again.Same(), diff)
@@ -98,11 +97,9 @@ func judgeAgain(dir string, s framework.Scenario) (verdict.Judgement, error) {
 // recordMeetsSchema asserts that each line of a record has the form that others read.
 func recordMeetsSchema(t *testing.T, path string) {
 	t.Helper()
-	file, err := os.Open(path)
-	must.NoError(t, err)
+	file := must.Get(os.Open(path))(t)
 	defer file.Close()
-	in, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
-	must.NoError(t, err)
+	in := must.Get(zstd.NewReader(file, zstd.WithDecoderConcurrency(1)))(t)
 	defer in.Close()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 10<<20)
@@ -171,8 +168,7 @@ func TestJudgeWithOtherDetectors(t *testing.T) {
 				map[string]string{"old": "unknown", "new": "prevented"}, "",
 			},
 		} {
-			again, err := judgeAgain(run.Dir(), scripted(s, test.change))
-			must.NoError(t, err)
+			again := must.Get(judgeAgain(run.Dir(), scripted(s, test.change)))(t)
 			if again.Same() || !strings.Contains(again.String(), test.says) {
 				t.Errorf("%s: the same is %v, and it says:\n%s", test.name, again.Same(), again)
 			}

@@ -110,8 +110,7 @@ func TestUnclassified(t *testing.T) {
 					},
 				}
 			}
-			s, err := s.Unclassified(map[string]string{"fake": "1.2.3"})
-			must.NoError(t, err)
+			s = must.Get(s.Unclassified(map[string]string{"fake": "1.2.3"}))(t)
 			p := play(t, w, s, &fakeLabs{}, Options{})
 			r, _ := p.Report()
 			v := r.Variants[0]

@@ -88,14 +88,13 @@ func (b *box) InNetns(_ context.Context, do func() error) error {
 func (b *box) interfaces(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	err := b.InNetns(t.Context(), func() error {
+	must.NoError(t, b.InNetns(t.Context(), func() error {
 		all, err := net.Interfaces()
 		for _, i := range all {
 			names = append(names, i.Name)
 		}
 		return err
-	})
-	must.NoError(t, err)
+	}))
 	return names
 }
 
@@ -106,14 +105,10 @@ func connect(t *testing.T, a, b *box, addrA, addrB string) {
 		{"ip", "link", "add", "eth0", "index", "2347", "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(b.pid)},
 		{"ip", "address", "add", addrA, "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"},
 	} {
-		if _, err := a.Exec(t.Context(), step...); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(a.Exec(t.Context(), step...))(t)
 	}
 	for _, step := range [][]string{{"ip", "address", "add", addrB, "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
-		if _, err := b.Exec(t.Context(), step...); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Exec(t.Context(), step...))(t)
 	}
 }
 
@@ -163,9 +158,7 @@ func TestPlugNIC(t *testing.T) {
 // What the node has is neither replaced nor, on undo, taken away.
 func TestPlugNICThatIsThere(t *testing.T) {
 	node := newBox(t, "node1")
-	if _, err := node.Exec(t.Context(), "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "mine"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(node.Exec(t.Context(), "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "mine"))(t)
 	f := plugInto(node)
 	if err := f.Inject(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "plugging eth1 into node1: the node has an interface eth1") {
 		t.Errorf("injected: %v", err)
@@ -183,9 +176,7 @@ func TestPlugNICThatIsThere(t *testing.T) {
 func TestPlugNICThatIsReached(t *testing.T) {
 	node, other := newBox(t, "node1"), newBox(t, "node2")
 	connect(t, node, other, "172.29.0.11/24", "172.29.0.12/24")
-	if _, err := other.Exec(t.Context(), "ip", "route", "add", "192.168.77.0/24", "via", "172.29.0.11"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(other.Exec(t.Context(), "ip", "route", "add", "192.168.77.0/24", "via", "172.29.0.11"))(t)
 	f := plugInto(node, other)
 	must.NoError(t, f.Inject(t.Context(), nil))
 	effect, saw, err := f.TookEffect(t.Context(), nil)
@@ -200,16 +191,11 @@ func TestPlugNICGoesWithTheNode(t *testing.T) {
 	must.NoError(t, plugInto(node).Inject(t.Context(), nil))
 	far, err := card.openFar(t.Context(), node)
 	must.NoError(t, err)
-	h, err := netlink.NewHandleAt(far)
-	must.NoError(t, err)
+	h := must.Get(netlink.NewHandleAt(far))(t)
 	defer h.Close()
 	far.Close() // the handle's socket holds the namespace, and nothing else does
-	if _, err := h.LinkByName(farEnd); err != nil {
-		t.Fatal(err)
-	}
-	process, err := os.FindProcess(node.pid)
-	must.NoError(t, err)
-	must.NoError(t, process.Kill())
+	must.Get(h.LinkByName(farEnd))(t)
+	must.NoError(t, must.Get(os.FindProcess(node.pid))(t).Kill())
 	err = await.Until(t.Context(), "the wire to go", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
 		_, err := h.LinkByName(farEnd)
 		return err != nil, "it is there", nil

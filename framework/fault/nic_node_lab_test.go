@@ -49,13 +49,9 @@ var nodesForNIC = topology.Topology{
 func TestPlugNICIntoANode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
-	catalogue, err := images.Open("../..")
-	must.NoError(t, err)
-	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(nodesForNIC), func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	catalogue := must.Get(images.Open("../.."))(t)
+	must.Get(catalogue.Build(ctx, kindlab.ImagesOf(nodesForNIC), func(images.Event) {}))(t)
 	down := func() {
 		if err := kindlab.Down(context.Background(), docker, nodesForNIC.Name); err != nil {
 			t.Error(err)
@@ -71,8 +67,7 @@ func TestPlugNICIntoANode(t *testing.T) {
 	n := NIC{Node: "second", Name: "eth1", Address: netip.MustParsePrefix("192.168.77.5/24")}
 	f := PlugNIC(n)
 	r := &framework.Run{Lab: lab, Topology: lab.Topology}
-	collector, err := snapshot.Open(ctx, labaccess.Of(lab), snapshot.NodeNetworks)
-	must.NoError(t, err)
+	collector := must.Get(snapshot.Open(ctx, labaccess.Of(lab), snapshot.NodeNetworks))(t)
 	defer collector.Close()
 	read := func(ctx context.Context) ([]snapshot.Interface, error) {
 		s := collector.Collect(ctx)
@@ -83,16 +78,14 @@ func TestPlugNICIntoANode(t *testing.T) {
 		return s.NodeNetworks[i].Interfaces.Items, nil
 	}
 	for round := range 2 { // the second card stays in
-		before, err := read(ctx)
-		must.NoError(t, err)
+		before := must.Get(read(ctx))(t)
 		began := time.Now()
 		must.NoError(t, f.Inject(ctx, r))
 		if held, saw, err := f.TookEffect(ctx, r); !held || err != nil {
 			t.Fatalf("not held: %q, %v", saw, err)
 		}
 		t.Logf("plugged in and unreached after %s", time.Since(began).Round(time.Millisecond))
-		after, err := read(ctx)
-		must.NoError(t, err)
+		after := must.Get(read(ctx))(t)
 		if last := after[len(after)-1]; len(after) != len(before)+1 || last.Name != "eth1" || last.Since.IsZero() {
 			t.Errorf("interfaces are %+v; want eth1 last after %+v", after, before)
 		}

@@ -33,8 +33,7 @@ func (s *apiServer) run(t *testing.T) *framework.Run {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	api, err := kube.New(&rest.Config{Host: server.URL})
-	must.NoError(t, err)
+	api := must.Get(kube.New(&rest.Config{Host: server.URL}))(t)
 	return &framework.Run{Lab: &kindlab.Lab{Clusters: []*kindlab.Cluster{{Name: "k8s", Client: api}}}}
 }
 

@@ -50,8 +50,7 @@ func TestHandler(t *testing.T) {
 		"only a head":   {http.MethodHead, Path, "secret", http.StatusMethodNotAllowed},
 	} {
 		var n node
-		h, err := Handler(t.Context(), "worker1", "secret", &n)
-		must.NoError(t, err)
+		h := must.Get(Handler(t.Context(), "worker1", "secret", &n))(t)
 		r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, nil)
 		if test.key != "" {
 			r.Header.Set(KeyHeader, test.key)
@@ -129,8 +128,7 @@ func TestLargest(t *testing.T) {
 	for i := range flows {
 		flows[i] = snapshot.Flow{Protocol: "icmp", Source: a, Destination: a, SeenAs: a, Redirected: true, AnsweredBy: a, Established: true, Expires: 1 << 62}
 	}
-	text, err := json.Marshal(flows)
-	must.NoError(t, err)
+	text := must.Get(json.Marshal(flows))(t)
 	if len(text) > MaxAnswer/4 {
 		t.Errorf("%d connections are %d bytes of the %d of an answer", maxFlows, len(text), MaxAnswer)
 	}
@@ -166,8 +164,7 @@ func TestPod(t *testing.T) {
 
 // An answer may be anything.
 func FuzzRead(f *testing.F) {
-	h, err := Handler(f.Context(), "worker1", "secret", &node{})
-	must.NoError(f, err)
+	h := must.Get(Handler(f.Context(), "worker1", "secret", &node{}))(f)
 	r := httptest.NewRequestWithContext(f.Context(), http.MethodGet, Path, nil)
 	r.Header.Set(KeyHeader, "secret")
 	w := httptest.NewRecorder()

@@ -64,12 +64,9 @@ func fiftyPairs(b *testing.B, agents int, pairs func(yield func(from, to int) bo
 		}
 		probes = append(probes, probe.Probe{From: ends[from].Name, To: ends[to].Name})
 	}
-	s, err := probe.New(ends, probes)
-	must.NoError(b, err)
+	s := must.Get(probe.New(ends, probes))(b)
 	must.NoError(b, s.Start(b.Context()))
-	if _, err := s.WaitClean(b.Context(), nil, 200*time.Millisecond, 10*time.Second); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(s.WaitClean(b.Context(), nil, 200*time.Millisecond, 10*time.Second))(b)
 	var wall, cpu, harness time.Duration
 	for b.Loop() {
 		start, startCPU, startHarness := time.Now(), used(b, pids), self(b)
@@ -104,8 +101,7 @@ func used(b *testing.B, pids []int) time.Duration {
 		}
 		for _, f := range files {
 			stat := must.Read(b, f)
-			ns, err := strconv.ParseInt(strings.Fields(string(stat))[0], 10, 64)
-			must.NoError(b, err)
+			ns := must.Get(strconv.ParseInt(strings.Fields(string(stat))[0], 10, 64))(b)
 			sum += time.Duration(ns)
 		}
 	}

@@ -29,8 +29,7 @@ func (s *nameServer) answers(f func(dnsmessage.Message) *dnsmessage.Message) { s
 
 func startNameServer(t *testing.T) *nameServer {
 	t.Helper()
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address().Addr(), 0)))
-	must.NoError(t, err)
+	conn := must.Get(net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address().Addr(), 0))))(t)
 	s := &nameServer{address: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
 	served := make(chan struct{})
 	go func() {

@@ -26,8 +26,7 @@ type firewall struct {
 
 func startFirewall(t *testing.T) *firewall {
 	t.Helper()
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	must.NoError(t, err)
+	conn := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	f := &firewall{conn: conn, done: make(chan struct{}), ports: map[uint16]int{}}
 	go f.run()
 	t.Cleanup(func() {
@@ -111,8 +110,7 @@ func TestUDPFlow(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	a, f := startEnd(t, "a"), startFirewall(t)
-	gone, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	must.NoError(t, err)
+	gone := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	closed := probe.End{Name: "closed", Address: netip.MustParseAddrPort(gone.LocalAddr().String())}
 	gone.Close()
 	const interval = 20 * time.Millisecond

@@ -93,15 +93,13 @@ func TestRunFirst(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", id).Run() })
 	end := spawnIn(t, t.TempDir(), "a", id, "127.0.0.1:7007")
 	must.NoError(t, end.Agent.RunFirst())
-	pids, err := exec.Command("ip", "netns", "pids", id).Output()
-	must.NoError(t, err)
+	pids := must.Get(exec.Command("ip", "netns", "pids", id).Output())(t)
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%s/task/[0-9]*", strings.TrimSpace(string(pids))))
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("no threads of process %q: %v", pids, err)
 	}
 	for _, path := range threads {
-		tid, err := strconv.Atoi(filepath.Base(path))
-		must.NoError(t, err)
+		tid := must.Get(strconv.Atoi(filepath.Base(path)))(t)
 		if attr, err := unix.SchedGetAttr(tid, 0); err != nil || attr.Policy != unix.SCHED_RR {
 			t.Errorf("thread %d: %+v, %v", tid, attr, err)
 		}
@@ -119,8 +117,7 @@ func ip(t *testing.T, args ...string) {
 // reaches one in a container.
 func spawnIn(t *testing.T, dir, name, ns, listen string) probe.End {
 	t.Helper()
-	path, err := program()
-	must.NoError(t, err)
+	path := must.Get(program())(t)
 	socket := filepath.Join(dir, name)
 	cmd := exec.Command("ip", "netns", "exec", ns, path, "agent", "--socket", socket, "--listen", listen)
 	cmd.Stderr = os.Stderr

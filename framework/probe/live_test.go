@@ -38,8 +38,7 @@ func address() netip.AddrPort {
 func startEnd(t *testing.T, name string) probe.End {
 	t.Helper()
 	end := probe.End{Name: name, Address: address()}
-	a, err := agent.Open(end.Address)
-	must.NoError(t, err)
+	a := must.Get(agent.Open(end.Address))(t)
 	t.Cleanup(func() { a.Close() })
 	end.Agent = connect(t, name, a)
 	return end
@@ -51,16 +50,14 @@ func connect(t *testing.T, name string, a *agent.Agent) *probe.Agent {
 	var session sync.WaitGroup
 	session.Go(func() { _ = a.Session(context.Background(), theirs) })
 	t.Cleanup(session.Wait)
-	c, err := probe.Connect(t.Context(), name, ours)
-	must.NoError(t, err)
+	c := must.Get(probe.Connect(t.Context(), name, ours))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 func start(t *testing.T, ends []probe.End, probes ...probe.Probe) *probe.Set {
 	t.Helper()
-	s, err := probe.New(ends, probes)
-	must.NoError(t, err)
+	s := must.Get(probe.New(ends, probes))(t)
 	must.NoError(t, s.Start(t.Context()))
 	return s
 }
@@ -72,9 +69,7 @@ func stop(t *testing.T, s *probe.Set) {
 
 func timeline(t *testing.T, s *probe.Set, name string) probe.Timeline {
 	t.Helper()
-	line, err := s.Timeline(name)
-	must.NoError(t, err)
-	return line
+	return must.Get(s.Timeline(name))(t)
 }
 
 // seenWithin bounds waits for what comes within a moment, unless the machine is busy.
@@ -82,16 +77,12 @@ const seenWithin = 30 * time.Second
 
 func waitClean(t *testing.T, s *probe.Set, window time.Duration, names ...string) time.Time {
 	t.Helper()
-	since, err := s.WaitClean(t.Context(), names, window, seenWithin)
-	must.NoError(t, err)
-	return since
+	return must.Get(s.WaitClean(t.Context(), names, window, seenWithin))(t)
 }
 
 func waitLoss(t *testing.T, s *probe.Set, since time.Time, names ...string) time.Time {
 	t.Helper()
-	first, err := s.WaitOutage(t.Context(), names, since, 0, seenWithin)
-	must.NoError(t, err)
-	return first
+	return must.Get(s.WaitOutage(t.Context(), names, since, 0, seenWithin))(t)
 }
 
 // relay is between two ends and drops what a test asks for.
@@ -103,8 +94,7 @@ type relay struct {
 
 func startRelay(t *testing.T, target netip.AddrPort) *relay {
 	t.Helper()
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(address()))
-	must.NoError(t, err)
+	conn := must.Get(net.ListenUDP("udp4", net.UDPAddrFromAddrPort(address())))(t)
 	r := &relay{conn: conn, target: target}
 	r.dropping(func(wire.Packet) bool { return false })
 	var loop sync.WaitGroup
@@ -337,19 +327,16 @@ func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 // TestRunFirstIsForAgents leaves a process alone that is no agent, though it speaks for
 // one: here, the test.
 func TestRunFirstIsForAgents(t *testing.T) {
-	a, err := agent.Open(address())
-	must.NoError(t, err)
+	a := must.Get(agent.Open(address()))(t)
 	defer a.Close()
 	socket := filepath.Join(t.TempDir(), "socket")
-	l, err := net.Listen("unix", socket)
-	must.NoError(t, err)
+	l := must.Get(net.Listen("unix", socket))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var served sync.WaitGroup
 	served.Go(func() { _ = a.Serve(ctx, l) })
 	defer served.Wait()
 	defer cancel()
-	c, err := probe.Dial(ctx, "a", socket)
-	must.NoError(t, err)
+	c := must.Get(probe.Dial(ctx, "a", socket))(t)
 	defer c.Close()
 	if err := c.RunFirst(); err == nil || !strings.Contains(err.Error(), "is probe.test") {
 		t.Errorf("got %v", err)
@@ -416,8 +403,7 @@ func TestSetsInTurn(t *testing.T) {
 	a, b := startEnd(t, "a"), startEnd(t, "b")
 	ends := []probe.End{a, b}
 	first := start(t, ends, both("a", "b")...)
-	second, err := probe.New(ends, []probe.Probe{{From: "b", To: "a", Protocol: probe.TCP}})
-	must.NoError(t, err)
+	second := must.Get(probe.New(ends, []probe.Probe{{From: "b", To: "a", Protocol: probe.TCP}}))(t)
 	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("two sets share an agent: %v", err)
 	}
@@ -442,8 +428,7 @@ func TestForeignClock(t *testing.T) {
 	var fake sync.WaitGroup
 	fake.Go(func() { foreignAgent(theirs, -int64(time.Hour)) })
 	t.Cleanup(fake.Wait)
-	far, err := probe.Connect(t.Context(), "a", ours)
-	must.NoError(t, err)
+	far := must.Get(probe.Connect(t.Context(), "a", ours))(t)
 	t.Cleanup(func() { far.Close() })
 	a.Agent = far
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b"})
@@ -481,8 +466,7 @@ func connectForeign(t *testing.T) (*probe.Agent, net.Conn) {
 	var fake sync.WaitGroup
 	fake.Go(func() { foreignAgent(theirs, 0) })
 	t.Cleanup(fake.Wait)
-	a, err := probe.Connect(t.Context(), "a", ours)
-	must.NoError(t, err)
+	a := must.Get(probe.Connect(t.Context(), "a", ours))(t)
 	t.Cleanup(func() { a.Close() })
 	return a, theirs
 }

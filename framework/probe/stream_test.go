@@ -23,8 +23,7 @@ type tcpRelay struct {
 
 func startTCPRelay(t *testing.T, target netip.AddrPort) *tcpRelay {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must.NoError(t, err)
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	r := &tcpRelay{listener: l, target: target}
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -221,14 +221,13 @@ func TestLogins(t *testing.T) {
 	pod, node := netip.MustParseAddr("10.20.30.35"), netip.MustParseAddr("10.4.94.31")
 	line := &Timeline{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.WithDefaults(), Started: base, Reported: ms(450)}
 	const said = "Access denied for user 'app'@'10.4.94.31' (using password: YES)"
-	err := line.addSender(wire.Sender{
+	must.NoError(t, line.addSender(wire.Sender{
 		Sent: wire.Runs{{0, 4}}, Got: wire.Runs{{0, 1}}, RTT: []uint32{900, 800},
 		Logins: []wire.Answer{
 			{Client: "app@10.20.30.35", Address: pod, Account: "app@10.20.30.0/255.255.255.0", Slots: wire.Runs{{0, 1}}},
 			{Client: "app@10.4.94.31", Address: node, Denied: said, Slots: wire.Runs{{2, 3}}},
 		},
-	}, ms(450))
-	must.NoError(t, err)
+	}, ms(450)))
 	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait for, is lost.
 	want := Counts{Sent: 5, Received: 2, Lost: 2, Denied: 2, InFlight: 1}
 	if got := line.Counts(); got != want {

@@ -6,7 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // bounds are those of the command by default.
@@ -574,14 +574,9 @@ func whole() Qualification {
 
 func TestWritten(t *testing.T) {
 	dir := t.TempDir()
-	if err := whole().Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, whole().Write(dir))
 	for _, name := range []string{FileJSON, FileMarkdown, FileText, FileJUnit} {
-		got, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Read(t, filepath.Join(dir, name))
 		goldentest.Compare(t, name, string(got))
 		switch name {
 		case FileJSON:
@@ -612,9 +607,7 @@ func TestWritten(t *testing.T) {
 // Parts that have not run must meet the schema as well.
 func TestUnfinishedMeetsTheSchema(t *testing.T) {
 	text, err := json.Marshal(Judge(Inputs{Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{{Name: "i", Form: "slice"}}}, bounds, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := schema.Validate("qualification", text); err != nil {
 		t.Error(err)
 	}

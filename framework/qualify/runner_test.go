@@ -25,6 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // tested is a scenario that tests components of these names; the last one is varied.
@@ -193,13 +194,9 @@ func TestConfigurationIsRead(t *testing.T) {
 		r := qualified(t)
 		r.Config, r.Source = &ConfigMap{Name: "c", Data: map[string]string{"masquerade": "false"}}, "-"
 		path := r.in.Path
-		if err := r.plan(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.plan())
 		r.in.Path = path
-		if err := r.Run(t.Context(), &fakeParts{errs: map[string]error{"configuration": test.err}}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.Run(t.Context(), &fakeParts{errs: map[string]error{"configuration": test.err}}))
 		if got := r.Result().Heading(); got != test.want || !errors.Is(r.Broken(), test.err) {
 			t.Errorf("%s (%v)\nwant %s", got, r.Broken(), test.want)
 		}
@@ -255,12 +252,8 @@ func TestResume(t *testing.T) {
 	resume := func(p *fakeParts, asked []string, upgrades int) *Runner {
 		t.Helper()
 		r := qualified(t)
-		if err := r.Resume(first.Dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Run(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.Resume(first.Dir))
+		must.NoError(t, r.Run(t.Context(), p))
 		q := r.Result()
 		if q.Verdict != Go || !q.Began.Equal(first.began) || p.upgrades != upgrades || r.Dir != first.Dir || !cmp.Equal(p.asked, asked) {
 			t.Errorf("%s, began %s (want %s), %d upgrades, in %s (want %s), asked %q", q.Heading(), q.Began, first.began, p.upgrades, r.Dir, first.Dir, p.asked)
@@ -290,9 +283,7 @@ func TestResumeIsRefused(t *testing.T) {
 	store := func(change func(*Runner)) string {
 		r := qualified(t)
 		change(r)
-		if err := r.save(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.save())
 		return r.Dir
 	}
 	other := store(func(r *Runner) { r.in.To = "1.12.0" })
@@ -301,9 +292,7 @@ func TestResumeIsRefused(t *testing.T) {
 	})
 	moved := store(func(r *Runner) { r.in.Subnets = netip.MustParsePrefix("10.200.0.0/16") })
 	broken, empty := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(broken, FileJSON), []byte(`{"schema":"relapse.report/v2"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(filepath.Join(broken, FileJSON), []byte(`{"schema":"relapse.report/v2"}`), 0o600))
 	for _, test := range []struct{ name, dir, says string }{
 		{"nothing there", empty, "there is no qualification.json in " + empty},
 		{"something else", broken, filepath.Join(broken, FileJSON) + `: its schema is "relapse.report/v2", not "relapse.qualification/v1"`},
@@ -322,9 +311,7 @@ func TestPlan(t *testing.T) {
 	r := qualified(t)
 	r.WritePlan(&out)
 	r.upgradable, r.Config = false, &ConfigMap{Name: "cilium-config", Data: map[string]string{"masquerade": "false"}}
-	if err := r.plan(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.plan())
 	r.in.Path = Path{Skipped: []string{"1.9", "1.10"}}
 	r.WritePlan(&out)
 	goldentest.Compare(t, "plan.txt", out.String())
@@ -369,10 +356,7 @@ func TestIncidentThatNeedsAValue(t *testing.T) {
 		{"switched on", &Values{lab: map[string]any{"bgpControlPlane": map[string]any{"enabled": true}}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, err := New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Values: c.values}, []framework.Scenario{needs})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Values: c.values}, []framework.Scenario{needs}))(t)
 			told := slices.Contains(r.in.LeftOut, "lost-permission cannot happen with your values: it needs bgpControlPlane.enabled")
 			if runs := len(r.in.Incidents) == 1; runs != c.runs || told == c.runs {
 				t.Errorf("runs: %t; left out: %q", runs, r.in.LeftOut)
@@ -411,10 +395,7 @@ func TestSubnets(t *testing.T) {
 	s := tested("node-drain", "cilium")
 	s.Topology = topology.Topology{Name: "node-drain", Networks: []topology.Network{topology.NewNetwork("nodes", "10.4.94.0/24")}}
 	request := Request{Component: "cilium", From: "1.8.1", To: "1.11.1", Subnets: netip.MustParsePrefix("10.200.0.0/16")}
-	r, err := New(request, []framework.Scenario{s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(request, []framework.Scenario{s}))(t)
 	labs := r.Topologies()
 	if len(labs) != 2 {
 		t.Errorf("%d labs", len(labs))
@@ -453,17 +434,12 @@ func TestWholeVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue))(t)
 	if r.Dir, err = report.NewRun(t.TempDir(), "cilium", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
-	if err := r.ask(c); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.ask(c))
 	r.refs = map[string]string{}
 	for _, version := range []string{"1.18.4", "1.19.3"} {
 		if r.refs[version], err = r.image(c, version); err != nil || r.refs[version] != "quay.io/cilium/cilium:v"+version {
@@ -472,9 +448,7 @@ func TestWholeVersions(t *testing.T) {
 	}
 	r.catalogue = c
 	parts := &fakeParts{}
-	if err := r.Run(t.Context(), parts); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Run(t.Context(), parts))
 	if parts.upgrades != 1 || len(parts.asked) > 0 {
 		t.Errorf("%d upgrades, and asked: %q", parts.upgrades, parts.asked)
 	}
@@ -503,10 +477,7 @@ func TestSliceToWhole(t *testing.T) {
 // An incident whose lab has an image that is built of neither version does not run, and the
 // upgrade is asked for by its own image.
 func TestLeftOut(t *testing.T) {
-	c, err := images.Open(filepath.Join("..", ".."), images.WithCache(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(images.Open(filepath.Join("..", ".."), images.WithCache(t.TempDir())))(t)
 	s := tested("ipvs-deadlock", "kube-proxy")
 	s.At = func(versions map[string]string) framework.Variant {
 		return framework.Variant{Form: framework.Whole, Images: []string{"k8s.gcr.io/kube-proxy:v" + versions["kube-proxy"]}}
@@ -521,9 +492,7 @@ func TestLeftOut(t *testing.T) {
 		}},
 	} {
 		r, err := New(Request{Component: "kube-proxy", From: test.from, To: test.to, Thresholds: bounds, Command: again}, []framework.Scenario{s})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		image, err := r.image(c, test.from)
 		r.leaveOut(c)
 		if err != nil || image != test.image || !slices.Equal(r.in.LeftOut, test.left) || len(r.trials) == len(test.left) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestVendorsChartsAreCompared compares the vendor's own charts, from its Go modules.
@@ -26,14 +27,8 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 		{"tunnel", "{routingMode: tunnel, tunnelProtocol: vxlan, bpf: {masquerade: false}, gatewayAPI: {enabled: false}}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			given, err := ReadFiles("cilium", nil, releasefile.File{Name: "my.yaml", Text: []byte(test.values)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, given)
-			if err != nil {
-				t.Fatal(err)
-			}
+			given := must.Get(ReadFiles("cilium", nil, releasefile.File{Name: "my.yaml", Text: []byte(test.values)}))(t)
+			v := must.Get(ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, given))(t)
 			if got := v.Mode.String(); got != test.mode {
 				t.Errorf("mode: got  %s\nwant %s", got, test.mode)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var aLab = labvalues.Lab{APIServer: netip.MustParseAddr("10.62.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
@@ -26,17 +27,11 @@ func adapted(t *testing.T, text string, without ...string) (*Values, error) {
 	var charts []*chart.Chart
 	for _, version := range []string{"1.18.0", "1.19.0"} {
 		module := filepath.Join("testdata/charts", version)
-		c, err := chart.Load(filepath.Join(module, "chart"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(chart.Load(filepath.Join(module, "chart")))(t)
 		c.Module = module
 		charts = append(charts, c)
 	}
-	users, err := placeholder.Values{}.Map([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	users := must.Get(placeholder.Values{}.Map([]byte(text)))(t)
 	v := &Values{Sources: []string{"my.yaml"}, Without: without}
 	return v, v.adapt(t.Context(), aLab, charts[0], charts[1], users)
 }
@@ -48,7 +43,7 @@ func valued(t *testing.T, v *Values) Request {
 }
 
 func TestValues(t *testing.T) {
-	v, err := adapted(t, `
+	v := must.Get(adapted(t, `
 routingMode: native
 kubeProxyReplacement: true
 devices: [bond0, bond1]
@@ -59,18 +54,12 @@ tolerations: [{operator: Exists}]
 bgpControlPlane: {enabled: true}
 debug: {old: true, verbose: flow}
 extraConfig: {only-old: "1", devices: bond0}
-`)
-	if err != nil {
-		t.Fatal(err)
-	}
+`))(t)
 	want := labvalues.Mode{Routing: "native", IPAM: "cluster-pool", Masquerade: "none", BGP: true}
 	if diff := cmp.Diff(&want, v.Mode); diff != "" {
 		t.Errorf("mode (-want +got):\n%s", diff)
 	}
-	r, err := New(valued(t, v), catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(valued(t, v), catalogue))(t)
 	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
 	var plan strings.Builder
 	r.WritePlan(&plan)
@@ -92,14 +81,7 @@ extraConfig: {only-old: "1", devices: bond0}
 
 // What the new chart refuses is a NO-GO, and the upgrade cannot be measured.
 func TestValuesAreRefusedByTheNewChart(t *testing.T) {
-	v, err := adapted(t, "routingMode: old")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := New(valued(t, v), catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(valued(t, must.Get(adapted(t, "routingMode: old"))(t)), catalogue))(t)
 	q := r.Result()
 	want := "the chart of 1.19.0 refuses the values of my.yaml: routingMode old has been removed in v1.19"
 	if q.Verdict != NoGo || q.Why != want || r.upgradable || !strings.HasSuffix(r.in.Upgrade.Why, "removed in v1.19") {
@@ -110,9 +92,7 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 // What no chart reads is told, and refuses nothing.
 func TestValuesAreUnread(t *testing.T) {
 	v, err := adapted(t, "{bgpControlPlane: {enable: true}, routingmode: native, debug.old: true, debug: {old: true}, routingMode: tunnel}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := []string{
 		"value bgpControlPlane.enable changes nothing that either chart renders with these values (nearest: bgpControlPlane.enabled)",
 		`value "debug.old" changes nothing that either chart renders with these values ("debug.old" is one key with dots in it: expected debug: {old: ...})`,
@@ -121,10 +101,7 @@ func TestValuesAreUnread(t *testing.T) {
 	if diff := cmp.Diff(want, v.Unread); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	r, err := New(valued(t, v), catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(valued(t, v), catalogue))(t)
 	if rows := r.Result().Rows; !slices.ContainsFunc(rows, func(r Row) bool {
 		return r.Name == "values without effect" && r.State == Warning && r.Says == strings.Join(want, "; ")
 	}) {
@@ -184,10 +161,7 @@ func TestKernelsNeeds(t *testing.T) {
 
 // The first line says what the result is without, if the values ask for it.
 func TestValuesWithout(t *testing.T) {
-	v, err := adapted(t, "{encryption: {enabled: true, type: wireguard}}", "netkit", "encryption")
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(adapted(t, "{encryption: {enabled: true, type: wireguard}}", "netkit", "encryption"))(t)
 	if got := Judge(Inputs{Values: v}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN without encryption: ") || v.Mode.Encryption != "" {
 		t.Errorf("%s; %s", got, v.Mode)
 	}
@@ -197,25 +171,13 @@ func TestValuesWithout(t *testing.T) {
 }
 
 func TestResumeWithOtherValues(t *testing.T) {
-	v, err := adapted(t, "{}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := New(valued(t, v), catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(valued(t, must.Get(adapted(t, "{}"))(t)), catalogue))(t)
 	dir := t.TempDir()
-	if err := r.Result().Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Result().Write(dir))
 	if err := r.Resume(dir); err != nil {
 		t.Errorf("with the same values: %v", err)
 	}
-	other, err := New(valued(t, nil), catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(New(valued(t, nil), catalogue))(t)
 	if err := other.Resume(dir); err == nil || err.Error() != dir+" is of other values: give the same files with --values" {
 		t.Errorf("without values: %v", err)
 	}
@@ -234,10 +196,7 @@ func TestValuesOfRecord(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			values := test.values.ofRecord()
-			u, err := upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values})
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values}))(t)
 			runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
 			if runs != test.kubeProxy {
 				t.Errorf("kube-proxy runs: %t, with %v", runs, values)

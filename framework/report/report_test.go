@@ -97,10 +97,8 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "reports", r.Scenario) // is made
 			must.NoError(t, r.Write(dir))
-			got := must.Read(t, filepath.Join(dir, "report.json"))
-			goldentest.Compare(t, name+".json", string(got))
-			back, err := report.Read(filepath.Join(dir, "report.json"))
-			must.NoError(t, err)
+			goldentest.Compare(t, name+".json", string(must.Read(t, filepath.Join(dir, "report.json"))))
+			back := must.Get(report.Read(filepath.Join(dir, "report.json")))(t)
 			if diff := cmp.Diff(r, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, detect.Object{})); diff != "" {
 				t.Errorf("read back (-written +read):\n%s", diff)
 			}
@@ -118,9 +116,7 @@ func TestReadsOlderReports(t *testing.T) {
 		"checks":[{"name":"a","reason":"not known: no answer"},{"name":"b","reason":"it is gone"}],
 		"repeats":{"runs":[{"verdict":"missed"},{"verdict":"vacuous"}]}}]}`
 	must.Write(t, path, older)
-	r, err := report.Read(path)
-	must.NoError(t, err)
-	v := r.Variants[0]
+	v := must.Get(report.Read(path))(t).Variants[0]
 	if !v.Checks[0].Unknown || v.Checks[1].Unknown || v.Repeats.Runs[1].Scope != "old 2/2" {
 		t.Errorf("it reads as %+v, %+v", v.Checks, v.Repeats.Runs)
 	}

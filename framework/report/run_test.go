@@ -19,9 +19,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func newRun(t *testing.T, output string, began time.Time) string {
 	t.Helper()
-	dir, err := report.NewRun(output, "node-drain", began)
-	must.NoError(t, err)
-	return dir
+	return must.Get(report.NewRun(output, "node-drain", began))(t)
 }
 
 func TestNewRun(t *testing.T) {
@@ -99,8 +97,7 @@ func TestPruneRuns(t *testing.T) {
 			for _, name := range notRuns {
 				must.NoError(t, os.Mkdir(filepath.Join(output, "node-drain", name), 0o755))
 			}
-			removed, err := report.PruneRuns(output, "node-drain", test.keep)
-			must.NoError(t, err)
+			removed := must.Get(report.PruneRuns(output, "node-drain", test.keep))(t)
 			for _, r := range removed {
 				if r.Bytes != 100 || filepath.Dir(r.Dir) != filepath.Join(output, "node-drain") {
 					t.Errorf("removed %+v", r)
@@ -109,8 +106,7 @@ func TestPruneRuns(t *testing.T) {
 			if got, want := len(removed), 3-len(test.want); got != want {
 				t.Errorf("%d are told as removed, want %d", got, want)
 			}
-			entries, err := os.ReadDir(filepath.Join(output, "node-drain"))
-			must.NoError(t, err)
+			entries := must.Get(os.ReadDir(filepath.Join(output, "node-drain")))(t)
 			left := map[string]bool{}
 			for _, e := range entries {
 				left[e.Name()] = true

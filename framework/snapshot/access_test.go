@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // fakeAccess gives what it has. What is nil it does not have.
@@ -81,10 +83,7 @@ func (m fakeMachine) Path(ctx context.Context, _ string) (string, error) {
 // open is Open in a test that closes the collector at its end.
 func open(t testing.TB, access Access, sources ...Source) *Collector {
 	t.Helper()
-	c, err := Open(t.Context(), access, sources...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Open(t.Context(), access, sources...))(t)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -5,14 +5,13 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestBIRDWithoutBIRD(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "bird.ctl")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: gone, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: gone, Net: "unix"}))(t)
 	l.SetUnlinkOnClose(false)
 	l.Close() // a killed BIRD leaves its socket
 	for _, path := range []string{gone, gone + ".never"} {

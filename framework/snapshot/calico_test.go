@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestNodeAnnotations(t *testing.T) {
@@ -45,10 +47,7 @@ func TestNodeAnnotations(t *testing.T) {
 			list := nodeList.DeepCopy()
 			list.Items = list.Items[:1]
 			list.Items[0].Annotations = c.annotations
-			cluster, err := newCluster(serve(t, map[string]http.HandlerFunc{nodesPath: protobuf(t, list)}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			cluster := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{nodesPath: protobuf(t, list)})))(t)
 			nodes, err := listedNodes.items(t.Context(), cluster)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), `node "master2": annotation `+c.err) {
@@ -56,9 +55,7 @@ func TestNodeAnnotations(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if got := nodes[0]; got.Calico != c.want.Calico || !slices.Equal(got.KubeRouterAddresses, c.want.KubeRouterAddresses) {
 				t.Errorf("got %+v and %v, want %+v and %v", got.Calico, got.KubeRouterAddresses, c.want.Calico, c.want.KubeRouterAddresses)
 			}
@@ -94,17 +91,11 @@ func TestCalicoAgents(t *testing.T) {
 		other,
 	}}
 	asked := ""
-	cluster, err := newCluster(serve(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
+	cluster := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Query().Get("fieldSelector")
 		protobuf(t, list)(w, r)
-	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := cluster.calicoAgents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}})))(t)
+	got := must.Get(cluster.calicoAgents(t.Context()))(t)
 	want := []CalicoAgent{
 		{Node: "node1", Pod: "kube-system/calico-node-a", Poll: time.Minute, Unknown: []string{"IP_AUTODETECTION_METHOD"}},
 		{Node: "node2", Pod: "kube-system/calico-node-b", IP: "autodetect", Method: "kubernetes-internal-ip", Poll: 2 * time.Second},

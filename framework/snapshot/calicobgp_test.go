@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // calicoList answers with a list of a kind of Calico's.
@@ -33,7 +35,7 @@ func TestCalicoBGP(t *testing.T) {
 		}})
 		return newCluster(serve(t, answers))
 	}
-	c, err := read(map[string]http.HandlerFunc{
+	c := must.Get(read(map[string]http.HandlerFunc{
 		path + "ippools": calicoList("IPPool",
 			calicoObject("IPPool", "storage", `{"cidr":"10.50.0.0/16","blockSize":26,"disableBGPExport":true,"ipipMode":"Never","nodeSelector":"all()"}`),
 			calicoObject("IPPool", "default-ipv4-ippool", `{"cidr":"10.48.0.0/16","blockSize":26,"natOutgoing":true,"vxlanMode":"Never","nodeSelector":"all()"}`)),
@@ -45,10 +47,7 @@ func TestCalicoBGP(t *testing.T) {
 		path + "bgpconfigurations": calicoList("BGPConfiguration",
 			calicoObject("BGPConfiguration", "node.b", `{"logSeverityScreen":"Info"}`),
 			calicoObject("BGPConfiguration", "default", `{"asNumber":64513,"serviceLoadBalancerIPs":[{"cidr":"192.0.2.0/24"},{"cidr":"2001:db8::/112"}],"serviceClusterIPs":[{"cidr":"10.96.0.0/12"}]}`)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
 	pools, err := calicoIPPools.items(t.Context(), c)
 	if diff := cmp.Diff([]CalicoPool{
@@ -81,10 +80,7 @@ func TestCalicoBGP(t *testing.T) {
 		"BGPConfiguration default: spec.serviceLoadBalancerIPs": {path + "bgpconfigurations": calicoList("BGPConfiguration",
 			calicoObject("BGPConfiguration", "default", `{"serviceLoadBalancerIPs":[{"cidr":"users"}]}`))},
 	} {
-		c, err := read(answers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(read(answers))(t)
 		_, pools := calicoIPPools.items(t.Context(), c)
 		_, peers := c.calicoPeers(t.Context())
 		_, advertisements := c.bgpAdvertisements(t.Context())
@@ -98,10 +94,7 @@ func TestCalicoBGP(t *testing.T) {
 			t.Errorf("error %q, want %q in it", said, name)
 		}
 	}
-	c, err = read(map[string]http.HandlerFunc{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = must.Get(read(map[string]http.HandlerFunc{}))(t)
 	if got, err := calicoIPPools.items(t.Context(), c); err != nil || got != nil {
 		t.Errorf("without Calico: %v, %v", got, err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -49,10 +51,7 @@ func TestCalicoBlocks(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := newCluster(serve(t, map[string]http.HandlerFunc{blockPath: test.answer}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{blockPath: test.answer})))(t)
 			got, err := listedBlocks.items(t.Context(), c)
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestCiliumAdvertisements(t *testing.T) {
@@ -46,17 +48,14 @@ func TestCiliumAdvertisements(t *testing.T) {
 	}
 	read := func(version, config, peer, entry string) ([]BGPAdvertisement, error) {
 		t.Helper()
-		c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+		c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
 			nodesPath:          protobuf(t, &corev1.NodeList{Items: []corev1.Node{node("b", "1"), node("a", "1"), node("c", "2")}}),
 			"/api/v1/services": protobuf(t, &services),
 			"/apis/cilium.io/" + version + "/ciliumbgpclusterconfigs": list(version, "CiliumBGPClusterConfig", object("CiliumBGPClusterConfig", "lab", config)),
 			"/apis/cilium.io/" + version + "/ciliumbgppeerconfigs":    list(version, "CiliumBGPPeerConfig", object("CiliumBGPPeerConfig", "tor", peer)),
 			"/apis/cilium.io/v2alpha1/ciliumpodippools":               list("v2alpha1", "CiliumPodIPPool", object("CiliumPodIPPool", "default", `{}`), object("CiliumPodIPPool", "blue", `{}`)),
 			"/apis/cilium.io/" + version + "/ciliumbgpadvertisements": list(version, "CiliumBGPAdvertisement", object("CiliumBGPAdvertisement", "lab", `{"advertisements":[`+entry+`]}`)),
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		})))(t)
 		return c.bgpAdvertisements(t.Context())
 	}
 	const (

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var created = time.Date(2022, 6, 1, 12, 0, 0, 0, time.UTC)
@@ -82,10 +84,7 @@ func protobuf(t testing.TB, list runtime.Object) http.HandlerFunc {
 
 func protobufOf(t testing.TB, group schema.GroupVersion, list runtime.Object) http.HandlerFunc {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, group), list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, group), list))(t)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
 			http.Error(w, "want protobuf", http.StatusNotAcceptable)
@@ -126,25 +125,13 @@ func newAPIServer(t testing.TB, pods int) *rest.Config {
 }
 
 func TestCluster(t *testing.T) {
-	c, err := newCluster(newAPIServer(t, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nodes, err := listedNodes.items(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(newCluster(newAPIServer(t, 0)))(t)
+	nodes := must.Get(listedNodes.items(t.Context(), c))(t)
 	for i := range nodes {
 		nodes[i].Created = nodes[i].Created.UTC()
 	}
-	cilium, err := listedCiliumNodes.items(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods, err := c.pods(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cilium := must.Get(listedCiliumNodes.items(t.Context(), c))(t)
+	pods := must.Get(c.pods(t.Context()))(t)
 	got := Snapshot{Nodes: List[Node]{Items: nodes}, CiliumNodes: List[CiliumNode]{Items: cilium}, Pods: List[Pod]{Items: pods}}
 	internal := []netip.Addr{netip.MustParseAddr("10.4.94.21")}
 	want := Snapshot{
@@ -172,10 +159,7 @@ func TestCluster(t *testing.T) {
 
 func TestClusterWithoutCilium(t *testing.T) {
 	// What an API server says of a resource that it does not know.
-	c, err := newCluster(serve(t, map[string]http.HandlerFunc{ciliumPath: answer(http.StatusNotFound, "404 page not found\n")}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{ciliumPath: answer(http.StatusNotFound, "404 page not found\n")})))(t)
 	nodes, err := listedCiliumNodes.items(t.Context(), c)
 	if err != nil || len(nodes) != 0 {
 		t.Errorf("CiliumNodes() = %v, %v, want none and no error", nodes, err)

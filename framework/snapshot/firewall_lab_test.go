@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestFirewalls reads rules that programs of both kinds have written, in namespaces such as a
@@ -23,15 +24,13 @@ func TestFirewalls(t *testing.T) {
 	const ready = "the rules are there"
 	node := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
 		rules("nft", "10.20.65.3", "KUBE-POD-FW-A")+" && "+rules("legacy", "10.20.65.4", "KUBE-POD-FW-B")+" && exec sleep 1m")
-	if err := node.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, node.Start())
 	t.Cleanup(func() {
 		_ = node.Process.Kill()
 		_ = node.Wait() // it was killed
 	})
 	var got []string
-	err := await.Until(t.Context(), ready, 50*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
+	must.NoError(t, await.Until(t.Context(), ready, 50*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
 		child, err := exec.CommandContext(ctx, "pgrep", "--parent", fmt.Sprint(node.Process.Pid)).Output()
 		if err != nil {
 			return false, "no process", nil
@@ -46,10 +45,7 @@ func TestFirewalls(t *testing.T) {
 			got = append(got, r.Text)
 		}
 		return len(got) == 2, strings.Join(got, "; ") + f.Rules.Error, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	want := []string{"-A FORWARD -d 10.20.65.3/32 -j KUBE-POD-FW-A", "-A FORWARD -d 10.20.65.4/32 -j KUBE-POD-FW-B"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

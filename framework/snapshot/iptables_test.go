@@ -2,12 +2,13 @@ package snapshot
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, netip.AddrPort{})
@@ -85,14 +86,8 @@ func TestParseRulesErrors(t *testing.T) {
 
 // What kube-router 1.5.1 wrote on a node of the lab.
 func TestParseRulesOfKubeRouter(t *testing.T) {
-	text, err := os.ReadFile("testdata/kube-router-1.5.1.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := ParseRules(string(text), FilterTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "testdata/kube-router-1.5.1.iptables-save")
+	rules := must.Get(ParseRules(string(text), FilterTable))(t)
 	if want := strings.Count(string(text), "\n-A "); len(rules) != want {
 		t.Errorf("%d rules, want %d", len(rules), want)
 	}
@@ -105,14 +100,8 @@ func TestParseRulesOfKubeRouter(t *testing.T) {
 
 // What Cilium 1.11.1 wrote on a node of the lab.
 func TestParseRulesOfCilium(t *testing.T) {
-	saved, err := os.ReadFile("testdata/cilium-1.11.1-nat.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := ParseRules(string(saved), NATTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	saved := must.Read(t, "testdata/cilium-1.11.1-nat.iptables-save")
+	rules := must.Get(ParseRules(string(saved), NATTable))(t)
 	got := map[string]Rule{}
 	for _, r := range rules {
 		if !strings.Contains(string(saved), r.Text+"\n") {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var compareAddresses = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
@@ -51,10 +53,7 @@ UDP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0035 rr persistent 10800 FFFFFFFF
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := ParseIPVS(c.table)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(ParseIPVS(c.table))(t)
 			if diff := cmp.Diff(c.want, got, compareAddresses); diff != "" {
 				t.Error(diff)
 			}

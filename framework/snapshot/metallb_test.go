@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -28,15 +30,12 @@ func TestBGPAdvertisements(t *testing.T) {
 	}
 	read := func(advertisements string) ([]BGPAdvertisement, error) {
 		t.Helper()
-		c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+		c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
 			nodesPath:          protobuf(t, &corev1.NodeList{Items: []corev1.Node{node("b", "1"), node("a", "1"), node("c", "2")}}),
 			advertisementsPath: list("BGPAdvertisement", advertisements),
 			poolsPath: list("IPAddressPool", object("IPAddressPool", "one", `{"for":"users"}`, `{"addresses":["192.0.2.0/29"]}`)+","+
 				object("IPAddressPool", "two", `{}`, `{"addresses":["198.51.100.1 - 198.51.100.9"]}`)),
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		})))(t)
 		return c.bgpAdvertisements(t.Context())
 	}
 	at := netip.MustParseAddr

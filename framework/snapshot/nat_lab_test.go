@@ -19,6 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestNAT reads the rules, flows and sockets of a process in a
@@ -28,9 +30,7 @@ func TestNAT(t *testing.T) {
 	node.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	defer runtime.UnlockOSThread()
-	if err := node.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, node.Start())
 	t.Cleanup(func() { _ = node.Process.Kill(); _ = node.Wait() })
 	path := fmt.Sprintf("/proc/%d/ns/net", node.Process.Pid)
 	enter := []string{"nsenter", "--target", strconv.Itoa(node.Process.Pid), "--net", "--"}
@@ -45,19 +45,11 @@ func TestNAT(t *testing.T) {
 			t.Fatalf("%v: %v: %s", command, err, said)
 		}
 	}
-	own, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(netns.Get())(t)
 	defer own.Close()
-	there, err := netns.GetFromPath(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := must.Get(netns.GetFromPath(path))(t)
 	defer there.Close()
-	if err := netns.Set(there); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, netns.Set(there))
 	server, err := net.Listen("tcp4", "10.20.29.10:3306")
 	var conn net.Conn
 	if err == nil {
@@ -67,18 +59,12 @@ func TestNAT(t *testing.T) {
 	if err == nil {
 		packets, err = (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(10, 20, 30, 35)}}).Dial("udp4", "10.20.29.10:7007")
 	}
-	if err := netns.Set(own); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, netns.Set(own))
+	must.NoError(t, err)
 	defer server.Close()
 	defer conn.Close()
 	defer packets.Close()
-	if _, err := packets.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(packets.Write([]byte("hello")))(t)
 
 	machine := fakeMachine{pid: node.Process.Pid, netns: func(context.Context) (string, error) { return path, nil }}
 	read := natReader("node", machine)
@@ -104,10 +90,7 @@ func TestNAT(t *testing.T) {
 		t.Errorf("the UDP flow from %s is not there as it is: %+v", from(packets), flows)
 	}
 
-	sockets, err := socketsOf(t.Context(), machine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sockets := must.Get(socketsOf(t.Context(), machine))(t)
 	if want := (Socket{Local: netip.MustParseAddrPort("10.20.29.10:3306"), Remote: from(conn)}); !slices.Contains(sockets, want) {
 		t.Errorf("%v is not among %v", want, sockets)
 	}
@@ -124,34 +107,20 @@ func TestNAT(t *testing.T) {
 // attach puts a program that does nothing on both ways of a device.
 func attach(t *testing.T, there netns.NsHandle, device, name string) {
 	t.Helper()
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+	program := must.Get(ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}, // TC_ACT_UNSPEC
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer program.Close()
-	h, err := netlink.NewHandleAt(there, unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(netlink.NewHandleAt(there, unix.NETLINK_ROUTE))(t)
 	defer h.Close()
-	link, err := h.LinkByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := link.Attrs().Index
-	if err := h.QdiscAdd(&netlink.GenericQdisc{
+	index := must.Get(h.LinkByName(device))(t).Attrs().Index
+	must.NoError(t, h.QdiscAdd(&netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for parent, name := range map[uint32]string{netlink.HANDLE_MIN_EGRESS: name, netlink.HANDLE_MIN_INGRESS: "of the way in"} {
-		if err := h.FilterAdd(&netlink.BpfFilter{
+		must.NoError(t, h.FilterAdd(&netlink.BpfFilter{
 			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
 			Fd:          program.FD(), Name: name, DirectAction: true,
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }

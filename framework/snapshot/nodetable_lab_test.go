@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // newNode makes a network namespace with the routes of a node: a link, a
@@ -22,48 +24,23 @@ import (
 func newNode(t testing.TB) string {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	own, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(netns.Get())(t)
 	defer own.Close()
 	ns, err := netns.New() // and enters it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := netns.Set(own); err != nil {
 		t.Fatal(err) // and the thread stays locked to the test
 	}
 	t.Cleanup(func() { ns.Close() })
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(netlink.NewHandleAt(ns, unix.NETLINK_ROUTE))(t)
 	defer h.Close()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}
-	if err := h.LinkAdd(link); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.LinkAdd(link))
 	for _, name := range []string{"peer", "eth0"} {
-		l, err := h.LinkByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.LinkSetUp(l); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, h.LinkSetUp(must.Get(h.LinkByName(name))(t)))
 	}
-	eth0, err := h.LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := netlink.ParseAddr("10.4.94.32/24")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.AddrAdd(eth0, a); err != nil {
-		t.Fatal(err)
-	}
+	eth0 := must.Get(h.LinkByName("eth0"))(t)
+	must.NoError(t, h.AddrAdd(eth0, must.Get(netlink.ParseAddr("10.4.94.32/24"))(t)))
 	_, all, _ := net.ParseCIDR("0.0.0.0/0")
 	_, pods, _ := net.ParseCIDR("10.5.112.0/21")
 	for _, r := range []netlink.Route{
@@ -73,9 +50,7 @@ func newNode(t testing.TB) string {
 		}},
 		{Dst: pods, Type: unix.RTN_UNREACHABLE, Protocol: unix.RTPROT_STATIC},
 	} {
-		if err := h.RouteAdd(&r); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, h.RouteAdd(&r))
 	}
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
 }
@@ -86,10 +61,7 @@ func in(path string) Machine {
 }
 
 func TestNodeTables(t *testing.T) {
-	routes, err := routesOf(t.Context(), in(newNode(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	routes := must.Get(routesOf(t.Context(), in(newNode(t))))(t)
 	var got []string
 	for _, r := range routes {
 		got = append(got, fmt.Sprint(r))
@@ -107,10 +79,7 @@ func TestNodeTables(t *testing.T) {
 		t.Errorf("unreachable route: %+v", r)
 	}
 	// Our own namespace is not the node's.
-	own, err := routesOf(t.Context(), in("/proc/self/ns/net"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(routesOf(t.Context(), in("/proc/self/ns/net")))(t)
 	if slices.ContainsFunc(own, func(r Route) bool { return r.Type == RouteUnreachable && r.Prefix == routes[2].Prefix }) {
 		t.Errorf("the thread stayed in the node's namespace: %v", own)
 	}
@@ -134,27 +103,13 @@ func TestInterfaces(t *testing.T) {
 	path := newNode(t)
 	var seen sightings
 	read := func() ([]Interface, error) { return interfacesOf(t.Context(), in(path), &seen) }
-	before, err := read()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := netns.GetFromPath(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(read())(t)
+	ns := must.Get(netns.GetFromPath(path))(t)
 	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(netlink.NewHandleAt(ns, unix.NETLINK_ROUTE))(t)
 	defer h.Close()
-	if err := h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "peer1"}); err != nil {
-		t.Fatal(err)
-	}
-	after, err := read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth1"}, PeerName: "peer1"}))
+	after := must.Get(read())(t)
 	eth0 := slices.IndexFunc(after, func(i Interface) bool { return i.Name == "eth0" })
 	eth1 := slices.IndexFunc(after, func(i Interface) bool { return i.Name == "eth1" })
 	if len(after) != len(before)+2 || eth0 < 0 || eth1 < 0 {

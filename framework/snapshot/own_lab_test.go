@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // ownReader is set in the process that reads its own network namespace.
@@ -32,13 +34,7 @@ func TestOwnReader(t *testing.T) {
 	}
 	c := open(t, fakeAccess{nodes: map[string]Machine{"node": Own{}}}, NodeNetworks, NodeTables, Firewalls, NAT, Proxies)
 	c.Allow(proxyTimeout)
-	text, err := json.Marshal(c.Collect(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("/dev/fd/3", text, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile("/dev/fd/3", must.Get(json.Marshal(c.Collect(t.Context())))(t), 0))
 }
 
 // ownNode is a process in a network namespace of its own.
@@ -52,9 +48,7 @@ func newOwnNode(t *testing.T) ownNode {
 	node.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	t.Cleanup(runtime.UnlockOSThread)
-	if err := node.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, node.Start())
 	t.Cleanup(func() { _ = node.Process.Kill(); _ = node.Wait() })
 	return ownNode{t, node.Process.Pid}
 }
@@ -78,9 +72,7 @@ func (n ownNode) run(command ...string) string {
 func (n ownNode) read() Snapshot {
 	n.t.Helper()
 	answer, into, err := os.Pipe()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.NoError(n.t, err)
 	defer answer.Close()
 	cmd := n.command("unshare", "--mount", "sh", "-c", `mount -o remount,bind,ro / && exec "$@"`, "sh",
 		"setpriv", "--no-new-privs", "--bounding-set", "-all,+net_admin,+net_raw", "--", os.Args[0], "-test.run", "^TestOwnReader$")
@@ -88,9 +80,7 @@ func (n ownNode) read() Snapshot {
 	cmd.ExtraFiles = []*os.File{into}
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must.NoError(n.t, cmd.Start())
 	into.Close()
 	var s Snapshot
 	err = json.NewDecoder(answer).Decode(&s)
@@ -103,32 +93,15 @@ func (n ownNode) read() Snapshot {
 // state is what reading could change: nftables, legacy tables, modules and settings.
 func (n ownNode) state() map[string]string {
 	n.t.Helper()
-	ns, err := netns.GetFromPid(n.pid)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	ns := must.Get(netns.GetFromPid(n.pid))(n.t)
 	defer ns.Close()
-	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	conn := must.Get(nftables.New(nftables.WithNetNSFd(int(ns))))(n.t)
 	state := map[string]string{}
-	tables, err := conn.ListTables()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for _, table := range tables {
+	for _, table := range must.Get(conn.ListTables())(n.t) {
 		state[fmt.Sprintf("table %d %s", table.Family, table.Name)] = "there"
 	}
-	chains, err := conn.ListChains()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for _, c := range chains {
-		rules, err := conn.GetRules(c.Table, c)
-		if err != nil {
-			n.t.Fatal(err)
-		}
+	for _, c := range must.Get(conn.ListChains())(n.t) {
+		rules := must.Get(conn.GetRules(c.Table, c))(n.t)
 		state[fmt.Sprintf("chain %d %s %s", c.Table.Family, c.Table.Name, c.Name)] = fmt.Sprintf("%d rules", len(rules))
 	}
 	for _, file := range []string{"net/ip_tables_names", "net/ip6_tables_names", "net/arp_tables_names"} {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // proc is a procfs with these files, by name.
@@ -18,12 +20,8 @@ func proc(t *testing.T, files map[string]string) Own {
 	o := Own{Proc: t.TempDir()}
 	for name, text := range files {
 		file := filepath.Join(o.Proc, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	return o
 }
@@ -111,11 +109,7 @@ func TestOwn(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	network := networkReader("a", o)(t.Context())
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range interfaces {
+	for _, i := range must.Get(net.Interfaces())(t) {
 		if !slices.ContainsFunc(network.Interfaces.Items, func(n Interface) bool { return n.Name == i.Name }) {
 			t.Errorf("%s is missing: %+v", i.Name, network)
 		}

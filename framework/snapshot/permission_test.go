@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestAccounts(t *testing.T) {
@@ -51,10 +53,7 @@ func TestAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.accounts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(c.accounts(t.Context()))(t)
 	may := func(namespace, verb, resource string, names ...string) Permission {
 		return Permission{Namespace: namespace, Groups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}, Names: names}
 	}

@@ -16,16 +16,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // recordedDump is of a kube-proxy 1.13.0 that hangs: two goroutines of its 33
 // that wait for IPVS, and two others.
 func recordedDump(t testing.TB) string {
-	text, err := os.ReadFile("testdata/kube-proxy-1.13.0-goroutines.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must.Read(t, "testdata/kube-proxy-1.13.0-goroutines.txt"))
 }
 
 func TestParseGoroutines(t *testing.T) {
@@ -269,9 +267,7 @@ func TestProxyScriptsRun(t *testing.T) {
 	write := func(file, text string, written time.Time) {
 		t.Helper()
 		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644), os.Chtimes(file, written, written))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	write(table, ipvsHeader+"TCP  0A600865:1B5F rr  \n", time.Unix(9, 0))
 	write(filepath.Join(running, "1.log"), "rs: a\nrs: b\nrs: a\n", time.Unix(2, 0))

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -40,7 +42,7 @@ func TestClusterServices(t *testing.T) {
 	ready := func(address string, isReady *bool) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: isReady}}
 	}
-	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
 			newService("web", corev1.ServiceSpec{ClusterIP: "10.96.0.101", ClusterIPs: []string{"10.96.0.101", "fd00::101"}}),
 			newService("headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}}),
@@ -59,18 +61,9 @@ func TestClusterServices(t *testing.T) {
 				discoveryv1.Endpoint{Addresses: []string{"10.30.64.6"}, NodeName: new("node1"), Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}}),
 			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
 		}}),
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	services, err := listedServices.items(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices, err := listedEndpointSlices.items(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
+	services := must.Get(listedServices.items(t.Context(), c))(t)
+	slices := must.Get(listedEndpointSlices.items(t.Context(), c))(t)
 	at := netip.MustParseAddr
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	ports := []ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
@@ -92,15 +85,12 @@ func TestClusterServices(t *testing.T) {
 }
 
 func TestClusterServiceErrors(t *testing.T) {
-	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
 			newService("web", corev1.ServiceSpec{ClusterIP: "x", ClusterIPs: []string{"x"}}),
 		}}),
 		slicesPath: answer(403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}`),
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	if _, err := listedServices.items(t.Context(), c); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
 		t.Errorf("services: %v", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 type fakeRouter struct {
@@ -53,13 +55,10 @@ func TestCollect(t *testing.T) {
 		hung := make(chan struct{})
 		defer close(hung)
 		obeys, deaf := hanging(hung)
-		c, err := Open(t.Context(), fakeAccess{
+		c := must.Get(Open(t.Context(), fakeAccess{
 			routers: map[string]RouterReader{"tor2": fakeRouter{paths: []Path{path}, fib: errors.New("refused"), asked: &asked}},
 			nodes:   map[string]Machine{"master2": obeys, "master1": deaf, "guest": fakeMachine{}},
-		}, NodeTables, Routers, Sockets, Routers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, NodeTables, Routers, Sockets, Routers))(t)
 		if c.Timeout() != time.Second {
 			t.Errorf("Timeout() = %s", c.Timeout())
 		}
@@ -265,18 +264,10 @@ func TestSnapshotIsPlainJSON(t *testing.T) {
 		}},
 	}, Nodes, Routers, Sockets).Collect(t.Context())
 	s.Time = s.Time.Round(0) // JSON has no monotonic clock
-	data, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(s))(t)
 	var back Snapshot
-	if err := json.Unmarshal(data, &back); err != nil {
-		t.Fatal(err)
-	}
-	again, err := json.Marshal(back)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(data, &back))
+	again := must.Get(json.Marshal(back))(t)
 	if string(data) != string(again) || back.Routers[0].Paths.Items[0].Prefix != s.Routers[0].Paths.Items[0].Prefix {
 		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
 	}

@@ -11,6 +11,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -97,23 +99,17 @@ func TestClusterImages(t *testing.T) {
 		pods.Items[3+i].CreationTimestamp = metav1.NewTime(time.Unix(29712345*60, 0).Add(after))
 	}
 	apps := appsv1.SchemeGroupVersion
-	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
 		"/apis/apps/v1/daemonsets":   protobufOf(t, apps, &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: meta("kube-router"), Spec: appsv1.DaemonSetSpec{Template: template}}}}),
 		"/apis/apps/v1/deployments":  protobufOf(t, apps, &appsv1.DeploymentList{Items: []appsv1.Deployment{{ObjectMeta: meta("coredns")}}}),
 		"/apis/apps/v1/statefulsets": protobufOf(t, apps, &appsv1.StatefulSetList{Items: []appsv1.StatefulSet{{ObjectMeta: meta("db")}}}),
 		podsPath:                     protobuf(t, &pods),
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	asked := []Container{
 		{Name: "install-cni", Init: true, Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 		{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 	}
-	workloads, err := c.workloads(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	workloads := must.Get(c.workloads(t.Context()))(t)
 	if diff := cmp.Diff([]Workload{
 		{Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-router", Containers: asked},
 		{Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
@@ -121,10 +117,7 @@ func TestClusterImages(t *testing.T) {
 	}, workloads); diff != "" {
 		t.Errorf("Workloads() (-want +got):\n%s", diff)
 	}
-	got, err := c.podImages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(c.podImages(t.Context()))(t)
 	id := "docker.io/cloudnativelabs/kube-router@" + newDigest
 	if diff := cmp.Diff([]PodImages{
 		{Namespace: "kube-system", Name: "backup-29712345-x", UID: "u", OwnerKind: "CronJob", OwnerName: "backup", Created: time.Unix(29712345*60+3600, 0)},

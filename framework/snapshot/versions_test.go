@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A cluster without Cilium gets it while one collector goes on, with v2alpha1 alone; then its server
@@ -13,7 +15,7 @@ func TestListOfAnotherVersion(t *testing.T) {
 	const group = "/apis/cilium.io/"
 	list := answer(http.StatusOK, `{"kind":"CiliumBGPClusterConfigList","apiVersion":"cilium.io/v2alpha1","metadata":{"resourceVersion":"1"},"items":[]}`)
 	not := answer(http.StatusNotFound, "404 page not found\n")
-	c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": func(w http.ResponseWriter, r *http.Request) {
 			if phase.Load() == 0 {
 				answer(http.StatusOK, definitionsOf())(w, r)
@@ -29,10 +31,7 @@ func TestListOfAnotherVersion(t *testing.T) {
 			}
 			not(w, r)
 		},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	for i := range 3 {
 		phase.Store(int32(i))
 		c.lists.begin(t.Context())

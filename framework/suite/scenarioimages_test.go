@@ -15,8 +15,7 @@ import (
 // A script that runs a slice does not run a version that is built whole, although an image
 // of the same name is there.
 func TestKnow(t *testing.T) {
-	c, err := images.Open("../..")
-	must.NoError(t, err)
+	c := must.Get(images.Open("../.."))(t)
 	i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == "node-drain" })
 	for _, test := range []struct {
 		version string

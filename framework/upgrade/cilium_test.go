@@ -7,6 +7,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Whole versions are upgraded whole, older ones as slices, and there is nothing in between.
@@ -33,9 +34,7 @@ func TestCiliumForms(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if got := u.Form; got != test.form {
 				t.Errorf("it runs as %s", got)
 			}

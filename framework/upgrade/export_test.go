@@ -2,13 +2,13 @@ package upgrade
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // FakeComponent is the component of FakeTrip, from version 1 to version 2.
@@ -33,33 +33,21 @@ func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures
 	}
 	declarations[FakeComponent] = func(string, string, Settings) (Upgrade, error) { return w.upgrade, nil }
 	t.Cleanup(func() { delete(declarations, FakeComponent) })
-	m, err := w.run(t.Context(), t, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(w.run(t.Context(), t, dir))(t)
 	return m
 }
 
 // declared is the upgrade of a component.
 func declared(t *testing.T, component, from, to string, s Settings) Upgrade {
 	t.Helper()
-	u, err := Of(component, from, to, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(Of(component, from, to, s))(t)
 	return u
 }
 
 // ReadValues reads values of a chart from a file in testdata.
 func ReadValues(t *testing.T, name string) map[string]any {
 	t.Helper()
-	text, err := os.ReadFile("testdata/" + name + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, err := placeholder.Values{}.Map(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, "testdata/"+name+".yaml")
+	values := must.Get(placeholder.Values{}.Map(text))(t)
 	return values
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // world is a lab on which nothing runs. The functions of a fake upgrade decide which packets are
@@ -109,11 +110,7 @@ func (w *world) run(ctx context.Context, t *testing.T, dir string) (Measures, er
 // measures are those of an upgrade that comes to its end.
 func (w *world) measures(t *testing.T) Measures {
 	t.Helper()
-	m, err := w.run(t.Context(), t, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return must.Get(w.run(t.Context(), t, t.TempDir()))(t)
 }
 
 func (w *world) Prepare(_ context.Context, _ framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {

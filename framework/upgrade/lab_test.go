@@ -26,6 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // trips are an upgrade of each kind.
@@ -63,10 +64,7 @@ func TestUpgrade(t *testing.T) {
 	if trip.values != "" {
 		settings.Values = upgrade.ReadValues(t, trip.values)
 	}
-	u, err := upgrade.Of(trip.component, trip.from, trip.to, settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(upgrade.Of(trip.component, trip.from, trip.to, settings))(t)
 	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
 	in := qualify.Inputs{Component: trip.component, From: trip.from, To: trip.to, Upgrade: qualify.Upgrade{Measures: &m}}
@@ -117,11 +115,7 @@ func TestInstall(t *testing.T) {
 	installed := errors.New("installed")
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			given, err := qualify.ReadFiles("cilium", nil, releasefile.File{Name: file, Text: text})
+			given, err := qualify.ReadFiles("cilium", nil, releasefile.File{Name: file, Text: must.Read(t, file)})
 			if err != nil {
 				t.Skip(err)
 			}
@@ -129,10 +123,7 @@ func TestInstall(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			u, err := upgrade.Of("cilium", version, "1.19.5", upgrade.Settings{Values: values.OfLab()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := must.Get(upgrade.Of("cilium", version, "1.19.5", upgrade.Settings{Values: values.OfLab()}))(t)
 			install := u.Install
 			u.Install = func(ctx context.Context, r *framework.Run, version string) error {
 				began := time.Now()
@@ -154,10 +145,7 @@ func TestInstall(t *testing.T) {
 // forgets the pods of a node while its agent is replaced, and that is a NO-GO for what comes
 // from outside, and for nothing between pods.
 func TestWithoutGracefulRestart(t *testing.T) {
-	u, err := upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")}))(t)
 	install := u.Install
 	u.Install = func(ctx context.Context, r *framework.Run, version string) error {
 		if err := install(ctx, r, version); err != nil {
@@ -207,10 +195,7 @@ spec:
 func TestLostPermission(t *testing.T) {
 	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
 		t.Run(to, func(t *testing.T) {
-			u, err := upgrade.Of("cilium", "1.18.4", to, upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := must.Get(upgrade.Of("cilium", "1.18.4", to, upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")}))(t)
 			o := options(t)
 			m, err := upgrade.Run(t.Context(), u, "1.18.4", to, suite.Labs(o), o.Options)
 			if err != nil || m.Stopped != "" {
@@ -245,10 +230,7 @@ func TestInterruptedUpgrade(t *testing.T) {
 	o := options(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	u, err := upgrade.Of("kube-router", "1.5.1", "2.1.0", upgrade.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(upgrade.Of("kube-router", "1.5.1", "2.1.0", upgrade.Settings{}))(t)
 	roll := u.Roll
 	u.Roll = func(ctx context.Context, r *framework.Run, node, version string) error {
 		if node == u.Nodes[1] {
@@ -276,15 +258,9 @@ func TestInterruptedUpgrade(t *testing.T) {
 
 func options(t *testing.T) suite.Options {
 	t.Helper()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
 	t.Cleanup(func() { docker.Close() })
-	catalogue, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalogue := must.Get(images.Open("../.."))(t)
 	output := os.Getenv("RELAPSE_REPORTS")
 	if output == "" {
 		output = t.TempDir()

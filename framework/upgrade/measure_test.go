@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // at is a poll of a router, some milliseconds after the beginning.
@@ -343,10 +344,7 @@ func TestDifferences(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := u.differences(map[string]string{"one": before}, map[string]string{"one": c.after})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(u.differences(map[string]string{"one": before}, map[string]string{"one": c.after}))(t)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -395,10 +393,7 @@ tcp      6 86399 ESTABLISHED src=10.65.4.11 dst=10.96.59.213 sport=4000 dport=44
 			{"one", "rule", "nft map service-ips: 10.96.0.77 . udp . 7007 : goto service-C }", true},
 		}},
 	} {
-		got, err := u.differences(map[string]string{"one": was}, map[string]string{"one": test.after})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(u.differences(map[string]string{"one": was}, map[string]string{"one": test.after}))(t)
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // refusesNew is a table of rules for a node's kernel that forwards established connections
@@ -89,10 +90,7 @@ func TestSabotagedUpgrade(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			u, err := upgrade.Of(test.component, test.from, test.to, test.settings)
-			if err != nil {
-				t.Fatal(err)
-			}
+			u := must.Get(upgrade.Of(test.component, test.from, test.to, test.settings))(t)
 			release := u.Release
 			u.Release = func(ctx context.Context, r *framework.Run, version string) error {
 				err := release(ctx, r, version)

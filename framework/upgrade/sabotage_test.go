@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // opens reports whether each packet of a probe opens a connection or a flow, which
@@ -50,13 +51,9 @@ func TestRefusedNewConnections(t *testing.T) {
 				if q.Verdict != test.verdict {
 					t.Errorf("%s, want %s", q.Heading(), test.verdict)
 				}
-				if err := q.Write(dir); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, q.Write(dir))
 				then, now, err := qualify.Rejudge(dir)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				if then.Verdict != test.verdict || cmp.Diff(then.Rows, now.Rows) != "" {
 					t.Errorf("the record gives another result (-then +now):\n%s", cmp.Diff(then.Rows, now.Rows))
 				}
@@ -76,23 +73,14 @@ func TestRecordThatEndsEarly(t *testing.T) {
 			Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: &m},
 			Configuration: qualify.Configuration{NotAsked: "none was given"},
 		}
-		if err := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again").Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again").Write(dir))
 		path := filepath.Join(record, history.FileName)
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := must.Read(t, path)
 		early := 0
 		for part := 1; part < 20; part++ {
-			if err := os.WriteFile(path, whole[:len(whole)*part/20], 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(path, whole[:len(whole)*part/20], 0o644))
 			_, now, err := qualify.Rejudge(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			got := now.Inputs.Upgrade.Measures
 			complete := got.Back != nil && got.Back.After.Ended.Equal(m.Back.After.Ended)
 			if !complete {

@@ -7,15 +7,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestPodOf(t *testing.T) {
 	podCIDR := netip.MustParsePrefix("10.20.30.32/27")
 	route := func(dst string, change func(*netlink.Route)) netlink.Route {
 		_, to, err := net.ParseCIDR(dst)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		r := netlink.Route{Dst: to, Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}
 		if change != nil {
 			change(&r)

@@ -50,16 +50,11 @@ func TestWith(t *testing.T) {
 
 // A card is checked against the lab that runs, and a remedy names that lab's gateway.
 func TestWithOnOtherSubnets(t *testing.T) {
-	moved, err := Scenario.Within(netip.MustParsePrefix("10.200.0.0/16"))
-	must.NoError(t, err)
+	moved := must.Get(Scenario.Within(netip.MustParsePrefix("10.200.0.0/16")))(t)
 	if _, err := moved.Set(map[string]string{"address": "10.200.0.99/24"}); !errors.Is(err, fault.ErrReachable) {
 		t.Errorf("a card in the moved network: %v", err)
 	}
-	free, err := moved.Set(map[string]string{"address": "10.50.0.99/24"})
-	if err != nil {
-		t.Fatalf("a card in the subnet that the network has left: %v", err)
-	}
-	for _, v := range free.Variants {
+	for _, v := range must.Get(moved.Set(map[string]string{"address": "10.50.0.99/24"}))(t).Variants {
 		for _, m := range v.Script().Remedies {
 			if m.ID == "can-reach" && m.Name != "can-reach=10.200.0.254" {
 				t.Errorf("the remedy is %s", m.Name)

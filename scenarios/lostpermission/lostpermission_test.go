@@ -80,7 +80,5 @@ func withOperator(t *testing.T, version string) *kube.Client {
 	}))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	client, err := kube.New(&rest.Config{Host: server.URL, QPS: -1})
-	must.NoError(t, err)
-	return client
+	return must.Get(kube.New(&rest.Config{Host: server.URL, QPS: -1}))(t)
 }

@@ -411,8 +411,7 @@ func TestScript(t *testing.T) {
 // leaves the scenario itself alone.
 func TestRouterParameter(t *testing.T) {
 	for _, kind := range topology.RouterKinds {
-		s, err := Scenario.Set(map[string]string{"router": string(kind)})
-		must.NoError(t, err)
+		s := must.Get(Scenario.Set(map[string]string{"router": string(kind)}))(t)
 		if err := s.Validate(); err != nil {
 			t.Errorf("with %s: %v", kind, err)
 		}

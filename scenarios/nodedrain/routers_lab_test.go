@@ -24,8 +24,7 @@ import (
 func TestRouterKinds(t *testing.T) {
 	results := map[topology.RouterKind][]string{}
 	for _, kind := range topology.RouterKinds {
-		s, err := withRouters(Scenario, map[string]string{routerParameter.Name: string(kind)})
-		must.NoError(t, err)
+		s := must.Get(withRouters(Scenario, map[string]string{routerParameter.Name: string(kind)}))(t)
 		r := scenariotest.Judge(t, s, engine.Options{Output: t.TempDir()})
 		if r.Verdict != string(framework.Pass) {
 			t.Errorf("with %s the run is %s, not %s", kind, r.Verdict, framework.Pass)

@@ -47,8 +47,7 @@ func TestPolicies(t *testing.T) {
 // The rules of a node on which v0.4.0's were left, as package snapshot has them.
 func TestLeftovers(t *testing.T) {
 	text := must.Read(t, "../../framework/snapshot/testdata/kube-router-0.4.0-leftovers.iptables-save")
-	rules, err := snapshot.ParseRules(string(text), snapshot.FilterTable)
-	must.NoError(t, err)
+	rules := must.Get(snapshot.ParseRules(string(text), snapshot.FilterTable))(t)
 	s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{
 		{Node: "master"}, {Node: guarded, Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}},
 	}}

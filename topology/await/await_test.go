@@ -59,11 +59,10 @@ func TestWatch(t *testing.T) {
 	var reported []Sight
 	ctx := Watch(t.Context(), func(s Sight) { reported = append(reported, s) })
 	polls := 0
-	err := Until(ctx, "the fourth poll", time.Millisecond, time.Minute, func(context.Context) (bool, string, error) {
+	must.NoError(t, Until(ctx, "the fourth poll", time.Millisecond, time.Minute, func(context.Context) (bool, string, error) {
 		polls++
 		return polls == 4, []string{"one", "one", "two", ""}[polls-1], nil
-	})
-	must.NoError(t, err)
+	}))
 	var got []string
 	for _, s := range reported {
 		if s.What != "the fourth poll" || !s.Began.Equal(reported[0].Began) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // recorded are the BGP protocols of the recordings: BIRD 1.6.8 with Calico's
@@ -53,11 +55,7 @@ func checkRecorded(t *testing.T, got []BIRDProtocol) {
 }
 
 func TestBIRDProtocols(t *testing.T) {
-	got, err := BIRDProtocols(read(t, "bird-1.6.8-protocols.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkRecorded(t, got)
+	checkRecorded(t, must.Get(BIRDProtocols(read(t, "bird-1.6.8-protocols.txt")))(t))
 }
 
 func TestBIRDProtocolsForms(t *testing.T) {
@@ -111,10 +109,7 @@ func FuzzBIRDProtocols(f *testing.F) {
 func bird(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bird.ctl")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("unix", path))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		conn, err := l.Accept()
@@ -130,19 +125,13 @@ func bird(t *testing.T, answer func(net.Conn)) string {
 func TestAskBIRD(t *testing.T) {
 	greeting, rest, _ := strings.Cut(read(t, "bird-1.6.8-control.txt"), "\n")
 	asked := make(chan string, 1)
-	text, err := AskBIRD(t.Context(), bird(t, func(conn net.Conn) {
+	text := must.Get(AskBIRD(t.Context(), bird(t, func(conn net.Conn) {
 		_, _ = io.WriteString(conn, greeting+"\n")
 		command, _ := bufio.NewReader(conn).ReadString('\n')
 		asked <- command
 		_, _ = io.WriteString(conn, rest)
-	}), birdProtocols)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := BIRDProtocols(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), birdProtocols))(t)
+	got := must.Get(BIRDProtocols(text))(t)
 	if command := <-asked; command != "show protocols all\n" {
 		t.Errorf("asked %q", command)
 	}

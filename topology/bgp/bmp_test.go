@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const feedAS = 64524 // of the router
@@ -21,11 +23,7 @@ func header(kind, flags uint8, peer string, as uint32) bmp.BMPPeerHeader {
 
 func encoded(t testing.TB, m *bmp.BMPMessage) []byte {
 	t.Helper()
-	text, err := m.Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return must.Get(m.Serialize())(t)
 }
 
 func peerUp(t testing.TB, peer string, as uint32, capabilities ...bgp.ParameterCapabilityInterface) []byte {
@@ -113,9 +111,7 @@ func TestFeed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := NewFeed()
 			for _, m := range test.feed {
-				if err := f.Add(m); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, f.Add(m))
 			}
 			if d := cmp.Diff(test.paths, told(f.RIB())); d != "" {
 				t.Errorf("paths (-want +got):\n%s", d)
@@ -140,16 +136,12 @@ func TestFeedUnfed(t *testing.T) {
 	down := encoded(t, bmp.NewBMPPeerDownNotification(h, bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
 	f := NewFeed()
 	for _, m := range [][]byte{peerUp(t, one, 64513), fedRoute(t, header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), one, []uint32{64513}, "10.5.112.0/24"), peerUp(t, two, 64513), down} {
-		if err := f.Add(m); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Add(m))
 	}
 	if got := fmt.Sprint(f.Unfed(), f.Young(time.Minute)); got != "[192.0.2.3] []" {
 		t.Error(got)
 	}
-	if err := f.Add(peerUp(t, two, 64513)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Add(peerUp(t, two, 64513)))
 	if got := fmt.Sprint(f.Unfed(), f.Young(time.Minute), f.Young(0)); got != "[] [192.0.2.3] []" {
 		t.Error(got)
 	}
@@ -161,9 +153,7 @@ func TestFeedOfFRR(t *testing.T) {
 	f := NewFeed()
 	for text := []byte(read(t, "frr-10.3.bmp")); len(text) > 0; {
 		length := binary.BigEndian.Uint32(text[1:5])
-		if err := f.Add(text[:length]); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Add(text[:length]))
 		text = text[length:]
 	}
 	if d := cmp.Diff([]string{
@@ -190,21 +180,13 @@ func TestFeedOfFRR(t *testing.T) {
 func TestFeedAddPath(t *testing.T) {
 	both := bgp.NewCapAddPath([]*bgp.CapAddPathTuple{bgp.NewCapAddPathTuple(bgp.RF_IPv4_UC, bgp.BGP_ADD_PATH_BOTH)})
 	f, h := NewFeed(), header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
-	if err := f.Add(peerUp(t, "192.0.2.2", 64513, both)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Add(peerUp(t, "192.0.2.2", 64513, both)))
 	options := &bgp.MarshallingOption{AddPath: map[bgp.RouteFamily]bgp.BGPAddPathMode{bgp.RF_IPv4_UC: bgp.BGP_ADD_PATH_BOTH}}
 	for id, hop := range []string{"192.0.2.2", "192.0.2.7"} {
 		nlri := bgp.NewIPAddrPrefix(24, "10.5.112.0")
 		nlri.SetPathLocalIdentifier(uint32(id) + 1)
 		update := bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0), sequence(64513), bgp.NewPathAttributeNextHop(hop)}, []*bgp.IPAddrPrefix{nlri})
-		text, err := bmp.NewBMPRouteMonitoring(h, update).Serialize(options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Add(text); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Add(must.Get(bmp.NewBMPRouteMonitoring(h, update).Serialize(options))(t)))
 	}
 	if got := told(f.RIB()); len(got) != 2 {
 		t.Errorf("%v, want two paths", got)
@@ -249,9 +231,7 @@ func TestFeedUnreadable(t *testing.T) {
 			add := func(texts ...[]byte) {
 				t.Helper()
 				for _, text := range texts {
-					if err := f.Add(text); err != nil {
-						t.Fatal(err)
-					}
+					must.NoError(t, f.Add(text))
 				}
 			}
 			add(peerUp(t, "0.0.0.0", 64524), peerUp(t, "192.0.2.2", 64513), route(), test.text, route())

@@ -5,6 +5,8 @@ import (
 
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The End-of-RIB of IPv4 does not stand for that of IPv6.
@@ -22,13 +24,7 @@ func TestEndOfOneFamily(t *testing.T) {
 			bgp.NewPathAttributeMpReachNLRI("2001:db8::2", []bgp.AddrPrefixInterface{bgp.NewIPv6AddrPrefix(64, "2001:db8:1::")}),
 		}, nil)), // one of many
 	} {
-		text, err := m.Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Add(text); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.Add(must.Get(m.Serialize())(t)))
 	}
 	missing, late := f.Unended()
 	if f.Ended() || len(missing) == 0 {
@@ -43,13 +39,7 @@ func TestEndWithoutPeerUp(t *testing.T) {
 	m := bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{
 		bgp.NewPathAttributeOrigin(0), bgp.NewPathAttributeAsPath(nil), bgp.NewPathAttributeNextHop("192.0.2.2"),
 	}, []*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(24, "10.5.112.0")}))
-	text, err := m.Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Add(text); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Add(must.Get(m.Serialize())(t)))
 	missing, late := f.Unended()
 	if f.Ended() || len(missing) == 0 {
 		t.Errorf("no Peer Up, no End-of-RIB: ended %t, missing %v, late %v", f.Ended(), missing, late)

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/packet/mrt"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // told is what a path says, in one line.
@@ -63,10 +65,7 @@ func TestMRT(t *testing.T) {
 		{"bird-2.17-addpath.mrt", bird, peers},
 	} {
 		t.Run(test.file, func(t *testing.T) {
-			d, err := MRT(strings.NewReader(read(t, test.file)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := must.Get(MRT(strings.NewReader(read(t, test.file))))(t)
 			if diff := cmp.Diff(test.paths, told(d.Paths)); diff != "" {
 				t.Errorf("paths (-want +got):\n%s", diff)
 			}
@@ -83,14 +82,8 @@ func TestMRT(t *testing.T) {
 // record is a record of a dump.
 func record(t testing.TB, kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) []byte {
 	t.Helper()
-	m, err := mrt.NewMRTMessage(1767323045, mrt.TABLE_DUMPv2, kind, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := m.Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(mrt.NewMRTMessage(1767323045, mrt.TABLE_DUMPv2, kind, body))(t)
+	text := must.Get(m.Serialize())(t)
 	return text
 }
 
@@ -117,10 +110,7 @@ func indexOf(t testing.TB, view string) []byte {
 // The best path of a dump is computed, and of a table that is there twice the last one counts.
 func TestMRTTables(t *testing.T) {
 	text := bytes.Join([][]byte{indexOf(t, ""), ribOf(t, "10.9.0.0", 16, 0), indexOf(t, ""), ribOf(t, "10.5.112.0", 24, 1, 0), ribOf(t, "10.5.113.0", 24, 2)}, nil)
-	d, err := MRT(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(MRT(bytes.NewReader(text)))(t)
 	if diff := cmp.Diff([]string{
 		"10.5.112.0/24 via 192.0.2.2 from 192.0.2.2 as [64513 1] best multipath",
 		"10.5.112.0/24 via 192.0.2.2 from 192.0.2.3 as [64513 2] internal",

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // FRR had sessions with 198.18.77.3, which announced three prefixes, one with another next
 // hop, and with 198.18.77.9, which was down.
 func TestFRROutside(t *testing.T) {
-	paths, err := FRRPaths(read(t, "frr-10.3-rib-plain.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(FRRPaths(read(t, "frr-10.3-rib-plain.json")))(t)
 	to := func(prefix, hop string) Path {
 		return Path{
 			Prefix: netip.MustParsePrefix(prefix), NextHop: addr(hop), Neighbor: addr("198.18.77.3"),
@@ -65,13 +64,10 @@ func TestFRRForms(t *testing.T) {
 		}
 	}
 
-	neighbors, err := FRRNeighbors(`{"vrfName":"default",
+	neighbors := must.Get(FRRNeighbors(`{"vrfName":"default",
 		"swp1":{"bgpNeighborAddr":"fe80::11","remoteAs":"1.4","bgpState":"Established","prefixStats":{"inboundFiltered":3},"addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":1}}},
 		"192.0.2.7":{"remoteAs":7,"bgpState":"Established","addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":2,"routeMapForIncomingAdvertisements":"pods"}}},
-		"swp2":{"bgpNeighborAddr":"none","remoteAs":64513,"bgpState":"Idle"}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+		"swp2":{"bgpNeighborAddr":"none","remoteAs":64513,"bgpState":"Idle"}}`))(t)
 	for i := range neighbors {
 		neighbors[i].Established = time.Time{}
 	}
@@ -120,10 +116,7 @@ func TestBIRDOutside(t *testing.T) {
 		t.Run(format.name, func(t *testing.T) {
 			routes := strings.ReplaceAll(routes, "10:02:31.789", format.now)
 			protocols := strings.ReplaceAll(strings.ReplaceAll(protocols, "10:02:30.689", format.now), "10:02:29.707", format.now)
-			paths, err := BIRDPaths(routes, protocols)
-			if err != nil {
-				t.Fatal(err)
-			}
+			paths := must.Get(BIRDPaths(routes, protocols))(t)
 			want := []Path{{
 				Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("198.18.77.2"), Neighbor: addr("198.18.77.2"),
 				ASPath: []uint32{64524}, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
@@ -131,10 +124,7 @@ func TestBIRDOutside(t *testing.T) {
 			if d := cmp.Diff(want, paths, byValue); d != "" {
 				t.Errorf("paths (-want +got):\n%s", d)
 			}
-			neighbors, err := birdNeighbors(protocols, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			neighbors := must.Get(birdNeighbors(protocols, nil))(t)
 			up := Neighbor{
 				Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
 				HoldTime: 180 * time.Second, Received: 1, Accepted: 1,
@@ -239,10 +229,7 @@ func TestKernelRoutes(t *testing.T) {
 			if strings.HasPrefix(file, "ip6") {
 				ipv4, ipv6 = ipv6, ipv4
 			}
-			routes, err := KernelRoutes(ipv4, ipv6)
-			if err != nil {
-				t.Fatal(err)
-			}
+			routes := must.Get(KernelRoutes(ipv4, ipv6))(t)
 			var got []string
 			for _, r := range routes {
 				got = append(got, r.String())
@@ -258,9 +245,7 @@ func TestKernelRoutes(t *testing.T) {
 func TestKernelRouteViaIPv6(t *testing.T) {
 	routes, err := KernelRoutes(`[{"dst":"10.0.0.0/8","via":{"family":"inet6","host":"fe80::1"},"dev":"swp1","protocol":"186","metric":20},
 		{"dst":"10.1.0.0/16","protocol":"186","metric":20,"nexthops":[{"via":{"family":"inet6","host":"fe80::2"},"dev":"swp2"},{"gateway":"192.0.2.2","dev":"eth0"}]}]`, "[]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := []string{"10.0.0.0/8 via fe80::1 dev swp1 proto bgp metric 20", "10.1.0.0/16 via 192.0.2.2 dev eth0 via fe80::2 dev swp2 proto bgp metric 20"}
 	for i, r := range routes {
 		if r.String() != want[i] {

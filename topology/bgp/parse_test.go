@@ -2,13 +2,14 @@ package bgp
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var byValue = cmp.Options{
@@ -25,11 +26,7 @@ const birdBanner = "BIRD 2.17 ready.\n"
 // read is an answer of a real program: see testdata/README.md.
 func read(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must.Read(t, "testdata/"+name))
 }
 
 // Both routers had the same peers: 192.0.2.2 (eBGP, AS 64513) and 192.0.2.130 (iBGP, AS
@@ -60,10 +57,7 @@ func TestParsePaths(t *testing.T) {
 		to("10.5.116.0/24", internal),
 	}
 	t.Run("BIRD", func(t *testing.T) {
-		paths, err := BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		paths := must.Get(BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt")))(t)
 		if d := cmp.Diff(both, paths, byValue); d != "" {
 			t.Errorf("paths (-want +got):\n%s", d)
 		}
@@ -95,18 +89,12 @@ func TestParseNeighbors(t *testing.T) {
 		}
 	}
 	t.Run("FRR", func(t *testing.T) {
-		got, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(FRRNeighbors(read(t, "frr-10.3-neighbors.json")))(t)
 		// FRR counts the path with the unusable next hop too.
 		check(t, []Neighbor{neighbor("192.0.2.2", 64513, 4), neighbor("192.0.2.130", 64524, 2)}, got)
 	})
 	t.Run("BIRD", func(t *testing.T) {
-		got, err := birdNeighbors(birdBanner+read(t, "bird-2.17-protocols.txt"), birdTimes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(birdNeighbors(birdBanner+read(t, "bird-2.17-protocols.txt"), birdTimes))(t)
 		check(t, []Neighbor{neighbor("192.0.2.2", 64513, 3), neighbor("192.0.2.130", 64524, 2)}, got)
 	})
 	t.Run("without a session", func(t *testing.T) {
@@ -134,9 +122,7 @@ func TestBIRDPathOfSet(t *testing.T) {
 		"":                            {nil, 0},
 	} {
 		var p ranked
-		if err := p.birdDetail("BGP.as_path: " + text); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, p.birdDetail("BGP.as_path: "+text))
 		if !slices.Equal(p.ASPath, want.path) || p.rank.asPathLen != want.length {
 			t.Errorf("%q: path %v of length %d, want %v of %d", text, p.ASPath, p.rank.asPathLen, want.path, want.length)
 		}

@@ -8,6 +8,8 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -15,20 +17,13 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // announcement is a path to 10.5.112.0/24 as GoBGP lists it.
 func announcement(t *testing.T, neighbor string, as uint32, best bool, attrs ...bgp.PathAttributeInterface) *api.Path {
 	t.Helper()
-	nlri, err := bgp.NewIPAddrPrefix(24, "10.5.112.0").Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nlri := must.Get(bgp.NewIPAddrPrefix(24, "10.5.112.0").Serialize())(t)
 	p := &api.Path{
 		NlriBinary: nlri, Family: ipv4Unicast, Best: best, Age: timestamppb.New(noon),
 		NeighborIp: neighbor, SourceAsn: as,
 	}
 	for _, a := range attrs {
-		b, err := a.Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.PattrsBinary = append(p.PattrsBinary, b)
+		p.PattrsBinary = append(p.PattrsBinary, must.Get(a.Serialize())(t))
 	}
 	return p
 }
@@ -127,10 +122,7 @@ func TestPathsOf(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := GoBGPPaths(&api.Destination{Prefix: "10.5.112.0/24", Paths: tt.paths}, localAS)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(GoBGPPaths(&api.Destination{Prefix: "10.5.112.0/24", Paths: tt.paths}, localAS))(t)
 			if d := cmp.Diff(tt.want, got, byValue); d != "" {
 				t.Errorf("paths (-want +got):\n%s", d)
 			}

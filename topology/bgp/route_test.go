@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestFromNetlink(t *testing.T) {
 	network := func(s string) *net.IPNet {
 		_, n, err := net.ParseCIDR(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	names := map[int]string{2: "eth0", 3: "eth1"}

@@ -35,18 +35,15 @@ func TestRegisterAndWithdraw(t *testing.T) {
 	for name, test := range daemonConfigs {
 		t.Run(name, func(t *testing.T) {
 			before := parsed(t, test.before)
-			after, err := before.register(shimPath)
-			must.NoError(t, err)
+			after := must.Get(before.register(shimPath))(t)
 			if diff := cmp.Diff(meaning(t, parsed(t, test.after)), meaning(t, after)); diff != "" {
 				t.Errorf("registered (-want +got):\n%s", diff)
 			}
-			again, err := after.register(shimPath)
-			must.NoError(t, err)
+			again := must.Get(after.register(shimPath))(t)
 			if diff := cmp.Diff(meaning(t, after), meaning(t, again)); diff != "" {
 				t.Errorf("registered twice (-once +twice):\n%s", diff)
 			}
-			back, err := after.withdraw(before)
-			must.NoError(t, err)
+			back := must.Get(after.withdraw(before))(t)
 			if diff := cmp.Diff(meaning(t, before), meaning(t, back)); diff != "" {
 				t.Errorf("withdrawn (-before +now):\n%s", diff)
 			}
@@ -57,8 +54,7 @@ func TestRegisterAndWithdraw(t *testing.T) {
 func TestWithdrawKeepsLaterChanges(t *testing.T) {
 	before := parsed(t, `{"debug":false}`)
 	now := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"},"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`)
-	back, err := now.withdraw(before)
-	must.NoError(t, err)
+	back := must.Get(now.withdraw(before))(t)
 	want := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"}}}`)
 	if diff := cmp.Diff(meaning(t, want), meaning(t, back)); diff != "" {
 		t.Errorf("withdrawn (-want +got):\n%s", diff)
@@ -66,8 +62,7 @@ func TestWithdrawKeepsLaterChanges(t *testing.T) {
 }
 
 func TestExplicitNamesTheDefault(t *testing.T) {
-	explicit, err := parsed(t, `{"debug":true}`).explicit()
-	must.NoError(t, err)
+	explicit := must.Get(parsed(t, `{"debug":true}`).explicit())(t)
 	want := parsed(t, `{"debug":true,"default-runtime":"runc","runtimes":{}}`)
 	if diff := cmp.Diff(meaning(t, want), meaning(t, explicit)); diff != "" {
 		t.Errorf("explicit (-want +got):\n%s", diff)
@@ -111,11 +106,10 @@ func TestUndoRestoresTheFile(t *testing.T) {
 				must.NoError(t, writeFile(h.daemonJSON, []byte(test.now), 0o600))
 			}
 			must.NoError(t, writeFile(h.shim, nil, 0o755))
-			err := h.remember(func(r *record) {
+			must.NoError(t, h.remember(func(r *record) {
 				r.DaemonJSON = &change{Before: test.before, After: ours}
 				r.Packages = []string{"debootstrap"}
-			})
-			must.NoError(t, err)
+			}))
 			var steps []string
 			for range 2 { // the second time there is nothing to do
 				must.NoError(t, h.undo(t.Context(), func(step string) { steps = append(steps, step) }))
@@ -123,8 +117,7 @@ func TestUndoRestoresTheFile(t *testing.T) {
 			if len(steps) != 2 {
 				t.Errorf("steps = %q, want the configuration and the packages", steps)
 			}
-			now, err := h.readDaemonJSON()
-			must.NoError(t, err)
+			now := must.Get(h.readDaemonJSON())(t)
 			if diff := cmp.Diff(test.want, now.content); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", h.daemonJSON, diff)
 			}
@@ -154,16 +147,12 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 
 func parsed(t *testing.T, text string) daemonConfig {
 	t.Helper()
-	config, err := parseDaemonConfig([]byte(text))
-	must.NoError(t, err)
-	return config
+	return must.Get(parseDaemonConfig([]byte(text)))(t)
 }
 
 func daemonText(t *testing.T, config daemonConfig) []byte {
 	t.Helper()
-	text, err := config.text()
-	must.NoError(t, err)
-	return text
+	return must.Get(config.text())(t)
 }
 
 // meaning is a configuration as it goes into a file and comes out again.

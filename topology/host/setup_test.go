@@ -32,8 +32,7 @@ func hostIn(dir string) host {
 func TestUndoWaitsForSetup(t *testing.T) {
 	h := hostIn(t.TempDir())
 	must.NoError(t, h.remember(func(r *record) { r.Packages = []string{"debootstrap"} }))
-	other, err := os.Create(h.lock)
-	must.NoError(t, err)
+	other := must.Get(os.Create(h.lock))(t)
 	must.NoError(t, unix.Flock(int(other.Fd()), unix.LOCK_EX))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

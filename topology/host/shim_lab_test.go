@@ -37,10 +37,7 @@ func TestShim(t *testing.T) {
 
 	var steps []string
 	announce := func(step string) { steps = append(steps, step) }
-	report, err := h.setup(t.Context(), Needs{}, filepath.Join("..", ".."), announce)
-	if err != nil {
-		t.Fatalf("setting up: %v", err)
-	}
+	report := must.Get(h.setup(t.Context(), Needs{}, filepath.Join("..", ".."), announce))(t)
 	if len(steps) != 2 || !strings.HasPrefix(steps[0], "building") || !strings.HasPrefix(steps[1], "making") {
 		t.Errorf("steps = %q, want building and registering the shim", steps)
 	}
@@ -53,9 +50,7 @@ func TestShim(t *testing.T) {
 		t.Errorf("setting up again: steps %q, error %v; want none", steps, err)
 	}
 
-	if err := h.undo(t.Context(), announce); err != nil {
-		t.Fatalf("undoing: %v", err)
-	}
+	must.NoError(t, h.undo(t.Context(), announce))
 	if got := read(h.daemonJSON); got != original {
 		t.Errorf("daemon.json = %s, want %s", got, original)
 	}
@@ -93,8 +88,7 @@ func startEngine(t *testing.T, dir string, h host, flags ...string) {
 	t.Helper()
 	socket := "unix://" + filepath.Join(dir, "docker.sock")
 	t.Setenv("DOCKER_HOST", socket)
-	log, err := os.Create(filepath.Join(dir, "log"))
-	must.NoError(t, err)
+	log := must.Get(os.Create(filepath.Join(dir, "log")))(t)
 	cmd := exec.Command(find("dockerd"), append(flags,
 		"--host", socket, "--config-file", h.daemonJSON, "--pidfile", h.pidFile,
 		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
@@ -113,10 +107,9 @@ func startEngine(t *testing.T, dir string, h host, flags ...string) {
 			t.Logf("dockerd's log ends:\n%s", lastLines(read(log.Name()), 20))
 		}
 	})
-	err = await.Until(t.Context(), "Docker to answer", 100*time.Millisecond, startBound,
+	must.NoError(t, await.Until(t.Context(), "Docker to answer", 100*time.Millisecond, startBound,
 		func(ctx context.Context) (bool, string, error) {
 			_, _, err := engineInfo(ctx)
 			return err == nil, "", err
-		})
-	must.NoError(t, err)
+		}))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)
@@ -74,9 +75,7 @@ func quiet() audit.Result {
 func written(t *testing.T, format string, r audit.Result) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := Write(&out, format, r); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Write(&out, format, r))
 	return out.String()
 }
 
@@ -142,9 +141,7 @@ func TestAlarms(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log sarifLog
-			if err := json.Unmarshal([]byte(written(t, "sarif", test.r)), &log); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", test.r)), &log))
 			var levels []string
 			for _, r := range log.Runs[0].Results {
 				levels = append(levels, r.Level)
@@ -212,9 +209,7 @@ func TestSARIF(t *testing.T) {
 	var log sarifLog
 	in := json.NewDecoder(strings.NewReader(written(t, "sarif", full())))
 	in.DisallowUnknownFields()
-	if err := in.Decode(&log); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, in.Decode(&log))
 	run := log.Runs[0]
 	if log.Version != "2.1.0" || len(log.Runs) != 1 || run.Tool.Driver.Name == "" {
 		t.Errorf("%+v", log)
@@ -289,11 +284,7 @@ func TestHostileNames(t *testing.T) {
 // elements counts the elements of a name in a page, and fails if it loads anything.
 func elements(t *testing.T, text, name string) (n int) {
 	t.Helper()
-	root, err := html.Parse(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for node := range root.Descendants() {
+	for node := range must.Get(html.Parse(strings.NewReader(text)))(t).Descendants() {
 		if node.Type != html.ElementNode {
 			continue
 		}

@@ -91,8 +91,7 @@ func TestLastLook(t *testing.T) {
 		{"what else the monitor says", second + " stdout F [INFO][71] monitor-addresses/startup.go 431: Early log level set to info\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := lastLook(test.log)
-			must.NoError(t, err)
+			got := must.Get(lastLook(test.log))(t)
 			if said := got.Format(time.RFC3339Nano); got.IsZero() != (test.want == "") || test.want != "" && said != test.want {
 				t.Errorf("%s, want %q", said, test.want)
 			}

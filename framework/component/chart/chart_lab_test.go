@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestVendorsCharts renders the vendors' own charts, from their Go modules.
@@ -26,18 +27,12 @@ func TestVendorsCharts(t *testing.T) {
 			[]string{"CustomResourceDefinition bgppeers.metallb.io", "DaemonSet metallb-speaker", "Deployment metallb-controller"}, "speaker.fr"},
 	} {
 		t.Run(test.component+" "+test.version, func(t *testing.T) {
-			c, err := Of(t.Context(), test.component, test.version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(Of(t.Context(), test.component, test.version))(t)
 			release := Release{Name: test.component, Namespace: "kube-system", Values: values(t, test.users), KubeVersion: "1.34.4"}
 			if unread, err := c.Unread(t.Context(), release); err != nil || len(unread) != 1 || unread[0].String() != test.unread {
 				t.Errorf("unread: %v, %v, want %s", unread, err, test.unread)
 			}
-			r, err := c.Render(release)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(c.Render(release))(t)
 			got := map[string]bool{}
 			for _, name := range names(r.Objects) {
 				got[name] = true

@@ -9,23 +9,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func load(t *testing.T) *Chart {
 	t.Helper()
-	c, err := Load("testdata/app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must.Get(Load("testdata/app"))(t)
 }
 
 func values(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var v map[string]any
-	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal([]byte(text), &v))
 	return v
 }
 
@@ -44,12 +40,9 @@ func TestRender(t *testing.T) {
 	}
 	users := values(t, "{mode: native, hidden: {key: x}, nodeSelector: {zone: a}, crds: {enabled: true}}")
 	before := values(t, "{mode: native, hidden: {key: x}, nodeSelector: {zone: a}, crds: {enabled: true}}")
-	r, err := c.Render(Release{
+	r := must.Get(c.Render(Release{
 		Name: "r", Namespace: "n", Values: users, KubeVersion: "1.34.4", APIVersions: []string{"monitoring.coreos.com/v1"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for _, part := range []struct {
 		name      string
 		got, want []string
@@ -90,10 +83,7 @@ func TestDependencySwitchedOff(t *testing.T) {
 		users string
 		want  bool
 	}{{"{crds: {enabled: false}}", false}, {"{}", true}} {
-		r, err := c.Render(Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(c.Render(Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"}))(t)
 		if got := Find(r.Objects, "CustomResourceDefinition", "c.app.dev") != nil; got != test.want {
 			t.Errorf("with %s: the CRD is there: %t, want %t", test.users, got, test.want)
 		}
@@ -136,9 +126,7 @@ func TestUnread(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			unread, err := load(t).Unread(t.Context(), Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var got []string
 			for _, path := range unread {
 				got = append(got, path.String())

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -42,15 +43,8 @@ func TestManifests(t *testing.T) {
 			var got string
 			objects := 0
 			for _, m := range test.manifests {
-				text, err := test.state.manifest(m, at)
-				if err != nil {
-					t.Fatal(err)
-				}
-				read, err := workload.Objects(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				objects += len(read)
+				text := must.Get(test.state.manifest(m, at))(t)
+				objects += len(must.Get(workload.Objects(text))(t))
 				got += "---\n" + text
 			}
 			if objects != test.objects {
@@ -58,14 +52,9 @@ func TestManifests(t *testing.T) {
 			}
 			golden := filepath.Join("testdata", test.name+".yaml")
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Read(t, golden)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("(-golden +rendered):\n%s", diff)
 			}
@@ -85,14 +74,8 @@ func TestConfigWithLeavesItsOriginalAlone(t *testing.T) {
 }
 
 func TestMasquerade(t *testing.T) {
-	saved, err := os.ReadFile("../../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := snapshot.ParseRules(string(saved), snapshot.NATTable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	saved := must.Read(t, "../../snapshot/testdata/cilium-1.11.1-nat.iptables-save")
+	rules := must.Get(snapshot.ParseRules(string(saved), snapshot.NATTable))(t)
 	native, pods := netip.MustParsePrefix("10.20.30.0/24"), netip.MustParsePrefix("10.20.30.32/27")
 	for _, test := range []struct {
 		name         string

@@ -30,9 +30,8 @@ func configured(vendors Manifest, image string, policy corev1.PullPolicy) KubeRo
 // objects decodes a manifest: a role's rules and the DaemonSet.
 func objects(t *testing.T, k KubeRouter) (rbacv1.ClusterRole, appsv1.DaemonSet) {
 	t.Helper()
-	text, err := k.manifest(netip.MustParseAddrPort("10.20.4.11:6443"),
-		topology.BGPPeer{Address: netip.MustParseAddr("10.20.4.254"), ASN: 64524, ClusterASN: 64513})
-	must.NoError(t, err)
+	text := must.Get(k.manifest(netip.MustParseAddrPort("10.20.4.11:6443"),
+		topology.BGPPeer{Address: netip.MustParseAddr("10.20.4.254"), ASN: 64524, ClusterASN: 64513}))(t)
 	var role rbacv1.ClusterRole
 	var set appsv1.DaemonSet
 	for part := range strings.SplitSeq(text, "\n---\n") {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // In each mode the chart of each version asks for no image but those that are built, runs the
@@ -21,10 +22,7 @@ func TestRender(t *testing.T) {
 		for name, users := range map[string]map[string]any{"the chart's default": nil, Native: In(Native, nil), FRR: In(FRR, nil)} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				r := Release{Version: version, Values: users}
-				objects, err := r.render(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				objects := must.Get(r.render(t.Context()))(t)
 				var speaker appsv1.DaemonSet
 				var controller appsv1.Deployment
 				for kind, into := range map[string]any{"DaemonSet": &speaker, "Deployment": &controller} {
@@ -33,9 +31,7 @@ func TestRender(t *testing.T) {
 					if found == nil {
 						t.Fatalf("there is no %s %s", kind, name)
 					}
-					if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
-						t.Fatal(err)
-					}
+					must.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into))
 				}
 				var images []string
 				mode := Native

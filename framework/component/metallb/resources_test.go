@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var (
@@ -25,10 +27,7 @@ const (
 func TestResources(t *testing.T) {
 	second := strings.ReplaceAll(peer, "leaf1", "leaf2")
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\n"
-	r, err := NewResources(pool+peer+second+secret+advertisement+layer2, ours, tor, networks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(NewResources(pool+peer+second+secret+advertisement+layer2, ours, tor, networks))(t)
 	want := []string{
 		"BGPPeer leaf1: peerAddress: 10.0.0.1 is replaced by 10.65.4.254, the lab's",
 		"BGPPeer leaf1: peerASN: 65001 is replaced by 64524, the lab's",
@@ -92,10 +91,7 @@ func TestResourcesAreCompleted(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := NewResources(test.text, ours, tor, networks)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(NewResources(test.text, ours, tor, networks))(t)
 			var names []string
 			for _, o := range r.Objects {
 				names = append(names, o.GetName())

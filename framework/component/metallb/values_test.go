@@ -7,15 +7,12 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func values(t *testing.T, text string) map[string]any {
 	t.Helper()
-	v, err := placeholder.Values{}.Map([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must.Get(placeholder.Values{}.Map([]byte(text)))(t)
 }
 
 func TestMode(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestMap(t *testing.T) {
@@ -60,10 +62,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	parsed, err := Values{}.Map([]byte("{a: {b: '${X}', c: ['${Y} {{ z }}', '${X}']}, d: '${W:=1}', e: $V}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(Values{}.Map([]byte("{a: {b: '${X}', c: ['${Y} {{ z }}', '${X}']}, d: '${W:=1}', e: $V}")))(t)
 	const want = "no value is given for the variables X (a.b), Y (a.c), z (a.c), V (e): " +
 		"expected --set-var X=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"
 	if err := Missing(In(parsed)); err == nil || err.Error() != want {

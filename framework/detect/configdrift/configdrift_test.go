@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // native is native routing without IPv6, as in the incident's cluster.
@@ -254,10 +255,7 @@ func TestCompare(t *testing.T) {
 			if tt.then != nil {
 				then = tt.then
 			}
-			drifts, err := Cilium().Compare(Setup{tt.from, tt.config}, Setup{tt.to, then})
-			if err != nil {
-				t.Fatal(err)
-			}
+			drifts := must.Get(Cilium().Compare(Setup{tt.from, tt.config}, Setup{tt.to, then}))(t)
 			var got []brief
 			var first string
 			for _, d := range drifts {
@@ -317,7 +315,7 @@ func TestMustChange(t *testing.T) {
 	} {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
 			var got []brief
-			for _, d := range must(Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config})) {
+			for _, d := range must.Get(Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config}))(t) {
 				if _, set := config[d.Key]; set {
 					got = append(got, brief{d.Key, d.Kind, d.Before, d.After})
 				}
@@ -331,10 +329,7 @@ func TestMustChange(t *testing.T) {
 
 // TestDefaultChanged looks at keys that nobody has set.
 func TestDefaultChanged(t *testing.T) {
-	drifts, err := Cilium().Compare(Setup{"1.8.1", nil}, Setup{"1.11.1", nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	drifts := must.Get(Cilium().Compare(Setup{"1.8.1", nil}, Setup{"1.11.1", nil}))(t)
 	got := map[string]brief{}
 	for _, d := range drifts {
 		if d.Kind != DefaultChanged {
@@ -346,10 +341,7 @@ func TestDefaultChanged(t *testing.T) {
 	if got["ipam"] != want {
 		t.Errorf("got %+v, want %+v", got["ipam"], want)
 	}
-	drifts, err = Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	drifts = must.Get(Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil}))(t)
 	for _, d := range drifts {
 		if d.Key == "node-port-mode" || d.Key == "bpf-lb-mode" {
 			t.Errorf("an old name without a default of its own: %+v", d)
@@ -459,9 +451,7 @@ func TestDetector(t *testing.T) {
 	d := Detector{
 		Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config",
 	}
-	if err := d.Check(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, d.Check())
 	with := func(data map[string]string) []snapshot.Snapshot {
 		s := snapshot.Snapshot{}
 		s.ConfigMaps.Read = true
@@ -509,7 +499,7 @@ func FuzzCompare(f *testing.F) {
 	f.Add("", "")
 	f.Add("ipam\x00", "\xff")
 	f.Fuzz(func(t *testing.T, key, value string) {
-		for _, d := range must(Cilium().Compare(Setup{"1.8.1", native(nil)}, Setup{"1.12.0", native(map[string]string{key: value})})) {
+		for _, d := range must.Get(Cilium().Compare(Setup{"1.8.1", native(nil)}, Setup{"1.12.0", native(map[string]string{key: value})}))(t) {
 			if d.Says == "" || d.Kind == "" {
 				t.Errorf("%q=%q: %+v", key, value, d)
 			}
@@ -517,22 +507,11 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-func must(drifts []Drift, err error) []Drift {
-	if err != nil {
-		panic(err)
-	}
-	return drifts
-}
-
 // BenchmarkCompare judges a ConfigMap of a hundred keys, unknown ones among
 // them: those take longest. The budget is 50 ms.
 func BenchmarkCompare(b *testing.B) {
 	config := map[string]string{}
-	before, err := Cilium().find("1.8.1")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for key, o := range before.Keys {
+	for key, o := range must.Get(Cilium().find("1.8.1"))(b).Keys {
 		if len(config) < 80 {
 			config[key] = o.Default
 		}
@@ -541,6 +520,6 @@ func BenchmarkCompare(b *testing.B) {
 		config["enable-nothing-of-the-kind-"+string(rune('a'+i))] = "true"
 	}
 	for b.Loop() {
-		must(Cilium().Compare(Setup{"1.8.1", config}, Setup{"1.12.0", config}))
+		must.Get(Cilium().Compare(Setup{"1.8.1", config}, Setup{"1.12.0", config}))(b)
 	}
 }

@@ -2,7 +2,6 @@ package configdrift
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // TestUpgradesOfCharts judges the ConfigMaps that the vendor's charts render from their own default
@@ -17,18 +17,10 @@ import (
 func TestUpgradesOfCharts(t *testing.T) {
 	for _, tt := range []struct{ from, to string }{{"1.18.4", "1.19.5"}, {"1.11.6", "1.19.5"}} {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("testdata", tt.from+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Read(t, filepath.Join("testdata", tt.from+".yaml"))
 			var config map[string]string
-			if err := yaml.Unmarshal(text, &config); err != nil {
-				t.Fatal(err)
-			}
-			drifts, err := Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, yaml.Unmarshal(text, &config))
+			drifts := must.Get(Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config}))(t)
 			var got strings.Builder
 			for _, d := range drifts {
 				fmt.Fprintf(&got, "%s %s (%s)\n", map[bool]string{true: "latent", false: "hint"}[d.Changed()], d.Kind, d.Key)

@@ -15,8 +15,7 @@ import (
 // says so, even if it ran for other things.
 func TestPacketsThatWait(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.3.8:47811")
-	a, err := Open(at)
-	must.NoError(t, err)
+	a := must.Get(Open(at))(t)
 	defer a.Close()
 	s := &session{seen: map[seenKey]*receiving{}}
 	a.mu.Lock()
@@ -27,8 +26,7 @@ func TestPacketsThatWait(t *testing.T) {
 		delete(a.sessions, s)
 		a.mu.Unlock()
 	}()
-	from, err := openSocket(netip.AddrPortFrom(at.Addr(), 0))
-	must.NoError(t, err)
+	from := must.Get(openSocket(netip.AddrPortFrom(at.Addr(), 0)))(t)
 	defer unix.Close(from)
 	out := newBatch()
 	ask := func() {

@@ -81,8 +81,7 @@ func TestLoggedInJoinsWhatIsTheSame(t *testing.T) {
 
 // Nobody listens at the port: the attempt is lost and counted by its errno.
 func TestLogInWhereNobodyListens(t *testing.T) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	must.NoError(t, err)
+	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	to := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
 	connector, err := mysql.NewConnector(&mysql.Config{Net: "tcp", Addr: to.String(), User: "app", AllowNativePasswords: true, MaxAllowedPacket: 1 << 20, Logger: &mysql.NopLogger{}})

@@ -16,14 +16,11 @@ import (
 // 0), and reads what comes with the others.
 func TestBatch(t *testing.T) {
 	local := netip.MustParseAddr("127.0.3.7")
-	a, err := openSocket(netip.AddrPortFrom(local, 0))
-	must.NoError(t, err)
+	a := must.Get(openSocket(netip.AddrPortFrom(local, 0)))(t)
 	defer unix.Close(a)
-	b, err := openSocket(netip.MustParseAddrPort("0.0.0.0:0"))
-	must.NoError(t, err)
+	b := must.Get(openSocket(netip.MustParseAddrPort("0.0.0.0:0")))(t)
 	defer unix.Close(b)
-	bound, err := unix.Getsockname(b)
-	must.NoError(t, err)
+	bound := must.Get(unix.Getsockname(b))(t)
 	out, in := newBatch(), newBatch()
 	open := uint16(bound.(*unix.SockaddrInet4).Port)
 	for i, port := range []uint16{open, 0, open} {
@@ -57,11 +54,8 @@ func TestBatch(t *testing.T) {
 // TestReceiveBuffer: a socket holds what arrives while its agent does not run, as far as
 // this kernel allows it.
 func TestReceiveBuffer(t *testing.T) {
-	text := must.Read(t, "/proc/sys/net/core/rmem_max")
-	allowed, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	must.NoError(t, err)
-	fd, err := openSocket(netip.MustParseAddrPort("127.0.0.1:0"))
-	must.NoError(t, err)
+	allowed := must.Get(strconv.Atoi(strings.TrimSpace(string(must.Read(t, "/proc/sys/net/core/rmem_max")))))(t)
+	fd := must.Get(openSocket(netip.MustParseAddrPort("127.0.0.1:0")))(t)
 	defer unix.Close(fd)
 	got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if want := 2 * min(receiveBuffer, allowed); err != nil || got < want { // the kernel doubles it, for what it needs itself (socket(7))
@@ -85,8 +79,7 @@ func TestTake(t *testing.T) {
 // answers costs no memory per packet.
 func TestNoAllocations(t *testing.T) {
 	address := netip.MustParseAddrPort("127.0.3.8:7007")
-	a, err := Open(address)
-	must.NoError(t, err)
+	a := must.Get(Open(address))(t)
 	defer a.Close()
 	a.mu.Lock()
 	defer a.mu.Unlock()

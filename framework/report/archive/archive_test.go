@@ -71,9 +71,7 @@ func stored(t *testing.T, bytes int) string {
 // unpacked are the files of an archive, without the folder that they are in.
 func unpacked(t *testing.T, file string) (names []string, files map[string]string) {
 	t.Helper()
-	text := must.Read(t, file)
-	in, err := gzip.NewReader(bytes.NewReader(text))
-	must.NoError(t, err)
+	in := must.Get(gzip.NewReader(bytes.NewReader(must.Read(t, file))))(t)
 	files = map[string]string{}
 	for entries := tar.NewReader(in); ; {
 		header, err := entries.Next()
@@ -81,8 +79,7 @@ func unpacked(t *testing.T, file string) (names []string, files map[string]strin
 			return names, files
 		}
 		must.NoError(t, err)
-		content, err := io.ReadAll(entries)
-		must.NoError(t, err)
+		content := must.Get(io.ReadAll(entries))(t)
 		name, in := strings.CutPrefix(header.Name, "node-drain-2026-01-02T03-04-00Z/")
 		if !in || header.Uid != 0 || header.Uname != "" {
 			t.Errorf("%s is of %q", header.Name, header.Uname)
@@ -103,8 +100,7 @@ func TestWrite(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir, file := stored(t, 200e3), filepath.Join(t.TempDir(), "run.tar.gz")
-			m, err := Write(dir, file, Options{MaxBytes: test.most})
-			must.NoError(t, err)
+			m := must.Get(Write(dir, file, Options{MaxBytes: test.most}))(t)
 			info, err := os.Stat(file)
 			if err != nil || info.Size() > test.most {
 				t.Errorf("it has %d bytes, want %d at most: %v", info.Size(), test.most, err)
@@ -164,8 +160,7 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestRedact(t *testing.T) {
 	dir, file := stored(t, 10), filepath.Join(t.TempDir(), "run.tar.gz")
-	m, err := Write(dir, file, Options{MaxBytes: 25e6, Redact: true, Machine: "build-host"})
-	must.NoError(t, err)
+	m := must.Get(Write(dir, file, Options{MaxBytes: 25e6, Redact: true, Machine: "build-host"}))(t)
 	_, files := unpacked(t, file)
 	for name, text := range files {
 		for _, own := range []string{"master1", "10.4.94.32", "10.4.94.239", "10.4.94.0", "10.5.115.0", "0a045e20", "web-7", "cart-0", "shop", "build-host"} {
@@ -203,12 +198,9 @@ func TestRedactRecord(t *testing.T) {
 		Detector: "route-ownership", Kind: "unannounced", State: detect.Active, Pods: []string{"bank/vault-0"}, Says: "vault-0 of bank is gone",
 	}}})
 	must.NoError(t, h.Close())
-	if _, err := Write(dir, file, Options{MaxBytes: 25e6, Redact: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Write(dir, file, Options{MaxBytes: 25e6, Redact: true}))(t)
 	_, files := unpacked(t, file)
-	in, err := zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"]))
-	must.NoError(t, err)
+	in := must.Get(zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"])))(t)
 	defer in.Close()
 	text, err := io.ReadAll(in)
 	if err != nil || !strings.Contains(string(text), "namespace-x") {

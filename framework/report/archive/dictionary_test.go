@@ -19,8 +19,7 @@ func TestDictionary(t *testing.T) {
 	one.Nodes = snapshot.List[snapshot.Node]{Read: true, Items: []snapshot.Node{{Name: "master1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}}}}
 	one.Pods = snapshot.List[snapshot.Pod]{Read: true, Items: []snapshot.Pod{{Namespace: "shop", Name: "web", Node: "master1", IP: ip}}}
 	one.Routers = []snapshot.Router{{Name: "tor1"}}
-	text, err := json.Marshal(one)
-	must.NoError(t, err)
+	text := must.Get(json.Marshal(one))(t)
 	d := NewDictionary()
 	d.Snapshot(text)
 	d.Text("also 192.0.2.1")

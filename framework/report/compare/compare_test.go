@@ -92,8 +92,7 @@ func TestReports(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := Reports(run("a", nil), run("b", test.b))
-			must.NoError(t, err)
+			got := must.Get(Reports(run("a", nil), run("b", test.b)))(t)
 			for _, count := range []struct {
 				what      string
 				want, got int
@@ -132,9 +131,7 @@ func TestPrint(t *testing.T) {
 		r.Variants = append(r.Variants[:1], report.Variant{Name: "way", Verdict: "prevented"})
 	})
 	var out bytes.Buffer
-	got, err := Reports(run("a", nil), b)
-	must.NoError(t, err)
-	got.Print(&out)
+	must.Get(Reports(run("a", nil), b))(t).Print(&out)
 	goldentest.Compare(t, "diff.txt", out.String())
 }
 

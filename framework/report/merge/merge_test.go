@@ -33,8 +33,7 @@ func shard(t *testing.T, output, variant, role string, change func(*report.Repor
 	if change != nil {
 		change(&r)
 	}
-	dir, err := report.NewRun(output, r.Scenario, r.Started)
-	must.NoError(t, err)
+	dir := must.Get(report.NewRun(output, r.Scenario, r.Started))(t)
 	must.NoError(t, r.Write(dir))
 	for name, text := range map[string]string{
 		filepath.Join("evidence", variant, "01-log-tor1.txt"): variant,
@@ -54,8 +53,7 @@ func TestWrite(t *testing.T) {
 	out := t.TempDir()
 	dir, merged, err := Write(out, []Shard{one, two})
 	must.NoError(t, err)
-	stored, err := report.Read(filepath.Join(dir, "report.json"))
-	must.NoError(t, err)
+	stored := must.Get(report.Read(filepath.Join(dir, "report.json")))(t)
 	if merged.Verdict != "pass" || merged.Half != "" || len(merged.Variants) != 2 || len(merged.Merged.Conflicts) > 0 ||
 		!merged.Started.Equal(two.Report.Started) || merged.Timings.Total != 9 || len(merged.Images) != 3 ||
 		merged.Command != "relapse run node-drain --variant=old && relapse run node-drain --variant=new" {

@@ -81,8 +81,7 @@ func TestPartialRuns(t *testing.T) {
 		{"no lab after a success", []report.Report{drain(2, "pass"), down}, "inconclusive", seconds(ended(drain(2, "pass")))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			families, err := parse(text(t, test.runs))
-			must.NoError(t, err)
+			families := must.Get(parse(text(t, test.runs)))(t)
 			verdict, success := "", 0.0
 			for _, m := range families[Verdict].GetMetric() {
 				if m.GetGauge().GetValue() == 1 {
@@ -113,12 +112,9 @@ func TestUpdate(t *testing.T) {
 	goesOn := drain(3, "inconclusive")
 	goesOn.Unfinished = &report.Unfinished{}
 	for _, r := range append(nights(), goesOn) {
-		dir, err := report.NewRun(output, r.Scenario, r.Started)
-		must.NoError(t, err)
-		must.NoError(t, r.Write(dir))
+		must.NoError(t, r.Write(must.Get(report.NewRun(output, r.Scenario, r.Started))(t)))
 	}
-	older, err := report.NewRun(output, "node-drain", began.Add(5*time.Hour))
-	must.NoError(t, err)
+	older := must.Get(report.NewRun(output, "node-drain", began.Add(5*time.Hour)))(t)
 	must.Write(t, filepath.Join(older, "report.json"), `{"schema":"relapse.report/v1"}`)
 	for range 2 { // the second time over the first
 		must.NoError(t, Update(output))
@@ -137,16 +133,13 @@ func TestUpdate(t *testing.T) {
 func TestLastSuccessIsRemembered(t *testing.T) {
 	output := t.TempDir()
 	store := func(r report.Report) string {
-		dir, err := report.NewRun(output, r.Scenario, r.Started)
-		must.NoError(t, err)
+		dir := must.Get(report.NewRun(output, r.Scenario, r.Started))(t)
 		must.NoError(t, r.Write(dir))
 		must.NoError(t, Update(output))
 		return dir
 	}
 	success := func() float64 {
-		at, err := successes(filepath.Join(output, Name))
-		must.NoError(t, err)
-		return at["node-drain"]
+		return must.Get(successes(filepath.Join(output, Name)))(t)["node-drain"]
 	}
 	passed := store(drain(0, "pass"))
 	first := success()

@@ -176,9 +176,7 @@ func folder(t *testing.T, r report.Report) string {
 		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		text, isText := v.(string)
 		if !isText {
-			encoded, err := json.Marshal(v)
-			must.NoError(t, err)
-			text = string(encoded)
+			text = string(must.Get(json.Marshal(v))(t))
 		}
 		must.Write(t, path, text)
 	}
@@ -202,9 +200,7 @@ func rendered(t *testing.T, dir string) document {
 func parsed(t *testing.T, path string) document {
 	t.Helper()
 	text := must.Read(t, path)
-	root, err := html.Parse(strings.NewReader(string(text)))
-	must.NoError(t, err)
-	return document{root, string(text)}
+	return document{must.Get(html.Parse(strings.NewReader(string(text))))(t), string(text)}
 }
 
 // all are the elements of a name, or of a class where it begins with a dot.

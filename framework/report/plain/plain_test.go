@@ -86,8 +86,7 @@ func FuzzMarkdown(f *testing.F) {
 // A terminal is sent no control character, and a program reads the same value.
 func TestJSON(t *testing.T) {
 	for _, value := range []string{"a", "a\x1b[2J\u009b2J\u202eb\x7f", "\U000f0000 and \ufffd", "<a>\n\t"} {
-		text, err := json.MarshalIndent(map[string]string{"name": value}, "", "  ")
-		must.NoError(t, err)
+		text := must.Get(json.MarshalIndent(map[string]string{"name": value}, "", "  "))(t)
 		var got map[string]string
 		if err := json.Unmarshal(plain.JSON(text), &got); err != nil || got["name"] != value {
 			t.Errorf("%q: %q, %v", value, got["name"], err)

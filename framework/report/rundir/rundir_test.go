@@ -29,8 +29,7 @@ func TestReplaceDoesNotFollowLinks(t *testing.T) {
 		t.Errorf("the file holds %q (%v)", text, err)
 	}
 	must.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "evidence")))
-	run, err := rundir.Open(dir)
-	must.NoError(t, err)
+	run := must.Get(rundir.Open(dir))(t)
 	t.Cleanup(func() { run.Close() })
 	if err := run.Replace("evidence/victim", []byte("ours")); err == nil {
 		t.Error("a file outside of the folder is written")
@@ -51,8 +50,7 @@ func TestFilesOfLongRun(t *testing.T) {
 			must.NoError(t, os.WriteFile(filepath.Join(folder, fmt.Sprintf("%02d-log.txt", file+1)), nil, 0o644))
 		}
 	}
-	run, err := rundir.Open(dir)
-	must.NoError(t, err)
+	run := must.Get(rundir.Open(dir))(t)
 	t.Cleanup(func() { run.Close() })
 	if all, err := run.Files("."); err != nil || len(all) != repeats*files {
 		t.Errorf("%d files, %v; want %d", len(all), err, repeats*files)
@@ -84,8 +82,7 @@ func TestFilesAreBounded(t *testing.T) {
 				err = os.MkdirAll(filepath.Join(top, strings.Repeat("1/", 9)), 0o755)
 			}
 			must.NoError(t, err)
-			run, err := rundir.Open(dir)
-			must.NoError(t, err)
+			run := must.Get(rundir.Open(dir))(t)
 			t.Cleanup(func() { run.Close() })
 			_, err = run.FilesUpTo("evidence", 10)
 			if want == "" {
@@ -115,9 +112,7 @@ func TestIsName(t *testing.T) {
 // What is in a folder of a run may be anything: reading it ends, and never yields a line
 // that is not in the file.
 func FuzzLines(f *testing.F) {
-	encoder, err := zstd.NewWriter(nil)
-	must.NoError(f, err)
-	whole := encoder.EncodeAll([]byte("{\"at\":1}\n{}\nhalf"), nil)
+	whole := must.Get(zstd.NewWriter(nil))(f).EncodeAll([]byte("{\"at\":1}\n{}\nhalf"), nil)
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add([]byte("no zstd"))

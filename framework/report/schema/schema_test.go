@@ -189,11 +189,8 @@ func (d *describer) commentsOf(pkg string) map[string]string {
 	}
 	all := map[string]string{}
 	d.comments[pkg] = all
-	sources, err := filepath.Glob(root + dir + "/*.go")
-	must.NoError(d.t, err)
-	for _, source := range sources {
-		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
-		must.NoError(d.t, err)
+	for _, source := range must.Get(filepath.Glob(root + dir + "/*.go"))(d.t) {
+		file := must.Get(parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments))(d.t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, is := n.(*ast.TypeSpec)
 			if !is {
@@ -224,7 +221,7 @@ func TestFilesOfTheTree(t *testing.T) {
 		dirs = append(dirs, more)
 	}
 	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		must.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			name := Of(path)
 			if strings.HasPrefix(path, root+"framework/report/testdata/") {
 				name = "report"
@@ -241,8 +238,7 @@ func TestFilesOfTheTree(t *testing.T) {
 				t.Errorf("%s: %v", path, err)
 			}
 			return nil
-		})
-		must.NoError(t, err)
+		}))
 	}
 	for _, name := range []string{"report", "rates", "figures"} {
 		if checked[name] == 0 {

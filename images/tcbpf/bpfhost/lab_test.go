@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The addresses of the scenario: a pod, its node, and a server outside; and
@@ -51,29 +52,17 @@ func TestMasquerade(t *testing.T) {
 	} {
 		t.Run(test.version+" "+string(test.mode), func(t *testing.T) {
 			object, err := Compile(t.Context(), module(t, test.version), t.TempDir(), Config{Mode: test.mode, Node: node, NativeCIDR: native})
-			if err != nil {
-				t.Fatal(err)
-			}
-			compiled, err := Read(object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
+			compiled := must.Get(Read(object))(t)
 			if compiled.Translates() != test.masquerades {
 				t.Errorf("translating is compiled in: %v, in %d instructions with the maps %v; want %v",
 					compiled.Translates(), compiled.Instructions(), compiled.Maps(), test.masquerades)
 			}
-			programs, err := compiled.Load()
-			if err != nil {
-				t.Fatal(err)
-			}
+			programs := must.Get(compiled.Load())(t)
 			defer programs.Close()
-			if err := errors.Join(programs.Know(pod), programs.KnowWorld()); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, errors.Join(programs.Know(pod), programs.KnowWorld()))
 			lab := newWire(t)
-			if err := programs.Attach(lab.node, "eth0"); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, programs.Attach(lab.node, "eth0"))
 			want := pod
 			if test.masquerades {
 				want = node
@@ -92,13 +81,9 @@ func TestMasquerade(t *testing.T) {
 	t.Log("\n" + saw.String())
 	if dir := os.Getenv("RELAPSE_REPORTS"); dir != "" {
 		dir = filepath.Join(dir, "masquerade-drift-bpf")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(dir, 0o755))
 		text := fmt.Sprintf("to-netdev of bpf/bpf_host.c, ENABLE_MASQUERADE, pod %s on node %s\n\n%s", pod, node, saw.String())
-		if err := os.WriteFile(filepath.Join(dir, "to-netdev.txt"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, "to-netdev.txt"), []byte(text), 0o644))
 	}
 }
 
@@ -106,11 +91,7 @@ func TestMasquerade(t *testing.T) {
 // of that version is built from.
 func module(t *testing.T, version string) string {
 	t.Helper()
-	catalogue, err := images.Open("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := catalogue.Source(t.Context(), "relapse.dev/cilium-rules:v"+version)
+	dir, err := must.Get(images.Open("../../.."))(t).Source(t.Context(), "relapse.dev/cilium-rules:v"+version)
 	if err != nil {
 		t.Fatalf("fetching Cilium %s: %v", version, err)
 	}
@@ -147,9 +128,7 @@ func newWire(t *testing.T) wire {
 	cable := func(from *netlink.Handle, name string, to netns.NsHandle) {
 		t.Helper()
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(to)}
-		if err := from.LinkAdd(veth); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, from.LinkAdd(veth))
 	}
 	cable(nodeSide, "lxc0", spaces[0])
 	cable(nodeSide, "eth0", spaces[2])
@@ -164,49 +143,26 @@ func newWire(t *testing.T) wire {
 		{nodeSide, "eth0", []string{node.String() + "/24"}, map[string]netip.Addr{"0.0.0.0/0": outside}},
 		{outsideSide, "eth0", []string{outside.String() + "/24", neighbour.String() + "/32"}, map[string]netip.Addr{pod.String() + "/32": node}},
 	} {
-		link, err := l.h.LinkByName(l.link)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.h.LinkSetUp(link); err != nil {
-			t.Fatal(err)
-		}
+		link := must.Get(l.h.LinkByName(l.link))(t)
+		must.NoError(t, l.h.LinkSetUp(link))
 		for _, a := range l.addresses {
-			addr, err := netlink.ParseAddr(a)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := l.h.AddrAdd(link, addr); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, l.h.AddrAdd(link, must.Get(netlink.ParseAddr(a))(t)))
 		}
 		for to, via := range l.routes {
 			addRoute(t, l.h, link, to, via)
 		}
 	}
-	eth0, err := podSide.LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addRoute(t, podSide, eth0, "0.0.0.0/0", gateway)
-	if err := netns.Set(spaces[1]); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := netns.Set(own); err != nil {
-		t.Fatal(err)
-	}
+	addRoute(t, podSide, must.Get(podSide.LinkByName("eth0"))(t), "0.0.0.0/0", gateway)
+	must.NoError(t, netns.Set(spaces[1]))
+	must.NoError(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
+	must.NoError(t, netns.Set(own))
 	return wire{pod: spaces[0], outside: spaces[2], node: nodeSide}
 }
 
 func addRoute(t *testing.T, h *netlink.Handle, link netlink.Link, to string, via netip.Addr) {
 	t.Helper()
 	_, dst, err := net.ParseCIDR(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst, Gw: via.AsSlice()}
 	if !via.IsValid() {
 		r.Scope = netlink.SCOPE_LINK
@@ -221,35 +177,22 @@ func addRoute(t *testing.T, h *netlink.Handle, link netlink.Link, to string, via
 // sample headers hands pods' packets to programs that are not loaded.
 func (w wire) seenBy(t *testing.T, server netip.Addr) netip.Addr {
 	t.Helper()
-	own, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(netns.Get())(t)
 	defer own.Close()
 	in := func(ns netns.NsHandle, do func() (net.Conn, error)) net.Conn {
 		t.Helper()
-		if err := netns.Set(ns); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, netns.Set(ns))
 		conn, err := do()
-		if err := netns.Set(own); err != nil {
-			t.Fatal(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, netns.Set(own))
+		must.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
 	to := &net.UDPAddr{IP: server.AsSlice(), Port: 3306}
 	listen := in(w.outside, func() (net.Conn, error) { return net.ListenUDP("udp4", to) }).(*net.UDPConn)
 	send := in(w.pod, func() (net.Conn, error) { return net.DialUDP("udp4", nil, to) })
-	if _, err := send.Write([]byte("hello")); err != nil {
-		t.Fatal(err)
-	}
-	if err := listen.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(send.Write([]byte("hello")))(t)
+	must.NoError(t, listen.SetReadDeadline(time.Now().Add(5*time.Second)))
 	_, from, err := listen.ReadFromUDPAddrPort(make([]byte, 16))
 	if err != nil {
 		t.Fatalf("no packet came to %s: %v", server, err)

@@ -44,8 +44,7 @@ func TestMissing(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			set, err := Parse(test.status)
-			must.NoError(t, err)
+			set := must.Get(Parse(test.status))(t)
 			if diff := cmp.Diff(test.want, set.Missing(test.last)); diff != "" {
 				t.Errorf("missing (-want +got):\n%s", diff)
 			}

@@ -29,8 +29,7 @@ import (
 func newGuest(t *testing.T) *Guest {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, launch.Socket))
-	must.NoError(t, err)
+	l := must.Get(net.Listen("unix", filepath.Join(dir, launch.Socket)))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() { _ = agent.Serve(l) }() // ends with l
 	return Open(engine(t, http.StatusNotFound, nil), "node1", "node1", dir)
@@ -57,9 +56,7 @@ func engine(t *testing.T, status int, state *container.State) *client.Client {
 		_ = json.NewEncoder(w).Encode(container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{State: state}})
 	}))
 	t.Cleanup(server.Close)
-	docker, err := client.NewClientWithOpts(client.WithHost("tcp://" + server.Listener.Addr().String()))
-	must.NoError(t, err)
-	return docker
+	return must.Get(client.NewClientWithOpts(client.WithHost("tcp://" + server.Listener.Addr().String())))(t)
 }
 
 // TestExecWithoutGuest checks that the error of a command names the state of a guest
@@ -167,8 +164,7 @@ func TestExecFails(t *testing.T) {
 }
 
 func TestImage(t *testing.T) {
-	catalogue, err := images.Open("../../..")
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../../.."))(t)
 	for _, kernel := range topology.Kernels {
 		if _, err := catalogue.Recipe(Image(kernel)); err != nil {
 			t.Error(err)

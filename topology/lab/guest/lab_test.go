@@ -29,17 +29,11 @@ import (
 // dockerAndImage connects to Docker and makes the guest's image known to it.
 func dockerAndImage(t *testing.T, kernel string) (*client.Client, string) {
 	t.Helper()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
-	catalogue, err := images.Open("../../..")
-	must.NoError(t, err)
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	catalogue := must.Get(images.Open("../../.."))(t)
 	ref := guest.Image(kernel)
-	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
-	image, err := catalogue.LoadDocker(t.Context(), docker, ref)
-	must.NoError(t, err)
-	return docker, image
+	must.Get(catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}))(t)
+	return docker, must.Get(catalogue.LoadDocker(t.Context(), docker, ref))(t)
 }
 
 // TestChooseAccelerator checks the limit and that the answer is remembered.
@@ -78,8 +72,7 @@ func TestNoKernelPackage(t *testing.T) {
 // TestGuest boots the guest that labs get on this machine. The night boots one with each kernel.
 func TestGuest(t *testing.T) {
 	docker, image := dockerAndImage(t, topology.Kernels[0])
-	choice, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator"))
-	must.NoError(t, err)
+	choice := must.Get(guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator")))(t)
 	t.Logf("%+v", choice)
 	uname := "node1 " + topology.Kernels[0] + "."
 	if choice.Accelerator == guest.UML {
@@ -101,19 +94,17 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	}
 	remove()
 	t.Cleanup(remove)
-	_, err := docker.NetworkCreate(ctx, name, network.CreateOptions{
+	must.Get(docker.NetworkCreate(ctx, name, network.CreateOptions{
 		Driver: "bridge", Internal: true,
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.231.7.0/24", Gateway: "10.231.7.1"}}},
-	})
-	must.NoError(t, err)
+	}))(t)
 	config, host := guest.Container(guest.Options{
 		Image: image, Hostname: "node1", Dir: dir, Accelerator: accelerator, CPUs: 2, Memory: 1024,
 	})
 	host.NetworkMode = name
-	_, err = docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+	must.Get(docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 		name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address.String()}},
-	}}, nil, name)
-	must.NoError(t, err)
+	}}, nil, name))(t)
 	g := guest.Open(docker, name, "node1", dir)
 	t.Cleanup(func() {
 		if exists, _ := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); t.Failed() && len(exists) > 0 {
@@ -173,8 +164,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		}
 	})
 	t.Run("default route", func(t *testing.T) {
-		err := g.Wire(ctx, map[string]string{"net/ipv4/ip_forward": "1"}, []netip.Addr{netip.MustParseAddr("10.231.7.1")})
-		must.NoError(t, err)
+		must.NoError(t, g.Wire(ctx, map[string]string{"net/ipv4/ip_forward": "1"}, []netip.Addr{netip.MustParseAddr("10.231.7.1")}))
 		if got := run(t, "ip", "route", "show", "default"); !strings.Contains(got, "via 10.231.7.1 dev eth0") {
 			t.Errorf("the default route is %q", got)
 		}
@@ -223,8 +213,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		}
 	})
 	t.Run("is killed", func(t *testing.T) {
-		inside, err := docker.ContainerTop(ctx, name, []string{"-eo", "pid,args"})
-		must.NoError(t, err)
+		inside := must.Get(docker.ContainerTop(ctx, name, []string{"-eo", "pid,args"}))(t)
 		killed := 0
 		for _, process := range inside.Processes {
 			program := filepath.Base(strings.Fields(process[1])[0])

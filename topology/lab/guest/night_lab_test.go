@@ -15,14 +15,12 @@ import (
 // one that labs get on this machine is left to TestGuest.
 func TestEveryGuest(t *testing.T) {
 	docker, image := dockerAndImage(t, topology.Kernels[0])
-	usual, err := guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator"))
-	must.NoError(t, err)
+	usual := must.Get(guest.ChooseAccelerator(t.Context(), docker, image, nil, filepath.Join(t.TempDir(), "accelerator")))(t)
 	for _, kernel := range topology.Kernels {
 		t.Run(kernel, func(t *testing.T) {
 			docker, image := dockerAndImage(t, kernel)
 			accelerator := guest.KVM
-			why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.KVM)
-			must.NoError(t, err)
+			why := must.Get(guest.WhyNot(t.Context(), docker, image, nil, guest.KVM))(t)
 			if why != "" {
 				t.Log(why)
 				accelerator = guest.TCG
@@ -37,8 +35,7 @@ func TestEveryGuest(t *testing.T) {
 		if usual.Accelerator == guest.UML {
 			t.Skip("it is TestGuest's")
 		}
-		why, err := guest.WhyNot(t.Context(), docker, image, nil, guest.UML)
-		must.NoError(t, err)
+		why := must.Get(guest.WhyNot(t.Context(), docker, image, nil, guest.UML))(t)
 		if why != "" {
 			t.Skip(why)
 		}

@@ -37,8 +37,7 @@ func TestCableComesBack(t *testing.T) {
 		t.Skip("network namespaces need root")
 	}
 	runtime.LockOSThread() // the thread ends with the test
-	machine, err := netns.New()
-	must.NoError(t, err)
+	machine := must.Get(netns.New())(t)
 	defer machine.Close()
 	ip(t, "link", "add", "rack", "type", "bridge")
 	ip(t, "link", "set", "rack", "up")
@@ -55,9 +54,7 @@ func TestCableComesBack(t *testing.T) {
 			_ = cmd.Process.Kill() // it may have ended
 			_ = cmd.Wait()
 		})
-		if _, err := out.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(out.Read(make([]byte, 1)))(t)
 		if space, err = netns.GetFromPid(cmd.Process.Pid); err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +75,7 @@ func TestCableComesBack(t *testing.T) {
 		value := must.Read(t, "/proc/sys/net/ipv4/fib_multipath_hash_policy")
 		routes := strings.Split(strings.TrimSpace(ip(t, "-4", "route")), "\n")
 		slices.Sort(routes)
-		rate, err := os.ReadFile(icmpRate)
-		must.NoError(t, err)
+		rate := must.Read(t, icmpRate)
 		return fmt.Sprintf("%s%s%s%s%s", strings.Fields(mac)[1], ip(t, "-4", "-o", "address", "show", "eth1")[2:], strings.Join(routes, "\n"), value, rate)
 	}
 

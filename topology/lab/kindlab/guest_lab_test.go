@@ -42,8 +42,7 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) 
 	t.Helper()
 	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
 	began := time.Now()
-	lab, err := up(ctx, t, docker, declared, kindlab.Options{Images: catalogue})
-	must.NoError(t, err)
+	lab := must.Get(up(ctx, t, docker, declared, kindlab.Options{Images: catalogue}))(t)
 	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
 	return lab, docker
 }
@@ -51,13 +50,9 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) 
 // dockerAndImages connects to Docker and makes sure that images are built.
 func dockerAndImages(ctx context.Context, t *testing.T, refs []string) (*client.Client, *images.Catalogue) {
 	t.Helper()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
-	catalogue, err := images.Open("../../..")
-	must.NoError(t, err)
-	if _, err := catalogue.Build(ctx, refs, func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	catalogue := must.Get(images.Open("../../.."))(t)
+	must.Get(catalogue.Build(ctx, refs, func(images.Event) {}))(t)
 	return docker, catalogue
 }
 
@@ -110,13 +105,12 @@ func TestGuestNode(t *testing.T) {
 	registered := func(t *testing.T, before string) (bootID string) {
 		t.Helper()
 		var object corev1.Node
-		err := await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 2*time.Minute,
+		must.NoError(t, await.Until(ctx, "kubelet on the guest", 100*time.Millisecond, 2*time.Minute,
 			func(ctx context.Context) (bool, string, error) {
 				err := objects.Get(ctx, "second", "", &object)
 				return err == nil && object.Status.NodeInfo.BootID != before && len(object.Status.Addresses) > 0,
 					fmt.Sprintf("%+v", object.Status.NodeInfo), err
-			})
-		must.NoError(t, err)
+			}))
 		t.Logf("kubelet reported the node %s after power-on", sincePowerOn(ctx, t, docker, node))
 		facts, err := lab.Guests(ctx)
 		if kernel := object.Status.NodeInfo.KernelVersion; err != nil || kernel != facts[0].Kernel {
@@ -149,10 +143,8 @@ func TestGuestNode(t *testing.T) {
 		}
 	})
 	t.Run("sockets", func(t *testing.T) {
-		path, err := node.Path(ctx, "/run/containerd/containerd.sock")
-		must.NoError(t, err)
-		conn, err := net.Dial("unix", path)
-		must.NoError(t, err)
+		path := must.Get(node.Path(ctx, "/run/containerd/containerd.sock"))(t)
+		conn := must.Get(net.Dial("unix", path))(t)
 		conn.Close()
 	})
 	t.Run("the host reaches it through the router", func(t *testing.T) {
@@ -163,9 +155,7 @@ func TestGuestNode(t *testing.T) {
 	t.Run("no way out", func(t *testing.T) {
 		// The machine would forward it, were the table not there: it has both
 		// networks. The destination is in the lab anyway.
-		if _, err := node.Exec(ctx, "ip", "route", "add", "10.231.2.10/32", "via", "10.231.1.1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(node.Exec(ctx, "ip", "route", "add", "10.231.2.10/32", "via", "10.231.1.1"))(t)
 		before := droppedIn(t, declared.Name, "forward")
 		if out, err := node.Exec(ctx, "ping", "-c2", "-W2", "10.231.2.10"); err == nil {
 			t.Errorf("it has a way out: %s", out)
@@ -189,8 +179,7 @@ func TestGuestNode(t *testing.T) {
 	})
 	t.Run("taken over", func(t *testing.T) {
 		lab.Release()
-		again, err := kindlab.Attach(ctx, docker, declared, kindlab.Options{})
-		must.NoError(t, err)
+		again := must.Get(kindlab.Attach(ctx, docker, declared, kindlab.Options{}))(t)
 		lab, node = again, again.Node("second")
 		facts, err := lab.Guests(ctx)
 		if err != nil || len(facts) != 1 || (facts[0].Accelerator != guest.UML) != strings.HasPrefix(facts[0].Kernel, "6.1.") ||
@@ -255,10 +244,8 @@ func TestGuestNode(t *testing.T) {
 // sincePowerOn is how long ago a node was powered on last.
 func sincePowerOn(ctx context.Context, t *testing.T, docker *client.Client, node *kindlab.Node) time.Duration {
 	t.Helper()
-	info, err := docker.ContainerInspect(ctx, node.Container())
-	must.NoError(t, err)
-	began, err := time.Parse(time.RFC3339Nano, info.State.StartedAt)
-	must.NoError(t, err)
+	info := must.Get(docker.ContainerInspect(ctx, node.Container()))(t)
+	began := must.Get(time.Parse(time.RFC3339Nano, info.State.StartedAt))(t)
 	return time.Since(began).Round(10 * time.Millisecond)
 }
 

@@ -24,16 +24,12 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 	defer cancel()
 	declared := withGuest()
 	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
-	good, err := catalogue.LoadDocker(ctx, docker, guest.Image("6.1"))
-	must.NoError(t, err)
+	good := must.Get(catalogue.LoadDocker(ctx, docker, guest.Image("6.1")))(t)
 	spoil := func(t *testing.T, command string) kindlab.Options {
 		const tag = "relapse.dev/guest-test:spoiled"
 		build := exec.CommandContext(ctx, "docker", "build", "-q", "-t", tag, "-")
 		build.Stdin = strings.NewReader("FROM " + good + "\nRUN " + command + "\n")
-		id, err := build.Output()
-		if err != nil {
-			t.Fatalf("building the image: %v", err)
-		}
+		id := must.Get(build.Output())(t)
 		t.Cleanup(func() {
 			if out, err := exec.Command("docker", "rmi", "-f", tag).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v", out, err)

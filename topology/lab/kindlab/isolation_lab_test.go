@@ -75,10 +75,7 @@ const kindsToken = "abcdef.0123456789abcdef"
 func tokensAreOwn(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
 	config := rest.AnonymousClientConfig(lab.Clusters[0].Client.RESTConfig())
 	config.BearerToken = kindsToken
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	if _, err := client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("the API server answers kind's token: %v; want it to be unauthorized", err)
 	}
@@ -91,14 +88,9 @@ func asksNoNameServer(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
 		t.Skipf("this machine has no uplink: %v", err)
 	}
 	protocol := unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
-	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get(unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol))(t)
 	defer unix.Close(socket)
-	if err := unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: uint16(protocol), Ifindex: routes[0].LinkIndex}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: uint16(protocol), Ifindex: routes[0].LinkIndex}))
 	name := "relapse" + strings.ToLower(rand.Text())
 	ask := []string{"timeout", "2", "getent", "hosts", name + ".example.org"}
 	var asking sync.WaitGroup
@@ -125,12 +117,9 @@ func asksNoNameServer(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
 // droppedIn counts the packets that a chain of a lab's table has dropped.
 func droppedIn(t *testing.T, lab, chain string) (packets uint64) {
 	t.Helper()
-	conn, err := nftables.New()
-	must.NoError(t, err)
+	conn := must.Get(nftables.New())(t)
 	table := &nftables.Table{Family: nftables.TableFamilyINet, Name: "relapse-" + lab}
-	rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
-	must.NoError(t, err)
-	for _, r := range rules {
+	for _, r := range must.Get(conn.GetRules(table, &nftables.Chain{Name: chain, Table: table}))(t) {
 		for _, e := range r.Exprs {
 			if counter, ok := e.(*expr.Counter); ok {
 				packets += counter.Packets

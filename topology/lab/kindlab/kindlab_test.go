@@ -26,8 +26,7 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 				t.Errorf("locked: %v", err)
 			}
 			// The client is never used: there is no engine behind it.
-			docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
-			must.NoError(t, err)
+			docker := must.Get(client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock")))(t)
 			if err := Down(t.Context(), docker, name); err == nil || !strings.Contains(err.Error(), "is not a lab name") {
 				t.Errorf("taken down: %v", err)
 			}
@@ -147,8 +146,7 @@ func TestImagesOf(t *testing.T) {
 // guests is a lab with three guests.
 func guests(t *testing.T) *Lab {
 	t.Helper()
-	docker, err := client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock"))
-	must.NoError(t, err)
+	docker := must.Get(client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock")))(t)
 	return &Lab{docker: docker, Topology: topology.Topology{Name: "l", Clusters: []topology.Cluster{{Name: "k8s", Nodes: []topology.Node{
 		{Name: "a", Role: topology.ControlPlane}, {Name: "b", Kernel: "6.12"}, {Name: "c", Kernel: "6.1"}, {Name: "d", Kernel: "6.12"},
 	}}}}}

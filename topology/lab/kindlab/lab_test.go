@@ -59,13 +59,9 @@ var small = topology.Topology{
 func TestLab(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
-	catalogue, err := images.Open("../../..")
-	must.NoError(t, err)
-	if _, err := catalogue.Build(ctx, kindlab.ImagesOf(small), func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	catalogue := must.Get(images.Open("../../.."))(t)
+	must.Get(catalogue.Build(ctx, kindlab.ImagesOf(small), func(images.Event) {}))(t)
 	down := func() {
 		if err := kindlab.Down(context.Background(), docker, small.Name); err != nil {
 			t.Error(err)
@@ -203,9 +199,7 @@ func kubeletsSetting(t *testing.T) (restored func(last bool)) {
 	if err == nil {
 		err = os.WriteFile(path, []byte(ours), 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return func(last bool) {
 		is, err := os.ReadFile(path)
 		if last && strings.TrimSpace(string(is)) != ours || err != nil { // a lab of somebody else's still needs kubelet's

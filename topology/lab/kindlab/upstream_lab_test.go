@@ -34,17 +34,14 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 	t.Helper()
 	image, err := catalogue.LoadDocker(ctx, docker, registryImage)
 	must.NoError(t, err)
-	created, err := docker.ContainerCreate(ctx, &container.Config{Image: image}, nil, nil, nil, "relapse-test-upstream")
-	must.NoError(t, err)
+	created := must.Get(docker.ContainerCreate(ctx, &container.Config{Image: image}, nil, nil, nil, "relapse-test-upstream"))(t)
 	t.Cleanup(func() {
 		if err := docker.ContainerRemove(context.Background(), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 			t.Error(err)
 		}
 	})
 	must.NoError(t, docker.ContainerStart(ctx, created.ID, container.StartOptions{}))
-	info, err := docker.ContainerInspect(ctx, created.ID)
-	must.NoError(t, err)
-	addr := info.NetworkSettings.Networks["bridge"].IPAddress + ":5000"
+	addr := must.Get(docker.ContainerInspect(ctx, created.ID))(t).NetworkSettings.Networks["bridge"].IPAddress + ":5000"
 	everywhere := registry.Upstreams{"docker.io": "http://" + addr}
 	err = await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		err := everywhere.Reach(ctx, everywhere.Hosts())
@@ -60,15 +57,11 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 func TestUpstream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
 	defer docker.Close()
-	catalogue, err := images.Open("../../..")
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../../.."))(t)
 	all := append(kindlab.ImagesOf(small), served, unserved)
-	if _, err := catalogue.Build(ctx, all, func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(catalogue.Build(ctx, all, func(images.Event) {}))(t)
 	var vendors []string
 	for _, ref := range all {
 		if !kindlab.Ours(ref) {
@@ -77,9 +70,7 @@ func TestUpstream(t *testing.T) {
 	}
 	url, upstream := startUpstream(ctx, t, docker, catalogue, vendors)
 	from := registry.Upstreams{}
-	own, err := registry.NewUpstreams(nil)
-	must.NoError(t, err)
-	for _, host := range own.Hosts() {
+	for _, host := range must.Get(registry.NewUpstreams(nil))(t).Hosts() {
 		from[host] = url
 	}
 
@@ -106,14 +97,11 @@ func TestUpstream(t *testing.T) {
 		t.Helper()
 		c := registry.New(strings.TrimPrefix(at, "http://"))
 		defer c.Close()
-		digest, err := c.Resolve(ctx, image)
-		must.NoError(t, err)
-		return digest
+		return must.Get(c.Resolve(ctx, image))(t)
 	}
 	inLab := lab.Registry().Addr.String()
 	t.Run("the control plane's images came through a cache", func(t *testing.T) {
-		logs, err := lab.Logs(ctx, time.Time{})
-		must.NoError(t, err)
+		logs := must.Get(lab.Logs(ctx, time.Time{}))(t)
 		const want = `"HEAD /v2/kube-apiserver/manifests/v1.34.4?ns=registry.k8s.io HTTP/1.1" 200`
 		if !strings.Contains(logs["cache-registry.k8s.io"], want) || !strings.Contains(logs["registry"], strings.Replace(want, "200", "404", 1)) {
 			t.Errorf("no %s in\n%s", want, logs["cache-registry.k8s.io"])

@@ -46,8 +46,7 @@ func newAPIServer(t *testing.T) *rest.Config {
 // Two installations share the client of their cluster. Each must list its own namespace; with
 // klient.New in place of kube.New this fails, under the race detector at once.
 func TestResourcesShared(t *testing.T) {
-	client, err := kube.New(newAPIServer(t))
-	must.NoError(t, err)
+	client := must.Get(kube.New(newAPIServer(t)))(t)
 	var group errgroup.Group
 	for _, namespace := range []string{"kube-system", "load"} {
 		group.Go(func() error {
@@ -70,8 +69,7 @@ func TestResourcesShared(t *testing.T) {
 
 // A value keeps its namespace after later calls.
 func TestResourcesKeepTheirNamespace(t *testing.T) {
-	client, err := kube.New(newAPIServer(t))
-	must.NoError(t, err)
+	client := must.Get(kube.New(newAPIServer(t)))(t)
 	first := client.Resources("first")
 	client.Resources()
 	client.Resources("second")

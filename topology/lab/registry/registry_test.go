@@ -54,9 +54,7 @@ func push(t *testing.T, c *Client, image string, index bool) string {
 }
 
 func resolve(t *testing.T, c *Client, image string) string {
-	digest, err := c.Resolve(t.Context(), image)
-	must.NoError(t, err)
-	return digest
+	return must.Get(c.Resolve(t.Context(), image))(t)
 }
 
 func TestMove(t *testing.T) {
@@ -141,11 +139,8 @@ func TestCopy(t *testing.T) {
 func TestFile(t *testing.T) {
 	_, c := serve(t)
 	const image = "relapse.dev/manifest:v1"
-	content, err := crane.Image(map[string][]byte{"calico.yaml": []byte("kind: List\n"), "other": nil})
-	must.NoError(t, err)
-	ref, err := c.here(image)
-	must.NoError(t, err)
-	must.NoError(t, remote.Write(ref, content, c.options(t.Context())...))
+	content := must.Get(crane.Image(map[string][]byte{"calico.yaml": []byte("kind: List\n"), "other": nil}))(t)
+	must.NoError(t, remote.Write(must.Get(c.here(image))(t), content, c.options(t.Context())...))
 	if got, err := c.File(t.Context(), image, "/calico.yaml"); err != nil || string(got) != "kind: List\n" {
 		t.Errorf("File = %q, %v", got, err)
 	}

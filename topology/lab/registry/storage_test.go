@@ -12,12 +12,11 @@ import (
 )
 
 func TestLinked(t *testing.T) {
-	archive, err := Linked(map[string]map[string]string{
+	archive := must.Get(Linked(map[string]map[string]string{
 		"pause":          {"sha256:aa01": "/cache/aa01", "sha256:bb02": "/cache/bb02"},
 		"cilium/cilium":  {"sha256:aa01": "/cache/aa01"},
 		"without/digest": nil,
-	})
-	must.NoError(t, err)
+	}))(t)
 	got := map[string]string{}
 	for files := tar.NewReader(bytes.NewReader(archive)); ; {
 		header, err := files.Next()
@@ -25,8 +24,7 @@ func TestLinked(t *testing.T) {
 			break
 		}
 		must.NoError(t, err)
-		content, err := io.ReadAll(files)
-		must.NoError(t, err)
+		content := must.Get(io.ReadAll(files))(t)
 		if _, twice := got[header.Name]; twice {
 			t.Errorf("%s is there twice", header.Name)
 		}

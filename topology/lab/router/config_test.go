@@ -49,10 +49,7 @@ func TestReadConfig(t *testing.T) {
 			c, err := ReadConfig(strings.NewReader(text))
 			if len(tt.want) == 0 {
 				must.NoError(t, err)
-				written, err := json.Marshal(c)
-				must.NoError(t, err)
-				again, err := ReadConfig(strings.NewReader(string(written)))
-				must.NoError(t, err)
+				again := must.Get(ReadConfig(strings.NewReader(string(must.Get(json.Marshal(c))(t)))))(t)
 				if d := cmp.Diff(c, again, byValue); d != "" {
 					t.Errorf("written and read again (-want +got):\n%s", d)
 				}
@@ -84,11 +81,8 @@ func TestConfigurations(t *testing.T) {
 		HoldTimeSeconds: 30,
 	}
 	statics := []Static{{Prefix: prefix("10.5.113.0/24"), NextHops: []netip.Addr{addr("192.0.2.2"), addr("192.0.2.130")}}}
-	bgpd, err := FRRConfig(c)
-	must.NoError(t, err)
-	bird, err := birdConf(c, statics)
-	must.NoError(t, err)
-	for name, got := range map[string]string{"bgpd.conf": bgpd, "bird.conf": bird} {
+	bgpd := must.Get(FRRConfig(c))(t)
+	for name, got := range map[string]string{"bgpd.conf": bgpd, "bird.conf": must.Get(birdConf(c, statics))(t)} {
 		if *update {
 			must.Write(t, "testdata/"+name, got)
 		}

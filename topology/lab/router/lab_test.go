@@ -110,21 +110,14 @@ var imageOf = map[topology.RouterKind]string{topology.FRR: "relapse.dev/frr:10.3
 // fileSystem is the file system of an image, as a folder.
 func fileSystem(t *testing.T, ref string) string {
 	t.Helper()
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	must.NoError(t, err)
+	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
 	defer docker.Close()
-	catalogue, err := images.Open("../../..")
-	must.NoError(t, err)
-	if _, err := catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := catalogue.LoadDocker(t.Context(), docker, ref)
-	must.NoError(t, err)
-	made, err := docker.ContainerCreate(t.Context(), &container.Config{Image: loaded}, nil, nil, nil, "")
-	must.NoError(t, err)
+	catalogue := must.Get(images.Open("../../.."))(t)
+	must.Get(catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}))(t)
+	loaded := must.Get(catalogue.LoadDocker(t.Context(), docker, ref))(t)
+	made := must.Get(docker.ContainerCreate(t.Context(), &container.Config{Image: loaded}, nil, nil, nil, ""))(t)
 	defer docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{})
-	archive, err := docker.ContainerExport(t.Context(), made.ID)
-	must.NoError(t, err)
+	archive := must.Get(docker.ContainerExport(t.Context(), made.ID))(t)
 	defer archive.Close()
 	dir := t.TempDir()
 	tar := exec.Command("tar", "--extract", "--numeric-owner", "--directory="+dir)
@@ -231,8 +224,7 @@ func namespace(t *testing.T) netns.NsHandle {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	home, err := netns.Get()
-	must.NoError(t, err)
+	home := must.Get(netns.Get())(t)
 	defer home.Close()
 	ns, err := netns.New()
 	if err != nil {
@@ -334,8 +326,7 @@ func startPeer(t *testing.T, ns netns.NsHandle, as int, own, router string, anno
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "peer.sock")
 	p := &peer{labProcess: start(t, ns, "peer", strconv.Itoa(as), own, router, socket), own: addr(own)}
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.NoError(t, err)
+	conn := must.Get(grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { conn.Close() })
 	p.api = api.NewGobgpApiClient(conn)
 	for _, a := range announced {
@@ -374,15 +365,12 @@ func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *a
 
 func (p *peer) announce(t *testing.T, announced netip.Prefix, nextHop netip.Addr) {
 	t.Helper()
-	if _, err := p.api.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, announced, nextHop)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.api.AddPath(t.Context(), &api.AddPathRequest{Path: p.path(t, announced, nextHop)}))(t)
 }
 
 func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 	t.Helper()
-	_, err := p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.ListGoBGP.Family, Path: p.path(t, announced, p.own)})
-	must.NoError(t, err)
+	must.Get(p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.ListGoBGP.Family, Path: p.path(t, announced, p.own)}))(t)
 }
 
 // lab is the router with its two peers' namespaces.
@@ -440,8 +428,7 @@ func (l *lab) start(t *testing.T) {
 // routes is what the kernel says of a prefix; not by way of the router.
 func (l *lab) routes(t *testing.T, p netip.Prefix) []bgp.Route {
 	t.Helper()
-	all, err := bgp.Routes(t.Context(), l.handle)
-	must.NoError(t, err)
+	all := must.Get(bgp.Routes(t.Context(), l.handle))(t)
 	return slices.DeleteFunc(all, func(r bgp.Route) bool { return r.Prefix != p })
 }
 
@@ -484,8 +471,7 @@ func (l *lab) staticRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
 // protocolOf is the protocol of the one route to a prefix that the client lists.
 func (l *lab) protocolOf(t *testing.T, p netip.Prefix) bgp.RouteProtocol {
 	t.Helper()
-	fib, err := l.client.FIB(t.Context())
-	must.NoError(t, err)
+	fib := must.Get(l.client.FIB(t.Context()))(t)
 	fib = slices.DeleteFunc(fib, func(r bgp.Route) bool { return r.Prefix != p })
 	if len(fib) != 1 {
 		t.Fatalf("the client lists %v, want one route to %s", fib, p)
@@ -536,8 +522,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 	t.Logf("second path, in FIB after %s", l.awaitRoutes(t, shared, l.bgpRoute(shared, hops...)))
 
 	t.Run("RIB", func(t *testing.T) {
-		rib, err := l.client.RIB(t.Context())
-		must.NoError(t, err)
+		rib := must.Get(l.client.RIB(t.Context()))(t)
 		for i := range rib {
 			// FRR and BIRD do not tell it.
 			if age := time.Since(rib[i].Received); kind == topology.GoBGP && (age < 0 || age > time.Minute) {
@@ -558,8 +543,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		}
 	})
 	t.Run("neighbours", func(t *testing.T) {
-		neighbors, err := l.client.Neighbors(t.Context())
-		must.NoError(t, err)
+		neighbors := must.Get(l.client.Neighbors(t.Context()))(t)
 		for i := range neighbors {
 			if up := time.Since(neighbors[i].Established); up < 0 || up > time.Minute {
 				t.Errorf("session with %s up for %s", neighbors[i].Address, up)
@@ -575,15 +559,11 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		}
 	})
 	t.Run("times stay the same", func(t *testing.T) {
-		first, err := l.client.RIB(t.Context())
-		must.NoError(t, err)
-		sessions, err := l.client.Neighbors(t.Context())
-		must.NoError(t, err)
+		first := must.Get(l.client.RIB(t.Context()))(t)
+		sessions := must.Get(l.client.Neighbors(t.Context()))(t)
 		for began := time.Now(); time.Since(began) < 2*time.Second; { // the seconds of both clocks change
-			rib, err := l.client.RIB(t.Context())
-			must.NoError(t, err)
-			neighbors, err := l.client.Neighbors(t.Context())
-			must.NoError(t, err)
+			rib := must.Get(l.client.RIB(t.Context()))(t)
+			neighbors := must.Get(l.client.Neighbors(t.Context()))(t)
 			if d := cmp.Diff(first, rib, byValue) + cmp.Diff(sessions, neighbors, byValue); d != "" {
 				t.Fatalf("two answers (-first +later):\n%s", d)
 			}
@@ -602,8 +582,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 				return r.Prefix == off && r.NextHop == addr("203.0.113.1")
 			})
 		}
-		rib, err := l.client.RIB(t.Context())
-		must.NoError(t, err)
+		rib := must.Get(l.client.RIB(t.Context()))(t)
 		i := slices.IndexFunc(rib, func(p bgp.Path) bool { return p.Prefix == off })
 		switch kind {
 		case topology.FRR:
@@ -660,8 +639,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 		t.Logf("removed after %s", l.awaitRoutes(t, defaultPrefix, guard))
 	})
 	t.Run("link goes down and up", func(t *testing.T) {
-		link, err := l.handle.LinkByName("r1")
-		must.NoError(t, err)
+		link := must.Get(l.handle.LinkByName("r1"))(t)
 		must.NoError(t, l.handle.LinkSetDown(link))
 		l.awaitRoutes(t, shared, l.bgpRoute(shared, hops[1]))
 		session := func(up bool) {
@@ -740,8 +718,7 @@ func testInternalPeer(t *testing.T, kind topology.RouterKind) {
 		want.Metric = DistanceIBGP
 	}
 	l.awaitRoutes(t, once, want)
-	rib, err := l.client.RIB(t.Context())
-	must.NoError(t, err)
+	rib := must.Get(l.client.RIB(t.Context()))(t)
 	if len(rib) != 1 || !rib[0].Internal || !rib[0].Multipath || len(rib[0].ASPath) > 0 {
 		t.Errorf("RIB is %+v, want one internal path", rib)
 	}
@@ -811,9 +788,7 @@ func (l *lab) usage(t *testing.T) (int, time.Duration) {
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
 	number := func(i int) int {
-		n, err := strconv.Atoi(fields[i-3])
-		must.NoError(t, err)
-		return n
+		return must.Get(strconv.Atoi(fields[i-3]))(t)
 	}
 	return number(24) * os.Getpagesize(), time.Duration(number(14)+number(15)) * 10 * time.Millisecond
 }

@@ -173,13 +173,10 @@ func TestHTTP(t *testing.T) {
 		{name: "no such path", method: "GET", path: "/routes", code: 404},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), step.method, web.URL+step.path, strings.NewReader(step.body))
-			must.NoError(t, err)
-			resp, err := web.Client().Do(req)
-			must.NoError(t, err)
+			req := must.Get(http.NewRequestWithContext(t.Context(), step.method, web.URL+step.path, strings.NewReader(step.body)))(t)
+			resp := must.Get(web.Client().Do(req))(t)
 			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			must.NoError(t, err)
+			body := must.Get(io.ReadAll(resp.Body))(t)
 			if resp.StatusCode != step.code || !strings.Contains(string(body), step.says) {
 				t.Errorf("answer %d %s, want %d and %q in it", resp.StatusCode, body, step.code, step.says)
 			}
@@ -194,8 +191,7 @@ func TestHTTP(t *testing.T) {
 	}
 
 	t.Run("FIB is plain data", func(t *testing.T) {
-		resp, err := web.Client().Get(web.URL + "/fib")
-		must.NoError(t, err)
+		resp := must.Get(web.Client().Get(web.URL + "/fib"))(t)
 		defer resp.Body.Close()
 		var got []bgp.Route
 		must.NoError(t, json.NewDecoder(resp.Body).Decode(&got))

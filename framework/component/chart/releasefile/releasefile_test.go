@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestRead(t *testing.T) {
@@ -111,9 +113,7 @@ spec:
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := Read("cilium", File{filepath.Join(folder(t), "release.yaml"), []byte(test.text)}, map[string]string{"ID": "7"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if got := fmt.Sprint(r.Values, " ", r.Version, " ", r.Object); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -136,12 +136,8 @@ func folder(t *testing.T) string {
 		"broken.yaml":        "{{",
 	} {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	return dir
 }

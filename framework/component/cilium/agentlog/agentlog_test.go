@@ -1,10 +1,11 @@
 package agentlog
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Messages of the vendor's, as the agent prints them. The comments say where they are in
@@ -97,10 +98,7 @@ func TestSlices(t *testing.T) {
 		t.Fatalf("%v, %v", golden, err)
 	}
 	for _, file := range golden {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Read(t, file)
 		want := Slice
 		if strings.HasPrefix(filepath.Base(file), "refused") {
 			want = Refused

@@ -11,21 +11,15 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var lab = Lab{APIServer: netip.MustParseAddr("10.1.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.1.64.0/20"), NodeMask: 24}
 
 func adapt(t *testing.T, users string) (map[string]any, []chart.Replacement, error) {
 	t.Helper()
-	c, err := chart.Load("../../../qualify/testdata/charts/1.18.0/chart")
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, err := placeholder.Values{}.Map([]byte(users))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Adapt(lab, []*chart.Chart{c}, values)
+	c := must.Get(chart.Load("../../../qualify/testdata/charts/1.18.0/chart"))(t)
+	return Adapt(lab, []*chart.Chart{c}, must.Get(placeholder.Values{}.Map([]byte(users)))(t))
 }
 
 // Whatever the user's values are, these are replaced.
@@ -68,9 +62,7 @@ func TestAdapt(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, replaced, err := adapt(t, test.users)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var got []string
 			for _, r := range replaced {
 				if text := r.String(); !slices.Contains(always, text) && r.Path != "hubble.enabled" {
@@ -88,15 +80,9 @@ func TestAdapt(t *testing.T) {
 }
 
 func TestAdaptLeavesTheUsersValues(t *testing.T) {
-	users, err := placeholder.Values{}.Map([]byte("{devices: bond0, hubble: {enabled: true}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	users := must.Get(placeholder.Values{}.Map([]byte("{devices: bond0, hubble: {enabled: true}}")))(t)
 	before := chart.Merge(users)
-	c, err := chart.Load("../../../qualify/testdata/charts/1.18.0/chart")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(chart.Load("../../../qualify/testdata/charts/1.18.0/chart"))(t)
 	if _, _, err := Adapt(lab, []*chart.Chart{c}, users); err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +94,7 @@ func TestAdaptLeavesTheUsersValues(t *testing.T) {
 func TestAdaptWithout(t *testing.T) {
 	users := map[string]any{"bpf": map[string]any{"datapathMode": "netkit-l2"}, "encryption": map[string]any{"enabled": true}}
 	values, replaced, err := Adapt(lab, nil, users, "netkit", "geneve")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	mode, _ := chart.Get(values, "bpf.datapathMode")
 	if encrypted, _ := chart.Get(values, "encryption.enabled"); mode != "veth" || encrypted != true || replaced[0].Why != "--without netkit" {
 		t.Errorf("%v, %v", values, replaced)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestHelp(t *testing.T) {
@@ -57,9 +58,7 @@ func TestNotes(t *testing.T) {
 		"upgrade.rst":         ".. include:: upgrade-current.inc\n",
 		"upgrade-current.inc": "|CURRENT_RELEASE| Upgrade Notes\n-----\n\n* The flag ``--old`` is gone.\n",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	if notes, err = Notes(folder); err != nil || Quote(notes, "old") == "" {
 		t.Errorf("included notes: %q, %v", notes, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var update = flag.Bool("update", false, "write the table of package configdrift")
@@ -29,10 +30,7 @@ func TestTable(t *testing.T) {
 	var all []configdrift.Reference
 	keys := map[string]bool{}
 	for _, version := range versions {
-		r, err := Of(t.Context(), version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(Of(t.Context(), version))(t)
 		for key := range r.Keys {
 			keys[key] = true
 		}
@@ -47,14 +45,9 @@ func TestTable(t *testing.T) {
 	got := "# Keys of Cilium's ConfigMap, as the vendor's modules state them. Rendered by:\n" +
 		"# go test -tags lab -run TestTable ./framework/component/cilium/reference -update\n" + configdrift.NewTable(all...).String()
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Read(t, path)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got; -update writes it):\n%s", path, diff)
 	}

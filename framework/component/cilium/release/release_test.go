@@ -10,15 +10,12 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func values(t *testing.T, text string) Values {
 	t.Helper()
-	v, err := placeholder.Values{}.Map([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must.Get(placeholder.Values{}.Map([]byte(text)))(t)
 }
 
 // A session for each router, of which none has the name of another: the API server rejects

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // In each mode the chart of each version asks for no image but those that are built, and its
@@ -27,10 +28,7 @@ func TestRender(t *testing.T) {
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				r := Release{Version: version, Values: values(t, text)}
-				objects, err := r.render(t.Context(), cluster, netip.MustParseAddrPort("10.62.4.11:6443"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				objects := must.Get(r.render(t.Context(), cluster, netip.MustParseAddrPort("10.62.4.11:6443")))(t)
 				var all []string
 				for _, o := range objects {
 					all = append(all, images(o.Object)...)

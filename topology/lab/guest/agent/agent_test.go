@@ -22,12 +22,10 @@ import (
 // ask connects to an agent and sends a request.
 func ask(t *testing.T, request channel.Request) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	must.NoError(t, err)
+	l := must.Get(net.Listen("unix", filepath.Join(t.TempDir(), "s")))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() { _ = Serve(l) }() // ends with l
-	conn, err := net.Dial("unix", l.Addr().String())
-	must.NoError(t, err)
+	conn := must.Get(net.Dial("unix", l.Addr().String()))(t)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	must.NoError(t, channel.WriteLine(conn, request))
@@ -109,8 +107,7 @@ func TestRunEndsWithTheMachine(t *testing.T) {
 
 func TestDial(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "echo")
-	l, err := net.Listen("unix", socket)
-	must.NoError(t, err)
+	l := must.Get(net.Listen("unix", socket))(t)
 	defer l.Close()
 	go func() {
 		conn, err := l.Accept()
@@ -120,9 +117,7 @@ func TestDial(t *testing.T) {
 		_, _ = io.Copy(conn, conn)
 	}()
 	conn, r := ask(t, channel.Request{Dial: socket})
-	if _, err := io.WriteString(conn, "ping"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, "ping"))(t)
 	var reply channel.Reply
 	if err := channel.ReadLine(r, &reply); err != nil || reply.Error != "" {
 		t.Fatalf("%+v, %v", reply, err)
@@ -164,8 +159,7 @@ func TestOpenPort(t *testing.T) {
 		err = unix.IoctlSetPointerInt(int(line.Fd()), unix.TIOCSPTLCK, 0)
 	}
 	must.NoError(t, err)
-	port, err := openPort(fmt.Sprintf("/dev/pts/%d", number))
-	must.NoError(t, err)
+	port := must.Get(openPort(fmt.Sprintf("/dev/pts/%d", number)))(t)
 	defer port.Close()
 	var all []byte
 	for b := range 256 {
@@ -175,9 +169,7 @@ func TestOpenPort(t *testing.T) {
 		name     string
 		from, to *os.File
 	}{{"to the guest", line, port}, {"from the guest", port, line}} {
-		if _, err := direction.from.Write(all); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(direction.from.Write(all))(t)
 		got := make([]byte, len(all))
 		if _, err := io.ReadFull(direction.to, got); err != nil || !bytes.Equal(got, all) {
 			t.Errorf("%s: %q, %v", direction.name, got, err)

@@ -44,8 +44,7 @@ func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 		}
 		accepted <- session
 	}()
-	client, err := Open(t.Context(), machine, false)
-	must.NoError(t, err)
+	client = must.Get(Open(t.Context(), machine, false))(t)
 	server = <-accepted
 	go func() {
 		stream, err := server.Accept()
@@ -55,12 +54,9 @@ func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 		}
 		_, _ = io.Copy(stream, stream)
 	}()
-	stream, err := client.Open()
-	must.NoError(t, err)
+	stream := must.Get(client.Open())(t)
 	defer stream.Close()
-	if _, err := io.WriteString(stream, "word"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(stream, "word"))(t)
 	word := make([]byte, 4)
 	if _, err := io.ReadFull(stream, word); err != nil || string(word) != "word" {
 		t.Fatalf("echo is %q, %v", word, err)
@@ -85,9 +81,7 @@ func TestSession(t *testing.T) {
 			_, _ = io.WriteString(guest, test.toMachine)
 			if test.name == "an old handshake" {
 				// The guest takes part in it, finds no session behind, and begins again.
-				old, err := Accept(t.Context(), guest, false)
-				must.NoError(t, err)
-				old.Close()
+				must.Get(Accept(t.Context(), guest, false))(t).Close()
 			}
 			connect(t, machine, guest)
 		})
@@ -110,9 +104,7 @@ func TestGuestReplaced(t *testing.T) {
 	server.Close() // of which the machine learns nothing but garbage
 	client.Close()
 	must.NoError(t, guest.SetDeadline(time.Time{}))
-	if _, err := guest.Write([]byte{0, 1, 2}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(guest.Write([]byte{0, 1, 2}))(t)
 	connect(t, machine, guest)
 }
 
@@ -123,8 +115,7 @@ func TestReplacedEndIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			machine, guest := pipes(t)
 			go func() { _, _ = Accept(t.Context(), guest, metered) }() // it answers, and is as good as dead
-			session, err := Open(t.Context(), machine, metered)
-			must.NoError(t, err)
+			session := must.Get(Open(t.Context(), machine, metered))(t)
 			defer session.Close()
 			go func() { _, _ = Accept(t.Context(), guest, metered) }()
 			select {

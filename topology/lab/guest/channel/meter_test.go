@@ -59,11 +59,9 @@ func TestMetered(t *testing.T) {
 		}
 		_, _ = io.Copy(stream, stream) // the other end sees what is missing
 	}()
-	session, err := Open(t.Context(), toGuest, true)
-	must.NoError(t, err)
+	session := must.Get(Open(t.Context(), toGuest, true))(t)
 	defer session.Close()
-	stream, err := session.Open()
-	must.NoError(t, err)
+	stream := must.Get(session.Open())(t)
 	_ = stream.SetDeadline(time.Now().Add(20 * time.Second))
 	content := bytes.Repeat([]byte("\x00\r\n\x04\x13 bytes"), 100*window/10)
 	go func() { _, _ = stream.Write(content) }() // what is missing shows at the other end
@@ -97,9 +95,7 @@ func TestMeterWaits(t *testing.T) {
 				}
 				written <- err
 			}()
-			if _, err := io.ReadFull(guest, make([]byte, window)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.ReadFull(guest, make([]byte, window)))(t)
 			end(m, guest)
 			if err := <-written; !errors.Is(err, io.ErrClosedPipe) {
 				t.Errorf("got %v", err)

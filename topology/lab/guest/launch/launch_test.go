@@ -133,12 +133,10 @@ func TestOtherMAC(t *testing.T) {
 func serveGuest(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	s, err := listen(dir)
-	must.NoError(t, err)
+	s := must.Get(listen(dir))(t)
 	ours, file, err := socketPair()
 	must.NoError(t, err)
-	theirs, err := net.FileConn(file)
-	must.NoError(t, err)
+	theirs := must.Get(net.FileConn(file))(t)
 	file.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -173,8 +171,7 @@ func serveGuest(t *testing.T) (dir string) {
 
 func dialServer(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("unix", path)
-	must.NoError(t, err)
+	conn := must.Get(net.Dial("unix", path))(t)
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	return conn, bufio.NewReader(conn)
@@ -218,8 +215,7 @@ func TestForward(t *testing.T) {
 		}
 	})
 	t.Run("echo", func(t *testing.T) {
-		l, err := net.Listen("unix", inGuest)
-		must.NoError(t, err)
+		l := must.Get(net.Listen("unix", inGuest))(t)
 		defer l.Close()
 		go func() {
 			if conn, err := l.Accept(); err == nil {
@@ -227,9 +223,7 @@ func TestForward(t *testing.T) {
 			}
 		}()
 		conn, r := dialServer(t, socket)
-		if _, err := io.WriteString(conn, "ping"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(conn, "ping"))(t)
 		echo := make([]byte, 4)
 		if _, err := io.ReadFull(r, echo); err != nil || string(echo) != "ping" {
 			t.Errorf("%q, %v", echo, err)
@@ -240,8 +234,7 @@ func TestForward(t *testing.T) {
 // TestServerWithoutGuest checks that a connection ends where no guest answers.
 func TestServerWithoutGuest(t *testing.T) {
 	dir := t.TempDir()
-	s, err := listen(dir)
-	must.NoError(t, err)
+	s := must.Get(listen(dir))(t)
 	defer s.l.Close()
 	go s.accept(s.l, s.serve)
 	conn, r := dialServer(t, filepath.Join(dir, Socket))
@@ -256,7 +249,5 @@ func TestServerWithoutGuest(t *testing.T) {
 func TestListenReplaces(t *testing.T) {
 	dir := t.TempDir()
 	must.NoError(t, os.WriteFile(filepath.Join(dir, Socket), nil, 0o600))
-	s, err := listen(dir)
-	must.NoError(t, err)
-	s.l.Close()
+	must.Get(listen(dir))(t).l.Close()
 }
