@@ -58,7 +58,8 @@ helm template ... | relapse qualify cilium 1.11.6 1.12.4 --config -
 Its keys are compared by what the vendor states of both versions. This works for Cilium only.
 For kube-proxy from 1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
 it: both versions run with it on the lab of the upgrade. --manifests takes MetalLB's pools,
-peers and advertisements. --mode is kube-proxy's mode where no configuration names it:
+peers and advertisements, or Cilium's objects of BGP: without these the lab's BGP has no graceful
+restart, which is the vendor's default. --mode is kube-proxy's mode where no configuration names it:
 iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
 native or frr, in place of the chart's default.
 
@@ -113,6 +114,9 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 			if err != nil {
 				return err
 			}
+			if err := checkManifests(cmd.Context(), &q); err != nil {
+				return err
+			}
 			if q.Values, err = o.readValues(cmd.Context(), q, given); err != nil {
 				return err
 			}
@@ -127,7 +131,7 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
 	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
-	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's), `FILE`; - is standard input")
+	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP), `FILE`; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
@@ -171,6 +175,18 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	}
 	q.Settings.Mode = o.mode
 	return q, err
+}
+
+// checkManifests leaves out of the manifests what the component's types do not have.
+func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
+	if q.Settings.Manifests == "" {
+		return nil
+	}
+	q.Settings.Manifests, q.Told, err = qualify.CheckManifests(ctx, q.Component, q.From, q.To, q.Settings.Manifests)
+	if wrong := (*qualify.ManifestsError)(nil); errors.As(err, &wrong) {
+		return usagef("--manifests: %w", wrong)
+	}
+	return err
 }
 
 // readText reads the file that a flag names, and takes the text that is asked for from it.

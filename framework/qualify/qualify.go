@@ -119,6 +119,8 @@ type Inputs struct {
 	Settings string `json:"settings,omitempty"`
 	// Mode is the mode in which the component ran on the lab of the upgrade, if it has several.
 	Mode string `json:"mode,omitempty"`
+	// Under is a setting that the result holds under, besides the user's values.
+	Under string `json:"under,omitempty"`
 	// Replaced are what the labs had in place of parts of the user's settings.
 	Replaced []string `json:"replaced,omitempty"`
 	// Incidents are those of the catalogue that test the component. LeftOut are reasons why

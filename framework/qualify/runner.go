@@ -32,8 +32,10 @@ type Request struct {
 	Source string
 	// Values are the user's values of the vendor's chart; nil if none were given. Settings
 	// are those of components that run with them on the lab of the upgrade.
-	Values     *Values
-	Settings   upgrade.Settings
+	Values   *Values
+	Settings upgrade.Settings
+	// Told are what CheckManifests says of the manifests.
+	Told       []string
 	Thresholds Thresholds
 	// Subnets is the prefix into which the networks of all labs are moved, one lab after the
 	// other; the zero value: they have the documented subnets.
@@ -145,7 +147,7 @@ func (r *Runner) Fit() error {
 func (r *Runner) plan() error {
 	r.in = Inputs{
 		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets,
-		Mode: r.declared.Mode, Replaced: r.declared.Replaced, Upgrade: Upgrade{Why: notRun},
+		Mode: r.declared.Mode, Under: r.declared.Under, Replaced: slices.Concat(r.Told, r.declared.Replaced), Upgrade: Upgrade{Why: notRun},
 	}
 	var err error
 	if r.in.Settings, err = digest(r.settings()); err != nil {
@@ -327,6 +329,9 @@ func (r *Runner) WritePlan(out io.Writer) {
 	}
 	if r.in.Mode != "" {
 		line("", "mode "+r.in.Mode)
+	}
+	if r.in.Under != "" {
+		line("", r.in.Under)
 	}
 	for _, what := range r.in.Replaced {
 		line("", what)

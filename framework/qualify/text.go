@@ -26,13 +26,18 @@ func (s State) String() string {
 	return string(s)
 }
 
-// Heading is the first line: the verdict and the reason.
+// Heading is the first line: the verdict, the settings under which it holds, and the reason.
 func (q Qualification) Heading() string {
-	verdict := string(q.Verdict)
-	if under := q.Inputs.Values.under(); len(under) > 0 {
-		verdict += " " + strings.Join(under, ", ")
+	var under []string
+	if q.Inputs.Under != "" {
+		under = append(under, q.Inputs.Under)
 	}
-	return verdict + ": " + q.Why
+	if v := q.Inputs.Values; v != nil {
+		for _, feature := range v.Without {
+			under = append(under, "without "+feature)
+		}
+	}
+	return strings.TrimSpace(string(q.Verdict)+" "+strings.Join(under, ", ")) + ": " + q.Why
 }
 
 // Title says what was judged, and with which thresholds.

@@ -69,20 +69,6 @@ func CheckWithout(features ...string) error {
 	return nil
 }
 
-// under are settings that the result holds under.
-func (v *Values) under() []string {
-	var all []string
-	if v != nil && v.Mode != nil && v.Mode.BGP {
-		all = append(all, "with graceful restart of BGP, which is not the vendor's default")
-	}
-	if v != nil {
-		for _, feature := range v.Without {
-			all = append(all, "without "+feature)
-		}
-	}
-	return all
-}
-
 // CheckValues returns an error if a component's versions are not installed by values.
 func CheckValues(component, from, to string) error {
 	switch component {

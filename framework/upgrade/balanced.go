@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -31,9 +31,9 @@ func balancedEnd(address *netip.Addr) framework.Endpoint {
 // announces asks the BGP speaker of a node for what it has not done yet: the address of a new
 // Service is announced by it to each router, and withdrawn when the Service is gone. The next
 // new Service gets the same address.
-func announces(ctx context.Context, r *framework.Run, node string) error {
+func announces(ctx context.Context, r *framework.Run, node string, labels map[string]string) error {
 	var announced netip.Addr
-	err := withFresh(ctx, r, func(address netip.Addr) error {
+	err := withFresh(ctx, r, labels, func(address netip.Addr) error {
 		announced = address
 		return labaccess.Lab(r).Announced(ctx, node, address)
 	})
@@ -44,11 +44,13 @@ func announces(ctx context.Context, r *framework.Run, node string) error {
 }
 
 // announcesAnew waits for new sessions with a node, and then asks its speaker as announces does.
-func announcesAnew(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-	if err := sessionsSince(ctx, r, node, version, began); err != nil {
-		return err
+func announcesAnew(labels map[string]string) askAgent {
+	return func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+		if err := sessionsSince(ctx, r, node, version, began); err != nil {
+			return err
+		}
+		return announces(ctx, r, node, labels)
 	}
-	return announces(ctx, r, node)
 }
 
 // balanced is the Service of type LoadBalancer in front of the pod beside: no other probe from
@@ -58,9 +60,9 @@ func announcesAnew(ctx context.Context, r *framework.Run, node, version string, 
 const balanced = "balanced"
 
 // withFresh does something while there is a new Service of type LoadBalancer that has an address.
-func withFresh(ctx context.Context, r *framework.Run, do func(netip.Addr) error) error {
+func withFresh(ctx context.Context, r *framework.Run, labels map[string]string, do func(netip.Addr) error) error {
 	const fresh = "fresh"
-	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
+	if err := applyLoadBalancer(ctx, r, fresh, labels); err != nil {
 		return err
 	}
 	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), fresh)
@@ -71,17 +73,22 @@ func withFresh(ctx context.Context, r *framework.Run, do func(netip.Addr) error)
 	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(context.WithoutCancel(ctx), service))
 }
 
-func applyLoadBalancer(ctx context.Context, r *framework.Run, name string) error {
+// applyLoadBalancer declares a Service, with the labels by which its address is announced.
+func applyLoadBalancer(ctx context.Context, r *framework.Run, name string, labels map[string]string) error {
+	text, err := json.Marshal(labels)
+	if err != nil {
+		return err
+	}
 	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
 kind: Service
-metadata: {name: %s, namespace: default, labels: {`+release.Announced+`}}
+metadata: {name: %s, namespace: default, labels: %s}
 spec:
   type: LoadBalancer
   selector: {%s: %s}
   ports:
   - {name: tcp, protocol: TCP, port: %d}
-  - {name: udp, protocol: UDP, port: %[4]d}
-`, name, workload.ProbeLabel, beside.Name, wire.DefaultPort))
+  - {name: udp, protocol: UDP, port: %[5]d}
+`, name, text, workload.ProbeLabel, beside.Name, wire.DefaultPort))
 }
 
 func loadBalancerPaths() []PathKind {

@@ -35,12 +35,15 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 			"relapse has no upgrade from a slice to the whole",
 			from, to, release.First)
 	}
-	return ofValues("cilium", func(s Settings) Upgrade {
-		if whole {
-			return ciliumWhole(from, to, s.Values)
-		}
-		return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
-	})(from, to, s)
+	switch {
+	case !whole:
+		return ofValues("cilium", func(s Settings) Upgrade {
+			return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
+		})(from, to, s)
+	case s.Mode != "":
+		return Upgrade{}, errors.New("the lab of an upgrade of cilium takes no mode: its values choose it")
+	}
+	return ciliumWhole(from, to, s)
 }
 
 // ciliumWhole upgrades Cilium by the vendor's chart of each version, with the same values.
@@ -53,10 +56,17 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 //
 // The types by which BGP is configured are the newest of the old version. If the new one has
 // newer ones, and still serves the old ones, they change as the last step of the upgrade.
-func ciliumWhole(from, to string, values release.Values) Upgrade {
-	s := small{component: "cilium", number: 62}
+//
+// Graceful restart is the user's setting: without manifests it is the vendor's default, which is
+// none. A verdict under what the user may not have would be worth nothing, and the default is the
+// only setting that is known of a user who does not say.
+func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
+	s, values := small{component: "cilium", number: 62}, release.Values(given.Values)
 	w := wholeCilium{small: s, values: values, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
 	types, newer := release.TypesOf(from), release.TypesOf(to)
+	if err := w.peer(types, given); err != nil {
+		return Upgrade{}, err
+	}
 	w.dns = kubeadm.DNS{Version: kubeadm.CoreDNSVersion, Config: ownCorefile(s)}
 	mode, beside := "tunnel", withKubeProxy
 	switch {
@@ -71,6 +81,7 @@ func ciliumWhole(from, to string, values release.Values) Upgrade {
 		beside = "no kube-proxy"
 	}
 	set, replaced := w.settings()
+	replaced = append(replaced, w.bgp.Replaced...)
 	t, ends := s.topology(), s.ends()
 	paths := s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP())
 	paths = append(paths, sourcePath(), serviceLookups(w.dns.Config.Zone))
@@ -82,7 +93,7 @@ func ciliumWhole(from, to string, values release.Values) Upgrade {
 	if values.BGP() && types == release.Alpha && newer == release.V2 {
 		mode += fmt.Sprintf(" (objects of %s, which become objects of %s once all agents are of %s)", types, newer, to)
 		migrate = Migration{Name: fmt.Sprintf("the objects of BGP become objects of %s", newer), Do: func(ctx context.Context, r *framework.Run) error {
-			return w.peering(r).Apply(ctx, labaccess.Cluster(r), newer)
+			return w.configure(ctx, r, newer)
 		}}
 	}
 	return Upgrade{
@@ -98,8 +109,9 @@ func ciliumWhole(from, to string, values release.Values) Upgrade {
 		},
 		Explain: explainCilium,
 		Pods:    release.Pods,
-		Passing: func(p netip.Prefix) bool { return w.pool.Contains(p.Addr()) },
-	}.withAgents(all(release.Pods[0]), cilium.Agent, w.works)
+		Passing: func(p netip.Prefix) bool { return !s.podCIDR().Contains(p.Addr()) },
+		Under:   w.bgp.Under,
+	}.withAgents(all(release.Pods[0]), cilium.Agent, w.works), nil
 }
 
 // wholeCilium is Cilium by the vendor's chart with some values, on the small lab.
@@ -107,9 +119,42 @@ type wholeCilium struct {
 	small
 	values release.Values
 	pool   netip.Prefix // of the addresses of Services
-	dns    kubeadm.DNS
+	// bgp are the user's objects; none: the lab's own.
+	bgp release.BGP
+	dns kubeadm.DNS
 	// balancer is the address of the Service: the one that Cilium has chosen from the pool.
 	balancer *netip.Addr
+}
+
+// peer adapts the user's objects of BGP. If there are none, the lab has its own.
+func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
+	switch {
+	case given.Manifests == "" && !w.values.BGP():
+		return nil
+	case given.Manifests == "":
+		w.bgp.Labels, w.bgp.Under = release.AnnouncedLabels(), release.DefaultRestart+" (--manifests FILE takes your objects)"
+		w.bgp.Say("CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool " +
+			"are replaced by one peer without graceful restart, the vendor's default, to which pod ranges and the address of a Service are announced: " +
+			"a router drops the routes of a node while its agent is replaced. --manifests FILE takes your own")
+		return nil
+	case !w.values.BGP():
+		return errors.New("the manifests of Cilium are its objects of BGP, which it does not read unless the values have bgpControlPlane.enabled: true")
+	case types == release.Policy:
+		return errors.New("manifests with objects of BGP are taken from Cilium 1.16 on, which reads them")
+	}
+	t := w.on(given.Subnets)
+	if w.bgp, err = w.peering(addressOn(t, tor)).Adapt(given.Manifests, append(w.networks(t), w.pool)); err != nil {
+		return fmt.Errorf("Cilium's objects: %w", err)
+	}
+	return nil
+}
+
+// configure creates the objects of BGP, or those of other types in their place.
+func (w wholeCilium) configure(ctx context.Context, r *framework.Run, types release.Types) error {
+	if len(w.bgp.Objects) > 0 {
+		return w.bgp.Apply(ctx, labaccess.Cluster(r), types)
+	}
+	return w.peering(addressOf(r, tor)).Apply(ctx, labaccess.Cluster(r), types)
 }
 
 func (w wholeCilium) at(version string) release.Release {
@@ -118,11 +163,6 @@ func (w wholeCilium) at(version string) release.Release {
 
 // settings are the values that the lab sets, and what they replace of the user's.
 func (w wholeCilium) settings() (set, replaced []string) {
-	if w.values.BGP() {
-		replaced = append(replaced, "CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool "+
-			"are replaced by one peer with graceful restart, to which pod ranges and the address of a Service are announced. "+
-			"The vendor's default is without graceful restart: a router then drops the routes of a node while its agent is replaced")
-	}
 	if given, there := chart.Get(w.values, "securityContext.capabilities"); there {
 		replaced = append(replaced, fmt.Sprintf("securityContext.capabilities %v has no effect: the lab's agents are privileged", given))
 	}
@@ -156,7 +196,7 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 		return err
 	}
 	if values.BGP() {
-		if err := w.peering(r).Apply(ctx, c, release.TypesOf(version)); err != nil {
+		if err := w.configure(ctx, r, release.TypesOf(version)); err != nil {
 			return err
 		}
 	}
@@ -176,7 +216,7 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 	if err := starts.Wait(); err != nil || !values.BGP() {
 		return err
 	}
-	if err := applyLoadBalancer(ctx, r, balanced); err != nil {
+	if err := applyLoadBalancer(ctx, r, balanced, w.bgp.Labels); err != nil {
 		return err
 	}
 	address, err := workload.BalancerAddress(ctx, c, balanced)
@@ -184,10 +224,8 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 	return err
 }
 
-func (w wholeCilium) peering(r *framework.Run) release.Peering {
-	return release.Peering{
-		Routers: []netip.Addr{addressOf(r, tor)}, RoutersASN: torASN, ASN: clusterASN, GracefulRestart: true, LoadBalancers: w.pool,
-	}
+func (w wholeCilium) peering(router netip.Addr) release.Peering {
+	return release.Peering{Routers: []netip.Addr{router}, RoutersASN: torASN, ASN: clusterASN, LoadBalancers: w.pool}
 }
 
 // proxy installs kube-proxy, or removes it if Cilium replaces it.
@@ -202,7 +240,7 @@ func (w wholeCilium) works(ctx context.Context, r *framework.Run, node, version 
 	asks, ctx := errgroup.WithContext(ctx)
 	asks.Go(func() error { return startsPod(ctx, r, node) })
 	if w.values.BGP() {
-		asks.Go(func() error { return announcesAnew(ctx, r, node, version, began) })
+		asks.Go(func() error { return announcesAnew(w.bgp.Labels)(ctx, r, node, version, began) })
 	}
 	if w.values.ReplacesKubeProxy() {
 		asks.Go(func() error { return followsServices(ctx, r, ciliumProxies, node, reachedWithin) })

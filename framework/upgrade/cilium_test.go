@@ -76,6 +76,34 @@ func TestMigration(t *testing.T) {
 	}
 }
 
+// Manifests are those of BGP: without BGP, or with a version that does not read them, they are refused.
+// Graceful restart is theirs, or the vendor's default.
+func TestCiliumManifests(t *testing.T) {
+	const config = "apiVersion: cilium.io/v2\nkind: CiliumBGPPeerConfig\nmetadata: {name: c}\nspec: {gracefulRestart: {enabled: true}}\n"
+	bgp := ReadValues(t, "cilium-native-bgp")
+	for _, test := range []struct {
+		from, to, manifests string
+		values              map[string]any
+		want                string
+	}{
+		{"1.17.8", "1.18.8", config, bgp, "with graceful restart of BGP, as in the manifests"},
+		{"1.18.8", "1.19.6", "", bgp, "without graceful restart of BGP, the vendor's default (--manifests FILE takes your objects)"},
+		{"1.18.8", "1.19.6", "", nil, ""},
+		{"1.18.8", "1.19.6", config, nil, "the manifests of Cilium are its objects of BGP, which it does not read unless the values have bgpControlPlane.enabled: true"},
+		{"1.15.19", "1.18.8", config, bgp, "manifests with objects of BGP are taken from Cilium 1.16 on, which reads them"},
+		{"1.11.6", "1.12.0", config, nil, "the lab of an upgrade of cilium takes no mode and no manifests"},
+	} {
+		u, err := Of("cilium", test.from, test.to, Settings{Values: test.values, Manifests: test.manifests})
+		got := u.Under
+		if err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s to %s: %q, want %q", test.from, test.to, got, test.want)
+		}
+	}
+}
+
 // modes are the values of the chart's modes that are tried, by the name of their file.
 func modes(t *testing.T) map[string]map[string]any {
 	t.Helper()

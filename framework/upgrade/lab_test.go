@@ -18,9 +18,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
-	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -141,30 +139,11 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestWithoutGracefulRestart upgrades whole Cilium without graceful restart of BGP: the router
-// forgets the pods of a node while its agent is replaced, and that is a NO-GO for what comes
-// from outside, and for nothing between pods.
+// TestWithoutGracefulRestart upgrades whole Cilium without graceful restart of BGP, the vendor's
+// default: the router forgets the pods of a node while its agent is replaced, and that is a NO-GO
+// for what comes from outside, and for nothing between pods.
 func TestWithoutGracefulRestart(t *testing.T) {
 	u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")}))(t)
-	install := u.Install
-	u.Install = func(ctx context.Context, r *framework.Run, version string) error {
-		if err := install(ctx, r, version); err != nil {
-			return err
-		}
-		began := time.Now()
-		err := workload.Apply(ctx, labaccess.Cluster(r), `apiVersion: cilium.io/v2
-kind: CiliumBGPPeerConfig
-metadata: {name: lab}
-spec:
-  gracefulRestart: {enabled: false}
-  families:
-  - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {announced-by: lab}}}
-`)
-		if err != nil {
-			return err
-		}
-		return labaccess.Lab(r).SessionsUp(ctx, u.Nodes, began) // without it
-	}
 	o := options(t)
 	m, err := upgrade.Run(t.Context(), u, "1.18.4", "1.19.3", suite.Labs(o), o.Options)
 	if err != nil || m.Stopped != "" {
@@ -189,13 +168,15 @@ spec:
 	}
 }
 
-// TestLostPermission upgrades whole Cilium from 1.18.4. The chart of 1.19.3 takes away what 1.18
+// TestLostPermission upgrades whole Cilium from 1.18.4 with a user's objects of BGP, which ask for
+// graceful restart. The chart of 1.19.3 takes away what 1.18
 // asks for when it starts (cilium#45802): the BGP of the agent that is restarted in the middle
 // stays down, and what comes from outside is lost. The chart of 1.19.5 does not.
 func TestLostPermission(t *testing.T) {
 	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
 		t.Run(to, func(t *testing.T) {
-			u := must.Get(upgrade.Of("cilium", "1.18.4", to, upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")}))(t)
+			manifests := string(must.Read(t, "testdata/cilium-bgp.yaml"))
+			u := must.Get(upgrade.Of("cilium", "1.18.4", to, upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp"), Manifests: manifests}))(t)
 			o := options(t)
 			m, err := upgrade.Run(t.Context(), u, "1.18.4", to, suite.Labs(o), o.Options)
 			if err != nil || m.Stopped != "" {

@@ -37,11 +37,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	t.Routed = append(slices.Clone(t.Routed), pool)
 	m.resources, err = metallb.DefaultResources(pool, router)
 	if given.Manifests != "" {
-		networks := []netip.Prefix{m.podCIDR(), t.Clusters[0].ServiceCIDR}
-		for _, n := range t.Networks {
-			networks = append(networks, n.Subnet)
-		}
-		m.resources, err = metallb.NewResources(given.Manifests, pool, router, networks)
+		m.resources, err = metallb.NewResources(given.Manifests, pool, router, m.networks(t))
 	}
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
@@ -78,7 +74,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
-	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, announcesAnew), nil
+	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, announcesAnew(nil)), nil
 }
 
 // metalLB is MetalLB by the vendor's chart with some values, on the small lab.
@@ -132,7 +128,7 @@ func (m metalLB) install(ctx context.Context, r *framework.Run, version string) 
 	if err := starts.Wait(); err != nil {
 		return err
 	}
-	if err := applyLoadBalancer(ctx, r, balanced); err != nil {
+	if err := applyLoadBalancer(ctx, r, balanced, nil); err != nil {
 		return err
 	}
 	if err := metallb.Speaker.Ready(ctx, labaccess.Cluster(r), allNodes, rollWithin); err != nil {
@@ -155,5 +151,5 @@ func (m metalLB) release(ctx context.Context, r *framework.Run, version string) 
 	if err := metallb.Configure(ctx, labaccess.Cluster(r), m.resources); err != nil {
 		return err
 	}
-	return withFresh(ctx, r, func(netip.Addr) error { return nil })
+	return withFresh(ctx, r, nil, func(netip.Addr) error { return nil })
 }

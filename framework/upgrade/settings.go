@@ -13,8 +13,8 @@ type Settings struct {
 	Config string
 	// Mode is the mode in which the component runs, if it has several and Config names none.
 	Mode string
-	// Manifests are objects of the component's own types: MetalLB's pools, peers and
-	// advertisements, as YAML documents.
+	// Manifests are objects of the component's own types, as YAML documents: pools, peers and
+	// advertisements of MetalLB or of Cilium's BGP.
 	Manifests string
 	// Values are those of the vendor's chart, adapted to the lab (package labvalues).
 	Values map[string]any

@@ -76,6 +76,15 @@ func (s small) on(subnets netip.Prefix) topology.Topology {
 	return t.Renumber(moves)
 }
 
+// networks are those of the lab, where it is, which a user's pools must not overlap.
+func (s small) networks(t topology.Topology) []netip.Prefix {
+	all := []netip.Prefix{s.podCIDR(), t.Clusters[0].ServiceCIDR}
+	for _, n := range t.Networks {
+		all = append(all, n.Subnet)
+	}
+	return all
+}
+
 func addressOn(lab topology.Topology, name string) netip.Addr {
 	addr, _ := lab.AddressOn(name, "nodes")
 	return addr

@@ -30,6 +30,9 @@ type Upgrade struct {
 	Besides  string
 	// Mode is the mode in which the component runs, if it has several.
 	Mode string
+	// Under is a setting that the result holds under, such as "without graceful restart of BGP";
+	// empty if there is none to name.
+	Under string
 	// Replaced are what the lab has in place of parts of the user's settings, a clause each.
 	Replaced []string
 	// Fit is an error if this machine cannot run the upgrade, beyond what every lab

@@ -7,22 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // Resources are MetalLB's pools, peers and advertisements, as a lab gets them.
-type Resources struct {
-	Objects []*unstructured.Unstructured
-	// Replaced are what the lab has in place of the user's objects and fields, a clause each.
-	Replaced []string
-}
+type Resources = objects.Adapted
 
 // Router is the lab's router for a BGP peer, with the AS number of the nodes.
 type Router struct {
@@ -57,7 +49,7 @@ func DefaultResources(pool netip.Prefix, router Router) (Resources, error) {
 // own. Objects of other types are left out. The user's pools must not overlap the lab's own
 // networks.
 func NewResources(text string, pool netip.Prefix, router Router, networks []netip.Prefix) (Resources, error) {
-	all, err := workload.Objects(text)
+	all, err := objects.Read(text)
 	if err != nil {
 		return Resources{}, err
 	}
@@ -85,7 +77,7 @@ func NewResources(text string, pool netip.Prefix, router Router, networks []neti
 			return Resources{}, fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	if err := placeholder.Missing(a.variables); err != nil {
+	if err := a.Missing(); err != nil {
 		return Resources{}, err
 	}
 	return a.Resources, a.complete(pool)
@@ -97,12 +89,7 @@ type adapter struct {
 	router   Router
 	networks []netip.Prefix
 	// named are the names of the user's objects, by kind, and of the aliases of communities.
-	named     map[string][]string
-	variables []placeholder.Variable
-}
-
-func (a *adapter) replaced(format string, args ...any) {
-	a.Replaced = append(a.Replaced, fmt.Sprintf(format, args...))
+	named map[string][]string
 }
 
 // outdated refuses what MetalLB was configured by once.
@@ -122,7 +109,7 @@ func (a *adapter) outdated(o *unstructured.Unstructured) error {
 func (a *adapter) add(o *unstructured.Unstructured) error {
 	name := o.GetKind() + " " + o.GetName()
 	if group := o.GroupVersionKind().Group; group != "metallb.io" {
-		a.replaced("%s: left out: it is not one of MetalLB's types", name)
+		a.Say("%s: left out: it is not one of MetalLB's types", name)
 		return nil
 	}
 	spec, _, err := unstructured.NestedMap(o.Object, "spec")
@@ -132,52 +119,51 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 	if spec == nil {
 		spec = map[string]any{}
 	}
-	f := fields{a, name, spec}
+	f := objects.Fields{Adapted: &a.Resources, Name: name, Values: spec}
 	switch o.GetKind() {
 	case kindPool:
 		if err := validatePool(spec, a.networks); err != nil {
 			return err
 		}
-		f.drop("the lab has one Service, in the namespace default", "serviceAllocation")
+		f.Drop("the lab has one Service, in the namespace default", "serviceAllocation")
 	case kindPeer:
 		if a.has(kindPeer) {
-			a.replaced("%s: left out: the lab has one router, which stands for the first peer", name)
+			a.Say("%s: left out: the lab has one router, which stands for the first peer", name)
 			return nil
 		}
 		a.peer(f)
 	case kindAdvertisement:
-		f.drop("every node of the lab announces", "nodeSelectors")
-		f.drop("the lab has one router", "peers")
-		f.keep("communities", "no Community of the manifests has the alias", func(item string) bool {
+		f.Drop("every node of the lab announces", "nodeSelectors")
+		f.Drop("the lab has one router", "peers")
+		f.Keep("communities", "no Community of the manifests has the alias", func(item string) bool {
 			return strings.Contains(item, ":") || slices.Contains(a.named["alias"], item)
 		})
 		a.unknownPools(name, spec)
 	case "Community":
 	case "L2Advertisement":
-		a.replaced("%s: left out: layer 2 is not exercised, the lab announces by BGP to one router", name)
+		a.Say("%s: left out: layer 2 is not exercised, the lab announces by BGP to one router", name)
 		return nil
 	default:
-		a.replaced("%s: left out: the lab announces by BGP to one router, without BFD", name)
+		a.Say("%s: left out: the lab announces by BGP to one router, without BFD", name)
 		return nil
 	}
 	o.SetNamespace(namespace)
 	o.Object["spec"] = spec
-	a.variables = append(a.variables, placeholder.In(o.Object)...)
 	a.Objects = append(a.Objects, o)
 	return nil
 }
 
 // peer gives a peer the lab's router.
-func (a *adapter) peer(f fields) {
-	f.set("peerAddress", a.router.Address.String())
-	f.set("peerASN", int64(a.router.ASN))
-	f.set("myASN", int64(a.router.ClusterASN))
-	f.drop("the AS number is the lab's", "dynamicASN")
-	f.drop("the lab's router has the port 179", "peerPort")
-	f.drop("the lab's router has no password", "password", "passwordSecret")
-	f.drop("the lab's router has no BFD", "bfdProfile")
-	f.drop("every node of the lab is a peer", "nodeSelectors")
-	f.drop("the nodes' addresses are the lab's", "sourceAddress", "routerID", "interface", "vrf")
+func (a *adapter) peer(f objects.Fields) {
+	f.Set("peerAddress", a.router.Address.String())
+	f.Set("peerASN", int64(a.router.ASN))
+	f.Set("myASN", int64(a.router.ClusterASN))
+	f.Drop("the AS number is the lab's", "dynamicASN")
+	f.Drop("the lab's router has the port 179", "peerPort")
+	f.Drop("the lab's router has no password", "password", "passwordSecret")
+	f.Drop("the lab's router has no BFD", "bfdProfile")
+	f.Drop("every node of the lab is a peer", "nodeSelectors")
+	f.Drop("the nodes' addresses are the lab's", "sourceAddress", "routerID", "interface", "vrf")
 }
 
 // unknownPools tells which pools an advertisement names that are not there.
@@ -185,7 +171,7 @@ func (a *adapter) unknownPools(name string, spec map[string]any) {
 	names, _, _ := unstructured.NestedStringSlice(spec, "ipAddressPools")
 	for _, pool := range names {
 		if !slices.Contains(a.named[kindPool], pool) {
-			a.replaced("%s: ipAddressPools: the manifests have no IPAddressPool %s", name, pool)
+			a.Say("%s: ipAddressPools: the manifests have no IPAddressPool %s", name, pool)
 		}
 	}
 }
@@ -224,7 +210,7 @@ func (a *adapter) complete(pool netip.Prefix) error {
 	for _, o := range a.Objects {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
 		if o.GetKind() == kindPool && (on || !set) && !slices.Contains(announced, o) {
-			a.replaced("IPAddressPool %s: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does", o.GetName())
+			a.Say("IPAddressPool %s: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does", o.GetName())
 			if err := unstructured.SetNestedField(o.Object, false, "spec", "autoAssign"); err != nil {
 				return err
 			}
@@ -234,15 +220,15 @@ func (a *adapter) complete(pool netip.Prefix) error {
 }
 
 // assign has the lab's Service, which names no pool, get an address from one of these.
-func (a *adapter) assign(objects ...*unstructured.Unstructured) error {
-	pools := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kindPool || !hasIPv4(o) })
+func (a *adapter) assign(all ...*unstructured.Unstructured) error {
+	pools := slices.DeleteFunc(slices.Clone(all), func(o *unstructured.Unstructured) bool { return o.GetKind() != kindPool || !hasIPv4(o) })
 	if len(pools) == 0 || slices.ContainsFunc(pools, func(o *unstructured.Unstructured) bool {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
 		return on || !set
 	}) {
 		return nil
 	}
-	a.replaced("IPAddressPool %s: autoAssign: false is replaced by true: the lab's Service names no pool", pools[0].GetName())
+	a.Say("IPAddressPool %s: autoAssign: false is replaced by true: the lab's Service names no pool", pools[0].GetName())
 	return unstructured.SetNestedField(pools[0].Object, true, "spec", "autoAssign")
 }
 
@@ -252,13 +238,13 @@ func (a *adapter) own(kind, why string, pool ...any) error {
 	if len(pool) > 0 {
 		text = fmt.Sprintf(text, pool...)
 	}
-	objects, err := workload.Objects(text)
+	own, err := workload.Objects(text)
 	if err != nil {
 		return err
 	}
-	a.replaced("%s: %s: the lab has its own", kind, why)
+	a.Say("%s: %s: the lab has its own", kind, why)
 	told := a.Replaced
-	err = a.add(objects[0])
+	err = a.add(own[0])
 	a.Replaced = told // it is the lab's
 	return err
 }
@@ -272,67 +258,14 @@ func (a *adapter) announces(pool *unstructured.Unstructured) bool {
 		names, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "ipAddressPools")
 		selectors, _, _ := unstructured.NestedSlice(o.Object, "spec", "ipAddressPoolSelectors")
 		return len(names)+len(selectors) == 0 || slices.Contains(names, pool.GetName()) || slices.ContainsFunc(selectors, func(s any) bool {
-			var selector metav1.LabelSelector
-			fields, _ := s.(map[string]any)
-			if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &selector) != nil {
-				return false
-			}
-			is, err := metav1.LabelSelectorAsSelector(&selector)
-			return err == nil && is.Matches(labels.Set(pool.GetLabels()))
+			return objects.Selects(objects.Selector(s), pool.GetLabels())
 		})
 	})
 }
 
 func hasIPv4(pool *unstructured.Unstructured) bool {
 	addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-	return slices.ContainsFunc(addresses, func(a string) bool {
-		r, err := snapshot.ParseAddressRange(a)
-		return err == nil && r.First.Is4()
-	})
-}
-
-// fields are those of an object's spec, which a lab may have otherwise.
-type fields struct {
-	*adapter
-	name string
-	spec map[string]any
-}
-
-// drop removes fields.
-func (f fields) drop(why string, names ...string) {
-	for _, field := range names {
-		if value, there := f.spec[field]; there {
-			what := fmt.Sprintf("%s: %v", field, value)
-			if field == "password" { // a secret, which is neither printed nor stored
-				what = field
-			}
-			f.replaced("%s: %s is removed: %s", f.name, what, why)
-			delete(f.spec, field)
-		}
-	}
-}
-
-func (f fields) set(field string, value any) {
-	if was, there := f.spec[field]; there && fmt.Sprint(was) != fmt.Sprint(value) {
-		f.replaced("%s: %s: %v is replaced by %v, the lab's", f.name, field, was, value)
-	}
-	f.spec[field] = value
-}
-
-// keep removes some texts of a list.
-func (f fields) keep(field, why string, keep func(string) bool) {
-	items, _ := f.spec[field].([]any)
-	var kept []any
-	for _, item := range items {
-		if keep(fmt.Sprint(item)) {
-			kept = append(kept, item)
-			continue
-		}
-		f.replaced("%s: %s: %v is removed: %s", f.name, field, item, why)
-	}
-	if len(items) > 0 {
-		f.spec[field] = kept
-	}
+	return slices.ContainsFunc(addresses, objects.IPv4)
 }
 
 // validatePool refuses a pool that the lab cannot announce.
@@ -342,18 +275,8 @@ func validatePool(spec map[string]any, networks []netip.Prefix) error {
 		return fmt.Errorf("spec.addresses: expected a list of ranges such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9, got %v", spec["addresses"])
 	}
 	for _, a := range addresses {
-		if len(placeholder.In(a)) > 0 {
-			continue // it has no value
-		}
-		r, err := snapshot.ParseAddressRange(a)
-		if err != nil {
-			return fmt.Errorf("spec.addresses: %q: expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9", a)
-		}
-		i := slices.IndexFunc(networks, func(n netip.Prefix) bool {
-			return n.Contains(r.First) || n.Contains(r.Last) || r.Contains(n.Addr())
-		})
-		if i >= 0 {
-			return fmt.Errorf("spec.addresses: %s overlaps %s, a network of the lab: expected --subnets with a prefix that the pools leave free", a, networks[i])
+		if err := objects.Overlap(a, networks); err != nil {
+			return fmt.Errorf("spec.addresses: %w", err)
 		}
 	}
 	return nil

@@ -1,0 +1,395 @@
+package release
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/objects"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+)
+
+// BGP are a user's objects of BGP and pools of addresses, as a lab gets them.
+type BGP struct {
+	objects.Adapted
+	// Labels are those of the Services whose addresses are announced.
+	Labels map[string]string
+	// Under says whether the agents ask the router for graceful restart, and by whose choice.
+	Under string
+}
+
+const (
+	kindCluster       = "CiliumBGPClusterConfig"
+	kindPeer          = "CiliumBGPPeerConfig"
+	kindAdvertisement = "CiliumBGPAdvertisement"
+	kindPool          = "CiliumLoadBalancerIPPool"
+)
+
+// AnnouncedLabels are [Announced].
+func AnnouncedLabels() map[string]string {
+	key, value, _ := strings.Cut(Announced, ": ")
+	return map[string]string{key: value}
+}
+
+// Adapt adapts a user's objects to a lab: each agent has one session, with the lab's router, with the
+// timers, families and graceful restart of one of the user's peers, over which it announces what
+// the user's advertisements select. What they lack is the lab's: pod ranges and the address of a Service
+// are announced in any case. The user's pools must not overlap the lab's own networks.
+func (p Peering) Adapt(text string, networks []netip.Prefix) (BGP, error) {
+	all, err := objects.Read(text)
+	if err != nil {
+		return BGP{}, err
+	}
+	a := &adapter{lab: p}
+	for _, o := range all {
+		if err := a.take(o, networks); err != nil {
+			return BGP{}, fmt.Errorf("%s: %w", objects.Name(o), err)
+		}
+	}
+	if len(a.Objects) == 0 && len(all) > 0 {
+		return BGP{}, fmt.Errorf("none of its %d objects is of Cilium's types of BGP: expected %s, %s, %s or %s",
+			len(all), kindCluster, kindPeer, kindAdvertisement, kindPool)
+	}
+	if a.own, err = workload.Objects(p.manifest(V2)); err != nil {
+		return BGP{}, err
+	}
+	for _, o := range a.own {
+		o.SetName("relapse-" + o.GetName()) // the user's may have its name
+	}
+	session := a.session()
+	selector, err := a.family(session)
+	if err != nil {
+		return BGP{}, err
+	}
+	a.services(a.announced(session, selector))
+	return a.BGP, a.Missing()
+}
+
+// adapter collects objects.
+type adapter struct {
+	BGP
+	lab Peering
+	// own are the lab's own objects: cluster, peer, pods, services, pool.
+	own []*unstructured.Unstructured
+}
+
+// take adds an object of the user, unless a lab has no use for it.
+func (a *adapter) take(o *unstructured.Unstructured, networks []netip.Prefix) error {
+	switch kind := o.GetKind(); {
+	case o.GroupVersionKind().Group != "cilium.io":
+		a.Say("%s: left out: it is not one of Cilium's types", objects.Name(o))
+		return nil
+	case kind == string(Policy):
+		return fmt.Errorf("a lab has no objects of this type, which 1.19 no longer reads: expected %s, %s and %s in its place",
+			kindCluster, kindPeer, kindAdvertisement)
+	case kind == kindPool:
+		for _, block := range maps(o.Object, "spec.blocks") {
+			if err := objects.Overlap(rangeOf(block), networks); err != nil {
+				return fmt.Errorf("spec.blocks: %w", err)
+			}
+		}
+	case kind == "CiliumBGPNodeConfigOverride", kind == "CiliumBGPNodeConfig":
+		a.Say("%s: left out: the lab's nodes have names, addresses and router IDs of their own", objects.Name(o))
+		return nil
+	case kind != kindCluster && kind != kindPeer && kind != kindAdvertisement:
+		a.Say("%s: left out: it is not of BGP", objects.Name(o))
+		return nil
+	}
+	o.SetNamespace("")
+	a.Objects = append(a.Objects, o)
+	return nil
+}
+
+// rangeOf is the range of a pool's block.
+func rangeOf(block map[string]any) string {
+	if cidr, is := block["cidr"].(string); is {
+		return cidr
+	}
+	return fmt.Sprintf("%v-%v", block["start"], cmp.Or(block["stop"], block["start"]))
+}
+
+// maps are the items of a list that are maps.
+func maps(fields map[string]any, path string) []map[string]any {
+	value, _ := chart.Get(fields, path)
+	list, _ := value.([]any)
+	var all []map[string]any
+	for _, item := range list {
+		if item, is := item.(map[string]any); is {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
+// peer is one of the user's peers: the object that has it, its instance and fields there, and its
+// configuration, which may be nil.
+type peer struct {
+	cluster          *unstructured.Unstructured
+	instance, fields map[string]any
+	config           *unstructured.Unstructured
+}
+
+func (p peer) graceful() bool {
+	if p.config == nil {
+		return false
+	}
+	on, _ := chart.Get(p.config.Object, "spec.gracefulRestart.enabled")
+	return on == true
+}
+
+// DefaultRestart is the graceful restart of an agent whose objects say nothing of it.
+const DefaultRestart = "without graceful restart of BGP, the vendor's default"
+
+func ofManifests(p peer) string {
+	if p.graceful() {
+		return "with graceful restart of BGP, as in the manifests"
+	}
+	return "without graceful restart of BGP, as in the manifests"
+}
+
+// session makes one peer of the user's the only one, and the lab's router, and returns its
+// configuration. The first without graceful restart is taken, if there is one: its router drops
+// the routes of a node whose agent is replaced.
+func (a *adapter) session() *unstructured.Unstructured {
+	var peers []peer
+	for _, cluster := range a.Of(kindCluster) {
+		for _, instance := range maps(cluster.Object, "spec.bgpInstances") {
+			for _, fields := range maps(instance, "peers") {
+				peers = append(peers, peer{cluster, instance, fields, a.configOf(cluster, fields)})
+			}
+		}
+	}
+	if len(peers) == 0 {
+		return a.ownSession()
+	}
+	one, why := peers[0], ""
+	if i := slices.IndexFunc(peers, func(p peer) bool { return !p.graceful() }); i > 0 {
+		one, why = peers[i], ", the first without graceful restart"
+	}
+	var others []string
+	for _, p := range peers {
+		if name := fmt.Sprint(p.fields["name"]); p.cluster != one.cluster || fmt.Sprint(p.fields) != fmt.Sprint(one.fields) {
+			others = append(others, fmt.Sprintf("%s of %s", name, p.cluster.GetName()))
+		}
+	}
+	if len(others) > 0 {
+		a.Say("peers %s: left out: the lab has one router, which stands for %v of %s%s", strings.Join(others, ", "), one.fields["name"], one.cluster.GetName(), why)
+	}
+	a.Objects = slices.DeleteFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindCluster && o != one.cluster })
+	spec, _, _ := unstructured.NestedMap(one.cluster.Object, "spec")
+	objects.Fields{Adapted: &a.Adapted, Name: objects.Name(one.cluster), Values: spec}.Drop("every node of the lab is a peer", "nodeSelector")
+	at := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(one.cluster), Values: one.instance}
+	at.Set("localASN", int64(a.lab.ASN))
+	at.Values = one.fields
+	at.Drop("the router is the lab's", "autoDiscovery")
+	at.Set("peerASN", int64(a.lab.RoutersASN))
+	at.Set("peerAddress", a.lab.Routers[0].String())
+	a.Under = ofManifests(one)
+	if one.config == nil {
+		if one.fields["peerConfigRef"] != nil {
+			a.Under = DefaultRestart + ": the manifests lack the peer's " + kindPeer
+		}
+		a.Own("the manifests have none of the peer", a.own[1])
+		one.config, one.fields["peerConfigRef"] = a.own[1], map[string]any{"name": a.own[1].GetName()}
+	}
+	one.instance["peers"], spec["bgpInstances"] = []any{one.fields}, []any{one.instance}
+	one.cluster.Object["spec"] = spec
+	return a.configure(one.config)
+}
+
+// configOf is the configuration to which a peer refers; nil if there is none.
+func (a *adapter) configOf(cluster *unstructured.Unstructured, fields map[string]any) *unstructured.Unstructured {
+	name, refers := chart.Get(fields, "peerConfigRef.name")
+	for _, o := range a.Of(kindPeer) {
+		if refers && o.GetName() == name {
+			return o
+		}
+	}
+	if refers {
+		a.Say("%s: peerConfigRef: the manifests have no %s %v", objects.Name(cluster), kindPeer, name)
+	}
+	return nil
+}
+
+// ownSession is session for a user without a peer.
+func (a *adapter) ownSession() *unstructured.Unstructured {
+	a.Objects = slices.DeleteFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindCluster })
+	a.Own("there is no peer", a.own[0])
+	configs := a.Of(kindPeer)
+	a.Under = DefaultRestart
+	one := peer{config: a.own[1]}
+	if len(configs) == 0 {
+		a.Own("there is none", one.config)
+	} else {
+		one.config = configs[max(0, slices.IndexFunc(configs, func(o *unstructured.Unstructured) bool { return !peer{config: o}.graceful() }))]
+		a.Under = ofManifests(one)
+	}
+	instance := maps(a.own[0].Object, "spec.bgpInstances")[0]
+	maps(instance, "peers")[0]["peerConfigRef"] = map[string]any{"name": one.config.GetName()}
+	return a.configure(one.config)
+}
+
+// configure removes from a peer's configuration what the lab's router has otherwise.
+func (a *adapter) configure(config *unstructured.Unstructured) *unstructured.Unstructured {
+	spec, _, _ := unstructured.NestedMap(config.Object, "spec")
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	config.Object["spec"] = spec
+	f := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(config), Values: spec}
+	f.Drop("the lab's router has no password", "authSecretRef")
+	f.Drop("the lab's router has the port 179", "transport.peerPort")
+	f.Drop("the nodes' addresses are the lab's", "transport.localPort", "transport.sourceInterface")
+	return config
+}
+
+// family is the selector of what is announced by IPv4, which the configuration gets if it has none.
+func (a *adapter) family(config *unstructured.Unstructured) (selector map[string]any, err error) {
+	families := maps(config.Object, "spec.families")
+	var one map[string]any
+	for _, f := range families {
+		if f["safi"] == "unicast" && (one == nil || f["afi"] == "ipv4") {
+			one = f
+		}
+	}
+	if one != nil {
+		selector, _ = one["advertisements"].(map[string]any)
+	}
+	if selector == nil {
+		a.Say("%s: it announces nothing by IPv4: the lab's own advertisements are", objects.Name(config))
+		labels := map[string]any{}
+		for key, value := range AnnouncedLabels() {
+			labels[key] = value
+		}
+		selector = map[string]any{"matchLabels": labels}
+	}
+	if one == nil || one["afi"] != "ipv4" {
+		a.Say("%s: families: ipv4 unicast is added: the lab has no IPv6", objects.Name(config))
+		one = map[string]any{"afi": "ipv4", "safi": "unicast"}
+		families = append(families, one)
+	}
+	one["advertisements"] = selector
+	var list []any
+	for _, f := range families {
+		list = append(list, f)
+	}
+	if _, ok := objects.LabelsFor(objects.Selector(selector), nil); !ok {
+		return nil, fmt.Errorf("%s: families: no advertisement can have the labels that %v asks for", objects.Name(config), selector)
+	}
+	return selector, unstructured.SetNestedSlice(config.Object, list, "spec", "families")
+}
+
+// announced are the advertisements that a selector selects. Of the lab's own it adds that of pod
+// ranges, if none announces them.
+func (a *adapter) announced(config *unstructured.Unstructured, selector map[string]any) (all []map[string]any, labels map[string]string) {
+	s := objects.Selector(selector)
+	labels, _ = objects.LabelsFor(s, nil)
+	pods := false
+	for _, o := range a.Of(kindAdvertisement) {
+		if !objects.Selects(s, o.GetLabels()) {
+			a.Say("%s: the families of %s do not select it", objects.Name(o), config.GetName())
+			continue
+		}
+		for _, advertisement := range maps(o.Object, "spec.advertisements") {
+			all = append(all, advertisement)
+			pods = pods || advertisement["advertisementType"] == "PodCIDR"
+		}
+	}
+	if !pods {
+		a.own[2].SetLabels(labels)
+		a.Own("none announces pod ranges", a.own[2])
+	}
+	return all, labels
+}
+
+// services chooses labels of the lab's Services, with which their addresses come from the user's
+// pools and are announced by the user's advertisements. Where that cannot be, the lab has its own.
+func (a *adapter) services(advertisements []map[string]any, labels map[string]string) {
+	pools := slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool {
+		disabled, _ := chart.Get(o.Object, "spec.disabled")
+		return disabled == true || !slices.ContainsFunc(maps(o.Object, "spec.blocks"), func(b map[string]any) bool { return objects.IPv4(rangeOf(b)) })
+	})
+	var some map[string]string // labels that an advertisement selects
+	for _, advertisement := range advertisements {
+		addresses, _ := chart.Get(advertisement, "service.addresses")
+		list, _ := addresses.([]any)
+		of, ok := labelsOfService(advertisement["selector"], nil)
+		if !ok || !slices.Contains(list, any("LoadBalancerIP")) {
+			continue
+		}
+		if some == nil {
+			some = of
+		}
+		if a.fromPool(pools, of) && objects.Selects(objects.Selector(advertisement["selector"]), a.Labels) {
+			return
+		}
+	}
+	if some == nil {
+		a.own[3].SetLabels(labels)
+		a.Own("none announces the address of a Service of type LoadBalancer", a.own[3])
+		some = AnnouncedLabels()
+		if a.fromPool(pools, some) {
+			return
+		}
+	}
+	a.Labels = some
+	a.Own("none gives an address of IPv4 to the lab's Service", a.own[4])
+}
+
+// fromPool adds to labels what one of the pools asks for, as the labels of the lab's Services; false
+// if none can.
+func (a *adapter) fromPool(pools []*unstructured.Unstructured, labels map[string]string) bool {
+	for _, pool := range pools {
+		selector, there := chart.Get(pool.Object, "spec.serviceSelector")
+		if !there || selector == nil {
+			a.Labels = labels
+			return true
+		}
+		if of, ok := labelsOfService(selector, labels); ok {
+			a.Labels = of
+			return true
+		}
+	}
+	return false
+}
+
+// labelsOfService are labels with which a selector selects a Service. Cilium adds the name and the
+// namespace of a Service to its labels.
+func labelsOfService(selector any, with map[string]string) (map[string]string, bool) {
+	labels, ok := objects.LabelsFor(objects.Selector(selector), with)
+	for key := range labels {
+		ok = ok && !strings.HasPrefix(key, "io.kubernetes.service.")
+	}
+	return labels, ok
+}
+
+// Apply waits until the operator has registered the types. Objects of another version of them become
+// objects of this one.
+func (b BGP) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
+	var all []*unstructured.Unstructured
+	for _, o := range b.Objects {
+		o = o.DeepCopy()
+		o.SetAPIVersion(string(types))
+		all = append(all, o)
+	}
+	var refused error
+	err := await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
+		func(ctx context.Context) (bool, string, error) {
+			err := workload.ApplyObjects(ctx, c, all...)
+			if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+				refused = err
+			}
+			return err == nil || refused != nil, "", err
+		})
+	return cmp.Or(refused, err)
+}

@@ -1,0 +1,193 @@
+package release
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+)
+
+const (
+	userPeers = `apiVersion: cilium.io/v2alpha1
+kind: CiliumBGPClusterConfig
+metadata: {name: rack, namespace: kube-system}
+spec:
+  nodeSelector: {matchLabels: {rack: a}}
+  bgpInstances:
+  - name: "65001"
+    localASN: 65001
+    peers:
+    - {name: tor-a, peerASN: 65000, peerAddress: 10.0.0.1, peerConfigRef: {name: careful}}
+    - {name: tor-b, peerASN: 65000, peerAddress: "fd00::1", peerConfigRef: {name: plain}}
+---
+`
+	userCareful = `apiVersion: cilium.io/v2
+kind: CiliumBGPPeerConfig
+metadata: {name: careful}
+spec:
+  authSecretRef: s3cret
+  timers: {holdTimeSeconds: 9}
+  transport: {peerPort: 1790}
+  gracefulRestart: {enabled: true, restartTimeSeconds: 15}
+  families: [{afi: ipv4, safi: unicast, advertisements: {matchLabels: {advertise: bgp}}}]
+---
+`
+	userServices = `apiVersion: cilium.io/v2
+kind: CiliumBGPAdvertisement
+metadata: {name: services, labels: {advertise: bgp}}
+spec:
+  advertisements:
+  - {advertisementType: Service, service: {addresses: [ClusterIP]}, selector: {}}
+  - {advertisementType: Service, service: {addresses: [ExternalIP, LoadBalancerIP]}, selector: {matchExpressions: [{key: bgp, operator: In, values: [external]}]}}
+---
+`
+	userPods = `apiVersion: cilium.io/v2
+kind: CiliumBGPAdvertisement
+metadata: {name: pods, labels: {advertise: bgp}}
+spec: {advertisements: [{advertisementType: PodCIDR, attributes: {communities: {standard: ["65000:99"]}}}]}
+---
+`
+	userPool = `apiVersion: cilium.io/v2alpha1
+kind: CiliumLoadBalancerIPPool
+metadata: {name: blue}
+spec: {blocks: [{start: 192.0.2.10, stop: 192.0.2.20}], serviceSelector: {matchLabels: {color: blue}}}
+---
+`
+)
+
+var (
+	userPlain = strings.NewReplacer("careful", "plain", "  gracefulRestart: {enabled: true, restartTimeSeconds: 15}\n", "").Replace(userCareful)
+	onePeer   = strings.Replace(userPeers, "    - {name: tor-b, peerASN: 65000, peerAddress: \"fd00::1\", peerConfigRef: {name: plain}}\n", "", 1)
+	ofLab     = Peering{Routers: []netip.Addr{netip.MustParseAddr("10.62.4.254")}, RoutersASN: 64524, ASN: 64513, LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}
+	networks  = []netip.Prefix{netip.MustParsePrefix("10.62.4.0/24")}
+)
+
+// The lab has what the user's objects say of the session, and what they announce; what they lack is the lab's.
+func TestAdapt(t *testing.T) {
+	const given, missing = "with graceful restart of BGP, as in the manifests", "without graceful restart of BGP, the vendor's default"
+	own := func(kind, why string) string { return kind + ": " + why + ": the lab has its own" }
+	replaced := []string{
+		"CiliumBGPClusterConfig rack: nodeSelector: map[matchLabels:map[rack:a]] is removed: every node of the lab is a peer",
+		"CiliumBGPClusterConfig rack: localASN: 65001 is replaced by 64513, the lab's",
+		"CiliumBGPClusterConfig rack: peerASN: 65000 is replaced by 64524, the lab's",
+		"CiliumBGPClusterConfig rack: peerAddress: 10.0.0.1 is replaced by 10.62.4.254, the lab's",
+	}
+	configured := []string{
+		"CiliumBGPPeerConfig careful: authSecretRef: s3cret is removed: the lab's router has no password",
+		"CiliumBGPPeerConfig careful: transport.peerPort: 1790 is removed: the lab's router has the port 179",
+	}
+	noPods, noServices := own("CiliumBGPAdvertisement", "none announces pod ranges"), own("CiliumBGPAdvertisement", "none announces the address of a Service of type LoadBalancer")
+	noPool := own("CiliumLoadBalancerIPPool", "none gives an address of IPv4 to the lab's Service")
+	plain := strings.NewReplacer("careful", "plain").Replace(strings.Join(configured, "\n"))
+	for _, test := range []struct {
+		name, text, under, labels, objects string
+		replaced                           []string
+	}{
+		{
+			"everything", onePeer + userCareful + userServices + userPods + userPool, given, "map[bgp:external color:blue]",
+			"rack careful services pods blue", slices.Concat(replaced, configured),
+		},
+		{
+			"one of two peers without graceful restart", userPeers + userCareful + userPlain + userServices + userPods + userPool,
+			"without graceful restart of BGP, as in the manifests", "map[bgp:external color:blue]", "rack careful plain services pods blue",
+			slices.Concat([]string{"peers tor-a of rack: left out: the lab has one router, which stands for tor-b of rack, the first without graceful restart"}, replaced[:3],
+				[]string{"CiliumBGPClusterConfig rack: peerAddress: fd00::1 is replaced by 10.62.4.254, the lab's"}, strings.Split(plain, "\n")),
+		},
+		{
+			"the peer's configuration is elsewhere", onePeer + userPods, missing + ": the manifests lack the peer's CiliumBGPPeerConfig", "map[announced-by:lab]",
+			"rack pods relapse-lab relapse-pods relapse-services relapse-lab",
+			slices.Concat([]string{"CiliumBGPClusterConfig rack: peerConfigRef: the manifests have no CiliumBGPPeerConfig careful"}, replaced,
+				[]string{own("CiliumBGPPeerConfig", "the manifests have none of the peer"), "CiliumBGPAdvertisement pods: the families of relapse-lab do not select it", noPods, noServices, noPool}),
+		},
+		{
+			"a pool alone, of the lab's Service's own", strings.Replace(userPool, "color: blue", "io.kubernetes.service.namespace: web", 1), missing, "map[announced-by:lab]",
+			"blue relapse-lab relapse-lab relapse-pods relapse-services relapse-lab",
+			[]string{own("CiliumBGPClusterConfig", "there is no peer"), own("CiliumBGPPeerConfig", "there is none"), noPods, noServices, noPool},
+		},
+		{
+			"a pool for any Service", strings.Replace(userPool, ", serviceSelector: {matchLabels: {color: blue}}", "", 1) + userCareful + userPods, given, "map[announced-by:lab]",
+			"blue careful pods relapse-lab relapse-services",
+			slices.Concat([]string{own("CiliumBGPClusterConfig", "there is no peer")}, configured, []string{noServices}),
+		},
+		{
+			"families of IPv6 alone", onePeer + strings.Replace(userCareful, "afi: ipv4", "afi: ipv6", 1) + userServices + userPods + userPool, given,
+			"map[bgp:external color:blue]", "rack careful services pods blue",
+			slices.Concat(replaced, configured, []string{"CiliumBGPPeerConfig careful: families: ipv4 unicast is added: the lab has no IPv6"}),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b, err := ofLab.Adapt(test.text, networks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, o := range b.Objects {
+				names = append(names, o.GetName())
+			}
+			if got := strings.Join(names, " "); got != test.objects || b.Under != test.under || fmt.Sprint(b.Labels) != test.labels {
+				t.Errorf("objects %s, want %s; %s, want %s; labels %v, want %s", got, test.objects, b.Under, test.under, b.Labels, test.labels)
+			}
+			if !slices.Equal(b.Replaced, test.replaced) {
+				t.Errorf("replaced\n%s\nwant\n%s", strings.Join(b.Replaced, "\n"), strings.Join(test.replaced, "\n"))
+			}
+			b.announces(t)
+		})
+	}
+}
+
+// announces fails the test unless the one session of the objects announces pod ranges and Services
+// with the labels.
+func (b BGP) announces(t *testing.T) {
+	t.Helper()
+	at := func(o *unstructured.Unstructured, path string) string {
+		value, _ := chart.Get(o.Object, path)
+		return fmt.Sprint(value)
+	}
+	cluster := b.Of(kindCluster)[0]
+	peers := at(cluster, "spec.bgpInstances")
+	if strings.Count(peers, "peerAddress:10.62.4.254") != 1 || strings.Count(peers, "peerAddress") != 1 {
+		t.Errorf("the peers are %s", peers)
+	}
+	all := ""
+	for _, o := range b.Of(kindAdvertisement) {
+		all += at(o, "spec.advertisements")
+	}
+	if !strings.Contains(all, "PodCIDR") || !strings.Contains(all, "LoadBalancerIP") {
+		t.Errorf("announced are %s", all)
+	}
+	for _, config := range b.Of(kindPeer) {
+		if strings.Contains(peers, config.GetName()) && !strings.Contains(at(config, "spec.families"), "afi:ipv4") {
+			t.Errorf("the families are %s", at(config, "spec.families"))
+		}
+	}
+}
+
+func TestAdaptRefuses(t *testing.T) {
+	for name, test := range map[string]struct{ text, err string }{
+		"a policy": {
+			"apiVersion: cilium.io/v2alpha1\nkind: CiliumBGPPeeringPolicy\nmetadata: {name: old}\n",
+			"CiliumBGPPeeringPolicy old: a lab has no objects of this type, which 1.19 no longer reads: expected CiliumBGPClusterConfig, CiliumBGPPeerConfig and CiliumBGPAdvertisement in its place",
+		},
+		"a pool in the nodes' range": {
+			strings.NewReplacer("192.0.2.10", "10.62.4.100", "192.0.2.20", "10.62.4.120").Replace(userPool),
+			"CiliumLoadBalancerIPPool blue: spec.blocks: 10.62.4.100-10.62.4.120 overlaps 10.62.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free",
+		},
+		"others": {
+			"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n",
+			"none of its 1 objects is of Cilium's types of BGP: expected CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement or CiliumLoadBalancerIPPool",
+		},
+		"a variable": {
+			userCareful + strings.Replace(userPods, "65000:99", "${COMMUNITY}", 1),
+			"no value is given for the variables COMMUNITY (spec.advertisements): expected --set-var COMMUNITY=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE",
+		},
+	} {
+		if _, err := ofLab.Adapt(test.text, networks); err == nil || err.Error() != test.err {
+			t.Errorf("%s: got  %v\nwant %s", name, err, test.err)
+		}
+	}
+}

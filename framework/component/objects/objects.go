@@ -1,0 +1,188 @@
+// Package objects adapts a user's objects of a component's own types to a lab, and says what the
+// types' schemas find wrong with them.
+package objects
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Adapted are a user's objects as a lab gets them.
+type Adapted struct {
+	Objects []*unstructured.Unstructured
+	// Replaced are what the lab has in place of the user's objects and fields, a clause each.
+	Replaced []string
+}
+
+// Say adds a clause to Replaced.
+func (a *Adapted) Say(format string, args ...any) {
+	a.Replaced = append(a.Replaced, fmt.Sprintf(format, args...))
+}
+
+// Of are the objects of a kind.
+func (a *Adapted) Of(kind string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(a.Objects), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
+}
+
+// Own adds the lab's own object, in place of what the user's lack.
+func (a *Adapted) Own(why string, o *unstructured.Unstructured) {
+	a.Say("%s: %s: the lab has its own", o.GetKind(), why)
+	a.Objects = append(a.Objects, o)
+}
+
+// Read reads objects (YAML documents), without what a cluster has added to them: kubectl get prints it.
+func Read(text string) ([]*unstructured.Unstructured, error) {
+	all, err := workload.Objects(text)
+	for _, o := range all {
+		metadata := map[string]any{}
+		for _, field := range []string{"name", "namespace", "labels", "annotations"} {
+			if value, there := chart.Get(o.Object, "metadata."+field); there && value != nil {
+				metadata[field] = value
+			}
+		}
+		o.Object["metadata"] = metadata
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
+		delete(o.Object, "status")
+	}
+	return all, err
+}
+
+// Missing returns an error that names the variables of the objects that have no value.
+func (a *Adapted) Missing() error {
+	var all []placeholder.Variable
+	for _, o := range a.Objects {
+		all = append(all, placeholder.In(o.Object)...)
+	}
+	return placeholder.Missing(all)
+}
+
+// Fields are some of an object's, which a lab may have otherwise.
+type Fields struct {
+	*Adapted
+	Name   string // of the object, for clauses
+	Values map[string]any
+}
+
+// Drop removes fields, by their paths.
+func (f Fields) Drop(why string, paths ...string) {
+	for _, path := range paths {
+		value, there := chart.Get(f.Values, path)
+		if !there {
+			continue
+		}
+		what := fmt.Sprintf("%s: %v", path, value)
+		if path == "password" { // a secret, which is neither printed nor stored
+			what = path
+		}
+		f.Say("%s: %s is removed: %s", f.Name, what, why)
+		chart.Remove(f.Values, path)
+	}
+}
+
+// Set gives a field the lab's value.
+func (f Fields) Set(field string, value any) {
+	if was, there := f.Values[field]; there && fmt.Sprint(was) != fmt.Sprint(value) {
+		f.Say("%s: %s: %v is replaced by %v, the lab's", f.Name, field, was, value)
+	}
+	f.Values[field] = value
+}
+
+// Keep removes some texts of a list.
+func (f Fields) Keep(field, why string, keep func(string) bool) {
+	items, _ := f.Values[field].([]any)
+	var kept []any
+	for _, item := range items {
+		if keep(fmt.Sprint(item)) {
+			kept = append(kept, item)
+			continue
+		}
+		f.Say("%s: %s: %v is removed: %s", f.Name, field, item, why)
+	}
+	if len(items) > 0 {
+		f.Values[field] = kept
+	}
+}
+
+// Selector is a label selector of an object. Kubernetes' meaning of none differs by field: it is nil.
+func Selector(value any) *metav1.LabelSelector {
+	fields, is := value.(map[string]any)
+	var s metav1.LabelSelector
+	if !is || runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &s) != nil {
+		return nil
+	}
+	return &s
+}
+
+// Selects reports whether a selector selects labels; one of nil selects none.
+func Selects(s *metav1.LabelSelector, of map[string]string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(labels.Set(of))
+}
+
+// LabelsFor are labels that a selector selects, with others that they need to have; false if there are none.
+func LabelsFor(s *metav1.LabelSelector, with map[string]string) (map[string]string, bool) {
+	all := map[string]string{}
+	maps.Copy(all, with)
+	if s == nil {
+		return nil, false
+	}
+	maps.Copy(all, s.MatchLabels)
+	for _, e := range s.MatchExpressions {
+		if _, there := all[e.Key]; there || e.Operator != metav1.LabelSelectorOpIn && e.Operator != metav1.LabelSelectorOpExists {
+			continue
+		}
+		all[e.Key] = "lab"
+		if len(e.Values) > 0 {
+			all[e.Key] = e.Values[0]
+		}
+	}
+	for key, value := range with {
+		if all[key] != value {
+			return nil, false
+		}
+	}
+	return all, Selects(s, all)
+}
+
+// Overlap returns an error if a range of addresses, as a user writes it, is none, or overlaps a lab's
+// networks. A variable without a value is neither.
+func Overlap(text string, networks []netip.Prefix) error {
+	if len(placeholder.In(text)) > 0 {
+		return nil
+	}
+	r, err := snapshot.ParseAddressRange(text)
+	if err != nil {
+		return fmt.Errorf("%q: expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9", text)
+	}
+	i := slices.IndexFunc(networks, func(n netip.Prefix) bool {
+		return n.Contains(r.First) || n.Contains(r.Last) || r.Contains(n.Addr())
+	})
+	if i >= 0 {
+		return fmt.Errorf("%s overlaps %s, a network of the lab: expected --subnets with a prefix that the pools leave free", text, networks[i])
+	}
+	return nil
+}
+
+// IPv4 reports whether a range of addresses is one of IPv4.
+func IPv4(text string) bool {
+	r, err := snapshot.ParseAddressRange(text)
+	return err == nil && r.First.Is4()
+}
+
+// Name is the kind and the name of an object, for clauses.
+func Name(o *unstructured.Unstructured) string {
+	return strings.TrimSpace(o.GetKind() + " " + o.GetName())
+}

@@ -1,0 +1,176 @@
+package objects
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// Types are the schemas of a component's own types, by their kind and the version of their API.
+type Types map[string]map[string]map[string]any
+
+// TypesOf are those of CustomResourceDefinitions among some objects. Versions that are not served are left out.
+func TypesOf(all []unstructured.Unstructured) Types {
+	types := Types{}
+	for _, o := range all {
+		kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
+		group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+		for _, v := range versions {
+			v, _ := v.(map[string]any)
+			schema, there, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
+			if o.GetKind() != "CustomResourceDefinition" || !there || v["served"] == false {
+				continue
+			}
+			if types[kind] == nil {
+				types[kind] = map[string]map[string]any{}
+			}
+			types[kind][group+"/"+fmt.Sprint(v["name"])] = schema
+		}
+	}
+	return types
+}
+
+// Served are the versions of a kind's API; none if it is not one of the types.
+func (t Types) Served(kind string) []string { return slices.Sorted(maps.Keys(t[kind])) }
+
+// Said is what an API server says of an object.
+type Said struct {
+	// Unknown are fields that it drops, with what they are nearest to. kubectl has it refuse the object.
+	Unknown []string
+	// Refused are reasons for which it refuses the object.
+	Refused []string
+}
+
+// Prune removes the fields from an object that its type does not have. Rules in CEL are not applied. An
+// object whose version is not served is one of the newest version.
+func (t Types) Prune(o *unstructured.Unstructured) Said {
+	var said Said
+	served := t.Served(o.GetKind())
+	if len(served) == 0 {
+		return said
+	}
+	schema, there := t[o.GetKind()][o.GetAPIVersion()]
+	if !there {
+		schema = t[o.GetKind()][served[len(served)-1]]
+	}
+	metadata := o.Object["metadata"] // the API server's own
+	delete(o.Object, "metadata")
+	said.walk("", schema, o.Object)
+	o.Object["metadata"] = metadata
+	return said
+}
+
+func (s *Said) refuse(path, format string, args ...any) {
+	s.Refused = append(s.Refused, strings.TrimPrefix(path, ".")+": "+fmt.Sprintf(format, args...))
+}
+
+func (s *Said) walk(path string, schema map[string]any, value any) {
+	if text, is := value.(string); value == nil || is && len(placeholder.In(text)) > 0 {
+		return
+	}
+	if want, _ := schema["type"].(string); want != "" && schema["x-kubernetes-int-or-string"] != true && !is(want, value) {
+		s.refuse(path, "expected %s", want) // it may be a secret
+		return
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		s.fields(path, schema, value)
+	case []any:
+		items, _ := schema["items"].(map[string]any)
+		for i, item := range value {
+			s.walk(fmt.Sprintf("%s[%d]", path, i), items, item)
+		}
+	default:
+		s.scalar(path, schema, value)
+	}
+}
+
+func is(want string, value any) bool {
+	switch value.(type) {
+	case map[string]any:
+		return want == "object"
+	case []any:
+		return want == "array"
+	case string:
+		return want == "string"
+	case bool:
+		return want == "boolean"
+	case int64:
+		return want == "integer" || want == "number"
+	}
+	return want == "number"
+}
+
+func (s *Said) fields(path string, schema, fields map[string]any) {
+	known, _ := schema["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		at := path + "." + name
+		of, there := known[name].(map[string]any)
+		others, any := schema["additionalProperties"].(map[string]any)
+		switch {
+		case there:
+			s.walk(at, of, fields[name])
+		case any:
+			s.walk(at, others, fields[name])
+		case len(schema) > 0 && schema["x-kubernetes-preserve-unknown-fields"] != true && schema["additionalProperties"] != true:
+			s.Unknown = append(s.Unknown, strings.TrimPrefix(at, ".")+nearest(name, known))
+			delete(fields, name)
+		}
+	}
+	required, _ := schema["required"].([]any)
+	for _, name := range required {
+		name := fmt.Sprint(name)
+		of, _ := known[name].(map[string]any)
+		if _, there := fields[name]; !there && name != "metadata" && of["default"] == nil {
+			s.refuse(path+"."+name, "it is missing")
+		}
+	}
+}
+
+// nearest says which field one is nearest to, if any is near.
+func nearest(name string, known map[string]any) string {
+	_, near, is := strings.Cut(topology.Nearest(name, slices.Sorted(maps.Keys(known))), "; nearest is ")
+	if !is {
+		return ""
+	}
+	return " (nearest is " + strings.Trim(near, `"`) + ")"
+}
+
+func (s *Said) scalar(path string, schema map[string]any, value any) {
+	number, isNumber := value.(int64)
+	text, isText := value.(string)
+	allowed, _ := schema["enum"].([]any)
+	pattern, _ := schema["pattern"].(string)
+	switch {
+	case len(allowed) > 0 && !slices.ContainsFunc(allowed, func(a any) bool { return fmt.Sprint(a) == fmt.Sprint(value) }):
+		s.refuse(path, "%v: expected one of %v", value, allowed)
+	case isText && pattern != "" && !matches(pattern, text):
+		s.refuse(path, "%q does not match %s", text, cmp.Or(map[bool]string{true: pattern}[len(pattern) < 60], "its pattern"))
+	case isNumber && schema["minimum"] != nil && number < integer(schema["minimum"]):
+		s.refuse(path, "%d: expected %v or more", number, schema["minimum"])
+	case isNumber && schema["maximum"] != nil && number > integer(schema["maximum"]):
+		s.refuse(path, "%d: expected %v or less", number, schema["maximum"])
+	}
+}
+
+func matches(pattern, text string) bool {
+	expression, err := regexp.Compile(pattern)
+	return err != nil || expression.MatchString(text)
+}
+
+func integer(value any) int64 {
+	if f, is := value.(float64); is {
+		return int64(f)
+	}
+	i, _ := value.(int64)
+	return i
+}

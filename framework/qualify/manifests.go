@@ -1,0 +1,100 @@
+package qualify
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/framework/component/objects"
+)
+
+// ManifestsError says what is wrong with the user's manifests.
+type ManifestsError struct{ Err error }
+
+func (e *ManifestsError) Error() string { return e.Err.Error() }
+func (e *ManifestsError) Unwrap() error { return e.Err }
+
+// CheckManifests asks the types of both versions what an API server would say of a user's objects. It
+// returns the objects without the fields that the old version does not have, and a clause for each
+// field that one of the versions does not have, and for what the new one would refuse. It downloads the
+// vendor's modules if need be. The error is a *ManifestsError if the old version refuses an object.
+func CheckManifests(ctx context.Context, component, from, to, text string) (kept string, told []string, err error) {
+	if component != "metallb" && (component != "cilium" || bisect.Compare(from, ciliumrelease.First) < 0) {
+		return text, nil, nil
+	}
+	old, err := typesOf(ctx, component, from)
+	if err != nil {
+		return "", nil, err
+	}
+	new, err := typesOf(ctx, component, to)
+	if err != nil {
+		return "", nil, err
+	}
+	all, err := objects.Read(text)
+	if err != nil {
+		return "", nil, &ManifestsError{err}
+	}
+	var documents []string
+	for _, o := range all {
+		name := objects.Name(o)
+		after := new.Prune(o.DeepCopy())
+		before := old.Prune(o)
+		if wrong := before.Refused; len(wrong) > 0 {
+			for _, field := range before.Unknown {
+				wrong = append(wrong, "there is no field "+field)
+			}
+			return "", nil, &ManifestsError{fmt.Errorf("%s: the API server refuses it with %s %s: %s", name, component, from, strings.Join(wrong, "; "))}
+		}
+		if len(before.Unknown) > 0 {
+			told = append(told, fmt.Sprintf("%s: left out: %s %s has no field %s: kubectl refuses the object, and the API server drops the field from other clients",
+				name, component, from, strings.Join(before.Unknown, ", ")))
+		}
+		if lost := slices.DeleteFunc(after.Unknown, func(f string) bool { return slices.Contains(before.Unknown, f) }); len(lost) > 0 {
+			told = append(told, fmt.Sprintf("%s: %s %s has no longer the field %s: the API server drops it", name, component, to, strings.Join(lost, ", ")))
+		}
+		if len(after.Refused) > 0 {
+			told = append(told, fmt.Sprintf("%s: the API server refuses it with %s %s: %s", name, component, to, strings.Join(after.Refused, "; ")))
+		}
+		document, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return "", nil, err
+		}
+		documents = append(documents, string(document))
+	}
+	return strings.Join(documents, "---\n"), told, nil
+}
+
+// typesOf are a component's own types at a version. MetalLB's are in its chart; Cilium's operator has them.
+func typesOf(ctx context.Context, component, version string) (objects.Types, error) {
+	c, err := chart.Of(ctx, component, version)
+	if err != nil {
+		return nil, err
+	}
+	if component == "metallb" {
+		rendered, err := c.Render(metalLBRelease(nil, false))
+		return objects.TypesOf(append(rendered.Objects, rendered.CRDs...)), err
+	}
+	var all []unstructured.Unstructured
+	files, err := filepath.Glob(filepath.Join(c.Module, "pkg/k8s/apis/cilium.io/client/crds/*/*.yaml"))
+	for _, file := range files {
+		var o unstructured.Unstructured
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = yaml.Unmarshal(text, &o.Object)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the types of Cilium %s: %w", version, err)
+		}
+		all = append(all, o)
+	}
+	return objects.TypesOf(all), err
+}
