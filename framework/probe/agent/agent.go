@@ -28,7 +28,8 @@ import (
 
 // Agent answers and sends. Open makes one.
 type Agent struct {
-	addr netip.Addr
+	addr    netip.Addr
+	sources sources
 	// echo is where requests arrive. Replies come back to sender, a
 	// descriptor that nobody waits on.
 	echo    *waiter

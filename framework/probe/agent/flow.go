@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
-	"net"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -15,15 +15,11 @@ import (
 // flowTo returns an attempt to have one packet echoed that leaves from a new source port:
 // connection tracking on the path has no entry for it.
 func (a *Agent) flowTo(s *session, p *sending, probe wire.Probe) func(slot uint32) {
-	var from *net.UDPAddr
-	if !a.addr.IsUnspecified() {
-		from = &net.UDPAddr{IP: a.addr.AsSlice()}
-	}
 	return func(slot uint32) {
 		a.mu.Lock()
 		packet := wire.Packet{Kind: wire.RequestPacket, Set: s.set, Probe: p.id, Slot: slot, Sent: wire.Monotonic()}
 		a.mu.Unlock()
-		err := echoOnce(s.ctx, from, net.UDPAddrFromAddrPort(probe.To), packet, probe.Timeout)
+		err := a.echoOnce(s.ctx, probe.To, packet, probe.Timeout)
 		rtt := wire.Monotonic() - packet.Sent
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -49,8 +45,8 @@ func (p *sending) told(err error, slot uint32, rtt int64, refusalAnswers bool) {
 }
 
 // echoOnce sends a packet from a new socket, and waits for its echo.
-func echoOnce(ctx context.Context, from, to *net.UDPAddr, packet wire.Packet, timeout time.Duration) error {
-	conn, err := net.DialUDP("udp4", from, to)
+func (a *Agent) echoOnce(ctx context.Context, to netip.AddrPort, packet wire.Packet, timeout time.Duration) error {
+	conn, err := a.dial(ctx, "udp4", to)
 	if err != nil {
 		return err
 	}

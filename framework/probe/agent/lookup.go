@@ -32,11 +32,7 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 	if err != nil {
 		return nil, fmt.Errorf("probe %d: name %q: %w", probe.ID, probe.Lookup.Name, err)
 	}
-	var fromUDP, fromTCP net.Addr // of the agent's own address, where it has one
-	if !a.addr.IsUnspecified() {
-		fromUDP, fromTCP = &net.UDPAddr{IP: a.addr.AsSlice()}, &net.TCPAddr{IP: a.addr.AsSlice()}
-	}
-	resolver, dialer := net.Dialer{LocalAddr: fromUDP}, net.Dialer{LocalAddr: fromTCP, KeepAlive: -1}
+	resolver := net.Dialer{LocalAddr: a.local("udp4", 0)}
 	return func(slot uint32) {
 		start := wire.Monotonic()
 		// The session's context: an attempt under way outlives the stop.
@@ -57,7 +53,7 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 		if err != nil {
 			return
 		}
-		conn, err := dialer.DialContext(ctx, "tcp4", netip.AddrPortFrom(addr, probe.To.Port()).String())
+		conn, err := a.dial(ctx, "tcp4", netip.AddrPortFrom(addr, probe.To.Port()))
 		rtt := wire.Monotonic() - start
 		a.mu.Lock()
 		defer a.mu.Unlock()

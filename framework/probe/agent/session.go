@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -164,14 +163,12 @@ func (s *session) flush(now int64) {
 
 // connectTo returns an attempt to connect to the far end.
 func (a *Agent) connectTo(s *session, p *sending, to netip.AddrPort, timeout time.Duration) func(slot uint32) {
-	dialer := net.Dialer{Timeout: timeout, KeepAlive: -1}
-	if !a.addr.IsUnspecified() {
-		dialer.LocalAddr = &net.TCPAddr{IP: a.addr.AsSlice()}
-	}
 	return func(slot uint32) {
 		start := wire.Monotonic()
 		// The session's context: an attempt under way outlives the stop.
-		conn, err := dialer.DialContext(s.ctx, "tcp4", to.String())
+		ctx, cancel := context.WithTimeout(s.ctx, timeout)
+		defer cancel()
+		conn, err := a.dial(ctx, "tcp4", to)
 		rtt := wire.Monotonic() - start
 		a.mu.Lock()
 		defer a.mu.Unlock()
