@@ -12,7 +12,33 @@ import (
 
 // Judge decides from what was found. Command repeats the qualification. The caller sets
 // Began, TookMS and Relapse.
+//
+// Where the upgrade was made under two settings, and the verdicts differ, it is UNKNOWN: only the
+// user knows which of both holds.
 func Judge(in Inputs, t Thresholds, command string) Qualification {
+	q := judge(in, t, command)
+	if in.Otherwise == nil {
+		return q
+	}
+	in.Under, in.Upgrade = in.Otherwise.Under, in.Otherwise.Upgrade
+	other := judge(in, t, command)
+	for _, r := range other.Rows {
+		if r.Part == PartUpgrade {
+			r.Name = in.Under + ": " + r.Name
+			q.Rows = append(q.Rows, r)
+		}
+	}
+	q.NotTested = q.Inputs.notTested(q.Rows)
+	if q.Verdict == other.Verdict {
+		q.Why = fmt.Sprintf("%s, and %s alike: %s", q.Inputs.Under, in.Under, q.Why)
+		return q
+	}
+	q.Why = fmt.Sprintf("%s %s: %s. But %s %s: %s", other.Verdict, in.Under, other.Why, q.Verdict, q.Inputs.Under, q.Why)
+	q.Verdict = Unknown
+	return q
+}
+
+func judge(in Inputs, t Thresholds, command string) Qualification {
 	in.Incidents = slices.Clone(in.Incidents)
 	var still, rows []Row
 	for i := range in.Incidents {

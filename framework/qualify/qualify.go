@@ -75,6 +75,8 @@ const (
 	PartConfiguration = "configuration"
 	PartIncident      = "incident"
 	PartUpgrade       = "upgrade"
+	// PartOtherwise is the folder of the upgrade under the other setting.
+	PartOtherwise = "upgrade-otherwise"
 )
 
 // Row is one line of the table.
@@ -128,6 +130,9 @@ type Inputs struct {
 	Incidents []Incident `json:"incidents"`
 	LeftOut   []string   `json:"left_out,omitempty"`
 	Upgrade   Upgrade    `json:"upgrade"`
+	// Otherwise is the upgrade once more, under a setting that the user may have in place of Under; nil
+	// unless nobody has said which.
+	Otherwise *Otherwise `json:"otherwise,omitempty"`
 	// Built is, by version, how its images are built if that is not with the modules that
 	// the vendor has chosen.
 	Built map[string]string `json:"built,omitempty"`
@@ -213,6 +218,12 @@ type Upgrade struct {
 	// Measures are nil if there are none. Why says why, or what failed.
 	Measures *upgrade.Measures `json:"measures,omitempty"`
 	Why      string            `json:"why,omitempty"`
+}
+
+// Otherwise is an upgrade under another setting than Inputs.Under.
+type Otherwise struct {
+	Under string `json:"under"`
+	Upgrade
 }
 
 func (i Incident) outcome() Outcome {

@@ -105,6 +105,33 @@ func fine() Inputs {
 	}
 }
 
+// An upgrade that was made under two settings has one verdict only if both have the same.
+func TestOtherwise(t *testing.T) {
+	lost := harmless()
+	lost.Upgrade.During.Paths[0].Lost, lost.Upgrade.During.Paths[0].LongestGapMS = lost.Upgrade.During.Paths[0].Due/2, 5000
+	for _, tt := range []struct {
+		first, second *upgrade.Measures
+		verdict       Verdict
+		begins        string
+	}{
+		{harmless(), harmless(), Go, "GO: without it, and with it alike: "},
+		{lost, harmless(), Unknown, "UNKNOWN: GO with it: "},
+		{harmless(), lost, Unknown, "UNKNOWN: NO-GO with it: "},
+		{lost, lost, NoGo, "NO-GO: without it, and with it alike: "},
+	} {
+		q := Judge(Inputs{
+			Component: "c", From: "1.0.0", To: "1.1.0", Under: "without it", Upgrade: Upgrade{Measures: tt.first},
+			Otherwise: &Otherwise{"with it", Upgrade{Measures: tt.second}},
+		}, bounds, again)
+		if q.Verdict != tt.verdict || !strings.HasPrefix(q.Heading(), tt.begins) {
+			t.Errorf("%s, want %s", q.Heading(), tt.begins)
+		}
+		if n := len(slices.DeleteFunc(q.Rows, func(r Row) bool { return !strings.HasPrefix(r.Name, "with it: ") })); n < 3 {
+			t.Errorf("%d rows are of the second upgrade", n)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	incidents := func(from, to string) func(*Inputs) {
 		return func(in *Inputs) { in.Incidents = []Incident{incident(from, to)} }

@@ -149,6 +149,9 @@ func (r *Runner) plan() error {
 		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets,
 		Mode: r.declared.Mode, Under: r.declared.Under, Replaced: slices.Concat(r.Told, r.declared.Replaced), Upgrade: Upgrade{Why: notRun},
 	}
+	if other := r.declared.Otherwise; other != nil {
+		r.in.Otherwise = &Otherwise{other.Under, Upgrade{Why: notRun}}
+	}
 	var err error
 	if r.in.Settings, err = digest(r.settings()); err != nil {
 		return err
@@ -197,7 +200,7 @@ func (r *Runner) plan() error {
 		r.in.Upgrade.Why = "this version of relapse has no upgrade of " + r.Component
 	}
 	if c.Charts != nil && c.Charts.Refused != "" {
-		r.upgradable, r.in.Upgrade.Why = false, "the chart of "+r.To+" refuses the values: "+c.Charts.Refused
+		r.upgradable, r.in.Upgrade.Why, r.in.Otherwise = false, "the chart of "+r.To+" refuses the values: "+c.Charts.Refused, nil
 	}
 	return nil
 }
@@ -274,6 +277,9 @@ func (r *Runner) Resume(dir string) error {
 	if was.Upgrade.Measures != nil && was.Upgrade.Why == "" && was.Settings == r.in.Settings { // or it is measured again
 		r.in.Upgrade = was.Upgrade
 	}
+	if o := was.Otherwise; o != nil && o.Measures != nil && o.Why == "" && was.Settings == r.in.Settings && r.in.Otherwise != nil {
+		r.in.Otherwise = o
+	}
 	r.earlier, r.Dir = &earlier, dir
 	return nil
 }
@@ -333,6 +339,9 @@ func (r *Runner) WritePlan(out io.Writer) {
 	if r.in.Under != "" {
 		line("", r.in.Under)
 	}
+	if r.in.Otherwise != nil {
+		line("", "and once more "+r.in.Otherwise.Under)
+	}
 	for _, what := range r.in.Replaced {
 		line("", what)
 	}
@@ -374,8 +383,16 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 		}
 	}
 	if r.upgradable {
-		if err := r.upgrade(ctx, p); err != nil {
+		if err := r.upgrade(ctx, p, r.declared, &r.in.Upgrade, PartUpgrade); err != nil {
 			return err
+		}
+		if r.in.Otherwise != nil {
+			if err := r.save(); err != nil {
+				return err
+			}
+			if err := r.upgrade(ctx, p, *r.declared.Otherwise, &r.in.Otherwise.Upgrade, PartOtherwise); err != nil {
+				return err
+			}
 		}
 	}
 	if err := r.save(); err != nil {
@@ -386,23 +403,23 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 
 // upgrade measures the upgrade. Of a resumed qualification it judges the record again: the
 // stored measures may be of a relapse that measured less.
-func (r *Runner) upgrade(ctx context.Context, p Parts) error {
-	dir := filepath.Join(r.Dir, PartUpgrade)
-	if r.in.Upgrade.Measures != nil {
-		m, err := p.Recorded(r.declared, r.From, r.To, dir)
+func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Upgrade, folder string) error {
+	dir := filepath.Join(r.Dir, folder)
+	if in.Measures != nil {
+		m, err := p.Recorded(u, r.From, r.To, dir)
 		if err == nil {
-			r.in.Upgrade.Measures = &m
+			in.Measures = &m
 			return nil
 		}
 		r.Progress.Note(scope, "the upgrade is measured again, because its record cannot be judged: "+firstLine(err))
 	}
-	m, err := p.Upgrade(ctx, r.declared, r.From, r.To, dir)
+	m, err := p.Upgrade(ctx, u, r.From, r.To, dir)
 	if err := r.keep(ctx, p, err); err != nil {
 		return err
 	}
-	r.in.Upgrade = Upgrade{Measures: &m}
+	*in = Upgrade{Measures: &m}
 	if err != nil {
-		r.in.Upgrade.Why = firstLine(err)
+		in.Why = firstLine(err)
 	}
 	return nil
 }

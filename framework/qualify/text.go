@@ -29,7 +29,7 @@ func (s State) String() string {
 // Heading is the first line: the verdict, the settings under which it holds, and the reason.
 func (q Qualification) Heading() string {
 	var under []string
-	if q.Inputs.Under != "" {
+	if q.Inputs.Under != "" && q.Inputs.Otherwise == nil { // or the reason names both settings
 		under = append(under, q.Inputs.Under)
 	}
 	if v := q.Inputs.Values; v != nil {

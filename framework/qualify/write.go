@@ -61,6 +61,12 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 			return then, now, fmt.Errorf("reading the record of the upgrade: %w", err)
 		}
 		in.Upgrade.Measures = &m
+		if o := in.Otherwise; o != nil && o.Measures != nil && declared.Otherwise != nil {
+			if m, err = upgrade.Stored(filepath.Join(dir, PartOtherwise), *declared.Otherwise, in.From, in.To); err != nil {
+				return then, now, fmt.Errorf("reading the record of the upgrade %s: %w", o.Under, err)
+			}
+			in.Otherwise = &Otherwise{o.Under, Upgrade{Measures: &m, Why: o.Why}}
+		}
 	}
 	now = Judge(in, then.Thresholds, then.Command)
 	now.Began, now.TookMS, now.Relapse = then.Began, then.TookMS, then.Relapse

@@ -57,12 +57,22 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 // The types by which BGP is configured are the newest of the old version. If the new one has
 // newer ones, and still serves the old ones, they change as the last step of the upgrade.
 //
-// Graceful restart is the user's setting: without manifests it is the vendor's default, which is
-// none. A verdict under what the user may not have would be worth nothing, and the default is the
-// only setting that is known of a user who does not say.
+// Graceful restart is the user's setting. Of a user who gives no manifests it is not known: the upgrade is
+// made with the vendor's default, which is none, and otherwise with it.
 func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
+	u, err := ciliumUnder(from, to, given, false)
+	if err == nil && given.Manifests == "" && release.Values(given.Values).BGP() {
+		var other Upgrade
+		other, err = ciliumUnder(from, to, given, true)
+		u.Otherwise = &other
+	}
+	return u, err
+}
+
+// ciliumUnder is ciliumWhole with graceful restart or without, where no manifests say.
+func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	s, values := small{component: "cilium", number: 62}, release.Values(given.Values)
-	w := wholeCilium{small: s, values: values, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
+	w := wholeCilium{small: s, values: values, graceful: graceful, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
 	types, newer := release.TypesOf(from), release.TypesOf(to)
 	if err := w.peer(types, given); err != nil {
 		return Upgrade{}, err
@@ -121,7 +131,9 @@ type wholeCilium struct {
 	pool   netip.Prefix // of the addresses of Services
 	// bgp are the user's objects; none: the lab's own.
 	bgp release.BGP
-	dns kubeadm.DNS
+	// graceful restart is in the lab's own.
+	graceful bool
+	dns      kubeadm.DNS
 	// balancer is the address of the Service: the one that Cilium has chosen from the pool.
 	balancer *netip.Addr
 }
@@ -132,10 +144,13 @@ func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
 	case given.Manifests == "" && !w.values.BGP():
 		return nil
 	case given.Manifests == "":
-		w.bgp.Labels, w.bgp.Under = release.AnnouncedLabels(), release.DefaultRestart+" (--manifests FILE takes your objects)"
+		w.bgp.Labels, w.bgp.Under = release.AnnouncedLabels(), release.DefaultRestart
+		if w.graceful {
+			w.bgp.Under = "with graceful restart of BGP"
+		}
 		w.bgp.Say("CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool " +
-			"are replaced by one peer without graceful restart, the vendor's default, to which pod ranges and the address of a Service are announced: " +
-			"a router drops the routes of a node while its agent is replaced. --manifests FILE takes your own")
+			"are replaced by one peer, to which pod ranges and the address of a Service are announced: once without graceful restart, the vendor's default, " +
+			"with which a router drops the routes of a node while its agent is replaced, and once with it. --manifests FILE takes your own")
 		return nil
 	case !w.values.BGP():
 		return errors.New("the manifests of Cilium are its objects of BGP, which it does not read unless the values have bgpControlPlane.enabled: true")
@@ -225,7 +240,7 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 }
 
 func (w wholeCilium) peering(router netip.Addr) release.Peering {
-	return release.Peering{Routers: []netip.Addr{router}, RoutersASN: torASN, ASN: clusterASN, LoadBalancers: w.pool}
+	return release.Peering{Routers: []netip.Addr{router}, RoutersASN: torASN, ASN: clusterASN, LoadBalancers: w.pool, GracefulRestart: w.graceful}
 }
 
 // proxy installs kube-proxy, or removes it if Cilium replaces it.

@@ -87,7 +87,7 @@ func TestCiliumManifests(t *testing.T) {
 		want                string
 	}{
 		{"1.17.8", "1.18.8", config, bgp, "with graceful restart of BGP, as in the manifests"},
-		{"1.18.8", "1.19.6", "", bgp, "without graceful restart of BGP, the vendor's default (--manifests FILE takes your objects)"},
+		{"1.18.8", "1.19.6", "", bgp, "without graceful restart of BGP, the vendor's default"},
 		{"1.18.8", "1.19.6", "", nil, ""},
 		{"1.18.8", "1.19.6", config, nil, "the manifests of Cilium are its objects of BGP, which it does not read unless the values have bgpControlPlane.enabled: true"},
 		{"1.15.19", "1.18.8", config, bgp, "manifests with objects of BGP are taken from Cilium 1.16 on, which reads them"},

@@ -33,6 +33,9 @@ type Upgrade struct {
 	// Under is a setting that the result holds under, such as "without graceful restart of BGP";
 	// empty if there is none to name.
 	Under string
+	// Otherwise is the same upgrade under another setting that the user may have: nobody has said
+	// which. Nil: there is none.
+	Otherwise *Upgrade
 	// Replaced are what the lab has in place of parts of the user's settings, a clause each.
 	Replaced []string
 	// Fit is an error if this machine cannot run the upgrade, beyond what every lab
