@@ -7,7 +7,10 @@
 // name and a dash, become host names: 63 characters at most together.
 package topology
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Topology is the declaration of one lab. The zero value is an empty lab;
 // Validate reports whether it can be built.
@@ -121,6 +124,15 @@ type Peers struct {
 	// GracefulRestart keeps the routes of a restarting peer that has asked for
 	// it, for the restart time that the peer announced (RFC 4724).
 	GracefulRestart bool
+	// BFD has the router detect within BFD's times that a peer is gone. FRR alone has it.
+	BFD BFD
+}
+
+// BFD are the settings of BFD (RFC 5880). The zero value: there is none.
+type BFD struct {
+	Receive    time.Duration `json:"receive"`
+	Transmit   time.Duration `json:"transmit"`
+	Multiplier int           `json:"multiplier"`
 }
 
 // Host is a machine outside every cluster.

@@ -33,18 +33,22 @@ var trips = map[string]struct {
 	// sessions is set where the component speaks BGP with the router.
 	sessions bool
 	values   string // of the chart, by their file in testdata
+	// manifests are the user's objects, by their file in testdata.
+	manifests string
 }{
-	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true, ""},
-	"cilium":       {"cilium", "1.11.6", "1.12.0", true, ""},
-	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false, ""},
-	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false, ""},
+	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true, "", ""},
+	"cilium":       {"cilium", "1.11.6", "1.12.0", true, "", ""},
+	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false, "", ""},
+	"kube-proxy":   {"kube-proxy", "1.13.0", "1.13.2", false, "", ""},
 	// The only release that is published: each node gets it again.
-	"calico": {"calico", "3.28.5", "3.28.5", true, ""},
+	"calico": {"calico", "3.28.5", "3.28.5", true, "", ""},
 	// Whole Cilium in three modes of its chart.
-	"cilium-whole":           {"cilium", "1.18.4", "1.19.3", false, ""},
-	"cilium-native-bgp":      {"cilium", "1.18.4", "1.19.3", true, "cilium-native-bgp"},
-	"cilium-moved-bgp":       {"cilium", "1.17.8", "1.18.4", true, "cilium-native-bgp"},
-	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables"},
+	"cilium-whole":           {"cilium", "1.18.4", "1.19.3", false, "", ""},
+	"cilium-native-bgp":      {"cilium", "1.18.4", "1.19.3", true, "cilium-native-bgp", ""},
+	"cilium-moved-bgp":       {"cilium", "1.17.8", "1.18.4", true, "cilium-native-bgp", "cilium-bgp"},
+	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables", ""},
+	// With BFD, on both ends.
+	"metallb-bfd": {"metallb", "0.13.12", "0.14.9", true, "", "metallb-bfd"},
 }
 
 // TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip
@@ -61,6 +65,9 @@ func TestUpgrade(t *testing.T) {
 	var settings upgrade.Settings
 	if trip.values != "" {
 		settings.Values = upgrade.ReadValues(t, trip.values)
+	}
+	if trip.manifests != "" {
+		settings.Manifests = string(must.Read(t, "testdata/"+trip.manifests+".yaml"))
 	}
 	u := must.Get(upgrade.Of(trip.component, trip.from, trip.to, settings))(t)
 	o := options(t)

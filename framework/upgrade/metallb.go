@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
@@ -32,7 +33,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		return Upgrade{}, err
 	}
 	t := m.on(given.Subnets)
-	router := metallb.Router{Address: addressOn(t, tor), ASN: torASN, ClusterASN: clusterASN}
+	router := metallb.Router{Address: addressOn(t, tor), ASN: torASN, ClusterASN: clusterASN, BFD: mode == metallb.FRR}
 	pool := netip.PrefixFrom(m.address(128, 0), 24)
 	t.Routed = append(slices.Clone(t.Routed), pool)
 	m.resources, err = metallb.DefaultResources(pool, router)
@@ -47,6 +48,10 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		beside = "BGP by FRR"
 		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: "+
 			"a change of FRR is not tested")
+	}
+	if m.resources.BFD.Multiplier > 0 {
+		beside += " with BFD, to a ToR of FRR"
+		t.Routers[0].Kind, t.Routers[0].Peers[0].BFD = topology.FRR, m.resources.BFD
 	}
 	var set []string
 	for _, setting := range m.at(to).Settings() {
@@ -74,7 +79,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: withoutPods("metallb-system/", ":9443"),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
-	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, announcesAnew(nil)), nil
+	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, m.works), nil
 }
 
 // metalLB is MetalLB by the vendor's chart with some values, on the small lab.
@@ -137,9 +142,27 @@ func (m metalLB) install(ctx context.Context, r *framework.Run, version string) 
 	if err := labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{}); err != nil { // of any age
 		return err
 	}
+	if err := m.bfdUp(ctx, r, allNodes...); err != nil {
+		return err
+	}
 	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
 	*m.balancer = address
 	return err
+}
+
+// bfdUp waits until the router has BFD with nodes, if their speakers have a profile.
+func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) error {
+	if m.resources.BFD.Multiplier == 0 {
+		return nil
+	}
+	return labaccess.Lab(r).BFDUp(ctx, nodes)
+}
+
+func (m metalLB) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	if err := announcesAnew(nil)(ctx, r, node, version, began); err != nil {
+		return err
+	}
+	return m.bfdUp(ctx, r, node)
 }
 
 // release brings a version to the cluster, and asks its controller for what it does for new

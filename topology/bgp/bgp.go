@@ -52,6 +52,8 @@ type Neighbor struct {
 	Accepted uint64 `json:"accepted"`
 	// MayReject is set if a filter may refuse some of the peer's prefixes, and Received does not count them.
 	MayReject bool `json:"may_reject,omitempty"`
+	// BFD is the state of the BFD session beside it, such as up, where there is one. FRR alone tells it.
+	BFD string `json:"bfd,omitempty"`
 }
 
 // States of sessions that something here depends on.

@@ -284,6 +284,7 @@ type frrNeighbor struct {
 	AddressFamilyInfo struct {
 		IPv4Unicast frrFamily
 	}
+	PeerBFDInfo struct{ Status string }
 }
 
 // frrFamily is what a neighbour has of an address family.
@@ -325,7 +326,7 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 		if err != nil {
 			addr, _ = netip.ParseAddr(from.BGPNeighborAddr)
 		}
-		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState)}
+		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState), BFD: strings.ToLower(from.PeerBFDInfo.Status)}
 		if n.State == StateEstablished {
 			n.RouterID = from.RemoteRouterID
 			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
@@ -35,8 +36,8 @@ metadata: {name: %s, namespace: metallb-system}
 spec: {myASN: %d, peerASN: %d, peerAddress: %s}
 `, p.Router, p.ClusterASN, p.ASN, p.Address)
 	}
-	objects, err := workload.Objects(text)
-	return Resources{Objects: objects}, err
+	all, err := workload.Objects(text)
+	return Resources{Adapted: objects.Adapted{Objects: all}}, err
 }
 
 // Announcing is the action that installs the release, and has these nodes announce a pool. It

@@ -6,21 +6,29 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Resources are MetalLB's pools, peers and advertisements, as a lab gets them.
-type Resources = objects.Adapted
+type Resources struct {
+	objects.Adapted
+	// BFD is that of the user's peer, which the router needs as well.
+	BFD topology.BFD
+}
 
 // Router is the lab's router for a BGP peer, with the AS number of the nodes.
 type Router struct {
 	Address    netip.Addr
 	ASN        uint32
 	ClusterASN uint32
+	// BFD is set if the speakers and the router can have it.
+	BFD bool
 }
 
 // defaults are the lab's own, by their kind: a pool, the router, and an advertisement of every
@@ -28,6 +36,7 @@ type Router struct {
 var defaults = map[string]string{
 	kindPool:          "{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: lab}, spec: {addresses: ['%s']}}",
 	kindPeer:          "{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: lab}, spec: {}}",
+	kindBFD:           "{apiVersion: metallb.io/v1beta1, kind: BFDProfile, metadata: {name: '%s'}}",
 	kindAdvertisement: "{apiVersion: metallb.io/v1beta1, kind: BGPAdvertisement, metadata: {name: lab}, spec: {}}",
 }
 
@@ -35,6 +44,7 @@ const (
 	kindPool          = "IPAddressPool"
 	kindPeer          = "BGPPeer"
 	kindAdvertisement = "BGPAdvertisement"
+	kindBFD           = "BFDProfile"
 )
 
 // DefaultResources are the resources of a user who gives none.
@@ -59,7 +69,7 @@ func NewResources(text string, pool netip.Prefix, router Router, networks []neti
 	if len(all) > 0 && !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return !others(o) }) {
 		return Resources{}, fmt.Errorf("none of its %d objects is of MetalLB's types: expected IPAddressPool, BGPPeer or BGPAdvertisement", len(all))
 	}
-	a := &adapter{router: router, networks: networks, named: map[string][]string{}}
+	a := &adapter{router: router, networks: networks, all: all, named: map[string][]string{}}
 	for _, o := range all {
 		if err := a.outdated(o); err != nil {
 			return Resources{}, err
@@ -70,6 +80,11 @@ func NewResources(text string, pool netip.Prefix, router Router, networks []neti
 				alias, _ := alias.(map[string]any)
 				a.named["alias"] = append(a.named["alias"], fmt.Sprint(alias["name"]))
 			}
+		}
+	}
+	for _, o := range all {
+		if restart, _, _ := unstructured.NestedBool(o.Object, "spec", "enableGracefulRestart"); o.GetKind() == kindPeer && (a.first == nil || a.graceful && !restart) {
+			a.first, a.graceful = o, restart
 		}
 	}
 	for _, o := range all {
@@ -88,6 +103,12 @@ type adapter struct {
 	Resources
 	router   Router
 	networks []netip.Prefix
+	// first is the peer of the user for which the lab's router stands, and graceful is set if it has
+	// graceful restart: of several it is the first without, because its router drops the routes of a
+	// node whose speaker is replaced.
+	first    *unstructured.Unstructured
+	graceful bool
+	all      []*unstructured.Unstructured // the user's
 	// named are the names of the user's objects, by kind, and of the aliases of communities.
 	named map[string][]string
 }
@@ -119,7 +140,7 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 	if spec == nil {
 		spec = map[string]any{}
 	}
-	f := objects.Fields{Adapted: &a.Resources, Name: name, Values: spec}
+	f := objects.Fields{Adapted: &a.Adapted, Name: name, Values: spec}
 	switch o.GetKind() {
 	case kindPool:
 		if err := validatePool(spec, a.networks); err != nil {
@@ -127,11 +148,13 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 		}
 		f.Drop("the lab has one Service, in the namespace default", "serviceAllocation")
 	case kindPeer:
-		if a.has(kindPeer) {
-			a.Say("%s: left out: the lab has one router, which stands for the first peer", name)
+		if a.first != nil && o != a.first {
+			a.Say("%s: left out: the lab has one router, which stands for %s", name, a.first.GetName())
 			return nil
 		}
-		a.peer(f)
+		if err := a.peer(f); err != nil {
+			return err
+		}
 	case kindAdvertisement:
 		f.Drop("every node of the lab announces", "nodeSelectors")
 		f.Drop("the lab has one router", "peers")
@@ -143,8 +166,13 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 	case "L2Advertisement":
 		a.Say("%s: left out: layer 2 is not exercised, the lab announces by BGP to one router", name)
 		return nil
+	case kindBFD:
+		if a.first == nil || !names(a.first, o) {
+			a.Say("%s: left out: the lab's one peer does not name it", name)
+		}
+		return nil // it is added with the peer
 	default:
-		a.Say("%s: left out: the lab announces by BGP to one router, without BFD", name)
+		a.Say("%s: left out: the lab announces by BGP to one router", name)
 		return nil
 	}
 	o.SetNamespace(namespace)
@@ -153,17 +181,71 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 	return nil
 }
 
+// names reports whether a peer names a profile of BFD.
+func names(peer, profile *unstructured.Unstructured) bool {
+	name, _, _ := unstructured.NestedString(peer.Object, "spec", "bfdProfile")
+	return name == profile.GetName()
+}
+
+// bfd adds the profile of a peer, and has the router take its times.
+func (a *adapter) bfd(f objects.Fields) error {
+	name, there := f.Values["bfdProfile"]
+	if !there {
+		return nil
+	}
+	if !a.router.BFD {
+		f.Drop("MetalLB's native BGP has no BFD, and refuses the peer", "bfdProfile")
+		return nil
+	}
+	f.Drop("the lab's router is on the nodes' network, and BFD over several hops is another", "ebgpMultiHop")
+	i := slices.IndexFunc(a.all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindBFD && names(a.first, o) })
+	if i < 0 {
+		a.Say("%s: bfdProfile: the manifests have no BFDProfile %v", f.Name, name)
+		return a.own(kindBFD, "the manifests lack the peer's", name)
+	}
+	profile := a.all[i]
+	spec, _, err := unstructured.NestedMap(profile.Object, "spec")
+	if err != nil {
+		return fmt.Errorf("spec of BFDProfile %v: %w", name, err)
+	}
+	of := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(profile), Values: spec}
+	of.Drop("the lab's router sends no echoes", "echoMode", "echoInterval")
+	of.Drop("the lab's router is one hop away", "minimumTtl")
+	return a.profile(profile, spec)
+}
+
+// profile adds a BFDProfile. What it leaves to FRR is FRR's default.
+func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) error {
+	number := func(field string, fallback int64) int64 {
+		if value, is := spec[field].(int64); is {
+			return value
+		}
+		return fallback
+	}
+	a.BFD = topology.BFD{
+		Receive:    time.Duration(number("receiveInterval", 300)) * time.Millisecond,
+		Transmit:   time.Duration(number("transmitInterval", 300)) * time.Millisecond,
+		Multiplier: int(number("detectMultiplier", 3)),
+	}
+	if spec != nil {
+		o.Object["spec"] = spec
+	}
+	o.SetNamespace(namespace)
+	a.Objects = append(a.Objects, o)
+	return nil
+}
+
 // peer gives a peer the lab's router.
-func (a *adapter) peer(f objects.Fields) {
+func (a *adapter) peer(f objects.Fields) error {
 	f.Set("peerAddress", a.router.Address.String())
 	f.Set("peerASN", int64(a.router.ASN))
 	f.Set("myASN", int64(a.router.ClusterASN))
 	f.Drop("the AS number is the lab's", "dynamicASN")
 	f.Drop("the lab's router has the port 179", "peerPort")
 	f.Drop("the lab's router has no password", "password", "passwordSecret")
-	f.Drop("the lab's router has no BFD", "bfdProfile")
 	f.Drop("every node of the lab is a peer", "nodeSelectors")
 	f.Drop("the nodes' addresses are the lab's", "sourceAddress", "routerID", "interface", "vrf")
+	return a.bfd(f)
 }
 
 // unknownPools tells which pools an advertisement names that are not there.
@@ -244,6 +326,9 @@ func (a *adapter) own(kind, why string, pool ...any) error {
 	}
 	a.Say("%s: %s: the lab has its own", kind, why)
 	told := a.Replaced
+	if kind == kindBFD {
+		return a.profile(own[0], nil)
+	}
 	err = a.add(own[0])
 	a.Replaced = told // it is the lab's
 	return err

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -34,7 +36,7 @@ func TestResources(t *testing.T) {
 		"BGPPeer leaf1: myASN: 65000 is replaced by 64513, the lab's",
 		"BGPPeer leaf1: password is removed: the lab's router has no password",
 		"BGPPeer leaf1: passwordSecret: map[name:s] is removed: the lab's router has no password",
-		"BGPPeer leaf2: left out: the lab has one router, which stands for the first peer",
+		"BGPPeer leaf2: left out: the lab has one router, which stands for leaf1",
 		"Secret s: left out: it is not one of MetalLB's types",
 		"BGPAdvertisement a: peers: [leaf1] is removed: the lab has one router",
 		"L2Advertisement l2: left out: layer 2 is not exercised, the lab announces by BGP to one router",
@@ -98,6 +100,57 @@ func TestResourcesAreCompleted(t *testing.T) {
 			}
 			if got := strings.Join(names, " "); got != test.objects || !slices.Equal(r.Replaced, test.replaced) {
 				t.Errorf("objects %s, want %s; replaced\n%s\nwant\n%s", got, test.objects, strings.Join(r.Replaced, "\n"), strings.Join(test.replaced, "\n"))
+			}
+		})
+	}
+}
+
+// BFD of the peer's profile is also the router's, where both can have it. Of several peers the router
+// stands for the first without graceful restart.
+func TestBFD(t *testing.T) {
+	const profile = "apiVersion: metallb.io/v1beta1\nkind: BFDProfile\nmetadata: {name: fast}\nspec: {receiveInterval: 150, detectMultiplier: 5, echoMode: true, minimumTtl: 254}\n---\n"
+	with := strings.Replace(peer, "myASN", "bfdProfile: fast, ebgpMultiHop: true, myASN", 1)
+	restarts := strings.NewReplacer("leaf1", "leaf0", "myASN", "enableGracefulRestart: true, myASN").Replace(peer)
+	able := tor
+	able.BFD = true
+	for _, test := range []struct {
+		name, text string
+		router     Router
+		want       topology.BFD
+		objects    string
+		says       []string // some of what is replaced
+	}{
+		{
+			"a profile", profile + restarts + with + advertisement, able, topology.BFD{Receive: 150 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 5}, "fast leaf1 a lab lab",
+			[]string{
+				"BGPPeer leaf0: left out: the lab has one router, which stands for leaf1", "BFDProfile fast: echoMode: true is removed: the lab's router sends no echoes",
+				"BFDProfile fast: minimumTtl: 254 is removed: the lab's router is one hop away",
+				"BGPPeer leaf1: ebgpMultiHop: true is removed: the lab's router is on the nodes' network, and BFD over several hops is another",
+			},
+		},
+		{
+			"a profile that is elsewhere", with + advertisement, able, topology.BFD{Receive: 300 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 3}, "fast leaf1 a lab lab",
+			[]string{"BGPPeer leaf1: bfdProfile: the manifests have no BFDProfile fast", "BFDProfile: the manifests lack the peer's: the lab has its own"},
+		},
+		{
+			"native BGP", with + profile, tor, topology.BFD{}, "leaf1 lab lab",
+			[]string{"BGPPeer leaf1: bfdProfile: fast is removed: MetalLB's native BGP has no BFD, and refuses the peer"},
+		},
+		{"a profile of no peer", peer + profile, able, topology.BFD{}, "leaf1 lab lab", []string{"BFDProfile fast: left out: the lab's one peer does not name it"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := must.Get(NewResources(test.text, ours, test.router, networks))(t)
+			var names []string
+			for _, o := range r.Objects {
+				names = append(names, o.GetName())
+			}
+			if got := strings.Join(names, " "); got != test.objects || r.BFD != test.want {
+				t.Errorf("objects %s, want %s; BFD %v, want %v", got, test.objects, r.BFD, test.want)
+			}
+			for _, says := range test.says {
+				if !slices.Contains(r.Replaced, says) {
+					t.Errorf("%q is not among\n%s", says, strings.Join(r.Replaced, "\n"))
+				}
 			}
 		})
 	}

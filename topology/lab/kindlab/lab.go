@@ -287,7 +287,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	}
 	for _, p := range r.Peers {
 		network, _ := l.Topology.Network(p.Network)
-		config.Peers = append(config.Peers, router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart})
+		config.Peers = append(config.Peers, router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart, BFD: p.BFD})
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -35,6 +35,13 @@ func (l *Lab) Connected(ctx context.Context, nodes []string, since time.Time) er
 	})
 }
 
+// BFDUp waits until each of the lab's routers has a BFD session with each of these nodes.
+func (l *Lab) BFDUp(ctx context.Context, nodes []string) error {
+	return l.sessions(ctx, "BFD with ", nodes, "no session with ", func(there []bgp.Neighbor, address netip.Addr) bool {
+		return slices.ContainsFunc(there, func(n bgp.Neighbor) bool { return n.Address == address && n.BFD == "up" })
+	})
+}
+
 func (l *Lab) sessions(ctx context.Context, what string, nodes []string, lacking string, holds func(there []bgp.Neighbor, address netip.Addr) bool) error {
 	return l.eachRouter(nodes, func(r *Router, neighbors []netip.Addr) error {
 		return await.Until(ctx, what+strings.Join(nodes, ", ")+" on "+r.Name(), 100*time.Millisecond, sessionsWithin,

@@ -55,6 +55,8 @@ type Peers struct {
 	// session ends, until the session is up again or the peer's restart time is over
 	// (RFC 4724). Without it the paths are dropped at once.
 	GracefulRestart bool `json:"graceful_restart,omitempty"`
+	// BFD is for FRR alone.
+	BFD topology.BFD `json:"bfd,omitzero"`
 }
 
 // ReadConfig reads and validates a Config in its JSON form. An unknown field is an error.
@@ -103,6 +105,9 @@ func (c Config) Validate() error {
 			wrong("peers[%d].prefix: %s is also the prefix of peers[%d]", i, p.Prefix, first)
 		} else {
 			seen[p.Prefix] = i
+		}
+		if p.BFD != (topology.BFD{}) && c.kind() != topology.FRR {
+			wrong("peers[%d].bfd: %s has no BFD", i, c.kind())
 		}
 		if p.AS == 0 {
 			wrong("peers[%d].as: must not be 0 (RFC 7607)", i)

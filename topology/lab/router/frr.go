@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
@@ -78,6 +79,9 @@ router bgp {{.AS}}
  neighbor peers{{$i}} timers {{$.Keepalive}} {{$.Hold}}
  neighbor peers{{$i}} passive
  neighbor peers{{$i}} graceful-restart-{{if $p.GracefulRestart}}helper{{else}}disable{{end}}
+{{- if $p.BFD.Multiplier}}
+ neighbor peers{{$i}} bfd profile peers{{$i}}
+{{- end}}
  bgp listen range {{$p.Prefix}} peer-group peers{{$i}}
 {{- end}}
  address-family ipv4 unicast
@@ -110,6 +114,18 @@ func FRRConfig(c Config) (string, error) {
 	return text.String(), nil
 }
 
+// bfdConfig is the configuration of FRR's bfdd for a router; empty if no peers have BFD.
+func bfdConfig(c Config) string {
+	var text strings.Builder
+	for i, p := range c.Peers {
+		if p.BFD != (topology.BFD{}) {
+			fmt.Fprintf(&text, "bfd\n profile peers%d\n  detect-multiplier %d\n  receive-interval %d\n  transmit-interval %d\n exit\nexit\n",
+				i, p.BFD.Multiplier, p.BFD.Receive.Milliseconds(), p.BFD.Transmit.Milliseconds())
+		}
+	}
+	return text.String()
+}
+
 func (f *frr) start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -132,14 +148,20 @@ func (f *frr) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(frrConfig, "relapse-bgpd.conf")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("writing bgpd's configuration: %w", err)
+	configs, daemons := map[string]string{"bgpd": text}, frrDaemons
+	if text := bfdConfig(f.config); text != "" {
+		configs["bfdd"], daemons = text, append([]string{"mgmtd", "zebra", "bfdd"}, frrDaemons[2:]...)
 	}
-	for _, daemon := range frrDaemons {
+	for _, daemon := range daemons {
 		args := []string{"--log", "stdout", "--vty_port", "0"} // no terminals by TCP
-		if daemon == "bgpd" {
+		if text := configs[daemon]; text != "" {
+			file := filepath.Join(frrConfig, "relapse-"+daemon+".conf")
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				return fmt.Errorf("writing %s's configuration: %w", daemon, err)
+			}
 			args = append(args, "-f", file)
+		}
+		if daemon == "bgpd" {
 			for _, a := range f.config.Listen {
 				args = append(args, "-l", a.String())
 			}
