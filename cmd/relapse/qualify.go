@@ -30,6 +30,8 @@ import (
 type qualifyOptions struct {
 	storedOptions
 	config string   // a file, or - for standard input
+	// imports is a folder with what the Corefile of config imports.
+	imports string
 	values []string // files, - for standard input
 	// setVars are NAME=VALUE, and vars is a file of such.
 	setVars []string
@@ -57,7 +59,8 @@ rollback. Components have the names that relapse list prints.
 helm template ... | relapse qualify cilium 1.11.6 1.12.4 --config -
 Its keys are compared by what the vendor states of both versions. This works for Cilium only.
 For kube-proxy from 1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
-it: both versions run with it on the lab of the upgrade. --manifests takes MetalLB's pools,
+it: both versions run with it on the lab of the upgrade. What a Corefile imports is in the folder
+of --import. --manifests takes MetalLB's pools,
 peers and advertisements, or Cilium's objects of BGP: without these the lab's BGP has no graceful
 restart, which is the vendor's default. --mode is kube-proxy's mode where no configuration names it:
 iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
@@ -125,6 +128,7 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
+	flags.StringVar(&o.imports, "import", "", "the folder with the files, or their ConfigMaps, that the Corefile of --config imports, `DIR`")
 	flags.StringArrayVar(&o.values, "values", nil,
 		"the values of your Helm release, or the object with them, `FILE`; several merge as with Helm; - is standard input")
 	flags.StringArrayVar(&o.setVars, "set-var", nil, "a variable of a template in these files, `NAME=VALUE`; repeatable")
@@ -160,8 +164,16 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	if q.Subnets, err = o.subnets.prefix(); err != nil {
 		return q, err
 	}
+	if o.imports != "" && (component != "coredns" || o.config == "") {
+		return q, usagef("--import is of a Corefile that --config gives")
+	}
 	if key := upgrade.ConfigKey(component); key != "" && o.config != "" {
 		q.Settings.Config, err = o.readText("--config", o.config, stdin, func(text []byte) (string, error) { return qualify.Document(text, key) })
+		if err == nil && o.imports != "" {
+			if q.Settings.Config, q.Told, err = qualify.Imported(q.Settings.Config, o.imports); err != nil {
+				err = usagef("--import: %w", err)
+			}
+		}
 	} else {
 		q.Config, err = o.readConfig(component, stdin)
 	}
@@ -243,7 +255,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 		words = append(words, "--set-var", pair)
 	}
 	for _, flag := range [][3]string{
-		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {

@@ -48,7 +48,7 @@ var trips = map[string]struct {
 	"cilium-moved-bgp":       {"cilium", "1.17.8", "1.18.4", true, "cilium-native-bgp", "cilium-bgp"},
 	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables", ""},
 	// With BFD, on both ends.
-	"metallb-bfd": {"metallb", "0.13.12", "0.14.9", true, "", "metallb-bfd"},
+	"metallb-bfd": {"metallb", "0.14.8", "0.14.9", true, "", "metallb-bfd"},
 }
 
 // TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip

@@ -83,7 +83,9 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		plugins[words[0]] = true
 		switch words[0] {
 		case "import":
-			return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected one Corefile without import", number, strings.Join(words[1:], " "))
+			if name := strings.Join(words[1:], " "); !isSnippet(text, name) {
+				return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected --import DIR with them, or with none if there are none", number, name)
+			}
 		case "kubernetes":
 			if len(words) > 1 && c.Zone == "" {
 				c.Zone = strings.TrimSuffix(words[1], ".")
