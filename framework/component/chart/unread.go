@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -51,18 +52,25 @@ func (c *Chart) Unread(ctx context.Context, r Release) ([]Path, error) {
 	return c.unreadAmong(ctx, r, stable, candidates)
 }
 
-// Renders reports whether a text of the values is in what the chart renders, whatever the chart's
-// schema says of the values; it may be, if the chart does not render them. Kubernetes itself
-// replaces $(NAME) in what is to run in pods.
+// Renders reports whether a text of the values is in what runs of a chart: in the pods or in a
+// ConfigMap, whatever the chart's schema says of the values. It may be, if the chart refuses the values,
+// and not those without variables. Kubernetes itself replaces $(NAME) in what is to run in pods.
 func (c *Chart) Renders(r Release, text string) bool {
 	r.anyType = true
 	rendered, err := c.Render(r)
 	if err != nil {
-		return true
+		r.Values = Merge(r.Values)
+		for _, x := range placeholder.In(r.Values) {
+			Path(x.Path).Put(nil, r.Values)
+		}
+		_, err = c.Render(r)
+		return err == nil
 	}
 	return slices.ContainsFunc(rendered.Objects, func(o unstructured.Unstructured) bool {
-		ofPods := o.GetKind() == "DaemonSet" || o.GetKind() == "Deployment"
-		return !(ofPods && strings.HasPrefix(text, "$(")) && strings.Contains(fmt.Sprint(o.Object), text)
+		at := map[string]string{"ConfigMap": "data", "DaemonSet": "spec", "Deployment": "spec"}[o.GetKind()]
+		unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata")
+		runs, there := Get(o.Object, at)
+		return there && !(at != "data" && strings.HasPrefix(text, "$(")) && strings.Contains(fmt.Sprint(runs), text)
 	})
 }
 

@@ -43,19 +43,19 @@ func (a *Adapted) Own(why string, o *unstructured.Unstructured) {
 	a.Objects = append(a.Objects, o)
 }
 
-// Read reads objects (YAML documents), without what a cluster has added to them: kubectl get prints it.
+// Read reads objects (YAML documents), without what kubectl get prints besides, and without annotations, which have no effect.
 func Read(text string) ([]*unstructured.Unstructured, error) {
 	all, err := workload.Objects(text)
 	for _, o := range all {
 		metadata := map[string]any{}
-		for _, field := range []string{"name", "namespace", "labels", "annotations"} {
+		for _, field := range []string{"name", "namespace", "labels"} {
 			if value, there := chart.Get(o.Object, "metadata."+field); there && value != nil {
 				metadata[field] = value
 			}
 		}
 		o.Object["metadata"] = metadata
-		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
 		delete(o.Object, "status")
+		delete(o.Object, "sops") // its own data
 	}
 	return all, err
 }

@@ -243,6 +243,9 @@ type Variable struct {
 	Path []string
 }
 
+// encrypted is the name of a value that SOPS has encrypted.
+const encrypted = "encrypted by SOPS"
+
 // In are the variables of a parsed document, in order of their paths.
 func In(value any) []Variable { return within(value, nil) }
 
@@ -250,6 +253,9 @@ func within(value any, path []string) []Variable {
 	var all []Variable
 	switch value := value.(type) {
 	case string:
+		if strings.HasPrefix(value, "ENC[AES256_GCM,") {
+			return []Variable{{encrypted, value, path}}
+		}
 		for _, f := range find(value) {
 			if f.fallback == nil {
 				all = append(all, Variable{f.name, value[f.start:f.end], path})
@@ -279,6 +285,9 @@ func within(value any, path []string) []Variable {
 func Missing(all []Variable) error {
 	var names, places []string
 	for _, v := range all {
+		if v.Name == encrypted {
+			return fmt.Errorf("SOPS has encrypted %s: expected what sops --decrypt prints", strings.Join(v.Path, "."))
+		}
 		if !slices.Contains(names, v.Name) {
 			names = append(names, v.Name)
 			places = append(places, strings.TrimSuffix(fmt.Sprintf("%s (%s)", v.Name, strings.Join(v.Path, ".")), " ()"))

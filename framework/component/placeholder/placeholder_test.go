@@ -68,6 +68,10 @@ func TestMissing(t *testing.T) {
 	if err := Missing(In(parsed)); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
+	sealed := In(map[string]any{"bgp": map[string]any{"password": "ENC[AES256_GCM,data:x,iv:y,type:str]"}})
+	if err := Missing(sealed); err == nil || err.Error() != "SOPS has encrypted bgp.password: expected what sops --decrypt prints" {
+		t.Error(err)
+	}
 	if err := Missing(nil); err != nil {
 		t.Error(err)
 	}

@@ -279,6 +279,19 @@ func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) erro
 	return l.wireMember(ctx, h.Name)
 }
 
+// nodesOn are the addresses of the nodes on a network.
+func (l *Lab) nodesOn(network string) []netip.Addr {
+	var all []netip.Addr
+	for _, c := range l.Topology.Clusters {
+		for _, n := range c.Nodes {
+			if address, there := l.Topology.AddressOn(n.Name, network); there {
+				all = append(all, address)
+			}
+		}
+	}
+	return all
+}
+
 // startRouter runs a router and waits until it accepts sessions.
 func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) error {
 	config := router.Config{Kind: r.Kind, AS: r.ASN, RouterID: r.ID, Sockets: runDir}
@@ -287,7 +300,11 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	}
 	for _, p := range r.Peers {
 		network, _ := l.Topology.Network(p.Network)
-		config.Peers = append(config.Peers, router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart, BFD: p.BFD})
+		peers := router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart, BFD: p.BFD}
+		if p.BFD != (topology.BFD{}) {
+			peers.BFDPeers = l.nodesOn(p.Network)
+		}
+		config.Peers = append(config.Peers, peers)
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

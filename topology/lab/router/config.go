@@ -55,8 +55,10 @@ type Peers struct {
 	// session ends, until the session is up again or the peer's restart time is over
 	// (RFC 4724). Without it the paths are dropped at once.
 	GracefulRestart bool `json:"graceful_restart,omitempty"`
-	// BFD is for FRR alone.
-	BFD topology.BFD `json:"bfd,omitzero"`
+	// BFD is for FRR alone. BFDPeers are the peers with which the router has it before they have a BGP
+	// session: FRR 10 opens none while BFD is down.
+	BFD      topology.BFD `json:"bfd,omitzero"`
+	BFDPeers []netip.Addr `json:"bfd_peers,omitempty"`
 }
 
 // ReadConfig reads and validates a Config in its JSON form. An unknown field is an error.

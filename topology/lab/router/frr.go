@@ -118,10 +118,15 @@ func FRRConfig(c Config) (string, error) {
 func bfdConfig(c Config) string {
 	var text strings.Builder
 	for i, p := range c.Peers {
-		if p.BFD != (topology.BFD{}) {
-			fmt.Fprintf(&text, "bfd\n profile peers%d\n  detect-multiplier %d\n  receive-interval %d\n  transmit-interval %d\n exit\nexit\n",
-				i, p.BFD.Multiplier, p.BFD.Receive.Milliseconds(), p.BFD.Transmit.Milliseconds())
+		if p.BFD == (topology.BFD{}) {
+			continue
 		}
+		fmt.Fprintf(&text, "bfd\n profile peers%d\n  detect-multiplier %d\n  receive-interval %d\n  transmit-interval %d\n exit\n",
+			i, p.BFD.Multiplier, p.BFD.Receive.Milliseconds(), p.BFD.Transmit.Milliseconds())
+		for _, peer := range p.BFDPeers {
+			fmt.Fprintf(&text, " peer %s\n  profile peers%d\n exit\n", peer, i)
+		}
+		text.WriteString("exit\n")
 	}
 	return text.String()
 }

@@ -55,6 +55,10 @@ func Read(chartName string, f File, vars placeholder.Values) (Release, error) {
 	if err := r.parse(); err != nil {
 		return Release{}, err
 	}
+	if slices.ContainsFunc(r.documents, talos) {
+		return Release{}, fmt.Errorf("it is a machine configuration of Talos, whose manifests are rendered charts, and none of their values: "+
+			"expected the values of %s with which they were rendered", chartName)
+	}
 	found, err := r.choose()
 	if err != nil {
 		return Release{}, err
@@ -71,10 +75,16 @@ func Read(chartName string, f File, vars placeholder.Values) (Release, error) {
 				r.Told = append(r.Told, fmt.Sprintf("%s: %s is not read: what it changes is not in the lab", c, path))
 			}
 		}
+		for _, source := range slices.Concat(listAt(c.document, "spec", "sources"), listAt(c.document, "spec", "template", "spec", "sources")) {
+			if path := text(source["path"]); path != "" && path != text(c.part["path"]) {
+				r.Told = append(r.Told, fmt.Sprintf("%s: the source %s is not read: what it installs beside the chart is not in the lab", c, path))
+			}
+		}
 		r.Version = cmp.Or(strings.TrimPrefix(text(c.form.version(r, c.part)), "v"), r.Version)
 		r.Object = c.String()
 	}
 	r.Values = chart.Merge(all...)
+	delete(r.Values, "sops") // its own data
 	r.unwrap()
 	if r.Version != "" && semver.Canonical("v"+r.Version) != "v"+r.Version {
 		r.Told = append(r.Told, fmt.Sprintf("%s states no single version of the chart, but %s", r.Object, r.Version))
@@ -95,6 +105,12 @@ func (r *reader) parse() error {
 	var err error
 	r.documents, err = r.vars.Documents(body)
 	return err
+}
+
+// talos reports whether a document is a machine configuration of Talos, or a patch of one with manifests.
+func talos(d map[string]any) bool {
+	return d["kind"] == nil && (mapAt(d, "machine") != nil && mapAt(d, "cluster") != nil ||
+		at(d, "cluster", "inlineManifests") != nil || at(d, "cluster", "extraManifests") != nil)
 }
 
 // candidate is a document, or a part of one, that has values.

@@ -76,7 +76,7 @@ spec:
       parameters: [{name: b.c, value: "1,2"}, {name: d, value: "1", forceString: true}]
       fileParameters: [{name: cert, path: cert.pem}]
 `,
-			"map[a:text b:map[c:1,2 d:text] d:1 file:true] 1.18.4 Application cilium", "the value cert, from the file cert.pem, is not read",
+			"map[a:text b:map[c:1,2 d:text] d:1 file:true] 1.18.4 Application cilium", "the value cert, from the file cert.pem, is not read; Application cilium: the source cilium is not read: what it installs beside the chart is not in the lab",
 		},
 		{
 			"Application with valuesObject", "kind: Application\nmetadata: {name: cilium}\nspec: {source: {path: apps/cni, helm: {valuesObject: {a: 1}, values: 'a: 2'}}}\n",
@@ -107,6 +107,7 @@ spec:
 			"patches of a kustomization", "helmCharts: [{name: cilium}]\npatches: [{path: p.yaml}]\n",
 			"map[]  kustomization", "kustomization: patches is not read: what it changes is not in the lab",
 		},
+		{"encrypted by SOPS", "{a: 'ENC[AES256_GCM,data:x]', sops: {mac: y}}\n", "map[a:ENC[AES256_GCM,data:x]]  ", ""},
 		{"ConfigMap", "kind: ConfigMap\nmetadata: {name: ours}\ndata: {values.yaml: 'a: 1'}\n", "map[a:1]  ConfigMap ours", ""},
 		{"fleet.yaml", "helm: {chart: cilium, version: 1.18.4, values: {a: 1}}\n", "map[a:1] 1.18.4 fleet.yaml", ""},
 		{"Cluster API", "kind: HelmChartProxy\nmetadata: {name: x}\nspec: {chartName: cilium, valuesTemplate: 'a: 1'}\n", "map[a:1]  HelmChartProxy x", ""},
@@ -153,6 +154,14 @@ func TestReadIsWrong(t *testing.T) {
 		{
 			"what the chart renders", "kind: DaemonSet\nmetadata: {name: cilium}\n", "it has no values but DaemonSet cilium: " +
 				"expected values of cilium, or an object with them (HelmRelease, Application, HelmChart, HelmChartConfig, a kustomization with helmCharts)",
+		},
+		{
+			"Talos", "version: v1alpha1\nmachine: {type: worker}\ncluster: {inlineManifests: [{name: cilium, contents: 'kind: DaemonSet'}]}\n",
+			"it is a machine configuration of Talos, whose manifests are rendered charts, and none of their values: expected the values of cilium with which they were rendered",
+		},
+		{
+			"a patch of Talos", "cluster:\n  network: {cni: {name: none}}\n  extraManifests: [https://example.com/cilium.yaml]\n",
+			"it is a machine configuration of Talos, whose manifests are rendered charts, and none of their values: expected the values of cilium with which they were rendered",
 		},
 		{"another chart", "kind: HelmChart\nmetadata: {name: x}\nspec: {chart: coredns}\n", "HelmChart x installs coredns: expected what installs cilium, or its values"},
 		{

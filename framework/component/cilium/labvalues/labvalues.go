@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -295,6 +296,11 @@ func (a *adapter) addresses(lab Lab) {
 	a.remove("l2podAnnouncements.interfacePattern", deviceWhy)
 	a.remove("nodePort.addresses", "the lab's nodes have other addresses")
 
+	for _, own := range []chart.Setting{{Path: "cluster.name", Value: "lab"}, {Path: "cluster.id", Value: int64(0)}} {
+		if value, users := a.get(own.Path); users && len(placeholder.In(value)) > 0 {
+			a.set(own.Path, own.Value, "the lab has one cluster")
+		}
+	}
 	const apiWhy = "that is the address of the lab's API server"
 	a.remove("k8sServiceHostRef", apiWhy)
 	a.remove("k8s.apiServerURLs", apiWhy)

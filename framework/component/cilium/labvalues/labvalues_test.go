@@ -45,6 +45,10 @@ func TestAdapt(t *testing.T) {
 			`k8sServiceHost: "api.example.com" is replaced by "10.1.4.11": that is the address of the lab's API server`,
 			`k8sServicePort: 443 is replaced by 6443: that is the address of the lab's API server`,
 		}},
+		{"of templates", "{cluster: {name: '${NAME}', id: '{{ id }}'}}", []string{
+			`cluster.name: "${NAME}" is replaced by "lab": the lab has one cluster`,
+			`cluster.id: "{{ id }}" is replaced by 0: the lab has one cluster`,
+		}},
 		{"of Talos", "{cgroup: {autoMount: {enabled: false}, hostRoot: /sys/fs/cgroup}, operator: {replicas: 5}}", []string{
 			`cgroup: {"autoMount":{"enabled":false},"hostRoot":"/sys/fs/cgroup"} is replaced by the chart's default: a lab's nodes have their files and mounts in the usual places`,
 			`operator.replicas: 5 is replaced by 2: the lab has three nodes`,
