@@ -29,10 +29,10 @@ import (
 
 type qualifyOptions struct {
 	storedOptions
-	config string   // a file, or - for standard input
+	config string // a file, or - for standard input
 	// imports is a folder with what the Corefile of config imports.
 	imports string
-	values []string // files, - for standard input
+	values  []string // files, - for standard input
 	// setVars are NAME=VALUE, and vars is a file of such.
 	setVars []string
 	vars    string
