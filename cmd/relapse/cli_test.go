@@ -173,7 +173,7 @@ func TestBadUsage(t *testing.T) {
 		},
 		{
 			"qualify with a variable that is none", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--set-var", "X"},
-			`--set-var: "X": expected NAME=VALUE`,
+			`--set-var: expected NAME=VALUE`,
 		},
 		{
 			"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--values", "-"},

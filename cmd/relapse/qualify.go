@@ -252,7 +252,8 @@ func (o qualifyOptions) command(component, from, to string) string {
 		words = append(words, "--values", file)
 	}
 	for _, pair := range o.setVars {
-		words = append(words, "--set-var", pair)
+		name, _, _ := strings.Cut(pair, "=")
+		words = append(words, "--set-var", name+"=VALUE") // which may be a secret
 	}
 	for _, flag := range [][3]string{
 		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},

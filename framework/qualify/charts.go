@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/reference"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 )
@@ -49,14 +50,15 @@ type Change struct {
 	Note string `json:"note,omitempty"`
 }
 
-// compare fills in what differs between the keys of both.
-func (c *Charts) compare(before, after map[string]string, notes []reference.Note) {
+// compare fills in what differs between the keys of both, without secrets of the user's values.
+func (c *Charts) compare(before, after map[string]string, users map[string]any, notes []reference.Note) {
+	secrets := chart.Secrets(users)
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		was, had := before[key]
 		is, has := after[key]
-		change := Change{Key: key, Kind: Changed, From: was, To: is, Note: reference.Quote(notes, key)}
+		change := Change{Key: key, Kind: Changed, From: chart.WithoutSecrets(was, secrets), To: chart.WithoutSecrets(is, secrets), Note: reference.Quote(notes, key)}
 		switch {
 		case had && has && was == is:
 			continue
@@ -101,7 +103,7 @@ func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 				continue
 			}
 			if says := reference.Quote(notes, at); says != "" {
-				c.Noted = append(c.Noted, Change{Key: at, To: fmt.Sprint(values[key]), Note: says})
+				c.Noted = append(c.Noted, Change{Key: at, To: chart.Shown(at, values[key]), Note: says})
 			}
 		}
 	}

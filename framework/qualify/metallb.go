@@ -46,7 +46,7 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 		return v.wrong(err)
 	}
 	v.rendered.To = len(after)
-	v.rendered.compare(before, after, nil)
+	v.rendered.compare(before, after, users, nil)
 	// A value that only a lab has may be refused as well.
 	for _, c := range []*chart.Chart{from, to} {
 		if _, err := metalLBOf(c, v.lab, c == to); err != nil {

@@ -398,7 +398,7 @@ func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]an
 	if err != nil {
 		return Charts{}, nil, err
 	}
-	c.compare(before, after, notes)
+	c.compare(before, after, users, notes)
 	c.noted(users, notes)
 	return c, c.drifts(drifts), nil
 }

@@ -178,14 +178,14 @@ func (w wholeCilium) at(version string) release.Release {
 
 // settings are the values that the lab sets, and what they replace of the user's.
 func (w wholeCilium) settings() (set, replaced []string) {
-	if given, there := chart.Get(w.values, "securityContext.capabilities"); there {
-		replaced = append(replaced, fmt.Sprintf("securityContext.capabilities %v has no effect: the lab's agents are privileged", given))
+	if _, there := chart.Get(w.values, "securityContext.capabilities"); there {
+		replaced = append(replaced, "securityContext.capabilities has no effect: the lab's agents are privileged")
 	}
 	cluster := w.topology().Clusters[0]
 	for _, setting := range w.at("").Settings(cluster, netip.AddrPortFrom(cluster.Nodes[0].Links[0].Address, apiServerPort)) {
 		set = append(set, setting.String())
 		if was, users := chart.Get(w.values, setting.Path); users && fmt.Sprint(was) != fmt.Sprint(setting.Value) {
-			replaced = append(replaced, fmt.Sprintf("%s %v is replaced by %v: %s", setting.Path, was, setting.Value, setting.Why))
+			replaced = append(replaced, fmt.Sprintf("%s %s is replaced by %v: %s", setting.Path, chart.Shown(setting.Path, was), setting.Value, setting.Why))
 		}
 	}
 	return set, replaced

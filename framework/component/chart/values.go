@@ -125,7 +125,7 @@ func With(values map[string]any, settings []Setting) map[string]any {
 // Replacement is a value that a lab cannot have as the user or the chart has it.
 type Replacement struct {
 	Path string `json:"path"` // such as ipam.operator.clusterPoolIPv4MaskSize
-	// Was and Is are JSON. Is is empty if the value is left to the chart's default.
+	// Was and Is are JSON, or what kind of value it is (Shown). Is is empty if the value is left to the chart's default.
 	Was string `json:"was"`
 	Is  string `json:"is"`
 	// Users is set if the value was the user's, and not the chart's default.
@@ -153,33 +153,83 @@ func Text(value any) string {
 	return string(out)
 }
 
-// Shown is a value as a report has it: of values that may have secrets the names alone.
+// harmless are the paths, or their last parts, whose values a report shows: addresses, devices, AS numbers, versions
+// of images, sizes and modes. Any other value may be a secret, whatever its path is called.
+var harmless = strings.Fields(`
+	cluster.name cluster.id devices device direct-routing-device directRoutingDevice egressMasqueradeInterfaces interface interfacePattern addresses MTU
+	k8sServiceHost k8sServicePort clusterPoolIPv4PodCIDRList clusterPoolIPv4MaskSize ipv4NativeRoutingCIDR mlBindAddrOverride
+	cluster-pool-ipv4-cidr cluster-pool-ipv4-mask-size ipv4-native-routing-cidr
+	myASN peerASN peerAddress peerPort sourceAddress routerID vrf dynamicASN bfdProfile peers communities
+	repository tag digest genericDigest override suffix pullPolicy
+	routingMode tunnelProtocol tunnel kubeProxyReplacement datapathMode acceleration dsrDispatch algorithm backend policyEnforcementMode mode
+	replicas secureMetricsPort periodSeconds initialDelaySeconds failureThreshold`)
+
+func isHarmless(path string) bool {
+	return slices.Contains(harmless, path) || slices.Contains(harmless, path[strings.LastIndexByte(path, '.')+1:])
+}
+
+// Shown is a value as a report has it: a switch, a scalar of a harmless path or a list of them, or else what
+// kind of value it is.
 func Shown(path string, value any) string {
-	switch path[strings.LastIndexByte(path, '.')+1:] {
-	case "tls", "extraEnv", "extraObjects", "extraContainers", "extraInitContainers", "initContainers":
-		return Text(masked("", value))
+	switch value := value.(type) {
+	case nil, bool:
+		return Text(value)
+	case map[string]any:
+		return fmt.Sprintf("a map of %d", len(value))
+	case []any:
+		if len(value) > 0 && (!isHarmless(path) || slices.ContainsFunc(value, nested)) {
+			return fmt.Sprintf("a list of %d", len(value))
+		}
+	case string:
+		if value != "" && !isHarmless(path) {
+			return "a text"
+		}
+	default:
+		if !isHarmless(path) {
+			return "a number"
+		}
 	}
 	return Text(value)
 }
 
-func masked(key string, value any) any {
-	switch value := value.(type) {
-	case string:
-		if key != "name" && key != "kind" {
-			return "***"
-		}
-	case []any:
-		all := make([]any, len(value))
-		for i, item := range value {
-			all[i] = masked("", item)
-		}
-		return all
-	case map[string]any:
-		all := map[string]any{}
-		for key, item := range value {
-			all[key] = masked(key, item)
-		}
-		return all
+func nested(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return true
 	}
-	return value
+	return false
+}
+
+// Secrets are the texts and numbers of values that no report shows: all that are at no harmless path, without
+// what is too short to be a secret.
+func Secrets(values map[string]any) []string {
+	var all []string
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for key, inner := range value {
+				walk(path+"."+key, inner)
+			}
+		case []any:
+			for _, item := range value {
+				walk(path, item)
+			}
+		case nil, bool:
+		default:
+			if text := fmt.Sprint(value); !isHarmless(path) && len(text) > 3 && text != "true" && text != "false" {
+				all = append(all, text)
+			}
+		}
+	}
+	walk("", values)
+	return all
+}
+
+// WithoutSecrets is a setting that a chart renders, unless it has a secret.
+func WithoutSecrets(setting string, secrets []string) string {
+	if slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(setting, secret) }) {
+		return "a text"
+	}
+	return setting
 }

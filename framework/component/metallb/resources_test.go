@@ -31,14 +31,14 @@ func TestResources(t *testing.T) {
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\n"
 	r := must.Get(NewResources(pool+peer+second+secret+advertisement+layer2, ours, tor, networks))(t)
 	want := []string{
-		"BGPPeer leaf1: peerAddress: 10.0.0.1 is replaced by 10.65.4.254, the lab's",
+		"BGPPeer leaf1: peerAddress: \"10.0.0.1\" is replaced by 10.65.4.254, the lab's",
 		"BGPPeer leaf1: peerASN: 65001 is replaced by 64524, the lab's",
 		"BGPPeer leaf1: myASN: 65000 is replaced by 64513, the lab's",
-		"BGPPeer leaf1: password is removed: the lab's router has no password",
-		"BGPPeer leaf1: passwordSecret: map[name:s] is removed: the lab's router has no password",
+		"BGPPeer leaf1: password: a text is removed: the lab's router has no password",
+		"BGPPeer leaf1: passwordSecret: a map of 1 is removed: the lab's router has no password",
 		"BGPPeer leaf2: left out: the lab has one router, which stands for leaf1",
 		"Secret s: left out: it is not one of MetalLB's types",
-		"BGPAdvertisement a: peers: [leaf1] is removed: the lab has one router",
+		"BGPAdvertisement a: peers: [\"leaf1\"] is removed: the lab has one router",
 		"L2Advertisement l2: left out: layer 2 is not exercised, the lab announces by BGP to one router",
 	}
 	if !slices.Equal(r.Replaced, want) {
@@ -87,7 +87,7 @@ func TestResourcesAreCompleted(t *testing.T) {
 				strings.NewReplacer("ipAddressPools: [p]", "ipAddressPoolSelectors: [{matchLabels: {a: b}}]", "peers: [leaf1]", "communities: [known, '3:4', other]").Replace(advertisement),
 			"p q lab c a",
 			[]string{
-				"BGPAdvertisement a: communities: other is removed: no Community of the manifests has the alias", off,
+				"BGPAdvertisement a: communities: \"other\" is removed: no Community of the manifests has the alias", off,
 				"IPAddressPool q: autoAssign: false is replaced by true: the lab's Service names no pool",
 			},
 		},
@@ -124,7 +124,7 @@ func TestBFD(t *testing.T) {
 			"a profile", profile + restarts + with + advertisement, able, topology.BFD{Receive: 150 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 5}, "fast leaf1 a lab lab",
 			[]string{
 				"BGPPeer leaf0: left out: the lab has one router, which stands for leaf1", "BFDProfile fast: echoMode: true is removed: the lab's router sends no echoes",
-				"BFDProfile fast: minimumTtl: 254 is removed: the lab's router is one hop away",
+				"BFDProfile fast: minimumTtl: a number is removed: the lab's router is one hop away",
 				"BGPPeer leaf1: ebgpMultiHop: true is removed: the lab's router is on the nodes' network, and BFD over several hops is another",
 			},
 		},
@@ -134,7 +134,7 @@ func TestBFD(t *testing.T) {
 		},
 		{
 			"native BGP", with + profile, tor, topology.BFD{}, "leaf1 lab lab",
-			[]string{"BGPPeer leaf1: bfdProfile: fast is removed: MetalLB's native BGP has no BFD, and refuses the peer"},
+			[]string{"BGPPeer leaf1: bfdProfile: \"fast\" is removed: MetalLB's native BGP has no BFD, and refuses the peer"},
 		},
 		{"a profile of no peer", peer + profile, able, topology.BFD{}, "leaf1 lab lab", []string{"BFDProfile fast: left out: the lab's one peer does not name it"}},
 	} {

@@ -151,7 +151,7 @@ func (r Release) replace(values map[string]any) []chart.Replacement {
 	for _, s := range r.Settings() {
 		was, there := chart.Get(values, s.Path)
 		if there && fmt.Sprint(was) != fmt.Sprint(s.Value) {
-			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: chart.Text(was), Is: chart.Text(s.Value), Why: s.Why})
+			replaced = append(replaced, chart.Replacement{Users: true, Path: s.Path, Was: chart.Shown(s.Path, was), Is: chart.Text(s.Value), Why: s.Why})
 			chart.Set(values, s.Path, s.Value)
 		}
 	}

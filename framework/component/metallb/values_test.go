@@ -62,12 +62,12 @@ prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 		got = append(got, r.String())
 	}
 	want := []string{
-		`speaker.image: {"tag":"v0.14.8-ours"} is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
+		`speaker.image: a map of 1 is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
 		`speaker.tolerateMaster: false is replaced by the chart's default: a lab's nodes have other labels, taints and classes, and a speaker each`,
-		`speaker.extraContainers: [{"env":[{"name":"TOKEN","value":"***"}],"name":"ours"}] is replaced by the chart's default: relapse does not build their images`,
+		`speaker.extraContainers: a list of 1 is replaced by the chart's default: relapse does not build their images`,
 		`prometheus.serviceMonitor.enabled: true is replaced by false: a lab has no Prometheus operator`,
-		`loadBalancerClass: "metallb" is replaced by the chart's default: the lab's Services name no class`,
-		`speaker.updateStrategy: {"type":"RollingUpdate"} is replaced by {"type":"OnDelete"}: speakers are replaced node by node`,
+		`loadBalancerClass: a text is replaced by the chart's default: the lab's Services name no class`,
+		`speaker.updateStrategy: a map of 1 is replaced by {"type":"OnDelete"}: speakers are replaced node by node`,
 		`speaker.frr.image.tag: "9.1.0" is replaced by "10.3": the FRR of a lab is Debian 13's`,
 	}
 	if !slices.Equal(got, want) {

@@ -83,11 +83,7 @@ func (f Fields) Drop(why string, paths ...string) {
 		if !there {
 			continue
 		}
-		what := fmt.Sprintf("%s: %v", path, value)
-		if path == "password" { // a secret, which is neither printed nor stored
-			what = path
-		}
-		f.Say("%s: %s is removed: %s", f.Name, what, why)
+		f.Say("%s: %s: %s is removed: %s", f.Name, path, chart.Shown(path, value), why)
 		chart.Remove(f.Values, path)
 	}
 }
@@ -95,7 +91,7 @@ func (f Fields) Drop(why string, paths ...string) {
 // Set gives a field the lab's value.
 func (f Fields) Set(field string, value any) {
 	if was, there := f.Values[field]; there && fmt.Sprint(was) != fmt.Sprint(value) {
-		f.Say("%s: %s: %v is replaced by %v, the lab's", f.Name, field, was, value)
+		f.Say("%s: %s: %s is replaced by %v, the lab's", f.Name, field, chart.Shown(field, was), value)
 	}
 	f.Values[field] = value
 }
@@ -109,7 +105,7 @@ func (f Fields) Keep(field, why string, keep func(string) bool) {
 			kept = append(kept, item)
 			continue
 		}
-		f.Say("%s: %s: %v is removed: %s", f.Name, field, item, why)
+		f.Say("%s: %s: %s is removed: %s", f.Name, field, chart.Shown(field, item), why)
 	}
 	if len(items) > 0 {
 		f.Values[field] = kept

@@ -92,7 +92,7 @@ func Parse(pairs []string, file []byte) (Values, error) {
 		}
 		name, value, is := strings.Cut(line, "=")
 		if !is {
-			return nil, fmt.Errorf("line %d: %q: expected NAME=VALUE", number+1, line)
+			return nil, fmt.Errorf("line %d: expected NAME=VALUE", number+1)
 		}
 		if q := strings.TrimSpace(value); len(q) > 1 && (q[0] == '"' || q[0] == '\'') && q[len(q)-1] == q[0] {
 			value = q[1 : len(q)-1]
@@ -102,7 +102,7 @@ func Parse(pairs []string, file []byte) (Values, error) {
 	for _, pair := range pairs {
 		name, value, is := strings.Cut(pair, "=")
 		if !is || name == "" {
-			return nil, fmt.Errorf("%q: expected NAME=VALUE", pair)
+			return nil, errors.New("expected NAME=VALUE")
 		}
 		all[name] = value
 	}

@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 		{"a ConfigMap", "kind: ConfigMap\ndata: {A: '1'}\n", "map[A:1 NEW:set]"},
 		{"of Flux", "kind: Kustomization\nspec: {postBuild: {substitute: {A: b}}}\n", "map[A:b NEW:set]"},
 		{"a map, and a pair for one of it", "A: 1\nNEW: old\n", "map[A:1 NEW:set]"},
-		{"no pair", "A=1\nB\n", `line 2: "B": expected NAME=VALUE`},
+		{"no pair", "A=1\nB\n", `line 2: expected NAME=VALUE`},
 		{"an object", "kind: Secret\nmetadata: {name: x}\n", "metadata has no single value: expected a ConfigMap, a map of single values, or a line NAME=VALUE for each variable"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -168,7 +168,8 @@ func (c comparison) set(key string) (Drift, bool) {
 			return Drift{}, false
 		}
 		d.Kind, d.Decides, d.Before, d.After = Unknown, "", "", ""
-		d.Says = fmt.Sprintf("%s, which neither %s nor %s reads%s.", setTo, c.from.name(), c.to.name(), c.elsewhere(key))
+		// It may be anything, a secret as well.
+		d.Says = fmt.Sprintf("%s is set, which neither %s nor %s reads%s.", key, c.from.name(), c.to.name(), c.elsewhere(key))
 	case !isRead:
 		if c.to.Keys[key].Type == OfChart {
 			return Drift{}, false

@@ -102,13 +102,13 @@ func TestCompare(t *testing.T) {
 			name: "a slip of the pen", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"enable-ipv4-masquerad": "false", "ipv4-native-routing-cidr": cidr}),
 			want:   []brief{{"enable-ipv4-masquerad", Unknown, "", ""}},
-			says:   `enable-ipv4-masquerad is set to "false", which neither 1.11.1 nor 1.12.0 reads; the nearest key that 1.12.0 reads is enable-ipv4-masquerade.`,
+			says:   `enable-ipv4-masquerad is set, which neither 1.11.1 nor 1.12.0 reads; the nearest key that 1.12.0 reads is enable-ipv4-masquerade.`,
 		},
 		{
 			name: "a key of another version", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"masquerade": "false", "ipv4-native-routing-cidr": cidr}),
 			want:   []brief{{"masquerade", Unknown, "", ""}},
-			says:   `masquerade is set to "false", which neither 1.11.1 nor 1.12.0 reads, but the reference of 1.8.1 to 1.9.18 has it.`,
+			says:   `masquerade is set, which neither 1.11.1 nor 1.12.0 reads, but the reference of 1.8.1 to 1.9.18 has it.`,
 		},
 		{
 			name: "a switch that is none", from: "1.10.0", to: "1.11.1",

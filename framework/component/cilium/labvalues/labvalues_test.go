@@ -50,18 +50,18 @@ func TestAdapt(t *testing.T) {
 			`cluster.id: "{{ id }}" is replaced by 0: the lab has one cluster`,
 		}},
 		{"of Talos", "{cgroup: {autoMount: {enabled: false}, hostRoot: /sys/fs/cgroup}, operator: {replicas: 5}}", []string{
-			`cgroup: {"autoMount":{"enabled":false},"hostRoot":"/sys/fs/cgroup"} is replaced by the chart's default: a lab's nodes have their files and mounts in the usual places`,
+			`cgroup: a map of 2 is replaced by the chart's default: a lab's nodes have their files and mounts in the usual places`,
 			`operator.replicas: 5 is replaced by 2: the lab has three nodes`,
 		}},
 		{"as the chart has it", "{tolerations: [], operator: {replicas: 1}, extraArgs: [--debug], extraEnv: [{name: A, value: b}]}", nil},
 		{"of their API server and their objects", "{extraArgs: [--debug, --mtu=1400, --direct-routing-device=eth1], tls: {ca: {key: hunter2}}, extraEnv: [{name: KUBERNETES_SERVICE_HOST, value: x}, {name: K, valueFrom: {}}]}", []string{
-			`tls: {"ca":{"key":"***"}} is replaced by the chart's default: a lab has none of these namespaces, accounts, certificates, ConfigMaps and Secrets`,
-			`extraEnv: [{"name":"KUBERNETES_SERVICE_HOST","value":"***"},{"name":"K","valueFrom":{}}] is replaced by []: it names an address or an object that a lab does not have`,
-			`extraArgs: ["--debug","--mtu=1400","--direct-routing-device=eth1"] is replaced by ["--debug"]: the lab has other devices, addresses and files`,
+			`tls: a map of 1 is replaced by the chart's default: a lab has none of these namespaces, accounts, certificates, ConfigMaps and Secrets`,
+			`extraEnv: a list of 2 is replaced by []: it names an address or an object that a lab does not have`,
+			`extraArgs: a list of 3 is replaced by a list of 1: the lab has other devices, addresses and files`,
 		}},
 		{"of their cluster", "{tolerations: [{operator: Exists}], image: {repository: registry.example.com/cilium}}", []string{
 			`image.repository: "registry.example.com/cilium" is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
-			`tolerations: [{"operator":"Exists"}] is replaced by the chart's default: a lab's nodes have other labels, taints and priority classes`,
+			`tolerations: a list of 1 is replaced by the chart's default: a lab's nodes have other labels, taints and priority classes`,
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

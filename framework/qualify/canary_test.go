@@ -1,0 +1,173 @@
+package qualify
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/component/metallb"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"sigs.k8s.io/yaml"
+)
+
+// canaries are a text or a number in each leaf of values, by the path of each.
+type canaries map[string]string
+
+// kept are leaves without a canary: the modes that an upgrade is declared by, and names of objects.
+var kept = regexp.MustCompile(`(^|\.)(routingMode|kubeProxyReplacement|ipam\.mode|mode|type|kind|apiVersion|name|namespace|addresses)$`)
+
+func (c canaries) sow(path string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = c.sow(strings.TrimPrefix(path+"."+key, "."), v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = c.sow(path, v[i])
+		}
+	case nil, bool:
+	default:
+		if kept.MatchString(path) {
+			return value
+		}
+		if canary := fmt.Sprintf("canary%dx", len(c)); !isNumber(value) {
+			c[canary] = path
+			return canary
+		}
+		c[fmt.Sprint(7300001+len(c))] = path
+		return int64(7300000 + len(c))
+	}
+	return value
+}
+
+func isNumber(value any) bool {
+	_, text := value.(string)
+	return !text
+}
+
+// printed are the paths whose canaries a qualification prints or stores.
+func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
+	t.Helper()
+	dir := t.TempDir()
+	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	if err := r.Result().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	r.WritePlan(&all)
+	for _, file := range []string{FileJSON, FileMarkdown, FileText, FileJUnit} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	paths := map[string]bool{}
+	for _, canary := range regexp.MustCompile(`canary\d+x|\b73\d{5}\b`).FindAllString(all.String(), -1) {
+		if path := c[canary]; path != "" {
+			paths[path] = true
+		}
+	}
+	return paths
+}
+
+// A canary stands in each text and each number of what people keep. What is printed and stored of it is the
+// list of testdata/canaries.txt, whose paths are harmless.
+func TestCanaries(t *testing.T) {
+	printed, sown := map[string]bool{}, 0
+	read := func(file string) string {
+		text, err := os.ReadFile(filepath.Join("testdata/canary", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, file := range []string{"cilium-07.yaml", "cilium-12.yaml", "cilium-16.yaml", "cilium-19.yaml"} {
+		c := canaries{}
+		users, err := placeholder.Values{}.Map([]byte(read(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.sow("", users)
+		for _, path := range []string{"extraContainers", "extraEnv", "extraObjects", "imagePullSecrets"} { // no file has them
+			users[path] = []any{map[string]any{"value": c.sow(path+".value", "text")}}
+		}
+		text, err := yaml.Marshal(users)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := adapted(t, string(text), "encryption", "netkit")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after := map[string]string{}, map[string]string{} // charts of which one or the other renders each leaf
+		for canary, path := range c {
+			before["old "+path], after["new "+path] = "x "+canary+",y", canary
+		}
+		v.rendered.compare(before, after, users, nil)
+		r, err := New(valued(t, v), catalogue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sown += len(c)
+		maps.Copy(printed, c.printed(t, r))
+	}
+	for _, file := range []string{"metallb-06.yaml", "metallb-10.yaml"} {
+		c := canaries{}
+		objects, err := placeholder.Values{"name": "n", "pools": "192.0.2.0/28"}.Documents([]byte(read(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, o := range objects {
+			if o["kind"] == "BGPPeer" {
+				spec, _ := o["spec"].(map[string]any)
+				spec["password"], spec["passwordSecret"], spec["nodeSelectors"] = "x", map[string]any{"name": "x"}, []any{map[string]any{"matchLabels": map[string]any{"x": "y"}}}
+			}
+			text, err := yaml.Marshal(c.sow(fmt.Sprint(o["kind"]), o))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, string(text))
+		}
+		users := map[string]any{"speaker": map[string]any{"extraContainers": []any{map[string]any{"env": "x"}}, "image": map[string]any{"tag": "x"}}, "loadBalancerClass": "x"}
+		c.sow("", users)
+		lab, replaced := metallb.Adapt(users, "0.14.8", "0.15.3")
+		r, err := New(Request{
+			Component: "metallb", From: "0.14.8", To: "0.15.3", Thresholds: bounds, Command: again, Settings: upgrade.Settings{Manifests: strings.Join(all, "---\n")},
+			Values: &Values{Sources: []string{"my.yaml"}, BGP: metallb.FRR, Replaced: replaced, lab: lab},
+		}, catalogue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sown += len(c)
+		maps.Copy(printed, c.printed(t, r))
+	}
+	if sown < 100 {
+		t.Errorf("%d canaries", sown)
+	}
+	goldentest.Compare(t, "canaries.txt", strings.Join(slices.Sorted(maps.Keys(printed)), "\n")+"\n")
+}
+
+// A key that the vendor states for no program may be anything.
+func TestCanariesOfConfigMap(t *testing.T) {
+	in := fine()
+	in.From, in.To = "1.11.6", "1.12.4"
+	var err error
+	in.Configuration, err = compared(configdrift.Cilium(), in, map[string]string{"bpf-lb-algorithm": "canary1x", "our-own-key": "canary2x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if says := fmt.Sprint(in.Configuration.Drifts, Judge(in, bounds, again)); strings.Contains(says, "canary2x") || !strings.Contains(says, "our-own-key is set") {
+		t.Errorf("the key's value is stored, or the key is not:\n%s", says)
+	}
+}
