@@ -153,8 +153,8 @@ func (e *UnknownImageError) Error() string {
 	return fmt.Sprintf("no recipe makes image %q; there are %s", e.Ref, strings.Join(e.Known, ", "))
 }
 
-// ExitStatus is 2: bad input.
-func (*UnknownImageError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*UnknownImageError) RelapseStatus() int { return 2 }
 
 func (c *Catalogue) unknown(ref string) error {
 	c.recipesMu.Lock()

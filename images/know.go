@@ -47,8 +47,8 @@ func (e *UnknownVersionError) Error() string {
 	return fmt.Sprintf("no recipe builds %s at version %s%s; there are %s", e.Name, e.Version, why, strings.Join(e.Known, ", "))
 }
 
-// ExitStatus is 2: bad input.
-func (*UnknownVersionError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*UnknownVersionError) RelapseStatus() int { return 2 }
 
 // FormError says that a version of a component is built in another form.
 type FormError struct {
@@ -60,8 +60,8 @@ func (e *FormError) Error() string {
 	return fmt.Sprintf("%s %s is built %s, not as a %s", e.Want.Component, e.Want.Version, e.Built, e.Want.Form)
 }
 
-// ExitStatus is 2: bad input.
-func (*FormError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*FormError) RelapseStatus() int { return 2 }
 
 // Find returns the refs of the images of what is wanted. The version need not be one
 // of the catalogue: from here on the catalogue knows the refs, and Build derives

@@ -38,8 +38,8 @@ func (e *BuildError) Error() string {
 		e.Ref, e.Err, e.Complaint(), near, e.Log, strings.Join(e.Tail, "\n\t"))
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*BuildError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*BuildError) RelapseStatus() int { return 3 }
 
 // Complaint is the line that says most of why the build failed: the first one of a
 // compiler, or else the last one of all.

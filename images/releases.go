@@ -308,8 +308,8 @@ func (e *NotPublishedError) Error() string {
 	return fmt.Sprintf("%s is not published: %s", what, why)
 }
 
-// ExitStatus is 2: bad input.
-func (*NotPublishedError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*NotPublishedError) RelapseStatus() int { return 2 }
 
 func (e *NotPublishedError) Unwrap() error { return e.Err }
 
@@ -346,8 +346,8 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("%s is not available: the module proxy does not answer: %s", e.Module, strings.TrimSpace(why))
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*UnreachableError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*UnreachableError) RelapseStatus() int { return 3 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 

@@ -47,8 +47,8 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// ExitStatus is 2: bad input.
-func (*InvalidError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*InvalidError) RelapseStatus() int { return 2 }
 
 // Limits of names, in characters. A container's name is also its host name, and
 // a network's name may become a bridge's.

@@ -29,8 +29,8 @@ const (
 
 type usageError struct{ error }
 
-func (e *usageError) Unwrap() error   { return e.error }
-func (e *usageError) ExitStatus() int { return exitUsage }
+func (e *usageError) Unwrap() error      { return e.error }
+func (e *usageError) RelapseStatus() int { return exitUsage }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
@@ -49,22 +49,32 @@ func (e *verdictError) Error() string {
 
 func (e *verdictError) Unwrap() error { return e.broken }
 
-func (e *verdictError) ExitStatus() int {
+func (e *verdictError) RelapseStatus() int {
 	if e.verdict == framework.Fail {
 		return exitUnexpected
 	}
 	return exitInconclusive
 }
 
-func (e *auditError) ExitStatus() int { return e.status }
+func (e *auditError) RelapseStatus() int { return e.status }
 
-func (e *setupError) ExitStatus() int { return exitMachine }
+func (e *setupError) RelapseStatus() int { return exitMachine }
 
 func judgedAs(v framework.RunVerdict, broken error) error {
 	if (v == framework.Pass || v == framework.Observed) && broken == nil {
 		return nil
 	}
 	return &verdictError{v, broken}
+}
+
+// besides adds an error that has no effect on a verdict to what a run comes to.
+func besides(outcome, err error) error {
+	var verdict *verdictError
+	if errors.As(outcome, &verdict) {
+		verdict.broken = errors.Join(verdict.broken, err)
+		return verdict
+	}
+	return errors.Join(outcome, err)
 }
 
 func requireRoot() error {
@@ -102,10 +112,11 @@ func statusOf(err error) int {
 	return stated(err)
 }
 
+// stated asks for a method of relapse's own: ssh's errors, among others, have an ExitStatus as well.
 func stated(err error) int {
 	status := exitFailed
-	if states, does := err.(interface{ ExitStatus() int }); does {
-		status = states.ExitStatus()
+	if states, does := err.(interface{ RelapseStatus() int }); does {
+		status = states.RelapseStatus()
 	}
 	switch wraps := err.(type) {
 	case interface{ Unwrap() error }:

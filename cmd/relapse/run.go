@@ -289,10 +289,9 @@ func (r *prepared) run(ctx context.Context) error {
 	began := time.Now()
 	reports, err := suite.Run(ctx, r.chosen, o)
 	shown.Close()
+	var unfinished error
 	for _, one := range reports {
-		if err := r.finish(one); err != nil {
-			return err
-		}
+		unfinished = errors.Join(unfinished, r.finish(one))
 	}
 	if !r.set.quiet {
 		fmt.Printf("\nscenarios: %d in %s%s\n", len(reports), time.Since(began).Round(time.Second), notPassed(reports))
@@ -305,18 +304,17 @@ func (r *prepared) run(ctx context.Context) error {
 			o.Log.Warn("the metrics could not be written", "error", err)
 		}
 	}
-	return outcome(reports, err)
+	return besides(outcome(reports, err), unfinished)
 }
 
 // finish prints a report, records the rates of the run, and removes old runs.
-func (r *prepared) finish(one report.Report) error {
+func (r *prepared) finish(one report.Report) (err error) {
 	printReport(os.Stdout, one, r.suite.Output)
 	if i := slices.IndexFunc(r.chosen, func(s framework.Scenario) bool { return s.Incident.Name == one.Scenario }); r.how.recorded {
-		runs, err := record(r.chosen[i], one)
-		if err != nil {
-			return err
+		var runs int
+		if runs, err = record(r.chosen[i], one); err == nil {
+			fmt.Printf("  recorded %d runs in %s\n", runs, raceOf(r.chosen[i]).File)
 		}
-		fmt.Printf("  recorded %d runs in %s\n", runs, raceOf(r.chosen[i]).File)
 	}
 	removed := io.Writer(os.Stdout)
 	if r.set.quiet {
@@ -325,7 +323,7 @@ func (r *prepared) finish(one report.Report) error {
 	if err := pruneRuns(removed, r.suite.Output, one.Scenario, r.how.keep); err != nil {
 		r.suite.Log.Warn("not all old runs could be removed", "error", err) // the verdict is not affected
 	}
-	return nil
+	return err
 }
 
 // repeatedFlags are the flags that affect a scenario's verdict.

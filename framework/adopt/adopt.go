@@ -57,8 +57,8 @@ type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }
 
-// ExitStatus is 2: bad input.
-func (*InputError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*InputError) RelapseStatus() int { return 2 }
 
 func (e *InputError) Unwrap() error { return e.Err }
 

@@ -26,8 +26,8 @@ func (*NoLabError) Error() string {
 	return "nothing says that this cluster is a lab: label it (kubectl label namespace kube-system " + containerlab.LabLabel + "=true), or say so with --yes-this-is-a-lab"
 }
 
-// ExitStatus is 2: bad input.
-func (*NoLabError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*NoLabError) RelapseStatus() int { return 2 }
 
 // MissingError says what a lab lacks for a scenario, or has in its way.
 type MissingError struct{ Missing []string }
@@ -36,8 +36,8 @@ func (e *MissingError) Error() string {
 	return "the lab does not fit, and nothing was touched:\n  " + strings.Join(e.Missing, "\n  ")
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*MissingError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*MissingError) RelapseStatus() int { return 3 }
 
 // Check reads whether the lab is one, and whether it fits a scenario's variants. It changes
 // nothing. The error is a *NoLabError, or a *MissingError that names all that is missing.

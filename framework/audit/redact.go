@@ -42,6 +42,15 @@ func Redact(reads []snapshot.Snapshot, r Result, by []bgprouter.Declared, hosts 
 	for _, id := range idsOf(r) {
 		x.by.Name("finding", id)
 	}
+	for _, s := range r.Unused { // they may name what is in no read any more
+		x.by.Words("name", s.Object)
+		x.by.Name("router", s.Routers...)
+	}
+	for _, f := range r.Findings {
+		if f.Detector == SuppressionDetector {
+			x.by.Words("name", f.Object.String())
+		}
+	}
 	_, _, err := x.by.Choose()
 	if err != nil {
 		err = fmt.Errorf("replacing names and addresses of reads: %w", err)

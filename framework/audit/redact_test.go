@@ -133,17 +133,19 @@ func TestRedactIDs(t *testing.T) {
 	r := Result{Findings: []Finding{identified(f, nil)}}
 	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	r.Suppress([]Suppression{
-		{ID: r.Findings[0].ID, Reason: "r", Expires: "2025-01-01"}, {ID: "2edadcd36f84", Reason: "r", Expires: "2025-01-01", Routers: []string{"tor1"}}, {ID: "3edadcd36f84", Reason: "r", Expires: "2027-01-01"},
+		{ID: r.Findings[0].ID, Reason: "r", Expires: "2025-01-01"}, {ID: "2edadcd36f84", Reason: "r", Expires: "2025-01-01", Routers: []string{"tor1"}}, {ID: "3edadcd36f84", Reason: "r", Expires: "2027-01-01", Routers: []string{"tor7"}},
+		{Detector: "image-pin", Kind: "*", Object: "DaemonSet vault/acme*", Reason: "r", Expires: "2027-01-01"},
+		{Detector: "image-pin", Kind: "*", Object: "DaemonSet plant/x", Reason: "r", Expires: "2025-01-01"},
 	}, at)
 	x := must.Get(Redact([]snapshot.Snapshot{cluster(false)}, r, nil, nil))(t)
 	to := must.Get(x.Result(r))(t)
 	text := must.Get(json.Marshal(to))(t)
-	for _, secret := range []string{"2edadcd36f84", "3edadcd36f84", "tor1"} {
+	for _, secret := range []string{"2edadcd36f84", "3edadcd36f84", "tor1", "tor7", "vault", "acme", "plant"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("%s is left in %s", secret, text)
 		}
 	}
-	if len(to.Findings) != 3 || len(to.Unused) != 1 || to.Findings[1].ID == to.Findings[2].ID {
+	if len(to.Findings) != 4 || len(to.Unused) != 2 || to.Findings[1].ID == to.Findings[2].ID {
 		t.Errorf("%+v", to)
 	}
 }

@@ -55,14 +55,15 @@ func (h *History) Changes() (changes []snapshot.Change, more int) {
 // order in which they were started.
 func (h *History) Traffic() []probe.Timeline {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	packets := h.packets // which only grow
+	h.mu.Unlock()
 	type start struct {
 		probe string
 		at    int64 // in nanoseconds
 	}
 	index := map[start]int{}
 	var newest []at[probe.Stored]
-	for _, e := range h.packets {
+	for _, e := range packets {
 		for _, s := range e.part {
 			key := start{s.Probe.Name, s.Started.UnixNano()}
 			i, known := index[key]

@@ -36,8 +36,8 @@ func (e *FormError) Error() string {
 	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version, e.Built)
 }
 
-// ExitStatus is 2: bad input.
-func (*FormError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*FormError) RelapseStatus() int { return 2 }
 
 // Know makes the catalogue describe the images of some variants of a scenario. The error
 // joins an *images.UnknownVersionError for each image that no recipe builds, and a

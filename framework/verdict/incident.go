@@ -81,6 +81,11 @@ func (j *Judge) badBaseline(why string) error {
 
 // AskDetectors makes a check of the findings.
 func AskDetectors(c framework.Check, v history.View) (holds bool, saw string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the check %s has AsksDetectors, and asks for more than findings, which is all that it gets: %v", c.ID, p)
+		}
+	}()
 	return c.Holds(context.Background(), &framework.Run{Findings: v.Findings})
 }
 

@@ -3,6 +3,7 @@ package verdict
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,15 @@ func TestChecks(t *testing.T) {
 			}
 		})
 	}
+	t.Run("asks the detectors, and the lab besides", func(t *testing.T) {
+		asking := asking
+		asking.Holds = func(_ context.Context, r *framework.Run) (bool, string, error) {
+			return len(r.Snapshot().Routers) > 0, "", nil
+		}
+		if _, _, err := AskDetectors(asking, newVariant(framework.Affected, "", asking).h.View()); err == nil || !strings.Contains(err.Error(), "more than findings") {
+			t.Error(err)
+		}
+	})
 	t.Run("asks the detectors, which are off", func(t *testing.T) {
 		j := newVariant(framework.Affected, AblateDetector, asking)
 		id := framework.StepAfter("c")

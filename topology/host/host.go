@@ -88,8 +88,8 @@ func (e *UnfitError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*UnfitError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*UnfitError) RelapseStatus() int { return 3 }
 
 // Err returns an *UnfitError with every check that is not OK, or nil.
 func (r Report) Err() error { return r.unfit(Curable, Fatal) }

@@ -159,7 +159,7 @@ var harmless = strings.Fields(`
 	cluster.name cluster.id devices device direct-routing-device directRoutingDevice egressMasqueradeInterfaces interface interfacePattern addresses MTU
 	k8sServiceHost k8sServicePort clusterPoolIPv4PodCIDRList clusterPoolIPv4MaskSize ipv4NativeRoutingCIDR mlBindAddrOverride
 	cluster-pool-ipv4-cidr cluster-pool-ipv4-mask-size ipv4-native-routing-cidr
-	myASN peerASN peerAddress peerPort sourceAddress routerID vrf dynamicASN bfdProfile peers communities
+	myASN localASN peerASN peerAddress peerPort sourceAddress routerID vrf dynamicASN bfdProfile peers communities
 	repository tag digest genericDigest override suffix pullPolicy
 	routingMode tunnelProtocol tunnel kubeProxyReplacement datapathMode acceleration dsrDispatch algorithm backend policyEnforcementMode mode
 	replicas secureMetricsPort periodSeconds initialDelaySeconds failureThreshold`)

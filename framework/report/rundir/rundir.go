@@ -55,8 +55,8 @@ type UnsafeError struct {
 
 func (e *UnsafeError) Error() string { return fmt.Sprintf("%s is not read: %s", e.Path, e.Why) }
 
-// ExitStatus is 2: bad input.
-func (*UnsafeError) ExitStatus() int { return 2 }
+// RelapseStatus is 2: bad input.
+func (*UnsafeError) RelapseStatus() int { return 2 }
 
 // name is what scenarios, runs and variants may be called: they become names of files,
 // and parts of what is printed.

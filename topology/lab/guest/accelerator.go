@@ -94,8 +94,8 @@ type ImageError struct {
 
 func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*ImageError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*ImageError) RelapseStatus() int { return 3 }
 
 // WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns
 // why that cannot be used, or "" if it can.

@@ -294,8 +294,8 @@ func (e *BootError) Error() string {
 	return fmt.Sprintf("guest %s did not boot: %s; its console ends with: %s", e.Guest, e.Why, e.Console)
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*BootError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*BootError) RelapseStatus() int { return 3 }
 
 // Ready waits until the guest of a started container runs commands. The error is a
 // *BootError if the guest runs none within bound, or ends.

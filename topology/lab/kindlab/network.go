@@ -97,8 +97,8 @@ func (e *OverlapError) Error() string {
 	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: %s", e.Network, e.Subnet, e.Used, e.By, cure)
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*OverlapError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*OverlapError) RelapseStatus() int { return 3 }
 
 // checkSubnets rejects a topology whose subnets overlap a route of the machine: the
 // machine could not reach its real hosts there.
@@ -334,8 +334,8 @@ func (e *OtherReleaseError) Error() string {
 		"run without --reuse, which replaces it", e.Lab)
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*OtherReleaseError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*OtherReleaseError) RelapseStatus() int { return 3 }
 
 // rulesFile is the file with the fingerprint of the rules that the lab was given.
 func (l *Lab) rulesFile() string { return filepath.Join(stateDir(l.Topology.Name), "isolation") }

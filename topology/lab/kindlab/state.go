@@ -46,8 +46,8 @@ func (e *HeldError) Error() string {
 		e.Lab, e.PID, e.Command, e.Since.Format(time.TimeOnly))
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*HeldError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*HeldError) RelapseStatus() int { return 3 }
 
 // lock locks a lab for this process. The kernel releases the lock when the process
 // ends. killed reports whether the previous holder ended without unlocking it.

@@ -87,8 +87,8 @@ func (e *UpstreamError) Error() string {
 	return fmt.Sprintf("%s: %v: set a mirror with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
 }
 
-// ExitStatus is 3: the machine cannot run it.
-func (*UpstreamError) ExitStatus() int { return 3 }
+// RelapseStatus is 3: the machine cannot run it.
+func (*UpstreamError) RelapseStatus() int { return 3 }
 
 func (e *UpstreamError) Unwrap() error { return e.Err }
 

@@ -72,13 +72,13 @@ func TestAdapt(t *testing.T) {
 	const given, missing = "with graceful restart of BGP, as in the manifests", "without graceful restart of BGP, the vendor's default"
 	own := func(kind, why string) string { return kind + ": " + why + ": the lab has its own" }
 	replaced := []string{
-		"CiliumBGPClusterConfig rack: nodeSelector: map[matchLabels:map[rack:a]] is removed: every node of the lab is a peer",
+		"CiliumBGPClusterConfig rack: nodeSelector: a map of 1 is removed: every node of the lab is a peer",
 		"CiliumBGPClusterConfig rack: localASN: 65001 is replaced by 64513, the lab's",
 		"CiliumBGPClusterConfig rack: peerASN: 65000 is replaced by 64524, the lab's",
-		"CiliumBGPClusterConfig rack: peerAddress: 10.0.0.1 is replaced by 10.62.4.254, the lab's",
+		"CiliumBGPClusterConfig rack: peerAddress: \"10.0.0.1\" is replaced by 10.62.4.254, the lab's",
 	}
 	configured := []string{
-		"CiliumBGPPeerConfig careful: authSecretRef: s3cret is removed: the lab's router has no password",
+		"CiliumBGPPeerConfig careful: authSecretRef: a text is removed: the lab's router has no password",
 		"CiliumBGPPeerConfig careful: transport.peerPort: 1790 is removed: the lab's router has the port 179",
 	}
 	noPods, noServices := own("CiliumBGPAdvertisement", "none announces pod ranges"), own("CiliumBGPAdvertisement", "none announces the address of a Service of type LoadBalancer")
@@ -96,7 +96,7 @@ func TestAdapt(t *testing.T) {
 			"one of two peers without graceful restart", userPeers + userCareful + userPlain + userServices + userPods + userPool,
 			"without graceful restart of BGP, as in the manifests", "map[bgp:external color:blue]", "rack careful plain services pods blue",
 			slices.Concat([]string{"peers tor-a of rack: left out: the lab has one router, which stands for tor-b of rack, the first without graceful restart"}, replaced[:3],
-				[]string{"CiliumBGPClusterConfig rack: peerAddress: fd00::1 is replaced by 10.62.4.254, the lab's"}, strings.Split(plain, "\n")),
+				[]string{"CiliumBGPClusterConfig rack: peerAddress: \"fd00::1\" is replaced by 10.62.4.254, the lab's"}, strings.Split(plain, "\n")),
 		},
 		{
 			"the peer's configuration is elsewhere", onePeer + userPods, missing + ": the manifests lack the peer's CiliumBGPPeerConfig", "map[announced-by:lab]",
