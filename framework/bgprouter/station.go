@@ -100,13 +100,17 @@ func bmpAddress(text string) netip.Addr {
 	return a.Unmap()
 }
 
+// acceptAgain is how long a station waits after a connection that it could not take.
+const acceptAgain = 100 * time.Millisecond
+
 func (s *Station) accept() {
 	for {
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // of one connection
+		if err != nil { // of one connection, or all descriptors are in use
+			time.Sleep(acceptAgain)
 			continue
 		}
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")

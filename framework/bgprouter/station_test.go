@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -283,4 +285,27 @@ func TestStationNoEnd(t *testing.T) {
 	}
 	_ = conn.Close()
 	says(t, r, "its BMP connection has ended, and the last message came at 2")
+}
+
+// exhausted is a listener while all descriptors are in use.
+type exhausted struct {
+	net.Listener
+	asked atomic.Int32
+}
+
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.asked.Add(1) > 3 {
+		return nil, net.ErrClosed
+	}
+	return nil, syscall.EMFILE
+}
+
+func TestStationWithoutDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		(&Station{listener: &exhausted{}}).accept()
+		if waited := time.Since(began); waited != 3*acceptAgain {
+			t.Errorf("it was asked again for %s without a pause", waited)
+		}
+	})
 }

@@ -76,6 +76,7 @@ func (n NodeNAT) parts() []part {
 }
 
 func natReader(node string, m Machine) func(context.Context) NodeNAT {
+	var dump sync.Mutex // a table of 200,000 connections takes 200 MB, and may outlast ctx
 	return func(ctx context.Context) NodeNAT {
 		n := NodeNAT{Node: node}
 		var all sync.WaitGroup
@@ -87,7 +88,15 @@ func natReader(node string, m Machine) func(context.Context) NodeNAT {
 				return savedRules(ctx, m, NATTable, "iptables-save", "--table", NATTable)
 			})
 		})
-		all.Go(func() { n.Flows = list(ctx, func(ctx context.Context) ([]Flow, error) { return flowsOf(ctx, m) }) })
+		all.Go(func() {
+			n.Flows = list(ctx, func(ctx context.Context) ([]Flow, error) {
+				if !dump.TryLock() {
+					return nil, errors.New("the last question is still being answered")
+				}
+				defer dump.Unlock()
+				return flowsOf(ctx, m)
+			})
+		})
 		all.Go(func() {
 			n.Programs = list(ctx, func(ctx context.Context) ([]Program, error) { return programsOf(ctx, m) })
 		})

@@ -39,6 +39,9 @@ const maxRecord = 16 << 20
 // maxTables bounds the tables of a dump: BIRD writes one of each family.
 const maxTables = 16
 
+// maxKinds bounds the kinds of records that Others names.
+const maxKinds = 32
+
 // MRT reads a table dump, with additional paths as well (RFC 8050). A dump that cannot be read to
 // its end is an error, and so is one with two tables of a family. Of a table that is there several
 // times the last one counts: BIRD may append them to one file. Records of multicast, and of other
@@ -62,8 +65,16 @@ type mrtTable struct {
 }
 
 func readMRT(in *bufio.Reader) (Dump, error) {
-	tables := map[string]*mrtTable{} // by the name of the view
-	others := map[[2]uint16]int{}    // by type and subtype
+	tables := map[string]*mrtTable{}          // by the name of the view
+	others, further := map[[2]uint16]int{}, 0 // by type and subtype
+	count := func(h *mrt.MRTHeader) {
+		kind := [2]uint16{uint16(h.Type), h.SubType}
+		if _, known := others[kind]; known || len(others) < maxKinds {
+			others[kind]++
+		} else {
+			further++
+		}
+	}
 	var current *mrtTable
 	for number := 1; ; number++ {
 		header, body, err := mrtRecord(in)
@@ -73,7 +84,7 @@ func readMRT(in *bufio.Reader) (Dump, error) {
 		switch {
 		case err != nil:
 		case header.Type != mrt.TABLE_DUMPv2:
-			others[[2]uint16{uint16(header.Type), header.SubType}]++
+			count(header)
 		default:
 			switch mrt.MRTSubTypeTableDumpv2(header.SubType) {
 			case mrt.PEER_INDEX_TABLE:
@@ -90,7 +101,7 @@ func readMRT(in *bufio.Reader) (Dump, error) {
 			case mrt.RIB_IPV4_MULTICAST, mrt.RIB_IPV6_MULTICAST, mrt.RIB_IPV4_MULTICAST_ADDPATH, mrt.RIB_IPV6_MULTICAST_ADDPATH, mrt.GEO_PEER_TABLE:
 			default:
 				if !otherFamily(mrt.MRTSubTypeTableDumpv2(header.SubType), body) {
-					others[[2]uint16{uint16(header.Type), header.SubType}]++
+					count(header)
 				}
 			}
 		}
@@ -102,6 +113,9 @@ func readMRT(in *bufio.Reader) (Dump, error) {
 	var told []string
 	for _, kind := range slices.SortedFunc(maps.Keys(others), func(a, b [2]uint16) int { return slices.Compare(a[:], b[:]) }) {
 		told = append(told, fmt.Sprintf("%d of type %d, subtype %d", others[kind], kind[0], kind[1]))
+	}
+	if further > 0 {
+		told = append(told, fmt.Sprintf("%d of further types", further))
 	}
 	d.Others = strings.Join(told, ", ")
 	return d, err

@@ -34,6 +34,10 @@ const (
 	MaxLine = MaxFile
 	// MaxLines is the number of lines of a compressed file: ten polls a second for a day.
 	MaxLines = 1_000_000
+	// maxText is the size in bytes of all lines of a compressed file, and maxObjects how many objects of JSON
+	// a line has: "{}" takes a hundred times its size in memory.
+	maxText    = 16 << 30
+	maxObjects = 5_000_000
 	// maxWindow is the window in bytes of a zstd frame, which the decoder allocates.
 	// Records are written with 4 MiB.
 	maxWindow = 8 << 20
@@ -152,8 +156,10 @@ func (f *Folder) Lines(name string, each func(line []byte) (bool, error)) error 
 	}
 	defer in.Close()
 	lines := bufio.NewReaderSize(in, 64<<10)
+	read := 0
 	for n := 1; ; n++ {
 		line, err := readLine(lines)
+		read += len(line)
 		switch {
 		case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
 			return nil
@@ -163,6 +169,10 @@ func (f *Folder) Lines(name string, each func(line []byte) (bool, error)) error 
 			return &UnsafeError{f.path(name), "it is not what a run compresses with zstd: " + err.Error()}
 		case n > MaxLines:
 			return &UnsafeError{f.path(name), fmt.Sprintf("it has more than %d lines", MaxLines)}
+		case read > maxText:
+			return &UnsafeError{f.path(name), fmt.Sprintf("it has more than %d bytes", maxText)}
+		case bytes.Count(line, []byte("{")) > maxObjects:
+			return &UnsafeError{f.path(name), fmt.Sprintf("line %d has more than %d objects", n, maxObjects)}
 		}
 		if more, err := each(line); err != nil || !more {
 			return err

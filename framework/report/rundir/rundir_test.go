@@ -109,6 +109,23 @@ func TestIsName(t *testing.T) {
 	}
 }
 
+// A line of "{}" takes a hundred times its size in memory.
+func TestLinesBoundObjects(t *testing.T) {
+	encoder, err := zstd.NewWriter(nil)
+	must.NoError(t, err)
+	dir := t.TempDir()
+	text := "[" + strings.Repeat("{},", 5_000_000) + "{}]\n"
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), encoder.EncodeAll([]byte("{}\n"+text), nil), 0o644))
+	run, err := rundir.Open(dir)
+	must.NoError(t, err)
+	defer run.Close()
+	lines := 0
+	err = run.Lines("record.jsonl.zst", func([]byte) (bool, error) { lines++; return true, nil })
+	if lines != 1 || !errors.As(err, new(*rundir.UnsafeError)) || !strings.HasSuffix(err.Error(), "line 2 has more than 5000000 objects") {
+		t.Errorf("%d lines, %v", lines, err)
+	}
+}
+
 // What is in a folder of a run may be anything: reading it ends, and never yields a line
 // that is not in the file.
 func FuzzLines(f *testing.F) {
