@@ -28,17 +28,21 @@ func main() {
 	node := flag.String("node", "", "name of the node")
 	address := flag.String("address", "", "address of the node to listen on")
 	flag.Parse()
-	if err := run(ctx, *node, *address, os.Getenv("RELAPSE_KEY")); err != nil {
+	if err := run(ctx, *node, *address, os.Getenv("RELAPSE_KEY"), os.Getenv("RELAPSE_UNTIL")); err != nil {
 		fmt.Fprintf(os.Stderr, "nodestate: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, node, address, key string) error {
+func run(ctx context.Context, node, address, key, end string) error {
 	if node == "" || address == "" {
 		return errors.New("--node and --address are needed, and the key in RELAPSE_KEY")
 	}
-	answers, err := nodestate.Handler(ctx, node, key, snapshot.Own{})
+	until, err := time.Parse(time.RFC3339, end)
+	if err != nil {
+		return fmt.Errorf("RELAPSE_UNTIL, the end of the key: %w", err)
+	}
+	answers, err := nodestate.Handler(ctx, node, key, until, snapshot.Own{})
 	if err != nil {
 		return err
 	}

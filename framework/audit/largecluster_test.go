@@ -11,20 +11,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// cniKind says whose objects have the pod ranges.
-type cniKind string
-
-const (
-	withCilium cniKind = "cilium"
-	withCalico cniKind = "calico"
-	withoutCNI cniKind = "plain"
-)
-
 // shape is the size of a cluster and what it consists of. One shape makes one snapshot, always
 // the same.
 type shape struct {
 	Seed     uint64
-	CNI      cniKind
 	Nodes    int
 	Pods     int // of each node, one of them in the host's network
 	Services int // with two EndpointSlices each; half of them have an address of a load balancer
@@ -32,16 +22,13 @@ type shape struct {
 	// endpoint of such a Service announce it.
 	LocalEvery int
 	Routes     int // of each of the two routers, in its RIB and in its FIB
-	// Mesh adds what is read on the nodes of a cluster with Calico: interfaces, and a session of
-	// BIRD's for each pair of nodes.
-	Mesh bool
 }
 
 // fullSize is a cluster of 5,000 nodes, 150,000 pods, 10,000 Services and 20,000 EndpointSlices, with
 // two routers of 1,000,000 routes each; or a part of it.
 func fullSize(part float64) shape {
 	of := func(n int) int { return int(part * float64(n)) }
-	return shape{Seed: 1, CNI: withCilium, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
+	return shape{Seed: 1, Nodes: of(5000), Pods: 30, Services: of(10_000), LocalEvery: 100, Routes: of(1_000_000)}
 }
 
 const (
@@ -120,30 +107,10 @@ func (size shape) nodes(s *snapshot.Snapshot) {
 			Name: nodeName(n), UID: fmt.Sprintf("uid-%d", n), Created: created, InternalIPs: []netip.Addr{nodeAddress(n)},
 			PodCIDRs: []netip.Prefix{podRange(n)}, Ready: true,
 		}
-		switch size.CNI {
-		case withCilium:
-			s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{
-				Name: node.Name, PodCIDRs: node.PodCIDRs, InternalIPs: node.InternalIPs, Created: created,
-			})
-		case withCalico:
-			s.CalicoBlocks.Items = append(s.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: podRange(n), Node: node.Name, Created: created})
-			node.Calico.Address = netip.PrefixFrom(nodeAddress(n), 16)
-			s.CalicoAgents.Items = append(s.CalicoAgents.Items, snapshot.CalicoAgent{Node: node.Name, Pod: "kube-system/calico-" + node.Name, Poll: time.Minute})
-		}
+		s.CiliumNodes.Items = append(s.CiliumNodes.Items, snapshot.CiliumNode{
+			Name: node.Name, PodCIDRs: node.PodCIDRs, InternalIPs: node.InternalIPs, Created: created,
+		})
 		s.Nodes.Items = append(s.Nodes.Items, node)
-		if size.Mesh {
-			network := snapshot.NodeNetwork{Node: node.Name}
-			network.Interfaces.Read, network.BIRD.Read = true, true
-			network.Interfaces.Items = []snapshot.Interface{{Name: "eth0", Index: 2, Type: "device", Flags: "up|broadcast", Addresses: []netip.Prefix{netip.PrefixFrom(nodeAddress(n), 16)}}}
-			for other := range size.Nodes {
-				if other != n {
-					network.BIRD.Items = append(network.BIRD.Items, snapshot.BIRDProtocol{
-						Name: fmt.Sprintf("Mesh_%d", other), Proto: "BGP", Neighbor: nodeAddress(other), BGPState: snapshot.Established,
-					})
-				}
-			}
-			s.NodeNetworks = append(s.NodeNetworks, network)
-		}
 	}
 }
 

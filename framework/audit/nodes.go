@@ -46,16 +46,19 @@ func NodesManifest(image string, calico bool) (string, error) {
 	if _, err := reference.ParseNormalizedNamed(image); err != nil {
 		return "", fmt.Errorf("%q is no reference of an image: %w", image, err)
 	}
-	return nodesManifest(image, calico, rand.Text())
+	return nodesManifest(image, calico, rand.Text(), time.Now().Add(keyLasts))
 }
 
-func nodesManifest(image string, calico bool, key string) (string, error) {
+// keyLasts is how long a manifest's key opens the nodes.
+const keyLasts = 90 * 24 * time.Hour
+
+func nodesManifest(image string, calico bool, key string, until time.Time) (string, error) {
 	var text strings.Builder
 	err := template.Must(template.New("").Parse(manifest)).Execute(&text, struct {
-		Image, Key string
-		Calico     bool
-		Port       int
-	}{image, key, calico, nodestate.Port})
+		Image, Key, Until string
+		Calico            bool
+		Port              int
+	}{image, key, until.UTC().Format(time.RFC3339), calico, nodestate.Port})
 	return text.String(), err
 }
 
@@ -168,7 +171,7 @@ func (a Access) machines(ctx context.Context) (map[string]snapshot.Machine, erro
 	machines := map[string]snapshot.Machine{}
 	for _, node := range nodes {
 		pod, there := pods[node]
-		ask := func(ctx context.Context) (snapshot.Snapshot, error) { return r.ask(ctx, pod.Name) }
+		ask := func(ctx context.Context) (snapshot.Snapshot, error) { return r.ask(ctx, node, pod.Name) }
 		switch why := notReady(pod); {
 		case !there:
 			ask = refuse("none of the pods that read nodes is on it")
@@ -231,8 +234,8 @@ func (r *reading) wait(ctx context.Context) error {
 	return nil
 }
 
-// ask asks a pod.
-func (r *reading) ask(ctx context.Context, pod string) (snapshot.Snapshot, error) {
+// ask asks the pod of a node.
+func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot, error) {
 	select {
 	case r.free <- true:
 		defer func() { <-r.free }()
@@ -250,10 +253,12 @@ func (r *reading) ask(ctx context.Context, pod string) (snapshot.Snapshot, error
 	}
 	// Stream takes a status other than 2xx for an error.
 	answer, err := r.client.RESTClient().Get().AbsPath(nodestate.Proxied(r.of.namespace, pod)).
-		SetHeader(nodestate.KeyHeader, r.of.key).SetHeader("Accept", "application/gzip").Stream(ctx)
+		SetHeader(nodestate.KeyHeader, nodestate.Key(r.of.key, node)).SetHeader("Accept", "application/gzip").Stream(ctx)
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return snapshot.Snapshot{}, fmt.Errorf("pod %s does not take the key of %s: expected the file that was applied", pod, r.of.file)
+	case apierrors.IsGone(err):
+		return snapshot.Snapshot{}, fmt.Errorf("the key of %s has ended: expected a new manifest, of relapse audit --nodes-manifest", r.of.file)
 	case err != nil && ctx.Err() != nil: // client-go says which of its waits it was
 		return snapshot.Snapshot{}, fmt.Errorf("asking pod %s: %w", pod, context.Cause(ctx))
 	case err != nil:

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -49,7 +49,7 @@ func zipped(w io.Writer, answer any) {
 // installed is a manifest as it is applied.
 func installed(t *testing.T) *Nodes {
 	t.Helper()
-	text := must.Get(nodesManifest(NodeImage, false, "secret"))(t)
+	text := must.Get(nodesManifest(NodeImage, false, "secret", time.Now()))(t)
 	n := must.Get(ParseNodes("nodes.yaml", []byte(text)))(t)
 	return n
 }
@@ -65,6 +65,9 @@ func (s *server) podOn(node, status string) {
 
 const ready = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}`
 
+// podsNode is the node of a pod.
+var podsNode = regexp.MustCompile(`master\d`)
+
 // A node is read whole by one request, or is unread by name.
 func TestNodes(t *testing.T) {
 	const everything = 8 // parts of a node
@@ -79,6 +82,8 @@ func TestNodes(t *testing.T) {
 		"not ready": {`{"phase":"Pending","containerStatuses":[{"state":{"waiting":{"reason":"ImagePullBackOff"}}}]}`, nil, "pod relapse-nodes/pod-on-master2 on it is not ready: ImagePullBackOff", everything},
 		"another key": {ready, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
 			"pod pod-on-master2 does not take the key of nodes.yaml", everything},
+		"an old key": {ready, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) },
+			"the key of nodes.yaml has ended: expected a new manifest", everything},
 		"an error": {ready, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "full", http.StatusInternalServerError) }, "asking pod pod-on-master2: ", everything},
 		"a page":   {ready, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "the answer is not gzip", everything},
 		"half an answer": {ready, func(w http.ResponseWriter, _ *http.Request) {
@@ -108,7 +113,7 @@ func TestNodes(t *testing.T) {
 			}
 			s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
-				case r.Method != http.MethodGet || r.Header.Get(nodestate.KeyHeader) != "secret":
+				case r.Method != http.MethodGet || r.Header.Get(nodestate.KeyHeader) != nodestate.Key("secret", podsNode.FindString(r.URL.Path)):
 					t.Errorf("%s %s with key %q", r.Method, r.URL, r.Header.Get(nodestate.KeyHeader))
 				case strings.Contains(r.URL.Path, "master1"):
 					zipped(w, nodeAnswer("master1"))
@@ -356,15 +361,8 @@ func TestOnlyThesePods(t *testing.T) {
 
 func TestNodesManifest(t *testing.T) {
 	for name, calico := range map[string]bool{"nodes": false, "nodes-calico": true} {
-		text := must.Get(nodesManifest("registry.example/relapse/nodestate:dev", calico, "KEY"))(t)
-		file := "testdata/" + name + ".yaml"
-		if *update {
-			must.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-		}
-		want := must.Read(t, file)
-		if d := cmp.Diff(string(want), text); d != "" {
-			t.Errorf("%s (-want +got), -update writes it anew:\n%s", file, d)
-		}
+		text := must.Get(nodesManifest("registry.example/relapse/nodestate:dev", calico, "KEY", time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC)))(t)
+		goldentest.Compare(t, name+".yaml", text)
 	}
 	one := must.Get(NodesManifest(NodeImage, false))(t)
 	other, _ := NodesManifest(NodeImage, false)
@@ -377,7 +375,7 @@ func TestNodesManifest(t *testing.T) {
 }
 
 func TestParseNodes(t *testing.T) {
-	text := must.Get(nodesManifest(NodeImage, true, "secret"))(t)
+	text := must.Get(nodesManifest(NodeImage, true, "secret", time.Now()))(t)
 	for name, test := range map[string]struct{ from, to, want string }{
 		"as printed":           {"", "", ""},
 		"in another namespace": {"namespace: relapse-nodes", "namespace: audit", ""},

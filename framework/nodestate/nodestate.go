@@ -6,7 +6,10 @@ package nodestate
 import (
 	"compress/gzip"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +51,9 @@ var Sources = []snapshot.Source{snapshot.NodeNetworks, snapshot.NodeTables, snap
 // connections those whose source is translated, and those of UDP to an address that another one
 // answers for: detectors read no others without the sockets of hosts outside, of which there may be
 // a hundred times as many.
-func Handler(ctx context.Context, node, key string, machine snapshot.Machine) (http.Handler, error) {
+//
+// The key is that of the installation, and ends at a time.
+func Handler(ctx context.Context, node, key string, until time.Time, machine snapshot.Machine) (http.Handler, error) {
 	if key == "" {
 		return nil, errors.New("there is no key: everybody could read this node")
 	}
@@ -57,11 +62,19 @@ func Handler(ctx context.Context, node, key string, machine snapshot.Machine) (h
 		return nil, err
 	}
 	collector.Allow(within)
-	return &handler{key: key, collector: collector, free: make(chan bool, 1)}, nil
+	return &handler{key: Key(key, node), until: until, collector: collector, free: make(chan bool, 1)}, nil
+}
+
+// Key is what opens one node, of the key of an installation. Who reads it on its way reads no other node.
+func Key(installation, node string) string {
+	mac := hmac.New(sha256.New, []byte(installation))
+	mac.Write([]byte(node))
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 type handler struct {
 	key       string
+	until     time.Time
 	collector *snapshot.Collector
 	free      chan bool // full while a request is answered
 }
@@ -71,6 +84,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case subtle.ConstantTimeCompare([]byte(r.Header.Get(KeyHeader)), []byte(h.key)) != 1:
 		http.Error(w, "the key is not this one", http.StatusUnauthorized)
+		return
+	case time.Now().After(h.until):
+		http.Error(w, "the key ended at "+h.until.Format(time.RFC3339), http.StatusGone)
 		return
 	case r.URL.Path != Path:
 		http.NotFound(w, r)

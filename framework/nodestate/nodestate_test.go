@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,20 +38,25 @@ func (*node) Path(context.Context, string) (string, error) { return "", errNone 
 
 // Only a GET with the key is answered, and nothing is read for another.
 func TestHandler(t *testing.T) {
+	opens := Key("secret", "worker1")
 	for name, test := range map[string]struct {
 		method, path, key string
 		status            int
+		left              time.Duration // of the key
 	}{
-		"the key":       {http.MethodGet, Path, "secret", http.StatusOK},
-		"no key":        {http.MethodGet, Path, "", http.StatusUnauthorized},
-		"another key":   {http.MethodGet, Path, "secre", http.StatusUnauthorized},
-		"another path":  {http.MethodGet, "/", "secret", http.StatusNotFound},
-		"no path known": {http.MethodGet, "/", "", http.StatusUnauthorized},
-		"a change":      {http.MethodPost, Path, "secret", http.StatusMethodNotAllowed},
-		"only a head":   {http.MethodHead, Path, "secret", http.StatusMethodNotAllowed},
+		"the key":       {http.MethodGet, Path, opens, http.StatusOK, time.Minute},
+		"no key":        {http.MethodGet, Path, "", http.StatusUnauthorized, time.Minute},
+		"another key":   {http.MethodGet, Path, "secre", http.StatusUnauthorized, time.Minute},
+		"another path":  {http.MethodGet, "/", opens, http.StatusNotFound, time.Minute},
+		"no path known": {http.MethodGet, "/", "", http.StatusUnauthorized, time.Minute},
+		"a change":      {http.MethodPost, Path, opens, http.StatusMethodNotAllowed, time.Minute},
+		"only a head":   {http.MethodHead, Path, opens, http.StatusMethodNotAllowed, time.Minute},
+		"an old key":    {http.MethodGet, Path, opens, http.StatusGone, -time.Minute},
+		"of another":    {http.MethodGet, Path, Key("secret", "worker2"), http.StatusUnauthorized, time.Minute},
+		"of all":        {http.MethodGet, Path, "secret", http.StatusUnauthorized, time.Minute},
 	} {
 		var n node
-		h := must.Get(Handler(t.Context(), "worker1", "secret", &n))(t)
+		h := must.Get(Handler(t.Context(), "worker1", "secret", time.Now().Add(test.left), &n))(t)
 		r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, nil)
 		if test.key != "" {
 			r.Header.Set(KeyHeader, test.key)
@@ -74,7 +80,7 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if _, err := Handler(t.Context(), "worker1", "", &node{}); err == nil {
+	if _, err := Handler(t.Context(), "worker1", "", time.Now(), &node{}); err == nil {
 		t.Error("without a key everybody is answered")
 	}
 }
@@ -164,9 +170,9 @@ func TestPod(t *testing.T) {
 
 // An answer may be anything.
 func FuzzRead(f *testing.F) {
-	h := must.Get(Handler(f.Context(), "worker1", "secret", &node{}))(f)
+	h := must.Get(Handler(f.Context(), "worker1", "secret", time.Now().Add(time.Hour), &node{}))(f)
 	r := httptest.NewRequestWithContext(f.Context(), http.MethodGet, Path, nil)
-	r.Header.Set(KeyHeader, "secret")
+	r.Header.Set(KeyHeader, Key("secret", "worker1"))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	f.Add(w.Body.Bytes())

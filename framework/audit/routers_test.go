@@ -1,0 +1,106 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/framework/bgprouter"
+	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+// plain is a session as FRR says it, and numbered the answer with it alone.
+const (
+	plain    = `"remoteAs":64513,"localAs":64524,"remoteRouterId":"198.51.100.11","bgpState":"Established","bgpTimerUpEstablishedEpoch":1790000000,"addressFamilyInfo":{"ipv4Unicast":{"acceptedPrefixCounter":1}}`
+	numbered = `{"198.51.100.11":{` + plain + `}}`
+
+	// fib is what ip(8) says, with numbers, and the rest how it goes to the node.
+	fib         = `[{"dst":"198.51.100.0/24","protocol":"2","scope":"253","dev":"swp1","flags":[]},{"dst":"10.100.1.0/24",%s,"dev":"swp1","protocol":"186","metric":20,"flags":[]}]`
+	byNode      = `"gateway":"198.51.100.11"`
+	byInterface = `"via":{"family":"inet6","host":"fe80::5054:ff:fe00:11"}`
+)
+
+// A router that answers as real ones do is judged: by its route to the node's range, and by its lack of one.
+func TestRoutersAnswers(t *testing.T) {
+	for _, test := range []struct {
+		name, rib, neighbors string // files of testdata/routers, or answers
+		hop                  string // of the range in the FIB
+		lost                 bool   // the router has that of another range of the node alone
+		findings             []string
+		notJudged            string
+	}{
+		{"AS numbers with dots", "frr-asdot.json", numbered, byNode, false, nil, ""},
+		{"imported from a VRF", "frr-imported-from-vrf.json", numbered, byNode, false, nil, ""},
+		{"unnumbered", "frr-unnumbered-routes.json", "frr-unnumbered-neighbors.json", byInterface, false, nil, ""},
+		{"a filter", "frr-asdot.json", "frr-filtered-neighbors.json", byNode, false, nil, ""},
+		{"lost", "frr-asdot.json", numbered, byNode, true, []string{"active unannounced 10.100.1.0/24"}, ""},
+		{"lost, unnumbered", "frr-unnumbered-routes.json", "frr-unnumbered-neighbors.json", byInterface, true, []string{"active unannounced 10.100.1.0/24"}, ""},
+		{"lost, behind a filter", "frr-asdot.json", "frr-filtered-neighbors.json", byNode, true, nil, rejects},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			answer := func(name, text string) string {
+				if strings.HasSuffix(text, ".json") {
+					text = string(must.Read(t, "testdata/routers/"+text))
+				}
+				if test.lost {
+					text = strings.ReplaceAll(text, "10.100.1.0", "10.100.2.0")
+				}
+				return must.Write(t, filepath.Join(dir, name), text)
+			}
+			script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *vrfs*) echo '{\"vrfs\":{}}';; 'ip -6'*) echo '[]';; *ipv6*) echo '{\"routes\":{}}';; *unicast*) cat %s;; *neighbors*) cat %s;; *) cat %s;; esac",
+				answer("rib", test.rib), answer("neighbors", test.neighbors), answer("fib", fmt.Sprintf(fib, test.hop)))
+			file := filepath.Join(dir, "run")
+			must.NoError(t, os.WriteFile(file, []byte(script), 0o755))
+			readers := must.Get(bgprouter.Readers([]bgprouter.Declared{{Name: "tor1", Kind: bgprouter.FRR, Command: []string{file}}}, nil))(t)
+			ranges := "10.100.1.0/24"
+			if test.lost {
+				ranges += ", 10.100.2.0/24"
+			}
+			s := newServer(t)
+			s.object(t, node("node1", "198.51.100.11", "True", "", "podCIDR: 10.100.1.0/24, podCIDRs: ["+ranges+"]"))
+			s.object(t, pod("web-1", "node1", "10.100.1.7"))
+			reads := must.Get(Read(t.Context(), Access{Config: s.config(t), Routing: readers}, time.Millisecond, func(string) {}))(t)
+			r := must.Get(Judge(reads, nil))(t)
+			if d := cmp.Diff(test.findings, found(r.Findings), cmpopts.EquateEmpty()); d != "" || len(r.Unread) > 0 {
+				t.Errorf("findings (-want +got):\n%s%v, unread %v", d, r.Findings, r.Unread)
+			}
+			if said := fmt.Sprint(r.NotJudged); r.Open() != (test.notJudged != "") || !strings.Contains(said, test.notJudged) {
+				t.Errorf("not judged: %s, open %t; want %q", said, r.Open(), test.notJudged)
+			}
+		})
+	}
+}
+
+// A router feeds its own peer, which has no address.
+func TestRouterFeedsItself(t *testing.T) {
+	routers := []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.BMP, Address: "127.0.0.1"}}
+	address := "127.0.0.1:" + fmt.Sprint(must.Get(freePort())(t))
+	station := must.Get(bgprouter.Listen(address, routers, func(text string) { t.Log(text) }))(t)
+	t.Cleanup(func() { _ = station.Close() })
+	conn := must.Get(net.Dial("tcp", address))(t)
+	t.Cleanup(func() { conn.Close() })
+	must.Get(conn.Write(must.Read(t, "testdata/routers/bmp-own-peer-without-address.bmp")))(t)
+	reader := must.Get(bgprouter.Readers(routers, station))(t)["tor1"]
+	must.NoError(t, await.Until(t.Context(), "the router's paths", 10*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+		paths, err := reader.RIB(ctx)
+		return err == nil && len(paths) == 1, fmt.Sprint(paths, err), nil
+	}))
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
