@@ -55,14 +55,16 @@ func TestRegistryNetwork(t *testing.T) {
 	}
 }
 
-// What a controller of the user's makes while the lab is adopted stays.
+// What a controller of the user's, or kubectl, makes while the lab is adopted stays.
 func TestMadeByKnown(t *testing.T) {
 	make := func(name string, owner types.UID) object {
 		return object{of: schema.GroupVersionResource{Resource: "x"}, name: name, uid: types.UID(name), owners: []metav1.OwnerReference{{UID: owner}}}
 	}
-	all := []object{make("new-pod", "new-set"), make("new-set", "deployment"), make("deployment", ""), make("agent", "agents"), make("agents", "")}
+	all := []object{make("new-pod", "new-set"), make("new-set", "deployment"), make("deployment", ""), make("agent", "agents"), make("agents", ""), make("theirs", "")}
+	all[5].byPeople = byPeople([]metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager"}, {Manager: "kubectl-client-side-apply"}})
+	all[4].byPeople = byPeople([]metav1.ManagedFieldsEntry{{Manager: "relapse"}, {Manager: "cilium-operator-generic"}})
 	got := slices.Sorted(maps.Keys(madeByKnown(all, map[string]bool{all[2].String(): true})))
-	if want := []types.UID{"deployment", "new-pod", "new-set"}; !slices.Equal(got, want) {
+	if want := []types.UID{"deployment", "new-pod", "new-set", "theirs"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -23,6 +23,7 @@ type object struct {
 	namespace, name string
 	uid             types.UID
 	owners          []metav1.OwnerReference
+	byPeople        bool
 }
 
 func (o object) String() string {
@@ -67,7 +68,7 @@ func (c *Cluster) list(ctx context.Context) ([]object, error) {
 				return nil, fmt.Errorf("listing %s of cluster %q: %w", of.Resource, c.Name, err)
 			}
 			for _, i := range items.Items {
-				all = append(all, object{of, i.Namespace, i.Name, i.UID, i.OwnerReferences})
+				all = append(all, object{of, i.Namespace, i.Name, i.UID, i.OwnerReferences, byPeople(i.ManagedFields)})
 			}
 		}
 	}
@@ -87,16 +88,30 @@ func (c *Cluster) objects(ctx context.Context) (map[string]bool, error) {
 // 30 s unless they say otherwise.
 const goneWithin = 2 * time.Minute
 
-// madeByKnown are the known objects and those that a known one owns, directly or by another: a
-// controller that was there before has made them, such as the pods of a user's Deployment. What a
-// Node owns, an agent has made.
+// tools are how people apply objects, by the beginnings of the names that the API server keeps of who wrote them.
+var tools = []string{"kubectl", "helm", "Helm", "argocd", "kustomize-controller", "source-controller", "terraform", "Terraform", "pulumi"}
+
+// byPeople reports whether one of these tools has written an object, and not relapse.
+func byPeople(fields []metav1.ManagedFieldsEntry) (is bool) {
+	for _, f := range fields {
+		if f.Manager == "relapse" {
+			return false
+		}
+		is = is || slices.ContainsFunc(tools, func(tool string) bool { return strings.HasPrefix(f.Manager, tool) })
+	}
+	return is
+}
+
+// madeByKnown are the known objects, those that people have made meanwhile, and what one of them owns, directly
+// or by another: a controller has made it, such as the pods of a user's Deployment. What a Node owns, an agent
+// has made.
 func madeByKnown(all []object, known map[string]bool) map[types.UID]bool {
 	there := map[types.UID]bool{}
 	for more := true; more; {
 		more = false
 		for _, o := range all {
 			owned := slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool { return r.Kind != "Node" && there[r.UID] })
-			if !there[o.uid] && (known[o.String()] || owned) {
+			if !there[o.uid] && (known[o.String()] || o.byPeople || owned) {
 				there[o.uid], more = true, true
 			}
 		}
@@ -120,8 +135,12 @@ func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error
 			left, stay := 0, madeByKnown(all, known)
 			var last object
 			var errs []error
+			var others []string
 			for _, o := range all {
 				if stay[o.uid] {
+					if o.byPeople && !known[o.String()] {
+						others = append(others, o.String())
+					}
 					continue
 				}
 				left, last = left+1, o
@@ -130,6 +149,9 @@ func (c *Cluster) deleteOthers(ctx context.Context, known map[string]bool) error
 				if err != nil && !apierrors.IsNotFound(err) {
 					errs = append(errs, fmt.Errorf("deleting %s: %w", o, err))
 				}
+			}
+			if left == 0 && len(others) > 0 {
+				c.lab.log.Warn("objects that others have made meanwhile stay", "objects", strings.Join(others, ", "))
 			}
 			return left == 0, fmt.Sprintf("%d are there, such as %s", left, last), errors.Join(errs...)
 		})
