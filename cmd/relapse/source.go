@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 )
 
 // unpacked is the source tree that a distributed program has in itself, in the user's cache
@@ -24,6 +25,9 @@ func unpacked(archive []byte) (string, error) {
 		return "", fmt.Errorf("choosing the folder of relapse's source: %w", err)
 	}
 	parent := filepath.Join(cache, "relapse", "source")
+	if os.Geteuid() == 0 && !ofRoot(parent) {
+		parent = sourceOfRoot
+	}
 	sum := sha256.Sum256(archive)
 	dir := filepath.Join(parent, hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -48,6 +52,23 @@ func unpacked(archive []byte) (string, error) {
 		return "", fmt.Errorf("unpacking relapse's source: %w", err)
 	}
 	return dir, nil
+}
+
+// sourceOfRoot is where root unpacks the source if others may write to the cache folder: root builds from it.
+var sourceOfRoot = "/var/cache/relapse/source"
+
+// ofRoot reports whether root alone may write to a folder and to those above it, as far as they are there.
+func ofRoot(dir string) bool {
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Lstat(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 || info.Mode()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // unpack writes the folders and files of a gzipped tar below dir. Anything else in it is an error.

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,6 +81,38 @@ func TestUnpackedWrong(t *testing.T) {
 			left, err := os.ReadDir(filepath.Join(cache, "relapse", "source"))
 			if err != nil || len(left) > 0 {
 				t.Errorf("%v, %v is left", left, err)
+			}
+		})
+	}
+}
+
+// Root builds from a source that nobody else may have changed.
+func TestUnpackedByRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it is about root")
+	}
+	sourceOfRoot = filepath.Join(t.TempDir(), "root")
+	for name, test := range map[string]struct {
+		change func(cache string) error
+		moved  bool
+	}{
+		"root's":   {func(string) error { return nil }, false},
+		"a user's": {func(cache string) error { return os.Chown(cache, 1000, 1000) }, true},
+		"writable": {func(cache string) error { return os.Chmod(cache, 0o777) }, true},
+		"in a user's": {func(cache string) error {
+			return errors.Join(os.MkdirAll(cache+"/relapse", 0o755), os.Chown(cache, 1000, 1000))
+		}, true},
+		"a user's in root's": {func(cache string) error {
+			return errors.Join(os.MkdirAll(cache+"/relapse", 0o755), os.Chown(cache+"/relapse", 1000, 1000))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := t.TempDir()
+			t.Setenv("XDG_CACHE_HOME", cache)
+			must.NoError(t, test.change(cache))
+			dir := must.Get(unpacked(packed(t, tar.Header{Typeflag: tar.TypeReg, Name: "go.mod", Mode: 0o644})))(t)
+			if moved := strings.HasPrefix(dir, sourceOfRoot); moved != test.moved {
+				t.Errorf("unpacked to %s", dir)
 			}
 		})
 	}

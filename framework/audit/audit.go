@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/nodestate"
@@ -163,6 +164,7 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 		collectors = append(collectors, collector)
 		// A page waits for the lists, a node for all lists and nodes.
 		collector.Allow(within + after(len(resources), rate))
+		collector.Allow(3*bgprouter.AnswerWithin*time.Duration(1+len(access.Routing)/bgprouter.AtOnce), snapshot.Routers)
 		collector.Allow(within+snapshot.ListWithin+after(len(machines), rate), nodestate.Sources...)
 		return collector.Collect(ctx), nil
 	}, between, tell)

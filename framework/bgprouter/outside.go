@@ -34,6 +34,7 @@ const maxAnswer = 512 << 20
 // dump; those of kind bmp feed a station, which may be nil without them. None has connected yet. The error says which file cannot be used.
 func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterReader, error) {
 	all := map[string]snapshot.RouterReader{}
+	turn := make(chan bool, AtOnce)
 	for _, d := range routers {
 		switch d.Kind {
 		case GoBGP:
@@ -53,7 +54,7 @@ func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterRe
 			}
 			all[d.Name] = &dumped{router: d}
 		default:
-			all[d.Name] = &outside{router: d}
+			all[d.Name] = &outside{router: d, turn: turn}
 		}
 	}
 	return all, nil
@@ -62,8 +63,16 @@ func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterRe
 // errNoFIB is the error of a router whose FIB cannot be read.
 var errNoFIB = errors.New("the FIB cannot be read in this way")
 
+// AtOnce is how many routers are asked for their RIB at a time: bgpd does nothing else meanwhile, and a full
+// table takes more than a gigabyte here.
+const AtOnce = 2
+
+// AnswerWithin bounds one command on a router. A RIB takes three of them.
+const AnswerWithin = 30 * time.Second
+
 type outside struct {
 	router   Declared
+	turn     chan bool // of all routers: full while AtOnce are asked
 	families families
 	vrfs     vrfs
 }
@@ -170,6 +179,12 @@ func (o *outside) birdc(ctx context.Context, command string) (string, error) {
 
 // RIB implements snapshot.RouterReader.
 func (o *outside) RIB(ctx context.Context) ([]bgp.Path, error) {
+	select {
+	case o.turn <- true:
+		defer func() { <-o.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for the answers of other routers: %w", context.Cause(ctx))
+	}
 	if o.router.Kind == FRR {
 		frr := bgp.FRR{Show: o.vtysh}
 		o.vrfs.answered(frr.VRFs(ctx))
@@ -220,6 +235,8 @@ func (o *outside) line(command []string) []string {
 
 func (o *outside) run(ctx context.Context, command []string) (string, error) {
 	line := o.line(command)
+	ctx, cancel := context.WithTimeoutCause(ctx, AnswerWithin, fmt.Errorf("no answer within %s", AnswerWithin))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	out, errs := limited{most: maxAnswer}, limited{most: 4 << 10}
 	cmd.Stdout, cmd.Stderr = &out, &errs

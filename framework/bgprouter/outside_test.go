@@ -3,10 +3,12 @@ package bgprouter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,6 +154,30 @@ esac`
 				t.Errorf("VRFs %q, want %q", is.VRFs, vrfs)
 			}
 		})
+	}
+}
+
+// Two routers at a time print their RIBs.
+func TestOutsideInTurn(t *testing.T) {
+	dir := t.TempDir()
+	script := fmt.Sprintf(`case "$*" in *vrfs*) echo '{"vrfs":{},"totalVrfs":0}';; *) touch %[1]s/$$; ls %[1]s | wc -l >>%[1]s.most; sleep 0.05; rm %[1]s/$$; echo '{"routes":{}}';; esac`, dir)
+	var declared []Declared
+	for i := range 6 {
+		d := as(t, FRR, script)
+		d.Name = fmt.Sprint("tor", i)
+		declared = append(declared, d)
+	}
+	var all sync.WaitGroup
+	for _, r := range must.Get(Readers(declared, nil))(t) {
+		all.Go(func() {
+			if _, err := r.RIB(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if most := string(must.Read(t, dir+".most")); strings.ContainsAny(most, "3456") || !strings.Contains(most, "2") {
+		t.Errorf("asked at a time:\n%s", most)
 	}
 }
 
