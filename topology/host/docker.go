@@ -56,6 +56,9 @@ func observeEngine(ctx context.Context) engine {
 	if info, e.address, e.err = engineInfo(ctx); e.err == nil {
 		e.version, e.root, e.runtime = info.ServerVersion, info.DockerRootDir, info.DefaultRuntime
 		e.rootless = slices.Contains(info.SecurityOptions, "name=rootless")
+		if slices.Contains(info.DriverStatus, [2]string{"driver-type", "io.containerd.snapshotter.v1"}) {
+			e.root = "/var/lib/containerd" // has the images, as in new installations from Docker 29 on
+		}
 	}
 	return e
 }

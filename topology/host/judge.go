@@ -125,6 +125,13 @@ func judgeEngine(e engine, apt, systemd bool) Check {
 			Cure: "unset DOCKER_HOST, and start the engine of root (systemctl start docker)",
 		}
 	}
+	if e.err == nil && strings.HasPrefix(e.root, "/var/snap/") {
+		return Check{
+			Name: name, State: Fatal, Found: "snap's " + e.version + " at " + e.address,
+			Want: "Docker must not be confined: labs mount the image cache and /run/relapse into containers",
+			Cure: "install Debian's or Docker's own package in place of the snap",
+		}
+	}
 	if e.err == nil {
 		return passed(name, e.version+" at "+e.address)
 	}

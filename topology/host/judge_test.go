@@ -93,6 +93,10 @@ func TestJudgeEngine(t *testing.T) {
 			engine: engine{address: socket, version: "20.10.24+dfsg1"},
 			want:   verdict{OK, "20.10.24+dfsg1 at unix:///var/run/docker.sock", ""},
 		},
+		"a snap": {
+			engine: engine{address: "unix:///var/run/docker.sock", version: "28.4.0", root: "/var/snap/docker/common/var-lib-docker"},
+			want:   verdict{Fatal, "snap's 28.4.0 at unix:///var/run/docker.sock", "install Debian's or Docker's own package in place of the snap"},
+		},
 		"rootless": {
 			engine: engine{address: "unix:///run/user/1000/docker.sock", version: "28.5.2", rootless: true},
 			want: verdict{

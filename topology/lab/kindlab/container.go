@@ -321,6 +321,10 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 	config.Labels[labelLab], config.Labels[labelMember] = m.lab, m.name
 	host.NetworkMode = container.NetworkMode(mode)
 	host.DNS = []string{nameServer.String()}
+	host.LogConfig.Type = "json-file" // the machine's driver may not give logs back
+	if len(host.SecurityOpt) == 0 {
+		host.SecurityOpt = []string{"label=disable"} // SELinux would hide what is mounted
+	}
 	if _, err := m.docker.ContainerCreate(ctx, config, host, endpoints, nil, m.container); err != nil {
 		return fmt.Errorf("creating container %q: %w", m.container, err)
 	}
