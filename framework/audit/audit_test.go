@@ -93,7 +93,7 @@ var kinds = map[string]string{
 	"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
 	"statefulsets": "StatefulSetList", "ciliumnodes": "CiliumNodeList", "ipamblocks": "IPAMBlockList", "endpointslices": "EndpointSliceList",
 	"ippools": "IPPoolList", "bgppeers": "BGPPeerList", "bgpconfigurations": "BGPConfigurationList", "ciliumpodippools": "CiliumPodIPPoolList",
-	"ciliumbgppeeringpolicies": "CiliumBGPPeeringPolicyList", "ciliumbgppeerconfigs": "CiliumBGPPeerConfigList", "ciliumbgpadvertisements": "CiliumBGPAdvertisementList", "bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList",
+	"ciliumbgppeeringpolicies": "CiliumBGPPeeringPolicyList", "ciliumbgppeerconfigs": "CiliumBGPPeerConfigList", "ciliumbgpadvertisements": "CiliumBGPAdvertisementList", "bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList", "bgppolicies": "BGPPolicyList", "frrconfigurations": "FRRConfigurationList",
 	"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList",
 	"customresourcedefinitions": "CustomResourceDefinitionList",
 }

@@ -215,6 +215,15 @@ func TestFalseAlarms(t *testing.T) {
 			},
 		},
 		{
+			name: "antrea", faults: []fault{
+				{"all is lost, and the router has forgotten its neighbours", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}}, judgement{notJudged: []string{noPods}, open: true}},
+				{"the same, by an FRRConfiguration", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}, {old: "crd.antrea.io/v1alpha1", new: "frrk8s.metallb.io/v1beta1"}, {old: "BGPPolicy", new: "FRRConfiguration"},
+					{old: "advertisements: {pod: {}}", new: "bgp: {routers: [{asn: 64513, prefixes: [10.0.0.0/16]}]}"}}, judgement{notJudged: []string{noPods}, open: true}},
+				{"Services alone are to be announced", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}, {old: "pod: {}", new: "service: {ipTypes: [LoadBalancerIP]}"}}, judgement{notJudged: []string{noPods}}},
+				{"the policy selects no node", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}, {old: "nodeSelector: {matchLabels: {rack: a}}", new: "nodeSelector: {matchLabels: {rack: b}}"}}, judgement{notJudged: []string{noPods}}},
+			},
+		},
+		{
 			name: "rke2", judgement: judgement{findings: []string{"hint untagged CronJob shop/backup, container backup"}, notJudged: []string{noPods}},
 			faults: []fault{
 				{"the role has lost a rule", []edit{{old: "ciliumnodes, ", new: ""}}, judgement{findings: []string{"hint untagged CronJob shop/backup, container backup", "latent not-permitted ServiceAccount kube-system/cilium, rancher/mirrored-cilium-cilium:v1.18.4"}, notJudged: []string{noPods}}},

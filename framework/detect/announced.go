@@ -42,9 +42,9 @@ type intents struct {
 	peered    map[nodeFamily]bool
 	reflected map[string]bool
 	filtered  bool
-	// kubeRouter is set if kube-router runs, which announces nodes' ranges to peers of settings that are
-	// not read.
-	kubeRouter bool
+	// nodeRanges is set if kube-router runs, which announces nodes' ranges to peers of settings that are not read, or if
+	// an object of Antrea or frr-k8s has nodes announce them.
+	nodeRanges bool
 }
 
 // ciliumIntent is what a node announces of its ranges.
@@ -85,6 +85,8 @@ func intentsOf(s snapshot.Snapshot) intents {
 		case snapshot.CiliumBGP:
 			all.idle[notSelected] = all.idle[notSelected] || len(b.Nodes) == 0 && (len(b.Families) > 0 || !b.PodCIDRs && len(b.PodPools) == 0)
 			all.addCilium(b)
+		case snapshot.OtherBGP:
+			all.nodeRanges = true
 		}
 	}
 	for _, p := range s.CalicoPools.Items {
@@ -107,7 +109,7 @@ func intentsOf(s snapshot.Snapshot) intents {
 			all.peered[of] = all.peered[of] || len(p.Filters) == 0
 		}
 	}
-	all.kubeRouter = slices.ContainsFunc(s.Workloads.Items, func(w snapshot.Workload) bool {
+	all.nodeRanges = all.nodeRanges || slices.ContainsFunc(s.Workloads.Items, func(w snapshot.Workload) bool {
 		return slices.ContainsFunc(w.Containers, func(c snapshot.Container) bool { return c.Name == "kube-router" })
 	}) || slices.ContainsFunc(s.Nodes.Items, func(n snapshot.Node) bool { return len(n.KubeRouterAddresses) > 0 })
 	return all

@@ -311,7 +311,7 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		// that is beside the node and lacks what another one has may be meant to, or not.
 		declared, _ := v.declared(node, p)
 		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
-		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().kubeRouter
+		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().nodeRanges
 		return r.Pods || declared && !v.announcesPods(p) || r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
 	case noNeighbor:
 		// A node of another rack is none of its neighbours, and its ranges may be behind an

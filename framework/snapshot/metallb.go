@@ -18,7 +18,7 @@ import (
 type BGPAdvertisement struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Speaker is whose it is: CiliumBGP, CalicoBGP, or MetalLB's if empty.
+	// Speaker is whose it is: CiliumBGP, CalicoBGP, OtherBGP, or MetalLB's if empty.
 	Speaker string `json:"speaker,omitempty"`
 	// Ranges are those of MetalLB's pools or of Calico's configuration, or the addresses of
 	// Services that Cilium selects, and Nodes the names of its nodes, in order.
@@ -87,6 +87,7 @@ var BGPAdvertisements = clusterList("BGP advertisements of MetalLB, Cilium and C
 	ciliumClusterConfigs[0].resource, ciliumPeerConfigs[0].resource, ciliumAdvertisements[0].resource,
 	ciliumClusterConfigs[1].resource, ciliumPeerConfigs[1].resource, ciliumAdvertisements[1].resource,
 	ciliumPodPools[0].resource, ciliumPodPools[1].resource, ciliumPolicies.resource, calicoBGPConfigurations.resource, listedDefinitions.resource,
+	podPolicies[0].resource, podPolicies[1].resource,
 }, (*cluster).bgpAdvertisements,
 	func(s *Snapshot) *List[BGPAdvertisement] { return &s.BGPAdvertisements }, BGPAdvertisement.state)
 
@@ -95,7 +96,8 @@ func (c *cluster) bgpAdvertisements(ctx context.Context) ([]BGPAdvertisement, er
 	cilium, err2 := c.ciliumBGPAdvertisements(ctx)
 	policies, err3 := c.ciliumBGPPolicies(ctx)
 	calico, err4 := c.calicoAdvertisements(ctx)
-	return slices.Concat(all, cilium, policies, calico), failures(err, err2, err3, err4)
+	others, err5 := c.otherAdvertisements(ctx)
+	return slices.Concat(all, cilium, policies, calico, others), failures(err, err2, err3, err4, err5)
 }
 
 func (b BGPAdvertisement) state(to *statements) {
