@@ -30,6 +30,8 @@ type ProbePod struct {
 	Node string
 	// HostNetwork puts the agent into the node's own network.
 	HostNetwork bool
+	// Hostname is the pod's hostname behind the headless Service Subdomain; both may be empty.
+	Hostname, Subdomain string
 }
 
 // PodEndpoint is the agent in a probe pod.

@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/lostpermission"
+	"github.com/relapse-dev/relapse/scenarios/lostptr"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/twincidr"
@@ -25,4 +26,5 @@ var All = []framework.Scenario{
 	udpblackhole.Scenario,
 	twincidr.Scenario,
 	lostpermission.Scenario,
+	lostptr.Scenario,
 }

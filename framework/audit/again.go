@@ -45,7 +45,10 @@ var shows = map[string]func(detail) []Command{
 			[]Command{d.kubectl("auth", "can-i", "--list", "--as=system:serviceaccount:"+namespace+":"+name)}, d.pods(), d.podsOn(d.Owner))
 	},
 	detect.ImageDrift{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
-	detect.ImagePin{}.Name():   func(d detail) []Command { return append(d.template(), d.pods()...) },
+	detect.ReverseName{}.Name(): func(d detail) []Command {
+		return append(d.pods(), d.kubectl("get", "endpointslices", "--all-namespaces", "--selector=service.kubernetes.io/headless", "--output=yaml"))
+	},
+	detect.ImagePin{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
 	configdrift.Detector{}.Name(): func(d detail) []Command {
 		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
 		namespace, name, _ := strings.Cut(of, "/")

@@ -32,6 +32,7 @@ var detectors = []detect.Detector{
 	detect.Permission{Peering: detect.Observed},
 	detect.ImageDrift{Peering: detect.Observed},
 	detect.ImagePin{},
+	detect.ReverseName{},
 }
 
 // overTime are detectors that need the nodes, at least in part. They judge by all reads so far: what they

@@ -19,6 +19,8 @@ type EndpointSlice struct {
 	Ready []netip.Addr `json:"ready,omitempty"`
 	// ReadyOn are their nodes, one for each, empty where it is not known.
 	ReadyOn []string `json:"ready_on,omitempty"`
+	// Unnamed counts those without a hostname, where the Service is headless.
+	Unnamed int `json:"unnamed,omitempty"`
 	// Hinted is set if endpoints name the zones or the nodes that are to use them: the others
 	// may go without.
 	Hinted bool `json:"hinted,omitempty"`
@@ -95,6 +97,9 @@ func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
 		if e.NodeName != nil {
 			node = same(*e.NodeName)
 			s.ReadyNodes = append(s.ReadyNodes, node)
+		}
+		if _, headless := o.Labels[corev1.IsHeadlessService]; headless && (e.Hostname == nil || *e.Hostname == "") {
+			s.Unnamed++
 		}
 		s.Ready, s.ReadyOn = append(s.Ready, ip), append(s.ReadyOn, node)
 		s.Hinted = s.Hinted || e.Hints != nil && len(e.Hints.ForZones)+len(e.Hints.ForNodes) > 0

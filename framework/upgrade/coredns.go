@@ -28,9 +28,6 @@ const (
 	dnsRollWithin = 2 * time.Minute
 )
 
-// dnsAddress is kubeadm's: the tenth address of the Services' range.
-var dnsAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
-
 // coreDNSUpgrade upgrades CoreDNS by kubeadm's Deployment. Pods look up names through it.
 func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 	if given.Mode != "" || given.Manifests != "" {
@@ -139,7 +136,7 @@ func lookups(kind, name, to string, address netip.Addr) PathKind {
 	for _, from := range allNodes {
 		k.Probes = append(k.Probes, probe.Probe{
 			Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
-			Lookup: &probe.Lookup{Name: name, Server: dnsAddress, Address: address},
+			Lookup: &probe.Lookup{Name: name, Server: kubeadm.DNSAddress, Address: address},
 		}.WithDefaults())
 	}
 	return k

@@ -139,6 +139,9 @@ type DNS struct {
 // DNSImage is the vendor's name of CoreDNS's image of a version.
 func DNSImage(version string) string { return "registry.k8s.io/coredns/coredns:v" + version }
 
+// DNSAddress is CoreDNS's Service: the tenth address of the Services' range.
+var DNSAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
+
 // DNSReplicas is how many pods kubeadm's Deployment of CoreDNS has.
 const DNSReplicas = 2
 
@@ -148,10 +151,25 @@ func (d DNS) Apply(ctx context.Context, lab *kindlab.Lab, bound time.Duration) e
 	if err := d.declare(ctx, lab, func(*appsv1.Deployment) {}); err != nil {
 		return err
 	}
+	return d.rolled(ctx, lab, bound)
+}
+
+func (DNS) rolled(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
 	if err := CoreDNS.Ready(ctx, lab.Clusters[0], bound); err != nil {
 		return err
 	}
 	return CoreDNS.Pods.Started(ctx, lab.Clusters[0], DNSReplicas, bound)
+}
+
+// Restart replaces the pods one after the other, as kubectl rollout restart does.
+func (d DNS) Restart(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
+	err := d.declare(ctx, lab, func(set *appsv1.Deployment) {
+		set.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": time.Now().Format(time.RFC3339)}
+	})
+	if err != nil {
+		return err
+	}
+	return d.rolled(ctx, lab, bound)
 }
 
 // heldFor is how long ApplyHalf holds a rollout: far longer than anybody waits for it.

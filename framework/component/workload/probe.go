@@ -67,6 +67,7 @@ func probePod(p framework.ProbePod) *corev1.Pod {
 	})
 	pod.Name, pod.Namespace, pod.Labels = ProbeKey(p).Name, ProbeKey(p).Namespace, map[string]string{"app": "probe", ProbeLabel: p.Name}
 	pod.Spec.HostNetwork, pod.Spec.DNSPolicy = p.HostNetwork, corev1.DNSClusterFirst
+	pod.Spec.Hostname, pod.Spec.Subdomain = p.Hostname, p.Subdomain
 	if p.HostNetwork {
 		pod.Spec.DNSPolicy = corev1.DNSClusterFirstWithHostNet
 	}
@@ -116,9 +117,12 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.Probe
 // ProbesOn is the action that runs one probe pod on each of these nodes, in place of all existing
 // ones (StartProbes).
 func ProbesOn(nodes ...string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return StartProbes(ctx, labaccess.Cluster(r), OnEach(nodes...))
-	}
+	return ProbePodsRun(OnEach(nodes...)...)
+}
+
+// ProbePodsRun is the action that runs these probe pods, in place of all existing ones (StartProbes).
+func ProbePodsRun(pods ...framework.ProbePod) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error { return StartProbes(ctx, labaccess.Cluster(r), pods) }
 }
 
 // AddedOn is ProbesOn, but existing probe pods of other names stay.

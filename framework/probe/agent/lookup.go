@@ -21,13 +21,16 @@ import (
 // address that it has. Neither the address nor the connection is kept: every
 // slot stands for a program that starts from nothing.
 func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
-	name := probe.Lookup.Name
-	if !strings.HasSuffix(name, ".") {
-		name += "."
+	first := dnsmessage.Question{Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+	name, want := strings.TrimSuffix(probe.Lookup.Name, ".")+".", probe.Lookup.Address
+	if probe.Lookup.Reverse {
+		b := probe.To.Addr().As4()
+		want, first.Type = probe.To.Addr(), dnsmessage.TypePTR
+		name = fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa.", b[3], b[2], b[1], b[0])
 	}
-	question, err := dnsmessage.NewName(name)
-	if err == nil {
-		_, err = packQuery(0, question)
+	var err error
+	if first.Name, err = dnsmessage.NewName(name); err == nil {
+		_, err = packQuery(0, first)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("probe %d: name %q: %w", probe.ID, probe.Lookup.Name, err)
@@ -38,8 +41,8 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 		// The session's context: an attempt under way outlives the stop.
 		ctx, cancel := context.WithTimeout(s.ctx, probe.Timeout)
 		defer cancel()
-		addr, err := lookUp(ctx, resolver, probe.Lookup.Server, question, probe.Timeout/2)
-		if want := probe.Lookup.Address; err == nil && want.IsValid() && addr != want {
+		addr, err := lookUp(ctx, resolver, probe.Lookup.Server, first, probe.Timeout/2)
+		if err == nil && want.IsValid() && addr != want {
 			err = errOtherAddress
 		}
 		a.mu.Lock()
@@ -76,65 +79,76 @@ var (
 	errOtherAddress = errors.New("another address")
 )
 
-// lookUp asks a DNS server for the first IPv4 address of a name: one question
-// in one packet from a port of its own, within a time. The error is one of a
-// few short ones, so that they can be counted.
-func lookUp(ctx context.Context, dialer net.Dialer, server netip.AddrPort, name dnsmessage.Name, within time.Duration) (netip.Addr, error) {
+// lookUp asks a DNS server for the IPv4 address of a name, or of the name that an address has, within
+// a time. The error is one of a few short ones, so that they can be counted.
+func lookUp(ctx context.Context, dialer net.Dialer, server netip.AddrPort, first dnsmessage.Question, within time.Duration) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	id := uint16(rand.Uint32())
-	query, err := packQuery(id, name)
+	answer, err := ask(ctx, dialer, server, first)
+	if ptr, ok := answer.(*dnsmessage.PTRResource); ok {
+		answer, err = ask(ctx, dialer, server, dnsmessage.Question{Name: ptr.PTR, Type: dnsmessage.TypeA, Class: first.Class})
+	}
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	return netip.AddrFrom4(answer.(*dnsmessage.AResource).A), nil
+}
+
+// ask asks a DNS server a question: one packet from a port of its own. The answer is the first record of the
+// question's type.
+func ask(ctx context.Context, dialer net.Dialer, server netip.AddrPort, question dnsmessage.Question) (dnsmessage.ResourceBody, error) {
+	id := uint16(rand.Uint32())
+	query, err := packQuery(id, question)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := dialer.DialContext(ctx, "udp4", server.String())
 	if err != nil {
-		return netip.Addr{}, short(err)
+		return nil, short(err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })() // reads know nothing of ctx
 	if _, err := conn.Write(query); err != nil {
-		return netip.Addr{}, short(err)
+		return nil, short(err)
 	}
 	answer := make([]byte, maxAnswer)
 	for {
 		n, err := conn.Read(answer)
 		if err != nil {
-			return netip.Addr{}, short(err)
+			return nil, short(err)
 		}
-		if addr, ours, err := readAnswer(answer[:n], id, name); ours {
-			return addr, err
+		if body, ours, err := readAnswer(answer[:n], id, question); ours {
+			return body, err
 		}
 	}
 }
 
-func packQuery(id uint16, name dnsmessage.Name) ([]byte, error) {
+func packQuery(id uint16, question dnsmessage.Question) ([]byte, error) {
 	m := dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: id, RecursionDesired: true},
-		Questions: []dnsmessage.Question{{Name: name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}},
+		Header: dnsmessage.Header{ID: id, RecursionDesired: true}, Questions: []dnsmessage.Question{question},
 	}
 	return m.Pack()
 }
 
 // readAnswer reads an answer, and tells whether it is one to the question.
-func readAnswer(packet []byte, id uint16, name dnsmessage.Name) (addr netip.Addr, ours bool, err error) {
+func readAnswer(packet []byte, id uint16, question dnsmessage.Question) (body dnsmessage.ResourceBody, ours bool, err error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(packet); err != nil || !m.Response || m.ID != id ||
-		len(m.Questions) != 1 || !strings.EqualFold(m.Questions[0].Name.String(), name.String()) {
-		return netip.Addr{}, false, nil
+		len(m.Questions) != 1 || !strings.EqualFold(m.Questions[0].Name.String(), question.Name.String()) {
+		return nil, false, nil
 	}
 	if m.RCode != dnsmessage.RCodeSuccess {
-		return netip.Addr{}, true, errors.New(strings.TrimPrefix(m.RCode.String(), "RCode"))
+		return nil, true, errors.New(strings.TrimPrefix(m.RCode.String(), "RCode"))
 	}
 	if m.Truncated { // a resolver would ask again over TCP, which is not tried here
-		return netip.Addr{}, true, errors.New("truncated")
+		return nil, true, errors.New("truncated")
 	}
 	for _, r := range m.Answers { // an alias comes before what it stands for
-		if a, ok := r.Body.(*dnsmessage.AResource); ok {
-			return netip.AddrFrom4(a.A), true, nil
+		if r.Header.Type == question.Type {
+			return r.Body, true, nil
 		}
 	}
-	return netip.Addr{}, true, errors.New("no address")
+	return nil, true, errors.New("no record")
 }
 
 // short is an error as it is counted: an errno's name, or that nobody answered.

@@ -108,7 +108,10 @@ type Login struct {
 // Lookup is what a DNS probe looks up, anew for every slot.
 type Lookup struct {
 	// Name is taken as it is: no search list is tried.
-	Name string `json:"name"`
+	Name string `json:"name,omitempty"`
+	// Reverse is set, in place of Name, if the name is the one that the address of the probe's far
+	// end has: what a Kerberos client with rdns asks for. The name has to have an address.
+	Reverse bool `json:"reverse,omitempty"`
 	// Server is asked over UDP, once for each slot.
 	Server netip.AddrPort `json:"server"`
 	// Address is the address that the name must have. An answer with another one counts as

@@ -1,0 +1,181 @@
+package lostptr
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// The versions, and the variants that run the affected ones. Each is an upgrade from before.
+const (
+	before   = "1.11.3"
+	affected = "1.12.0"
+	first    = "1.11.4"
+	fixed    = "1.12.1"
+
+	affectedVariant = "coredns-" + affected
+	firstVariant    = "coredns-" + first
+	namedVariant    = "coredns-" + affected + "-hostname"
+)
+
+const (
+	master = "master"
+	worker = "worker"
+	// directory is the headless Service.
+	directory = "directory"
+)
+
+var nodeNet = topology.NewNetwork("nodes", "10.70.4.0/24")
+
+// lab is the cluster that Record draws. The ToR has static routes to the pods of both nodes.
+var lab = topology.Topology{
+	Name: "lost-ptr", Networks: []topology.Network{nodeNet},
+	Clusters: []topology.Cluster{{
+		PodCIDR: netip.MustParsePrefix("10.70.64.0/20"), NodeMask: 24,
+		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker, 12)},
+	}},
+}.Behind(topology.Static(topology.OneToR(nodeNet)))
+
+// Scenario is the incident on a lab.
+var Scenario = framework.Scenario{
+	Incident: Record, Topology: lab,
+	Owner: framework.Maintainers, Slow: true, Foreign: false, OnlyOwnLab: "it replaces the cluster's CoreDNS",
+	Labels:    []framework.Label{framework.Services, framework.Upgrade},
+	SecondLab: netip.MustParsePrefix("10.208.112.0/20"),
+	Budget:    framework.Budget{Whole: 240 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
+	Variants: []framework.Variant{
+		variant(framework.Affected, affected, ""),
+		variant(framework.Fixed, fixed, ""),
+		variant(framework.Affected, first, ""),
+		variant(framework.Fixed, affected, "server"),
+	},
+	Tested: []framework.Tested{{Name: "coredns", Default: affected, Varied: true}},
+	At: func(versions map[string]string) framework.Variant {
+		return variant(framework.Unclassified, versions["coredns"], "")
+	},
+}
+
+// variant upgrades to a version. A hostname is the server's, in its pod template.
+func variant(role framework.Role, version, hostname string) framework.Variant {
+	v := framework.Variant{
+		Name: "coredns-" + version, Role: role, Form: framework.Whole,
+		Components: map[string]string{"coredns": version},
+		Images:     []string{kubeadm.DNSImage(before), kubeadm.DNSImage(version), kubeadm.KubeProxyImage, workload.ProbeImage},
+		Script:     func() framework.Script { return script(role, version, hostname) },
+	}
+	if hostname != "" {
+		v.Name += "-hostname"
+	}
+	if role == framework.Affected {
+		v.Images = append(v.Images, kubeadm.DNSImage(fixed))
+	}
+	return v
+}
+
+// at is CoreDNS of a version. Nothing is above it: the reverse zones do not fall through.
+func at(version string) kubeadm.DNS {
+	return kubeadm.DNS{Version: version, Config: kubeadm.Corefile{Zone: "cluster.local", Text: `.:53 {
+    errors
+    health {
+       lameduck 5s
+    }
+    ready
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+       pods insecure
+       ttl 30
+    }
+    cache 30 {
+       disable success cluster.local
+       disable denial cluster.local
+    }
+    reload
+    loadbalance
+}
+`}}
+}
+
+// within bounds a rollout of CoreDNS: two pods one after the other, each of which serves for 5 s after its end was asked for.
+const within = 90 * time.Second
+
+func rolled(version string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return at(version).Apply(ctx, labaccess.Lab(r), within)
+	}
+}
+
+// script is what all variants do. They differ in version and hostname, and in what is expected.
+func script(role framework.Role, version, hostname string) framework.Script {
+	server := framework.ProbePod{Name: "server", Node: worker, Hostname: hostname, Subdomain: directory}
+	client := framework.ProbePod{Name: "client", Node: master}
+	lookup := func(name string, of probe.Lookup) probe.Probe {
+		of.Server = kubeadm.DNSAddress
+		return probe.Probe{Name: "client->server/" + name, From: client.Name, To: server.Name, Protocol: probe.DNS, Lookup: &of}
+	}
+	reverse := lookup("reverse name", probe.Lookup{Reverse: true})
+	s := framework.Script{
+		Install: framework.InOrder(
+			workload.WireNodes,
+			framework.AtOnce(workload.ProbePodsRun(server, client), kubeadm.InstallKubeProxy, rolled(before)),
+			headless,
+		),
+		Endpoints: []framework.Endpoint{framework.PodEndpoint(server), framework.PodEndpoint(client)},
+		Probes: []probe.Probe{
+			reverse, lookup("name", probe.Lookup{Name: directory + ".default.svc.cluster.local"}), {From: client.Name, To: server.Name},
+		},
+		Detectors: []detect.Detector{detect.ReverseName{}},
+		Fault: framework.Fault{
+			Name: "upgrade of CoreDNS to " + version, Inject: rolled(version), Undo: rolled(before), Replaced: true,
+			TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+				pods, err := kubeadm.CoreDNS.Pods.List(ctx, labaccess.Cluster(r))
+				var wrong framework.Mismatches
+				for _, pod := range pods {
+					if image := pod.Spec.Containers[0].Image; image != kubeadm.DNSImage(version) {
+						wrong.Addf("pod %s has %s", pod.Name, image)
+					}
+				}
+				holds, saw, _ := wrong.Result()
+				return holds, saw, err
+			},
+		},
+		Impacted: []probe.Probe{reverse},
+		// A pod's cache keeps an answer for 30 s, and a new pod has none.
+		Observe: 10 * time.Second,
+	}
+	if role == framework.Fixed {
+		return s
+	}
+	s.Expected = []framework.Finding{{
+		Detector: detect.ReverseName{}.Name(), Kind: detect.NoReverseName, State: detect.Active, Object: detect.Named("CoreDNS " + version),
+		Words: []string{"1 of default/" + directory},
+	}}
+	if role == framework.Affected {
+		s.Remedies = []framework.Remedy{
+			{ID: "restart", Name: "kubectl rollout restart of CoreDNS", Watch: 10 * time.Second, Apply: func(ctx context.Context, r *framework.Run) error {
+				return at(version).Restart(ctx, labaccess.Lab(r), within)
+			}},
+			{ID: "coredns-1-12-1", Name: "CoreDNS " + fixed, Helps: true, Bound: 30 * time.Second, Apply: rolled(fixed)},
+		}
+	}
+	return s
+}
+
+// headless creates the Service in front of the server.
+func headless(ctx context.Context, r *framework.Run) error {
+	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  clusterIP: None
+  selector: {%s: server}
+  ports: [{name: probe, port: 7}]
+`, directory, workload.ProbeLabel))
+}
