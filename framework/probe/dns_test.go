@@ -1,6 +1,7 @@
 package probe_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -113,7 +114,7 @@ func TestDNS(t *testing.T) {
 		{"no answer", silent, probe.Unresolved, "lookup: no answer"},
 		{"no such name", coded(dnsmessage.RCodeNameError), probe.Unresolved, "lookup: NameError"},
 		{"a broken server", coded(dnsmessage.RCodeServerFailure), probe.Unresolved, "lookup: ServerFailure"},
-		{"no address", func(m dnsmessage.Message) *dnsmessage.Message { return &m }, probe.Unresolved, "lookup: no address"},
+		{"no address", func(m dnsmessage.Message) *dnsmessage.Message { return &m }, probe.Unresolved, "lookup: no record"},
 		{"another question's answer", func(m dnsmessage.Message) *dnsmessage.Message { m.ID++; return &m }, probe.Unresolved, "lookup: no answer"},
 		{"a truncated answer", func(m dnsmessage.Message) *dnsmessage.Message {
 			m.Truncated = true
@@ -151,6 +152,42 @@ func TestDNS(t *testing.T) {
 	}
 }
 
+// The far end's address is looked up, and the name that it has: without one, or with the name of
+// another address, the far end is not connected to.
+func TestReverseDNS(t *testing.T) {
+	t.Parallel()
+	server := startNameServer(t)
+	repo, redisEnd := startEnd(t, "repo"), startEnd(t, "redis")
+	named := func(to netip.Addr) func(dnsmessage.Message) *dnsmessage.Message {
+		b := redisEnd.Address.Addr().As4()
+		reverse := fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa.", b[3], b[2], b[1], b[0])
+		return func(m dnsmessage.Message) *dnsmessage.Message {
+			if m.Questions[0].Name.String() != reverse {
+				return pointing(to)(m)
+			}
+			m.Answers = []dnsmessage.Resource{record(reverse, &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(redis + ".")})}
+			return &m
+		}
+	}
+	server.answers(named(redisEnd.Address.Addr()))
+	const name = "repo->redis/dns"
+	s := start(t, []probe.End{repo, redisEnd}, probe.Probe{
+		From: "repo", To: "redis", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
+		Lookup: &probe.Lookup{Reverse: true, Server: server.address},
+	})
+	for _, fault := range []func(dnsmessage.Message) *dnsmessage.Message{coded(dnsmessage.RCodeNameError), named(repo.Address.Addr())} {
+		waitClean(t, s, 200*time.Millisecond)
+		began := time.Now()
+		server.answers(fault)
+		waitLoss(t, s, began, name)
+		server.answers(named(redisEnd.Address.Addr()))
+	}
+	stop(t, s)
+	if errors := timeline(t, s, name).Errors; errors["lookup: NameError"] == 0 || errors["lookup: another address"] == 0 {
+		t.Errorf("errors are %v", errors)
+	}
+}
+
 // Where the name's address is known, an answer with another one counts as lost, although
 // something answers there.
 func TestDNSWithAnotherAddress(t *testing.T) {
@@ -182,7 +219,7 @@ func TestDNSNeedsALookup(t *testing.T) {
 	}{
 		{"none", probe.Probe{From: "a", To: "b", Protocol: probe.DNS}, "a lookup is for protocol dns, which must have one"},
 		{"for TCP", probe.Probe{From: "a", To: "b", Protocol: probe.TCP, Lookup: &probe.Lookup{}}, "a lookup is for protocol dns"},
-		{"no server", probe.Probe{From: "a", To: "b", Protocol: probe.DNS, Lookup: &probe.Lookup{Name: redis}}, "want a name, and an IPv4 address with a port"},
+		{"no server", probe.Probe{From: "a", To: "b", Protocol: probe.DNS, Lookup: &probe.Lookup{Name: redis}}, "want a name or the far end's address, and an IPv4 address with a port"},
 		{"a bad name", probe.Probe{From: "a", To: "b", Protocol: probe.DNS, Lookup: &probe.Lookup{Name: "a..b", Server: b.Address}}, `name "a..b"`},
 	} {
 		s, err := probe.New([]probe.End{a, b}, []probe.Probe{c.probe})

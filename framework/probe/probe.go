@@ -153,8 +153,6 @@ func (p Probe) Validate() error {
 		return fmt.Errorf("probe %s: a refusal is an answer for protocols udp-flow and udp-connected only", p.Name)
 	case (p.Protocol == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %s: a lookup is for protocol dns, which must have one", p.Name)
-	case p.Lookup != nil && (p.Lookup.Name == "") != p.Lookup.Reverse:
-		return fmt.Errorf("probe %s: a lookup is for a name or for the far end's address", p.Name)
 	case (p.Protocol == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %s: a login is for protocol mysql, which must have one", p.Name)
 	case p.Interval < time.Millisecond:

@@ -318,8 +318,8 @@ func (r Request) validate() error {
 		return fmt.Errorf("probe %d: a refusal is an answer for kinds udp-flow and udp-connected only", p.ID)
 	case (p.Kind == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)
-	case p.Lookup != nil && (p.Lookup.Name == "" || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):
-		return fmt.Errorf("probe %d: lookup of %q at %s: want a name, and an IPv4 address with a port",
+	case p.Lookup != nil && ((p.Lookup.Name == "") != p.Lookup.Reverse || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):
+		return fmt.Errorf("probe %d: lookup of %q at %s: want a name or the far end's address, and an IPv4 address with a port",
 			p.ID, p.Lookup.Name, p.Lookup.Server)
 	case (p.Kind == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %d: a login is for kind mysql, which must have one", p.ID)
