@@ -7,7 +7,7 @@ import "github.com/relapse-dev/relapse/framework"
 // Record is the incident as it is documented.
 var Record = framework.Incident{
 	Name:   "lost-ptr",
-	Title:  "An upgrade of CoreDNS takes the reverse names of pods",
+	Title:  "an upgrade of CoreDNS takes the reverse names of pods",
 	Source: "coredns#7177; serviceRecordForIP in plugin/kubernetes/reverse.go of 1.11.3, 1.11.4, 1.12.0 and 1.12.1",
 	Issue:  "https://github.com/coredns/coredns/issues/7177",
 	Symptom: `After an upgrade of CoreDNS, or of kubeadm to Kubernetes 1.33, which brings CoreDNS
