@@ -41,6 +41,10 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 		return Upgrade{}, fmt.Errorf("the Corefile: %w", err)
 	}
 	at := func(version string) kubeadm.DNS { return kubeadm.DNS{Version: version, Config: config} }
+	paths := s.dnsPaths(lab, config.Zone)
+	if config.Reverse {
+		paths = append(paths, reverseLookups())
+	}
 	return Upgrade{
 		Component: "coredns", Form: framework.Whole, Topology: lab, Replaced: config.Replaced,
 		Besides: withKubeProxy + ", " + podsWired,
@@ -59,11 +63,12 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			}
 			starts, startsCtx := errgroup.WithContext(ctx)
 			starts.Go(func() error { return installed(startsCtx, r, services{kubeProxy: true}) })
+			starts.Go(func() error { return workload.Headless(startsCtx, labaccess.Cluster(r), "directory", worker2) })
 			starts.Go(func() error { return upstreamDNS.Ready(startsCtx, labaccess.Cluster(r), dnsRollWithin) })
 			starts.Go(func() error { return at(version).Apply(startsCtx, labaccess.Lab(r), dnsRollWithin) })
 			return starts.Wait()
 		},
-		Ends: s.ends(), Paths: s.dnsPaths(lab, config.Zone),
+		Ends: s.ends(), Paths: paths,
 		Nodes: allNodes,
 		Parts: []string{"Deployment coredns"},
 		Roll: func(ctx context.Context, r *framework.Run, _, version string) error {
@@ -137,6 +142,18 @@ func lookups(kind, name, to string, address netip.Addr) PathKind {
 		k.Probes = append(k.Probes, probe.Probe{
 			Name: fmt.Sprintf("%s->%s/dns", from, kind), From: from, To: to, Protocol: probe.DNS,
 			Lookup: &probe.Lookup{Name: name, Server: kubeadm.DNSAddress, Address: address},
+		}.WithDefaults())
+	}
+	return k
+}
+
+// reverseLookups are lookups of the name that the address of a pod behind a headless Service has, which lost-ptr is about.
+func reverseLookups() PathKind {
+	k := PathKind{Name: "DNS through CoreDNS, the name of a pod's address"}
+	for _, from := range []string{master, worker1} {
+		k.Probes = append(k.Probes, probe.Probe{
+			Name: from + "->the name of a pod's address/dns", From: from, To: worker2, Protocol: probe.DNS,
+			Lookup: &probe.Lookup{Reverse: true, Server: kubeadm.DNSAddress},
 		}.WithDefaults())
 	}
 	return k

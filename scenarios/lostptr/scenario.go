@@ -2,7 +2,6 @@ package lostptr
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -125,7 +124,9 @@ func script(role framework.Role, version, hostname string) framework.Script {
 		Install: framework.InOrder(
 			workload.WireNodes,
 			framework.AtOnce(workload.ProbePodsRun(server, client), kubeadm.InstallKubeProxy, rolled(before)),
-			headless,
+			func(ctx context.Context, r *framework.Run) error {
+				return workload.Headless(ctx, labaccess.Cluster(r), directory, server.Name)
+			},
 		),
 		Endpoints: []framework.Endpoint{framework.PodEndpoint(server), framework.PodEndpoint(client)},
 		Probes: []probe.Probe{
@@ -166,16 +167,4 @@ func script(role framework.Role, version, hostname string) framework.Script {
 		}
 	}
 	return s
-}
-
-// headless creates the Service in front of the server.
-func headless(ctx context.Context, r *framework.Run) error {
-	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: default}
-spec:
-  clusterIP: None
-  selector: {%s: server}
-  ports: [{name: probe, port: 7}]
-`, directory, workload.ProbeLabel))
 }

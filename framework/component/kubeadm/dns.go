@@ -23,6 +23,8 @@ type Corefile struct {
 	Text string
 	// Zone is the first one of the plugin kubernetes, without a final dot.
 	Zone string
+	// Reverse is set if the plugin kubernetes answers for the addresses of pods, and nothing else does for some.
+	Reverse bool
 	// Replaced are what the lab has in place of the user's lines, a clause each.
 	Replaced []string
 }
@@ -55,6 +57,8 @@ const defaultCorefile = `.:53 {
 
 var (
 	beforeKubernetes = regexp.MustCompile(`(?m)^[ \t]*kubernetes[ \t]`)
+	// otherReverse finds a part of in-addr.arpa that another block or plugin may answer for.
+	otherReverse = regexp.MustCompile(`\d\.in-addr\.arpa`)
 	// nodeLocal finds what the manifest of NodeLocal DNSCache has: its variables, and its address.
 	nodeLocal = regexp.MustCompile(`__PILLAR__|169\.254\.20\.10`)
 )
@@ -90,6 +94,7 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 			if len(words) > 1 && c.Zone == "" {
 				c.Zone = strings.TrimSuffix(words[1], ".")
 			}
+			c.Reverse = c.Reverse || slices.Contains(words, "in-addr.arpa")
 		case "forward":
 			if len(words) < 3 {
 				return Corefile{}, fmt.Errorf("line %d: %s: expected forward FROM TO", number, strings.TrimSpace(line))
@@ -119,6 +124,7 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]
 		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them", strings.Join(added, " and ")))
 	}
+	c.Reverse = c.Reverse && !otherReverse.MatchString(text)
 	switch {
 	case c.Zone == "" && nodeLocal.MatchString(text):
 		return Corefile{}, errors.New("it is of NodeLocal DNSCache: expected that of CoreDNS, as the ConfigMap coredns has it")

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // LoadBalancer is a Service of that type in front of a probe pod. Its methods are actions.
@@ -46,6 +47,18 @@ spec:
   selector: {%s: %s}
   ports: [{name: udp, protocol: UDP, port: %d}]
 `, s.Name, s.Address, s.Policy, ProbeLabel, s.Pod, wire.DefaultPort))
+}
+
+// Headless creates a headless Service of a name in front of the probe pod with a Name.
+func Headless(ctx context.Context, c *kindlab.Cluster, name, pod string) error {
+	return Apply(ctx, c, fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  clusterIP: None
+  selector: {%s: %s}
+  ports: [{name: probe, port: %d}]
+`, name, ProbeLabel, pod, wire.DefaultPort))
 }
 
 // Announced waits until the Service has its address, each router has a path to it by each of the
