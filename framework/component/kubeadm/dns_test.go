@@ -84,6 +84,22 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// The name of a pod's address is asked for only where nothing but the plugin kubernetes answers for it.
+func TestReverse(t *testing.T) {
+	const forward = "    forward . 8.8.8.8\n    health\n    ready\n}\n"
+	for text, want := range map[string]bool{
+		"": true,
+		".:53 {\n    kubernetes cluster.local in-addr.arpa ip6.arpa {\n       fallthrough in-addr.arpa\n    }\n" + forward: true,
+		".:53 {\n    kubernetes cluster.local\n" + forward:                                                                 false,
+		"10.in-addr.arpa:53 {\n    forward . 10.1.2.3\n}\n.:53 {\n    kubernetes cluster.local in-addr.arpa\n" + forward:   false,
+	} {
+		c, err := NewCorefile(text, netip.MustParseAddrPort("10.64.4.11:5300"))
+		if err != nil || c.Reverse != want {
+			t.Errorf("%q: reverse %t, %v; want %t", text, c.Reverse, err, want)
+		}
+	}
+}
+
 func TestHalf(t *testing.T) {
 	pod := func(version string, ready corev1.ConditionStatus) corev1.Pod {
 		return corev1.Pod{
