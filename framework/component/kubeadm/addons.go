@@ -111,8 +111,8 @@ func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstruct
 	}
 	var manifest strings.Builder
 	for _, addon := range names {
-		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config), "sh", "-c",
-			"cat >/kind/addons.conf && kubeadm init phase addon "+addon+" --config /kind/addons.conf --print-manifest")
+		text, err := lab.Node(cluster.Nodes()[0]).ExecInput(ctx, strings.NewReader(config),
+			"kubeadm", "init", "phase", "addon", addon, "--config", "/dev/stdin", "--print-manifest")
 		if err != nil {
 			return nil, err
 		}
