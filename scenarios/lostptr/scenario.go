@@ -80,12 +80,13 @@ func variant(role framework.Role, version, hostname string) framework.Variant {
 	return v
 }
 
-// at is CoreDNS of a version. Nothing is above it: the reverse zones do not fall through.
+// at is CoreDNS of a version. Nothing is above it: the reverse zones do not fall through. A pod serves for
+// 10 s after its end was asked for: a kube-proxy on a busy machine took more than kubeadm's 5 s to hear of it.
 func at(version string) kubeadm.DNS {
 	return kubeadm.DNS{Version: version, Config: kubeadm.Corefile{Zone: "cluster.local", Text: `.:53 {
     errors
     health {
-       lameduck 5s
+       lameduck 10s
     }
     ready
     kubernetes cluster.local in-addr.arpa ip6.arpa {
@@ -102,7 +103,7 @@ func at(version string) kubeadm.DNS {
 `}}
 }
 
-// within bounds a rollout of CoreDNS: two pods one after the other, each of which serves for 5 s after its end was asked for.
+// within bounds a rollout of CoreDNS: two pods one after the other.
 const within = 90 * time.Second
 
 func rolled(version string) framework.Action {
