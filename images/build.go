@@ -385,7 +385,7 @@ func (r *rootfs) install(ctx context.Context, log *buildLog, recipe *Recipe) (tr
 	if recipe.Base == "" {
 		tree, err = r.debootstrap(ctx, log, debian)
 	} else {
-		tree, err = r.script(ctx, log, installPackages(debian.Packages))
+		tree, err = r.script(ctx, log, installPackages(debian))
 	}
 	if err != nil {
 		return "", fmt.Errorf("installing Debian packages: %w", err)

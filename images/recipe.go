@@ -75,6 +75,8 @@ type Debian struct {
 	// and only there; over a base the base's suite holds.
 	Suite    string   `json:"suite,omitempty"`
 	Packages []string `json:"packages,omitempty"`
+	// Updates takes the suite's security updates as well: for an image that is published.
+	Updates bool `json:"updates,omitempty"`
 	// Slim leaves behind all of the base but the packages and what they depend on,
 	// shell and package manager included if no package depends on them.
 	Slim bool `json:"slim,omitempty"`

@@ -167,14 +167,26 @@ cd /
 
 // installPackages is the script that adds packages to a Debian tree. No
 // service is started: policy-rc.d forbids it.
-func installPackages(packages []string) string {
+func installPackages(d *Debian) string {
+	updates := ""
+	if d.Updates {
+		updates = securityUpdates
+	}
 	return `
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update
-apt-get -q -y --no-install-recommends install ` + strings.Join(packages, " ") + "\n" + cleanDebian
+` + updates + `apt-get -q -y --no-install-recommends install ` + strings.Join(d.Packages, " ") + "\n" + cleanDebian
 }
+
+// securityUpdates is the part of such a script that takes them, from beside the suite's own archive.
+const securityUpdates = `
+sed -n 's,^deb \(.*\)/debian/\? \([a-z]*\) main.*,deb \1/debian-security \2-security main,p' /etc/apt/sources.list >/etc/apt/sources.list.d/security.list
+grep . /etc/apt/sources.list.d/security.list
+apt-get -q update
+apt-get -q -y upgrade
+`
 
 // selected is the folder that selectPackages fills.
 const selected = "selected"
