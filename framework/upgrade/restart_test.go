@@ -70,7 +70,7 @@ func TestRestartThatFails(t *testing.T) {
 		w := newWorld()
 		both := map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node2}}
 		w.announced(both)
-		w.upgrade.RollWithin = time.Minute
+		w.upgrade.RollWithin, w.ending = time.Minute, "speaker on two ended 5 times, with status 1: no matches for kind"
 		w.upgrade.Crash = func(_ context.Context, _ *framework.Run, _, version string) (func(context.Context) error, error) {
 			if version == "2" {
 				return nil, errors.New("no such pod")
@@ -93,7 +93,7 @@ func TestRestartThatFails(t *testing.T) {
 		}
 		m := w.measures(t)
 		r := m.Upgrade.Restart
-		if r == nil || !r.Ready.IsZero() || r.NotBack != "no session with two" || r.NotDone != "" {
+		if r == nil || !r.Ready.IsZero() || r.NotBack != "no session with two; "+w.ending || r.NotDone != "" {
 			t.Fatalf("%+v", r)
 		}
 		if lasted := r.Phase.Ended.Sub(r.Phase.Began); lasted < 2*time.Minute+restFor || lasted > 2*time.Minute+restFor+2*time.Second {

@@ -274,12 +274,25 @@ func (t *trip) ask(ctx context.Context, a *history.Act, node string, works func(
 		a.Holds = true
 	case ctx.Err() == nil && (late || ended || bounded.Err() != nil):
 		a.Saw = err.Error()
-		if t.upgrade.Explain != nil {
-			a.Saw += "; " + t.upgrade.Explain(ctx, t.Run(), node)
+		if explained := t.explain(ctx, node); explained != "" {
+			a.Saw += "; " + explained
 		}
 	default:
 		a.Err = err
 	}
+}
+
+// explain says in one clause why the agent of a node does not work: what it says of itself, or how
+// a container of the component ends each time; empty if neither says.
+func (t *trip) explain(ctx context.Context, node string) string {
+	if t.upgrade.Explain != nil {
+		return t.upgrade.Explain(ctx, t.Run(), node)
+	}
+	says, err := t.upgrade.ends(ctx, t.Run())
+	if err != nil {
+		return "whether the component ends by itself is not known: " + err.Error()
+	}
+	return says
 }
 
 func (t *trip) bounded(ctx context.Context, s rolloutStep, do func(context.Context) error) error {

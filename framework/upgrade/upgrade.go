@@ -68,7 +68,7 @@ type Upgrade struct {
 	// and is a *workload.EndedError if it does not. Nil: it is not asked.
 	Steady func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error)
 	// Explain says in one clause what the agent of a node that does not work says of itself.
-	// Nil: it is not asked.
+	// Nil: the end of its log does, where a container ends by itself.
 	Explain func(ctx context.Context, r *framework.Run, node string) string
 	// Migrate is what is left to do once the new version has the place of the old one. It is
 	// not undone. The zero value: nothing.
