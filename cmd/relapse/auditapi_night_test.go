@@ -259,6 +259,19 @@ func TestAuditReadsOnly(t *testing.T) {
 	}
 }
 
+// Healthy clusters, and each of them with a fault at a time, are judged on a real API server as on the fake one.
+func TestAuditFaults(t *testing.T) {
+	c := startEtcd(t)
+	c.startAPIServer(t)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run", "^TestFalseAlarms$", "../../framework/audit")
+	cmd.Env = append(os.Environ(), "RELAPSE_TEST_API="+c.server, "RELAPSE_TEST_ETCD="+c.etcd, "RELAPSE_TEST_TOKEN="+adminToken)
+	out, err := cmd.CombinedOutput()
+	faults := strings.Count(string(out), "    --- PASS: TestFalseAlarms/")
+	if t.Logf("%d clusters", faults); err != nil || faults < 60 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // verbs counts the auditor's requests in the audit log. One that was refused is an error.
 func (c *controlPlane) verbs(t *testing.T) map[string]int {
 	t.Helper()

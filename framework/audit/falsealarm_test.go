@@ -85,7 +85,7 @@ func TestFalseAlarms(t *testing.T) {
 			faults: []fault{
 				{"worker2's range is lost", lost("10.244.2.0/24"), judgement{findings: []string{"active unannounced 10.244.2.0/24"}, notJudged: []string{noIPv6}, open: true}},
 				{"IPv6 is read, and no node announces it", []edit{{old: "- name: tor1", new: "- name: tor1\n  ipv6: true"}}, judgement{notJudged: []string{"no node announces a pod range of IPv6 of this cluster to it"}, open: true}},
-				{"worker2 has no range but one of IPv6", []edit{{old: "podCIDRs: [10.244.2.0/24, 2001", new: "podCIDRs: [2001"}, {old: "10.244.2.7", new: "2001:db8:244:2::7"}}, judgement{notJudged: []string{noIPv6}, open: true}},
+				{"worker2 has no range but one of IPv6", []edit{{old: "podCIDR: 10.244.2.0/24, podCIDRs: [10.244.2.0/24, 2001", new: "podCIDR: '2001:db8:244:2::/64', podCIDRs: [2001"}, {old: "10.244.2.7", new: "2001:db8:244:2::7"}}, judgement{notJudged: []string{noIPv6}, open: true}},
 			},
 		},
 		{
@@ -218,7 +218,7 @@ func TestFalseAlarms(t *testing.T) {
 			name: "antrea", faults: []fault{
 				{"all is lost, and the router has forgotten its neighbours", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}}, judgement{notJudged: []string{noPods}, open: true}},
 				{"the same, by an FRRConfiguration", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}, {old: "crd.antrea.io/v1alpha1", new: "frrk8s.metallb.io/v1beta1"}, {old: "BGPPolicy", new: "FRRConfiguration"},
-					{old: "advertisements: {pod: {}}", new: "bgp: {routers: [{asn: 64513, prefixes: [10.0.0.0/16]}]}"}}, judgement{notJudged: []string{noPods}, open: true}},
+					{old: "{name: rack-a}", new: "{namespace: frr-k8s-system, name: rack-a}"}, {old: "advertisements: {pod: {}}", new: "bgp: {routers: [{asn: 64513, prefixes: [10.0.0.0/16]}]}"}}, judgement{notJudged: []string{noPods}, open: true}},
 				{"Services alone are to be announced", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}, {old: "pod: {}", new: "service: {ipTypes: [LoadBalancerIP]}"}}, judgement{notJudged: []string{noPods}}},
 				{"the policy selects no node", []edit{{old: "neighbor: 10.4"}, {old: "- {address: 10.4"}, {old: "nodeSelector: {matchLabels: {rack: a}}", new: "nodeSelector: {matchLabels: {rack: b}}"}}, judgement{notJudged: []string{noPods}}},
 			},
@@ -257,6 +257,9 @@ func TestFalseAlarms(t *testing.T) {
 			c.ahead = []time.Duration{0}
 		}
 		for _, ahead := range c.ahead {
+			if realAPI != "" && ahead != 0 {
+				continue // it has the machine's clock
+			}
 			for _, f := range append([]fault{{"none", nil, c.judgement}}, c.faults...) {
 				t.Run(c.name+"/"+f.name+"/"+ahead.String(), func(t *testing.T) {
 					r := judgedFolder(t, c.name, ahead, f.edits)
@@ -301,14 +304,20 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	}
 	s := newServer(t)
 	s.ahead = ahead
+	var documents []string
 	for _, document := range strings.Split(text["objects.yaml"], "\n---\n") {
 		if strings.TrimSpace(document) != "" {
+			documents = append(documents, document)
 			s.object(t, document)
 		}
 	}
+	config := s.config(t)
+	if realAPI != "" {
+		config = onReal(t, documents)
+	}
 	var routers []snapshot.Router
 	must.NoError(t, yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers))
-	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: s.config(t)}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
+	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: config}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
 	must.NoError(t, err)
 	t.Cleanup(func() { collector.Close() })
 	var reads []snapshot.Snapshot

@@ -26,10 +26,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/lab/router"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// onlyRootReaches checks that a process of another user reaches neither the lab's registry nor
+// onlyRootReaches checks that a process of another user reaches neither the lab's registry and its router nor
 // its API server, which root does, and that the lab does not reach a port of the machine.
 func onlyRootReaches(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
 	connect := func(uid uint32, to netip.AddrPort) error {
@@ -44,7 +45,9 @@ func onlyRootReaches(ctx context.Context, t *testing.T, lab *kindlab.Lab) {
 		return nil
 	}
 	api := lab.Clusters[0].Client.RESTConfig().Host
+	tor := lab.Topology.Routers[0].Links[1].Address
 	for what, to := range map[string]netip.AddrPort{
+		"router's BGP": netip.AddrPortFrom(tor, 179), "router's gRPC": netip.AddrPortFrom(tor, router.GoBGPPort),
 		"registry": lab.Registry().Addr, "API server": netip.MustParseAddrPort(strings.TrimPrefix(api, "https://")),
 	} {
 		if err := connect(0, to); err != nil {

@@ -1,0 +1,124 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+// An API server and its etcd, with the token of an administrator, which the tests in clusters ask in place of a
+// fake one. A test of the night (cmd/relapse, TestAuditFaults) sets them.
+var realAPI, realEtcd, realToken = os.Getenv("RELAPSE_TEST_API"), os.Getenv("RELAPSE_TEST_ETCD"), os.Getenv("RELAPSE_TEST_TOKEN")
+
+// onReal has a real API server answer with some objects, and no others of their types.
+func onReal(t *testing.T, documents []string) *rest.Config {
+	t.Helper()
+	config := &rest.Config{Host: realAPI, BearerToken: realToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+	defined.Do(func() { define(t, config) })
+	for _, r := range resources {
+		if r.Resource != "customresourcedefinitions" && r.Group != "rbac.authorization.k8s.io" {
+			inEtcd(t, "deleterange", map[string]string{"key": registry(r, ""), "range_end": registry(r, "")[:len(registry(r, ""))-1] + "0"}) // 0 follows /
+		}
+	}
+	for _, document := range documents {
+		var o unstructured.Unstructured
+		must.NoError(t, yaml.Unmarshal([]byte(document), &o.Object))
+		if o.GetUID() == "" {
+			_ = unstructured.SetNestedField(o.Object, "00000000-0000-4000-8000-000000000000", "metadata", "uid")
+		}
+		if at := o.GetCreationTimestamp(); at.IsZero() {
+			o.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-24 * time.Hour)))
+		}
+		i := slices.IndexFunc(resources, func(r schema.GroupVersionResource) bool {
+			return kinds[r.Resource] == o.GetKind()+"List" && r.GroupVersion().String() == o.GetAPIVersion()
+		})
+		name := strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+		inEtcd(t, "put", map[string]string{"key": registry(resources[i], name), "value": string(must.Get(json.Marshal(o.Object))(t))})
+	}
+	return config
+}
+
+var defined sync.Once
+
+// define makes the vendors' types known. Which fields they have is not compared.
+func define(t *testing.T, config *rest.Config) {
+	t.Helper()
+	client := must.Get(dynamic.NewForConfig(config))(t)
+	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	made := map[string]map[string]any{}
+	for _, r := range resources {
+		if !strings.Contains(r.Group, ".") || strings.HasSuffix(r.Group, "k8s.io") {
+			continue
+		}
+		kind, scope := strings.TrimSuffix(kinds[r.Resource], "List"), "Cluster"
+		if strings.HasSuffix(r.Group, "metallb.io") {
+			scope = "Namespaced"
+		}
+		name := r.Resource + "." + r.Group
+		if made[name] == nil {
+			made[name] = map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}, "spec": map[string]any{
+				"group": r.Group, "scope": scope, "versions": []any{},
+				"names": map[string]any{"plural": r.Resource, "singular": strings.ToLower(kind), "kind": kind, "listKind": kind + "List"},
+			}}
+		}
+		spec := made[name]["spec"].(map[string]any)
+		versions := spec["versions"].([]any)
+		spec["versions"] = append(versions, map[string]any{
+			"name": r.Version, "served": true, "storage": len(versions) == 0,
+			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+		})
+	}
+	for _, crd := range made {
+		must.Get(definitions.Create(t.Context(), &unstructured.Unstructured{Object: crd}, metav1.CreateOptions{}))(t)
+	}
+	for _, r := range resources { // they are served a moment later
+		for deadline := time.Now().Add(time.Minute); ; {
+			if _, err := client.Resource(r).List(t.Context(), metav1.ListOptions{}); err == nil {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("%s: %v", r, err)
+			}
+		}
+	}
+}
+
+// registry is where etcd has objects: all of a resource, or one.
+func registry(r schema.GroupVersionResource, name string) string {
+	at := map[string]string{"nodes": "minions", "services": "services/specs"}[r.Resource]
+	switch {
+	case strings.Contains(r.Group, ".") && !strings.HasSuffix(r.Group, "k8s.io"):
+		at = r.Group + "/" + r.Resource
+	case at == "":
+		at = r.Resource
+	}
+	return "/registry/" + at + "/" + name
+}
+
+func inEtcd(t *testing.T, what string, fields map[string]string) {
+	t.Helper()
+	for key, value := range fields {
+		fields[key] = base64.StdEncoding.EncodeToString([]byte(value))
+	}
+	response := must.Get(http.Post(realEtcd+"/v3/kv/"+what, "application/json", bytes.NewReader(must.Get(json.Marshal(fields))(t))))(t)
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatal(fmt.Errorf("etcd: %s", response.Status))
+	}
+}
