@@ -19,6 +19,8 @@ type Plan struct {
 	Scenario framework.Scenario
 	// History has begun. Its caller closes it.
 	History *history.History
+	// Secrets are texts that no log has that is kept: programs log their settings.
+	Secrets []string
 	// Steps are those between the lab's.
 	Steps func(*Session) []PlanStep
 }
@@ -48,7 +50,7 @@ func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	e := newExecution(p.Scenario, labs, o)
 	e.plan = &planRun{Plan: &p}
 	e.plan.session = &Session{
-		h: p.History, evidence: Evidence{Dir: o.Output}, unstored: func(err error) { e.plan.lost = errors.Join(e.plan.lost, err) },
+		h: p.History, secrets: p.Secrets, evidence: Evidence{Dir: o.Output}, unstored: func(err error) { e.plan.lost = errors.Join(e.plan.lost, err) },
 	}
 	e.planLanes(slices.Clone(p.Scenario.Variants))
 	first := e.lanes[0]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type Session struct {
 	h        *history.History
 	evidence Evidence
+	secrets  []string // of a Plan
 	// unstored gets why evidence could not be stored.
 	unstored func(error)
 
@@ -167,9 +169,17 @@ func (s *Session) keep(name string, data any) {
 	}
 }
 
+// shortestSecret is in bytes. Shorter texts are words such as info, without which no log is read.
+const shortestSecret = 8
+
 func (s *Session) keepLogs(ctx context.Context, since time.Time, others []string) error {
 	logs, err := s.lab.Logs(ctx, since, others)
 	for name, text := range logs {
+		for _, secret := range s.secrets {
+			if len(secret) >= shortestSecret {
+				text = strings.ReplaceAll(text, secret, "***")
+			}
+		}
 		s.keep("log-"+name, text)
 	}
 	return err

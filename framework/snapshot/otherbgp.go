@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -50,22 +49,16 @@ func (c *cluster) otherAdvertisements(ctx context.Context) (all []BGPAdvertiseme
 			if p.err != nil {
 				return nil, p.err
 			}
-			b := BGPAdvertisement{Namespace: p.namespace, Name: p.name, Speaker: OtherBGP, PodCIDRs: true}
-			for _, node := range nodes {
-				selected, err := selects(&p.is.Spec.NodeSelector, node.labels)
-				if err != nil {
-					return nil, fmt.Errorf("%s: spec.nodeSelector: %w", p, err)
-				}
-				if selected && p.is.announces(node.is.PodCIDRs) {
-					b.Nodes = append(b.Nodes, node.name)
-				}
+			announcing := slices.DeleteFunc(slices.Clone(nodes), func(n *object[Node]) bool { return !p.is.announces(n.is.PodCIDRs) })
+			names, err := selectedNodes(announcing, &p.is.Spec.NodeSelector)
+			if err != nil {
+				return nil, fmt.Errorf("%s: spec.nodeSelector: %w", p, err)
 			}
-			if slices.Sort(b.Nodes); len(b.Nodes) > 0 {
-				all = append(all, b)
+			if len(names) > 0 {
+				all = append(all, BGPAdvertisement{Namespace: p.namespace, Name: p.name, Speaker: OtherBGP, PodCIDRs: true, Nodes: names})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b BGPAdvertisement) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

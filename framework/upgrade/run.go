@@ -32,7 +32,7 @@ func Run(ctx context.Context, u Upgrade, from, to string, labs engine.Labs, o en
 	if o.Progress != nil {
 		o.Progress = o.Progress.Scenario(scenario.Incident.Name)
 	}
-	e := engine.NewPlan(engine.Plan{Scope: "upgrade", Scenario: scenario, History: t.h, Steps: t.steps}, labs, o)
+	e := engine.NewPlan(engine.Plan{Scope: "upgrade", Scenario: scenario, History: t.h, Secrets: u.secrets, Steps: t.steps}, labs, o)
 	e.Run(ctx, engine.UndoWithin)
 	err := e.Broken()
 	if ctx.Err() != nil {

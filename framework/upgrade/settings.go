@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -30,6 +31,7 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 		return Upgrade{}, fmt.Errorf("this version of relapse has no upgrade of %s%s", component, topology.Nearest(component, Components()))
 	}
 	u, err := declared(from, to, s)
+	u.secrets = chart.Secrets(s.Values)
 	if err != nil || !s.Subnets.IsValid() {
 		return u, err
 	}

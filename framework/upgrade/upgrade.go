@@ -100,6 +100,8 @@ type Upgrade struct {
 	// kernel and ends are kernelOf and endsByItself but in tests.
 	kernel func(ctx context.Context, r *framework.Run, node string) (string, error)
 	ends   func(ctx context.Context, r *framework.Run) (string, error)
+
+	secrets []string // of the values
 }
 
 // askAgent asks the agent of a node, of a version and started since a time, for new work.

@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+// logging is a lab whose only member logs its settings.
+type logging struct{ fakeLab }
+
+func (logging) Logs(context.Context, time.Time, []string) (map[string]string, error) {
+	return map[string]string{"cilium-agent": "level=info --token='correct-horse'"}, nil
+}
+
+// Programs log their settings, and no secret of a user's values is kept.
+func TestLogsWithoutSecrets(t *testing.T) {
+	s := Session{lab: &logging{}, secrets: []string{"correct-horse", "info"}, evidence: Evidence{Dir: t.TempDir()}, unstored: func(err error) { t.Error(err) }}
+	must.NoError(t, s.keepLogs(t.Context(), time.Time{}, nil))
+	files := must.Get(filepath.Glob(filepath.Join(s.evidence.Dir, "*", "*cilium-agent*")))(t)
+	files = append(files, must.Get(filepath.Glob(filepath.Join(s.evidence.Dir, "*cilium-agent*")))(t)...)
+	if len(files) != 1 {
+		t.Fatalf("%q", files)
+	}
+	if text := string(must.Get(os.ReadFile(files[0]))(t)); text != "level=info --token='***'" {
+		t.Errorf("%q", text)
+	}
+}
