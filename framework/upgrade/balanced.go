@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
@@ -89,6 +90,19 @@ spec:
   - {name: tcp, protocol: TCP, port: %d}
   - {name: udp, protocol: UDP, port: %[5]d}
 `, name, text, workload.ProbeLabel, beside.Name, wire.DefaultPort))
+}
+
+// balance is the action that creates the Service balanced, and addressed the one that notes its
+// address.
+func balance(labels map[string]string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error { return applyLoadBalancer(ctx, r, balanced, labels) }
+}
+
+func addressed(address *netip.Addr) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
+		*address, err = workload.BalancerAddress(ctx, c, balanced)
+		return err
+	})
 }
 
 func loadBalancerPaths() []PathKind {

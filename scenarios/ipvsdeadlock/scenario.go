@@ -179,7 +179,7 @@ func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []fram
 	s := framework.Script{
 		Install: framework.InOrder(workload.Wired(p.Node, master), framework.AtOnce(
 			// The first tick is a minute after the start of kube-proxy.
-			p.Apply, t.services.Create, t.startApp, workload.AddedOn(p.Node),
+			p.Apply, t.services.Create, t.startApp, workload.Added(workload.OnEach(p.Node)...),
 		)),
 		Endpoints: []framework.Endpoint{client, service, pod},
 		Probes:    []probe.Probe{from(service), from(pod)},

@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 const (
@@ -315,9 +316,7 @@ func (d drift) script(role framework.Role) framework.Script {
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(nodes...),
 			// The old agents do not notice.
-			func(ctx context.Context, r *framework.Run) error {
-				return d.next().Configure(ctx, labaccess.Cluster(r))
-			},
+			labaccess.OnCluster(d.next().Configure),
 		),
 		Endpoints: []framework.Endpoint{pod1, pod2, db, neighbour, dbServer, neighbourServer},
 		// The neighbour admits the application at its pod's address alone, and so does the database.
@@ -381,9 +380,7 @@ func (d drift) script(role framework.Role) framework.Script {
 
 // start runs the database on a host.
 func start(host framework.Endpoint) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return mariadb.Start(ctx, labaccess.Lab(r).Host(host.Name), grants)
-	}
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return mariadb.Start(ctx, l.Host(host.Name), grants) })
 }
 
 func rules(name string, masquerade bool) framework.Check {
@@ -411,9 +408,7 @@ func newKeys(more string, apply framework.Action) framework.Remedy {
 
 // writeRules brings the agents to a state, with their rules written.
 func writeRules(c cilium.Cilium) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return c.WriteRules(ctx, labaccess.Cluster(r), nodes)
-	}
+	return labaccess.OnCluster(func(ctx context.Context, l *kindlab.Cluster) error { return c.WriteRules(ctx, l, nodes) })
 }
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The

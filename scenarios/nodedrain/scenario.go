@@ -136,7 +136,7 @@ var (
 
 func common(version string) framework.Script {
 	return framework.Script{
-		Install: framework.InOrder(uninstall, configure(version), announce(version, all...),
+		Install: framework.InOrder(uninstall, configure(version), createCiliumNodes, announce(version, all...),
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(all...)),
 		Endpoints: append(framework.PodsOn(all...), outside),
@@ -190,7 +190,7 @@ func affectedScript() framework.Script {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := incident(r.Topology, affected, cilium.ClusterPool)
 				again.Restart = "by the operator"
-				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
+				return again.Announced(staying...)(ctx, r)
 			},
 		},
 		{
@@ -203,7 +203,7 @@ func affectedScript() framework.Script {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return labaccess.Lab(r).AddStatic(ctx, orphan, addressOf(r.Topology, victim))
 			},
-			Undo: func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).RemoveStatic(ctx, orphan) },
+			Undo: labaccess.StaticRemoved(orphan),
 		},
 		{
 			ID: "fixed-speaker", Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
@@ -271,10 +271,7 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 
 func configure(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
-		if err := incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r)); err != nil {
-			return err
-		}
-		return createCiliumNodes(ctx, r)
+		return incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r))
 	}
 }
 
@@ -284,7 +281,7 @@ func createCiliumNodes(ctx context.Context, r *framework.Run) error {
 
 func announce(version string, nodes ...string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
-		return incident(r.Topology, version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)
+		return incident(r.Topology, version, cilium.ClusterPool).Announced(nodes...)(ctx, r)
 	}
 }
 
@@ -292,26 +289,18 @@ func announce(version string, nodes ...string) framework.Action {
 // API server's machine is not restarted: without it nothing could be observed.
 func restartHosts(ctx context.Context, r *framework.Run) error {
 	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == labaccess.Cluster(r).Nodes()[0] })
-	began := time.Now()
-	err := labaccess.Lab(r).EachNode(ctx, hosts, func(ctx context.Context, n *kindlab.Node) error {
+	return labaccess.SessionsUp(hosts, labaccess.OnNodes(hosts, func(ctx context.Context, n *kindlab.Node) error {
 		return errors.Join(n.Stop(ctx), n.Start(ctx))
-	})
-	if err != nil {
-		return err
-	}
-	return labaccess.Lab(r).SessionsUp(ctx, hosts, began)
+	}))(ctx, r)
 }
 
 // agreeingAllocations moves the cluster to the one allocation that the speaker announces: the nodes
 // are removed and join as new machines, and agents and pods get their ranges from Node.spec. The
 // API server's machine is kept, and cleaned as a reboot would do it.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
-	if err := framework.InOrder(cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject))(ctx, r); err != nil {
-		return err
-	}
-	// In the order of their ranges, so that each gets its own again.
-	if err := labaccess.Cluster(r).ReplaceNodes(ctx, master3, master2); err != nil {
-		return err
-	}
-	return incident(r.Topology, affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
+	return framework.InOrder(
+		cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject),
+		labaccess.NodesReplaced(master3, master2), // in the order of their ranges, so that each gets its own again
+		incident(r.Topology, affected, cilium.Kubernetes).Announced(staying...),
+	)(ctx, r)
 }

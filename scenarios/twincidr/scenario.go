@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions, and the variants that run them.
@@ -192,13 +193,11 @@ func (s *story) joinWithout(version string) framework.Action {
 // join makes the newcomer's CiliumNode anew, does what comes then, and waits until the
 // newcomer announces the range that it is given.
 func (s *story) join(then ...framework.Action) framework.Action {
-	rejoin := func(ctx context.Context, r *framework.Run) error {
-		return cilium.Rejoin(ctx, labaccess.Cluster(r), newcomer)
-	}
-	noteRange := func(ctx context.Context, r *framework.Run) (err error) {
-		s.given, err = cilium.AwaitRange(ctx, labaccess.Cluster(r), newcomer)
+	rejoin := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return cilium.Rejoin(ctx, c, newcomer) })
+	noteRange := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
+		s.given, err = cilium.AwaitRange(ctx, c, newcomer)
 		return err
-	}
+	})
 	return labaccess.SessionsUp([]string{newcomer}, framework.InOrder(rejoin, framework.InOrder(then...), noteRange))
 }
 
@@ -218,7 +217,7 @@ func (s *story) remedies() []framework.Remedy {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := s.cilium(r.Topology, s.version)
 				again.Restart = "by the operator"
-				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)
+				return again.Announced(nodes...)(ctx, r)
 			},
 		},
 		{
@@ -245,19 +244,12 @@ func (s *story) install() framework.Action {
 		if semver.MajorMinor("v"+s.version) != "v1.12" {
 			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
 		}
-		l, c := labaccess.Lab(r), labaccess.Cluster(r)
-		if err := cilium.Uninstall(ctx, l, c, nodes, podCIDR); err != nil {
-			return err
-		}
+		create := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+			order, address := members(r.Topology)
+			return cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] })
+		})
 		wanted := s.cilium(r.Topology, s.version)
-		if err := wanted.Configure(ctx, c); err != nil {
-			return err
-		}
-		order, address := members(r.Topology)
-		if err := cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] }); err != nil {
-			return err
-		}
-		return wanted.Announce(ctx, l, c, nodes)
+		return framework.InOrder(cilium.Uninstalled(nodes, podCIDR), labaccess.OnCluster(wanted.Configure), create, wanted.Announced(nodes...))(ctx, r)
 	}, workload.ProbesOn(master, owner))
 }
 

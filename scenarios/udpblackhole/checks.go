@@ -52,7 +52,7 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	before := refusals(r.Timelines(), anew)
-	if err := declare(ctx, r, "statsd", statsdIP.Addr(), "none"); err != nil {
+	if err := declare("statsd", statsdIP, "none")(ctx, r); err != nil {
 		return err
 	}
 	err = await.Until(ctx, "each node to refuse new senders", 50*time.Millisecond, within, func(context.Context) (bool, string, error) {

@@ -152,7 +152,7 @@ spec:
 
 // unguard undoes guard.
 func unguard(ctx context.Context, r *framework.Run) error {
-	err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
+	err := labaccess.Cluster(r).Kube().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})
 	if err != nil {
 		return fmt.Errorf("removing the policies: %w", err)

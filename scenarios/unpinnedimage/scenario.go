@@ -201,7 +201,7 @@ func untaggedScript() framework.Script {
 			Apply: atOnce(pinned(kuberouter.V1, older)),
 			// The fault has shown that routes are dropped when the time for a restart is over.
 			// Here they are dropped at once.
-			Undo: framework.InOrder(atOnce(vendors), func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).ClearSessions(ctx, all) }),
+			Undo: framework.InOrder(atOnce(vendors), labaccess.SessionsCleared(all...)),
 		},
 		{
 			ID: "complete-upgrade", Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
@@ -251,10 +251,7 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 // uninstall removes the probe pods, what the variant with policies created, and then
 // kube-router and all that it left on the nodes.
 func uninstall(ctx context.Context, r *framework.Run) error {
-	if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
-		return err
-	}
-	return framework.InOrder(unguard, kuberouter.Clean)(ctx, r)
+	return framework.InOrder(labaccess.OnCluster(workload.StopProbes), unguard, kuberouter.Clean)(ctx, r)
 }
 
 // latestMoves is what the vendor does with a release.
@@ -309,9 +306,7 @@ var newNode = framework.Fault{
 		// Kubernetes takes a minute to delete the removed node's pod, and until then
 		// the new machine would run that pod.
 		kuberouter.PodDeleted(newcomer),
-		func(ctx context.Context, r *framework.Run) error {
-			return labaccess.Cluster(r).ReplaceNodes(ctx, newcomer)
-		},
+		labaccess.NodesReplaced(newcomer),
 		kuberouter.RolledOut,
 	),
 	TookEffect: runs("", newer, newcomer).Holds,

@@ -267,11 +267,14 @@ func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster
 	return l.SessionsUp(ctx, nodes, began)
 }
 
+// Announced is the action that does Announce.
+func (s Cilium) Announced(nodes ...string) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return s.Announce(ctx, l, l.Clusters[0], nodes) })
+}
+
 // StopOperator is the action that deletes cilium-operator and waits until it has ended. Configure
 // starts it again.
-func StopOperator(ctx context.Context, r *framework.Run) error {
-	return stopOperator(ctx, labaccess.Cluster(r))
-}
+var StopOperator = labaccess.OnCluster(stopOperator)
 
 func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	if err := operator.Delete(ctx, c); err != nil {
@@ -279,7 +282,7 @@ func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	}
 	// One that is killed before it has given its lease back keeps the next one waiting for 15 s.
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-operator-resource-lock"}}
-	if err := c.Client.Resources().GetControllerRuntimeClient().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
+	if err := c.Kube().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("taking the lease back from cilium-operator: %w", err)
 	}
 	return nil
@@ -317,9 +320,7 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []
 
 // Uninstalled is the action that does Uninstall.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, pods)
-	}
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return Uninstall(ctx, l, l.Clusters[0], nodes, pods) })
 }
 
 // clean does what a reboot would do to what agents of any version have left: their rules, the BPF

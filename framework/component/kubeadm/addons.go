@@ -96,12 +96,7 @@ func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
 
 // InstallKubeProxy is the action that installs kube-proxy alone, and waits until it is ready on
 // every node.
-func InstallKubeProxy(ctx context.Context, r *framework.Run) error {
-	if err := ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	return KubeProxyReady(ctx, labaccess.Cluster(r))
-}
+var InstallKubeProxy = framework.InOrder(labaccess.OnLab(ApplyKubeProxy), KubeProxyReady)
 
 func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
 	cluster := lab.Clusters[0]
@@ -125,15 +120,11 @@ func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstruct
 // CoreDNS says that it is ready a few seconds after its start.
 const addonWithin = time.Minute
 
-// AddonsReady waits until kube-proxy, on every node, and CoreDNS are ready.
-func AddonsReady(ctx context.Context, c *kindlab.Cluster) error {
-	if err := KubeProxyReady(ctx, c); err != nil {
-		return err
-	}
-	return CoreDNS.Ready(ctx, c, addonWithin)
-}
-
-// KubeProxyReady is AddonsReady for kube-proxy alone.
-func KubeProxyReady(ctx context.Context, c *kindlab.Cluster) error {
-	return KubeProxy.Ready(ctx, c, c.Nodes(), addonWithin)
-}
+// KubeProxyReady is the action that waits until kube-proxy is ready on every node, and AddonsReady
+// until CoreDNS is ready as well.
+var (
+	KubeProxyReady = KubeProxy.Everywhere(addonWithin)
+	AddonsReady    = framework.InOrder(KubeProxyReady, labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return CoreDNS.Ready(ctx, c, addonWithin)
+	}))
+)

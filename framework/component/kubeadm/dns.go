@@ -13,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -176,6 +178,11 @@ func (d DNS) Restart(ctx context.Context, lab *kindlab.Lab, bound time.Duration)
 		return err
 	}
 	return d.rolled(ctx, lab, bound)
+}
+
+// Install is the action that does Apply.
+func (d DNS) Install(bound time.Duration) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, lab *kindlab.Lab) error { return d.Apply(ctx, lab, bound) })
 }
 
 // heldFor is how long ApplyHalf holds a rollout: far longer than anybody waits for it.

@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -159,6 +161,16 @@ func (p Proxy) Roll(ctx context.Context, lab *kindlab.Lab, node string, bound ti
 		return err
 	}
 	return p.Synced(ctx, lab, node, bound)
+}
+
+// SyncedEverywhere is the action that waits until the pods are ready, and each has written its rules.
+func (p Proxy) SyncedEverywhere(bound time.Duration) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, lab *kindlab.Lab) error {
+		if err := KubeProxy.Ready(ctx, lab.Clusters[0], p.Nodes, bound); err != nil {
+			return err
+		}
+		return lab.EachNode(ctx, p.Nodes, func(ctx context.Context, n *kindlab.Node) error { return p.Synced(ctx, lab, n.Name(), bound) })
+	})
 }
 
 // askProxy asks kube-proxy for its mode and for the metric that Synced waits for.

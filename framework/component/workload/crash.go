@@ -186,7 +186,7 @@ func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (ag
 		return nil, err
 	}
 	for uid, pod := range before {
-		if err := kube(c).Delete(ctx, &pod); err != nil {
+		if err := c.Kube().Delete(ctx, &pod); err != nil {
 			return nil, fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 		}
 		var made Crashed // the pod in its place, once that was ready

@@ -46,7 +46,7 @@ func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.
 func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
 	var objects []*unstructured.Unstructured
 	for _, o := range rendered {
-		namespaced, err := kube(c).IsObjectNamespaced(&o)
+		namespaced, err := c.Kube().IsObjectNamespaced(&o)
 		if err != nil {
 			return fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
@@ -142,7 +142,7 @@ func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, 
 // recorded are the objects of the release on the cluster; none if there is no release.
 func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
 	var kept corev1.ConfigMap
-	if err := kube(c).Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
+	if err := c.Kube().Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the record of the release: %w", err)
 	} else if err != nil {
 		return nil, nil
@@ -157,7 +157,7 @@ func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference,
 // remove deletes objects. One that is not there is no error.
 func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
 	for _, r := range objects {
-		err := kube(c).Delete(ctx, r.object(), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		err := c.Kube().Delete(ctx, r.object(), client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("deleting %s %s: %w", r.Kind, r.Name, err)
 		}
@@ -191,7 +191,7 @@ func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 		what := r.Kind + " " + r.Name + " to be gone"
 		err := await.Until(ctx, what, 100*time.Millisecond, goneWithin, func(ctx context.Context) (bool, string, error) {
 			o := r.object()
-			err := kube(c).Get(ctx, client.ObjectKeyFromObject(o), o)
+			err := c.Kube().Get(ctx, client.ObjectKeyFromObject(o), o)
 			gone := apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
 			if gone {
 				err = nil
@@ -222,5 +222,3 @@ func (r reference) group() string {
 	}
 	return gv.Group
 }
-
-func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

@@ -31,6 +31,21 @@ func (v Values) ReplacesKubeProxy() bool { return v.at("kubeProxyReplacement") =
 // of a tunnel, which is the default.
 func (v Values) Native() bool { return v.at("routingMode") == "native" }
 
+// Routed are the values of native routing with BGP, without masquerading and without Services. In a lab
+// without kube-proxy nothing serves the API server's Service.
+func Routed(apiServer netip.AddrPort) Values {
+	return Values{
+		"routingMode":          "native",
+		"autoDirectNodeRoutes": true,
+		"enableIPv4Masquerade": false,
+		"kubeProxyReplacement": false,
+		"bgpControlPlane":      map[string]any{"enabled": true},
+		"k8sServiceHost":       apiServer.Addr().String(),
+		"k8sServicePort":       int64(apiServer.Port()),
+		"operator":             map[string]any{"replicas": int64(1)},
+	}
+}
+
 // BGP reports whether the agents speak BGP.
 func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }
 
