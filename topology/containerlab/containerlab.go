@@ -259,32 +259,7 @@ func (e *export) build() error {
 		}
 	}
 	for _, r := range e.t.Routers {
-		labels := map[string]string{labelASN: asn(r.ASN), labelRouterID: r.ID.String()}
-		if r.Kind != "" {
-			labels[labelRouterKind] = string(r.Kind)
-		}
-		if len(r.Peers) > 0 {
-			var peers []string
-			for _, p := range r.Peers {
-				text := p.Network + ":" + asn(p.ASN)
-				if p.GracefulRestart {
-					text += ":" + gracefulRestart
-				}
-				peers = append(peers, text)
-			}
-			labels[labelPeers] = strings.Join(peers, ",")
-		}
-		config := "frr/" + nodes[r.Name] + ".conf"
-		text, err := router.FRRConfig(e.bgp(r))
-		if err != nil {
-			return err
-		}
-		e.add(config, text, 0o644)
-		n := node{
-			Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
-			Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
-		}
-		if err := e.member(nodes[r.Name], topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n, labels); err != nil {
+		if err := e.router(nodes[r.Name], r); err != nil {
 			return err
 		}
 	}
@@ -306,6 +281,35 @@ func (e *export) build() error {
 		}
 	}
 	return nil
+}
+
+func (e *export) router(key string, r topology.Router) error {
+	labels := map[string]string{labelASN: asn(r.ASN), labelRouterID: r.ID.String()}
+	if r.Kind != "" {
+		labels[labelRouterKind] = string(r.Kind)
+	}
+	var peers []string
+	for _, p := range r.Peers {
+		text := p.Network + ":" + asn(p.ASN)
+		if p.GracefulRestart {
+			text += ":" + gracefulRestart
+		}
+		peers = append(peers, text)
+	}
+	if len(peers) > 0 {
+		labels[labelPeers] = strings.Join(peers, ",")
+	}
+	config := "frr/" + key + ".conf"
+	text, err := router.FRRConfig(e.bgp(r))
+	if err != nil {
+		return err
+	}
+	e.add(config, text, 0o644)
+	n := node{
+		Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
+		Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
+	}
+	return e.member(key, topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n, labels)
 }
 
 // kindContainer is kind's name of the container of a cluster's next node
