@@ -379,7 +379,6 @@ func (b *build) layers(
 	return layers, nil
 }
 
-// install installs a recipe's Debian packages and returns the tree of what they add.
 func (r *rootfs) install(ctx context.Context, log *buildLog, recipe *Recipe) (tree string, err error) {
 	debian := recipe.Debian
 	if recipe.Base == "" {
@@ -449,7 +448,6 @@ func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 	return items, nil
 }
 
-// items lists the files at source, which f describes.
 func (f File) items(source string) ([]item, error) {
 	set, err := f.permissions()
 	if err != nil {

@@ -122,7 +122,6 @@ type lacking struct {
 	Why string `json:"why"` // a clause with a subject
 }
 
-// at returns what publishes a version.
 func (m vendorModule) at(version string) module.Version {
 	return module.Version{Path: m.Module, Version: cmp.Or(m.Published[version], "v"+version)}
 }
@@ -226,7 +225,6 @@ func (c *component) catalogued() []string {
 	return slices.Compact(all)
 }
 
-// recipes returns the recipes of the catalogue's versions.
 func (c *component) recipes() ([]*Recipe, error) {
 	var all []*Recipe
 	for _, image := range c.Images {

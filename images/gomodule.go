@@ -35,7 +35,6 @@ func (r *Recipe) module(in string) goModule {
 	return goModule{folder: folder, file: filepath.Join(folder, "go.mod")}
 }
 
-// sum is the path of the module's go.sum.
 func (m goModule) sum() string { return strings.TrimSuffix(m.file, ".mod") + ".sum" }
 
 func (m goModule) read() (*modfile.File, error) {

@@ -119,7 +119,6 @@ func (f File) permissions() (fs.FileMode, error) {
 	return fs.FileMode(mode), nil
 }
 
-// needsRoot reports whether only root can build the image.
 func (r *Recipe) needsRoot() bool { return r.Debian != nil || r.Run != "" }
 
 // holds returns the module version that holds the recipe's component.
@@ -204,7 +203,6 @@ func readFolder(folder string) ([]*Recipe, error) {
 	return content.Images, nil
 }
 
-// file returns the path of the file that the recipe is from.
 func (r *Recipe) file() string {
 	if r.build != nil {
 		return filepath.Join(r.folder, componentFile)
@@ -355,5 +353,4 @@ func (r *Recipe) validateFile(at string, f File, wrong func(field, format string
 	}
 }
 
-// canonical returns the recipe in a form that is equal for equal recipes.
 func (r *Recipe) canonical() ([]byte, error) { return json.Marshal(r) }

@@ -137,7 +137,6 @@ func versions(s framework.Scenario) string {
 	return strings.Join(parts, "; ")
 }
 
-// guestKernels are the kernels, each once, of the nodes that have their own.
 func guestKernels(t topology.Topology) []string {
 	var kernels []string
 	for _, c := range t.Clusters {

@@ -305,7 +305,6 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// routing are the routers of the file.
 func (f auditFlags) routing() ([]bgprouter.Declared, error) {
 	if f.routers == "" {
 		return nil, nil
@@ -321,7 +320,6 @@ func (f auditFlags) routing() ([]bgprouter.Declared, error) {
 	return routers, nil
 }
 
-// planned is the upgrade of the flag; nil if there is none.
 func (f auditFlags) planned() (*audit.Upgrade, error) {
 	if f.upgrade == "" {
 		return nil, nil
@@ -359,7 +357,6 @@ func (f auditFlags) suppressions() ([]audit.Suppression, error) {
 	return all, nil
 }
 
-// reached is how a person reaches the same cluster and routers.
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	if f.redact { // paths, hosts and users are not found by their form
 		return audit.Reached{}
@@ -410,7 +407,6 @@ type connection struct {
 	station *bgprouter.Station
 }
 
-// read reads all, as often as it takes.
 func (c *connection) read(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
 	between := audit.Between
 	if c.ByNode != nil {
@@ -482,12 +478,10 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 	return on, nil
 }
 
-// client says which cluster is read, and how.
 func (f auditFlags) client() audit.Client {
 	return audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Further: f.further()}
 }
 
-// auditStatus is the exit status of an audit.
 func auditStatus(r audit.Result) int {
 	switch r.Outcome() {
 	case audit.SomeActive:
@@ -520,7 +514,6 @@ func incidentsOf(f detect.Finding) []audit.Incident {
 	return detector
 }
 
-// findingsOf are the findings that a scenario expects.
 func findingsOf(s framework.Scenario) []framework.Finding {
 	var all []framework.Finding
 	for _, v := range s.Variants {

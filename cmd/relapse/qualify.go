@@ -146,7 +146,6 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	return cmd
 }
 
-// request is what the flags and the arguments ask for.
 func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q qualify.Request, err error) {
 	if err := o.check(); err != nil {
 		return q, err
@@ -222,7 +221,6 @@ func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([
 	return text, nil
 }
 
-// open opens the file that a flag names, or standard input, and says what it is called.
 func open(flag, name string, stdin io.Reader) (io.ReadCloser, string, error) {
 	if name == "-" {
 		return io.NopCloser(stdin), "standard input", nil
@@ -282,7 +280,6 @@ func checkVersions(component, from, to string) error {
 	return nil
 }
 
-// readConfig reads the ConfigMap that --config names; nil without one.
 func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.ConfigMap, error) {
 	if o.config == "" {
 		return nil, nil
@@ -335,7 +332,6 @@ func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (qualify.Giv
 	return given, []string{args[0], given.Version, args[1]}, nil
 }
 
-// variables are the values that --vars and --set-var give.
 func (o qualifyOptions) variables() (placeholder.Values, error) {
 	var text []byte
 	if o.vars != "" {
@@ -354,7 +350,6 @@ func (o qualifyOptions) variables() (placeholder.Values, error) {
 	return vars, nil
 }
 
-// readValues renders the charts with the values that --values gives; nil without any.
 func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given qualify.Given) (*qualify.Values, error) {
 	if len(o.values) == 0 {
 		return nil, nil

@@ -58,7 +58,6 @@ func execs(command []string) string {
 	return ""
 }
 
-// addressesOf are a member's addresses in the topology.
 func addressesOf(m topology.Member) []netip.Addr {
 	var all []netip.Addr
 	for _, link := range m.Links {

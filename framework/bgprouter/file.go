@@ -227,7 +227,6 @@ func oneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// hostAndPort reports whether text is a name or an address, and a port.
 func hostAndPort(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	n, wrong := strconv.ParseUint(port, 10, 16)

@@ -35,7 +35,6 @@ var shows = map[Kind]func(Declared, netip.Prefix) []string{
 	},
 }
 
-// either is the word for the family of a prefix.
 func either(p netip.Prefix, v4, v6 string) string {
 	if p.Addr().Is4() {
 		return v4

@@ -94,7 +94,6 @@ func Listen(address string, routers []Declared, tell func(string)) (*Station, er
 	return s, nil
 }
 
-// bmpAddress is the address from which a router connects.
 func bmpAddress(text string) netip.Addr {
 	a, _ := netip.ParseAddr(text) // Parse has read it
 	return a.Unmap()
@@ -135,7 +134,6 @@ func (s *Station) accept() {
 	}
 }
 
-// severalFeeds says that a router has several connections at once.
 func severalFeeds(n int, from netip.Addr) string {
 	return fmt.Sprintf("%d BMP connections from %s are open at once, as of two programs, or of one for each VRF: which routes are whose is not known", n, from)
 }
@@ -171,7 +169,6 @@ func (f *feeding) begin(conn net.Conn) (*feed, int) {
 	return begun, len(f.open)
 }
 
-// end notes why a feed has ended.
 func (f *feeding) end(ended *feed, err error) {
 	ended.conn.Close()
 	f.mu.Lock()

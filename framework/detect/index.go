@@ -54,7 +54,6 @@ func (x *Index) Run(detectors []Detector) []Finding {
 	return findings
 }
 
-// routing is that of a router of one of the snapshots.
 func (x *Index) routing(i int, r snapshot.Router) *routing {
 	if x.routings[i][r.Name] == nil {
 		x.routings[i][r.Name] = newRouting(r)
@@ -92,7 +91,6 @@ func (vs *views) at(i int) *view {
 	return vs.made[i]
 }
 
-// now is the view of the last snapshot.
 func (vs *views) now() *view { return vs.at(len(vs.history) - 1) }
 
 // view is what a detector sees of one snapshot, indexed.
@@ -186,7 +184,6 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	return v
 }
 
-// podAddress is the address of a pod at one of podsByAddress.
 func (v *view) podAddress(place int) netip.Addr {
 	if place < 0 {
 		return v.Pods.Items[^place].IPv6

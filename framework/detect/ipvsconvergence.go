@@ -285,7 +285,6 @@ type wanted struct {
 	may map[netip.AddrPort]bool
 }
 
-// wantedOn are those of a node.
 func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, node string) wanted {
 	w := wanted{may: map[netip.AddrPort]bool{}}
 	w.must = servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr {

@@ -69,7 +69,6 @@ func missingSessions(s snapshot.Snapshot) []missing {
 	return all
 }
 
-// with are the sessions of a node.
 func with(all []missing, node string) []missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return m.from != node && m.to != node })
 }
@@ -150,7 +149,6 @@ func (a addressing) lacking() (all []missing, since map[ends]time.Time) {
 	return all, since
 }
 
-// saySessions says which sessions are missing, and how.
 func saySessions(all []missing) string {
 	var texts []string
 	for _, m := range all {

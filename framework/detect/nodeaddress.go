@@ -283,7 +283,6 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 	return findings
 }
 
-// interfacesAt are the interfaces of a node, if they were read.
 func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool) {
 	for _, n := range s.NodeNetworks {
 		if n.Node == node && n.Interfaces.Read {
@@ -293,7 +292,6 @@ func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool)
 	return nil, false
 }
 
-// host is the input of autodetection for a node.
 func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autodetection.Host {
 	h := autodetection.Host{InternalIPs: n.InternalIPs}
 	for _, i := range interfaces {

@@ -455,7 +455,6 @@ func (o ownership) former(a netip.Addr) (name string) {
 	return ""
 }
 
-// formerOwner returns the node that last owned a prefix, if a snapshot has it.
 func (o ownership) formerOwner(p netip.Prefix) string {
 	for i := o.n - 1; i >= 0; i-- {
 		if owner, ok := o.at(i).owner(p); ok && o.at(i).known {

@@ -207,7 +207,6 @@ func (v *view) includesRange(p netip.Prefix) bool {
 	return false
 }
 
-// sameFamily reports whether two prefixes are both of IPv4, or both of IPv6.
 func sameFamily(p, q netip.Prefix) bool { return p.Addr().BitLen() == q.Addr().BitLen() }
 
 // unexpected returns why a router is not expected to have a range of a node; empty if it is.
@@ -349,7 +348,6 @@ func (r *router) amongNeighbors(n snapshot.Node) bool {
 	return slices.ContainsFunc(n.InternalIPs, r.links().Contains)
 }
 
-// readFor reports whether a router's routes of the family of p were read.
 func (r *router) readFor(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return !r.NoIPv4
@@ -478,7 +476,6 @@ func (x *Index) Unjudged() []Gap {
 	return all
 }
 
-// unjudgedServices are the gaps of addresses of Services.
 func (v *view) unjudgedServices() (all []Gap) {
 	for _, of := range []struct {
 		addresses    []string

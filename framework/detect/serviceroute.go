@@ -125,7 +125,6 @@ type service struct {
 	on, draining map[string]bool
 }
 
-// servicesOf are the Services of a snapshot by namespace/name.
 func servicesOf(s snapshot.Snapshot) map[string]service {
 	all := map[string]service{}
 	for _, o := range s.Services.Items {
@@ -173,7 +172,6 @@ func advertisementsOf(s snapshot.Snapshot) (all []advertisement) {
 	return all
 }
 
-// announces is Announces of the BGPAdvertisement.
 func (b advertisement) announces(a netip.Addr) bool {
 	after := sort.Search(len(b.Ranges), func(i int) bool { return a.Less(b.Ranges[i].First) })
 	return after > 0 && a.Compare(b.reach[after-1]) <= 0
@@ -186,7 +184,6 @@ func (b advertisement) includes(p netip.Prefix) bool {
 	return err == nil && b.announces(r.First) && b.announces(r.Last)
 }
 
-// advertised are the advertisements of an address.
 func (v *view) advertised(address netip.Addr) []advertisement {
 	var all []advertisement
 	for _, b := range v.advertisements() {

@@ -59,7 +59,6 @@ func (d SNAT) Reads() []snapshot.Source {
 // CiliumConfig is the ConfigMap of Cilium's agents, under the name that the vendor's chart gives it.
 const CiliumConfig = "kube-system/cilium-config"
 
-// ciliumConfig is what Cilium's ConfigMap has; nil if it was not read.
 func ciliumConfig(s snapshot.Snapshot) map[string]string {
 	for _, m := range s.ConfigMaps.Items {
 		if m.String() == CiliumConfig {
@@ -276,7 +275,6 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 	return findings
 }
 
-// inCluster are the addresses of pods and nodes.
 func inCluster(s snapshot.Snapshot) map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, p := range s.Pods.Items {
@@ -543,7 +541,6 @@ func (h *hidden) sees() string {
 	return fmt.Sprintf("%s receives %s packets from %s", h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr())
 }
 
-// pod is that of the example.
 func (h *hidden) pod() snapshot.Pod {
 	i := slices.IndexFunc(h.pods, func(p snapshot.Pod) bool { return p.IP == h.flow.Source.Addr() })
 	return h.pods[i]

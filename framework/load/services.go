@@ -58,7 +58,6 @@ func endpointsOf(name string, port uint16, addresses ...netip.Addr) *corev1.Endp
 	return e
 }
 
-// nth is an address of a range of 256.
 func nth(p netip.Prefix, n int) netip.Addr {
 	bytes := p.Addr().As4()
 	bytes[3] = byte(n)
@@ -135,7 +134,6 @@ func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
 		})
 }
 
-// setEndpoints sets the addresses that a Service of the load leads to.
 func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, port uint16, addresses ...netip.Addr) error {
 	e := endpointsOf(name, port, addresses...)
 	err := c.Kube().Update(ctx, e) // without a version: it replaces any

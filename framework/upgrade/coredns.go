@@ -51,7 +51,9 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			return []string{kubeadm.DNSImage(version), kubeadm.DNSImage(kubeadm.CoreDNSVersion), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			directory := func(ctx context.Context, r *framework.Run) error { return workload.Headless(ctx, labaccess.Cluster(r), "directory", worker2) }
+			directory := func(ctx context.Context, r *framework.Run) error {
+				return workload.Headless(ctx, labaccess.Cluster(r), "directory", worker2)
+			}
 			ready := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return upstreamDNS.Ready(ctx, c, dnsRollWithin) })
 			return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(upstreamServer(lab)),
 				framework.AtOnce(installed(services{kubeProxy: true}), directory, ready, at(version).Install(dnsRollWithin)))(ctx, r)

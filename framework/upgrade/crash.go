@@ -80,7 +80,6 @@ func restart(agents workload.DaemonSet) func(ctx context.Context, r *framework.R
 	}
 }
 
-// all are the same pods on each node.
 func all(pods workload.Pods) func(string) workload.Pods {
 	return func(string) workload.Pods { return pods }
 }

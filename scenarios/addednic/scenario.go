@@ -40,7 +40,6 @@ var Scenario = scenario(lab, fault.NIC{Node: coreDNSNode, Name: "eth1", Address:
 // coreDNSNode runs CoreDNS, and gets the card.
 const coreDNSNode = worker1
 
-// scenario is the incident on a lab, with a card.
 func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 	lab.Routed = []netip.Prefix{nic.Address.Masked()}
 	variant := func(name string, role framework.Role, script func(fault.NIC) framework.Script) framework.Variant {
@@ -146,7 +145,6 @@ type story struct {
 	natOff bool
 }
 
-// configured is Calico with an autodetection method and its interval.
 func configured(method string, poll time.Duration) calico.Calico {
 	return calico.Calico{Version: version, PodCIDR: podCIDR, Method: method, Poll: poll}
 }
@@ -178,7 +176,6 @@ func (s *story) common(c calico.Calico) framework.Script {
 	}
 }
 
-// factsHold are the facts of the incident, one by one.
 func factsHold() []framework.Check {
 	var checks []framework.Check
 	for i, f := range facts {

@@ -78,7 +78,6 @@ var Scenario = func() framework.Scenario {
 // the variants have one guest in turn.
 const room = 8
 
-// scenarioOn is the scenario with its variants on these nodes, in their order.
 func scenarioOn(nodes ...string) framework.Scenario {
 	return framework.Scenario{
 		Incident: Record,
@@ -135,13 +134,11 @@ const (
 	late = "late" // for web's pods, and created after the load
 )
 
-// vip is the cluster IP of a node's Service.
 func vip(node, service string) netip.Addr {
 	number := 10*slices.Index(edges, node) + slices.Index([]string{busy, web, idle, late}, service)
 	return netip.AddrFrom4([4]byte{10, 96, 0, 100 + byte(number)})
 }
 
-// nameOf is the name of a node's Service in the cluster.
 func nameOf(node, service string) string { return service + "-" + node }
 
 // recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the detectors'
@@ -244,7 +241,6 @@ func toIPTables(t *trial) []framework.Remedy {
 	return []framework.Remedy{replaceBy("iptables-mode", "mode iptables", proxy(t.proxy.Node, t.proxy.Version, kubeproxy.IPTables))}
 }
 
-// replaceBy is the remedy that runs another kube-proxy.
 func replaceBy(id, name string, p kubeproxy.Proxy) framework.Remedy {
 	return framework.Remedy{ID: id, Name: name, Helps: true, Bound: recovers, ReplacesEndpoints: true, Apply: p.Apply}
 }

@@ -101,7 +101,6 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 	return v
 }
 
-// lost is the finding about the agents.
 func (u upgrade) lost(state detect.State) framework.Finding {
 	return framework.Finding{
 		Detector: detect.Permission{}.Name(), Kind: detect.NotPermitted, State: state,
@@ -126,7 +125,6 @@ func at(r *framework.Run, version string) release.Release {
 	return release.Release{Version: version, Values: release.Routed(labaccess.Cluster(r).APIServer())}
 }
 
-// apply is the action that brings the cluster to a release.
 func apply(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error { return at(r, version).Apply(ctx, labaccess.Lab(r)) }
 }

@@ -63,7 +63,6 @@ var (
 	}
 )
 
-// announced is a finding about a range that all routers send to a node.
 func announced(kind string, prefix netip.Prefix, owner, announcer string) framework.Finding {
 	return framework.Finding{
 		Detector: routeOwnership, Kind: kind, State: detect.Latent, Object: detect.Prefix(prefix),

@@ -150,7 +150,6 @@ spec:
 	return bystander.Ready(ctx, labaccess.Cluster(r), time.Minute)
 }
 
-// unguard undoes guard.
 func unguard(ctx context.Context, r *framework.Run) error {
 	err := labaccess.Cluster(r).Kube().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})

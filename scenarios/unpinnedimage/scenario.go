@@ -132,14 +132,12 @@ func untagged(manifest kuberouter.Manifest, policy corev1.PullPolicy) kuberouter
 	}
 }
 
-// pinned is a manifest with an image by its digest.
 func pinned(manifest kuberouter.Manifest, image string) kuberouter.KubeRouter {
 	k := untagged(manifest, corev1.PullAlways)
 	k.Image, k.Pin = image, true
 	return k
 }
 
-// atOnce replaces all pods at the same time.
 func atOnce(k kuberouter.KubeRouter) framework.Action {
 	k.AtOnce = true
 	return k.Apply

@@ -264,7 +264,6 @@ func eachCapability(open *bgp.BGPOpen, do func(bgp.ParameterCapabilityInterface)
 	}
 }
 
-// drop forgets the routes of a peer.
 func (f *Feed) drop(p *fed) {
 	for _, t := range []*fedTable{p.before, p.after} {
 		if t != nil {
@@ -279,7 +278,6 @@ func (f *Feed) drop(p *fed) {
 // fedSize is the memory that a path takes, in bytes, with its place in a table.
 func fedSize(p ranked) int { return sizeOf(p.Path) + 96 }
 
-// update applies an UPDATE.
 func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error {
 	f.begun = true
 	in := &p.before

@@ -43,7 +43,6 @@ func (f FRR) VRFs(ctx context.Context) ([]string, error) {
 // vtysh is FRR's program.
 const vtysh = "vtysh -c "
 
-// ask runs a command of a program and reads its output.
 func ask[T any](
 	ctx context.Context, run func(context.Context, string) (string, error), program, command string, read func(string) (T, error),
 ) (answer T, err error) {
@@ -134,7 +133,6 @@ func FRRPaths(text string) ([]Path, error) {
 	return paths, nil
 }
 
-// path is the path to a prefix.
 func (from frrListed) path(prefix netip.Prefix) (Path, error) {
 	p := Path{
 		Prefix: prefix, Origin: strings.ToLower(from.Origin), LocalPref: defaultLocalPref, MED: from.Metric,

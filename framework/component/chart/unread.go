@@ -172,7 +172,6 @@ func variations(values map[string]any, paths []Path) []map[string]any {
 	return []map[string]any{without, other}
 }
 
-// another is another value of the same type.
 func another(value any) any {
 	switch value := value.(type) {
 	case bool:

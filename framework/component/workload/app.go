@@ -115,7 +115,6 @@ func (a *App) Serve(ctx context.Context, c *kindlab.Cluster, service string) err
 	return nil
 }
 
-// leads notes that a Service leads to the application.
 func (a *App) leads(service string) {
 	if !slices.Contains(a.services, service) {
 		a.services = append(a.services, service)

@@ -134,7 +134,6 @@ type comparison struct {
 	from, to configured
 }
 
-// readKeys are the keys that the new version reads.
 func (c comparison) readKeys() []string {
 	all := slices.Collect(maps.Keys(c.to.Keys))
 	for key := range retiredKeys {
@@ -155,7 +154,6 @@ func (c comparison) inForce(key string) (before, after force) {
 	return before, after
 }
 
-// set judges a key that the new version finds in the ConfigMap.
 func (c comparison) set(key string) (Drift, bool) {
 	before, after := c.inForce(key)
 	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
@@ -418,7 +416,6 @@ func (c comparison) newName(key string) string {
 	return fmt.Sprintf("; %s %q says the same", r.now, value)
 }
 
-// change says what is in force before and after.
 func (c comparison) change(before, after force) string {
 	switch {
 	case before.value == NotKnown && after.value == NotKnown:

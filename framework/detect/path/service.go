@@ -56,7 +56,6 @@ func (t Tracer) ipvs(node string) (table []snapshot.VirtualServer, read bool) {
 	return t.Tables.Proxies[i].Table, true
 }
 
-// service is the Service that has an address, and its ready endpoints.
 func (t Tracer) service(address netip.Addr) (s snapshot.Service, ready []netip.Addr, known bool) {
 	if t.Tables == nil || !t.Tables.EndpointSlices.Read {
 		return s, nil, false

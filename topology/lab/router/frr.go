@@ -194,7 +194,6 @@ func (f *frr) start(ctx context.Context) (err error) {
 	return awaitListening(ctx, f.config.Listen)
 }
 
-// idsOf are the numbers of a user and of its group.
 func idsOf(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if err != nil {

@@ -277,7 +277,6 @@ func (s *server) withdrawAll() error {
 	return nil
 }
 
-// staticsLocked are the static routes, by prefix.
 func (s *server) staticsLocked() []Static {
 	return slices.SortedFunc(maps.Values(s.statics), func(a, b Static) int { return bgp.ComparePrefixes(a.Prefix, b.Prefix) })
 }

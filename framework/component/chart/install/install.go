@@ -126,7 +126,6 @@ func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string
 	return r.write(ctx, c, version, after)
 }
 
-// write records the objects of the release.
 func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, objects []reference) error {
 	text, err := json.Marshal(objects)
 	if err != nil {
@@ -139,7 +138,6 @@ func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, 
 	}})
 }
 
-// recorded are the objects of the release on the cluster; none if there is no release.
 func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
 	var kept corev1.ConfigMap
 	if err := c.Kube().Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
@@ -154,7 +152,6 @@ func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference,
 	return objects, nil
 }
 
-// remove deletes objects. One that is not there is no error.
 func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
 	for _, r := range objects {
 		err := c.Kube().Delete(ctx, r.object(), client.PropagationPolicy(metav1.DeletePropagationBackground))

@@ -211,7 +211,6 @@ func list(all []candidate) string {
 	return strings.Join(names, " and ")
 }
 
-// described names the first objects of the file.
 func (r *reader) described() string {
 	var names []string
 	for _, d := range r.documents[:min(3, len(r.documents))] {
@@ -250,7 +249,6 @@ func (r *reader) is(name string) bool {
 	return base == r.chart || version != base && strings.HasSuffix(base, ".tgz")
 }
 
-// describe names an object.
 func describe(d map[string]any) string {
 	name := text(at(d, "metadata", "name"))
 	if namespace := text(at(d, "metadata", "namespace")); namespace != "" {
@@ -259,7 +257,6 @@ func describe(d map[string]any) string {
 	return strings.TrimSpace(text(d["kind"]) + " " + name)
 }
 
-// at is the value at a path of keys; nil if there is none.
 func at(d map[string]any, keys ...string) any {
 	var value any = d
 	for _, key := range keys {
@@ -338,7 +335,6 @@ func (r *reader) path(name string) string {
 	return ""
 }
 
-// beside reads values from a file that an object names.
 func (r *reader) beside(name string) (map[string]any, error) {
 	at := r.path(name)
 	if at == "" {

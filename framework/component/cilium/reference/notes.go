@@ -95,7 +95,6 @@ func parseNotes(text string) []Note {
 // fullStop is one that ends a sentence, unless an abbreviation does.
 var fullStop = regexp.MustCompile(`(i\.e|e\.g)?\. +`)
 
-// sentences splits an item.
 func sentences(text string) []string {
 	var all []string
 	begin := 0

@@ -91,7 +91,6 @@ func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
 // installed is where the release is.
 var installed = install.Release{Name: name, Namespace: namespace}
 
-// render is what the chart of the version makes of the values and the settings.
 func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
 	of, err := chart.Of(ctx, name, r.Version)
 	if err != nil {

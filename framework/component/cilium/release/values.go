@@ -12,10 +12,8 @@ import (
 // numbers and booleans of JSON.
 type Values map[string]any
 
-// with returns a copy that has the settings.
 func (v Values) with(settings []chart.Setting) Values { return chart.With(v, settings) }
 
-// at is a value as text; empty if it is not set.
 func (v Values) at(path string) string {
 	value, there := chart.Get(v, path)
 	if !there || value == nil {
