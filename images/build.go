@@ -316,8 +316,6 @@ func await[T any](ctx context.Context, m *meter, from <-chan T) (value T, err er
 	return value, err
 }
 
-// layers makes the layers that the recipe adds to its base: Debian packages,
-// then programs and files, then what the script changes.
 func (b *build) layers(
 	ctx context.Context, r *Recipe, base entry, image imageLayout, programsOf func() (programs, error), log *buildLog, tell func(Event),
 ) ([]v1.Descriptor, error) {

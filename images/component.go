@@ -146,8 +146,6 @@ func readComponent(folder string) (*component, error) {
 	return c, errors.Join(c.validate()...)
 }
 
-// validate returns what is wrong with the ranges; what is wrong with a recipe
-// shows once a version is put into it.
 func (c *component) validate() []error {
 	var errs []error
 	wrong := func(field string, err error) {

@@ -171,8 +171,6 @@ func (r *Recipe) expand(own *strings.Replacer) error {
 	return nil
 }
 
-// readFolder reads the recipes of one folder. A folder without image.yaml
-// has none: it holds a module that other folders' recipes name.
 func readFolder(folder string) ([]*Recipe, error) {
 	file := filepath.Join(folder, "image.yaml")
 	data, err := os.ReadFile(file)

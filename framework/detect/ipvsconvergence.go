@@ -217,8 +217,6 @@ type difference struct {
 	server netip.AddrPort // the real server that is missing or superfluous
 }
 
-// lasting returns what is different now, and since when each difference has
-// existed without a break.
 func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]time.Time {
 	since := map[difference]time.Time{}
 	now := history[len(history)-1]
@@ -245,8 +243,6 @@ func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]
 	return since
 }
 
-// differences compares a node's table with what Kubernetes says. It returns
-// none where either is not known.
 func (d IPVSConvergence) differences(s *lookup, node string) map[difference]bool {
 	found := map[difference]bool{}
 	p, read := s.proxy(node)

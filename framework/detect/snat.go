@@ -370,8 +370,6 @@ type podRoute struct {
 	routers []string
 }
 
-// routeTo returns the most specific route to a pod that any router's kernel
-// has, but for the default route.
 func routeTo(now *lookup, pod snapshot.Pod) (podRoute, bool) {
 	return now.routes().Lookup(pod.IP)
 }

@@ -326,8 +326,6 @@ func fixedScript(nic fault.NIC) framework.Script {
 	return script
 }
 
-// install installs kube-proxy, CoreDNS, Calico and the workloads, in any state that an
-// earlier variant or run left.
 func (s *story) install(c calico.Calico) framework.Action {
 	steps := []framework.Action{s.plugIn().Undo, labaccess.StaticRemoved(podCIDR)} // left by a killed run
 	if s.natOff {

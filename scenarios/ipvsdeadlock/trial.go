@@ -217,8 +217,6 @@ func (t *trial) fairChance(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// poll reads the state of kube-proxy, and whether it hangs, until that is enough or the load
-// has broken.
 func (t *trial) poll(ctx context.Context, r *framework.Run, what string, bound time.Duration, enough func(l kubeproxy.State, hangs bool) bool) error {
 	return await.Until(ctx, what, time.Second/4, bound, func(ctx context.Context) (bool, string, error) {
 		switch {

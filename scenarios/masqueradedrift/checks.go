@@ -27,8 +27,6 @@ func addressOf(r *framework.Run, name string) netip.Addr {
 	return member.Links[0].Address
 }
 
-// masquerading asserts whether the vendor's rule is in each node's nat table, with the node's
-// range and the native CIDR.
 func masquerading(want bool) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches

@@ -222,8 +222,6 @@ func drifted(state detect.State, kind configdrift.Kind, keys []string) []framewo
 	return all
 }
 
-// configDrift is the detector that compares what the old version runs with
-// and what the new one will read.
 func (d drift) configDrift() configdrift.Detector {
 	return configdrift.Detector{
 		Before:  configdrift.Setup{Version: d.from, Config: d.before},

@@ -40,8 +40,6 @@ func allocationsAreTheIncidents(_ context.Context, r *framework.Run) (bool, stri
 func specOf(a allocation) netip.Prefix { return a.spec }
 func useOf(a allocation) netip.Prefix  { return a.use }
 
-// routersFollow asserts that each router sends a range of each of the nodes to that
-// node, and no other pod range to any.
 func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framework.Condition {
 	via := map[netip.Prefix][]string{}
 	for _, node := range nodes {

@@ -71,8 +71,6 @@ type story struct {
 	given netip.Prefix
 }
 
-// cilium is Cilium in the lab, with the operator of a version: native routing over the ToRs,
-// no masquerade, the MetalLB speaker.
 func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
 	return cilium.Cilium{
 		Agent: cilium.Agent(s.version), Operator: cilium.Operator(operator), Peers: lab.BGPPeers(),
@@ -237,8 +235,6 @@ func (s *story) remedies() []framework.Remedy {
 	}
 }
 
-// install installs Cilium, the CiliumNodes and the probe pods, in any state that an earlier
-// variant or run left.
 func (s *story) install() framework.Action {
 	return framework.InOrder(func(ctx context.Context, r *framework.Run) error {
 		if semver.MajorMinor("v"+s.version) != "v1.12" {

@@ -208,8 +208,6 @@ const prepare = `nft delete table ip kube-proxy 2>/dev/null
 nft delete table ip6 kube-proxy 2>/dev/null
 sysctl -qw net.ipv4.icmp_ratelimit=0`
 
-// install installs kube-proxy, the Services and the pods, in place of those of an earlier
-// variant or run.
 func (i *incident) install(ctx context.Context, r *framework.Run) error {
 	if i.mode == kubeadm.NFTables {
 		if err := host.ProxiesByNFTables(); err != nil {

@@ -246,8 +246,6 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
 }
 
-// uninstall removes the probe pods, what the variant with policies created, and then
-// kube-router and all that it left on the nodes.
 func uninstall(ctx context.Context, r *framework.Run) error {
 	return framework.InOrder(labaccess.OnCluster(workload.StopProbes), unguard, kuberouter.Clean)(ctx, r)
 }

@@ -377,8 +377,6 @@ func (p *fed) whole() bool {
 	return len(p.ended) > 0
 }
 
-// feeds reports whether routes of a peer are expected: its session is up, or was never told and there
-// are some.
 func (p *fed) feeds() bool {
 	return p.State == StateEstablished || p.State == StateUnknown && (p.before != nil || p.after != nil)
 }

@@ -219,8 +219,6 @@ func (e *export) render(name string, t *template.Template, mode fs.FileMode, dat
 	return nil
 }
 
-// key returns want, with a number if it is taken: containerlab has one name space, a
-// topology has three.
 func (e *export) key(want string) string {
 	key := want
 	for i := 2; e.taken[key]; i++ {

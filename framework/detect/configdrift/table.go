@@ -283,8 +283,6 @@ func minor(version string) string {
 	return fmt.Sprintf("%d.%d", n[0], n[1])
 }
 
-// reached reports whether a version is the first one or a later one. An empty first version
-// is never reached.
 func reached(version, first string) bool { return first != "" && byNumber(first, version) <= 0 }
 
 func byNumber(a, b string) int {

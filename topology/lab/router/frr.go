@@ -265,8 +265,6 @@ func (f *frr) clear(ctx context.Context, neighbor netip.Addr) error {
 	return err
 }
 
-// setStatics configures the difference to the configured static routes. mgmtd applies each
-// command at once.
 func (f *frr) setStatics(ctx context.Context, statics []Static) error {
 	have, want := staticCommands(f.statics), staticCommands(statics)
 	var commands []string

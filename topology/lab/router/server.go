@@ -206,8 +206,6 @@ func (s *server) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// reconcile makes the kernel's table match the RIB and the static routes. An error
-// of one route does not affect the others.
 func (s *server) reconcile(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

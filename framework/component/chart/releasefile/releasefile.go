@@ -123,8 +123,6 @@ type candidate struct {
 
 func (c candidate) String() string { return cmp.Or(c.form.title, describe(c.document)) }
 
-// candidates are those of all documents: of objects and files that install a chart, and of
-// plain values.
 func (r *reader) candidates() (objects, plain []candidate) {
 	for _, d := range r.documents {
 		is := false
