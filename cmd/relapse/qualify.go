@@ -45,12 +45,7 @@ type qualifyOptions struct {
 	resume    string // the folder of an earlier qualification
 }
 
-func qualifyCommand(s *settings) *cobra.Command {
-	var o qualifyOptions
-	cmd := &cobra.Command{
-		Use:   "qualify COMPONENT FROM TO",
-		Short: "Judge an upgrade of a component: configuration, incidents, and traffic during the rollout",
-		Long: `Qualify judges an upgrade before it is made: the path through the vendor's releases,
+const qualifyHelp = `Qualify judges an upgrade before it is made: the path through the vendor's releases,
 the effect on your own configuration, every incident of the catalogue that tests the
 component with both versions, and, on a lab under traffic, the upgrade itself and the
 rollback. Components have the names that relapse list prints.
@@ -96,7 +91,14 @@ text, Markdown, JSON (relapse.qualification/v1) and JUnit. An interrupt takes th
 down, and --resume continues with the results in that folder: it repeats neither
 versions that ran nor an upgrade that was completed.
 
-Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
+Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`
+
+func qualifyCommand(s *settings) *cobra.Command {
+	var o qualifyOptions
+	cmd := &cobra.Command{
+		Use:   "qualify COMPONENT FROM TO",
+		Short: "Judge an upgrade of a component: configuration, incidents, and traffic during the rollout",
+		Long:  qualifyHelp,
 		Example: `  relapse qualify cilium 1.11.6 1.12.0
   kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -
   helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -
