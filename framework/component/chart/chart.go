@@ -43,9 +43,6 @@ var vendors = map[string]vendor{
 	"metallb": {"go.universe.tf/metallb", "charts/metallb"},
 }
 
-// Has reports whether the chart of a component is known.
-func Has(component string) bool { _, there := vendors[component]; return there }
-
 // Of returns the chart of a component's version, without a leading v, from the vendor's Go
 // module of that version. It downloads the module if need be: the error is an
 // *images.NotPublishedError or an *images.UnreachableError if it is not available.

@@ -65,38 +65,48 @@ func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 // ApplyAddons installs kube-proxy and CoreDNS with kubeadm's manifests, except that CoreDNS
 // is one pod on this node. It does not wait for them.
 func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
-	objects, err := addons(ctx, lab, "kube-proxy", "coredns")
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		if o.GetKind() != "Deployment" {
-			continue
-		}
-		err := workload.Change(o, func(dns *appsv1.Deployment) error {
-			dns.Spec.Replicas = new(int32(1))
-			dns.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": coreDNSNode}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, changes{"Deployment": changed(func(dns *appsv1.Deployment) {
+		dns.Spec.Replicas = new(int32(1))
+		dns.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": coreDNSNode}
+	})}, "kube-proxy", "coredns")
 }
 
 // ApplyKubeProxy is ApplyAddons for kube-proxy alone.
 func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
-	objects, err := addons(ctx, lab, "kube-proxy")
-	if err != nil {
-		return err
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, nil, "kube-proxy")
 }
 
 // InstallKubeProxy is the action that installs kube-proxy alone, and waits until it is ready on
 // every node.
 var InstallKubeProxy = framework.InOrder(labaccess.OnLab(ApplyKubeProxy), KubeProxyReady)
+
+// changes are what is changed of kubeadm's objects, by kind.
+type changes map[string]func(*unstructured.Unstructured) error
+
+func changed[T any](change func(*T)) func(*unstructured.Unstructured) error {
+	return func(o *unstructured.Unstructured) error {
+		return workload.Change(o, func(typed *T) error {
+			change(typed)
+			return nil
+		})
+	}
+}
+
+// apply applies kubeadm's objects of addons, with changes.
+func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) error {
+	objects, err := addons(ctx, lab, names...)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if change := of[o.GetKind()]; change != nil {
+			if err := change(o); err != nil {
+				return err
+			}
+		}
+	}
+	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+}
 
 func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
 	cluster := lab.Clusters[0]

@@ -226,29 +226,13 @@ func (d DNS) half(pods []corev1.Pod) (bool, string) {
 
 // declare applies the objects, with the Deployment changed.
 func (d DNS) declare(ctx context.Context, lab *kindlab.Lab, change func(*appsv1.Deployment)) error {
-	objects, err := addons(ctx, lab, "coredns")
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		switch o.GetKind() {
-		case "ConfigMap":
-			err = workload.Change(o, func(m *corev1.ConfigMap) error {
-				m.Data["Corefile"] = d.Config.Text
-				return nil
-			})
-		case "Deployment":
-			err = workload.Change(o, func(set *appsv1.Deployment) error {
-				set.Spec.Template.Spec.Containers[0].Image = DNSImage(d.Version)
-				// The lab waits for it: it is asked each second instead of every ten.
-				set.Spec.Template.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 1
-				change(set)
-				return nil
-			})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, changes{
+		"ConfigMap": changed(func(m *corev1.ConfigMap) { m.Data["Corefile"] = d.Config.Text }),
+		"Deployment": changed(func(set *appsv1.Deployment) {
+			set.Spec.Template.Spec.Containers[0].Image = DNSImage(d.Version)
+			// The lab waits for it: it is asked each second instead of every ten.
+			set.Spec.Template.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 1
+			change(set)
+		}),
+	}, "coredns")
 }

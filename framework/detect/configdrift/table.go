@@ -63,9 +63,6 @@ type Table struct {
 	references []Reference // in order of version
 }
 
-// NewTable returns a table of some versions.
-func NewTable(references ...Reference) *Table { return (&Table{}).With(references...) }
-
 // With returns a copy of the table that has further versions, or has them in place of its own.
 func (t *Table) With(references ...Reference) *Table {
 	all := slices.DeleteFunc(slices.Clone(t.references), func(old Reference) bool {

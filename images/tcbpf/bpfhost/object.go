@@ -258,6 +258,8 @@ const (
 	worldID    = 2
 )
 
+// endpointKey is the key of a pod in the map of endpoints (struct
+// endpoint_key).
 func endpointKey(m *ebpf.Map, pod netip.Addr) []byte {
 	key := make([]byte, m.KeySize())
 	copy(key, pod.AsSlice())

@@ -34,6 +34,8 @@ func main() {
 	}
 }
 
+// daemonSet renders an Installation. A field that there is not is an error, as it
+// is to the API server.
 func daemonSet(text []byte) (*appsv1.DaemonSet, error) {
 	var installation operatorv1.Installation
 	if err := yaml.UnmarshalStrict(text, &installation); err != nil {
