@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -276,19 +275,9 @@ func ciliumSlice(speaker bool) Upgrade {
 		if !speaker {
 			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
 		}
-		return cilium.Cilium{
-			Agent: cilium.Agent(version), Operator: cilium.Operator(version), OnDelete: true,
-			Config: cilium.Native.With(cilium.Config{
-				"cluster-pool-ipv4-cidr":      s.podCIDR().String(),
-				"cluster-pool-ipv4-mask-size": strconv.Itoa(s.topology().Clusters[0].NodeMask),
-				"enable-ipv4-masquerade":      "false",
-				"ipv4-native-routing-cidr":    s.podCIDR().String(),
-				"auto-direct-node-routes":     "true",
-				"bgp-announce-pod-cidr":       "true",
-				"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
-			}),
-			Peers: r.Topology.BGPPeers(),
-		}
+		c := cilium.Announcing(version, r.Topology, nil)
+		c.OnDelete = true
+		return c
 	}
 	slice := "the slice with the vendor's watchers, node routes and BGP speaker; "
 	if !speaker {

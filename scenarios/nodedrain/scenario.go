@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -110,22 +109,9 @@ func rowOf(node string) allocation {
 	return table[slices.IndexFunc(table, func(a allocation) bool { return a.node == node })]
 }
 
-// incident is Cilium as the incident's cluster ran it, at a version, on a lab: native
-// routing, no masquerade, the MetalLB speaker for BGP.
+// incident is Cilium as the incident's cluster ran it, at a version, on a lab.
 func incident(lab topology.Topology, version, ipam string) cilium.Cilium {
-	return cilium.Cilium{
-		Agent: cilium.Agent(version), Operator: cilium.Operator(version), Peers: lab.BGPPeers(),
-		Config: cilium.Native.With(cilium.Config{
-			"ipam":                        ipam,
-			"cluster-pool-ipv4-cidr":      podCIDR.String(),
-			"cluster-pool-ipv4-mask-size": strconv.Itoa(lab.Clusters[0].NodeMask),
-			"enable-ipv4-masquerade":      "false",
-			"ipv4-native-routing-cidr":    podCIDR.String(),
-			"auto-direct-node-routes":     "true",
-			"bgp-announce-pod-cidr":       "true",
-			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
-		}),
-	}
+	return cilium.Announcing(version, lab, cilium.Config{"ipam": ipam})
 }
 
 // The endpoints of the probes: a pod on each node, and the host beyond the routers.

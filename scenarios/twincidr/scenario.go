@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"golang.org/x/mod/semver"
@@ -72,27 +71,20 @@ type story struct {
 }
 
 func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
-	return cilium.Cilium{
-		Agent: cilium.Agent(s.version), Operator: cilium.Operator(operator), Peers: lab.BGPPeers(),
-		Config: cilium.Native.With(cilium.Config{
-			"ipam":                        cilium.ClusterPool,
-			"cluster-pool-ipv4-cidr":      podCIDR.String(),
-			"cluster-pool-ipv4-mask-size": strconv.Itoa(lowest.Bits()),
-			"enable-ipv4-masquerade":      "false",
-			"ipv4-native-routing-cidr":    podCIDR.String(),
-			"auto-direct-node-routes":     "false", // nodes reach each other's pods over the ToRs
-			"bgp-announce-pod-cidr":       "true",
-			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
-			// A log line for each CiliumNode gives the race more time.
-			"debug": "true",
-			// The operator writes each CiliumNode when it starts.
-			"k8s-client-qps":   "2000",
-			"k8s-client-burst": "2000",
-			// The CiliumNodes without a machine stay, and the operator does not wait for
-			// Nodes before it gives ranges away (operator/main.go).
-			"nodes-gc-interval": "0s",
-		}),
-	}
+	c := cilium.Announcing(s.version, lab, cilium.Config{
+		"ipam":                    cilium.ClusterPool,
+		"auto-direct-node-routes": "false", // nodes reach each other's pods over the ToRs
+		// A log line for each CiliumNode gives the race more time.
+		"debug": "true",
+		// The operator writes each CiliumNode when it starts.
+		"k8s-client-qps":   "2000",
+		"k8s-client-burst": "2000",
+		// The CiliumNodes without a machine stay, and the operator does not wait for
+		// Nodes before it gives ranges away (operator/main.go).
+		"nodes-gc-interval": "0s",
+	})
+	c.Operator = cilium.Operator(operator)
+	return c
 }
 
 var (

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -112,6 +113,24 @@ type Cilium struct {
 	Restart string
 	// OnDelete replaces no agent: the caller deletes one after the other (Roll).
 	OnDelete bool
+}
+
+// Announcing is Cilium at a version whose agents announce pods' ranges to the routers of a lab: native
+// routing, no masquerade, the MetalLB speaker. With has further keys, and other values of these.
+func Announcing(version string, lab topology.Topology, with Config) Cilium {
+	cluster := lab.Clusters[0]
+	return Cilium{
+		Agent: Agent(version), Operator: Operator(version), Peers: lab.BGPPeers(),
+		Config: Native.With(Config{
+			"cluster-pool-ipv4-cidr":      cluster.PodCIDR.String(),
+			"cluster-pool-ipv4-mask-size": strconv.Itoa(cluster.NodeMask),
+			"enable-ipv4-masquerade":      "false",
+			"ipv4-native-routing-cidr":    cluster.PodCIDR.String(),
+			"auto-direct-node-routes":     "true",
+			"bgp-announce-pod-cidr":       "true",
+			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
+		}).With(with),
+	}
 }
 
 var (
