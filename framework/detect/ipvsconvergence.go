@@ -26,10 +26,10 @@ const (
 	StaleRealServer = "stale-real-server"
 )
 
-// DefaultSettle is how long kube-proxy may take: healthy ones need some
+// ipvsSettle is how long kube-proxy may take: healthy ones need some
 // tens of milliseconds after a change of one Service, and some seconds on a
 // node that has a thousand of them or no processor to spare.
-const DefaultSettle = 10 * time.Second
+const ipvsSettle = 10 * time.Second
 
 // stuckFor is how far apart two snapshots must be that prove a deadlock. The kernel answers within
 // milliseconds; a guest without hardware support once did not run for 2 s on a busy machine.
@@ -55,10 +55,8 @@ const stuckFor = 5 * time.Second / 2
 // another proxy are not examined, and neither are nodes whose kube-proxy is known to run in
 // another mode.
 type IPVSConvergence struct {
-	// Settle is how long a difference may last; zero means DefaultSettle.
-	Settle time.Duration
 	// SlowSync is how long a kube-proxy may go without finishing a sync before it counts as
-	// stopped; zero means Settle. It is for nodes on which a sync takes longer than that.
+	// stopped; zero means that. It is for nodes on which a sync takes longer than that.
 	SlowSync time.Duration
 	// Except reports which Services, by namespace/name, are not examined; nil: all
 	// are. It is for those of a load that changes them without pause: on a healthy
@@ -109,15 +107,14 @@ func inIPVSMode(history []*lookup, node string) bool {
 }
 
 func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
-	settle := cmp.Or(d.Settle, DefaultSettle)
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
-	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
+	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, ipvsSettle)
 	overdue, pending := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
-		if deadlock || lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
+		if deadlock || lasts >= ipvsSettle && stopped || lasts >= 2*ipvsSettle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
 			pending[diff] = since
@@ -154,7 +151,7 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 		if differences := ofKind(pending, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", settle, 2*settle)
+			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", ipvsSettle, 2*ipvsSettle)
 			findings = append(findings, Finding{Kind: kind, State: Pending, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}

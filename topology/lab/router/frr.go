@@ -101,8 +101,7 @@ type settings struct {
 }
 
 func settingsOf(c Config) settings {
-	hold := int(c.holdTime() / time.Second)
-	return settings{Config: c, Hold: hold, Keepalive: hold / 3}
+	return settings{Config: c, Hold: holdTime, Keepalive: holdTime / 3}
 }
 
 // FRRConfig is the configuration of FRR's bgpd for a router.
