@@ -265,7 +265,8 @@ func (r *Recipe) validate() []error {
 		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
 	}
 	if k := r.KernelModules; k != nil && (r.build == nil || !filepath.IsLocal(k.Source) || !path.IsAbs(k.Path)) {
-		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source, k.Path)
+		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source,
+			k.Path)
 	}
 	if r.Licenses != "" && !path.IsAbs(r.Licenses) {
 		wrong("licenses", "expected an absolute path, got %q", r.Licenses)

@@ -285,7 +285,8 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
 	if f.manifest && f.image == "" {
-		return usagef("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images build and save make it)", audit.NodeImage)
+		return usagef("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images "+
+			"build and save make it)", audit.NodeImage)
 	}
 	for _, of := range []string{"image", "calico"} {
 		if cmd.Flags().Changed(of) && !f.manifest {

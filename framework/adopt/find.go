@@ -42,7 +42,8 @@ func (l *Lab) containerOf(ctx context.Context, n corev1.Node) (string, error) {
 		return "", err
 	}
 	if told := n.Status.NodeInfo.MachineID; strings.TrimSpace(id) != told {
-		return "", fmt.Errorf("container %s has machine ID %s, and the node tells %s: it is of another cluster of that name", name, strings.TrimSpace(id), told)
+		return "", fmt.Errorf("container %s has machine ID %s, and the node tells %s: it is of another cluster of that name", name,
+			strings.TrimSpace(id), told)
 	}
 	return name, nil
 }

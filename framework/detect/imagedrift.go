@@ -36,7 +36,8 @@ func (ImageDrift) Name() string { return "image-drift" }
 
 // Reads implements Detector.
 func (d ImageDrift) Reads() []snapshot.Source {
-	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks,
+		snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each container.
@@ -201,7 +202,8 @@ func drift(u imageUse, image string, seen []seenImage, arch func(string) string,
 		}
 	}
 	if f.State == Active {
-		f.Says += fmt.Sprintf("; %s %s no route to the pods on the nodes with the newer image", and(f.Routers), plural(len(f.Routers), "has", "have"))
+		f.Says += fmt.Sprintf("; %s %s no route to the pods on the nodes with the newer image", and(f.Routers),
+			plural(len(f.Routers), "has", "have"))
 	}
 	f.Says += "."
 	return f, true

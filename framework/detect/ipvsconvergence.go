@@ -26,10 +26,10 @@ const (
 	StaleRealServer = "stale-real-server"
 )
 
-// ipvsSettle is how long kube-proxy may take: healthy ones need some
+// DefaultSettle is how long kube-proxy may take: healthy ones need some
 // tens of milliseconds after a change of one Service, and some seconds on a
 // node that has a thousand of them or no processor to spare.
-const ipvsSettle = 10 * time.Second
+const DefaultSettle = 10 * time.Second
 
 // stuckFor is how far apart two snapshots must be that prove a deadlock. The kernel answers within
 // milliseconds; a guest without hardware support once did not run for 2 s on a busy machine.
@@ -56,7 +56,7 @@ const stuckFor = 5 * time.Second / 2
 // another mode.
 type IPVSConvergence struct {
 	// SlowSync is how long a kube-proxy may go without finishing a sync before it counts as
-	// stopped; zero means that. It is for nodes on which a sync takes longer than that.
+	// stopped; zero means DefaultSettle. It is for nodes on which a sync takes longer.
 	SlowSync time.Duration
 	// Except reports which Services, by namespace/name, are not examined; nil: all
 	// are. It is for those of a load that changes them without pause: on a healthy
@@ -110,11 +110,11 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
-	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, ipvsSettle)
+	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, DefaultSettle)
 	overdue, pending := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
-		if deadlock || lasts >= ipvsSettle && stopped || lasts >= 2*ipvsSettle && syncedTwice(history, p.Node, since) {
+		if deadlock || lasts >= DefaultSettle && stopped || lasts >= 2*DefaultSettle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
 			pending[diff] = since
@@ -136,13 +136,15 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	case deadlock:
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: they share a netlink socket, and each has discarded the answer to the other.",
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s "+
+				"or longer: they share a netlink socket, and each has discarded the answer to the other.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince))),
 		})
 	case len(stuck) > 1 && state == Active: // else it would only become latent
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: Pending, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer; pending: this counts as a deadlock after %s.",
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s "+
+				"or longer; pending: this counts as a deadlock after %s.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
 		})
 	}
@@ -151,7 +153,8 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 		if differences := ofKind(pending, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", ipvsSettle, 2*ipvsSettle)
+			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", DefaultSettle,
+				2*DefaultSettle)
 			findings = append(findings, Finding{Kind: kind, State: Pending, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}
@@ -300,7 +303,8 @@ func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, no
 }
 
 // servers are those endpoints of a port that are wanted.
-func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort, wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
+func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort,
+	wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
 	found := map[netip.AddrPort]bool{}
 	for _, i := range s.slicesOf()[service.String()] {
 		slice := s.EndpointSlices.Items[i]

@@ -84,7 +84,8 @@ func (a addressing) lackingSessions() []Finding {
 	for node, sessions := range byCulprit(lasting, lasting) {
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Active, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, although Calico's address for it is the Node's InternalIP: %s.",
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, although Calico's address for it "+
+				"is the Node's InternalIP: %s.",
 				node, sessionGrace, saySessions(sessions)),
 		})
 	}
@@ -97,7 +98,8 @@ func (a addressing) lackingSessions() []Finding {
 		}
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Pending, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the Node's InternalIP; pending: this becomes active after %s: %s.",
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the "+
+				"Node's InternalIP; pending: this becomes active after %s: %s.",
 				node, seconds(longest), sessionGrace, saySessions(sessions)),
 		})
 	}

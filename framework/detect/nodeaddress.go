@@ -210,7 +210,8 @@ func (a addressing) duplicates(n snapshot.Node) []Finding {
 	}
 	return []Finding{{
 		Kind: DuplicateAddress, State: Active, Object: Named(n.Name), Announcer: n.Calico.Address.Addr().String(),
-		Says: fmt.Sprintf("For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the other's address for its own.",
+		Says: fmt.Sprintf("For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the "+
+			"other's address for its own.",
 			n.Name, n.Calico.Address.Addr(), a.sayInterface(n, n.Calico.Address.Addr()), holder),
 	}}
 }

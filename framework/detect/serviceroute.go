@@ -112,7 +112,8 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 	f.Routers = slices.Compact(f.Routers)
 	f.Kind, f.State, f.Object = NoLocalEndpoint, Active, Prefix(netip.PrefixFrom(address, address.BitLen()))
 	nodes := slices.Sorted(maps.Keys(without))
-	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
+	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: "+
+		"externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
 		and(f.Routers), plural(len(f.Routers), "sends", "send"), address, of, and(few(nodes)), plural(len(nodes), "has", "have"),
 		plural(len(nodes), "it drops", "they drop"), and(few(slices.Sorted(maps.Keys(on)))))
 	return f, len(without) > 0

@@ -260,7 +260,8 @@ func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
 	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		s.addressMoved(),
-		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady, Bound: 15 * time.Second},
+		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady,
+			Bound: 15 * time.Second},
 	}
 	method := "can-reach=" + reached.String()
 	script.Remedies = []framework.Remedy{
@@ -284,7 +285,8 @@ func breakAgain(ctx context.Context, r *framework.Run) error {
 		return calico.Agent.Started(ctx, c, c.Nodes(), time.Minute)
 	})
 	flush := labaccess.OnNodes([]string{master, worker2}, func(ctx context.Context, node *kindlab.Node) error {
-		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(r.Topology, coreDNSNode).String())
+		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(r.Topology, coreDNSNode).
+			String())
 		return err
 	})
 	return framework.InOrder(labaccess.OnLab(configured(calico.FirstFound, never).Apply), started, birdRuns, flush)(ctx, r)
@@ -313,14 +315,16 @@ func fixedScript(nic fault.NIC) framework.Script {
 	script.Detectors = append(script.Detectors, detect.SNAT{})
 	script.Baseline = append(script.Baseline, operatorAgrees)
 	script.Precursors = []framework.Precursor{{
-		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the pods", Fault: natOutgoing, Undone: true,
+		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the " +
+			"pods", Fault: natOutgoing, Undone: true,
 		Expected: []framework.Finding{{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
 			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{gateway},
 		}},
 	}}
 	script.Aftermath = []framework.Check{
-		{ID: "address-looked-for", Name: "Calico has checked the address of " + coreDNSNode + " while the card is plugged in", Holds: s.lookedAgain, Bound: 2 * poll},
+		{ID: "address-looked-for", Name: "Calico has checked the address of " + coreDNSNode + " while the card is plugged in",
+			Holds: s.lookedAgain, Bound: 2 * poll},
 		addressesAndSessions,
 	}
 	return script

@@ -108,7 +108,8 @@ func scenarioOn(nodes ...string) framework.Scenario {
 }
 
 // variant runs a kube-proxy. Others are the versions that remedies move to.
-func variant(name string, role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []framework.Remedy, others ...string) framework.Variant {
+func variant(name string, role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []framework.Remedy,
+	others ...string) framework.Variant {
 	v := framework.Variant{
 		Name: name, Role: role, Form: framework.Whole,
 		Script:     func() framework.Script { return script(role, p, remedies) },
@@ -225,7 +226,8 @@ func deadlocked(node string) []framework.Finding {
 	}
 	return []framework.Finding{
 		says(detect.StaleRealServer, node),
-		says(detect.MissingRealServer, node, "of default/"+nameOf(node, idle)), says(detect.MissingVirtualServer, node, "default/"+nameOf(node, late)),
+		says(detect.MissingRealServer, node, "of default/"+nameOf(node, idle)), says(detect.MissingVirtualServer, node,
+			"default/"+nameOf(node, late)),
 		says(detect.FrozenSync, "kube-proxy", "healthz: 503"), says(detect.NetlinkDeadlock, "kube-proxy"),
 	}
 }

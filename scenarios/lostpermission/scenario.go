@@ -171,7 +171,8 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 		},
 		Expected: expected,
 		Aftermath: []framework.Check{
-			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages}, Holds: u.agentsAreOld},
+			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages},
+				Holds: u.agentsAreOld},
 			sessions("sessions-stay", "the routers have sessions with all nodes", nodes...),
 		},
 	}
@@ -186,7 +187,8 @@ func (u upgrade) watchesEnd() framework.Precursor {
 			Name: "end of the connections from " + worker2 + " to the API server",
 			Inject: func(ctx context.Context, r *framework.Run) error {
 				api := labaccess.Cluster(r).APIServer()
-				_, err := labaccess.Lab(r).Node(worker2).Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
+				_, err := labaccess.Lab(r).Node(worker2).
+					Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
 				return err
 			},
 			TookEffect: logs(worker2), // clients have connected again, and there is nothing to undo

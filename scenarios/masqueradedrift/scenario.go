@@ -70,12 +70,13 @@ func database(h topology.Host) topology.Host {
 
 // Scenario is masquerade-drift.
 var Scenario = framework.Scenario{
-	Incident:   Record,
-	Owner:      framework.Maintainers,
-	Labels:     []framework.Label{framework.Masquerade, framework.Upgrade},
-	Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
-	OnlyOwnLab: "its hosts are databases, with an image that relapse builds, and Cilium leaves BPF programs on nodes, which are not known to come back",
-	Topology:   lab,
+	Incident: Record,
+	Owner:    framework.Maintainers,
+	Labels:   []framework.Label{framework.Masquerade, framework.Upgrade},
+	Budget:   framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
+	OnlyOwnLab: "its hosts are databases, with an image that relapse builds, and Cilium leaves BPF programs on nodes, " +
+		"which are not known to come back",
+	Topology: lab,
 	Variants: []framework.Variant{
 		offByOldKey.variant(framework.Affected),
 		defaultOn.variant(framework.Affected),
@@ -216,7 +217,8 @@ func drifted(state detect.State, kind configdrift.Kind, keys []string) []framewo
 	var all []framework.Finding
 	for _, key := range keys {
 		all = append(all, framework.Finding{
-			Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state, Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key),
+			Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state, Object: detect.Named("ConfigMap " + cilium.ConfigMap +
+				", " + key),
 		})
 	}
 	return all
@@ -354,9 +356,11 @@ func (d drift) script(role framework.Role) framework.Script {
 	case d.bpf:
 		s.Expected = hiddenSources()
 		s.Baseline = append(s.Baseline, configured(d.from+" are configured to masquerade by BPF", true))
-		s.Aftermath = append(s.Aftermath, rules("no rule masquerades", false), configured(d.to+" are configured the same", true), denied, framework.Check{
-			ID: "old-flows", Name: "flows from before the upgrade lose their address with their next packet", Holds: flowsAreHidden, Bound: restartedWithin,
-		})
+		s.Aftermath = append(s.Aftermath, rules("no rule masquerades", false), configured(d.to+" are configured the same", true), denied,
+			framework.Check{
+				ID: "old-flows", Name: "flows from before the upgrade lose their address with their next " +
+					"packet", Holds: flowsAreHidden, Bound: restartedWithin,
+			})
 		// The programs translate each packet separately: no connection has to be forgotten.
 		s.Remedies = []framework.Remedy{newKeys("", writeRules(d.cured()))}
 	default:
@@ -454,7 +458,8 @@ func forgetTranslated(ctx context.Context, r *framework.Run) error {
 	// New connections are not translated any more. Those from before are.
 	err := await.Until(ctx, "the detectors to report flows that are still translated", 50*time.Millisecond, 5*time.Second,
 		func(context.Context) (bool, string, error) {
-			return slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool { return f.Kind == detect.StaleTranslation }), "no such finding", nil
+			return slices.ContainsFunc(r.Findings(),
+				func(f detect.Finding) bool { return f.Kind == detect.StaleTranslation }), "no such finding", nil
 		})
 	if err != nil {
 		return err

@@ -145,8 +145,10 @@ func affectedScript() framework.Script {
 	s := common(affected)
 	s.Latent = swapped()
 	s.Baseline = append(s.Baseline,
-		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
-		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
+		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes,
+			Holds: routersFollow(specOf, all)},
+		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated",
+			Holds: hops(3)},
 	)
 	s.Precursors = []framework.Precursor{
 		// Its agent still announces the range that Node.spec gave to it.
@@ -212,7 +214,8 @@ const collectedWithin = 90 * time.Second
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
-		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
+		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes,
+			Holds: routersFollow(useOf, all)},
 		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
 	s.Precursors = []framework.Precursor{

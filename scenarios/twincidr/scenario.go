@@ -131,7 +131,8 @@ func (s *story) script(role framework.Role) framework.Script {
 		})
 	}
 	if role == framework.Fixed {
-		script.Aftermath = []framework.Check{{ID: "own-range", Name: newcomer + " has a range of its own, and the routers send it there", Reads: routes, Holds: oneOrigin}}
+		script.Aftermath = []framework.Check{{ID: "own-range", Name: newcomer + " has a range of its own, and the routers send it there",
+			Reads: routes, Holds: oneOrigin}}
 		return script
 	}
 	script.Expected = []framework.Finding{{
@@ -140,8 +141,10 @@ func (s *story) script(role framework.Role) framework.Script {
 	}}
 	if role == framework.Affected {
 		script.Aftermath = []framework.Check{
-			{ID: "two-origins", Name: "the routers share packets to " + lowest.String() + " out between both nodes", Reads: routes, Holds: twoOrigins},
-			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken", Holds: operatorKnows, Bound: 10 * time.Second},
+			{ID: "two-origins", Name: "the routers share packets to " + lowest.String() + " out between both nodes", Reads: routes,
+				Holds: twoOrigins},
+			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken",
+				Holds: operatorKnows, Bound: 10 * time.Second},
 		}
 		script.Remedies = s.remedies()
 	}
@@ -221,7 +224,8 @@ func (s *story) remedies() []framework.Remedy {
 			Apply: s.join(),
 		},
 		{
-			ID: "join-without", Name: newcomer + "'s CiliumNode made anew while no operator runs, then cilium-operator " + fixed, Helps: true, Bound: within,
+			ID: "join-without", Name: newcomer + "'s CiliumNode made anew while no operator runs, then cilium-operator " +
+				fixed, Helps: true, Bound: within,
 			Apply: s.joinWithout(fixed),
 		},
 	}
@@ -230,14 +234,16 @@ func (s *story) remedies() []framework.Remedy {
 func (s *story) install() framework.Action {
 	return framework.InOrder(func(ctx context.Context, r *framework.Run) error {
 		if semver.MajorMinor("v"+s.version) != "v1.12" {
-			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
+			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, "+
+				"whatever the CiliumNodes say", s.version)
 		}
 		create := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 			order, address := members(r.Topology)
 			return cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] })
 		})
 		wanted := s.cilium(r.Topology, s.version)
-		return framework.InOrder(cilium.Uninstalled(nodes, podCIDR), labaccess.OnCluster(wanted.Configure), create, wanted.Announced(nodes...))(ctx, r)
+		return framework.InOrder(cilium.Uninstalled(nodes, podCIDR), labaccess.OnCluster(wanted.Configure), create,
+			wanted.Announced(nodes...))(ctx, r)
 	}, workload.ProbesOn(master, owner))
 }
 

@@ -167,7 +167,8 @@ func (i *incident) script(role framework.Role) framework.Script {
 	}
 	s.Aftermath = []framework.Check{
 		{ID: "heir", Name: "a pod that is given the address gets the packets", Holds: i.heirGetsPackets},
-		{ID: "heir-named", Name: "the detector names the pod that has the address", Holds: heirIsNamed, Bound: 15 * time.Second, AsksDetectors: true},
+		{ID: "heir-named", Name: "the detector names the pod that has the address", Holds: heirIsNamed, Bound: 15 * time.Second,
+			AsksDetectors: true},
 		{ID: "vanish-again", Name: "without that pod the packets vanish again", Holds: vanishAgain},
 	}
 	s.Remedies = i.remedies()

@@ -55,7 +55,8 @@ const (
 )
 
 var bystander = workload.Deployment{
-	Name: "bystander", Pods: workload.Pods{Namespace: metav1.NamespaceDefault, Labels: client.MatchingLabels{workload.ProbeLabel: "bystander"}},
+	Name: "bystander", Pods: workload.Pods{Namespace: metav1.NamespaceDefault,
+		Labels: client.MatchingLabels{workload.ProbeLabel: "bystander"}},
 }
 
 func publishedScript() framework.Script {

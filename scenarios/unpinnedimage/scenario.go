@@ -188,8 +188,10 @@ func untaggedScript() framework.Script {
 	s.Observe, s.Expected, s.Transient = untaggedFor, drifted(detect.ChangedImage), lostRanges()
 	s.Aftermath = []framework.Check{
 		runs("new-version-runs", newer),
-		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, nil), Bound: seenWithin},
-		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil), Bound: seenWithin},
+		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, nil),
+			Bound: seenWithin},
+		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil),
+			Bound: seenWithin},
 		lacksPermissions(all...),
 	}
 	s.Remedies = []framework.Remedy{
@@ -343,7 +345,8 @@ func runs(id, image string, nodes ...string) framework.Check {
 }
 
 var sessionsUp = framework.Check{
-	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, all), Bound: seenWithin,
+	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all,
+		all), Bound: seenWithin,
 }
 
 // lacksPermissions asserts that kube-router has ended on nodes, and that its log has the reason.

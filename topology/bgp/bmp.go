@@ -147,7 +147,8 @@ func (f *Feed) add(message []byte) error {
 // cannotRead ends what is fed of the peer of a message that cannot be read, until its session comes
 // up again. Of a message without such a peer the error is the end of the feed.
 func (f *Feed) cannotRead(message []byte, why error) error {
-	if len(message) < bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE || message[5] == bmp.BMP_MSG_INITIATION || message[5] == bmp.BMP_MSG_TERMINATION {
+	if len(message) < bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE || message[5] == bmp.BMP_MSG_INITIATION ||
+		message[5] == bmp.BMP_MSG_TERMINATION {
 		return why
 	}
 	var h bmp.BMPPeerHeader

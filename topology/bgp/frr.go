@@ -324,7 +324,8 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 		if err != nil {
 			addr, _ = netip.ParseAddr(from.BGPNeighborAddr)
 		}
-		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState), BFD: strings.ToLower(from.PeerBFDInfo.Status)}
+		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState),
+			BFD: strings.ToLower(from.PeerBFDInfo.Status)}
 		if n.State == StateEstablished {
 			n.RouterID = from.RemoteRouterID
 			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()

@@ -369,10 +369,12 @@ func afterJoin(c topology.Cluster, i int) []string {
 	}
 	const kubectl = "kubectl --kubeconfig=/etc/kubernetes/admin.conf "
 	for j, given := range c.NodeRanges() {
-		commands = append(commands, fmt.Sprintf(kubectl+`patch node %s -p '{"spec":{"podCIDR":"%[2]s","podCIDRs":["%[2]s"]}}'`, c.Nodes[j].Name, given))
+		commands = append(commands, fmt.Sprintf(kubectl+`patch node %s -p '{"spec":{"podCIDR":"%[2]s","podCIDRs":["%[2]s"]}}'`, c.Nodes[j].Name,
+			given))
 	}
 	for _, n := range c.Nodes { // whose kubelets have just started again
-		commands = append(commands, fmt.Sprintf(kubectl+"wait node/%s --for=jsonpath={.status.addresses[0].address}=%s --timeout=120s", n.Name, n.Links[0].Address))
+		commands = append(commands, fmt.Sprintf(kubectl+"wait node/%s --for=jsonpath={.status.addresses[0].address}=%s --timeout=120s", n.Name,
+			n.Links[0].Address))
 	}
 	return append(commands, kubectl+"label namespace kube-system "+LabLabel+"=true")
 }

@@ -193,7 +193,8 @@ func another(value any) any {
 func (p Path) Hint(charts ...*Chart) string {
 	for _, key := range p {
 		if parts := strings.Split(key, "."); len(parts) > 1 {
-			return fmt.Sprintf("%q is one key with dots in it: expected %s: ...%s", key, strings.Join(parts, ": {"), strings.Repeat("}", len(parts)-1))
+			return fmt.Sprintf("%q is one key with dots in it: expected %s: ...%s", key, strings.Join(parts, ": {"),
+				strings.Repeat("}", len(parts)-1))
 		}
 	}
 	var known []string

@@ -90,7 +90,8 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		switch words[0] {
 		case "import":
 			if name := strings.Join(words[1:], " "); !isSnippet(text, name) {
-				return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected --import DIR with them, or with none if there are none", number, name)
+				return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected --import DIR with them, or "+
+					"with none if there are none", number, name)
 			}
 		case "kubernetes":
 			if len(words) > 1 && c.Zone == "" {
@@ -106,7 +107,8 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 				to, open = to[:len(to)-1], " {"
 			}
 			if users {
-				c.Replaced = append(c.Replaced, fmt.Sprintf("line %d: forward %s to %s is replaced by %s, a DNS server inside the lab", number, words[1], strings.Join(to, " "), upstream))
+				c.Replaced = append(c.Replaced, fmt.Sprintf("line %d: forward %s to %s is replaced by %s, a DNS server inside the lab", number,
+					words[1], strings.Join(to, " "), upstream))
 			}
 			indent := line[:strings.Index(line, "forward")]
 			fmt.Fprintf(&out, "%sforward %s %s%s\n", indent, words[1], upstream, open)
@@ -124,7 +126,8 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 	if len(added) > 0 {
 		at := beforeKubernetes.FindStringIndex(c.Text)[0]
 		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]
-		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them", strings.Join(added, " and ")))
+		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them",
+			strings.Join(added, " and ")))
 	}
 	c.Reverse = c.Reverse && !otherReverse.MatchString(text)
 	switch {

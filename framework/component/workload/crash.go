@@ -175,7 +175,8 @@ func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (ag
 		pods, err := p.List(ctx, c)
 		there := map[types.UID]corev1.Pod{}
 		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil && Ready(pod) && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) {
+			if pod.DeletionTimestamp == nil && Ready(pod) &&
+				slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) {
 				there[pod.UID] = pod
 			}
 		}

@@ -142,7 +142,8 @@ const pullRetried = 35 * time.Second
 
 // untilPulled waits as await.Until does, every 100 ms, for a condition that also returns the
 // PullError of its pods. If that was an error in every poll of pullRetried, the wait ends with it.
-func untilPulled(ctx context.Context, what string, bound time.Duration, holds func(context.Context) (ok bool, saw string, pulling, err error)) error {
+func untilPulled(ctx context.Context, what string, bound time.Duration,
+	holds func(context.Context) (ok bool, saw string, pulling, err error)) error {
 	var hopeless error
 	var since time.Time // when the image could not be pulled first
 	err := await.Until(ctx, what, 100*time.Millisecond, bound, func(ctx context.Context) (bool, string, error) {

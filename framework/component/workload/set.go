@@ -60,7 +60,8 @@ func (d DaemonSet) Replace(ctx context.Context, c *kindlab.Cluster, nodes []stri
 
 // Restart deletes the pods on these nodes and waits until each of them has a
 // successor that is [Started].
-func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration, options ...client.DeleteOption) error {
+func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration,
+	options ...client.DeleteOption) error {
 	// A controller that has not seen the newest template yet would make a pod of the
 	// one before, and with the strategy OnDelete leave it.
 	if err := d.observed(ctx, c, bound); err != nil {
@@ -91,7 +92,8 @@ func (d DaemonSet) observed(ctx context.Context, c *kindlab.Cluster, bound time.
 			if err := c.Kube().Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
 				return false, "", err
 			}
-			return set.Status.ObservedGeneration >= set.Generation, fmt.Sprintf("it knows generation %d of %d", set.Status.ObservedGeneration, set.Generation), nil
+			return set.Status.ObservedGeneration >= set.Generation, fmt.Sprintf("it knows generation %d of %d", set.Status.ObservedGeneration,
+				set.Generation), nil
 		})
 }
 
@@ -102,7 +104,8 @@ func (d DaemonSet) Delete(ctx context.Context, c *kindlab.Cluster) error {
 	return deleteWithPods(ctx, c, set, d.Pods)
 }
 
-func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration, holds func(corev1.Pod) bool) error {
+func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration,
+	holds func(corev1.Pod) bool) error {
 	return untilPulled(ctx, fmt.Sprintf("%s %s on %s", d.Name, what, strings.Join(nodes, ", ")), bound,
 		func(ctx context.Context) (bool, string, error, error) {
 			var set appsv1.DaemonSet

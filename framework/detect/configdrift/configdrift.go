@@ -125,7 +125,8 @@ func (t *Table) Refusals(s Setup) ([]Drift, error) {
 
 // Unjudged is what Compare does not find, whatever the versions are.
 func Unjudged() string {
-	return "keys that the agent refuses together, but for old and new names of a setting; texts that it refuses or reads in another way, but for those of " +
+	return "keys that the agent refuses together, but for old and new names of a setting; texts that it refuses or reads " +
+		"in another way, but for those of " +
 		strings.Join(Worded(), ", ") + "; and what CiliumNodeConfigs, arguments and environment of the agents set besides"
 }
 
@@ -238,7 +239,8 @@ func (c comparison) unset(key string) (Drift, bool) {
 	}
 	return Drift{
 		Key: key, Kind: DefaultChanged, Decides: key, Before: before.value, After: after.value,
-		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(), formerly),
+		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(),
+			formerly),
 	}, true
 }
 

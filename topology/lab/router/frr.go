@@ -220,7 +220,8 @@ func awaitListening(ctx context.Context, addrs []netip.Addr) error {
 					on = append(on, a.Unmap())
 				}
 			}
-			all := slices.Contains(on, netip.IPv4Unspecified()) || !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(on, a) })
+			all := slices.Contains(on, netip.IPv4Unspecified()) ||
+				!slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(on, a) })
 			return all, fmt.Sprintf("listening on %v, want %v", on, addrs), nil
 		})
 }
@@ -258,7 +259,8 @@ func (f *frr) clear(ctx context.Context, neighbor netip.Addr) error {
 		return nil
 	}
 	if there[i].State != bgp.StateEstablished {
-		return fmt.Errorf("FRR cannot clear %s: its session is %s, and FRR drops the paths of a neighbour without a session only when its restart time is over", neighbor, there[i].State)
+		return fmt.Errorf("FRR cannot clear %s: its session is %s, and FRR drops the paths of a neighbour without a session "+
+			"only when its restart time is over", neighbor, there[i].State)
 	}
 	_, err = f.bgp.run(ctx, "clear bgp "+neighbor.String())
 	return err

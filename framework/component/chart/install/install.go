@@ -43,7 +43,8 @@ func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.
 // Apply brings the cluster to a version of the release as helm upgrade --install does:
 // objects of the release before it that this one lacks are deleted, after all others were
 // applied. Before, if not nil, is called before each object is applied.
-func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
+func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured,
+	before func(*unstructured.Unstructured) error) error {
 	var objects []*unstructured.Unstructured
 	for _, o := range rendered {
 		namespaced, err := c.Kube().IsObjectNamespaced(&o)
@@ -97,7 +98,8 @@ const recordedObjects = "objects"
 // upgrade applies the objects of a release and deletes those of the release before it that
 // it lacks. The record has the objects of both until that is done: an interrupted upgrade
 // forgets none.
-func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string, objects []*unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
+func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string, objects []*unstructured.Unstructured,
+	before func(*unstructured.Unstructured) error) error {
 	earlier, err := r.recorded(ctx, c)
 	if err != nil {
 		return err

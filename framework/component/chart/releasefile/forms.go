@@ -32,7 +32,8 @@ type form struct {
 var forms = []form{
 	{
 		kind: "HelmRelease", chart: []string{"chart.spec.chart"}, names: []string{"chartRef.name", "releaseName"}, // Flux
-		version: (*reader).fluxVersion, values: (*reader).fluxValues, unread: []string{"postRenderers", "chart.spec.valuesFiles", "chart.spec.valuesFile"},
+		version: (*reader).fluxVersion, values: (*reader).fluxValues, unread: []string{"postRenderers", "chart.spec.valuesFiles",
+			"chart.spec.valuesFile"},
 	},
 	{
 		kind: "Application", chart: []string{"chart"}, names: []string{"path"}, // Argo CD
@@ -59,11 +60,14 @@ var forms = []form{
 		},
 		values: func(r *reader, d map[string]any) (map[string]any, error) { return r.inner(at(d, "data", valuesKey)) },
 	},
-	{kind: "Kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues, unread: patches},
-	{title: "kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"), values: (*reader).kustomizeValues, unread: patches},
-	{title: "helmfile", parts: listOf("releases"), chart: []string{"chart"}, version: stated("version"), values: (*reader).helmfileValues, unread: []string{
-		"inherit", "valuesTemplate", "jsonPatches", "strategicMergePatches", "transformers",
-	}},
+	{kind: "Kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"),
+		values: (*reader).kustomizeValues, unread: patches},
+	{title: "kustomization", parts: listOf("helmCharts"), chart: []string{"name"}, version: stated("version"),
+		values: (*reader).kustomizeValues, unread: patches},
+	{title: "helmfile", parts: listOf("releases"), chart: []string{"chart"}, version: stated("version"), values: (*reader).helmfileValues,
+		unread: []string{
+			"inherit", "valuesTemplate", "jsonPatches", "strategicMergePatches", "transformers",
+		}},
 	{
 		title: "fleet.yaml", chart: []string{"chart"}, version: stated("version"),
 		parts: func(d map[string]any) []map[string]any { return []map[string]any{mapAt(d, "helm")} },
@@ -172,7 +176,8 @@ func (r *reader) neighbours() []File {
 	var all []File
 	for _, e := range entries {
 		info, err := e.Info()
-		if ext := filepath.Ext(e.Name()); err != nil || !info.Mode().IsRegular() || info.Size() > mostNeighbour || ext != ".yaml" && ext != ".yml" {
+		if ext := filepath.Ext(e.Name()); err != nil || !info.Mode().IsRegular() || info.Size() > mostNeighbour ||
+			ext != ".yaml" && ext != ".yml" {
 			continue
 		}
 		name := filepath.Join(filepath.Dir(r.file.Name), e.Name())

@@ -195,7 +195,8 @@ func (r *reader) choose() ([]candidate, error) {
 	case len(plain) > 1:
 		return nil, fmt.Errorf("it has %d documents of values: expected one", len(plain))
 	case len(objects) > 0:
-		return nil, fmt.Errorf("%s installs %s: expected what installs %s, or its values", objects[0], cmp.Or(objects[0].stated, "another chart"), r.chart)
+		return nil, fmt.Errorf("%s installs %s: expected what installs %s, or its values", objects[0],
+			cmp.Or(objects[0].stated, "another chart"), r.chart)
 	}
 	return nil, fmt.Errorf("it has no values but %s: expected values of %s, or an object with them "+
 		"(HelmRelease, Application, HelmChart, HelmChartConfig, a kustomization with helmCharts)", r.described(), r.chart)
@@ -233,7 +234,8 @@ func (r *reader) unwrap() {
 		}
 	}
 	if len(beside) > 0 {
-		r.Told = append(r.Told, fmt.Sprintf("the values are those under the key %s, as of a chart that depends on it; left out: %s", r.chart, strings.Join(beside, ", ")))
+		r.Told = append(r.Told, fmt.Sprintf("the values are those under the key %s, as of a chart that depends on it; left out: %s", r.chart,
+			strings.Join(beside, ", ")))
 	}
 	r.Values = inner
 }
