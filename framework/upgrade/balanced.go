@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
@@ -99,10 +98,10 @@ func balance(labels map[string]string) framework.Action {
 }
 
 func addressed(address *netip.Addr) framework.Action {
-	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
-		*address, err = workload.BalancerAddress(ctx, c, balanced)
+	return func(ctx context.Context, r *framework.Run) (err error) {
+		*address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
 		return err
-	})
+	}
 }
 
 func loadBalancerPaths() []PathKind {

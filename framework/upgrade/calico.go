@@ -11,7 +11,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // calicoASN is the AS number that Calico has by default.
@@ -38,9 +37,9 @@ func calicoUpgrade() Upgrade {
 				// A lab that is reused may have agents: with OnDelete they are not replaced.
 				labaccess.OnCluster(workload.StopProbes), labaccess.OnCluster(calico.Agent.Delete),
 				func(ctx context.Context, r *framework.Run) error { return apply(ctx, r, version) },
-				labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
-					return calico.Peer(ctx, c, addressOf(r, tor), topology.TorASN)
-				}),
+				func(ctx context.Context, r *framework.Run) error {
+					return calico.Peer(ctx, labaccess.Cluster(r), addressOf(r, tor), topology.TorASN)
+				},
 				labaccess.OnLab(kubeadm.ApplyKubeProxy), labaccess.OnLab(calico.PodsCanStart), calico.Agent.Everywhere(2*time.Minute),
 				installed(services{kubeProxy: true, sessions: true}),
 			)(ctx, r)

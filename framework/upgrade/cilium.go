@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // firstSpeaker is the first version whose slice can have the BGP speaker.
@@ -208,11 +207,13 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 			return w.configure(ctx, r, release.TypesOf(version))
 		})
 	}
-	steps = append(steps, labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
-		return w.at(version).Ready(ctx, c, allNodes)
-	}))
+	steps = append(steps, func(ctx context.Context, r *framework.Run) error {
+		return w.at(version).Ready(ctx, labaccess.Cluster(r), allNodes)
+	})
 	if values.Native() && !values.BGP() {
-		steps = append(steps, labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return release.Route(ctx, l, allNodes) }))
+		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
+			return release.Route(ctx, labaccess.Lab(r), allNodes)
+		})
 	}
 	with := services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()}
 	steps = append(steps, framework.AtOnce(installed(with), w.dns.Install(dnsRollWithin)))

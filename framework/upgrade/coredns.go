@@ -13,7 +13,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 const (
@@ -54,7 +53,9 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			directory := func(ctx context.Context, r *framework.Run) error {
 				return workload.Headless(ctx, labaccess.Cluster(r), "directory", worker2)
 			}
-			ready := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return upstreamDNS.Ready(ctx, c, dnsRollWithin) })
+			ready := func(ctx context.Context, r *framework.Run) error {
+				return upstreamDNS.Ready(ctx, labaccess.Cluster(r), dnsRollWithin)
+			}
 			return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(upstreamServer(lab)),
 				framework.AtOnce(installed(services{kubeProxy: true}), directory, ready, at(version).Install(dnsRollWithin)))(ctx, r)
 		},

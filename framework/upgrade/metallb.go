@@ -17,7 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
@@ -123,9 +122,9 @@ func (m metalLB) install(ctx context.Context, r *framework.Run, version string) 
 
 // configured is the action that brings a version to the cluster, whose webhook takes the resources.
 func (m metalLB) configured(version string) framework.Action {
-	return framework.InOrder(labaccess.OnLab(m.at(version).Apply), labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
-		return metallb.Configure(ctx, c, m.resources)
-	}))
+	return framework.InOrder(labaccess.OnLab(m.at(version).Apply), func(ctx context.Context, r *framework.Run) error {
+		return metallb.Configure(ctx, labaccess.Cluster(r), m.resources)
+	})
 }
 
 // bfdUp waits until the router has BFD with nodes, if their speakers have a profile.
