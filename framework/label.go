@@ -98,7 +98,6 @@ func (s Selection) Variants(of Scenario) []Variant {
 	return slices.DeleteFunc(slices.Clone(of.Variants), func(v Variant) bool { return !s.matches(of.LabelsOf(v)) })
 }
 
-// labels checks what a scenario and its variants declare.
 func (p *problems) labels(s Scenario) {
 	check := func(p *problems, labels []Label) {
 		for _, l := range labels {

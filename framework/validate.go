@@ -85,7 +85,6 @@ func (p *problems) pair(s Scenario) {
 	}
 }
 
-// tested checks the components whose version can be chosen, and their default versions.
 func (p *problems) tested(s Scenario) {
 	if (len(s.Tested) > 0) != (s.At != nil) {
 		p.add("tested and at belong together")
@@ -210,7 +209,6 @@ func (p *problems) findings(s Script) {
 	}
 }
 
-// endpoints checks the endpoints, and returns them by name.
 func (p *problems) endpoints(t topology.Topology, s Script) map[string]Endpoint {
 	ends := map[string]Endpoint{}
 	for _, e := range s.Endpoints {

@@ -316,8 +316,6 @@ func await[T any](ctx context.Context, m *meter, from <-chan T) (value T, err er
 	return value, err
 }
 
-// layers makes the layers that the recipe adds to its base: Debian packages,
-// then programs and files, then what the script changes.
 func (b *build) layers(
 	ctx context.Context, r *Recipe, base entry, image imageLayout, programsOf func() (programs, error), log *buildLog, tell func(Event),
 ) ([]v1.Descriptor, error) {
@@ -379,7 +377,6 @@ func (b *build) layers(
 	return layers, nil
 }
 
-// install installs a recipe's Debian packages and returns the tree of what they add.
 func (r *rootfs) install(ctx context.Context, log *buildLog, recipe *Recipe) (tree string, err error) {
 	debian := recipe.Debian
 	if recipe.Base == "" {
@@ -449,7 +446,6 @@ func (r *Recipe) items(ctx context.Context, programs []string) ([]item, error) {
 	return items, nil
 }
 
-// items lists the files at source, which f describes.
 func (f File) items(source string) ([]item, error) {
 	set, err := f.permissions()
 	if err != nil {

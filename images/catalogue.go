@@ -87,7 +87,6 @@ func Open(root string, options ...Option) (*Catalogue, error) {
 	return c, nil
 }
 
-// readFolder reads the recipes of a folder.
 func (c *Catalogue) readFolder(folder string) ([]*Recipe, error) {
 	own, err := readFolder(folder)
 	if err != nil {

@@ -122,7 +122,6 @@ type lacking struct {
 	Why string `json:"why"` // a clause with a subject
 }
 
-// at returns what publishes a version.
 func (m vendorModule) at(version string) module.Version {
 	return module.Version{Path: m.Module, Version: cmp.Or(m.Published[version], "v"+version)}
 }
@@ -147,8 +146,6 @@ func readComponent(folder string) (*component, error) {
 	return c, errors.Join(c.validate()...)
 }
 
-// validate returns what is wrong with the ranges; what is wrong with a recipe
-// shows once a version is put into it.
 func (c *component) validate() []error {
 	var errs []error
 	wrong := func(field string, err error) {
@@ -226,7 +223,6 @@ func (c *component) catalogued() []string {
 	return slices.Compact(all)
 }
 
-// recipes returns the recipes of the catalogue's versions.
 func (c *component) recipes() ([]*Recipe, error) {
 	var all []*Recipe
 	for _, image := range c.Images {

@@ -59,7 +59,6 @@ func (m *meter) ran(cmd *exec.Cmd) {
 	}
 }
 
-// add returns the cost of two pieces of work.
 func (c Cost) add(other Cost) Cost { return Cost{Took: c.Took + other.Took, CPU: c.CPU + other.CPU} }
 
 func (m *meter) cost() Cost { return Cost{Took: time.Since(m.began) - m.waited, CPU: m.cpu} }

@@ -35,7 +35,6 @@ func (r *Recipe) module(in string) goModule {
 	return goModule{folder: folder, file: filepath.Join(folder, "go.mod")}
 }
 
-// sum is the path of the module's go.sum.
 func (m goModule) sum() string { return strings.TrimSuffix(m.file, ".mod") + ".sum" }
 
 func (m goModule) read() (*modfile.File, error) {
@@ -46,8 +45,6 @@ func (m goModule) read() (*modfile.File, error) {
 	return modfile.Parse(m.file, data, nil)
 }
 
-// require returns the module and version that the go.mod asks for, as a path
-// or as the one that provides the package of that path.
 func (m goModule) require(path string) (module.Version, error) {
 	mod, err := m.read()
 	if err != nil {

@@ -106,8 +106,6 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hashModule hashes what programs of a module are built from: its go.mod and
-// go.sum and, where a program is the module's own, its sources.
 func hashModule(h hash.Hash, m goModule, p Program) error {
 	for _, file := range []string{m.file, m.sum()} {
 		if err := hashFile(h, file, filepath.Base(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {

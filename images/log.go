@@ -67,7 +67,6 @@ type buildLog struct {
 	meter *meter // of the image that the commands run for
 }
 
-// newLog starts the named log again.
 func (c *cache) newLog(name string, m *meter) (*buildLog, error) {
 	f, err := os.Create(filepath.Join(c.dir, "logs", fileName(name)+".log"))
 	if err != nil {

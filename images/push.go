@@ -23,7 +23,6 @@ func (c *Catalogue) Digests(ctx context.Context, refs []string) (map[string]v1.H
 	return digests, err
 }
 
-// entries returns images that have been built, by ref.
 func (c *Catalogue) entries(ctx context.Context, refs []string) (map[string]entry, error) {
 	needed, err := c.closure(refs)
 	if err != nil {

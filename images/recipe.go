@@ -119,7 +119,6 @@ func (f File) permissions() (fs.FileMode, error) {
 	return fs.FileMode(mode), nil
 }
 
-// needsRoot reports whether only root can build the image.
 func (r *Recipe) needsRoot() bool { return r.Debian != nil || r.Run != "" }
 
 // holds returns the module version that holds the recipe's component.
@@ -172,8 +171,6 @@ func (r *Recipe) expand(own *strings.Replacer) error {
 	return nil
 }
 
-// readFolder reads the recipes of one folder. A folder without image.yaml
-// has none: it holds a module that other folders' recipes name.
 func readFolder(folder string) ([]*Recipe, error) {
 	file := filepath.Join(folder, "image.yaml")
 	data, err := os.ReadFile(file)
@@ -204,7 +201,6 @@ func readFolder(folder string) ([]*Recipe, error) {
 	return content.Images, nil
 }
 
-// file returns the path of the file that the recipe is from.
 func (r *Recipe) file() string {
 	if r.build != nil {
 		return filepath.Join(r.folder, componentFile)
@@ -269,7 +265,8 @@ func (r *Recipe) validate() []error {
 		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
 	}
 	if k := r.KernelModules; k != nil && (r.build == nil || !filepath.IsLocal(k.Source) || !path.IsAbs(k.Path)) {
-		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source, k.Path)
+		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source,
+			k.Path)
 	}
 	if r.Licenses != "" && !path.IsAbs(r.Licenses) {
 		wrong("licenses", "expected an absolute path, got %q", r.Licenses)
@@ -355,5 +352,4 @@ func (r *Recipe) validateFile(at string, f File, wrong func(field, format string
 	}
 }
 
-// canonical returns the recipe in a form that is equal for equal recipes.
 func (r *Recipe) canonical() ([]byte, error) { return json.Marshal(r) }

@@ -259,7 +259,6 @@ func (c *Catalogue) near(ref string) []string {
 // listWithin bounds the question for a proxy's list.
 const listWithin = 30 * time.Second
 
-// listed asks the module proxy for the versions of a module.
 func listed(ctx context.Context, path string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()

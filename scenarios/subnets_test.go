@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -20,7 +21,7 @@ func printed(t *testing.T, s framework.Scenario) []string {
 	for _, f := range i.Facts {
 		texts = append(texts, verdict.FactText(s, f))
 	}
-	texts = append(texts, verdict.Texts(s)...)
+	texts = append(texts, textsOf(s)...)
 	for _, p := range s.Parameters {
 		texts = append(texts, p.Default, p.About)
 	}
@@ -186,4 +187,30 @@ func TestFixedNetworkStays(t *testing.T) {
 		return
 	}
 	t.Error("there is no masquerade-drift")
+}
+
+// textsOf are the texts of a scenario that may contain addresses, besides its topology: the
+// record, the names of steps and the expected findings.
+func textsOf(s framework.Scenario) []string {
+	texts := []string{s.Incident.Symptom, s.Incident.Cause, s.Incident.Reproduction}
+	for _, c := range s.Topology.Clusters {
+		texts = append(texts, c.PodCIDR.String(), c.ServiceCIDR.String())
+	}
+	for _, v := range s.Variants {
+		if v.Script == nil {
+			continue
+		}
+		c := verdict.Cases(v, verdict.Options{})[0]
+		for _, step := range c.Steps() {
+			texts = append(texts, step.Name)
+		}
+		expected := slices.Concat(c.Script.Latent, c.Script.Expected, c.Script.Transient)
+		for _, form := range c.Script.Precursors {
+			expected = slices.Concat(expected, form.Expected, form.Transient)
+		}
+		for _, f := range expected {
+			texts = append(texts, fmt.Sprintf("%+v", f))
+		}
+	}
+	return texts
 }

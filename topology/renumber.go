@@ -220,7 +220,6 @@ func private(p netip.Prefix) error {
 	return nil
 }
 
-// sizeOf is how many addresses an IPv4 prefix has.
 func sizeOf(p netip.Prefix) uint64 { return 1 << (32 - p.Bits()) }
 
 func number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }

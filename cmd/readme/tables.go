@@ -119,8 +119,6 @@ func componentList(versions map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// versions lists, for each component under test, the versions in which variants
-// run it that need nothing from upstream.
 func versions(s framework.Scenario) string {
 	byComponent := map[string][]string{}
 	for _, v := range s.Runnable(false) {
@@ -137,7 +135,6 @@ func versions(s framework.Scenario) string {
 	return strings.Join(parts, "; ")
 }
 
-// guestKernels are the kernels, each once, of the nodes that have their own.
 func guestKernels(t topology.Topology) []string {
 	var kernels []string
 	for _, c := range t.Clusters {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -31,12 +32,7 @@ type auditFlags struct {
 	every                                                                                          time.Duration
 }
 
-func auditCommand(s *settings) *cobra.Command {
-	var f auditFlags
-	cmd := &cobra.Command{
-		Use:   "audit",
-		Short: "Find what is wrong, or waits to happen, in a cluster of your own; changes nothing",
-		Long: `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
+const auditHelp = `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
 can be read from outside. It reads both twice, 3 s apart (10 s with --nodes), and a third
 time if the reads disagree. A finding counts if the last read and the one before it have it.
 What was not read comes first.
@@ -97,8 +93,15 @@ and html, one page. Each has the findings, and what was not read, not run and no
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
 settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.
-With --every it is that of the last state, and 130 before anything was judged.`,
-		Args: noArgs,
+With --every it is that of the last state, and 130 before anything was judged.`
+
+func auditCommand(s *settings) *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Find what is wrong, or waits to happen, in a cluster of your own; changes nothing",
+		Long:  auditHelp,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
 				return err
@@ -148,20 +151,11 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	if f.rbac {
-		text := audit.Role()
-		if f.upgrade != "" {
-			text += "---\n" + audit.UpgradeRole()
+	if f.rbac || f.manifest {
+		text, err := f.objects()
+		if err == nil {
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		}
-		_, err := fmt.Fprint(cmd.OutOrStdout(), text)
-		return err
-	}
-	if f.manifest {
-		text, err := audit.NodesManifest(f.image, f.calico)
-		if err != nil {
-			return usagef("--image: %w", err)
-		}
-		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return err
 	}
 	tell := func(text string) {
@@ -207,6 +201,11 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			return &auditError{status: exitMachine, why: err}
 		}
 	}
+	return f.write(cmd.OutOrStdout(), reads, result, unreadable)
+}
+
+// write prints the findings, and keeps the reads. Its error has the exit status.
+func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit.Result, unreadable error) error {
 	var text bytes.Buffer
 	if unreadable == nil {
 		if err := render.Write(&text, f.output, result); err != nil {
@@ -214,7 +213,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		}
 	}
 	// The findings are printed, whether or not the reads can be kept.
-	_, err = cmd.OutOrStdout().Write(text.Bytes())
+	_, err := out.Write(text.Bytes())
 	if f.save != "" {
 		err = errors.Join(err, audit.Save(f.save, reads))
 	}
@@ -225,6 +224,21 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return &auditError{status: status}
 	}
 	return nil
+}
+
+// objects are what the cluster needs for an audit, or for one with --nodes.
+func (f auditFlags) objects() (string, error) {
+	if f.manifest {
+		text, err := audit.NodesManifest(f.image, f.calico)
+		if err != nil {
+			return "", usagef("--image: %w", err)
+		}
+		return text, nil
+	}
+	if f.upgrade != "" {
+		return audit.Role() + "---\n" + audit.UpgradeRole(), nil
+	}
+	return audit.Role(), nil
 }
 
 // finish adds to a result what each layer says, and takes out what is suppressed.
@@ -271,7 +285,8 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
 	if f.manifest && f.image == "" {
-		return usagef("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images build and save make it)", audit.NodeImage)
+		return usagef("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images "+
+			"build and save make it)", audit.NodeImage)
 	}
 	for _, of := range []string{"image", "calico"} {
 		if cmd.Flags().Changed(of) && !f.manifest {
@@ -305,7 +320,6 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// routing are the routers of the file.
 func (f auditFlags) routing() ([]bgprouter.Declared, error) {
 	if f.routers == "" {
 		return nil, nil
@@ -321,7 +335,6 @@ func (f auditFlags) routing() ([]bgprouter.Declared, error) {
 	return routers, nil
 }
 
-// planned is the upgrade of the flag; nil if there is none.
 func (f auditFlags) planned() (*audit.Upgrade, error) {
 	if f.upgrade == "" {
 		return nil, nil
@@ -359,7 +372,6 @@ func (f auditFlags) suppressions() ([]audit.Suppression, error) {
 	return all, nil
 }
 
-// reached is how a person reaches the same cluster and routers.
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	if f.redact { // paths, hosts and users are not found by their form
 		return audit.Reached{}
@@ -410,7 +422,6 @@ type connection struct {
 	station *bgprouter.Station
 }
 
-// read reads all, as often as it takes.
 func (c *connection) read(ctx context.Context, tell func(string)) ([]snapshot.Snapshot, error) {
 	between := audit.Between
 	if c.ByNode != nil {
@@ -482,12 +493,10 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 	return on, nil
 }
 
-// client says which cluster is read, and how.
 func (f auditFlags) client() audit.Client {
 	return audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Further: f.further()}
 }
 
-// auditStatus is the exit status of an audit.
 func auditStatus(r audit.Result) int {
 	switch r.Outcome() {
 	case audit.SomeActive:
@@ -520,7 +529,6 @@ func incidentsOf(f detect.Finding) []audit.Incident {
 	return detector
 }
 
-// findingsOf are the findings that a scenario expects.
 func findingsOf(s framework.Scenario) []framework.Finding {
 	var all []framework.Finding
 	for _, v := range s.Variants {

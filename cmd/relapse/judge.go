@@ -71,7 +71,8 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	case err != nil:
 		return false, usagef("%w", err)
 	case m != nil && m.Redaction != nil:
-		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: its addresses and names were replaced, which cannot be undone; judge the run that the archive was made of", dir))
+		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: its addresses and names were replaced, which cannot be "+
+			"undone; judge the run that the archive was made of", dir))
 	}
 	prepared, err := verdict.Open(run.dir, run.report)
 	var not *verdict.NotJudgeableError

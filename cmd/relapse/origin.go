@@ -23,7 +23,6 @@ func (o *origin) register(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&o.mirrors, "upstream", nil, "with --images=upstream: a mirror for a vendor's registry, `HOST=URL`")
 }
 
-// upstreams are the registries of the vendors' images; none if all images are built.
 func (o origin) upstreams() (registry.Upstreams, error) {
 	switch {
 	case o.source == imagesBuild && len(o.mirrors) > 0:

@@ -45,12 +45,7 @@ type qualifyOptions struct {
 	resume    string // the folder of an earlier qualification
 }
 
-func qualifyCommand(s *settings) *cobra.Command {
-	var o qualifyOptions
-	cmd := &cobra.Command{
-		Use:   "qualify COMPONENT FROM TO",
-		Short: "Judge an upgrade of a component: configuration, incidents, and traffic during the rollout",
-		Long: `Qualify judges an upgrade before it is made: the path through the vendor's releases,
+const qualifyHelp = `Qualify judges an upgrade before it is made: the path through the vendor's releases,
 the effect on your own configuration, every incident of the catalogue that tests the
 component with both versions, and, on a lab under traffic, the upgrade itself and the
 rollback. Components have the names that relapse list prints.
@@ -96,7 +91,14 @@ text, Markdown, JSON (relapse.qualification/v1) and JUnit. An interrupt takes th
 down, and --resume continues with the results in that folder: it repeats neither
 versions that ran nor an upgrade that was completed.
 
-Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
+Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`
+
+func qualifyCommand(s *settings) *cobra.Command {
+	var o qualifyOptions
+	cmd := &cobra.Command{
+		Use:   "qualify COMPONENT FROM TO",
+		Short: "Judge an upgrade of a component: configuration, incidents, and traffic during the rollout",
+		Long:  qualifyHelp,
 		Example: `  relapse qualify cilium 1.11.6 1.12.0
   kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -
   helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -
@@ -146,7 +148,6 @@ Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`,
 	return cmd
 }
 
-// request is what the flags and the arguments ask for.
 func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q qualify.Request, err error) {
 	if err := o.check(); err != nil {
 		return q, err
@@ -222,7 +223,6 @@ func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([
 	return text, nil
 }
 
-// open opens the file that a flag names, or standard input, and says what it is called.
 func open(flag, name string, stdin io.Reader) (io.ReadCloser, string, error) {
 	if name == "-" {
 		return io.NopCloser(stdin), "standard input", nil
@@ -282,7 +282,6 @@ func checkVersions(component, from, to string) error {
 	return nil
 }
 
-// readConfig reads the ConfigMap that --config names; nil without one.
 func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.ConfigMap, error) {
 	if o.config == "" {
 		return nil, nil
@@ -335,7 +334,6 @@ func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (qualify.Giv
 	return given, []string{args[0], given.Version, args[1]}, nil
 }
 
-// variables are the values that --vars and --set-var give.
 func (o qualifyOptions) variables() (placeholder.Values, error) {
 	var text []byte
 	if o.vars != "" {
@@ -354,7 +352,6 @@ func (o qualifyOptions) variables() (placeholder.Values, error) {
 	return vars, nil
 }
 
-// readValues renders the charts with the values that --values gives; nil without any.
 func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given qualify.Given) (*qualify.Values, error) {
 	if len(o.values) == 0 {
 		return nil, nil

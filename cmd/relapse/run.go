@@ -526,7 +526,6 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 // and the program that checks the archive's signature by them.
 var debianPackages = []string{"debian-archive-keyring", "debootstrap", "gpgv"}
 
-// needs is what relapse needs of a machine for these labs.
 func needs(c *images.Catalogue, labs ...topology.Topology) host.Needs {
 	subnets := map[netip.Prefix]string{}
 	for _, t := range labs {

@@ -17,7 +17,6 @@ import (
 //go:embed source.tar.gz
 var packedSource []byte
 
-// distCommands are the commands that .ci/dist needs.
 func distCommands() []*cobra.Command {
 	return []*cobra.Command{{
 		Use:    "man DIR",

@@ -19,7 +19,6 @@ func (s *subnets) register(cmd *cobra.Command) {
 		"move the lab's networks on this machine into `PREFIX`, as in 10.200.0.0/16; pod and Service ranges stay")
 }
 
-// prefix is the prefix of the flag; the zero value without the flag.
 func (s subnets) prefix() (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil
@@ -54,7 +53,6 @@ func (s subnets) move(chosen []framework.Scenario) error {
 	return nil
 }
 
-// one is a scenario of the catalogue, by name, with the networks of its lab moved.
 func (s subnets) one(name string) (framework.Scenario, error) {
 	scenario, err := scenarioNamed(name)
 	if err != nil {
@@ -65,7 +63,6 @@ func (s subnets) one(name string) (framework.Scenario, error) {
 	return one[0], err
 }
 
-// words are the flag as arguments of a command; none without the flag.
 func (s subnets) words() []string {
 	if s == "" {
 		return nil

@@ -183,7 +183,6 @@ func readKubeconfig(path string) ([]byte, error) {
 	return text, nil
 }
 
-// openCluster connects to the cluster, and finds the containers of its nodes.
 func (l *Lab) openCluster(ctx context.Context) error {
 	config, err := clientcmd.RESTConfigFromKubeConfig(l.foreign.Kubeconfig)
 	if err != nil {

@@ -23,7 +23,8 @@ import (
 type NoLabError struct{}
 
 func (*NoLabError) Error() string {
-	return "nothing says that this cluster is a lab: label it (kubectl label namespace kube-system " + containerlab.LabLabel + "=true), or say so with --yes-this-is-a-lab"
+	return "nothing says that this cluster is a lab: label it (kubectl label namespace kube-system " + containerlab.LabLabel +
+		"=true), or say so with --yes-this-is-a-lab"
 }
 
 // RelapseStatus is 2: bad input.
@@ -78,7 +79,8 @@ func (c *checker) missing(format string, args ...any) {
 // scenario checks what no lab of this kind can give.
 func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 	if !s.Foreign {
-		c.missing("scenario %s runs on relapse's own labs alone: %s", s.Incident.Name, cmp.Or(s.OnlyOwnLab, "it is not known to leave another one as it was"))
+		c.missing("scenario %s runs on relapse's own labs alone: %s", s.Incident.Name,
+			cmp.Or(s.OnlyOwnLab, "it is not known to leave another one as it was"))
 	}
 	if len(c.t.Clusters) != 1 {
 		c.missing("scenario %s has %d clusters; expected one", s.Incident.Name, len(c.t.Clusters))
@@ -184,7 +186,8 @@ func (c *checker) cluster(ctx context.Context) {
 		c.missing("DaemonSets of the cluster: %v", err)
 	}
 	for _, d := range sets.Items {
-		c.missing("DaemonSet %s/%s is there; expected a cluster without CNI plugin, kube-proxy and other agents on its nodes", d.Namespace, d.Name)
+		c.missing("DaemonSet %s/%s is there; expected a cluster without CNI plugin, kube-proxy and other agents on its nodes", d.Namespace,
+			d.Name)
 	}
 }
 
@@ -199,7 +202,8 @@ func (c *checker) card(ctx context.Context, n topology.Node) {
 	for network, is := range info.NetworkSettings.Networks {
 		fixed := is.IPAMConfig != nil && is.IPAMConfig.IPv4Address == is.IPAddress
 		if is.IPAddress == n.Links[0].Address.String() && !fixed {
-			c.missing("node %s: Docker has chosen its address %s, and may choose another when it is powered on again; expected docker network connect --ip %[2]s %s %s", n.Name, is.IPAddress, network, container)
+			c.missing("node %s: Docker has chosen its address %s, and may choose another when it is powered on again; expected "+
+				"docker network connect --ip %[2]s %s %s", n.Name, is.IPAddress, network, container)
 		}
 	}
 }

@@ -42,7 +42,8 @@ func (l *Lab) containerOf(ctx context.Context, n corev1.Node) (string, error) {
 		return "", err
 	}
 	if told := n.Status.NodeInfo.MachineID; strings.TrimSpace(id) != told {
-		return "", fmt.Errorf("container %s has machine ID %s, and the node tells %s: it is of another cluster of that name", name, strings.TrimSpace(id), told)
+		return "", fmt.Errorf("container %s has machine ID %s, and the node tells %s: it is of another cluster of that name", name,
+			strings.TrimSpace(id), told)
 	}
 	return name, nil
 }
@@ -58,7 +59,6 @@ func execs(command []string) string {
 	return ""
 }
 
-// addressesOf are a member's addresses in the topology.
 func addressesOf(m topology.Member) []netip.Addr {
 	var all []netip.Addr
 	for _, link := range m.Links {

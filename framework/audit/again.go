@@ -136,7 +136,6 @@ func (d detail) announcer() []Command {
 	return []Command{d.kubectl("get", "nodes", "--output=wide")} // which lacks it
 }
 
-// podsOn shows the pods of a node.
 func (d detail) podsOn(node string) []Command {
 	if node == "" || len(d.Pods) == 0 {
 		return nil

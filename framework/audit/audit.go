@@ -55,7 +55,6 @@ func scopeOf(s snapshot.Snapshot) scope {
 	return scope{asked(s, snapshot.Routers), asked(s, snapshot.NAT)}
 }
 
-// reads reports whether a source is read.
 func (in scope) reads(s snapshot.Source) bool {
 	return !slices.Contains(notRead, s) && (in.routers || s != snapshot.Routers) && (in.nodes || !slices.Contains(nodestate.Sources, s))
 }
@@ -107,7 +106,6 @@ func notRun(in scope) []NotRun {
 	return all
 }
 
-// sources are the sources of the detectors that run, each once.
 func sources(in scope) []snapshot.Source {
 	var all []snapshot.Source
 	for _, d := range slices.Concat(detectors, overTime) {
@@ -209,7 +207,6 @@ func repeat(ctx context.Context, read func(ctx context.Context, number int) (sna
 	return reads, nil
 }
 
-// pause waits for a time.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -250,7 +247,6 @@ func (j judged) ids() map[detect.ID]bool {
 	return all
 }
 
-// lacks returns what a read lacks, each with the reason.
 func lacks(s snapshot.Snapshot) []snapshot.Missing {
 	// A ConfigMap is asked for by an upgrade, which says itself that it is missing, and by masquerade.
 	all := slices.DeleteFunc(s.Unavailable(), func(m snapshot.Missing) bool { return m.Source == "ConfigMaps" })
@@ -281,7 +277,6 @@ func hasKubeProxy(s snapshot.Snapshot, node string) bool {
 	})
 }
 
-// unread are the names of what a read lacks.
 func unread(s snapshot.Snapshot) []string {
 	var names []string
 	for _, m := range lacks(s) {
@@ -469,7 +464,6 @@ func (r *Result) add(found, earlier []detect.Finding, incidents func(detect.Find
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return mildness(a.State) - mildness(b.State) })
 }
 
-// identified is a finding with what an audit adds to it.
 func identified(f detect.Finding, incidents func(detect.Finding) []Incident) Finding {
 	t := Finding{ID: id(f), Finding: f}
 	if incidents != nil {

@@ -23,7 +23,6 @@ import (
 // resources are the lists that an audit reads: Role permits them, and the client refuses the rest.
 var resources = snapshot.Resources(sources(scope{routers: true, nodes: true})...)
 
-// path is where the API server has a list.
 func path(r schema.GroupVersionResource) string {
 	if r.Group == "" {
 		return "/api/" + r.Version + "/" + r.Resource
@@ -145,7 +144,6 @@ type Access struct {
 	ByNode *Nodes
 }
 
-// rate is how many requests a second the API server gets at most.
 func (a Access) rate() float32 {
 	if a.Config.RateLimiter == nil {
 		return RequestsPerSecond

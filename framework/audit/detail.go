@@ -80,7 +80,6 @@ func about(s snapshot.Snapshot, findings []*Finding) snapshot.Snapshot {
 	return s
 }
 
-// only are the items for which a condition holds.
 func only[T any](items []T, holds func(T) bool) []T {
 	var kept []T
 	for _, item := range items {

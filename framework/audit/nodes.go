@@ -107,7 +107,6 @@ func ParseNodes(file string, text []byte) (*Nodes, error) {
 	return &n, nil
 }
 
-// pods is the path of the list of the pods.
 func (n *Nodes) pods() string { return "/api/v1/namespaces/" + n.namespace + "/pods" }
 
 // permits reports whether a GET reads nodes.
@@ -193,7 +192,6 @@ func refuse(why string) func(context.Context) (snapshot.Snapshot, error) {
 	return func(context.Context) (snapshot.Snapshot, error) { return snapshot.Snapshot{}, errors.New(why) }
 }
 
-// notReady says why a pod is not ready; empty if it is.
 func notReady(p corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
@@ -234,7 +232,6 @@ func (r *reading) wait(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the pod of a node.
 func (r *reading) ask(ctx context.Context, node, pod string) (snapshot.Snapshot, error) {
 	select {
 	case r.free <- true:

@@ -107,10 +107,8 @@ func Saved(dir string) ([]snapshot.Snapshot, error) {
 	return reads, nil
 }
 
-// nameOf is the name of the file of a read, which are counted from 0.
 func nameOf(read int) string { return fmt.Sprintf("%02d-snapshot-audit.json", read+1) }
 
-// asked reports whether a read asked for a source.
 func asked(s snapshot.Snapshot, source snapshot.Source) bool {
 	return slices.ContainsFunc(s.Sources, func(a snapshot.Asked) bool { return a.Name == source.String() })
 }

@@ -62,13 +62,11 @@ func (s Suppression) Of() string {
 	return of
 }
 
-// expired reports whether it does not hold any more at a time.
 func (s Suppression) expired(at time.Time) bool {
 	last, err := time.Parse(time.DateOnly, s.Expires)
 	return err != nil || !at.Before(last.AddDate(0, 0, 1))
 }
 
-// matches reports whether it is of a finding.
 func (s Suppression) matches(f Finding) bool {
 	if s.ID != "" {
 		return s.ID == f.ID
@@ -271,7 +269,6 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 	return s, nil
 }
 
-// detectorNames are the names of all detectors that an audit knows, in order.
 func detectorNames() []string {
 	var names []string
 	for _, d := range detectors {

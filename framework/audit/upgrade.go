@@ -128,7 +128,6 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	return nil
 }
 
-// running returns the version of Cilium's agents, and what says so.
 func running(s snapshot.Snapshot) (version, how string, err error) {
 	const agent, daemonSet = "cilium-agent", "DaemonSet kube-system/cilium"
 	tag := func(image string) string {

@@ -227,7 +227,6 @@ func oneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// hostAndPort reports whether text is a name or an address, and a port.
 func hostAndPort(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	n, wrong := strconv.ParseUint(port, 10, 16)
@@ -238,7 +237,8 @@ func hostAndPort(text string) bool {
 func oneLine(err error) string {
 	var wrong *yaml.TypeError
 	if errors.As(err, &wrong) && len(wrong.Errors) > 0 {
-		return strings.NewReplacer(" in type bgprouter.Declared", "", "[]bgprouter.Declared", "a list", "bgprouter.Declared", "a router").Replace(wrong.Errors[0])
+		return strings.NewReplacer(" in type bgprouter.Declared", "", "[]bgprouter.Declared", "a list", "bgprouter.Declared",
+			"a router").Replace(wrong.Errors[0])
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " ")
 }

@@ -83,10 +83,12 @@ func (d *dumped) Describe(is *snapshot.Router) {
 		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: true})
 	}
 	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(
-		"%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a session without a path is up is not known.",
+		"%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a "+
+			"session without a path is up is not known.",
 		is.Name, d.last.Time.Format(time.RFC3339))})
 	if d.ahead > clockApart {
-		open("The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than the file of %s.", is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
+		open("The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than the file of %s.",
+			is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
 	}
 	if d.age >= oldDump {
 		open("The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute))
@@ -118,7 +120,8 @@ func readDump(ctx context.Context, name string) (bgp.Dump, time.Time, error) {
 	}
 	if err == nil {
 		var after os.FileInfo
-		if after, err = os.Stat(name); err == nil && (!os.SameFile(before, after) || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime())) {
+		if after, err = os.Stat(name); err == nil && (!os.SameFile(before, after) || after.Size() != before.Size() ||
+			!after.ModTime().Equal(before.ModTime())) {
 			err = errors.New("it was written while it was read")
 		}
 	}

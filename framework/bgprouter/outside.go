@@ -96,7 +96,8 @@ func (v *vrfs) describe(is *snapshot.Router) {
 	defer v.mu.Unlock()
 	is.VRFs = v.names
 	if v.err != nil {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("Which VRFs of %s have BGP is not known: %s.", is.Name, v.err), Open: true})
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("Which VRFs of %s have BGP is not known: %s.", is.Name, v.err),
+			Open: true})
 	}
 }
 

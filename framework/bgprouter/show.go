@@ -23,7 +23,8 @@ var shows = map[Kind]func(Declared, netip.Prefix) []string{
 		if !d.Plaintext {
 			command = append(command, "--tls")
 		}
-		for _, file := range []struct{ flag, name string }{{"--tls-ca-file=", d.CA}, {"--tls-client-cert-file=", d.Cert}, {"--tls-client-key-file=", d.Key}} {
+		for _, file := range []struct{ flag, name string }{{"--tls-ca-file=", d.CA}, {"--tls-client-cert-file=", d.Cert},
+			{"--tls-client-key-file=", d.Key}} {
 			if file.name != "" {
 				command = append(command, file.flag+file.name)
 			}
@@ -35,7 +36,6 @@ var shows = map[Kind]func(Declared, netip.Prefix) []string{
 	},
 }
 
-// either is the word for the family of a prefix.
 func either(p netip.Prefix, v4, v6 string) string {
 	if p.Addr().Is4() {
 		return v4

@@ -94,7 +94,6 @@ func Listen(address string, routers []Declared, tell func(string)) (*Station, er
 	return s, nil
 }
 
-// bmpAddress is the address from which a router connects.
 func bmpAddress(text string) netip.Addr {
 	a, _ := netip.ParseAddr(text) // Parse has read it
 	return a.Unmap()
@@ -135,9 +134,9 @@ func (s *Station) accept() {
 	}
 }
 
-// severalFeeds says that a router has several connections at once.
 func severalFeeds(n int, from netip.Addr) string {
-	return fmt.Sprintf("%d BMP connections from %s are open at once, as of two programs, or of one for each VRF: which routes are whose is not known", n, from)
+	return fmt.Sprintf("%d BMP connections from %s are open at once, as of two programs, or of one for each VRF: which "+
+		"routes are whose is not known", n, from)
 }
 
 // refused tells a connection from an address that no router has, once.
@@ -171,7 +170,6 @@ func (f *feeding) begin(conn net.Conn) (*feed, int) {
 	return begun, len(f.open)
 }
 
-// end notes why a feed has ended.
 func (f *feeding) end(ended *feed, err error) {
 	ended.conn.Close()
 	f.mu.Lock()
@@ -278,7 +276,8 @@ func (f *feeding) feedLocked() (*feed, error) {
 	case len(f.open) == 0 && f.last == nil:
 		return nil, fmt.Errorf("it has not connected from %s", f.router.Address)
 	case len(f.open) == 0:
-		return nil, fmt.Errorf("its BMP connection has ended, and the last message came at %s: %w", f.last.last.UTC().Format(time.RFC3339), f.last.err)
+		return nil, fmt.Errorf("its BMP connection has ended, and the last message came at %s: %w", f.last.last.UTC().Format(time.RFC3339),
+			f.last.err)
 	}
 	is := f.open[0]
 	if is.complete {
@@ -346,22 +345,27 @@ func (f *feeding) Describe(is *snapshot.Router) {
 			remark.Open = true
 		}
 	case view.Before:
-		remark = snapshot.Remark{Says: "the routes of its peers before its import policy: one that the policy refuses counts as a route", Open: true}
+		remark = snapshot.Remark{Says: "the routes of its peers before its import policy: one that the policy refuses counts as a route",
+			Open: true}
 	}
 	remark.Says = fmt.Sprintf("%s feeds %s.", is.Name, remark.Says)
 	is.Remarks = append(is.Remarks, remark)
 	_, late := from.Unended()
 	since := from.Young(young)
-	if still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) && !slices.Contains(since, a) }); len(still) > 0 {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s has fed no End-of-RIB of %s: routes from there may be missing.", is.Name, strings.Join(still, ", ")), Open: true})
+	still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) && !slices.Contains(since, a) })
+	if len(still) > 0 {
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s has fed no End-of-RIB of %s: routes from there may be missing.",
+			is.Name, strings.Join(still, ", ")), Open: true})
 	}
 	if from.HasOwnPeer() {
 		is.Remarks = append(is.Remarks, snapshot.Remark{Says: is.Name + " feeds a peer of its own, without an address, which is passed over."})
 	}
 	if unread := from.Unread(); len(unread) > 0 {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("What %s feeds of %s cannot be read: whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unread, ", ")), Open: true})
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("What %s feeds of %s cannot be read: whether that "+
+			"session is up, and the routes from there, are not known.", is.Name, strings.Join(unread, ", ")), Open: true})
 	}
 	if unfed := from.Unfed(); len(unfed) > 0 {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s feeds %s no more, for its configuration: whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unfed, ", ")), Open: true})
+		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s feeds %s no more, for its configuration: "+
+			"whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unfed, ", ")), Open: true})
 	}
 }

@@ -60,7 +60,6 @@ func Resume(dir, scenario, component string) (*Bisection, error) {
 	return b, b.begin()
 }
 
-// begin makes the search from what is known already.
 func (b *Bisection) begin() (err error) {
 	if b.search, err = New(b.Record.Versions, b.Record.Earlier...); err != nil {
 		return err

@@ -271,7 +271,6 @@ func (s *Search) unknownHead(i int) []string {
 	return slices.DeleteFunc(slices.Clone(head), func(v string) bool { return semver.Prerelease("v"+v) != "" })
 }
 
-// lastLike is the last version of a branch that has this outcome.
 func (s *Search) lastLike(b branch, o Outcome) string {
 	for _, v := range slices.Backward(b.versions) {
 		if s.outcomes[v] == o {

@@ -68,7 +68,6 @@ type poolOf struct {
 	ipv6 bool
 }
 
-// poolOf is the pool of a range.
 func (v *view) poolOf(p netip.Prefix) poolOf { return poolOf{v.pools[p], !p.Addr().Is4()} }
 
 func intentsOf(s snapshot.Snapshot) intents {
@@ -115,7 +114,6 @@ func intentsOf(s snapshot.Snapshot) intents {
 	return all
 }
 
-// addCilium adds what an advertisement of Cilium says.
 func (i intents) addCilium(b snapshot.BGPAdvertisement) {
 	var pools []poolOf
 	for _, ipv6 := range []bool{false, true} {

@@ -137,7 +137,8 @@ func goneFor(history []*lookup, service snapshot.Service, port snapshot.ServiceP
 	return now.Sub(since)
 }
 
-func (d GoneEndpoints) finding(now *lookup, node string, service snapshot.Service, port snapshot.ServicePort, flows []snapshot.Flow) Finding {
+func (d GoneEndpoints) finding(now *lookup, node string, service snapshot.Service, port snapshot.ServicePort,
+	flows []snapshot.Flow) Finding {
 	sp := servicePort{service.String(), port.Protocol, flows[0].Destination}
 	finding := Finding{Detector: d.Name(), Kind: GoneEndpoint, State: Active, Object: Named(sp.String()), Owner: node}
 	var to []string
@@ -157,7 +158,8 @@ func (d GoneEndpoints) finding(now *lookup, node string, service snapshot.Servic
 			to = append(to, text)
 		}
 	}
-	finding.Says = fmt.Sprintf("%s sends the packets of %d UDP %s to Service %s (%s) on to what is no endpoint of it: %s. Connection tracking keeps to it for as long as packets arrive (conntrack -D -p udp --orig-dst %s --orig-port-dst %d ends it).",
+	finding.Says = fmt.Sprintf("%s sends the packets of %d UDP %s to Service %s (%s) on to what is no endpoint of it: %s. "+
+		"Connection tracking keeps to it for as long as packets arrive (conntrack -D -p udp --orig-dst %s --orig-port-dst %d ends it).",
 		node, len(flows), plural(len(flows), "connection", "connections"), sp, sp.address, and(to), sp.address.Addr(), sp.address.Port())
 	return finding
 }

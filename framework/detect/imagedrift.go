@@ -36,7 +36,8 @@ func (ImageDrift) Name() string { return "image-drift" }
 
 // Reads implements Detector.
 func (d ImageDrift) Reads() []snapshot.Source {
-	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks,
+		snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each container.
@@ -145,11 +146,7 @@ func drift(u imageUse, image string, seen []seenImage, arch func(string) string,
 	digests, on := map[string]bool{}, map[string]map[string]bool{} // of all, and on each architecture
 	for _, s := range seen {
 		digests[s.digest] = true
-		a := arch(s.node)
-		if on[a] == nil {
-			on[a] = map[string]bool{}
-		}
-		on[a][s.digest] = true
+		add(on, arch(s.node), s.digest)
 	}
 	if len(digests) < 2 {
 		return Finding{}, false
@@ -158,29 +155,15 @@ func drift(u imageUse, image string, seen []seenImage, arch func(string) string,
 	all := seen
 	seen = slices.DeleteFunc(slices.Clone(all), func(s seenImage) bool { return !drifted(s.node) })
 	if len(seen) == 0 {
-		running := map[string][]string{}
-		for _, s := range all {
-			running[s.digest] = append(running[s.digest], arch(s.node))
-		}
-		return Finding{
-			Kind: ArchImages, State: Hint, Object: Named(u.String()),
-			Says: fmt.Sprintf("%s has image %s; with that reference %s: an image of several architectures, or a tag that was moved before nodes of one of them pulled it.",
-				u, image, sayImages(running, "nodes run", "nodes run")),
-		}, true
+		return onEachArchitecture(u, image, all, arch), true
 	}
 	templates := map[string]map[string]bool{} // by architecture as well
 	newest := map[string]string{}             // on each architecture: what was not intended
 	for _, s := range seen {
-		a := arch(s.node)
-		newest[a] = s.digest
-		if s.template == "" {
-			continue
+		newest[arch(s.node)] = s.digest
+		if s.template != "" {
+			add(templates, arch(s.node)+" "+s.template, s.digest)
 		}
-		key := a + " " + s.template
-		if templates[key] == nil {
-			templates[key] = map[string]bool{}
-		}
-		templates[key][s.digest] = true
 	}
 	f := Finding{Kind: ChangedImage, State: Latent, Object: Named(u.String())}
 	how := "at another revision of the workload with the same image reference"
@@ -219,10 +202,32 @@ func drift(u imageUse, image string, seen []seenImage, arch func(string) string,
 		}
 	}
 	if f.State == Active {
-		f.Says += fmt.Sprintf("; %s %s no route to the pods on the nodes with the newer image", and(f.Routers), plural(len(f.Routers), "has", "have"))
+		f.Says += fmt.Sprintf("; %s %s no route to the pods on the nodes with the newer image", and(f.Routers),
+			plural(len(f.Routers), "has", "have"))
 	}
 	f.Says += "."
 	return f, true
+}
+
+// onEachArchitecture is the finding of a reference under which nodes of one architecture run one
+// image, and nodes of others another.
+func onEachArchitecture(u imageUse, image string, seen []seenImage, arch func(string) string) Finding {
+	running := map[string][]string{}
+	for _, s := range seen {
+		running[s.digest] = append(running[s.digest], arch(s.node))
+	}
+	return Finding{
+		Kind: ArchImages, State: Hint, Object: Named(u.String()),
+		Says: fmt.Sprintf("%s has image %s; with that reference %s: an image of several architectures, "+
+			"or a tag that was moved before nodes of one of them pulled it.", u, image, sayImages(running, "nodes run", "nodes run")),
+	}
+}
+
+func add(sets map[string]map[string]bool, key, value string) {
+	if sets[key] == nil {
+		sets[key] = map[string]bool{}
+	}
+	sets[key][value] = true
 }
 
 // routersWithout names the routers that lack a node's range, of those that are expected to

@@ -123,7 +123,6 @@ func (u imageUse) podNames() []string {
 	return names
 }
 
-// when says when the container's image is pulled next.
 func (u imageUse) when() string {
 	switch u.container.PullPolicy {
 	case "Never":
@@ -180,7 +179,6 @@ func imageUses(s snapshot.Snapshot) []imageUse {
 	return uses
 }
 
-// ownerOf names what a pod was made from.
 func ownerOf(p snapshot.PodImages) string {
 	switch p.OwnerKind {
 	case "":

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -53,7 +54,6 @@ func (x *Index) Run(detectors []Detector) []Finding {
 	return findings
 }
 
-// routing is that of a router of one of the snapshots.
 func (x *Index) routing(i int, r snapshot.Router) *routing {
 	if x.routings[i][r.Name] == nil {
 		x.routings[i][r.Name] = newRouting(r)
@@ -91,7 +91,6 @@ func (vs *views) at(i int) *view {
 	return vs.made[i]
 }
 
-// now is the view of the last snapshot.
 func (vs *views) now() *view { return vs.at(len(vs.history) - 1) }
 
 // view is what a detector sees of one snapshot, indexed.
@@ -185,7 +184,6 @@ func newView(s snapshot.Snapshot, p Peering, routingOf func(snapshot.Router) *ro
 	return v
 }
 
-// podAddress is the address of a pod at one of podsByAddress.
 func (v *view) podAddress(place int) netip.Addr {
 	if place < 0 {
 		return v.Pods.Items[^place].IPv6
@@ -338,67 +336,43 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		return leads
 	})
-	r.families = sync.OnceValue(func() families {
-		of := families{map[bool]bool{}, map[bool]announcers{}}
-		for _, ipv6 := range []bool{false, true} {
-			of.announcers[ipv6] = announcers{map[string]bool{}, map[string]bool{}}
-		}
-		for node, ways := range r.leads() {
-			for _, w := range ways {
-				for p := range r.routing().by(w) {
-					all := of.announcers[!p.Addr().Is4()]
-					if w.neighbor.IsValid() && w.neighbor.Is4() != p.Addr().Is4() && v.addresses[w.neighbor] != "" {
-						of.crossed[!p.Addr().Is4()] = true
-					}
-					if v.ofPods(p) {
-						all.pods[node] = true
-					} else {
-						all.others[node] = true
-					}
-				}
-			}
-		}
-		return of
-	})
+	r.families = sync.OnceValue(func() families { return v.familiesOf(r) })
 	r.aggregates = sync.OnceValue(func() *bart.Table[aggregate] { return v.aggregatesOf(r) })
-	r.above = sync.OnceValue(func() map[netip.Addr]bool {
-		all := map[netip.Addr]bool{}
-		for _, p := range s.Paths.Items {
-			if p.Prefix.Bits() == 0 {
-				all[p.NextHop], all[p.Neighbor] = true, true
-			}
-		}
-		for _, f := range s.Routes.Items {
-			for _, h := range f.NextHops {
-				if f.Prefix.Bits() == 0 {
-					all[h.Address] = true
-				}
-			}
-		}
-		return all
-	})
+	r.above = sync.OnceValue(func() map[netip.Addr]bool { return defaultHops(s) })
 	r.connected = sync.OnceValue(func() *bart.Lite { return connectedOf(s) })
-	r.nodeLinks = sync.OnceValue(func() *bart.Lite {
-		var links bart.Lite
-		for a := range v.addresses {
-			for p := range r.connected().Supernets(netip.PrefixFrom(a, a.BitLen())) {
-				links.Insert(p)
-			}
-		}
-		return &links
-	})
+	r.nodeLinks = sync.OnceValue(func() *bart.Lite { return r.linksWith(maps.Keys(v.addresses)) })
 	r.links = sync.OnceValue(func() *bart.Lite {
-		var links bart.Lite
-		for _, n := range s.Neighbors.Items {
-			if v.addresses[n.Address] != "" {
-				for p := range r.connected().Supernets(netip.PrefixFrom(n.Address, n.Address.BitLen())) {
-					links.Insert(p)
-				}
-			}
-		}
-		return &links
+		return r.linksWith(slices.Values(slices.Concat(slices.Collect(maps.Values(r.from))...)))
 	})
 	return r
+}
+
+func defaultHops(s snapshot.Router) map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, p := range s.Paths.Items {
+		if p.Prefix.Bits() == 0 {
+			all[p.NextHop], all[p.Neighbor] = true, true
+		}
+	}
+	for _, f := range s.Routes.Items {
+		for _, h := range f.NextHops {
+			if f.Prefix.Bits() == 0 {
+				all[h.Address] = true
+			}
+		}
+	}
+	return all
+}
+
+// linksWith are the router's own links with these addresses.
+func (r *router) linksWith(addresses iter.Seq[netip.Addr]) *bart.Lite {
+	var links bart.Lite
+	for a := range addresses {
+		for p := range r.connected().Supernets(netip.PrefixFrom(a, a.BitLen())) {
+			links.Insert(p)
+		}
+	}
+	return &links
 }
 
 // families are, for IPv4 (false) and IPv6 (true), the nodes that announce prefixes to a router by
@@ -406,6 +380,29 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 type families struct {
 	crossed    map[bool]bool
 	announcers map[bool]announcers
+}
+
+func (v *view) familiesOf(r *router) families {
+	of := families{map[bool]bool{}, map[bool]announcers{}}
+	for _, ipv6 := range []bool{false, true} {
+		of.announcers[ipv6] = announcers{map[string]bool{}, map[string]bool{}}
+	}
+	for node, ways := range r.leads() {
+		for _, w := range ways {
+			for p := range r.routing().by(w) {
+				all := of.announcers[!p.Addr().Is4()]
+				if w.neighbor.IsValid() && w.neighbor.Is4() != p.Addr().Is4() && v.addresses[w.neighbor] != "" {
+					of.crossed[!p.Addr().Is4()] = true
+				}
+				if v.ofPods(p) {
+					all.pods[node] = true
+				} else {
+					all.others[node] = true
+				}
+			}
+		}
+	}
+	return of
 }
 
 // announcers are the nodes that announce something to a router by BGP, of the family of a prefix.

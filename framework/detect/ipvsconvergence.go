@@ -55,10 +55,8 @@ const stuckFor = 5 * time.Second / 2
 // another proxy are not examined, and neither are nodes whose kube-proxy is known to run in
 // another mode.
 type IPVSConvergence struct {
-	// Settle is how long a difference may last; zero means DefaultSettle.
-	Settle time.Duration
 	// SlowSync is how long a kube-proxy may go without finishing a sync before it counts as
-	// stopped; zero means Settle. It is for nodes on which a sync takes longer than that.
+	// stopped; zero means DefaultSettle. It is for nodes on which a sync takes longer.
 	SlowSync time.Duration
 	// Except reports which Services, by namespace/name, are not examined; nil: all
 	// are. It is for those of a load that changes them without pause: on a healthy
@@ -109,15 +107,14 @@ func inIPVSMode(history []*lookup, node string) bool {
 }
 
 func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
-	settle := cmp.Or(d.Settle, DefaultSettle)
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
-	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, settle)
+	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, DefaultSettle)
 	overdue, pending := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
-		if deadlock || lasts >= settle && stopped || lasts >= 2*settle && syncedTwice(history, p.Node, since) {
+		if deadlock || lasts >= DefaultSettle && stopped || lasts >= 2*DefaultSettle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
 			pending[diff] = since
@@ -139,13 +136,15 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	case deadlock:
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer: they share a netlink socket, and each has discarded the answer to the other.",
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s "+
+				"or longer: they share a netlink socket, and each has discarded the answer to the other.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince))),
 		})
 	case len(stuck) > 1 && state == Active: // else it would only become latent
 		findings = append(findings, Finding{
 			Kind: NetlinkDeadlock, State: Pending, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer; pending: this counts as a deadlock after %s.",
+			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s "+
+				"or longer; pending: this counts as a deadlock after %s.",
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
 		})
 	}
@@ -154,7 +153,8 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
 		if differences := ofKind(pending, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", settle, 2*settle)
+			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", DefaultSettle,
+				2*DefaultSettle)
 			findings = append(findings, Finding{Kind: kind, State: Pending, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
 		}
 	}
@@ -217,8 +217,6 @@ type difference struct {
 	server netip.AddrPort // the real server that is missing or superfluous
 }
 
-// lasting returns what is different now, and since when each difference has
-// existed without a break.
 func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]time.Time {
 	since := map[difference]time.Time{}
 	now := history[len(history)-1]
@@ -245,8 +243,6 @@ func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]
 	return since
 }
 
-// differences compares a node's table with what Kubernetes says. It returns
-// none where either is not known.
 func (d IPVSConvergence) differences(s *lookup, node string) map[difference]bool {
 	found := map[difference]bool{}
 	p, read := s.proxy(node)
@@ -285,7 +281,6 @@ type wanted struct {
 	may map[netip.AddrPort]bool
 }
 
-// wantedOn are those of a node.
 func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, node string) wanted {
 	w := wanted{may: map[netip.AddrPort]bool{}}
 	w.must = servers(s, service, port, func(slice snapshot.EndpointSlice) []netip.Addr {
@@ -308,7 +303,8 @@ func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, no
 }
 
 // servers are those endpoints of a port that are wanted.
-func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort, wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
+func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort,
+	wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
 	found := map[netip.AddrPort]bool{}
 	for _, i := range s.slicesOf()[service.String()] {
 		slice := s.EndpointSlices.Items[i]

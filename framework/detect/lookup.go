@@ -27,7 +27,6 @@ type lookup struct {
 	flowsNode            string
 }
 
-// lookups are those of snapshots.
 func lookups(history []snapshot.Snapshot) []*lookup {
 	all := make([]*lookup, len(history))
 	for i, s := range history {
@@ -96,7 +95,6 @@ func places[T any, K comparable](items []T, keys func(*T) []K) map[K][]int {
 	return all
 }
 
-// proxy is that of a node, if it was read.
 func (l *lookup) proxy(node string) (snapshot.Proxy, bool) {
 	i, there := l.proxies()[node]
 	if !there || !l.Proxies[i].Read {

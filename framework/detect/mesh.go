@@ -69,7 +69,6 @@ func missingSessions(s snapshot.Snapshot) []missing {
 	return all
 }
 
-// with are the sessions of a node.
 func with(all []missing, node string) []missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m missing) bool { return m.from != node && m.to != node })
 }
@@ -85,7 +84,8 @@ func (a addressing) lackingSessions() []Finding {
 	for node, sessions := range byCulprit(lasting, lasting) {
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Active, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, although Calico's address for it is the Node's InternalIP: %s.",
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for more than %s, although Calico's address for it "+
+				"is the Node's InternalIP: %s.",
 				node, sessionGrace, saySessions(sessions)),
 		})
 	}
@@ -98,7 +98,8 @@ func (a addressing) lackingSessions() []Finding {
 		}
 		findings = append(findings, Finding{
 			Kind: SessionDown, State: Pending, Object: Named(node),
-			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the Node's InternalIP; pending: this becomes active after %s: %s.",
+			Says: fmt.Sprintf("%s has lacked BGP sessions of Calico's mesh for %s, although Calico's address for it is the "+
+				"Node's InternalIP; pending: this becomes active after %s: %s.",
 				node, seconds(longest), sessionGrace, saySessions(sessions)),
 		})
 	}
@@ -150,7 +151,6 @@ func (a addressing) lacking() (all []missing, since map[ends]time.Time) {
 	return all, since
 }
 
-// saySessions says which sessions are missing, and how.
 func saySessions(all []missing) string {
 	var texts []string
 	for _, m := range all {

@@ -210,7 +210,8 @@ func (a addressing) duplicates(n snapshot.Node) []Finding {
 	}
 	return []Finding{{
 		Kind: DuplicateAddress, State: Active, Object: Named(n.Name), Announcer: n.Calico.Address.Addr().String(),
-		Says: fmt.Sprintf("For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the other's address for its own.",
+		Says: fmt.Sprintf("For %s, Calico uses address %s%s, and the same one for %s: on each of the two, BIRD takes the "+
+			"other's address for its own.",
 			n.Name, n.Calico.Address.Addr(), a.sayInterface(n, n.Calico.Address.Addr()), holder),
 	}}
 }
@@ -283,7 +284,6 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 	return findings
 }
 
-// interfacesAt are the interfaces of a node, if they were read.
 func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool) {
 	for _, n := range s.NodeNetworks {
 		if n.Node == node && n.Interfaces.Read {
@@ -293,7 +293,6 @@ func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool)
 	return nil, false
 }
 
-// host is the input of autodetection for a node.
 func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autodetection.Host {
 	h := autodetection.Host{InternalIPs: n.InternalIPs}
 	for _, i := range interfaces {

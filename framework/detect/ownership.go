@@ -69,7 +69,8 @@ func (RouteOwnership) Name() string { return "route-ownership" }
 
 // Reads implements Detector.
 func (d RouteOwnership) Reads() []snapshot.Source {
-	return append([]snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers}, d.Peering.announcing()...)
+	return append([]snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers},
+		d.Peering.announcing()...)
 }
 
 // Detect implements Detector. Findings are in order of prefix. A range that
@@ -143,7 +144,8 @@ func (o ownership) unannounced() []Finding {
 		if len(pending) > 0 {
 			f := o.unannouncedAt(p, owner, pending, with)
 			f.State = Pending
-			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s, and this becomes active after %s, or after %d snapshots in which %s has had a session for %s.",
+			f.Says = strings.TrimSuffix(f.Says, ".") + fmt.Sprintf("; pending: the route has been missing for %s, and this "+
+				"becomes active after %s, or after %d snapshots in which %s has had a session for %s.",
 				seconds(longest), grace, sightings, owner, settle)
 			findings = append(findings, f)
 		}
@@ -322,7 +324,8 @@ func (o ownership) stale() (findings []Finding) {
 		pods := o.podsIn(p)
 		findings = append(findings, Finding{
 			Kind: StaleRoute, State: Latent, Object: Prefix(p), Owner: origins[0].node, Routers: routers, Pods: pods,
-			Says: fmt.Sprintf("%s %s a route to %s of sessions alone that are not up: %s holds that range%s, and graceful restart keeps the route until the restart time ends.",
+			Says: fmt.Sprintf("%s %s a route to %s of sessions alone that are not up: %s holds that range%s, and graceful "+
+				"restart keeps the route until the restart time ends.",
 				and(routers), plural(len(routers), "has", "have"), p, o.now.record(origins[0].node), o.sayPods(pods)),
 		})
 	}
@@ -455,7 +458,6 @@ func (o ownership) former(a netip.Addr) (name string) {
 	return ""
 }
 
-// formerOwner returns the node that last owned a prefix, if a snapshot has it.
 func (o ownership) formerOwner(p netip.Prefix) string {
 	for i := o.n - 1; i >= 0; i-- {
 		if owner, ok := o.at(i).owner(p); ok && o.at(i).known {

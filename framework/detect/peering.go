@@ -207,7 +207,6 @@ func (v *view) includesRange(p netip.Prefix) bool {
 	return false
 }
 
-// sameFamily reports whether two prefixes are both of IPv4, or both of IPv6.
 func sameFamily(p, q netip.Prefix) bool { return p.Addr().BitLen() == q.Addr().BitLen() }
 
 // unexpected returns why a router is not expected to have a range of a node; empty if it is.
@@ -283,7 +282,8 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	case notAdvertised:
 		return v.lostAdvertisement(node, p)
 	case notSelected, noPeer: // the router knows better, or a selector has lost its nodes
-		return v.intents().idle[why] || why == noPeer && v.lostReflection(node, p) || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+		return v.intents().idle[why] || why == noPeer && v.lostReflection(node, p) ||
+			slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 	case notReady:
 		// It is down, as Kubernetes says, unless it is still there for a router.
 		_, up := r.sessions[node]
@@ -312,7 +312,8 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 		declared, _ := v.declared(node, p)
 		announced := v.somewhere(p) || declared || p.Addr().Is4() && r.rejects[node] || why == noPodRangeV6 && len(r.announcers(ipv4).pods) > 0
 		announced = announced || v.layer == calicoLayer && v.intents().filtered || v.layer == nodeLayer && v.intents().nodeRanges
-		return r.Pods || declared && !v.announcesPods(p) || r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] || announced && r.beside(v.nodes[node])
+		return r.Pods || declared && !v.announcesPods(p) || r.down || r.farther()[p.Addr().Is4()] || v.intents().unselected[v.poolOf(p)] ||
+			announced && r.beside(v.nodes[node])
 	case noNeighbor:
 		// A node of another rack is none of its neighbours, and its ranges may be behind an
 		// aggregate. A router that has exact ranges of other racks, or a link of the node, may
@@ -349,7 +350,6 @@ func (r *router) amongNeighbors(n snapshot.Node) bool {
 	return slices.ContainsFunc(n.InternalIPs, r.links().Contains)
 }
 
-// readFor reports whether a router's routes of the family of p were read.
 func (r *router) readFor(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return !r.NoIPv4
@@ -367,7 +367,8 @@ func (r *router) beside(n snapshot.Node) bool {
 // of the family of p: one between addresses of that family, or any where the router learns such
 // prefixes over sessions of the other family.
 func (r *router) carries(node string, p netip.Prefix) bool {
-	return r.families().crossed[!p.Addr().Is4()] || slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+	return r.families().crossed[!p.Addr().Is4()] ||
+		slices.ContainsFunc(r.from[node], func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
 }
 
 // ipv4 and ipv6 stand for their families.
@@ -413,7 +414,8 @@ func blindness(routers []snapshot.Router) (all []Gap) {
 		return all
 	}
 	return append(all, Gap{
-		Says: fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.", and(names)),
+		Says: fmt.Sprintf("The FIB of %s is not read: static routes, and routes of the RIB that the kernel has not, are not seen there.",
+			and(names)),
 		Open: true, Reason: noFIB, Routers: strings.Join(names, ", "),
 	})
 }
@@ -449,7 +451,8 @@ func (x *Index) Unjudged() []Gap {
 	for _, r := range v.routers {
 		if nodes := v.elsewhere(r); len(nodes) > 0 {
 			all = append(all, Gap{
-				Says: fmt.Sprintf("%s has accepted routes from %s, and its RIB has none from there: they are in a table that is not read, such as that of a VRF.", r.Name, and(few(nodes))),
+				Says: fmt.Sprintf("%s has accepted routes from %s, and its RIB has none from there: they are in a table that is "+
+					"not read, such as that of a VRF.", r.Name, and(few(nodes))),
 				Open: true, Reason: anotherTable, Routers: r.Name, Of: strings.Join(nodes, ", "),
 			})
 		}
@@ -478,17 +481,20 @@ func (x *Index) Unjudged() []Gap {
 	return all
 }
 
-// unjudgedServices are the gaps of addresses of Services.
 func (v *view) unjudgedServices() (all []Gap) {
 	for _, of := range []struct {
 		addresses    []string
 		says, reason string
 	}{
-		{v.unjudgedAddresses(), "No router has a route to %s of Services, and that is not judged, because no node that announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than a table dump, or an aggregate that may come from elsewhere includes it.", otherPeers},
-		{v.unaskedAddresses(), "Routes to %s of Services are not judged, because the routes of their family were not read of a router.", notFamily},
+		{v.unjudgedAddresses(), "No router has a route to %s of Services, and that is not judged, because no node that " +
+			"announces it is a BGP neighbour of one, or its advertisement names the peers that are told, or it is younger than " +
+			"a table dump, or an aggregate that may come from elsewhere includes it.", otherPeers},
+		{v.unaskedAddresses(), "Routes to %s of Services are not judged, because the routes of their family were not read of a router.",
+			notFamily},
 	} {
 		if len(of.addresses) > 0 {
-			all = append(all, Gap{Says: fmt.Sprintf(of.says, and(few(of.addresses))), Open: true, Reason: of.reason, Of: strings.Join(of.addresses, ", ")})
+			all = append(all, Gap{Says: fmt.Sprintf(of.says, and(few(of.addresses))), Open: true, Reason: of.reason,
+				Of: strings.Join(of.addresses, ", ")})
 		}
 	}
 	return all
@@ -497,7 +503,8 @@ func (v *view) unjudgedServices() (all []Gap) {
 // unjudgedRanges are the gaps of pod ranges that a router lacks, one for each reason.
 func (v *view) unjudgedRanges(r *router) (all []Gap) {
 	if !complete(r.Router) {
-		return []Gap{{Says: r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", Open: true, Reason: notRead, Routers: r.Name}}
+		return []Gap{{Says: r.Name + " is not judged by the routes that it lacks, because its RIB or its FIB was not read.", Open: true,
+			Reason: notRead, Routers: r.Name}}
 	}
 	nodes, open := map[string][]string{}, map[string]bool{} // by reason
 	for p, origins := range v.origins.All() {

@@ -41,7 +41,8 @@ func (Permission) Name() string { return "permission" }
 
 // Reads implements Detector.
 func (d Permission) Reads() []snapshot.Source {
-	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
+	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes,
+		snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)
 }
 
 // Detect implements Detector. For each account and image, in their order, there is one latent
@@ -95,7 +96,8 @@ func (d Permission) detect(history []snapshot.Snapshot, x *Index) []Finding {
 		f := Finding{
 			Detector: d.Name(), Kind: NotPermitted, State: Latent, Object: Named("ServiceAccount " + g.account + ", " + g.image), Pods: pods[g],
 			Says: fmt.Sprintf("ServiceAccount %s may not %s, which the vendor's %s of %s %s %s: %s %s with it, and may not work after a restart",
-				g.account, and(missing), plural(len(of), "chart", "charts"), name, and(of), plural(len(of), "grants", "all grant"), pods[g][0], others(len(pods[g])-1)+g.image),
+				g.account, and(missing), plural(len(of), "chart", "charts"), name, and(of), plural(len(of), "grants",
+					"all grant"), pods[g][0], others(len(pods[g])-1)+g.image),
 		}
 		if g.node != "" {
 			f.State, f.Owner, f.Routers = Active, g.node, routers[g]
@@ -216,7 +218,8 @@ func lacks(has, wants []snapshot.Permission) []string {
 // objects of some names, or on all if there are none.
 func permit(has []snapshot.Permission, group, resource, verb string, names []string) bool {
 	return slices.ContainsFunc(has, func(h snapshot.Permission) bool {
-		return h.Namespace == "" && hasEntry(h.Groups, group) && hasEntry(h.Resources, resource) && hasEntry(h.Verbs, verb) && named(h.Names, names)
+		return h.Namespace == "" && hasEntry(h.Groups, group) && hasEntry(h.Resources, resource) && hasEntry(h.Verbs, verb) &&
+			named(h.Names, names)
 	})
 }
 

@@ -229,7 +229,6 @@ func (t *routing) used(p netip.Prefix) iter.Seq[*way] {
 	}
 }
 
-// learned reports whether a prefix has been learned by BGP.
 func (t *routing) learned(p netip.Prefix) bool {
 	ways := t.exactly(p)
 	return len(ways) > 0 && ways[0].protocol == snapshot.RouteBGP

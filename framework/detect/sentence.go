@@ -57,7 +57,6 @@ func (o ownership) saySpeaker(node string, p netip.Prefix, routers []string) str
 	return fmt.Sprintf("%s has no BGP session with %s", node, and(routers))
 }
 
-// sayPlace says where a route leads, and what Kubernetes says of it.
 func (o ownership) sayPlace(p place, routers []string) string {
 	target := p.to.address.String()
 	if p.to.name != "" {
@@ -126,7 +125,6 @@ func unlike(routers []string) string {
 	return fmt.Sprintf(" (%s %s)", and(routers), plural(len(routers), "has one", "have one"))
 }
 
-// and joins names as a sentence does.
 func and[T any](items []T) string {
 	var b strings.Builder
 	for i, item := range items {

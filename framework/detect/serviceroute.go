@@ -112,7 +112,8 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 	f.Routers = slices.Compact(f.Routers)
 	f.Kind, f.State, f.Object = NoLocalEndpoint, Active, Prefix(netip.PrefixFrom(address, address.BitLen()))
 	nodes := slices.Sorted(maps.Keys(without))
-	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
+	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: "+
+		"externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
 		and(f.Routers), plural(len(f.Routers), "sends", "send"), address, of, and(few(nodes)), plural(len(nodes), "has", "have"),
 		plural(len(nodes), "it drops", "they drop"), and(few(slices.Sorted(maps.Keys(on)))))
 	return f, len(without) > 0
@@ -125,7 +126,6 @@ type service struct {
 	on, draining map[string]bool
 }
 
-// servicesOf are the Services of a snapshot by namespace/name.
 func servicesOf(s snapshot.Snapshot) map[string]service {
 	all := map[string]service{}
 	for _, o := range s.Services.Items {
@@ -173,7 +173,6 @@ func advertisementsOf(s snapshot.Snapshot) (all []advertisement) {
 	return all
 }
 
-// announces is Announces of the BGPAdvertisement.
 func (b advertisement) announces(a netip.Addr) bool {
 	after := sort.Search(len(b.Ranges), func(i int) bool { return a.Less(b.Ranges[i].First) })
 	return after > 0 && a.Compare(b.reach[after-1]) <= 0
@@ -186,7 +185,6 @@ func (b advertisement) includes(p netip.Prefix) bool {
 	return err == nil && b.announces(r.First) && b.announces(r.Last)
 }
 
-// advertised are the advertisements of an address.
 func (v *view) advertised(address netip.Addr) []advertisement {
 	var all []advertisement
 	for _, b := range v.advertisements() {

@@ -59,7 +59,6 @@ func (d SNAT) Reads() []snapshot.Source {
 // CiliumConfig is the ConfigMap of Cilium's agents, under the name that the vendor's chart gives it.
 const CiliumConfig = "kube-system/cilium-config"
 
-// ciliumConfig is what Cilium's ConfigMap has; nil if it was not read.
 func ciliumConfig(s snapshot.Snapshot) map[string]string {
 	for _, m := range s.ConfigMaps.Items {
 		if m.String() == CiliumConfig {
@@ -186,7 +185,8 @@ func ofKubeRouter(r snapshot.Rule) bool {
 // routed natively.
 func (d SNAT) wantedRule(now *lookup, r snapshot.Rule) string {
 	native, asks := masquerades(ciliumConfig(now.Snapshot))
-	if d.Peering == Declared || !asks || !strings.HasPrefix(r.Chain, "CILIUM_") || native.IsValid() && (!r.Destination.Not || r.Destination.Range != native) {
+	if d.Peering == Declared || !asks || !strings.HasPrefix(r.Chain, "CILIUM_") ||
+		native.IsValid() && (!r.Destination.Not || r.Destination.Range != native) {
 		return ""
 	}
 	if byDefault(ciliumConfig(now.Snapshot)) && now.within() {
@@ -276,7 +276,6 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 	return findings
 }
 
-// inCluster are the addresses of pods and nodes.
 func inCluster(s snapshot.Snapshot) map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, p := range s.Pods.Items {
@@ -372,8 +371,6 @@ type podRoute struct {
 	routers []string
 }
 
-// routeTo returns the most specific route to a pod that any router's kernel
-// has, but for the default route.
 func routeTo(now *lookup, pod snapshot.Pod) (podRoute, bool) {
 	return now.routes().Lookup(pod.IP)
 }
@@ -506,8 +503,10 @@ func (d SNAT) byProgram(node string, h *hidden) Finding {
 	for _, p := range h.programs {
 		programs = append(programs, fmt.Sprintf("BPF program %s on egress of %s", p.Name, p.Device))
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, and after the rules it passes %s, although %s %s a route to it (%s).",
-		h.sees(), h.pod(), h.flow.Source.Addr(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has", "have"), h.route.prefix)
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, and after the rules it passes %s, "+
+		"although %s %s a route to it (%s).",
+		h.sees(), h.pod(), h.flow.Source.Addr(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has",
+			"have"), h.route.prefix)
 	return f
 }
 
@@ -518,11 +517,14 @@ func (d SNAT) stale(node string, h *hidden) Finding {
 		if f.State == Active {
 			f.State = Latent // nobody knows what else is on the node
 		}
-		f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s that was read translates it: a table of nftables that iptables has not made, which is not read, does so, or connection tracking keeps the translation of %d %s for as long as packets flow%s.",
+		f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s that was read translates it: a table of "+
+			"nftables that iptables has not made, which is not read, does so, or connection tracking keeps the translation of "+
+			"%d %s for as long as packets flow%s.",
 			h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.sayWanted())
 		return f
 	}
-	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it)%s.",
+	f.Says = fmt.Sprintf("%s, which is pod %s (%s), although no rule of %s translates it any more: connection tracking "+
+		"keeps the translation of %d %s for as long as packets flow (conntrack -D -s %s ends it)%s.",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, h.flows, plural(h.flows, "flow", "flows"), h.flow.Source.Addr(), h.sayWanted())
 	return f
 }
@@ -543,7 +545,6 @@ func (h *hidden) sees() string {
 	return fmt.Sprintf("%s receives %s packets from %s", h.flow.Destination, h.flow.Protocol, h.flow.SeenAs.Addr())
 }
 
-// pod is that of the example.
 func (h *hidden) pod() snapshot.Pod {
 	i := slices.IndexFunc(h.pods, func(p snapshot.Pod) bool { return p.IP == h.flow.Source.Addr() })
 	return h.pods[i]

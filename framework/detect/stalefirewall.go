@@ -69,7 +69,8 @@ func frozenChains(rules []snapshot.Rule) []frozenChain {
 	}
 	var chains []frozenChain
 	for _, r := range rules {
-		if !strings.HasPrefix(r.Target, podChains) || !slices.Contains([]string{"INPUT", "FORWARD", "OUTPUT"}, r.Chain) || !rejects(rules, r.Target) {
+		if !strings.HasPrefix(r.Target, podChains) || !slices.Contains([]string{"INPUT", "FORWARD", "OUTPUT"}, r.Chain) ||
+			!rejects(rules, r.Target) {
 			continue
 		}
 		i := slices.IndexFunc(chains, func(c frozenChain) bool { return c.name == r.Target })
@@ -112,7 +113,8 @@ func (d StaleFirewallRules) finding(now snapshot.Snapshot, f snapshot.Firewall, 
 	if !now.Pods.Read {
 		whose = c.pod + " (the pods could not be read)"
 	}
-	finding.Says = fmt.Sprintf("%s sends packets of %s from %s directly to %s, which ends at a REJECT. kube-router's rules now start from %s: "+
+	finding.Says = fmt.Sprintf("%s sends packets of %s from %s directly to %s, which ends at a REJECT. kube-router's "+
+		"rules now start from %s: "+
 		"that chain stays out of date until the filter table is flushed.", f.Node, whose, and(c.from), c.name, forwardJumper)
 	return finding
 }

@@ -14,7 +14,6 @@ import (
 // from an API server that may be busy.
 const imagesWithin = time.Minute
 
-// readImages notes which images the pods run. That they could not be read is noted as well.
 func (v *variantRun) readImages(ctx context.Context) error {
 	v.h.Do(history.Images, "", func(a *history.Act) {
 		reader, err := v.lane.lab.Open(ctx, []snapshot.Source{snapshot.RunningImages}, v.others())

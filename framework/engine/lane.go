@@ -122,7 +122,6 @@ type cpuUse struct {
 	unknown bool
 }
 
-// startCPU notes the CPU time up to the moment when a lab was up.
 func (e *Execution) startCPU(ctx context.Context, l *lane) {
 	now, err := l.lab.CPUTime(ctx)
 	e.mu.Lock()

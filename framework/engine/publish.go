@@ -67,7 +67,6 @@ func (e *Execution) publish() {
 	}
 }
 
-// histories are what the variants did and saw, by their folders of evidence.
 func (e *Execution) histories() map[string]*history.History {
 	all := map[string]*history.History{}
 	for _, v := range e.variants {

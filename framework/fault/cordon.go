@@ -43,7 +43,7 @@ func unschedulable(nodes []string, value bool) framework.Action {
 			node := &corev1.Node{}
 			node.Name = name
 			patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, value))
-			if err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().Patch(ctx, node, patch); err != nil {
+			if err := labaccess.Cluster(r).Kube().Patch(ctx, node, patch); err != nil {
 				errs = append(errs, fmt.Errorf("setting spec.unschedulable of node %s to %t: %w", name, value, err))
 			}
 		}

@@ -275,7 +275,6 @@ func newestIndex(present []int) int {
 	return index
 }
 
-// openFar opens the namespace at the other end.
 func (n NIC) openFar(ctx context.Context, m machine) (netns.NsHandle, error) {
 	path, err := m.Path(ctx, netnsDir+n.farNamespace())
 	if err != nil {

@@ -161,7 +161,6 @@ func (h *History) AddPoll(s snapshot.Snapshot, p Poll) {
 	h.keepPoll(s, p)
 }
 
-// add adds an entry to the file and to memory, in the same order.
 func (h *History) add(e Entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -58,7 +58,6 @@ func endpointsOf(name string, port uint16, addresses ...netip.Addr) *corev1.Endp
 	return e
 }
 
-// nth is an address of a range of 256.
 func nth(p netip.Prefix, n int) netip.Addr {
 	bytes := p.Addr().As4()
 	bytes[3] = byte(n)
@@ -99,9 +98,9 @@ func (s Services) Create(ctx context.Context, r *framework.Run) error {
 func create(ctx context.Context, c *kindlab.Cluster, service *corev1.Service) error {
 	// Create alone would not do: of a Service that exists and has a chosen
 	// address, the API server says that the address is taken, not the name.
-	err := kube(c).Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
+	err := c.Kube().Get(ctx, client.ObjectKeyFromObject(service), &corev1.Service{})
 	if apierrors.IsNotFound(err) {
-		err = kube(c).Create(ctx, service)
+		err = c.Kube().Create(ctx, service)
 	}
 	if err != nil {
 		return fmt.Errorf("creating Service %s: %w", service.Name, err)
@@ -119,7 +118,7 @@ func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
 	return await.Until(ctx, "EndpointSlices of all Services", 200*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
 			var slices discoveryv1.EndpointSliceList
-			if err := kube(c).List(ctx, &slices, client.InNamespace(namespace)); err != nil {
+			if err := c.Kube().List(ctx, &slices, client.InNamespace(namespace)); err != nil {
 				return false, "", err
 			}
 			endpoints := map[string]int{}
@@ -135,17 +134,14 @@ func (s Services) mirrored(ctx context.Context, c *kindlab.Cluster) error {
 		})
 }
 
-// setEndpoints sets the addresses that a Service of the load leads to.
 func setEndpoints(ctx context.Context, c *kindlab.Cluster, name string, port uint16, addresses ...netip.Addr) error {
 	e := endpointsOf(name, port, addresses...)
-	err := kube(c).Update(ctx, e) // without a version: it replaces any
+	err := c.Kube().Update(ctx, e) // without a version: it replaces any
 	if client.IgnoreNotFound(err) == nil && err != nil {
-		err = kube(c).Create(ctx, e)
+		err = c.Kube().Create(ctx, e)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the Endpoints of %s: %w", name, err)
 	}
 	return nil
 }
-
-func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

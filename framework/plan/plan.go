@@ -118,7 +118,6 @@ type Run struct {
 	Folder string
 }
 
-// args are the arguments of relapse run for a shard.
 func (r Run) args(s Shard, output string) []string {
 	args := append([]string{"run"}, s.Scenarios()...)
 	if r.Label != "" {

@@ -6,7 +6,6 @@ import "math/bits"
 // probe at 10 ms take 7.5 kB.
 type slots []uint64
 
-// add adds i, and returns whether it was not in the set before.
 func (s *slots) add(i uint32) bool {
 	word, bit := int(i/64), uint64(1)<<(i%64)
 	if word >= len(*s) {

@@ -139,7 +139,6 @@ func failed(bound time.Duration, what string, err error, saw string) error {
 	return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, saw)
 }
 
-// wait waits until each probe meets a condition at the same moment.
 func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, ErrBound)
 	defer cancel()

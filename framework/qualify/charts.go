@@ -110,7 +110,6 @@ func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 	walk(users, "")
 }
 
-// rows are those of the comparison.
 func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
 	row := func(name string, state State, says string) Row {
 		return Row{Part: PartConfiguration, Name: name, State: state, Says: says}

@@ -29,7 +29,6 @@ func ciliumTable(ctx context.Context, versions ...string) (*configdrift.Table, e
 	return configdrift.Cilium().With(references...), nil
 }
 
-// compared is what a table says of a configuration.
 func compared(table *configdrift.Table, in Inputs, data map[string]string) (Configuration, error) {
 	c := Configuration{Drifts: []configdrift.Drift{}} // it was checked
 	from, to := configdrift.Setup{Version: in.From, Config: data}, configdrift.Setup{Version: in.To, Config: data}

@@ -95,7 +95,6 @@ func sayings(rows []Row, which func(Row) bool) string {
 	return strings.Join(all, "; ")
 }
 
-// whyGo is the reason for a GO: what was checked, with the worst result.
 func (q Qualification) whyGo() string {
 	by := map[Outcome]int{}
 	leftOut := len(q.Inputs.LeftOut)
@@ -150,7 +149,6 @@ func (in Inputs) configuration(command string) []Row {
 	return in.Configuration.rows(in.From, in.To, command)
 }
 
-// rows are those of a configuration that was compared.
 func (c Configuration) rows(from, to, command string) []Row {
 	whole := Row{Part: PartConfiguration, Name: "start", State: Fine, Decides: c.Decides || c.NotAsked == ""}
 	switch {
@@ -176,7 +174,6 @@ func (c Configuration) rows(from, to, command string) []Row {
 	return append([]Row{whole}, driftRows(c.Drifts, to)...)
 }
 
-// driftRows are the rows of what an upgrade to a version does to keys.
 func driftRows(drifts []configdrift.Drift, to string) []Row {
 	var rows []Row
 	var defaults []configdrift.Drift

@@ -56,7 +56,6 @@ func (v *Values) adaptMetalLB(ctx context.Context, from, to *chart.Chart, users 
 	return nil
 }
 
-// metalLBRelease is MetalLB's release in its usual place.
 func metalLBRelease(values map[string]any, upgrade bool) chart.Release {
 	return chart.Release{
 		Name: "metallb", Namespace: "metallb-system", Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,

@@ -66,7 +66,6 @@ func sourcesOf(m upgrade.Measures, name string, t Thresholds) (sources, bool) {
 	return all, about
 }
 
-// addressOf is a source in words.
 func addressOf(s upgrade.Source) string {
 	if s.Of == "" {
 		return s.Address.String()
@@ -74,7 +73,6 @@ func addressOf(s upgrade.Source) string {
 	return fmt.Sprintf("%s (the %s's)", s.Address, s.Of)
 }
 
-// whose says whose the addresses are.
 func whose(all []upgrade.Source) string {
 	var owners []string
 	for _, s := range all {

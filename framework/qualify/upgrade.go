@@ -476,7 +476,6 @@ func share(n, of int) string { return percent(float64(n) / float64(max(of, 1))) 
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
-// worstOf is the worst result of a path over all stages.
 func worstOf(m upgrade.Measures, name string) string {
 	var gap int64
 	lost, known := 0, 0

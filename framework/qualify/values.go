@@ -160,7 +160,6 @@ type ValuesError struct{ Err error }
 func (e *ValuesError) Error() string { return e.Err.Error() }
 func (e *ValuesError) Unwrap() error { return e.Err }
 
-// wrong is an error about the user's values.
 func (v *Values) wrong(err error) error {
 	return &ValuesError{fmt.Errorf("%s: %w", strings.Join(v.Sources, ", "), err)}
 }
@@ -241,7 +240,6 @@ func (v *Values) withoutVariables(users map[string]any, needs func(text string) 
 	return users, nil
 }
 
-// adapt fills in what follows from both charts and the user's values.
 func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.Chart, users map[string]any) error {
 	var lacking *labvalues.LackingError
 	var err error
@@ -327,7 +325,6 @@ func cannotRun(value, found, cure string) error {
 	}}}
 }
 
-// release is Cilium's release in its usual place.
 func release(values map[string]any, upgrade bool) chart.Release {
 	return chart.Release{
 		Name: "cilium", Namespace: "kube-system", Values: values, KubeVersion: kubeadm.KubernetesVersion, Upgrade: upgrade,
@@ -336,7 +333,6 @@ func release(values map[string]any, upgrade bool) chart.Release {
 	}
 }
 
-// configOf is the ConfigMap cilium-config that a chart renders.
 func configOf(c *chart.Chart, values map[string]any, upgrade bool) (map[string]string, error) {
 	rendered, err := c.Render(release(values, upgrade))
 	if err != nil {
@@ -435,7 +431,6 @@ func (v *Values) pins() []string {
 	return all
 }
 
-// write prints what is tested.
 func (v *Values) write(line func(name, text string)) {
 	line("values", fmt.Sprintf("%s: %s", strings.Join(v.Sources, ", "), v.mode()))
 	for _, p := range v.Parts {
@@ -449,7 +444,6 @@ func (v *Values) write(line func(name, text string)) {
 	}
 }
 
-// mode is what the values choose, as text.
 func (v *Values) mode() string {
 	if v.Mode == nil {
 		return "BGP " + v.BGP

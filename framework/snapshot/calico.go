@@ -49,7 +49,6 @@ func (c *cluster) calicoAgents(ctx context.Context) ([]CalicoAgent, error) {
 	return agents, nil
 }
 
-// calicoAgentsOf is calico-node, if a pod is one and on a node.
 func calicoAgentsOf(o *corev1.Pod) []CalicoAgent {
 	if o.Labels["k8s-app"] != calicoNode || o.Spec.NodeName == "" || o.DeletionTimestamp != nil {
 		return nil

@@ -80,6 +80,20 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 		return nil, err
 	}
 	var all []BGPAdvertisement
+	items := func(advertisement *object[ciliumBGPAdvertisement], base BGPAdvertisement, families map[string]bool) error {
+		if advertisement.err != nil {
+			return advertisement.err
+		}
+		base.Name, base.Speaker = advertisement.name, CiliumBGP
+		for _, entry := range advertisement.is.Spec.Advertisements {
+			more, err := entry.items(base, services, pools, families)
+			if err != nil {
+				return fmt.Errorf("%s: a selector: %w", advertisement, err)
+			}
+			all = append(all, more...)
+		}
+		return nil
+	}
 	unselected := slices.Clone(advertisements)
 	for _, config := range configs {
 		if config.err != nil {
@@ -106,34 +120,11 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 			if len(families) == 0 {
 				continue
 			}
-			if advertisement.err != nil {
-				return nil, advertisement.err
-			}
 			if nothing = false; len(announce) > 0 { // else no node selects it by these peers
 				unselected = slices.DeleteFunc(unselected, func(o *object[ciliumBGPAdvertisement]) bool { return o == advertisement })
 			}
-			for _, entry := range advertisement.is.Spec.Advertisements {
-				shared, alone, err := entry.addresses(services, families)
-				if err != nil {
-					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
-				}
-				b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Nodes: announce, Families: slices.Sorted(maps.Keys(families))}
-				if b.PodCIDRs, b.PodPools, err = entry.pods(pools); err != nil {
-					return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
-				}
-				if len(shared) == 0 && len(alone) == 0 { // of pods, or of nothing so far
-					all = append(all, b)
-				}
-				if len(shared) > 0 {
-					aggregated := b
-					aggregated.Ranges = shared
-					aggregated.AggregationLength, aggregated.AggregationLengthV6 = entry.Service.Aggregation, entry.Service.AggregationV6
-					all = append(all, aggregated)
-				}
-				if len(alone) > 0 {
-					b.Ranges = alone
-					all = append(all, b)
-				}
+			if err := items(advertisement, BGPAdvertisement{Nodes: announce, Families: slices.Sorted(maps.Keys(families))}, families); err != nil {
+				return nil, err
 			}
 		}
 		if nothing {
@@ -141,18 +132,41 @@ func (c *cluster) ciliumBGPAdvertisements(ctx context.Context) ([]BGPAdvertiseme
 		}
 	}
 	for _, advertisement := range unselected {
-		if advertisement.err != nil {
-			return nil, advertisement.err
+		if err := items(advertisement, BGPAdvertisement{Unselected: true}, nil); err != nil {
+			return nil, err
 		}
-		for _, entry := range advertisement.is.Spec.Advertisements {
-			b := BGPAdvertisement{Name: advertisement.name, Speaker: CiliumBGP, Unselected: true}
-			if b.PodCIDRs, b.PodPools, err = entry.pods(pools); err != nil {
-				return nil, fmt.Errorf("%s: a selector: %w", advertisement, err)
-			}
-			if b.PodCIDRs || len(b.PodPools) > 0 {
-				all = append(all, b)
-			}
-		}
+	}
+	return all, nil
+}
+
+// items are what an entry announces of pods and of Services, as base says by whom. What no peer
+// selects counts for pods alone.
+func (e ciliumBGPEntry) items(
+	base BGPAdvertisement, services []*object[Service], pools []*object[ciliumPodIPPool], families map[string]bool) ([]BGPAdvertisement, error) {
+	if base.Unselected {
+		services = nil
+	}
+	shared, alone, err := e.addresses(services, families)
+	if err != nil {
+		return nil, err
+	}
+	if base.PodCIDRs, base.PodPools, err = e.pods(pools); err != nil {
+		return nil, err
+	}
+	var all []BGPAdvertisement
+	ofPods := base.PodCIDRs || len(base.PodPools) > 0
+	if ofPods || !base.Unselected && len(shared) == 0 && len(alone) == 0 { // of pods, or of nothing so far
+		all = append(all, base)
+	}
+	if len(shared) > 0 {
+		aggregated := base
+		aggregated.Ranges = shared
+		aggregated.AggregationLength, aggregated.AggregationLengthV6 = e.Service.Aggregation, e.Service.AggregationV6
+		all = append(all, aggregated)
+	}
+	if len(alone) > 0 {
+		base.Ranges = alone
+		all = append(all, base)
 	}
 	return all, nil
 }

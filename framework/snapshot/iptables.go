@@ -34,7 +34,6 @@ type Rule struct {
 	Text string `json:"text"`
 }
 
-// ruleState says which rules the kernel of a node applies.
 func ruleState(table, node string) func(Rule, *statements) {
 	return func(r Rule, to *statements) {
 		if to.bulk {

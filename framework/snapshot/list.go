@@ -128,7 +128,6 @@ func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
 	return all, nil
 }
 
-// listSource makes a source of one list.
 func listSource[T any](name string, l listed[T], field func(*Snapshot) *List[T], state func(item T, to *statements)) Source {
 	lists := []*resource{l.resource}
 	if !slices.Contains(builtIn, l.GroupVersion()) {
@@ -245,7 +244,6 @@ func (c *cluster) pages(ctx context.Context, r *resource, within time.Duration) 
 	}
 }
 
-// page asks for one page.
 func (c *cluster) page(ctx context.Context, r *resource, options metav1.ListOptions, within time.Duration) (runtime.Object, error) {
 	if within > 0 {
 		var cancel context.CancelFunc

@@ -191,7 +191,6 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 	return all, nil
 }
 
-// anySelects reports whether one of some selectors selects labels.
 func anySelects(selectors []metav1.LabelSelector, of map[string]string) (bool, error) {
 	for _, s := range selectors {
 		if selected, err := selects(&s, of); selected || err != nil {
@@ -215,7 +214,6 @@ func ParseAddressRange(text string) (AddressRange, error) {
 	return AddressRange{from, to}, err
 }
 
-// lastAddress is the last address of a prefix.
 func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {

@@ -39,7 +39,6 @@ func inNetns(ctx context.Context, m Machine, family int, do func(namespace strin
 	return nil
 }
 
-// address is invalid where there is none.
 func address(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()

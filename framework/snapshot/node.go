@@ -105,7 +105,6 @@ const (
 	kubeRouterLocalSource = "kube-router.io/bgp-local-addresses"
 )
 
-// readAnnotations reads what CNIs say of the node.
 func (n *Node) readAnnotations(annotations map[string]string) error {
 	n.Calico.RouteReflector = annotations[calicoRouteReflector]
 	if text := annotations[calicoAddress]; text != "" {

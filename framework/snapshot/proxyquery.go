@@ -14,10 +14,9 @@ import (
 	"al.essio.dev/pkg/shellescape"
 )
 
-// ProxyQuery says what is asked of a node's kube-proxy beside its mode. Only
-// what listens on the node's loopback is asked, so it works for every
-// kube-proxy with the default ports. The dump of the goroutines takes one that
-// runs with --profiling.
+// ProxyQuery says what is asked of a node's kube-proxy beside its mode. Only what listens on the
+// node's loopback is asked, so it works for every kube-proxy with the default ports. The dump of
+// the goroutines takes one that runs with --profiling.
 type ProxyQuery struct {
 	// Health asks for /healthz, and of a kube-proxy that is not well, or that finished its last
 	// sync at Synced, for a dump of its goroutines. Zero is no such time.

@@ -43,7 +43,6 @@ func (r Router) Session(with netip.Addr) (n Neighbor, up bool) {
 	return r.Neighbors.Items[i], true
 }
 
-// routeState says where the routes of a table lead.
 func routeState(layer Layer, where string) func(Route, *statements) {
 	return func(r Route, to *statements) {
 		node := ""

@@ -69,7 +69,8 @@ var (
 )
 
 func workload(kind string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec) Workload {
-	return Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, HostNetwork: template.Spec.HostNetwork, Containers: containersOf(template.Spec)}
+	return Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, HostNetwork: template.Spec.HostNetwork,
+		Containers: containersOf(template.Spec)}
 }
 
 func (c *cluster) workloads(ctx context.Context) ([]Workload, error) {

@@ -89,7 +89,6 @@ func (l *labs) prepare(ctx context.Context, refs []string) (engine.Prepared, err
 	return p, err
 }
 
-// kindOptions say how a lab of variants is brought up.
 func (l *labs) kindOptions(s framework.Scenario, variants []framework.Variant) kindlab.Options {
 	var serve []string
 	for _, v := range variants {

@@ -33,7 +33,8 @@ type FormError struct {
 }
 
 func (e *FormError) Error() string {
-	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version, e.Built)
+	return fmt.Sprintf("the script of %s runs %s as a %s, and %s is built %s", e.Scenario, e.Want.Component, e.Want.Form, e.Want.Version,
+		e.Built)
 }
 
 // RelapseStatus is 2: bad input.

@@ -91,6 +91,19 @@ spec:
 `, name, text, workload.ProbeLabel, beside.Name, wire.DefaultPort))
 }
 
+// balance is the action that creates the Service balanced, and addressed the one that notes its
+// address.
+func balance(labels map[string]string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error { return applyLoadBalancer(ctx, r, balanced, labels) }
+}
+
+func addressed(address *netip.Addr) framework.Action {
+	return func(ctx context.Context, r *framework.Run) (err error) {
+		*address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
+		return err
+	}
+}
+
 func loadBalancerPaths() []PathKind {
 	to := func(protocols ...probe.Protocol) []probe.Probe {
 		var all []probe.Probe

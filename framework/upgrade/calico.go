@@ -33,29 +33,16 @@ func calicoUpgrade() Upgrade {
 			return append(calico.Images(version), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
-				return err
-			}
-			// A lab that is reused may have agents: with OnDelete they are not replaced.
-			if err := calico.Agent.Delete(ctx, labaccess.Cluster(r)); err != nil {
-				return err
-			}
-			if err := apply(ctx, r, version); err != nil {
-				return err
-			}
-			if err := calico.Peer(ctx, labaccess.Cluster(r), addressOf(r, tor), torASN); err != nil {
-				return err
-			}
-			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			if err := calico.PodsCanStart(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), 2*time.Minute); err != nil {
-				return err
-			}
-			return installed(ctx, r, services{kubeProxy: true, sessions: true})
+			return framework.InOrder(
+				// A lab that is reused may have agents: with OnDelete they are not replaced.
+				labaccess.OnCluster(workload.StopProbes), labaccess.OnCluster(calico.Agent.Delete),
+				func(ctx context.Context, r *framework.Run) error { return apply(ctx, r, version) },
+				func(ctx context.Context, r *framework.Run) error {
+					return calico.Peer(ctx, labaccess.Cluster(r), addressOf(r, tor), topology.TorASN)
+				},
+				labaccess.OnLab(kubeadm.ApplyKubeProxy), labaccess.OnLab(calico.PodsCanStart), calico.Agent.Everywhere(2*time.Minute),
+				installed(services{kubeProxy: true, sessions: true}),
+			)(ctx, r)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: apply,

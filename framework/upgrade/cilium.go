@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // firstSpeaker is the first version whose slice can have the BGP speaker.
@@ -158,7 +158,7 @@ func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
 		return errors.New("manifests with objects of BGP are taken from Cilium 1.16 on, which reads them")
 	}
 	t := w.on(given.Subnets)
-	if w.bgp, err = w.peering(addressOn(t, tor)).Adapt(given.Manifests, append(w.networks(t), w.pool)); err != nil {
+	if w.bgp, err = w.peering(t).Adapt(given.Manifests, append(w.networks(t), w.pool)); err != nil {
 		return fmt.Errorf("Cilium's objects: %w", err)
 	}
 	return nil
@@ -169,7 +169,7 @@ func (w wholeCilium) configure(ctx context.Context, r *framework.Run, types rele
 	if len(w.bgp.Objects) > 0 {
 		return w.bgp.Apply(ctx, labaccess.Cluster(r), types)
 	}
-	return w.peering(addressOf(r, tor)).Apply(ctx, labaccess.Cluster(r), types)
+	return w.peering(r.Topology).Apply(ctx, labaccess.Cluster(r), types)
 }
 
 func (w wholeCilium) at(version string) release.Release {
@@ -200,55 +200,41 @@ func (w wholeCilium) images(version string) []string {
 }
 
 func (w wholeCilium) install(ctx context.Context, r *framework.Run, version string) error {
-	l, c, values := labaccess.Lab(r), labaccess.Cluster(r), w.values
-	if err := release.Uninstall(ctx, l, allNodes, w.podCIDR()); err != nil {
-		return err
-	}
-	if err := w.proxy(ctx, r); err != nil {
-		return err
-	}
-	if err := w.at(version).Apply(ctx, l); err != nil {
-		return err
-	}
+	values := w.values
+	steps := []framework.Action{release.Uninstalled(allNodes, w.podCIDR()), w.proxy(), labaccess.OnLab(w.at(version).Apply)}
 	if values.BGP() {
-		if err := w.configure(ctx, r, release.TypesOf(version)); err != nil {
-			return err
-		}
+		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
+			return w.configure(ctx, r, release.TypesOf(version))
+		})
 	}
-	if err := w.at(version).Ready(ctx, c, allNodes); err != nil {
-		return err
-	}
-	if values.Native() && !values.BGP() {
-		if err := release.Route(ctx, l, allNodes); err != nil {
-			return err
-		}
-	}
-	starts, startsCtx := errgroup.WithContext(ctx)
-	starts.Go(func() error {
-		return installed(startsCtx, r, services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()})
+	steps = append(steps, func(ctx context.Context, r *framework.Run) error {
+		return w.at(version).Ready(ctx, labaccess.Cluster(r), allNodes)
 	})
-	starts.Go(func() error { return w.dns.Apply(startsCtx, l, dnsRollWithin) })
-	if err := starts.Wait(); err != nil || !values.BGP() {
-		return err
+	if values.Native() && !values.BGP() {
+		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
+			return release.Route(ctx, labaccess.Lab(r), allNodes)
+		})
 	}
-	if err := applyLoadBalancer(ctx, r, balanced, w.bgp.Labels); err != nil {
-		return err
+	with := services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()}
+	steps = append(steps, framework.AtOnce(installed(with), w.dns.Install(dnsRollWithin)))
+	if values.BGP() {
+		steps = append(steps, balance(w.bgp.Labels), addressed(w.balancer))
 	}
-	address, err := workload.BalancerAddress(ctx, c, balanced)
-	*w.balancer = address
-	return err
+	return framework.InOrder(steps...)(ctx, r)
 }
 
-func (w wholeCilium) peering(router netip.Addr) release.Peering {
-	return release.Peering{Routers: []netip.Addr{router}, RoutersASN: torASN, ASN: clusterASN, LoadBalancers: w.pool, GracefulRestart: w.graceful}
+func (w wholeCilium) peering(lab topology.Topology) release.Peering {
+	p := release.PeeringOf(lab)
+	p.LoadBalancers, p.GracefulRestart = w.pool, w.graceful
+	return p
 }
 
 // proxy installs kube-proxy, or removes it if Cilium replaces it.
-func (w wholeCilium) proxy(ctx context.Context, r *framework.Run) error {
+func (w wholeCilium) proxy() framework.Action {
 	if w.values.ReplacesKubeProxy() {
-		return kubeadm.KubeProxy.Delete(ctx, labaccess.Cluster(r))
+		return labaccess.OnCluster(kubeadm.KubeProxy.Delete)
 	}
-	return kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r))
+	return labaccess.OnLab(kubeadm.ApplyKubeProxy)
 }
 
 func (w wholeCilium) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
@@ -290,19 +276,9 @@ func ciliumSlice(speaker bool) Upgrade {
 		if !speaker {
 			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
 		}
-		return cilium.Cilium{
-			Agent: cilium.Agent(version), Operator: cilium.Operator(version), OnDelete: true,
-			Config: cilium.Native.With(cilium.Config{
-				"cluster-pool-ipv4-cidr":      s.podCIDR().String(),
-				"cluster-pool-ipv4-mask-size": strconv.Itoa(s.topology().Clusters[0].NodeMask),
-				"enable-ipv4-masquerade":      "false",
-				"ipv4-native-routing-cidr":    s.podCIDR().String(),
-				"auto-direct-node-routes":     "true",
-				"bgp-announce-pod-cidr":       "true",
-				"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
-			}),
-			Peers: r.Topology.BGPPeers(),
-		}
+		c := cilium.Announcing(version, r.Topology, nil)
+		c.OnDelete = true
+		return c
 	}
 	slice := "the slice with the vendor's watchers, node routes and BGP speaker; "
 	if !speaker {
@@ -322,29 +298,14 @@ func ciliumSlice(speaker bool) Upgrade {
 			return images
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), allNodes, s.podCIDR()); err != nil {
-				return err
-			}
-			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			if speaker {
-				if err := at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), allNodes); err != nil {
-					return err
+			agents := func(ctx context.Context, r *framework.Run) error {
+				if speaker {
+					return at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), allNodes)
 				}
-				return installed(ctx, r, services{kubeProxy: true, sessions: true})
+				return errors.Join(workload.Routed(allNodes...)(ctx, r), at(r, version).WriteRules(ctx, labaccess.Cluster(r), allNodes))
 			}
-			var routes errgroup.Group
-			for _, node := range allNodes {
-				routes.Go(func() error {
-					_, err := workload.Route(ctx, labaccess.Lab(r), node)
-					return err
-				})
-			}
-			if err := errors.Join(routes.Wait(), at(r, version).WriteRules(ctx, labaccess.Cluster(r), allNodes)); err != nil {
-				return err
-			}
-			return installed(ctx, r, services{kubeProxy: true})
+			return framework.InOrder(cilium.Uninstalled(allNodes, s.podCIDR()), labaccess.OnLab(kubeadm.ApplyKubeProxy), agents,
+				installed(services{kubeProxy: true, sessions: speaker}))(ctx, r)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -52,21 +50,14 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			return []string{kubeadm.DNSImage(version), kubeadm.DNSImage(kubeadm.CoreDNSVersion), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.WireNodes(ctx, r); err != nil {
-				return err
+			directory := func(ctx context.Context, r *framework.Run) error {
+				return workload.Headless(ctx, labaccess.Cluster(r), "directory", worker2)
 			}
-			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-				return err
+			ready := func(ctx context.Context, r *framework.Run) error {
+				return upstreamDNS.Ready(ctx, labaccess.Cluster(r), dnsRollWithin)
 			}
-			if err := workload.Apply(ctx, labaccess.Cluster(r), upstreamServer(lab)); err != nil {
-				return err
-			}
-			starts, startsCtx := errgroup.WithContext(ctx)
-			starts.Go(func() error { return installed(startsCtx, r, services{kubeProxy: true}) })
-			starts.Go(func() error { return workload.Headless(startsCtx, labaccess.Cluster(r), "directory", worker2) })
-			starts.Go(func() error { return upstreamDNS.Ready(startsCtx, labaccess.Cluster(r), dnsRollWithin) })
-			starts.Go(func() error { return at(version).Apply(startsCtx, labaccess.Lab(r), dnsRollWithin) })
-			return starts.Wait()
+			return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(upstreamServer(lab)),
+				framework.AtOnce(installed(services{kubeProxy: true}), directory, ready, at(version).Install(dnsRollWithin)))(ctx, r)
 		},
 		Ends: s.ends(), Paths: paths,
 		Nodes: allNodes,

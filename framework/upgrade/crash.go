@@ -76,15 +76,10 @@ func sessionsAndPods(ctx context.Context, r *framework.Run, node, version string
 // restart is the Roll of a component whose agents are a DaemonSet with the strategy OnDelete.
 func restart(agents workload.DaemonSet) func(ctx context.Context, r *framework.Run, node, version string) error {
 	return func(ctx context.Context, r *framework.Run, node, _ string) error {
-		c, nodes := labaccess.Cluster(r), []string{node}
-		if err := agents.Restart(ctx, c, nodes, rollWithin); err != nil {
-			return err
-		}
-		return agents.Ready(ctx, c, nodes, rollWithin)
+		return agents.Replace(ctx, labaccess.Cluster(r), []string{node}, rollWithin)
 	}
 }
 
-// all are the same pods on each node.
 func all(pods workload.Pods) func(string) workload.Pods {
 	return func(string) workload.Pods { return pods }
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
@@ -14,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology/host"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Intervals of probes on guests. Without hardware support each packet takes CPU time from
@@ -69,29 +66,11 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		Besides: "mode " + config.Mode + ", API server " + kubeadm.KubernetesVersion + ", " + podsWired,
 		Images:  func(version string) []string { return []string{kubeadm.ProxyImage(version), workload.ProbeImage} },
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
-				return err
-			}
-			// A lab that is reused may have pods: with OnDelete they are not replaced.
-			if err := kubeadm.KubeProxy.Delete(ctx, labaccess.Cluster(r)); err != nil {
-				return err
-			}
-			if err := workload.WireNodes(ctx, r); err != nil {
-				return err
-			}
-			if err := at(version).Declare(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			starts, startsCtx := errgroup.WithContext(ctx)
-			starts.Go(func() error { return workload.StartProbes(startsCtx, labaccess.Cluster(r), pods) })
-			starts.Go(func() error { return applyService(startsCtx, r) })
-			starts.Go(func() error { return kubeadm.KubeProxy.Ready(startsCtx, labaccess.Cluster(r), nodes, within) })
-			if err := starts.Wait(); err != nil {
-				return err
-			}
-			return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-				return at(version).Synced(ctx, labaccess.Lab(r), n.Name(), within)
-			})
+			return framework.InOrder(labaccess.OnCluster(workload.StopProbes),
+				// A lab that is reused may have pods: with OnDelete they are not replaced.
+				labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, labaccess.OnLab(at(version).Declare),
+				framework.AtOnce(workload.Probes(pods...), applyService), at(version).SyncedEverywhere(within),
+			)(ctx, r)
 		},
 		Ends: s.ends(), Paths: s.paths(udp, others, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
@@ -128,27 +107,21 @@ func kubeProxyOf13() Upgrade {
 	at := func(node, version string) kubeproxy.Proxy {
 		return kubeproxy.Proxy{Version: version, Mode: kubeproxy.IPVS, Node: node, PodCIDR: s.podCIDR(), Watched: clusterIP}
 	}
-	apply := func(ctx context.Context, r *framework.Run, node, version string) error {
-		return at(node, version).Apply(ctx, r)
-	}
 	return Upgrade{
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: kubeadm.IPVS, Besides: podsWired,
 		Images: func(version string) []string { return []string{kubeproxy.Image(version), workload.ProbeImage} },
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.WireNodes(ctx, r); err != nil {
-				return err
-			}
-			starts, ctx := errgroup.WithContext(ctx)
-			starts.Go(func() error { return workload.StartProbes(ctx, labaccess.Cluster(r), pods) })
-			starts.Go(func() error { return applyService(ctx, r) })
+			starts := []framework.Action{workload.Probes(pods...), applyService}
 			for _, node := range nodes {
-				starts.Go(func() error { return apply(ctx, r, node, version) })
+				starts = append(starts, at(node, version).Apply)
 			}
-			return starts.Wait()
+			return framework.InOrder(workload.WireNodes, framework.AtOnce(starts...))(ctx, r)
 		},
 		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
-		Nodes:      nodes,
-		Roll:       apply,
+		Nodes: nodes,
+		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
+			return at(node, version).Apply(ctx, r)
+		},
 		RollWithin: guestRollWithin,
 	}.withAgents(kubeproxy.Pods, kubeproxy.Image,
 		func(ctx context.Context, r *framework.Run, node, version string, _ time.Time) error {

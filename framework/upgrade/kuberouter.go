@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -36,23 +35,11 @@ func kubeRouterUpgrade() Upgrade {
 			return []string{kuberouter.Image(version), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
-				return err
-			}
-			if err := kuberouter.Clean(ctx, r); err != nil {
-				return err
-			}
-			if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-				return err
-			}
-			if err := at(version).Apply(ctx, r); err != nil {
-				return err
-			}
-			// The kubelet retries a pod that comes too early only after a delay.
-			if err := kuberouter.RangesWritten(ctx, r); err != nil {
-				return err
-			}
-			return installed(ctx, r, services{kubeProxy: true, sessions: true})
+			return framework.InOrder(
+				labaccess.OnCluster(workload.StopProbes), kuberouter.Clean, labaccess.OnLab(kubeadm.ApplyKubeProxy), at(version).Apply,
+				// The kubelet retries a pod that comes too early only after a delay.
+				kuberouter.RangesWritten, installed(services{kubeProxy: true, sessions: true}),
+			)(ctx, r)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
@@ -76,20 +63,17 @@ type services struct {
 }
 
 // installed creates the pods and the Service, and waits until they and these services work.
-func installed(ctx context.Context, r *framework.Run, with services) error {
-	starts, ctx := errgroup.WithContext(ctx)
-	starts.Go(func() error {
-		if err := workload.StartProbes(ctx, labaccess.Cluster(r), pods); err != nil {
-			return err
-		}
-		if !with.sessions {
-			return nil
-		}
-		return labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{}) // of any age
-	})
-	starts.Go(func() error { return applyService(ctx, r) })
-	if with.kubeProxy {
-		starts.Go(func() error { return kubeadm.KubeProxyReady(ctx, labaccess.Cluster(r)) })
+func installed(with services) framework.Action {
+	starts := []framework.Action{workload.Probes(pods...), applyService}
+	if with.sessions {
+		starts[0] = framework.InOrder(starts[0], sessionsOfAnyAge)
 	}
-	return starts.Wait()
+	if with.kubeProxy {
+		starts = append(starts, kubeadm.KubeProxyReady)
+	}
+	return framework.AtOnce(starts...)
+}
+
+func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
+	return labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{})
 }

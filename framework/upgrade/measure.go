@@ -13,7 +13,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 )
 
-// beginning is the first entry of a history: the component and both versions.
 func beginning(u Upgrade, from, to string) history.Begin {
 	s := u.scenario(from, to)
 	return history.Begin{

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
@@ -33,7 +31,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		return Upgrade{}, err
 	}
 	t := m.on(given.Subnets)
-	router := metallb.Router{Address: addressOn(t, tor), ASN: torASN, ClusterASN: clusterASN, BFD: mode == metallb.FRR}
+	router := metallb.Router{Address: addressOn(t, tor), ASN: topology.TorASN, ClusterASN: topology.ClusterASN, BFD: mode == metallb.FRR}
 	pool := netip.PrefixFrom(m.address(128, 0), 24)
 	t.Routed = append(slices.Clone(t.Routed), pool)
 	m.resources, err = metallb.DefaultResources(pool, router)
@@ -112,42 +110,21 @@ func (m *metalLB) choose(from, to, given string) (mode string, err error) {
 }
 
 func (m metalLB) install(ctx context.Context, r *framework.Run, version string) error {
-	if err := workload.WireNodes(ctx, r); err != nil {
-		return err
-	}
-	if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	starts, startsCtx := errgroup.WithContext(ctx)
-	starts.Go(func() error { return installed(startsCtx, r, services{kubeProxy: true}) })
-	starts.Go(func() error {
-		// A lab that is reused may have speakers: with OnDelete they are not replaced.
-		if err := metallb.Uninstall(startsCtx, labaccess.Cluster(r)); err != nil {
-			return err
-		}
-		if err := m.at(version).Apply(startsCtx, labaccess.Lab(r)); err != nil {
-			return err
-		}
-		return metallb.Configure(startsCtx, labaccess.Cluster(r), m.resources)
+	return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy),
+		framework.AtOnce(
+			installed(services{kubeProxy: true}),
+			// A lab that is reused may have speakers: with OnDelete they are not replaced.
+			framework.InOrder(labaccess.OnCluster(metallb.Uninstall), m.configured(version)),
+		),
+		balance(nil), metallb.Speaker.Everywhere(rollWithin), sessionsOfAnyAge,
+		func(ctx context.Context, r *framework.Run) error { return m.bfdUp(ctx, r, allNodes...) }, addressed(m.balancer))(ctx, r)
+}
+
+// configured is the action that brings a version to the cluster, whose webhook takes the resources.
+func (m metalLB) configured(version string) framework.Action {
+	return framework.InOrder(labaccess.OnLab(m.at(version).Apply), func(ctx context.Context, r *framework.Run) error {
+		return metallb.Configure(ctx, labaccess.Cluster(r), m.resources)
 	})
-	if err := starts.Wait(); err != nil {
-		return err
-	}
-	if err := applyLoadBalancer(ctx, r, balanced, nil); err != nil {
-		return err
-	}
-	if err := metallb.Speaker.Ready(ctx, labaccess.Cluster(r), allNodes, rollWithin); err != nil {
-		return err
-	}
-	if err := labaccess.Lab(r).SessionsUp(ctx, allNodes, time.Time{}); err != nil { // of any age
-		return err
-	}
-	if err := m.bfdUp(ctx, r, allNodes...); err != nil {
-		return err
-	}
-	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
-	*m.balancer = address
-	return err
 }
 
 // bfdUp waits until the router has BFD with nodes, if their speakers have a profile.
@@ -168,10 +145,7 @@ func (m metalLB) works(ctx context.Context, r *framework.Run, node, version stri
 // release brings a version to the cluster, and asks its controller for what it does for new
 // objects: the webhook takes the resources, and a new Service gets an address.
 func (m metalLB) release(ctx context.Context, r *framework.Run, version string) error {
-	if err := m.at(version).Apply(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	if err := metallb.Configure(ctx, labaccess.Cluster(r), m.resources); err != nil {
+	if err := m.configured(version)(ctx, r); err != nil {
 		return err
 	}
 	return withFresh(ctx, r, nil, func(netip.Addr) error { return nil })

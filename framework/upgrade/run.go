@@ -107,7 +107,6 @@ func (t *trip) rest(ctx context.Context) error { return t.watch(ctx, restFor) }
 
 func (t *trip) isClean() bool { return unclean(t.h) == nil }
 
-// goesOn reports whether the next step of a rollout is due.
 func (t *trip) goesOn(d direction) bool { return t.isClean() && !t.stopped[d] }
 
 func (t *trip) install(ctx context.Context) error {
@@ -374,7 +373,6 @@ func (t *trip) readKernels(when string, due func() bool) engine.PlanStep {
 	}}
 }
 
-// kernelOf is what a node's kernel holds, as kernelScript prints it.
 func kernelOf(ctx context.Context, r *framework.Run, node string) (string, error) {
 	return labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-ec", kernelScript)
 }

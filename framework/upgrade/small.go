@@ -23,11 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-const (
-	torASN     = 64524
-	clusterASN = 64513
-)
-
 // The nodes, and what is outside.
 const (
 	master  = "master"
@@ -93,40 +88,16 @@ func addressOn(lab topology.Topology, name string) netip.Addr {
 func (s small) podCIDR() netip.Prefix { return netip.PrefixFrom(s.address(64, 0), 20) }
 
 func (s small) topology() topology.Topology {
-	node := func(name string, role topology.Role, host byte, kernel string) topology.Node {
-		return topology.Node{
-			Name: name, Role: role, Kernel: kernel, Via: []string{tor},
-			Links: []topology.Link{{Network: "nodes", Address: s.address(4, host)}},
-		}
+	nodes := topology.Network{Name: "nodes", Subnet: netip.PrefixFrom(s.address(4, 0), 24)}
+	uplink := topology.Network{Name: "uplink", Subnet: netip.PrefixFrom(s.address(5, 0), 24)}
+	workers := []topology.Node{nodes.Node(worker1, 21), nodes.Node(worker2, 22)}
+	for i := range workers {
+		workers[i].Kernel = s.kernel
 	}
 	return topology.Topology{
-		Name: "upgrade-" + s.component,
-		Networks: []topology.Network{
-			{Name: "nodes", Subnet: netip.PrefixFrom(s.address(4, 0), 24)},
-			{Name: "uplink", Subnet: netip.PrefixFrom(s.address(5, 0), 24)},
-		},
-		Clusters: []topology.Cluster{{
-			Name: "k8s", ASN: clusterASN, PodCIDR: s.podCIDR(), NodeMask: 24,
-			ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-			Nodes: []topology.Node{
-				node(master, topology.ControlPlane, 11, ""),
-				node(worker1, topology.Worker, 21, s.kernel),
-				node(worker2, topology.Worker, 22, s.kernel),
-			},
-		}},
-		Routers: []topology.Router{{
-			Name: tor, ASN: torASN, ID: s.address(4, 254),
-			Links: []topology.Link{
-				{Network: "nodes", Address: s.address(4, 254)},
-				{Network: "uplink", Address: s.address(5, 254)},
-			},
-			Peers: []topology.Peers{{Network: "nodes", ASN: clusterASN, GracefulRestart: true}},
-		}},
-		Hosts: []topology.Host{{
-			Name: outside, Via: []string{tor},
-			Links: []topology.Link{{Network: "uplink", Address: s.address(5, 10)}},
-		}},
-	}
+		Name: "upgrade-" + s.component, Networks: []topology.Network{nodes, uplink}, Hosts: []topology.Host{uplink.Host(outside, 10)},
+		Clusters: []topology.Cluster{{PodCIDR: s.podCIDR(), NodeMask: 24, Nodes: append([]topology.Node{nodes.Node(master, 11)}, workers...)}},
+	}.Behind(topology.GracefulRestart(topology.OneToR(nodes, uplink)))
 }
 
 // pods are the pods of the probes: one on each node, with the node's name, and a second

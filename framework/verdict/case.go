@@ -283,29 +283,3 @@ func namesOf(probes []probe.Probe) []string {
 	}
 	return names
 }
-
-// Texts are the texts of a scenario that may contain addresses, besides its topology: the
-// record, the names of steps and the expected findings.
-func Texts(s framework.Scenario) []string {
-	texts := []string{s.Incident.Symptom, s.Incident.Cause, s.Incident.Reproduction}
-	for _, c := range s.Topology.Clusters {
-		texts = append(texts, c.PodCIDR.String(), c.ServiceCIDR.String())
-	}
-	for _, v := range s.Variants {
-		if v.Script == nil {
-			continue
-		}
-		c := newCase(v, Options{})
-		for _, step := range c.Steps() {
-			texts = append(texts, step.Name)
-		}
-		expected := slices.Concat(c.Script.Latent, c.Script.Expected, c.Script.Transient)
-		for _, form := range c.Script.Precursors {
-			expected = slices.Concat(expected, form.Expected, form.Transient)
-		}
-		for _, f := range expected {
-			texts = append(texts, fmt.Sprintf("%+v", f))
-		}
-	}
-	return texts
-}

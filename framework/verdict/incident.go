@@ -197,8 +197,6 @@ func (j *Judge) Symptom(v history.View, until time.Time) (names []string, onset 
 	return j.lost(v.Timelines(), j.faulted, until, j.isImpacted)
 }
 
-// symptom judges whether every probe of the incident lost packets. If not, there is nothing
-// to detect and nothing to remedy, and the step has observed to the end.
 func (j *Judge) symptom(part history.StepView) error {
 	v, m, there := part.At(history.Watched, "symptom")
 	if !there {

@@ -371,8 +371,6 @@ func (j *Judge) tooFewTrials() string {
 	return ""
 }
 
-// trials notes the outcome of the trials, and how often recorded affected components have
-// survived as many.
 func (j *Judge) trials(part history.StepView) {
 	trials := j.Script.Trials
 	ran, _, there := part.Act(history.Trials, "")

@@ -190,7 +190,6 @@ func (s Stored) rejudged(all []*Judge, o Options) report.Report {
 	return r
 }
 
-// judge judges one case of a stored run, and adds its differences to a judgement.
 func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *Judgement) (*Judge, error) {
 	d := &history.Detection{Every: c.Every(), Scope: ScopeOf(scenario, c.Variant)}
 	if c.Ablate != AblateDetector {

@@ -59,8 +59,6 @@ func (j *Judge) lossy(timelines []probe.Timeline, since, until time.Time, which 
 	return names
 }
 
-// windows returns the beginnings of windows of a length within a time, a step apart. The last
-// one ends with the time.
 func windows(since, until time.Time, length, step time.Duration) []time.Time {
 	var all []time.Time
 	last := until.Add(-length)

@@ -1,7 +1,6 @@
-// Command pause does nothing until a signal ends it. It is the first process
-// of a pod's sandbox, or of a container that others enter, and as such waits
-// for children whose parents are gone. It does what Kubernetes' pause does
-// (kubernetes, build/pause/linux/pause.c).
+// Command pause does nothing until a signal ends it. It is the first process of a pod's sandbox, or
+// of a container that others enter, and as such waits for children whose parents are gone. It does
+// what Kubernetes' pause does (kubernetes, build/pause/linux/pause.c).
 package main
 
 import (

@@ -137,7 +137,6 @@ func (s *story) hasMoved(_ context.Context, r *framework.Run) (bool, string, err
 	return wrong.Result()
 }
 
-// finding is one about the node with the card, and the card's address.
 func (s *story) finding(kind string, state detect.State, words ...string) framework.Finding {
 	return framework.Finding{
 		Detector: detect.NodeAddress{}.Name(), Kind: kind, State: state, Object: detect.Named(coreDNSNode),

@@ -61,7 +61,8 @@ is a route back. The node itself has no route to the others' pods either.
 A pass does not prove anything about other causes for which Calico takes a wrong
 address, nor about encapsulated pools, whose tunnels depend on the same address.`,
 	Facts: []framework.Fact{
-		{Says: "before the card is plugged in nothing is wrong; from then on, up to a minute before the symptom, the detector names the address that Calico will move to",
+		{Says: "before the card is plugged in nothing is wrong; from then on, up to a minute before the symptom, the " +
+			"detector names the address that Calico will move to",
 			By: framework.By(firstFound, framework.StepBaseline).And(restarted, framework.StepPrecursor("card-unnoticed"))},
 		{Says: "1: what needs DNS times out",
 			By: framework.By(firstFound, framework.StepSymptom, framework.StepAfter("dns-times-out")).And(restarted, framework.StepSymptom)},
@@ -93,11 +94,13 @@ address, nor about encapsulated pools, whose tunnels depend on the same address.
 		{Says: "the operator's nodeAddressAutodetectionV4: NodeInternalIP is the same remedy",
 			By:  framework.By(internalIP, framework.StepBefore("operator-agrees")),
 			Not: "the operator's renderer is run; the operator does not run as a controller"},
-		{Says: "natOutgoing is Calico's switch for the behaviour of masquerade-drift: it hides pods' addresses even where a router has a route to them, and the detector names the rule",
+		{Says: "natOutgoing is Calico's switch for the behaviour of masquerade-drift: it hides pods' addresses even where a " +
+			"router has a route to them, and the detector names the rule",
 			By: framework.By(internalIP, framework.StepPrecursor("nat-outgoing"))},
 		{Says: "can-reach with an address of the nodes' network helps", By: framework.By(restarted, framework.StepRemedy("can-reach"))},
 		{Says: "with kubernetes-internal-ip set, the same card changes nothing",
-			By: framework.By(internalIP, framework.StepObserve, framework.StepAfter("address-looked-for"), framework.StepAfter("addresses-and-sessions"))},
+			By: framework.By(internalIP, framework.StepObserve, framework.StepAfter("address-looked-for"),
+				framework.StepAfter("addresses-and-sessions"))},
 	},
 	Diagram: `        gw .254               has routes to the nodes' network alone
 ┌─────────┼─────────┐         nodes 10.50.0.0/24

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,7 +40,6 @@ var Scenario = scenario(lab, fault.NIC{Node: coreDNSNode, Name: "eth1", Address:
 // coreDNSNode runs CoreDNS, and gets the card.
 const coreDNSNode = worker1
 
-// scenario is the incident on a lab, with a card.
 func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
 	lab.Routed = []netip.Prefix{nic.Address.Masked()}
 	variant := func(name string, role framework.Role, script func(fault.NIC) framework.Script) framework.Variant {
@@ -147,7 +145,6 @@ type story struct {
 	natOff bool
 }
 
-// configured is Calico with an autodetection method and its interval.
 func configured(method string, poll time.Duration) calico.Calico {
 	return calico.Calico{Version: version, PodCIDR: podCIDR, Method: method, Poll: poll}
 }
@@ -166,7 +163,7 @@ func (s *story) plugIn() framework.Fault {
 
 func (s *story) common(c calico.Calico) framework.Script {
 	return framework.Script{
-		Install:   func(ctx context.Context, r *framework.Run) error { return s.install(ctx, r, c) },
+		Install:   s.install(c),
 		Endpoints: ends(),
 		Probes:    probes(),
 		Detectors: []detect.Detector{detect.NodeAddress{}},
@@ -179,7 +176,6 @@ func (s *story) common(c calico.Calico) framework.Script {
 	}
 }
 
-// factsHold are the facts of the incident, one by one.
 func factsHold() []framework.Check {
 	var checks []framework.Check
 	for i, f := range facts {
@@ -205,18 +201,13 @@ func affectedScript(nic fault.NIC) framework.Script {
 	script.Remedies = []framework.Remedy{
 		{
 			ID: "restart-calico-node", Name: "restart calico-node",
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				if err := calico.Restart(ctx, labaccess.Lab(r), labaccess.Cluster(r).Nodes()...); err != nil {
-					return err
-				}
-				return birdRuns(ctx, r)
-			},
+			Apply: framework.InOrder(restartAgents(master, worker1, worker2), birdRuns),
 		},
 		{
 			ID: "restart-kube-proxy", Name: "restart kube-proxy",
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return kubeadm.KubeProxy.Restart(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), time.Minute, client.GracePeriodSeconds(0))
-			},
+			Apply: labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+				return kubeadm.KubeProxy.Restart(ctx, c, c.Nodes(), time.Minute, client.GracePeriodSeconds(0))
+			}),
 		},
 		{
 			ID: "remove-card", Name: "remove the card", Helps: true, Bound: 2 * time.Minute,
@@ -236,10 +227,7 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := s.plugIn().Undo(ctx, r); err != nil {
-		return err
-	}
-	if err := calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), looksWithin); err != nil {
+	if err := framework.InOrder(s.plugIn().Undo, calico.Agent.Everywhere(looksWithin))(ctx, r); err != nil {
 		return err
 	}
 	now, err := calico.Restarts(ctx, labaccess.Cluster(r))
@@ -261,10 +249,8 @@ func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
 		Within:   time.Second,
 	}}
 	script.Fault = framework.Fault{
-		Name: "restart calico-node on " + coreDNSNode,
-		Inject: func(ctx context.Context, r *framework.Run) error {
-			return calico.Restart(ctx, labaccess.Lab(r), coreDNSNode)
-		},
+		Name:   "restart calico-node on " + coreDNSNode,
+		Inject: restartAgents(coreDNSNode),
 		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			same, _, err := s.notRestarted(ctx, r)
 			return !same, "the old pod runs", err
@@ -274,7 +260,8 @@ func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
 	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
 		s.addressMoved(),
-		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady, Bound: 15 * time.Second},
+		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady,
+			Bound: 15 * time.Second},
 	}
 	method := "can-reach=" + reached.String()
 	script.Remedies = []framework.Remedy{
@@ -294,20 +281,19 @@ func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
 // calico-node on every node; each new BIRD restarts gracefully, and keeps the routes
 // that are there for 240 s. Those to the node with the card are removed instead.
 func breakAgain(ctx context.Context, r *framework.Run) error {
-	if err := configured(calico.FirstFound, never).Apply(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	if err := calico.Agent.Started(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), time.Minute); err != nil {
-		return err
-	}
-	if err := birdRuns(ctx, r); err != nil {
-		return err
-	}
-	others := slices.DeleteFunc(labaccess.Cluster(r).Nodes(), func(n string) bool { return n == coreDNSNode })
-	return labaccess.Lab(r).EachNode(ctx, others, func(ctx context.Context, node *kindlab.Node) error {
-		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(r.Topology, coreDNSNode).String())
+	started := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return calico.Agent.Started(ctx, c, c.Nodes(), time.Minute)
+	})
+	flush := labaccess.OnNodes([]string{master, worker2}, func(ctx context.Context, node *kindlab.Node) error {
+		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(r.Topology, coreDNSNode).
+			String())
 		return err
 	})
+	return framework.InOrder(labaccess.OnLab(configured(calico.FirstFound, never).Apply), started, birdRuns, flush)(ctx, r)
+}
+
+func restartAgents(nodes ...string) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return calico.Restart(ctx, l, nodes...) })
 }
 
 // restartedImpacted are the probes that lose packets in the second form. Those from the node
@@ -320,88 +306,52 @@ func restartedImpacted() []probe.Probe {
 func fixedScript(nic fault.NIC) framework.Script {
 	s := &story{nic: nic, natOff: true}
 	script := s.common(configured(calico.InternalIP, poll))
-	install := script.Install
-	script.Install = func(ctx context.Context, r *framework.Run) error {
-		if err := install(ctx, r); err != nil {
-			return err
-		}
-		// With a route to the pods on the router, their addresses need no masquerading.
+	// With a route to the pods on the router, their addresses need no masquerading.
+	script.Install = framework.InOrder(script.Install, func(ctx context.Context, r *framework.Run) error {
 		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(r.Topology, master))
-	}
+	})
 	// A flow keeps the translation of its first packet: each connection of this probe is a new one.
 	script.Probes = append(script.Probes, byTCP(besideDNS, hostWorker2))
 	script.Detectors = append(script.Detectors, detect.SNAT{})
 	script.Baseline = append(script.Baseline, operatorAgrees)
 	script.Precursors = []framework.Precursor{{
-		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the pods", Fault: natOutgoing, Undone: true,
+		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the " +
+			"pods", Fault: natOutgoing, Undone: true,
 		Expected: []framework.Finding{{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
 			Object: detect.Named("rule in cali-nat-outgoing"), Owner: coreDNSNode, Routers: []string{gateway},
 		}},
 	}}
 	script.Aftermath = []framework.Check{
-		{ID: "address-looked-for", Name: "Calico has checked the address of " + coreDNSNode + " while the card is plugged in", Holds: s.lookedAgain, Bound: 2 * poll},
+		{ID: "address-looked-for", Name: "Calico has checked the address of " + coreDNSNode + " while the card is plugged in",
+			Holds: s.lookedAgain, Bound: 2 * poll},
 		addressesAndSessions,
 	}
 	return script
 }
 
-// install installs kube-proxy, CoreDNS, Calico and the workloads, in any state that an
-// earlier variant or run left.
-func (s *story) install(ctx context.Context, r *framework.Run, c calico.Calico) error {
-	if err := s.plugIn().Undo(ctx, r); err != nil { // left by a killed run
-		return err
-	}
-	if err := labaccess.Lab(r).RemoveStatic(ctx, podCIDR); err != nil {
-		return err
-	}
+func (s *story) install(c calico.Calico) framework.Action {
+	steps := []framework.Action{s.plugIn().Undo, labaccess.StaticRemoved(podCIDR)} // left by a killed run
 	if s.natOff {
 		// CoreDNS keeps a connection to the API server, and that its translation.
-		if err := kubeadm.CoreDNS.Delete(ctx, labaccess.Cluster(r)); err != nil {
-			return err
-		}
+		steps = append(steps, labaccess.OnCluster(kubeadm.CoreDNS.Delete))
 	}
-	if err := c.Apply(ctx, labaccess.Lab(r)); err != nil { // first: it takes longest to come up
+	addons := labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return kubeadm.ApplyAddons(ctx, l, coreDNSNode) })
+	note := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
+		s.agents, err = calico.Restarts(ctx, c)
 		return err
-	}
-	if err := calico.NATOutgoing(ctx, labaccess.Cluster(r), !s.natOff); err != nil {
-		return err
-	}
-	if err := kubeadm.ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	if err := workload.Apply(ctx, labaccess.Cluster(r), servicesYAML); err != nil {
-		return err
-	}
-	// A pod that is created earlier is retried only after 10 s and more.
-	if err := calico.PodsCanStart(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	if err := kubeadm.ApplyAddons(ctx, labaccess.Lab(r), coreDNSNode); err != nil {
-		return err
-	}
-	starts, startsCtx := errgroup.WithContext(ctx)
-	starts.Go(func() error {
-		return calico.Agent.Ready(startsCtx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), sessionsWithin)
 	})
-	starts.Go(func() error { return kubeadm.AddonsReady(startsCtx, labaccess.Cluster(r)) })
-	starts.Go(func() error { return workload.StartProbes(startsCtx, labaccess.Cluster(r), workloads) })
-	if err := starts.Wait(); err != nil {
-		return err
-	}
-	var err error
-	s.agents, err = calico.Restarts(ctx, labaccess.Cluster(r))
-	return err
+	return framework.InOrder(append(steps,
+		labaccess.OnLab(c.Apply), // first: it takes longest to come up
+		setNATOutgoing(!s.natOff), labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(servicesYAML),
+		// A pod that is created earlier is retried only after 10 s and more.
+		labaccess.OnLab(calico.PodsCanStart), addons,
+		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), note)...)
 }
 
 // move changes the autodetection method, and rolls calico-node.
 func move(method string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		if err := configured(method, poll).Apply(ctx, labaccess.Lab(r)); err != nil {
-			return err
-		}
-		return calico.Agent.Ready(ctx, labaccess.Cluster(r), labaccess.Cluster(r).Nodes(), time.Minute)
-	}
+	return framework.InOrder(labaccess.OnLab(configured(method, poll).Apply), calico.Agent.Everywhere(time.Minute))
 }
 
 // natOutgoing is the switch that in Calico does what Cilium's masquerade does.
@@ -413,7 +363,5 @@ var natOutgoing = framework.Fault{
 }
 
 func setNATOutgoing(on bool) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return calico.NATOutgoing(ctx, labaccess.Cluster(r), on)
-	}
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return calico.NATOutgoing(ctx, c, on) })
 }

@@ -6,10 +6,11 @@ import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
-	Name:   "cordon-withdraws",
-	Title:  "kubectl cordon withdraws LoadBalancer addresses from the routers",
-	Source: "MetalLB's release notes of 0.14.9 (#2470) and 0.15.0 (#2715, the revert); speaker/bgp_controller.go and internal/k8s/nodes of 0.14.8, 0.14.9 and 0.15.2",
-	Issue:  "https://github.com/metallb/metallb/pull/2715",
+	Name:  "cordon-withdraws",
+	Title: "kubectl cordon withdraws LoadBalancer addresses from the routers",
+	Source: "MetalLB's release notes of 0.14.9 (#2470) and 0.15.0 (#2715, the revert); speaker/bgp_controller.go and " +
+		"internal/k8s/nodes of 0.14.8, 0.14.9 and 0.15.2",
+	Issue: "https://github.com/metallb/metallb/pull/2715",
 	Symptom: `Before a maintenance an operator cordons nodes, which is documented to do no more than
 to keep new pods away. From that moment on the routers have no route over these
 nodes to the addresses of Services of type LoadBalancer. Where a pool is announced
@@ -40,20 +41,27 @@ A pass does not prove anything about announcements by layer 2, for which 0.14.9 
 same condition, nor about the mode frr-k8s.`,
 	Facts: []framework.Fact{
 		{Says: "before the cordon both ToRs have both addresses, that of externalTrafficPolicy Cluster by two next hops",
-			By: framework.By(affectedNative, framework.StepBaseline, framework.StepBefore("announced")).And(affectedFRR, framework.StepBefore("announced"))},
+			By: framework.By(affectedNative, framework.StepBaseline, framework.StepBefore("announced")).
+				And(affectedFRR, framework.StepBefore("announced"))},
 		{Says: "cordoning the announcing nodes makes both addresses unreachable, and pods on the cordoned nodes are reached as before",
-			By: framework.By(affectedNative, framework.StepSymptom, framework.StepObserve).And(affectedFRR, framework.StepSymptom, framework.StepObserve)},
+			By: framework.By(affectedNative, framework.StepSymptom, framework.StepObserve).
+				And(affectedFRR, framework.StepSymptom, framework.StepObserve)},
 		{Says: "the BGP sessions of the cordoned nodes stay up",
 			By: framework.By(affectedNative, framework.StepAfter("sessions-up")).And(affectedFRR, framework.StepAfter("sessions-up"))},
 		{Says: "the detector names both addresses, the nodes that should announce them, and that these are unschedulable",
 			By: framework.By(affectedNative, framework.StepFindings).And(affectedFRR, framework.StepFindings)},
-		{Says: "a new speaker on a cordoned node announces nothing either", By: framework.By(affectedNative, framework.StepRemedy("restart-speakers"))},
-		{Says: "uncordoning brings the addresses back", By: framework.By(affectedNative, framework.StepRemedy("uncordon")).And(affectedFRR, framework.StepRemedy("uncordon"))},
-		{Says: "0.14.8 and 0.15.2 announce from cordoned nodes", By: framework.By(affectedNative, framework.StepRemedy("metallb-0-14-8"), framework.StepRemedy("metallb-0-15-2"))},
+		{Says: "a new speaker on a cordoned node announces nothing either",
+			By: framework.By(affectedNative, framework.StepRemedy("restart-speakers"))},
+		{Says: "uncordoning brings the addresses back", By: framework.By(affectedNative, framework.StepRemedy("uncordon")).
+			And(affectedFRR, framework.StepRemedy("uncordon"))},
+		{Says: "0.14.8 and 0.15.2 announce from cordoned nodes",
+			By: framework.By(affectedNative, framework.StepRemedy("metallb-0-14-8"), framework.StepRemedy("metallb-0-15-2"))},
 		{Says: "with 0.14.8 and with 0.15.2 the same cordon withdraws nothing",
-			By: framework.By("metallb-0.14.8", framework.StepObserve).And("metallb-0.15.2", framework.StepObserve).And("metallb-0.15.2-frr", framework.StepObserve)},
+			By: framework.By("metallb-0.14.8", framework.StepObserve).And("metallb-0.15.2", framework.StepObserve).
+				And("metallb-0.15.2-frr", framework.StepObserve)},
 		{Says: "with 0.14.8 and with 0.15.2 cordoned nodes announce a new Service, too",
-			By: framework.By("metallb-0.14.8", framework.StepAfter("announces-more")).And("metallb-0.15.2", framework.StepAfter("announces-more")).And("metallb-0.15.2-frr", framework.StepAfter("announces-more"))},
+			By: framework.By("metallb-0.14.8", framework.StepAfter("announces-more")).And("metallb-0.15.2", framework.StepAfter("announces-more")).
+				And("metallb-0.15.2-frr", framework.StepAfter("announces-more"))},
 	},
 	Diagram: `            outside 10.66.5.10
                  │

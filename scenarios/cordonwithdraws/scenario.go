@@ -150,15 +150,18 @@ func script(role framework.Role, version, mode string, others []string) framewor
 		Observe:  settles,
 	}
 	if role == framework.Fixed {
-		s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Reads: routes, Holds: announcesMore}}
+		s.Aftermath = []framework.Check{{ID: "announces-more", Name: "cordoned nodes announce a new Service", Reads: routes,
+			Holds: announcesMore}}
 		return s
 	}
 	s.Expected = []framework.Finding{noRoute(cluster), noRoute(local)}
 	if role == framework.Affected {
-		s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes, Holds: check.Sessions(nodeNet.Name, announce, announce)}}
+		s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes,
+			Holds: check.Sessions(nodeNet.Name, announce, announce)}}
 		s.Remedies = []framework.Remedy{
 			{ID: "restart-speakers", Name: "restart the speakers", Watch: settles, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
-			{ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within, Apply: cordoned.Undo, Undo: cordoned.Inject},
+			{ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within, Apply: cordoned.Undo,
+				Undo: cordoned.Inject},
 		}
 		for _, other := range others {
 			s.Remedies = append(s.Remedies, framework.Remedy{

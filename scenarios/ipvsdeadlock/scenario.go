@@ -78,7 +78,6 @@ var Scenario = func() framework.Scenario {
 // the variants have one guest in turn.
 const room = 8
 
-// scenarioOn is the scenario with its variants on these nodes, in their order.
 func scenarioOn(nodes ...string) framework.Scenario {
 	return framework.Scenario{
 		Incident: Record,
@@ -109,7 +108,8 @@ func scenarioOn(nodes ...string) framework.Scenario {
 }
 
 // variant runs a kube-proxy. Others are the versions that remedies move to.
-func variant(name string, role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []framework.Remedy, others ...string) framework.Variant {
+func variant(name string, role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []framework.Remedy,
+	others ...string) framework.Variant {
 	v := framework.Variant{
 		Name: name, Role: role, Form: framework.Whole,
 		Script:     func() framework.Script { return script(role, p, remedies) },
@@ -135,13 +135,11 @@ const (
 	late = "late" // for web's pods, and created after the load
 )
 
-// vip is the cluster IP of a node's Service.
 func vip(node, service string) netip.Addr {
 	number := 10*slices.Index(edges, node) + slices.Index([]string{busy, web, idle, late}, service)
 	return netip.AddrFrom4([4]byte{10, 96, 0, 100 + byte(number)})
 }
 
-// nameOf is the name of a node's Service in the cluster.
 func nameOf(node, service string) string { return service + "-" + node }
 
 // recovers bounds a remedy: a new pod of kube-proxy, its first syncs and the detectors'
@@ -179,7 +177,7 @@ func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []fram
 	s := framework.Script{
 		Install: framework.InOrder(workload.Wired(p.Node, master), framework.AtOnce(
 			// The first tick is a minute after the start of kube-proxy.
-			p.Apply, t.services.Create, t.startApp, workload.AddedOn(p.Node),
+			p.Apply, t.services.Create, t.startApp, workload.Added(workload.OnEach(p.Node)...),
 		)),
 		Endpoints: []framework.Endpoint{client, service, pod},
 		Probes:    []probe.Probe{from(service), from(pod)},
@@ -228,7 +226,8 @@ func deadlocked(node string) []framework.Finding {
 	}
 	return []framework.Finding{
 		says(detect.StaleRealServer, node),
-		says(detect.MissingRealServer, node, "of default/"+nameOf(node, idle)), says(detect.MissingVirtualServer, node, "default/"+nameOf(node, late)),
+		says(detect.MissingRealServer, node, "of default/"+nameOf(node, idle)), says(detect.MissingVirtualServer, node,
+			"default/"+nameOf(node, late)),
 		says(detect.FrozenSync, "kube-proxy", "healthz: 503"), says(detect.NetlinkDeadlock, "kube-proxy"),
 	}
 }
@@ -244,7 +243,6 @@ func toIPTables(t *trial) []framework.Remedy {
 	return []framework.Remedy{replaceBy("iptables-mode", "mode iptables", proxy(t.proxy.Node, t.proxy.Version, kubeproxy.IPTables))}
 }
 
-// replaceBy is the remedy that runs another kube-proxy.
 func replaceBy(id, name string, p kubeproxy.Proxy) framework.Remedy {
 	return framework.Remedy{ID: id, Name: name, Helps: true, Bound: recovers, ReplacesEndpoints: true, Apply: p.Apply}
 }

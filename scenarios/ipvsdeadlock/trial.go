@@ -122,7 +122,8 @@ func (a standing) String() string {
 	if a.hung {
 		how = "hung under the load"
 	}
-	text := fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d log lines about endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
+	text := fmt.Sprintf("kube-proxy (%s) %s, which lasted %s: %d connections to %d endpoints; %d log lines about "+
+		"endpoints to be deleted; since the tick began %d syncs and %d changes of Endpoints",
 		a.mode, how, a.took.Round(time.Second), a.connections, a.endpoints, a.walked, a.metSyncs, a.metChanges)
 	if a.atOnce {
 		text += "; it deletes endpoints at once, and has no ticks"
@@ -217,9 +218,8 @@ func (t *trial) fairChance(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// poll reads the state of kube-proxy, and whether it hangs, until that is enough or the load
-// has broken.
-func (t *trial) poll(ctx context.Context, r *framework.Run, what string, bound time.Duration, enough func(l kubeproxy.State, hangs bool) bool) error {
+func (t *trial) poll(ctx context.Context, r *framework.Run, what string, bound time.Duration,
+	enough func(l kubeproxy.State, hangs bool) bool) error {
 	return await.Until(ctx, what, time.Second/4, bound, func(ctx context.Context) (bool, string, error) {
 		switch {
 		case t.running != nil && t.running.Err() != nil:

@@ -14,8 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// sessions asserts that each router has a BGP session with each of these nodes, and with no
-// other node.
 func sessions(id, name string, with ...string) framework.Check {
 	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(nodeNet.Name, nodes, with)}
 }

@@ -6,10 +6,11 @@ import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
-	Name:   "lost-permission",
-	Title:  "an upgrade takes a permission from Cilium agents that still run",
-	Source: "cilium#45802; Cilium's release notes of 1.19.4 (#45829); templates/cilium-agent/clusterrole.yaml of the charts of 1.18.4, 1.19.3 and 1.19.5; pkg/bgpv1/agent/controller.go and pkg/k8s/resource of 1.18.4",
-	Issue:  "https://github.com/cilium/cilium/issues/45802",
+	Name:  "lost-permission",
+	Title: "an upgrade takes a permission from Cilium agents that still run",
+	Source: "cilium#45802; Cilium's release notes of 1.19.4 (#45829); templates/cilium-agent/clusterrole.yaml of the " +
+		"charts of 1.18.4, 1.19.3 and 1.19.5; pkg/bgpv1/agent/controller.go and pkg/k8s/resource of 1.18.4",
+	Issue: "https://github.com/cilium/cilium/issues/45802",
 	Symptom: `A cluster is upgraded from Cilium 1.18 to 1.19. Its DaemonSet has the strategy OnDelete:
 the nodes are to get their new agents with the next maintenance. Until then an agent of
 1.18 that restarts, as after a crash or a reboot of its node, has no BGP session any
@@ -44,15 +45,18 @@ A pass does not prove that nothing but BGP suffers, nor that an agent that runs 
 its sessions for days: it is watched for a minute.`,
 	Facts: []framework.Fact{
 		{Says: "the upgrade of the release alone harms no traffic: agents of 1.18.4 run on, with their sessions",
-			By: framework.By(affectedVariant, framework.StepPrecursor("release-upgraded")).And(fixedVariant, framework.StepPrecursor("release-upgraded"))},
+			By: framework.By(affectedVariant, framework.StepPrecursor("release-upgraded")).
+				And(fixedVariant, framework.StepPrecursor("release-upgraded"))},
 		{Says: "an agent that runs keeps its sessions when its watches end, although it is refused its next list",
 			By: framework.By(affectedVariant, framework.StepPrecursor("watches-end"))},
 		{Says: "the detector finds, before anything breaks, which permission the running agents lack",
 			By: framework.By(affectedVariant, framework.StepPrecursor("release-upgraded"))},
-		{Says: "an agent of 1.18.4 that restarts under the chart of 1.19.3 has no session, and its node's pods are reached by nobody outside, nor reach anybody; pods of other nodes are well, and so are pods of that node inside the cluster",
+		{Says: "an agent of 1.18.4 that restarts under the chart of 1.19.3 has no session, and its node's pods are reached " +
+			"by nobody outside, nor reach anybody; pods of other nodes are well, and so are pods of that node inside the cluster",
 			By: framework.By(affectedVariant, framework.StepSymptom, framework.StepAfter("no-session"), framework.StepObserve)},
 		{Says: "cilium-dbg status --brief says OK all the while", By: framework.By(affectedVariant, framework.StepAfter("says-ok"))},
-		{Says: "its log says that it failed to list ciliumbgppeeringpolicies, which is forbidden", By: framework.By(affectedVariant, framework.StepAfter("log"))},
+		{Says: "its log says that it failed to list ciliumbgppeeringpolicies, which is forbidden",
+			By: framework.By(affectedVariant, framework.StepAfter("log"))},
 		{Says: "another restart does not help, nor does the DaemonSet of 1.18.4 with the rest of 1.19.3",
 			By: framework.By(affectedVariant, framework.StepRemedy("restart-agent"), framework.StepRemedy("image-back"))},
 		{Says: "the rule, put back, brings the sessions back without a restart, as does the chart of 1.19.5",

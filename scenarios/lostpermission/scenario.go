@@ -20,7 +20,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology"
 )
 
 // The version of the agents, and the versions of the charts.
@@ -102,7 +101,6 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 	return v
 }
 
-// lost is the finding about the agents.
 func (u upgrade) lost(state detect.State) framework.Finding {
 	return framework.Finding{
 		Detector: detect.Permission{}.Name(), Kind: detect.NotPermitted, State: state,
@@ -124,21 +122,9 @@ const (
 
 // at is a release: native routing, no masquerade, BGP, and no Services.
 func at(r *framework.Run, version string) release.Release {
-	api := labaccess.Cluster(r).APIServer()
-	return release.Release{Version: version, Values: release.Values{
-		"routingMode":          "native",
-		"autoDirectNodeRoutes": true,
-		"enableIPv4Masquerade": false,
-		"kubeProxyReplacement": false,
-		"bgpControlPlane":      map[string]any{"enabled": true},
-		// Without kube-proxy nothing serves the API server's Service.
-		"k8sServiceHost": api.Addr().String(),
-		"k8sServicePort": int64(api.Port()),
-		"operator":       map[string]any{"replicas": int64(1)},
-	}}
+	return release.Release{Version: version, Values: release.Routed(labaccess.Cluster(r).APIServer())}
 }
 
-// apply is the action that brings the cluster to a release.
 func apply(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error { return at(r, version).Apply(ctx, labaccess.Lab(r)) }
 }
@@ -151,7 +137,7 @@ var (
 // common is what all variants do. They differ in versions, and in nothing else.
 func (u upgrade) common() framework.Script {
 	return framework.Script{
-		Install:   framework.InOrder(uninstall, labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
+		Install:   framework.InOrder(release.Uninstalled(nodes, pods), labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
 		Endpoints: append(framework.PodsOn(nodes...), outside),
 		// A ring inside the cluster: pods reach each other without the routers.
 		Probes: append(outside.Both(framework.PodsOn(nodes...)...),
@@ -185,7 +171,8 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 		},
 		Expected: expected,
 		Aftermath: []framework.Check{
-			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages}, Holds: u.agentsAreOld},
+			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages},
+				Holds: u.agentsAreOld},
 			sessions("sessions-stay", "the routers have sessions with all nodes", nodes...),
 		},
 	}
@@ -200,7 +187,8 @@ func (u upgrade) watchesEnd() framework.Precursor {
 			Name: "end of the connections from " + worker2 + " to the API server",
 			Inject: func(ctx context.Context, r *framework.Run) error {
 				api := labaccess.Cluster(r).APIServer()
-				_, err := labaccess.Lab(r).Node(worker2).Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
+				_, err := labaccess.Lab(r).Node(worker2).
+					Exec(ctx, "ss", "--kill", "--tcp", "dst", api.Addr().String(), "dport", "=", strconv.Itoa(int(api.Port())))
 				return err
 			},
 			TookEffect: logs(worker2), // clients have connected again, and there is nothing to undo
@@ -288,10 +276,7 @@ func (u upgrade) agentBack(ctx context.Context, r *framework.Run) error {
 // restart restarts worker1's agent, which gets no session, and has routers drop what they
 // would keep of it for restartTime.
 func restart(ctx context.Context, r *framework.Run) error {
-	if err := restarted().Inject(ctx, r); err != nil {
-		return err
-	}
-	return labaccess.Lab(r).ClearSessions(ctx, []string{worker1})
+	return framework.InOrder(restarted().Inject, labaccess.SessionsCleared(worker1))(ctx, r)
 }
 
 // permit puts the rule that the charts of 1.18 have into the agents' ClusterRole.
@@ -300,29 +285,19 @@ func permit(ctx context.Context, r *framework.Run) error {
 	role.Name = "cilium"
 	patch := client.RawPatch("application/json-patch+json", []byte(
 		`[{"op":"add","path":"/rules/-","value":{"apiGroups":["cilium.io"],"resources":["ciliumbgppeeringpolicies"],"verbs":["list","watch"]}}]`))
-	if err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().Patch(ctx, role, patch); err != nil {
+	if err := labaccess.Cluster(r).Kube().Patch(ctx, role, patch); err != nil {
 		return fmt.Errorf("adding a rule to ClusterRole %s: %w", role.Name, err)
 	}
 	return nil
 }
 
-func uninstall(ctx context.Context, r *framework.Run) error {
-	return release.Uninstall(ctx, labaccess.Lab(r), nodes, pods)
-}
-
 func install(version string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		whole := at(r, version)
-		if err := whole.Apply(ctx, labaccess.Lab(r)); err != nil {
-			return err
-		}
-		peering := release.Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN, GracefulRestart: true, RestartTime: restartTime}
-		for _, p := range r.Topology.BGPPeers() {
-			peering.Routers = append(peering.Routers, p.Address)
-		}
+	return framework.InOrder(apply(version), func(ctx context.Context, r *framework.Run) error {
+		peering := release.PeeringOf(r.Topology)
+		peering.GracefulRestart, peering.RestartTime = true, restartTime
 		if err := peering.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version)); err != nil {
 			return err
 		}
-		return whole.Ready(ctx, labaccess.Cluster(r), nodes)
-	}
+		return at(r, version).Ready(ctx, labaccess.Cluster(r), nodes)
+	})
 }

@@ -124,7 +124,7 @@ func script(role framework.Role, version, hostname string) framework.Script {
 	s := framework.Script{
 		Install: framework.InOrder(
 			workload.WireNodes,
-			framework.AtOnce(workload.ProbePodsRun(server, client), kubeadm.InstallKubeProxy, rolled(before)),
+			framework.AtOnce(workload.Probes(server, client), kubeadm.InstallKubeProxy, rolled(before)),
 			func(ctx context.Context, r *framework.Run) error {
 				return workload.Headless(ctx, labaccess.Cluster(r), directory, server.Name)
 			},

@@ -27,8 +27,6 @@ func addressOf(r *framework.Run, name string) netip.Addr {
 	return member.Links[0].Address
 }
 
-// masquerading asserts whether the vendor's rule is in each node's nat table, with the node's
-// range and the native CIDR.
 func masquerading(want bool) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches
@@ -60,7 +58,8 @@ func configuredToMasquerade(want bool) framework.Condition {
 			if err != nil {
 				return false, "", fmt.Errorf("reading the header of %s: %w", n, err)
 			}
-			for define, asked := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false, "ENABLE_MASQUERADE": want} {
+			for define, asked := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false,
+				"ENABLE_MASQUERADE": want} {
 				if cilium.Defines(header, define) != asked {
 					wrong.Addf("%s: %s is defined: %t", n, define, !asked)
 				}
@@ -122,7 +121,8 @@ func behindNodes(r *framework.Run, probes []probe.Probe, matters func(probe.Sour
 // denied asserts that the database denies the application at its node's address, by the error that the
 // application gets and by the server's own log. It admitted the application at its pod's.
 var denied = framework.Check{
-	ID: "denied", Name: "the application is denied at the nodes' addresses, by the error that it gets and by the server's log", Bound: 5 * time.Second,
+	ID: "denied", Name: "the application is denied at the nodes' addresses, by the error that it gets and by the server's " +
+		"log", Bound: 5 * time.Second,
 	Holds: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		log, err := mariadb.ErrorLog(ctx, labaccess.Lab(r).Host(db.Name))
 		if err != nil {

@@ -6,10 +6,11 @@ import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
-	Name:   "masquerade-drift",
-	Title:  "an upgrade starts hiding pod addresses",
-	Source: "production, Cilium 1.8.1 to 1.11.1 with BGP and routable pods; cilium#12456; pkg/option and pkg/datapath/iptables of Cilium 1.8 to 1.12",
-	Issue:  "https://github.com/cilium/cilium/issues/12456",
+	Name:  "masquerade-drift",
+	Title: "an upgrade starts hiding pod addresses",
+	Source: "production, Cilium 1.8.1 to 1.11.1 with BGP and routable pods; cilium#12456; pkg/option and " +
+		"pkg/datapath/iptables of Cilium 1.8 to 1.12",
+	Issue: "https://github.com/cilium/cilium/issues/12456",
 	Symptom: `After an upgrade of Cilium with its ConfigMap unchanged, a MySQL server that
 grants to the pod range only refuses the application: it sees the address of
 the node. Traffic between pods and into the native CIDR is as before. Where
@@ -71,18 +72,25 @@ ip-masq-agent, tunnels or IPv6.`,
 		{Says: "before the upgrade the application connects: the database sees the pods' addresses, which alone it admits",
 			By: framework.By(offByOldKey.name, framework.StepBaseline).And(defaultOn.name, framework.StepBaseline)},
 		{Says: "after it the application is denied at the node's address, by the client's error and the server's log",
-			By: framework.By(offByOldKey.name, framework.StepSymptom, framework.StepAfter("denied")).And(defaultOn.name, framework.StepSymptom, framework.StepAfter("denied"))},
+			By: framework.By(offByOldKey.name, framework.StepSymptom, framework.StepAfter("denied")).
+				And(defaultOn.name, framework.StepSymptom, framework.StepAfter("denied"))},
 		{Says: "traffic between pods and into the native CIDR bears the pods' addresses as before",
-			By: framework.By(offByOldKey.name, framework.StepAfter("inside-untouched")).And(defaultOn.name, framework.StepAfter("inside-untouched"))},
-		{Says: "before the upgrade, as soon as the new version is chosen, the detector reports that it does not read the key that switches masquerading off",
+			By: framework.By(offByOldKey.name, framework.StepAfter("inside-untouched")).
+				And(defaultOn.name, framework.StepAfter("inside-untouched"))},
+		{Says: "before the upgrade, as soon as the new version is chosen, the detector reports that it does not read the key " +
+			"that switches masquerading off",
 			By: framework.By(offByOldKey.name, framework.StepBaseline)},
-		{Says: "the detector names every key that the new version does not read, as a warning where something changes, as a hint where nothing does, and no key that means the same",
-			By: framework.By(offByOldKey.name, framework.StepBaseline).And(defaultOn.name, framework.StepBaseline).And(translated.name, framework.StepBaseline)},
+		{Says: "the detector names every key that the new version does not read, as a warning where something changes, as a " +
+			"hint where nothing does, and no key that means the same",
+			By: framework.By(offByOldKey.name, framework.StepBaseline).And(defaultOn.name, framework.StepBaseline).
+				And(translated.name, framework.StepBaseline)},
 		{Says: "the detector says which address the database sees, and by which chain, rule and comment",
 			By: framework.By(offByOldKey.name, framework.StepFindings)},
-		{Says: "the vendor's rule masquerades with the old key", By: framework.By(offByOldKey.name, framework.StepBefore("rules"), framework.StepFindings)},
+		{Says: "the vendor's rule masquerades with the old key",
+			By: framework.By(offByOldKey.name, framework.StepBefore("rules"), framework.StepFindings)},
 		{Says: "in the incident's own cluster BPF was configured to masquerade all the time, and 1.8.1 did not",
-			By: framework.By(defaultOn.name, framework.StepBefore("bpf-masquerade"), framework.StepBefore("rules"), framework.StepAfter("bpf-masquerade"), framework.StepAfter("rules"))},
+			By: framework.By(defaultOn.name, framework.StepBefore("bpf-masquerade"), framework.StepBefore("rules"),
+				framework.StepAfter("bpf-masquerade"), framework.StepAfter("rules"))},
 		{Says: "with iptables a connection from before keeps its address, with BPF it loses it",
 			By: framework.By(offByOldKey.name, framework.StepAfter("old-flows")).And(defaultOn.name, framework.StepAfter("old-flows"))},
 		{Says: "it does not recover by itself",

@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 const (
@@ -69,12 +70,13 @@ func database(h topology.Host) topology.Host {
 
 // Scenario is masquerade-drift.
 var Scenario = framework.Scenario{
-	Incident:   Record,
-	Owner:      framework.Maintainers,
-	Labels:     []framework.Label{framework.Masquerade, framework.Upgrade},
-	Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
-	OnlyOwnLab: "its hosts are databases, with an image that relapse builds, and Cilium leaves BPF programs on nodes, which are not known to come back",
-	Topology:   lab,
+	Incident: Record,
+	Owner:    framework.Maintainers,
+	Labels:   []framework.Label{framework.Masquerade, framework.Upgrade},
+	Budget:   framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
+	OnlyOwnLab: "its hosts are databases, with an image that relapse builds, and Cilium leaves BPF programs on nodes, " +
+		"which are not known to come back",
+	Topology: lab,
 	Variants: []framework.Variant{
 		offByOldKey.variant(framework.Affected),
 		defaultOn.variant(framework.Affected),
@@ -215,14 +217,13 @@ func drifted(state detect.State, kind configdrift.Kind, keys []string) []framewo
 	var all []framework.Finding
 	for _, key := range keys {
 		all = append(all, framework.Finding{
-			Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state, Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key),
+			Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state, Object: detect.Named("ConfigMap " + cilium.ConfigMap +
+				", " + key),
 		})
 	}
 	return all
 }
 
-// configDrift is the detector that compares what the old version runs with
-// and what the new one will read.
 func (d drift) configDrift() configdrift.Detector {
 	return configdrift.Detector{
 		Before:  configdrift.Setup{Version: d.from, Config: d.before},
@@ -315,9 +316,7 @@ func (d drift) script(role framework.Role) framework.Script {
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(nodes...),
 			// The old agents do not notice.
-			func(ctx context.Context, r *framework.Run) error {
-				return d.next().Configure(ctx, labaccess.Cluster(r))
-			},
+			labaccess.OnCluster(d.next().Configure),
 		),
 		Endpoints: []framework.Endpoint{pod1, pod2, db, neighbour, dbServer, neighbourServer},
 		// The neighbour admits the application at its pod's address alone, and so does the database.
@@ -357,9 +356,11 @@ func (d drift) script(role framework.Role) framework.Script {
 	case d.bpf:
 		s.Expected = hiddenSources()
 		s.Baseline = append(s.Baseline, configured(d.from+" are configured to masquerade by BPF", true))
-		s.Aftermath = append(s.Aftermath, rules("no rule masquerades", false), configured(d.to+" are configured the same", true), denied, framework.Check{
-			ID: "old-flows", Name: "flows from before the upgrade lose their address with their next packet", Holds: flowsAreHidden, Bound: restartedWithin,
-		})
+		s.Aftermath = append(s.Aftermath, rules("no rule masquerades", false), configured(d.to+" are configured the same", true), denied,
+			framework.Check{
+				ID: "old-flows", Name: "flows from before the upgrade lose their address with their next " +
+					"packet", Holds: flowsAreHidden, Bound: restartedWithin,
+			})
 		// The programs translate each packet separately: no connection has to be forgotten.
 		s.Remedies = []framework.Remedy{newKeys("", writeRules(d.cured()))}
 	default:
@@ -381,9 +382,7 @@ func (d drift) script(role framework.Role) framework.Script {
 
 // start runs the database on a host.
 func start(host framework.Endpoint) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return mariadb.Start(ctx, labaccess.Lab(r).Host(host.Name), grants)
-	}
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return mariadb.Start(ctx, l.Host(host.Name), grants) })
 }
 
 func rules(name string, masquerade bool) framework.Check {
@@ -411,9 +410,7 @@ func newKeys(more string, apply framework.Action) framework.Remedy {
 
 // writeRules brings the agents to a state, with their rules written.
 func writeRules(c cilium.Cilium) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return c.WriteRules(ctx, labaccess.Cluster(r), nodes)
-	}
+	return labaccess.OnCluster(func(ctx context.Context, l *kindlab.Cluster) error { return c.WriteRules(ctx, l, nodes) })
 }
 
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
@@ -461,7 +458,8 @@ func forgetTranslated(ctx context.Context, r *framework.Run) error {
 	// New connections are not translated any more. Those from before are.
 	err := await.Until(ctx, "the detectors to report flows that are still translated", 50*time.Millisecond, 5*time.Second,
 		func(context.Context) (bool, string, error) {
-			return slices.ContainsFunc(r.Findings(), func(f detect.Finding) bool { return f.Kind == detect.StaleTranslation }), "no such finding", nil
+			return slices.ContainsFunc(r.Findings(),
+				func(f detect.Finding) bool { return f.Kind == detect.StaleTranslation }), "no such finding", nil
 		})
 	if err != nil {
 		return err

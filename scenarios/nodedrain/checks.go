@@ -40,8 +40,6 @@ func allocationsAreTheIncidents(_ context.Context, r *framework.Run) (bool, stri
 func specOf(a allocation) netip.Prefix { return a.spec }
 func useOf(a allocation) netip.Prefix  { return a.use }
 
-// routersFollow asserts that each router sends a range of each of the nodes to that
-// node, and no other pod range to any.
 func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framework.Condition {
 	via := map[netip.Prefix][]string{}
 	for _, node := range nodes {
@@ -63,7 +61,6 @@ var (
 	}
 )
 
-// announced is a finding about a range that all routers send to a node.
 func announced(kind string, prefix netip.Prefix, owner, announcer string) framework.Finding {
 	return framework.Finding{
 		Detector: routeOwnership, Kind: kind, State: detect.Latent, Object: detect.Prefix(prefix),

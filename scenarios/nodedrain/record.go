@@ -61,18 +61,23 @@ services, nor about the BGP control plane.`,
 	Facts: []framework.Fact{
 		{Says: "before the removal every node's pods are reached from outside",
 			By: framework.By(oldVariant, framework.StepBaseline, framework.StepBefore("path-of-probes"))},
-		{Says: "for as long as the cluster has this table, nodes announce ranges that they do not own, and the detector reports it before any packet is lost",
-			By: framework.By(oldVariant, framework.StepBefore("allocations-as-documented"), framework.StepBefore("routes-follow-node-spec"), framework.StepBaseline)},
+		{Says: "for as long as the cluster has this table, nodes announce ranges that they do not own, and the detector " +
+			"reports it before any packet is lost",
+			By: framework.By(oldVariant, framework.StepBefore("allocations-as-documented"), framework.StepBefore("routes-follow-node-spec"),
+				framework.StepBaseline)},
 		{Says: "a cluster gets such a table by itself",
 			Not: "the scenario forces the order. Without that, with Cilium installed on all four nodes at once, the allocations " +
-				"disagreed in 30 of 30 installations (95%: 89 to 100%; TestHowOftenAllocationsDisagree); nodes that join a cluster which runs Cilium were not counted"},
+				"disagreed in 30 of 30 installations (95%: 89 to 100%; TestHowOftenAllocationsDisagree); nodes that join a cluster " +
+				"which runs Cilium were not counted"},
 		{Says: "once node1 is removed, master2's pods and the outside do not reach each other; those of master1 and master3 do",
 			By: framework.By(oldVariant, framework.StepSymptom, framework.StepObserve)},
 		{Says: "the routers have lost 10.5.115.0/24, master2's range, and keep 10.5.112.0/24 via master1",
 			By: framework.By(oldVariant, framework.StepAfter("orphan-withdrawn"))},
 		{Says: "the detector names the range that no node announces, and its owner", By: framework.By(oldVariant, framework.StepFindings)},
-		{Says: "a Node object that is deleted while its agent runs leaves a route to an absent node, and the detector reports it; with 1.12.0 the route is withdrawn",
-			By: framework.By(oldVariant, framework.StepPrecursor("node-object-deleted")).And(newVariant, framework.StepPrecursor("node-object-deleted"))},
+		{Says: "a Node object that is deleted while its agent runs leaves a route to an absent node, and the detector " +
+			"reports it; with 1.12.0 the route is withdrawn",
+			By: framework.By(oldVariant, framework.StepPrecursor("node-object-deleted")).
+				And(newVariant, framework.StepPrecursor("node-object-deleted"))},
 		{Says: "it does not recover by itself",
 			Not: "no run waits for it. In one run with --wait 10m, every packet was lost for ten minutes (2026-11-22)"},
 		{Says: "restarting every agent does not help", By: framework.By(oldVariant, framework.StepRemedy("restart-agents"))},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -110,22 +109,9 @@ func rowOf(node string) allocation {
 	return table[slices.IndexFunc(table, func(a allocation) bool { return a.node == node })]
 }
 
-// incident is Cilium as the incident's cluster ran it, at a version, on a lab: native
-// routing, no masquerade, the MetalLB speaker for BGP.
+// incident is Cilium as the incident's cluster ran it, at a version, on a lab.
 func incident(lab topology.Topology, version, ipam string) cilium.Cilium {
-	return cilium.Cilium{
-		Agent: cilium.Agent(version), Operator: cilium.Operator(version), Peers: lab.BGPPeers(),
-		Config: cilium.Native.With(cilium.Config{
-			"ipam":                        ipam,
-			"cluster-pool-ipv4-cidr":      podCIDR.String(),
-			"cluster-pool-ipv4-mask-size": strconv.Itoa(lab.Clusters[0].NodeMask),
-			"enable-ipv4-masquerade":      "false",
-			"ipv4-native-routing-cidr":    podCIDR.String(),
-			"auto-direct-node-routes":     "true",
-			"bgp-announce-pod-cidr":       "true",
-			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
-		}),
-	}
+	return cilium.Announcing(version, lab, cilium.Config{"ipam": ipam})
 }
 
 // The endpoints of the probes: a pod on each node, and the host beyond the routers.
@@ -136,7 +122,7 @@ var (
 
 func common(version string) framework.Script {
 	return framework.Script{
-		Install: framework.InOrder(uninstall, configure(version), announce(version, all...),
+		Install: framework.InOrder(uninstall, configure(version), createCiliumNodes, announce(version, all...),
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(all...)),
 		Endpoints: append(framework.PodsOn(all...), outside),
@@ -159,8 +145,10 @@ func affectedScript() framework.Script {
 	s := common(affected)
 	s.Latent = swapped()
 	s.Baseline = append(s.Baseline,
-		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes, Holds: routersFollow(specOf, all)},
-		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated", Holds: hops(3)},
+		framework.Check{ID: "routes-follow-node-spec", Name: "the routers send each range of Node.spec to its node", Reads: routes,
+			Holds: routersFollow(specOf, all)},
+		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router, the announcing node and the owner, untranslated",
+			Holds: hops(3)},
 	)
 	s.Precursors = []framework.Precursor{
 		// Its agent still announces the range that Node.spec gave to it.
@@ -190,7 +178,7 @@ func affectedScript() framework.Script {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := incident(r.Topology, affected, cilium.ClusterPool)
 				again.Restart = "by the operator"
-				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
+				return again.Announced(staying...)(ctx, r)
 			},
 		},
 		{
@@ -203,7 +191,7 @@ func affectedScript() framework.Script {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				return labaccess.Lab(r).AddStatic(ctx, orphan, addressOf(r.Topology, victim))
 			},
-			Undo: func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).RemoveStatic(ctx, orphan) },
+			Undo: labaccess.StaticRemoved(orphan),
 		},
 		{
 			ID: "fixed-speaker", Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,
@@ -226,7 +214,8 @@ const collectedWithin = 90 * time.Second
 func fixedScript() framework.Script {
 	s := common(fixed)
 	s.Baseline = append(s.Baseline,
-		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes, Holds: routersFollow(useOf, all)},
+		framework.Check{ID: "routes-follow-use", Name: "the routers send each range in use to its node", Reads: routes,
+			Holds: routersFollow(useOf, all)},
 		framework.Check{ID: "path-of-probes", Name: "probes from outside cross a router and the owner, untranslated", Holds: hops(2)},
 	)
 	s.Precursors = []framework.Precursor{
@@ -271,10 +260,7 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 
 func configure(version string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
-		if err := incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r)); err != nil {
-			return err
-		}
-		return createCiliumNodes(ctx, r)
+		return incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r))
 	}
 }
 
@@ -284,7 +270,7 @@ func createCiliumNodes(ctx context.Context, r *framework.Run) error {
 
 func announce(version string, nodes ...string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
-		return incident(r.Topology, version, cilium.ClusterPool).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)
+		return incident(r.Topology, version, cilium.ClusterPool).Announced(nodes...)(ctx, r)
 	}
 }
 
@@ -292,26 +278,18 @@ func announce(version string, nodes ...string) framework.Action {
 // API server's machine is not restarted: without it nothing could be observed.
 func restartHosts(ctx context.Context, r *framework.Run) error {
 	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == labaccess.Cluster(r).Nodes()[0] })
-	began := time.Now()
-	err := labaccess.Lab(r).EachNode(ctx, hosts, func(ctx context.Context, n *kindlab.Node) error {
+	return labaccess.SessionsUp(hosts, labaccess.OnNodes(hosts, func(ctx context.Context, n *kindlab.Node) error {
 		return errors.Join(n.Stop(ctx), n.Start(ctx))
-	})
-	if err != nil {
-		return err
-	}
-	return labaccess.Lab(r).SessionsUp(ctx, hosts, began)
+	}))(ctx, r)
 }
 
 // agreeingAllocations moves the cluster to the one allocation that the speaker announces: the nodes
 // are removed and join as new machines, and agents and pods get their ranges from Node.spec. The
 // API server's machine is kept, and cleaned as a reboot would do it.
 func agreeingAllocations(ctx context.Context, r *framework.Run) error {
-	if err := framework.InOrder(cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject))(ctx, r); err != nil {
-		return err
-	}
-	// In the order of their ranges, so that each gets its own again.
-	if err := labaccess.Cluster(r).ReplaceNodes(ctx, master3, master2); err != nil {
-		return err
-	}
-	return incident(r.Topology, affected, cilium.Kubernetes).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), staying)
+	return framework.InOrder(
+		cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject),
+		labaccess.NodesReplaced(master3, master2), // in the order of their ranges, so that each gets its own again
+		incident(r.Topology, affected, cilium.Kubernetes).Announced(staying...),
+	)(ctx, r)
 }

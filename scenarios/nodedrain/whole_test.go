@@ -62,7 +62,7 @@ func TestWholeIncident(t *testing.T) {
 	if _, there := chart.Get(whole.Values, "agent"); there {
 		t.Error("the release itself was changed")
 	}
-	p := peering(lab)
+	p := release.PeeringOf(lab)
 	want := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
 	if !slices.Equal(p.Routers, want) || p.RoutersASN != 64524 || p.ASN != 64513 || p.GracefulRestart {
 		t.Errorf("peering is %+v", p)

@@ -64,7 +64,6 @@ func mustPass(t *testing.T, r report.Report) {
 	t.Errorf("the run of %s is %s, not %s%s", r.Scenario, r.Verdict, framework.Pass, why.String())
 }
 
-// output is the folder for reports.
 func output(t *testing.T) string {
 	if dir := os.Getenv("RELAPSE_REPORTS"); dir != "" {
 		return dir

@@ -23,8 +23,6 @@ func sends(via map[netip.Prefix][]string) framework.Condition {
 	return check.Routes(podCIDR, nodeNet.Name, via)
 }
 
-// operatorKnows asserts that the operator has refused the owner its range, and has told
-// nobody but its CiliumNode.
 func operatorKnows(ctx context.Context, r *framework.Run) (bool, string, error) {
 	says, err := cilium.OperatorError(ctx, labaccess.Cluster(r), owner)
 	return refused(says), fmt.Sprintf("it says %q", says), err

@@ -6,10 +6,11 @@ import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
-	Name:   "twin-cidr",
-	Title:  "two nodes get one pod range when a node joins while cilium-operator is down",
-	Source: "cilium#21482 and #21526, September 2022; changelogs of 1.11.11 and 1.12.4; operator and pkg/ipam/allocator/podcidr of Cilium 1.10.0 to 1.12.5, 1.18.0, 1.18.4, 1.19.3, 1.19.5 and 1.20.2",
-	Issue:  "https://github.com/cilium/cilium/issues/21482",
+	Name:  "twin-cidr",
+	Title: "two nodes get one pod range when a node joins while cilium-operator is down",
+	Source: "cilium#21482 and #21526, September 2022; changelogs of 1.11.11 and 1.12.4; operator and " +
+		"pkg/ipam/allocator/podcidr of Cilium 1.10.0 to 1.12.5, 1.18.0, 1.18.4, 1.19.3, 1.19.5 and 1.20.2",
+	Issue: "https://github.com/cilium/cilium/issues/21482",
 	Symptom: `A node joins while cilium-operator restarts, such as when a cluster is set up and the
 leader changes. It gets the pod range of a node that has been there for long. The routers have
 two origins for this prefix, and packets to pods reach the wrong node. What fails, and for whom,
@@ -30,7 +31,8 @@ CiliumNode.`,
 	Fixed:    "1.11.11 and 1.12.4",
 	Remedies: []string{
 		"the newcomer's CiliumNode made anew while no operator runs, then cilium-operator 1.12.4",
-		"the same while that operator runs does not help, if it was started with the twin range: it has refused the owner, and gives the range away again",
+		"the same while that operator runs does not help, if it was started with the twin range: it has refused the owner, " +
+			"and gives the range away again",
 		"cilium-operator 1.12.4 alone does not help",
 		"restarting the agents does not help",
 	},
@@ -72,10 +74,12 @@ this happens in a cluster of yours.`,
 		{Says: "the routers have two origins for the range, and the owner's pods and the outside lose a share of their flows",
 			By: framework.By(affectedVariant, framework.StepSymptom, framework.StepAfter("two-origins"), framework.StepObserve)},
 		{Says: "with one best path in the routers all pods of one node are lost", Not: "the lab's routers have ECMP"},
-		{Says: "the operator knows, and says so in the owner's CiliumNode alone", By: framework.By(affectedVariant, framework.StepAfter("operator-knows"))},
+		{Says: "the operator knows, and says so in the owner's CiliumNode alone",
+			By: framework.By(affectedVariant, framework.StepAfter("operator-knows"))},
 		{Says: "the detector names the range and both nodes", By: framework.By(affectedVariant, framework.StepFindings)},
 		{Says: "restarting the agents does not help", By: framework.By(affectedVariant, framework.StepRemedy("restart-agents"))},
-		{Says: "the fixed operator alone does not help: both CiliumNodes say what they said", By: framework.By(affectedVariant, framework.StepRemedy("fixed-operator"))},
+		{Says: "the fixed operator alone does not help: both CiliumNodes say what they said",
+			By: framework.By(affectedVariant, framework.StepRemedy("fixed-operator"))},
 		{Says: "the newcomer's CiliumNode made anew while that operator runs gets the same range again",
 			By: framework.By(affectedVariant, framework.StepRemedy("join-again"))},
 		{Says: "made anew while no operator runs, with the fixed one started then, it gets a range of its own",

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"golang.org/x/mod/semver"
@@ -19,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // The versions, and the variants that run them.
@@ -70,30 +70,21 @@ type story struct {
 	given netip.Prefix
 }
 
-// cilium is Cilium in the lab, with the operator of a version: native routing over the ToRs,
-// no masquerade, the MetalLB speaker.
 func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
-	return cilium.Cilium{
-		Agent: cilium.Agent(s.version), Operator: cilium.Operator(operator), Peers: lab.BGPPeers(),
-		Config: cilium.Native.With(cilium.Config{
-			"ipam":                        cilium.ClusterPool,
-			"cluster-pool-ipv4-cidr":      podCIDR.String(),
-			"cluster-pool-ipv4-mask-size": strconv.Itoa(lowest.Bits()),
-			"enable-ipv4-masquerade":      "false",
-			"ipv4-native-routing-cidr":    podCIDR.String(),
-			"auto-direct-node-routes":     "false", // nodes reach each other's pods over the ToRs
-			"bgp-announce-pod-cidr":       "true",
-			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
-			// A log line for each CiliumNode gives the race more time.
-			"debug": "true",
-			// The operator writes each CiliumNode when it starts.
-			"k8s-client-qps":   "2000",
-			"k8s-client-burst": "2000",
-			// The CiliumNodes without a machine stay, and the operator does not wait for
-			// Nodes before it gives ranges away (operator/main.go).
-			"nodes-gc-interval": "0s",
-		}),
-	}
+	c := cilium.Announcing(s.version, lab, cilium.Config{
+		"ipam":                    cilium.ClusterPool,
+		"auto-direct-node-routes": "false", // nodes reach each other's pods over the ToRs
+		// A log line for each CiliumNode gives the race more time.
+		"debug": "true",
+		// The operator writes each CiliumNode when it starts.
+		"k8s-client-qps":   "2000",
+		"k8s-client-burst": "2000",
+		// The CiliumNodes without a machine stay, and the operator does not wait for
+		// Nodes before it gives ranges away (operator/main.go).
+		"nodes-gc-interval": "0s",
+	})
+	c.Operator = cilium.Operator(operator)
+	return c
 }
 
 var (
@@ -140,7 +131,8 @@ func (s *story) script(role framework.Role) framework.Script {
 		})
 	}
 	if role == framework.Fixed {
-		script.Aftermath = []framework.Check{{ID: "own-range", Name: newcomer + " has a range of its own, and the routers send it there", Reads: routes, Holds: oneOrigin}}
+		script.Aftermath = []framework.Check{{ID: "own-range", Name: newcomer + " has a range of its own, and the routers send it there",
+			Reads: routes, Holds: oneOrigin}}
 		return script
 	}
 	script.Expected = []framework.Finding{{
@@ -149,8 +141,10 @@ func (s *story) script(role framework.Role) framework.Script {
 	}}
 	if role == framework.Affected {
 		script.Aftermath = []framework.Check{
-			{ID: "two-origins", Name: "the routers share packets to " + lowest.String() + " out between both nodes", Reads: routes, Holds: twoOrigins},
-			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken", Holds: operatorKnows, Bound: 10 * time.Second},
+			{ID: "two-origins", Name: "the routers share packets to " + lowest.String() + " out between both nodes", Reads: routes,
+				Holds: twoOrigins},
+			{ID: "operator-knows", Name: "the operator says in the status of CiliumNode " + owner + " that its range is taken",
+				Holds: operatorKnows, Bound: 10 * time.Second},
 		}
 		script.Remedies = s.remedies()
 	}
@@ -192,13 +186,11 @@ func (s *story) joinWithout(version string) framework.Action {
 // join makes the newcomer's CiliumNode anew, does what comes then, and waits until the
 // newcomer announces the range that it is given.
 func (s *story) join(then ...framework.Action) framework.Action {
-	rejoin := func(ctx context.Context, r *framework.Run) error {
-		return cilium.Rejoin(ctx, labaccess.Cluster(r), newcomer)
-	}
-	noteRange := func(ctx context.Context, r *framework.Run) (err error) {
-		s.given, err = cilium.AwaitRange(ctx, labaccess.Cluster(r), newcomer)
+	rejoin := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return cilium.Rejoin(ctx, c, newcomer) })
+	noteRange := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
+		s.given, err = cilium.AwaitRange(ctx, c, newcomer)
 		return err
-	}
+	})
 	return labaccess.SessionsUp([]string{newcomer}, framework.InOrder(rejoin, framework.InOrder(then...), noteRange))
 }
 
@@ -218,7 +210,7 @@ func (s *story) remedies() []framework.Remedy {
 			Apply: func(ctx context.Context, r *framework.Run) error {
 				again := s.cilium(r.Topology, s.version)
 				again.Restart = "by the operator"
-				return again.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes)
+				return again.Announced(nodes...)(ctx, r)
 			},
 		},
 		{
@@ -232,32 +224,26 @@ func (s *story) remedies() []framework.Remedy {
 			Apply: s.join(),
 		},
 		{
-			ID: "join-without", Name: newcomer + "'s CiliumNode made anew while no operator runs, then cilium-operator " + fixed, Helps: true, Bound: within,
+			ID: "join-without", Name: newcomer + "'s CiliumNode made anew while no operator runs, then cilium-operator " +
+				fixed, Helps: true, Bound: within,
 			Apply: s.joinWithout(fixed),
 		},
 	}
 }
 
-// install installs Cilium, the CiliumNodes and the probe pods, in any state that an earlier
-// variant or run left.
 func (s *story) install() framework.Action {
 	return framework.InOrder(func(ctx context.Context, r *framework.Run) error {
 		if semver.MajorMinor("v"+s.version) != "v1.12" {
-			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, whatever the CiliumNodes say", s.version)
+			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, "+
+				"whatever the CiliumNodes say", s.version)
 		}
-		l, c := labaccess.Lab(r), labaccess.Cluster(r)
-		if err := cilium.Uninstall(ctx, l, c, nodes, podCIDR); err != nil {
-			return err
-		}
+		create := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+			order, address := members(r.Topology)
+			return cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] })
+		})
 		wanted := s.cilium(r.Topology, s.version)
-		if err := wanted.Configure(ctx, c); err != nil {
-			return err
-		}
-		order, address := members(r.Topology)
-		if err := cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] }); err != nil {
-			return err
-		}
-		return wanted.Announce(ctx, l, c, nodes)
+		return framework.InOrder(cilium.Uninstalled(nodes, podCIDR), labaccess.OnCluster(wanted.Configure), create,
+			wanted.Announced(nodes...))(ctx, r)
 	}, workload.ProbesOn(master, owner))
 }
 

@@ -37,8 +37,6 @@ const others = 400
 
 var elsewhere = netip.MustParsePrefix("10.69.64.0/20")
 
-// members are the nodes' addresses by name, the others included, and in which order they get
-// their ranges.
 func members(lab topology.Topology) (order []string, address map[string]netip.Addr) {
 	order, address = []string{owner, master, newcomer}, map[string]netip.Addr{}
 	for _, name := range order {

@@ -43,16 +43,17 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 	}
 	i.gone = address
 	err = labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		return await.Until(ctx, "connections of "+n.Name()+" to "+address.String(), 100*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {
-			found, err := n.Exec(ctx, append([]string{"conntrack", "-L", "--reply-src", address.String()}, strings.Fields(ofService)...)...)
-			return strings.TrimSpace(found) != "", "none", err
-		})
+		return await.Until(ctx, "connections of "+n.Name()+" to "+address.String(), 100*time.Millisecond, within,
+			func(ctx context.Context) (bool, string, error) {
+				found, err := n.Exec(ctx, append([]string{"conntrack", "-L", "--reply-src", address.String()}, strings.Fields(ofService)...)...)
+				return strings.TrimSpace(found) != "", "none", err
+			})
 	})
 	if err != nil {
 		return err
 	}
 	before := refusals(r.Timelines(), anew)
-	if err := declare(ctx, r, "statsd", statsdIP.Addr(), "none"); err != nil {
+	if err := declare("statsd", statsdIP, "none")(ctx, r); err != nil {
 		return err
 	}
 	err = await.Until(ctx, "each node to refuse new senders", 50*time.Millisecond, within, func(context.Context) (bool, string, error) {
@@ -121,15 +122,16 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool,
 		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
 	}
 	const enough = 20 // of the packets that two senders send in a second
-	err = await.Until(ctx, "the new pod to get the packets of the Service", 200*time.Millisecond, 15*time.Second, func(ctx context.Context) (bool, string, error) {
-		packets, _, err := i.received(ctx, r)
-		saw := fmt.Sprintf("pod %s has received %d packets", workload.ProbeKey(heir), packets)
-		if packets < enough {
-			return false, saw, err
-		}
-		r.Note(saw)
-		return true, "", nil
-	})
+	err = await.Until(ctx, "the new pod to get the packets of the Service", 200*time.Millisecond, 15*time.Second,
+		func(ctx context.Context) (bool, string, error) {
+			packets, _, err := i.received(ctx, r)
+			saw := fmt.Sprintf("pod %s has received %d packets", workload.ProbeKey(heir), packets)
+			if packets < enough {
+				return false, saw, err
+			}
+			r.Note(saw)
+			return true, "", nil
+		})
 	if err != nil {
 		return false, err.Error(), nil
 	}

@@ -7,10 +7,11 @@ import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
-	Name:   "udp-blackhole",
-	Title:  "packets of a UDP Service go on to the address of its last pod",
-	Source: "kubernetes#139628 and #139629, June 2026, and #130484, March 2025; pkg/proxy/conntrack of k8s.io/kubernetes 1.31.14, 1.32.2, 1.32.13, 1.34.4, 1.36.3, 1.37.0 and 1.37.2",
-	Issue:  "https://github.com/kubernetes/kubernetes/issues/139628",
+	Name:  "udp-blackhole",
+	Title: "packets of a UDP Service go on to the address of its last pod",
+	Source: "kubernetes#139628 and #139629, June 2026, and #130484, March 2025; pkg/proxy/conntrack of k8s.io/kubernetes " +
+		"1.31.14, 1.32.2, 1.32.13, 1.34.4, 1.36.3, 1.37.0 and 1.37.2",
+	Issue: "https://github.com/kubernetes/kubernetes/issues/139628",
 	Symptom: `A Service of statsd is scaled down to no endpoint. Its senders do not notice: 64,000
 packets a second go on to the address of the pod that is gone. All converge on the node with
 that range of pods, which drops them for 13 hours at 60 to 73% softirq. A sender that starts
@@ -66,7 +67,8 @@ LoadBalancer addresses, mode ipvs, IPv6, or the load on the node that gets the p
 			By: framework.By(affectedIPTables, framework.StepAfter("heir-named")).And(affectedNFTables, framework.StepAfter("heir-named"))},
 		{Says: "the detector names the pod that gets them",
 			By: framework.By(affectedIPTables, framework.StepAfter("heir-named")).And(affectedNFTables, framework.StepAfter("heir-named"))},
-		{Says: "it lasts for as long as packets are sent", Not: "no run waits for the 13 hours of the report; each remedy begins with packets that still vanish"},
+		{Says: "it lasts for as long as packets are sent",
+			Not: "no run waits for the 13 hours of the report; each remedy begins with packets that still vanish"},
 		{Says: "it recovers when the Service gets an endpoint again",
 			By: framework.By(affectedIPTables, framework.StepRemedy("endpoints")).And(affectedNFTables, framework.StepRemedy("endpoints"))},
 		{Says: "deleting the entries of connection tracking helps",
@@ -76,7 +78,8 @@ LoadBalancer addresses, mode ipvs, IPv6, or the load on the node that gets the p
 		{Says: "1.37.0 helps where it comes late",
 			By: framework.By(affectedIPTables, framework.StepRemedy("fixed-version")).And(affectedNFTables, framework.StepRemedy("fixed-version"))},
 		{Says: "with 1.37.0 and 1.31.14 the steady sender is told that nobody listens",
-			By: framework.By(fixedIPTables, framework.StepObserve).And(fixedNFTables, framework.StepObserve).And(earlierIPTables, framework.StepObserve)},
+			By: framework.By(fixedIPTables, framework.StepObserve).And(fixedNFTables, framework.StepObserve).
+				And(earlierIPTables, framework.StepObserve)},
 	},
 	Diagram: `         tor .254          AS 64524, static routes to the pods
       ┌─────┴─────┐        nodes 10.67.4.0/24

@@ -2,14 +2,11 @@ package udpblackhole
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
@@ -170,7 +167,8 @@ func (i *incident) script(role framework.Role) framework.Script {
 	}
 	s.Aftermath = []framework.Check{
 		{ID: "heir", Name: "a pod that is given the address gets the packets", Holds: i.heirGetsPackets},
-		{ID: "heir-named", Name: "the detector names the pod that has the address", Holds: heirIsNamed, Bound: 15 * time.Second, AsksDetectors: true},
+		{ID: "heir-named", Name: "the detector names the pod that has the address", Holds: heirIsNamed, Bound: 15 * time.Second,
+			AsksDetectors: true},
 		{ID: "vanish-again", Name: "without that pod the packets vanish again", Holds: vanishAgain},
 	}
 	s.Remedies = i.remedies()
@@ -178,8 +176,8 @@ func (i *incident) script(role framework.Role) framework.Script {
 }
 
 func (i *incident) remedies() []framework.Remedy {
-	rolled := func(version string) func(context.Context, *framework.Run) error {
-		return func(ctx context.Context, r *framework.Run) error { return i.roll(ctx, r, version) }
+	rolled := func(version string) framework.Action {
+		return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return i.roll(ctx, l, version) })
 	}
 	return []framework.Remedy{
 		{ID: "restart", Name: "restart kube-proxy on every node", Apply: rolled(i.version), Watch: 5 * time.Second},
@@ -193,17 +191,15 @@ func (i *incident) remedies() []framework.Remedy {
 }
 
 // roll replaces kube-proxy on every node by one of a version.
-func (i *incident) roll(ctx context.Context, r *framework.Run, version string) error {
+func (i *incident) roll(ctx context.Context, l *kindlab.Lab, version string) error {
 	p, err := i.proxy(version)
 	if err == nil {
-		err = p.Declare(ctx, labaccess.Lab(r))
+		err = p.Declare(ctx, l)
 	}
 	if err != nil {
 		return err
 	}
-	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		return p.Roll(ctx, labaccess.Lab(r), n.Name(), within)
-	})
+	return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error { return p.Roll(ctx, l, n.Name(), within) })
 }
 
 // prepare removes what kube-proxy of an earlier variant has left in a node:
@@ -213,10 +209,7 @@ const prepare = `nft delete table ip kube-proxy 2>/dev/null
 nft delete table ip6 kube-proxy 2>/dev/null
 sysctl -qw net.ipv4.icmp_ratelimit=0`
 
-// install installs kube-proxy, the Services and the pods, in place of those of an earlier
-// variant or run.
 func (i *incident) install(ctx context.Context, r *framework.Run) error {
-	l, c := labaccess.Lab(r), labaccess.Cluster(r)
 	if i.mode == kubeadm.NFTables {
 		if err := host.ProxiesByNFTables(); err != nil {
 			return err
@@ -226,41 +219,27 @@ func (i *incident) install(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(workload.StopProbes(ctx, c), kubeadm.KubeProxy.Delete(ctx, c)); err != nil {
-		return err
-	}
-	if err := workload.WireNodes(ctx, r); err != nil {
-		return err
-	}
-	err = l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+	clean := labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
 		if err := workload.Forget(ctx, n, "-p", "udp", "--orig-port-dst", strconv.Itoa(servicePort)); err != nil {
 			return err
 		}
 		_, err := n.Exec(ctx, "sh", "-c", prepare)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if err := proxy.Declare(ctx, l); err != nil {
-		return err
-	}
-	starts, startsCtx := errgroup.WithContext(ctx)
-	starts.Go(func() error { return workload.StartProbes(startsCtx, c, append(workload.OnEach(nodes...), statsd)) })
-	starts.Go(func() error { return declare(startsCtx, r, "statsd", statsdIP.Addr(), statsd.Name) })
-	starts.Go(func() error { return declare(startsCtx, r, "neighbour", neighbourIP.Addr(), master) })
-	starts.Go(func() error { return kubeadm.KubeProxy.Ready(startsCtx, c, nodes, within) })
-	if err := starts.Wait(); err != nil {
-		return err
-	}
-	return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		return proxy.Synced(ctx, l, n.Name(), within)
-	})
+	return framework.InOrder(
+		labaccess.OnCluster(workload.StopProbes), labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, clean,
+		labaccess.OnLab(proxy.Declare),
+		framework.AtOnce(
+			workload.Probes(append(workload.OnEach(nodes...), statsd)...), declare("statsd", statsdIP, statsd.Name),
+			declare("neighbour", neighbourIP, master),
+		),
+		proxy.SyncedEverywhere(within),
+	)(ctx, r)
 }
 
 // declare creates a UDP Service in front of a probe pod, or changes the one that it selects.
-func declare(ctx context.Context, r *framework.Run, name string, ip netip.Addr, pod string) error {
-	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
+func declare(name string, at netip.AddrPort, pod string) framework.Action {
+	return workload.Applied(fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default}
 spec:
@@ -268,23 +247,16 @@ spec:
   selector: {%s: %s}
   ports:
   - {protocol: UDP, port: %d, targetPort: %d}
-`, name, ip, workload.ProbeLabel, pod, servicePort, wire.DefaultPort))
+`, name, at.Addr(), workload.ProbeLabel, pod, at.Port(), wire.DefaultPort))
 }
 
 // serve gives the Service its endpoint again, in a pod with another address.
-func serve(ctx context.Context, r *framework.Run) error {
-	if err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{statsd}); err != nil {
-		return err
-	}
-	return declare(ctx, r, "statsd", statsdIP.Addr(), statsd.Name)
-}
+var serve = framework.InOrder(workload.Added(statsd), declare("statsd", statsdIP, statsd.Name))
 
 // ofService are the arguments of conntrack(8) that choose the connections to the Service.
 var ofService = fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d", statsdIP.Addr(), statsdIP.Port())
 
 // forget deletes the connections to the Service on every node.
-func forget(ctx context.Context, r *framework.Run) error {
-	return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-		return workload.Forget(ctx, n, strings.Fields(ofService)...)
-	})
-}
+var forget = labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
+	return workload.Forget(ctx, n, strings.Fields(ofService)...)
+})

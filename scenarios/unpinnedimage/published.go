@@ -55,7 +55,8 @@ const (
 )
 
 var bystander = workload.Deployment{
-	Name: "bystander", Pods: workload.Pods{Namespace: metav1.NamespaceDefault, Labels: client.MatchingLabels{workload.ProbeLabel: "bystander"}},
+	Name: "bystander", Pods: workload.Pods{Namespace: metav1.NamespaceDefault,
+		Labels: client.MatchingLabels{workload.ProbeLabel: "bystander"}},
 }
 
 func publishedScript() framework.Script {
@@ -150,9 +151,8 @@ spec:
 	return bystander.Ready(ctx, labaccess.Cluster(r), time.Minute)
 }
 
-// unguard undoes guard.
 func unguard(ctx context.Context, r *framework.Run) error {
-	err := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
+	err := labaccess.Cluster(r).Kube().DeleteAllOf(ctx, &networkingv1.NetworkPolicy{},
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{"scenario": "unpinned-image"})
 	if err != nil {
 		return fmt.Errorf("removing the policies: %w", err)

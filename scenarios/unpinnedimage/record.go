@@ -6,10 +6,11 @@ import "github.com/relapse-dev/relapse/framework"
 
 // Record is the incident as it is documented.
 var Record = framework.Incident{
-	Name:   "unpinned-image",
-	Title:  "a restart pulls a different kube-router",
-	Source: "production, 2020-06-10, kube-router v0.4.0 to v1.0.0-rc5; again in October 2023, v1.6.0 to v2.0.0: github.com/cloudnativelabs/kube-router/issues/1555",
-	Issue:  "https://github.com/cloudnativelabs/kube-router/issues/1555",
+	Name:  "unpinned-image",
+	Title: "a restart pulls a different kube-router",
+	Source: "production, 2020-06-10, kube-router v0.4.0 to v1.0.0-rc5; again in October 2023, v1.6.0 to v2.0.0: " +
+		"github.com/cloudnativelabs/kube-router/issues/1555",
+	Issue: "https://github.com/cloudnativelabs/kube-router/issues/1555",
 	Symptom: `A DaemonSet asks for cloudnativelabs/kube-router, without tag. An operator
 changes --enable-ibgp=false to true, and the pods restart. From then on pods
 cannot reach pods on other nodes. Reverting the argument does not help.`,

@@ -132,14 +132,12 @@ func untagged(manifest kuberouter.Manifest, policy corev1.PullPolicy) kuberouter
 	}
 }
 
-// pinned is a manifest with an image by its digest.
 func pinned(manifest kuberouter.Manifest, image string) kuberouter.KubeRouter {
 	k := untagged(manifest, corev1.PullAlways)
 	k.Image, k.Pin = image, true
 	return k
 }
 
-// atOnce replaces all pods at the same time.
 func atOnce(k kuberouter.KubeRouter) framework.Action {
 	k.AtOnce = true
 	return k.Apply
@@ -190,8 +188,10 @@ func untaggedScript() framework.Script {
 	s.Observe, s.Expected, s.Transient = untaggedFor, drifted(detect.ChangedImage), lostRanges()
 	s.Aftermath = []framework.Check{
 		runs("new-version-runs", newer),
-		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, nil), Bound: seenWithin},
-		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil), Bound: seenWithin},
+		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, nil),
+			Bound: seenWithin},
+		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil),
+			Bound: seenWithin},
 		lacksPermissions(all...),
 	}
 	s.Remedies = []framework.Remedy{
@@ -201,7 +201,7 @@ func untaggedScript() framework.Script {
 			Apply: atOnce(pinned(kuberouter.V1, older)),
 			// The fault has shown that routes are dropped when the time for a restart is over.
 			// Here they are dropped at once.
-			Undo: framework.InOrder(atOnce(vendors), func(ctx context.Context, r *framework.Run) error { return labaccess.Lab(r).ClearSessions(ctx, all) }),
+			Undo: framework.InOrder(atOnce(vendors), labaccess.SessionsCleared(all...)),
 		},
 		{
 			ID: "complete-upgrade", Name: "complete the upgrade to " + newVersion, Helps: true, Bound: recoversWithin,
@@ -248,13 +248,8 @@ func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
 }
 
-// uninstall removes the probe pods, what the variant with policies created, and then
-// kube-router and all that it left on the nodes.
 func uninstall(ctx context.Context, r *framework.Run) error {
-	if err := workload.StopProbes(ctx, labaccess.Cluster(r)); err != nil {
-		return err
-	}
-	return framework.InOrder(unguard, kuberouter.Clean)(ctx, r)
+	return framework.InOrder(labaccess.OnCluster(workload.StopProbes), unguard, kuberouter.Clean)(ctx, r)
 }
 
 // latestMoves is what the vendor does with a release.
@@ -309,9 +304,7 @@ var newNode = framework.Fault{
 		// Kubernetes takes a minute to delete the removed node's pod, and until then
 		// the new machine would run that pod.
 		kuberouter.PodDeleted(newcomer),
-		func(ctx context.Context, r *framework.Run) error {
-			return labaccess.Cluster(r).ReplaceNodes(ctx, newcomer)
-		},
+		labaccess.NodesReplaced(newcomer),
 		kuberouter.RolledOut,
 	),
 	TookEffect: runs("", newer, newcomer).Holds,
@@ -352,7 +345,8 @@ func runs(id, image string, nodes ...string) framework.Check {
 }
 
 var sessionsUp = framework.Check{
-	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, all), Bound: seenWithin,
+	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all,
+		all), Bound: seenWithin,
 }
 
 // lacksPermissions asserts that kube-router has ended on nodes, and that its log has the reason.

@@ -119,7 +119,6 @@ func compareRanks(a, b rank) int {
 	)
 }
 
-// firstIf sorts true before false.
 func firstIf(a, b bool) int {
 	switch {
 	case a == b:

@@ -316,7 +316,6 @@ func BIRDPaths(routes, protocols string) ([]Path, error) {
 	return bestOf(all), nil
 }
 
-// birdDetail reads an indented line of a path.
 func (p *ranked) birdDetail(line string) (err error) {
 	label, value, _ := strings.Cut(line, ":")
 	value = strings.TrimSpace(value)

@@ -147,7 +147,8 @@ func (f *Feed) add(message []byte) error {
 // cannotRead ends what is fed of the peer of a message that cannot be read, until its session comes
 // up again. Of a message without such a peer the error is the end of the feed.
 func (f *Feed) cannotRead(message []byte, why error) error {
-	if len(message) < bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE || message[5] == bmp.BMP_MSG_INITIATION || message[5] == bmp.BMP_MSG_TERMINATION {
+	if len(message) < bmp.BMP_HEADER_SIZE+bmp.BMP_PEER_HEADER_SIZE || message[5] == bmp.BMP_MSG_INITIATION ||
+		message[5] == bmp.BMP_MSG_TERMINATION {
 		return why
 	}
 	var h bmp.BMPPeerHeader
@@ -264,7 +265,6 @@ func eachCapability(open *bgp.BGPOpen, do func(bgp.ParameterCapabilityInterface)
 	}
 }
 
-// drop forgets the routes of a peer.
 func (f *Feed) drop(p *fed) {
 	for _, t := range []*fedTable{p.before, p.after} {
 		if t != nil {
@@ -279,7 +279,6 @@ func (f *Feed) drop(p *fed) {
 // fedSize is the memory that a path takes, in bytes, with its place in a table.
 func fedSize(p ranked) int { return sizeOf(p.Path) + 96 }
 
-// update applies an UPDATE.
 func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error {
 	f.begun = true
 	in := &p.before
@@ -310,54 +309,56 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 		path.Internal = p.AS == p.localAS
 		path.rank.internal = path.Internal
 	}
-	put := func(nlri bgp.AddrPrefixInterface, add bool) error {
-		if nlri.SAFI() != bgp.SAFI_UNICAST || nlri.AFI() != bgp.AFI_IP && nlri.AFI() != bgp.AFI_IP6 {
-			return nil
-		}
-		prefix, err := netip.ParsePrefix(nlri.String())
-		if err != nil {
-			return err
-		}
-		key := fedKey{prefix.Masked(), nlri.PathIdentifier()}
-		if old, there := t.paths[key]; there {
-			f.used -= fedSize(old)
-			delete(t.paths, key)
-		}
-		if !add {
-			return nil
-		}
-		one := path
-		one.Prefix = key.prefix
-		t.paths[key], t.families[prefix.Addr().BitLen()], f.families[prefix.Addr().BitLen()] = one, true, true
-		if f.used += fedSize(one); f.used > maxTable {
-			return fmt.Errorf("the paths take more than %d MiB", maxTable>>20)
-		}
-		return nil
+	var withdrawn, reached []bgp.AddrPrefixInterface
+	for _, nlri := range update.WithdrawnRoutes {
+		withdrawn = append(withdrawn, nlri)
 	}
-	for _, list := range []struct {
-		add  bool
-		nlri []*bgp.IPAddrPrefix
-	}{{false, update.WithdrawnRoutes}, {true, update.NLRI}} {
-		for _, nlri := range list.nlri {
-			if err := put(nlri, list.add); err != nil {
-				return err
-			}
-		}
+	for _, nlri := range update.NLRI {
+		reached = append(reached, nlri)
 	}
 	for _, attr := range update.PathAttributes {
-		var nlris []bgp.AddrPrefixInterface
-		add := false
 		switch a := attr.(type) {
 		case *bgp.PathAttributeMpReachNLRI:
-			nlris, add = a.Value, true
+			reached = append(reached, a.Value...)
 		case *bgp.PathAttributeMpUnreachNLRI:
-			nlris = a.Value
+			withdrawn = append(withdrawn, a.Value...)
 		}
-		for _, nlri := range nlris {
-			if err := put(nlri, add); err != nil {
-				return err
-			}
+	}
+	for _, nlri := range withdrawn {
+		if err := f.put(t, nlri, nil); err != nil {
+			return err
 		}
+	}
+	for _, nlri := range reached {
+		if err := f.put(t, nlri, &path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put sets the path to a prefix, or withdraws it if there is none.
+func (f *Feed) put(t *fedTable, nlri bgp.AddrPrefixInterface, path *ranked) error {
+	if nlri.SAFI() != bgp.SAFI_UNICAST || nlri.AFI() != bgp.AFI_IP && nlri.AFI() != bgp.AFI_IP6 {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(nlri.String())
+	if err != nil {
+		return err
+	}
+	key := fedKey{prefix.Masked(), nlri.PathIdentifier()}
+	if old, there := t.paths[key]; there {
+		f.used -= fedSize(old)
+		delete(t.paths, key)
+	}
+	if path == nil {
+		return nil
+	}
+	one := *path
+	one.Prefix = key.prefix
+	t.paths[key], t.families[prefix.Addr().BitLen()], f.families[prefix.Addr().BitLen()] = one, true, true
+	if f.used += fedSize(one); f.used > maxTable {
+		return fmt.Errorf("the paths take more than %d MiB", maxTable>>20)
 	}
 	return nil
 }
@@ -377,8 +378,6 @@ func (p *fed) whole() bool {
 	return len(p.ended) > 0
 }
 
-// feeds reports whether routes of a peer are expected: its session is up, or was never told and there
-// are some.
 func (p *fed) feeds() bool {
 	return p.State == StateEstablished || p.State == StateUnknown && (p.before != nil || p.after != nil)
 }

@@ -43,7 +43,6 @@ func (f FRR) VRFs(ctx context.Context) ([]string, error) {
 // vtysh is FRR's program.
 const vtysh = "vtysh -c "
 
-// ask runs a command of a program and reads its output.
 func ask[T any](
 	ctx context.Context, run func(context.Context, string) (string, error), program, command string, read func(string) (T, error),
 ) (answer T, err error) {
@@ -134,7 +133,6 @@ func FRRPaths(text string) ([]Path, error) {
 	return paths, nil
 }
 
-// path is the path to a prefix.
 func (from frrListed) path(prefix netip.Prefix) (Path, error) {
 	p := Path{
 		Prefix: prefix, Origin: strings.ToLower(from.Origin), LocalPref: defaultLocalPref, MED: from.Metric,
@@ -326,7 +324,8 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 		if err != nil {
 			addr, _ = netip.ParseAddr(from.BGPNeighborAddr)
 		}
-		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState), BFD: strings.ToLower(from.PeerBFDInfo.Status)}
+		n := Neighbor{Address: addr, AS: uint32(from.RemoteAS), State: strings.ToLower(from.BGPState),
+			BFD: strings.ToLower(from.PeerBFDInfo.Status)}
 		if n.State == StateEstablished {
 			n.RouterID = from.RemoteRouterID
 			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()

@@ -54,7 +54,6 @@ func GoBGPPaths(d *api.Destination, localAS uint32) ([]Path, error) {
 	return paths, nil
 }
 
-// pathOf converts a path of GoBGP's API.
 func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 	nlri, err := apiutil.GetNativeNlri(ap)
 	if err != nil {

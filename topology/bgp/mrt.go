@@ -131,7 +131,6 @@ func otherFamily(kind mrt.MRTSubTypeTableDumpv2, body []byte) bool {
 	return safi != bgp.SAFI_UNICAST || afi != bgp.AFI_IP && afi != bgp.AFI_IP6
 }
 
-// add adds the paths to a prefix.
 func (t *mrtTable) add(header *mrt.MRTHeader, body []byte) error {
 	if t == nil {
 		return errors.New("a path is before the PEER_INDEX_TABLE")
@@ -284,7 +283,6 @@ func dumpOf(tables map[string]*mrtTable) (d Dump, err error) {
 	return d, nil
 }
 
-// mrtRecord reads one record.
 func mrtRecord(in io.Reader) (*mrt.MRTHeader, []byte, error) {
 	head := make([]byte, mrt.MRT_COMMON_HEADER_LEN)
 	if _, err := io.ReadFull(in, head); err != nil {

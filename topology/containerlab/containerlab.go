@@ -219,8 +219,6 @@ func (e *export) render(name string, t *template.Template, mode fs.FileMode, dat
 	return nil
 }
 
-// key returns want, with a number if it is taken: containerlab has one name space, a
-// topology has three.
 func (e *export) key(want string) string {
 	key := want
 	for i := 2; e.taken[key]; i++ {
@@ -259,32 +257,7 @@ func (e *export) build() error {
 		}
 	}
 	for _, r := range e.t.Routers {
-		labels := map[string]string{labelASN: asn(r.ASN), labelRouterID: r.ID.String()}
-		if r.Kind != "" {
-			labels[labelRouterKind] = string(r.Kind)
-		}
-		if len(r.Peers) > 0 {
-			var peers []string
-			for _, p := range r.Peers {
-				text := p.Network + ":" + asn(p.ASN)
-				if p.GracefulRestart {
-					text += ":" + gracefulRestart
-				}
-				peers = append(peers, text)
-			}
-			labels[labelPeers] = strings.Join(peers, ",")
-		}
-		config := "frr/" + nodes[r.Name] + ".conf"
-		text, err := router.FRRConfig(e.bgp(r))
-		if err != nil {
-			return err
-		}
-		e.add(config, text, 0o644)
-		n := node{
-			Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
-			Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
-		}
-		if err := e.member(nodes[r.Name], topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n, labels); err != nil {
+		if err := e.router(nodes[r.Name], r); err != nil {
 			return err
 		}
 	}
@@ -306,6 +279,35 @@ func (e *export) build() error {
 		}
 	}
 	return nil
+}
+
+func (e *export) router(key string, r topology.Router) error {
+	labels := map[string]string{labelASN: asn(r.ASN), labelRouterID: r.ID.String()}
+	if r.Kind != "" {
+		labels[labelRouterKind] = string(r.Kind)
+	}
+	var peers []string
+	for _, p := range r.Peers {
+		text := p.Network + ":" + asn(p.ASN)
+		if p.GracefulRestart {
+			text += ":" + gracefulRestart
+		}
+		peers = append(peers, text)
+	}
+	if len(peers) > 0 {
+		labels[labelPeers] = strings.Join(peers, ",")
+	}
+	config := "frr/" + key + ".conf"
+	text, err := router.FRRConfig(e.bgp(r))
+	if err != nil {
+		return err
+	}
+	e.add(config, text, 0o644)
+	n := node{
+		Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
+		Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
+	}
+	return e.member(key, topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n, labels)
 }
 
 // kindContainer is kind's name of the container of a cluster's next node
@@ -367,10 +369,12 @@ func afterJoin(c topology.Cluster, i int) []string {
 	}
 	const kubectl = "kubectl --kubeconfig=/etc/kubernetes/admin.conf "
 	for j, given := range c.NodeRanges() {
-		commands = append(commands, fmt.Sprintf(kubectl+`patch node %s -p '{"spec":{"podCIDR":"%[2]s","podCIDRs":["%[2]s"]}}'`, c.Nodes[j].Name, given))
+		commands = append(commands, fmt.Sprintf(kubectl+`patch node %s -p '{"spec":{"podCIDR":"%[2]s","podCIDRs":["%[2]s"]}}'`, c.Nodes[j].Name,
+			given))
 	}
 	for _, n := range c.Nodes { // whose kubelets have just started again
-		commands = append(commands, fmt.Sprintf(kubectl+"wait node/%s --for=jsonpath={.status.addresses[0].address}=%s --timeout=120s", n.Name, n.Links[0].Address))
+		commands = append(commands, fmt.Sprintf(kubectl+"wait node/%s --for=jsonpath={.status.addresses[0].address}=%s --timeout=120s", n.Name,
+			n.Links[0].Address))
 	}
 	return append(commands, kubectl+"label namespace kube-system "+LabLabel+"=true")
 }

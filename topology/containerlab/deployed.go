@@ -29,7 +29,8 @@ func ReadDeployed(dir string) (Deployed, error) {
 		return Deployed{}, fmt.Errorf("looking for what containerlab has deployed in %s: %w", dir, err)
 	}
 	if len(found) != 1 {
-		return Deployed{}, fmt.Errorf("%s has %d files clab-*/topology-data.json, which containerlab deploy writes; expected the folder of one deployed topology", dir, len(found))
+		return Deployed{}, fmt.Errorf("%s has %d files clab-*/topology-data.json, which containerlab deploy writes; expected "+
+			"the folder of one deployed topology", dir, len(found))
 	}
 	text, err := os.ReadFile(found[0])
 	if err != nil {

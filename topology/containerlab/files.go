@@ -133,7 +133,6 @@ func (e *export) bgp(r topology.Router) router.Config {
 // RoutersFile is the file of the folder that says how its routers are read.
 const RoutersFile = "routers.yml"
 
-// routersFile adds the file of --routers of run and audit.
 func (e *export) routersFile(keys map[string]string) error {
 	type declared struct {
 		Name    string   `yaml:"name"`

@@ -63,7 +63,6 @@ func observeEngine(ctx context.Context) engine {
 	return e
 }
 
-// tryPrivileged runs a privileged container that does nothing.
 func tryPrivileged(ctx context.Context) (err error) {
 	docker, err := connect()
 	if err != nil {

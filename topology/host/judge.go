@@ -35,7 +35,6 @@ var essential = []string{
 	"CAP_SETUID", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
 }
 
-// passed returns a check that found what it wanted.
 func passed(name, found string) Check { return Check{Name: name, State: OK, Found: found} }
 
 func judgeRoot(uid int) Check {

@@ -192,8 +192,6 @@ func freeDisk(what, path string) disk {
 	}
 }
 
-// find returns the path of a program, or "". It also searches the sbin
-// directories, which some shells leave out of PATH.
 func find(program string) string {
 	if path, err := exec.LookPath(program); err == nil {
 		return path

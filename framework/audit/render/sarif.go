@@ -145,7 +145,6 @@ func SARIF(to io.Writer, r audit.Result) error {
 	})
 }
 
-// add adds a finding, with its rule.
 func (run *sarifRun) add(f stated, suppressed []sarifSuppression) {
 	rule := sarifDescriptor{f.Detector + "/" + f.Kind, sarifMessage{"Detector " + f.Detector + ": " + f.Kind + "."}}
 	driver := &run.Tool.Driver

@@ -117,7 +117,6 @@ func Text(to io.Writer, r audit.Result) error {
 	return err
 }
 
-// head says what was read.
 func head(r audit.Result) string {
 	text := fmt.Sprintf("read %d times: %s, %s", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
 	if r.Planned != nil {
@@ -147,7 +146,6 @@ func finding(line func(string, ...any), f audit.Finding) {
 	}
 }
 
-// on says where a command is run.
 func on(c audit.Command) string {
 	if c.On == "" {
 		return ""
@@ -155,7 +153,6 @@ func on(c audit.Command) string {
 	return " (on " + c.On + ")"
 }
 
-// why says why a finding is suppressed.
 func why(s audit.Suppression) string {
 	by := ""
 	if s.Owner != "" {
@@ -169,7 +166,6 @@ func unused(s audit.Suppression) string {
 	return fmt.Sprintf("line %d, %s: %s", s.Line, s.Of(), s.Reason)
 }
 
-// objects are what a finding is about.
 func objects(f audit.Finding) []string {
 	all := []string{"object " + f.Object.String()}
 	for _, o := range []struct{ what, is string }{
@@ -211,7 +207,6 @@ func Costs(c audit.Cost) string {
 	return fmt.Sprintf("%s, %s received, at most %s of memory", amount(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
 }
 
-// amount is a number of things.
 func amount(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -25,7 +25,7 @@ func NATOutgoing(ctx context.Context, c *kindlab.Cluster, on bool) error {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"natOutgoing":%t}}`, on))
 	return await.Until(ctx, "Calico's IP pool to exist", 200*time.Millisecond, restartsWithin,
 		func(ctx context.Context) (bool, string, error) {
-			err := c.Client.Resources().GetControllerRuntimeClient().Patch(ctx, pool, patch)
+			err := c.Kube().Patch(ctx, pool, patch)
 			return err == nil, "", err
 		})
 }

@@ -172,7 +172,6 @@ func variations(values map[string]any, paths []Path) []map[string]any {
 	return []map[string]any{without, other}
 }
 
-// another is another value of the same type.
 func another(value any) any {
 	switch value := value.(type) {
 	case bool:
@@ -194,7 +193,8 @@ func another(value any) any {
 func (p Path) Hint(charts ...*Chart) string {
 	for _, key := range p {
 		if parts := strings.Split(key, "."); len(parts) > 1 {
-			return fmt.Sprintf("%q is one key with dots in it: expected %s: ...%s", key, strings.Join(parts, ": {"), strings.Repeat("}", len(parts)-1))
+			return fmt.Sprintf("%q is one key with dots in it: expected %s: ...%s", key, strings.Join(parts, ": {"),
+				strings.Repeat("}", len(parts)-1))
 		}
 	}
 	var known []string

@@ -115,8 +115,6 @@ func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string
 	return said, nil
 }
 
-// runUntil brings configuration and agents to this state, waits until the log
-// of each node's agent is as asked, and returns the logs.
 func (s Cilium) runUntil(ctx context.Context, c *kindlab.Cluster, nodes []string, what string, holds func(AgentLog) bool) (logs map[string]AgentLog, err error) {
 	if err := s.Configure(ctx, c); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -112,6 +113,24 @@ type Cilium struct {
 	Restart string
 	// OnDelete replaces no agent: the caller deletes one after the other (Roll).
 	OnDelete bool
+}
+
+// Announcing is Cilium at a version whose agents announce pods' ranges to the routers of a lab: native
+// routing, no masquerade, the MetalLB speaker. With has further keys, and other values of these.
+func Announcing(version string, lab topology.Topology, with Config) Cilium {
+	cluster := lab.Clusters[0]
+	return Cilium{
+		Agent: Agent(version), Operator: Operator(version), Peers: lab.BGPPeers(),
+		Config: Native.With(Config{
+			"cluster-pool-ipv4-cidr":      cluster.PodCIDR.String(),
+			"cluster-pool-ipv4-mask-size": strconv.Itoa(cluster.NodeMask),
+			"enable-ipv4-masquerade":      "false",
+			"ipv4-native-routing-cidr":    cluster.PodCIDR.String(),
+			"auto-direct-node-routes":     "true",
+			"bgp-announce-pod-cidr":       "true",
+			"bgp-config-path":             "/var/lib/cilium/bgp/config.yaml",
+		}).With(with),
+	}
 }
 
 var (
@@ -267,11 +286,14 @@ func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster
 	return l.SessionsUp(ctx, nodes, began)
 }
 
+// Announced is the action that does Announce.
+func (s Cilium) Announced(nodes ...string) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return s.Announce(ctx, l, l.Clusters[0], nodes) })
+}
+
 // StopOperator is the action that deletes cilium-operator and waits until it has ended. Configure
 // starts it again.
-func StopOperator(ctx context.Context, r *framework.Run) error {
-	return stopOperator(ctx, labaccess.Cluster(r))
-}
+var StopOperator = labaccess.OnCluster(stopOperator)
 
 func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	if err := operator.Delete(ctx, c); err != nil {
@@ -279,7 +301,7 @@ func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
 	}
 	// One that is killed before it has given its lease back keeps the next one waiting for 15 s.
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium-operator-resource-lock"}}
-	if err := c.Client.Resources().GetControllerRuntimeClient().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
+	if err := c.Kube().Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("taking the lease back from cilium-operator: %w", err)
 	}
 	return nil
@@ -317,9 +339,7 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []
 
 // Uninstalled is the action that does Uninstall.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), nodes, pods)
-	}
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return Uninstall(ctx, l, l.Clusters[0], nodes, pods) })
 }
 
 // clean does what a reboot would do to what agents of any version have left: their rules, the BPF

@@ -30,7 +30,7 @@ const operatorWithin = 2 * time.Minute
 // has given it writes once a second (operator/cilium_node.go and
 // pkg/ipam/allocator/podcidr in 1.11): so the others are created at once.
 func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, address func(name string) netip.Addr) error {
-	kube := c.Client.Resources().GetControllerRuntimeClient()
+	kube := c.Kube()
 	create := func(name string) error {
 		node := ciliumNode(name)
 		// With its address from the beginning, as the agents do it: when 1.11 sees an address come
@@ -72,7 +72,7 @@ func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, addres
 // Rejoin makes the CiliumNode of a node anew: it is deleted, and the node's agent, which is
 // started again, creates one without a range. It waits for no range: that takes an operator.
 func Rejoin(ctx context.Context, c *kindlab.Cluster, name string) error {
-	kube := c.Client.Resources().GetControllerRuntimeClient()
+	kube := c.Kube()
 	before := ciliumNode(name)
 	if err := kube.Get(ctx, client.ObjectKeyFromObject(before), before); err != nil {
 		return fmt.Errorf("reading CiliumNode %q: %w", name, err)
@@ -108,7 +108,7 @@ func AwaitRange(ctx context.Context, c *kindlab.Cluster, name string) (netip.Pre
 // OperatorError is what cilium-operator says in the status of a CiliumNode; empty if all is well.
 func OperatorError(ctx context.Context, c *kindlab.Cluster, name string) (string, error) {
 	node := ciliumNode(name)
-	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+	if err := c.Kube().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
 		return "", err
 	}
 	says, _, err := unstructured.NestedString(node.Object, "status", "ipam", "operator-status", "error")
@@ -118,7 +118,7 @@ func OperatorError(ctx context.Context, c *kindlab.Cluster, name string) (string
 // PodRanges are the ranges that cilium-operator has given to a node; none yet is no error.
 func PodRanges(ctx context.Context, c *kindlab.Cluster, name string) ([]netip.Prefix, error) {
 	node := ciliumNode(name)
-	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+	if err := c.Kube().Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
 		return nil, err
 	}
 	texts, _, err := unstructured.NestedStringSlice(node.Object, "spec", "ipam", "podCIDRs")
@@ -145,7 +145,7 @@ func ciliumNode(name string) *unstructured.Unstructured {
 
 // deleteNodes deletes every CiliumNode. A cluster that does not know the type has none.
 func deleteNodes(ctx context.Context, c *kindlab.Cluster) error {
-	kube := c.Client.Resources().GetControllerRuntimeClient()
+	kube := c.Kube()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(ciliumNodes.GroupVersion().WithKind("CiliumNodeList"))
 	if err := kube.List(ctx, list); meta.IsNoMatchError(err) {

@@ -65,42 +65,47 @@ func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 // ApplyAddons installs kube-proxy and CoreDNS with kubeadm's manifests, except that CoreDNS
 // is one pod on this node. It does not wait for them.
 func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
-	objects, err := addons(ctx, lab, "kube-proxy", "coredns")
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		if o.GetKind() != "Deployment" {
-			continue
-		}
-		err := workload.Change(o, func(dns *appsv1.Deployment) error {
-			dns.Spec.Replicas = new(int32(1))
-			dns.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": coreDNSNode}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, changes{"Deployment": changed(func(dns *appsv1.Deployment) {
+		dns.Spec.Replicas = new(int32(1))
+		dns.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": coreDNSNode}
+	})}, "kube-proxy", "coredns")
 }
 
 // ApplyKubeProxy is ApplyAddons for kube-proxy alone.
 func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
-	objects, err := addons(ctx, lab, "kube-proxy")
-	if err != nil {
-		return err
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, nil, "kube-proxy")
 }
 
 // InstallKubeProxy is the action that installs kube-proxy alone, and waits until it is ready on
 // every node.
-func InstallKubeProxy(ctx context.Context, r *framework.Run) error {
-	if err := ApplyKubeProxy(ctx, labaccess.Lab(r)); err != nil {
+var InstallKubeProxy = framework.InOrder(labaccess.OnLab(ApplyKubeProxy), KubeProxyReady)
+
+// changes are what is changed of kubeadm's objects, by kind.
+type changes map[string]func(*unstructured.Unstructured) error
+
+func changed[T any](change func(*T)) func(*unstructured.Unstructured) error {
+	return func(o *unstructured.Unstructured) error {
+		return workload.Change(o, func(typed *T) error {
+			change(typed)
+			return nil
+		})
+	}
+}
+
+// apply applies kubeadm's objects of addons, with changes.
+func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) error {
+	objects, err := addons(ctx, lab, names...)
+	if err != nil {
 		return err
 	}
-	return KubeProxyReady(ctx, labaccess.Cluster(r))
+	for _, o := range objects {
+		if change := of[o.GetKind()]; change != nil {
+			if err := change(o); err != nil {
+				return err
+			}
+		}
+	}
+	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
 }
 
 func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
@@ -125,15 +130,11 @@ func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstruct
 // CoreDNS says that it is ready a few seconds after its start.
 const addonWithin = time.Minute
 
-// AddonsReady waits until kube-proxy, on every node, and CoreDNS are ready.
-func AddonsReady(ctx context.Context, c *kindlab.Cluster) error {
-	if err := KubeProxyReady(ctx, c); err != nil {
-		return err
-	}
-	return CoreDNS.Ready(ctx, c, addonWithin)
-}
-
-// KubeProxyReady is AddonsReady for kube-proxy alone.
-func KubeProxyReady(ctx context.Context, c *kindlab.Cluster) error {
-	return KubeProxy.Ready(ctx, c, c.Nodes(), addonWithin)
-}
+// KubeProxyReady is the action that waits until kube-proxy is ready on every node, and AddonsReady
+// until CoreDNS is ready as well.
+var (
+	KubeProxyReady = KubeProxy.Everywhere(addonWithin)
+	AddonsReady    = framework.InOrder(KubeProxyReady, labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return CoreDNS.Ready(ctx, c, addonWithin)
+	}))
+)

@@ -13,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -88,7 +90,8 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		switch words[0] {
 		case "import":
 			if name := strings.Join(words[1:], " "); !isSnippet(text, name) {
-				return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected --import DIR with them, or with none if there are none", number, name)
+				return Corefile{}, fmt.Errorf("line %d: import %s: the lab has no such files: expected --import DIR with them, or "+
+					"with none if there are none", number, name)
 			}
 		case "kubernetes":
 			if len(words) > 1 && c.Zone == "" {
@@ -104,7 +107,8 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 				to, open = to[:len(to)-1], " {"
 			}
 			if users {
-				c.Replaced = append(c.Replaced, fmt.Sprintf("line %d: forward %s to %s is replaced by %s, a DNS server inside the lab", number, words[1], strings.Join(to, " "), upstream))
+				c.Replaced = append(c.Replaced, fmt.Sprintf("line %d: forward %s to %s is replaced by %s, a DNS server inside the lab", number,
+					words[1], strings.Join(to, " "), upstream))
 			}
 			indent := line[:strings.Index(line, "forward")]
 			fmt.Fprintf(&out, "%sforward %s %s%s\n", indent, words[1], upstream, open)
@@ -122,7 +126,8 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 	if len(added) > 0 {
 		at := beforeKubernetes.FindStringIndex(c.Text)[0]
 		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]
-		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them", strings.Join(added, " and ")))
+		c.Replaced = append(c.Replaced, fmt.Sprintf("the plugins %s are added: the probes of kubeadm's Deployment ask them",
+			strings.Join(added, " and ")))
 	}
 	c.Reverse = c.Reverse && !otherReverse.MatchString(text)
 	switch {
@@ -178,6 +183,11 @@ func (d DNS) Restart(ctx context.Context, lab *kindlab.Lab, bound time.Duration)
 	return d.rolled(ctx, lab, bound)
 }
 
+// Install is the action that does Apply.
+func (d DNS) Install(bound time.Duration) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, lab *kindlab.Lab) error { return d.Apply(ctx, lab, bound) })
+}
+
 // heldFor is how long ApplyHalf holds a rollout: far longer than anybody waits for it.
 const heldFor = time.Hour
 
@@ -219,29 +229,13 @@ func (d DNS) half(pods []corev1.Pod) (bool, string) {
 
 // declare applies the objects, with the Deployment changed.
 func (d DNS) declare(ctx context.Context, lab *kindlab.Lab, change func(*appsv1.Deployment)) error {
-	objects, err := addons(ctx, lab, "coredns")
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		switch o.GetKind() {
-		case "ConfigMap":
-			err = workload.Change(o, func(m *corev1.ConfigMap) error {
-				m.Data["Corefile"] = d.Config.Text
-				return nil
-			})
-		case "Deployment":
-			err = workload.Change(o, func(set *appsv1.Deployment) error {
-				set.Spec.Template.Spec.Containers[0].Image = DNSImage(d.Version)
-				// The lab waits for it: it is asked each second instead of every ten.
-				set.Spec.Template.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 1
-				change(set)
-				return nil
-			})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, changes{
+		"ConfigMap": changed(func(m *corev1.ConfigMap) { m.Data["Corefile"] = d.Config.Text }),
+		"Deployment": changed(func(set *appsv1.Deployment) {
+			set.Spec.Template.Spec.Containers[0].Image = DNSImage(d.Version)
+			// The lab waits for it: it is asked each second instead of every ten.
+			set.Spec.Template.Spec.Containers[0].ReadinessProbe.PeriodSeconds = 1
+			change(set)
+		}),
+	}, "coredns")
 }

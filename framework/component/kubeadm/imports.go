@@ -41,7 +41,8 @@ func Import(corefile string, files map[string]string) (text string, told []strin
 		case in == "" && strings.ContainsAny(pattern, "*?["):
 			told = append(told, fmt.Sprintf("import %s: there is no such file, and CoreDNS passes it over", pattern))
 		case in == "":
-			return "", nil, fmt.Errorf("import %s: there is no such file, without which CoreDNS does not start: expected %s in the folder of --import",
+			return "", nil, fmt.Errorf("import %s: there is no such file, without which CoreDNS does not start: expected %s in "+
+				"the folder of --import",
 				pattern, path.Base(pattern))
 		}
 		corefile = corefile[:m[0]] + in + corefile[m[1]:]

@@ -15,7 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -121,35 +122,19 @@ func ProxyImage(version string) string { return "registry.k8s.io/kube-proxy:v" +
 
 // Declare brings kube-proxy's objects to this version and configuration. It replaces no pod.
 func (p Proxy) Declare(ctx context.Context, lab *kindlab.Lab) error {
-	objects, err := addons(ctx, lab, "kube-proxy")
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		switch o.GetKind() {
-		case "ConfigMap":
-			err = workload.Change(o, func(m *corev1.ConfigMap) error {
-				m.Data["config.conf"] = p.Config.Text
-				return nil
-			})
-		case "DaemonSet":
-			err = workload.Change(o, func(set *appsv1.DaemonSet) error {
-				spec := &set.Spec.Template.Spec
-				spec.Containers[0].Image = ProxyImage(p.Version)
-				spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-					RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-						MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: p.Nodes}},
-					}}},
-				}}
-				set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
-				return nil
-			})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return workload.ApplyObjects(ctx, lab.Clusters[0], objects...)
+	return apply(ctx, lab, changes{
+		"ConfigMap": changed(func(m *corev1.ConfigMap) { m.Data["config.conf"] = p.Config.Text }),
+		"DaemonSet": changed(func(set *appsv1.DaemonSet) {
+			spec := &set.Spec.Template.Spec
+			spec.Containers[0].Image = ProxyImage(p.Version)
+			spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: p.Nodes}},
+				}}},
+			}}
+			set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
+		}),
+	}, "kube-proxy")
 }
 
 // Roll replaces the pod of a node by one of what was declared, and waits until that has
@@ -159,6 +144,16 @@ func (p Proxy) Roll(ctx context.Context, lab *kindlab.Lab, node string, bound ti
 		return err
 	}
 	return p.Synced(ctx, lab, node, bound)
+}
+
+// SyncedEverywhere is the action that waits until the pods are ready, and each has written its rules.
+func (p Proxy) SyncedEverywhere(bound time.Duration) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, lab *kindlab.Lab) error {
+		if err := KubeProxy.Ready(ctx, lab.Clusters[0], p.Nodes, bound); err != nil {
+			return err
+		}
+		return lab.EachNode(ctx, p.Nodes, func(ctx context.Context, n *kindlab.Node) error { return p.Synced(ctx, lab, n.Name(), bound) })
+	})
 }
 
 // askProxy asks kube-proxy for its mode and for the metric that Synced waits for.

@@ -37,7 +37,6 @@ const (
 // Image is the vendor's name of kube-proxy's image of a version, such as 1.13.0.
 func Image(version string) string { return "k8s.gcr.io/kube-proxy:v" + version }
 
-// daemonSet is the DaemonSet of the manifest.
 func (p Proxy) daemonSet() workload.DaemonSet {
 	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
 }

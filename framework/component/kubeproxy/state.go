@@ -25,7 +25,8 @@ type State struct {
 
 // String is the state in one line, without the time.
 func (l State) String() string {
-	return fmt.Sprintf("%d syncs finished, %d log lines about endpoints to be deleted, %d goroutines wait for IPVS", l.Syncs, l.Walked, len(l.Waiting))
+	return fmt.Sprintf("%d syncs finished, %d log lines about endpoints to be deleted, %d goroutines wait for IPVS", l.Syncs, l.Walked,
+		len(l.Waiting))
 }
 
 // syncMetric counts finished syncs; it is 1.13's name.

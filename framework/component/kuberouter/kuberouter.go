@@ -150,7 +150,7 @@ func PodDeleted(node string) framework.Action {
 		if err != nil {
 			return err
 		}
-		kube := labaccess.Cluster(r).Client.Resources().GetControllerRuntimeClient()
+		kube := labaccess.Cluster(r).Kube()
 		for _, p := range pods {
 			if p.Spec.NodeName != node {
 				continue

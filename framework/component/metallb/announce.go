@@ -43,41 +43,26 @@ spec: {myASN: %d, peerASN: %d, peerAddress: %s}
 // Announcing is the action that installs the release, and has these nodes announce a pool. It
 // ends when the speakers of all nodes are ready.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
-	return func(ctx context.Context, run *framework.Run) error {
-		c := labaccess.Cluster(run)
+	configure := func(ctx context.Context, run *framework.Run) error {
 		resources, err := Announce(run.Topology, pool, nodes...)
 		if err != nil {
 			return err
 		}
-		// A lab that is reused may have speakers: with OnDelete they are not replaced.
-		if err := Uninstall(ctx, c); err != nil {
-			return err
-		}
-		if err := r.Apply(ctx, labaccess.Lab(run)); err != nil {
-			return err
-		}
-		if err := Configure(ctx, c, resources); err != nil {
-			return err
-		}
-		return Speaker.Ready(ctx, c, c.Nodes(), startsWithin)
+		return Configure(ctx, labaccess.Cluster(run), resources)
 	}
+	// A lab that is reused may have speakers: with OnDelete they are not replaced.
+	return framework.InOrder(labaccess.OnCluster(Uninstall), labaccess.OnLab(r.Apply), configure, Speaker.Everywhere(startsWithin))
 }
 
 // MoveTo is the action that brings controller and speakers of every node to the release, as
 // helm upgrade does.
 func (r Release) MoveTo(ctx context.Context, run *framework.Run) error {
-	if err := r.Apply(ctx, labaccess.Lab(run)); err != nil {
-		return err
-	}
-	return RestartSpeakers(ctx, run)
+	return framework.InOrder(labaccess.OnLab(r.Apply), RestartSpeakers)(ctx, run)
 }
 
 // RestartSpeakers is the action that replaces the speakers of every node. It does not wait for
 // routes: they may announce none.
 func RestartSpeakers(ctx context.Context, run *framework.Run) error {
 	c := labaccess.Cluster(run)
-	if err := Speaker.Restart(ctx, c, c.Nodes(), startsWithin); err != nil {
-		return err
-	}
-	return Speaker.Ready(ctx, c, c.Nodes(), startsWithin)
+	return Speaker.Replace(ctx, c, c.Nodes(), startsWithin)
 }

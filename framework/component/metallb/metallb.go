@@ -119,7 +119,6 @@ metadata:
     pod-security.kubernetes.io/warn: privileged
 `
 
-// render is what the chart of the version makes of the values and the settings.
 func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error) {
 	of, err := chart.Of(ctx, name, r.Version)
 	if err != nil {

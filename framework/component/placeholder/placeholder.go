@@ -79,7 +79,8 @@ func Parse(pairs []string, file []byte) (Values, error) {
 		for name, value := range parsed {
 			switch value.(type) {
 			case map[string]any, []any:
-				return nil, fmt.Errorf("%s has no single value: expected a ConfigMap, a map of single values, or a line NAME=VALUE for each variable", name)
+				return nil, fmt.Errorf("%s has no single value: expected a ConfigMap, a map of single values, or a line NAME=VALUE for each variable",
+					name)
 			}
 			all[name] = fmt.Sprint(value)
 		}
@@ -300,6 +301,7 @@ func Missing(all []Variable) error {
 	if strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune(" \"|()", r) }) {
 		name = "'" + name + "'"
 	}
-	return fmt.Errorf("no value is given for the variables %s: expected --set-var %s=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE",
+	return fmt.Errorf("no value is given for the variables %s: expected --set-var %s=VALUE for each, or --vars FILE with "+
+		"a ConfigMap or lines NAME=VALUE",
 		strings.Join(places, ", "), name)
 }

@@ -70,7 +70,7 @@ func (a *App) Install(ctx context.Context, c *kindlab.Cluster, service string, v
 func (a *App) uninstall(ctx context.Context, c *kindlab.Cluster) error {
 	pool := a.pool()
 	var services corev1.ServiceList
-	if err := kube(c).List(ctx, &services, client.InNamespace(pool.Namespace), pool.Labels); err != nil {
+	if err := c.Kube().List(ctx, &services, client.InNamespace(pool.Namespace), pool.Labels); err != nil {
 		return fmt.Errorf("listing the Services of %s: %w", a.Name, err)
 	}
 	for _, s := range services.Items {
@@ -84,7 +84,7 @@ func (a *App) uninstall(ctx context.Context, c *kindlab.Cluster) error {
 
 func RemoveService(ctx context.Context, c *kindlab.Cluster, name string) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault}}
-	if err := kube(c).Delete(ctx, service); client.IgnoreNotFound(err) != nil {
+	if err := c.Kube().Delete(ctx, service); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting Service %s: %w", name, err)
 	}
 	return nil
@@ -108,14 +108,13 @@ func (a *App) Reserve(ctx context.Context, c *kindlab.Cluster, service string, v
 func (a *App) Serve(ctx context.Context, c *kindlab.Cluster, service string) error {
 	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: service, Namespace: metav1.NamespaceDefault}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"selector":{"app":"`+a.Name+`"}}}`))
-	if err := kube(c).Patch(ctx, object, patch); err != nil {
+	if err := c.Kube().Patch(ctx, object, patch); err != nil {
 		return fmt.Errorf("having Service %s select the pods of %s: %w", service, a.Name, err)
 	}
 	a.leads(service)
 	return nil
 }
 
-// leads notes that a Service leads to the application.
 func (a *App) leads(service string) {
 	if !slices.Contains(a.services, service) {
 		a.services = append(a.services, service)
@@ -134,7 +133,7 @@ func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service str
 			Ports: []corev1.ServicePort{{Port: wire.DefaultPort, TargetPort: intstr.FromInt32(wire.DefaultPort)}},
 		},
 	}
-	if err := kube(c).Create(ctx, object); err != nil {
+	if err := c.Kube().Create(ctx, object); err != nil {
 		return fmt.Errorf("creating Service %s: %w", service, err)
 	}
 	return nil
@@ -145,13 +144,13 @@ func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 	a.made++
 	pod := agentPod(a.Name, a.Node, "/run/agent.sock", "/run", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	pod.Name, pod.Namespace, pod.Labels = fmt.Sprintf("%s-%d", a.Name, a.made), metav1.NamespaceDefault, a.pool().Labels
-	if err := kube(c).Create(ctx, pod); err != nil {
+	if err := c.Kube().Create(ctx, pod); err != nil {
 		return AppPod{}, fmt.Errorf("creating pod %s: %w", pod.Name, err)
 	}
 	started := AppPod{Name: pod.Name}
 	err := await.Until(ctx, "pod "+pod.Name+" to be ready", 100*time.Millisecond, podsWithin,
 		func(ctx context.Context) (bool, string, error) {
-			if err := kube(c).Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+			if err := c.Kube().Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 				return false, "", err
 			}
 			if !Ready(*pod) {
@@ -169,7 +168,7 @@ func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 func (a *App) label(ctx context.Context, c *kindlab.Cluster, p AppPod, app string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":`+app+`}}}`))
-	if err := kube(c).Patch(ctx, pod, patch); err != nil {
+	if err := c.Kube().Patch(ctx, pod, patch); err != nil {
 		return fmt.Errorf("labelling pod %s with app %s: %w", p.Name, app, err)
 	}
 	return nil
@@ -209,12 +208,12 @@ func (a *App) Roll(ctx context.Context, c *kindlab.Cluster, proxiesHadTime func(
 
 func remove(ctx context.Context, c *kindlab.Cluster, p AppPod) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: metav1.NamespaceDefault}}
-	if err := kube(c).Delete(ctx, pod); err != nil {
+	if err := c.Kube().Delete(ctx, pod); err != nil {
 		return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 	}
 	return await.Until(ctx, "pod "+pod.Name+" to go", 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			err := kube(c).Get(ctx, client.ObjectKeyFromObject(pod), pod)
+			err := c.Kube().Get(ctx, client.ObjectKeyFromObject(pod), pod)
 			if apierrors.IsNotFound(err) {
 				return true, "", nil
 			}
@@ -229,7 +228,7 @@ func leadsTo(ctx context.Context, c *kindlab.Cluster, service string, address ne
 			//lint:ignore SA1019 kube-proxy 1.13 reads v1 Endpoints and nothing else.
 			var e corev1.Endpoints
 			key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: service}
-			if err := kube(c).Get(ctx, key, &e); err != nil {
+			if err := c.Kube().Get(ctx, key, &e); err != nil {
 				return false, "", err
 			}
 			var to []string

@@ -175,7 +175,8 @@ func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (ag
 		pods, err := p.List(ctx, c)
 		there := map[types.UID]corev1.Pod{}
 		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil && Ready(pod) && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) {
+			if pod.DeletionTimestamp == nil && Ready(pod) &&
+				slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) {
 				there[pod.UID] = pod
 			}
 		}
@@ -186,7 +187,7 @@ func (p Pods) Replace(ctx context.Context, c *kindlab.Cluster, image string) (ag
 		return nil, err
 	}
 	for uid, pod := range before {
-		if err := kube(c).Delete(ctx, &pod); err != nil {
+		if err := c.Kube().Delete(ctx, &pod); err != nil {
 			return nil, fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 		}
 		var made Crashed // the pod in its place, once that was ready

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -31,12 +33,17 @@ func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 	return ApplyObjects(ctx, c, objects...)
 }
 
+// Applied is the action that does Apply.
+func Applied(manifest string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return Apply(ctx, c, manifest) })
+}
+
 // ApplyObjects is Apply for objects that have been read already. It does not change them.
 func ApplyObjects(ctx context.Context, c *kindlab.Cluster, objects ...*unstructured.Unstructured) error {
 	for _, o := range objects {
 		// A copy, because the answer of the API server is written to it.
 		state := client.ApplyConfigurationFromUnstructured(o.DeepCopy())
-		if err := kube(c).Apply(ctx, state, client.FieldOwner("relapse"), client.ForceOwnership); err != nil {
+		if err := c.Kube().Apply(ctx, state, client.FieldOwner("relapse"), client.ForceOwnership); err != nil {
 			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
@@ -78,7 +85,3 @@ func Change[T any](o *unstructured.Unstructured, change func(*T) error) error {
 	o.Object = fields
 	return nil
 }
-
-// kube is klient's client behind the interface of controller-runtime, which
-// has server-side apply and DeleteAllOf.
-func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

@@ -27,7 +27,7 @@ type Pods struct {
 // List returns the pods in no particular order, including pods that are being deleted.
 func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	if err := kube(c).List(ctx, &list, client.InNamespace(p.Namespace), p.Labels); err != nil {
+	if err := c.Kube().List(ctx, &list, client.InNamespace(p.Namespace), p.Labels); err != nil {
 		return nil, fmt.Errorf("listing the pods of %s: %w", p, err)
 	}
 	return list.Items, nil
@@ -63,7 +63,7 @@ const deletedWithin = time.Minute
 // Kubernetes' garbage collector takes half a minute to notice.
 func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.DeleteAllOfOption) error {
 	options = append([]client.DeleteAllOfOption{client.InNamespace(p.Namespace), p.Labels}, options...)
-	if err := kube(c).DeleteAllOf(ctx, &corev1.Pod{}, options...); err != nil {
+	if err := c.Kube().DeleteAllOf(ctx, &corev1.Pod{}, options...); err != nil {
 		return fmt.Errorf("deleting the pods of %s: %w", p, err)
 	}
 	return await.Until(ctx, "the pods of "+p.String()+" to go", 50*time.Millisecond, deletedWithin,
@@ -74,8 +74,8 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.
 			}
 			for _, pod := range left {
 				node := client.ObjectKey{Name: pod.Spec.NodeName}
-				if err := kube(c).Get(ctx, node, &corev1.Node{}); apierrors.IsNotFound(err) {
-					err = kube(c).Delete(ctx, &pod, client.GracePeriodSeconds(0))
+				if err := c.Kube().Get(ctx, node, &corev1.Node{}); apierrors.IsNotFound(err) {
+					err = c.Kube().Delete(ctx, &pod, client.GracePeriodSeconds(0))
 					if client.IgnoreNotFound(err) != nil {
 						return false, "", err
 					}
@@ -90,7 +90,7 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.
 
 // DeleteFailed deletes the pods that have failed permanently.
 func (p Pods) DeleteFailed(ctx context.Context, c *kindlab.Cluster) error {
-	err := kube(c).DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels,
+	err := c.Kube().DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels,
 		client.MatchingFields{"status.phase": string(corev1.PodFailed)})
 	if err != nil {
 		return fmt.Errorf("deleting the failed pods of %s: %w", p, err)
@@ -142,7 +142,8 @@ const pullRetried = 35 * time.Second
 
 // untilPulled waits as await.Until does, every 100 ms, for a condition that also returns the
 // PullError of its pods. If that was an error in every poll of pullRetried, the wait ends with it.
-func untilPulled(ctx context.Context, what string, bound time.Duration, holds func(context.Context) (ok bool, saw string, pulling, err error)) error {
+func untilPulled(ctx context.Context, what string, bound time.Duration,
+	holds func(context.Context) (ok bool, saw string, pulling, err error)) error {
 	var hopeless error
 	var since time.Time // when the image could not be pulled first
 	err := await.Until(ctx, what, 100*time.Millisecond, bound, func(ctx context.Context) (bool, string, error) {

@@ -47,7 +47,7 @@ func ProbeKey(p framework.ProbePod) client.ObjectKey {
 // ProbeIP is the address of the pod, which runs.
 func ProbeIP(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (netip.Addr, error) {
 	var pod corev1.Pod
-	if err := kube(c).Get(ctx, ProbeKey(p), &pod); err != nil {
+	if err := c.Kube().Get(ctx, ProbeKey(p), &pod); err != nil {
 		return netip.Addr{}, fmt.Errorf("reading the probe pod of %s: %w", p.Name, err)
 	}
 	address, err := netip.ParseAddr(pod.Status.PodIP)
@@ -114,22 +114,17 @@ func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.Probe
 	return AddProbes(ctx, c, pods)
 }
 
-// ProbesOn is the action that runs one probe pod on each of these nodes, in place of all existing
-// ones (StartProbes).
-func ProbesOn(nodes ...string) framework.Action {
-	return ProbePodsRun(OnEach(nodes...)...)
+// Probes is the action that runs these probe pods, in place of all existing ones (StartProbes).
+func Probes(pods ...framework.ProbePod) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return StartProbes(ctx, c, pods) })
 }
 
-// ProbePodsRun is the action that runs these probe pods, in place of all existing ones (StartProbes).
-func ProbePodsRun(pods ...framework.ProbePod) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error { return StartProbes(ctx, labaccess.Cluster(r), pods) }
-}
+// ProbesOn is Probes with one probe pod on each of these nodes.
+func ProbesOn(nodes ...string) framework.Action { return Probes(OnEach(nodes...)...) }
 
-// AddedOn is ProbesOn, but existing probe pods of other names stay.
-func AddedOn(nodes ...string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return AddProbes(ctx, labaccess.Cluster(r), OnEach(nodes...))
-	}
+// Added is Probes, but existing probe pods of other names stay.
+func Added(pods ...framework.ProbePod) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return AddProbes(ctx, c, pods) })
 }
 
 // AddProbes is StartProbes, but existing probe pods of other names stay.
@@ -138,7 +133,7 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePo
 		if err := ProbePods(p).Delete(ctx, c); err != nil {
 			return err
 		}
-		if err := kube(c).Create(ctx, probePod(p)); err != nil {
+		if err := c.Kube().Create(ctx, probePod(p)); err != nil {
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}
 	}
@@ -148,16 +143,16 @@ func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePo
 			var objects []corev1.Pod
 			for _, p := range pods {
 				var pod corev1.Pod
-				if err := kube(c).Get(ctx, ProbeKey(p), &pod); err != nil {
+				if err := c.Kube().Get(ctx, ProbeKey(p), &pod); err != nil {
 					return false, "", nil, err
 				}
 				if pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
 					continue
 				}
 				if refused(pod) {
-					err := kube(c).Delete(ctx, &pod, client.GracePeriodSeconds(0))
+					err := c.Kube().Delete(ctx, &pod, client.GracePeriodSeconds(0))
 					if err = client.IgnoreNotFound(err); err == nil {
-						err = kube(c).Create(ctx, probePod(p))
+						err = c.Kube().Create(ctx, probePod(p))
 					}
 					if err != nil {
 						return false, "", nil, fmt.Errorf("replacing the probe pod of %s: %w", p.Name, err)

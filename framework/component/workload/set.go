@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -43,9 +45,23 @@ func (d DaemonSet) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string
 	return d.wait(ctx, c, "to be ready", nodes, bound, Ready)
 }
 
+// Everywhere is the action that waits for Ready on every node of the cluster.
+func (d DaemonSet) Everywhere(bound time.Duration) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return d.Ready(ctx, c, c.Nodes(), bound) })
+}
+
+// Replace is Restart, and waits until each successor is [Ready].
+func (d DaemonSet) Replace(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration) error {
+	if err := d.Restart(ctx, c, nodes, bound); err != nil {
+		return err
+	}
+	return d.Ready(ctx, c, nodes, bound)
+}
+
 // Restart deletes the pods on these nodes and waits until each of them has a
 // successor that is [Started].
-func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration, options ...client.DeleteOption) error {
+func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []string, bound time.Duration,
+	options ...client.DeleteOption) error {
 	// A controller that has not seen the newest template yet would make a pod of the
 	// one before, and with the strategy OnDelete leave it.
 	if err := d.observed(ctx, c, bound); err != nil {
@@ -61,7 +77,7 @@ func (d DaemonSet) Restart(ctx context.Context, c *kindlab.Cluster, nodes []stri
 			continue
 		}
 		old[pod.UID] = true
-		if err := client.IgnoreNotFound(kube(c).Delete(ctx, &pod, options...)); err != nil {
+		if err := client.IgnoreNotFound(c.Kube().Delete(ctx, &pod, options...)); err != nil {
 			return fmt.Errorf("deleting pod %s of %s: %w", pod.Name, pod.Spec.NodeName, err)
 		}
 	}
@@ -73,10 +89,11 @@ func (d DaemonSet) observed(ctx context.Context, c *kindlab.Cluster, bound time.
 	return await.Until(ctx, "the controller to know the newest "+d.Name, 50*time.Millisecond, bound,
 		func(ctx context.Context) (bool, string, error) {
 			var set appsv1.DaemonSet
-			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
+			if err := c.Kube().Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
 				return false, "", err
 			}
-			return set.Status.ObservedGeneration >= set.Generation, fmt.Sprintf("it knows generation %d of %d", set.Status.ObservedGeneration, set.Generation), nil
+			return set.Status.ObservedGeneration >= set.Generation, fmt.Sprintf("it knows generation %d of %d", set.Status.ObservedGeneration,
+				set.Generation), nil
 		})
 }
 
@@ -87,11 +104,12 @@ func (d DaemonSet) Delete(ctx context.Context, c *kindlab.Cluster) error {
 	return deleteWithPods(ctx, c, set, d.Pods)
 }
 
-func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration, holds func(corev1.Pod) bool) error {
+func (d DaemonSet) wait(ctx context.Context, c *kindlab.Cluster, what string, nodes []string, bound time.Duration,
+	holds func(corev1.Pod) bool) error {
 	return untilPulled(ctx, fmt.Sprintf("%s %s on %s", d.Name, what, strings.Join(nodes, ", ")), bound,
 		func(ctx context.Context) (bool, string, error, error) {
 			var set appsv1.DaemonSet
-			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
+			if err := c.Kube().Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
 				return false, "", nil, err
 			}
 			pods, err := d.Pods.List(ctx, c)
@@ -143,7 +161,7 @@ func (d Deployment) Ready(ctx context.Context, c *kindlab.Cluster, bound time.Du
 	return untilPulled(ctx, d.Name+" to be ready", bound,
 		func(ctx context.Context) (_ bool, saw string, pulling, _ error) {
 			var set appsv1.Deployment
-			if err := kube(c).Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
+			if err := c.Kube().Get(ctx, client.ObjectKey{Namespace: d.Pods.Namespace, Name: d.Name}, &set); err != nil {
 				return false, "", nil, err
 			}
 			wanted := *set.Spec.Replicas
@@ -179,9 +197,9 @@ func (d Deployment) Delete(ctx context.Context, c *kindlab.Cluster) error {
 // which take half a minute to notice objects in a cluster whose types have just
 // changed, and as long to give up the pods of a node that is gone.
 func deleteWithPods(ctx context.Context, c *kindlab.Cluster, set client.Object, pods Pods) error {
-	err := client.IgnoreNotFound(kube(c).Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	err := client.IgnoreNotFound(c.Kube().Delete(ctx, set, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	if err == nil { // a ReplicaSet that outlives its Deployment would make new pods
-		err = kube(c).DeleteAllOf(ctx, &appsv1.ReplicaSet{}, client.InNamespace(pods.Namespace), pods.Labels)
+		err = c.Kube().DeleteAllOf(ctx, &appsv1.ReplicaSet{}, client.InNamespace(pods.Namespace), pods.Labels)
 	}
 	if err != nil {
 		return fmt.Errorf("deleting %s: %w", set.GetName(), err)

@@ -47,13 +47,12 @@ func Route(ctx context.Context, lab *kindlab.Lab, node string) (netip.Prefix, er
 
 // Routed is the action that routes to the pods of these nodes (Route).
 func Routed(nodes ...string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		l := labaccess.Lab(r)
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error {
 		return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
 			_, err := Route(ctx, l, n.Name())
 			return err
 		})
-	}
+	})
 }
 
 // RouteTo gives every router of the lab a static route over a node to a range of pods.
@@ -81,8 +80,7 @@ func WireNodes(ctx context.Context, r *framework.Run) error {
 
 // Wired is the action that wires the pods of these nodes (Wire).
 func Wired(nodes ...string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		l := labaccess.Lab(r)
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error {
 		return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error { return Wire(ctx, l, n.Name()) })
-	}
+	})
 }

@@ -198,7 +198,6 @@ func internalIP(h Host) (Choice, error) {
 	return Choice{}, fmt.Errorf("%w: the Node has no InternalIP", ErrNone)
 }
 
-// holder is the interface that has an address.
 func holder(h Host, address netip.Addr) Choice {
 	for _, i := range slices.Backward(h.Interfaces) {
 		for _, a := range i.Addresses {

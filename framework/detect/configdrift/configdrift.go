@@ -125,7 +125,8 @@ func (t *Table) Refusals(s Setup) ([]Drift, error) {
 
 // Unjudged is what Compare does not find, whatever the versions are.
 func Unjudged() string {
-	return "keys that the agent refuses together, but for old and new names of a setting; texts that it refuses or reads in another way, but for those of " +
+	return "keys that the agent refuses together, but for old and new names of a setting; texts that it refuses or reads " +
+		"in another way, but for those of " +
 		strings.Join(Worded(), ", ") + "; and what CiliumNodeConfigs, arguments and environment of the agents set besides"
 }
 
@@ -134,7 +135,6 @@ type comparison struct {
 	from, to configured
 }
 
-// readKeys are the keys that the new version reads.
 func (c comparison) readKeys() []string {
 	all := slices.Collect(maps.Keys(c.to.Keys))
 	for key := range retiredKeys {
@@ -155,7 +155,6 @@ func (c comparison) inForce(key string) (before, after force) {
 	return before, after
 }
 
-// set judges a key that the new version finds in the ConfigMap.
 func (c comparison) set(key string) (Drift, bool) {
 	before, after := c.inForce(key)
 	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
@@ -240,7 +239,8 @@ func (c comparison) unset(key string) (Drift, bool) {
 	}
 	return Drift{
 		Key: key, Kind: DefaultChanged, Decides: key, Before: before.value, After: after.value,
-		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(), formerly),
+		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(),
+			formerly),
 	}, true
 }
 
@@ -418,7 +418,6 @@ func (c comparison) newName(key string) string {
 	return fmt.Sprintf("; %s %q says the same", r.now, value)
 }
 
-// change says what is in force before and after.
 func (c comparison) change(before, after force) string {
 	switch {
 	case before.value == NotKnown && after.value == NotKnown:

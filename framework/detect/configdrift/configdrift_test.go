@@ -398,7 +398,7 @@ func TestRetiredKeys(t *testing.T) {
 func TestParse(t *testing.T) {
 	a, b := Option{Type: "bool", Default: "false"}, Option{Type: "string", Default: "two words"}
 	note := Note{[]string{"old", "older"}, "The `old` and `older` flags have been removed."}
-	table := NewTable(
+	table := new(Table).With(
 		Reference{Version: "1.2.0", Keys: map[string]Option{"a": b, "c": {Type: OfChart}}, Notes: []Note{note}},
 		Reference{Version: "1.1.0", Keys: map[string]Option{"a": a, "b": b, "old": a}},
 	)
@@ -430,7 +430,7 @@ c -
 // A version that is not listed has the keys of the last one of its minor before it.
 func TestVersions(t *testing.T) {
 	keys := func(key string) map[string]Option { return map[string]Option{key: {Type: "bool"}} }
-	table := NewTable(
+	table := new(Table).With(
 		Reference{Version: "1.9.0", Keys: keys("a")}, Reference{Version: "1.10.2", Keys: keys("b")}, Reference{Version: "1.10.10", Keys: keys("c")})
 	for version, want := range map[string]string{"v1.9.7": "a", "1.10.0": "b", "1.10.9": "b", "1.10.5": "c", "1.10.10": "c", "1.10.99": "c", "1.10.11-rc.1": "c"} {
 		r, err := table.find(version)

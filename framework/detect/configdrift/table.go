@@ -63,9 +63,6 @@ type Table struct {
 	references []Reference // in order of version
 }
 
-// NewTable returns a table of some versions.
-func NewTable(references ...Reference) *Table { return (&Table{}).With(references...) }
-
 // With returns a copy of the table that has further versions, or has them in place of its own.
 func (t *Table) With(references ...Reference) *Table {
 	all := slices.DeleteFunc(slices.Clone(t.references), func(old Reference) bool {
@@ -283,8 +280,6 @@ func minor(version string) string {
 	return fmt.Sprintf("%d.%d", n[0], n[1])
 }
 
-// reached reports whether a version is the first one or a later one. An empty first version
-// is never reached.
 func reached(version, first string) bool { return first != "" && byNumber(first, version) <= 0 }
 
 func byNumber(a, b string) int {

@@ -120,7 +120,6 @@ func (t Tracer) nexts(at string, target netip.Addr) (nexts []next, read bool) {
 	return nexts, true
 }
 
-// routes are those of a router or node, if they were read.
 func (t Tracer) routes(name string) (routes []snapshot.Route, read bool) {
 	if t.Tables == nil {
 		return nil, false

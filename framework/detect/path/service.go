@@ -41,7 +41,8 @@ func (t Tracer) Service(node string, target netip.AddrPort, protocol string) (en
 	if len(servers) == 0 {
 		return fmt.Sprintf("%s has no real server for %s (%s) in IPVS; ready endpoints: %s", node, target, service, endpoints)
 	}
-	return fmt.Sprintf("%s forwards %s (%s) to %s by IPVS; ready endpoints: %s", node, target, service, strings.Join(servers, " and "), endpoints)
+	return fmt.Sprintf("%s forwards %s (%s) to %s by IPVS; ready endpoints: %s", node, target, service, strings.Join(servers, " and "),
+		endpoints)
 }
 
 // ipvs is the IPVS table of a node; read is false where kube-proxy runs in another mode.
@@ -56,7 +57,6 @@ func (t Tracer) ipvs(node string) (table []snapshot.VirtualServer, read bool) {
 	return t.Tables.Proxies[i].Table, true
 }
 
-// service is the Service that has an address, and its ready endpoints.
 func (t Tracer) service(address netip.Addr) (s snapshot.Service, ready []netip.Addr, known bool) {
 	if t.Tables == nil || !t.Tables.EndpointSlices.Read {
 		return s, nil, false

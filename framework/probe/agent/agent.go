@@ -407,7 +407,6 @@ func (a *Agent) Session(ctx context.Context, rwc io.ReadWriteCloser) error {
 	return lines.Err()
 }
 
-// handle does what a request asks, and returns the epoch of a probe that it started.
 func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -93,7 +93,6 @@ func logIn(ctx context.Context, connector driver.Connector, user string) (wire.A
 	return answer, err
 }
 
-// text is a column of a row, which the driver hands out as bytes.
 func text(v driver.Value) string {
 	if b, ok := v.([]byte); ok {
 		return string(b)
@@ -132,7 +131,6 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// loggedIn notes what the server said to one login.
 func (p *sending) loggedIn(answer wire.Answer, slot uint32) {
 	for i := range p.logins {
 		known := &p.logins[i]

@@ -181,7 +181,6 @@ var (
 	identities = []string{"node", "pod", "namespace", "router", "host"}
 )
 
-// kind is what a value names.
 func (p place) kind() string {
 	if p.key != "name" {
 		if kind := kinds[p.key]; kind != "" {

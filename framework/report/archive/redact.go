@@ -160,7 +160,6 @@ func (x redactor) path(name string) string {
 	return folder + x.Text(base)
 }
 
-// write writes a file of the run, with replacements.
 func (x redactor) write(name string, to io.Writer) error {
 	if path.Ext(name) == ".zst" {
 		return x.writeRecord(name, to)

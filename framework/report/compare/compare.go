@@ -36,6 +36,8 @@ type Result struct {
 	// Findings are the findings that only one report has. Settling ones are left out: whether a
 	// poll sees them depends on its moment.
 	Findings []Difference
+	// Impacted are the impacted probes that only one report has.
+	Impacted []Difference
 	// Times are the times that differ.
 	Times []Time
 	// Conditions are differences of the runs themselves: machine, versions, variants.
@@ -169,16 +171,25 @@ func (r *Result) variants(title string, a, b report.Variant) {
 		}
 	}
 	inA, inB := findings(a), findings(b)
-	for _, f := range inA {
-		if !slices.Contains(inB, f) {
-			r.Findings = append(r.Findings, Difference{Variant: title, What: f.text(), A: "found"})
+	r.Findings = append(r.Findings, apart(title, inA, inB, finding.text, "found")...)
+	probe := func(name string) string { return "probe " + name }
+	r.Impacted = append(r.Impacted, apart(title, a.ProbesHurt, b.ProbesHurt, probe, "impacted")...)
+}
+
+// apart is what only one of two lists has, which is so.
+func apart[T comparable](title string, a, b []T, text func(T) string, so string) []Difference {
+	var all []Difference
+	for _, one := range a {
+		if !slices.Contains(b, one) {
+			all = append(all, Difference{Variant: title, What: text(one), A: so})
 		}
 	}
-	for _, f := range inB {
-		if !slices.Contains(inA, f) {
-			r.Findings = append(r.Findings, Difference{Variant: title, What: f.text(), B: "found"})
+	for _, one := range b {
+		if !slices.Contains(a, one) {
+			all = append(all, Difference{Variant: title, What: text(one), B: so})
 		}
 	}
+	return all
 }
 
 func holds(c report.Check) string {

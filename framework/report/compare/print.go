@@ -33,6 +33,7 @@ func (r Result) PrintJudgements(out io.Writer) {
 		fmt.Fprintf(out, "\nfindings: the same\n")
 	}
 	table(out, "findings", r.Findings)
+	table(out, "impacted probes", r.Impacted)
 }
 
 func table(out io.Writer, title string, differences []Difference) {

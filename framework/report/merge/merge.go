@@ -113,7 +113,8 @@ func Write(output string, shards []Shard, variants ...string) (dir string, merge
 	}
 	for _, name := range variants {
 		is := func(v report.Variant) bool { return v.Name == name }
-		if !slices.ContainsFunc(merged.Variants, is) && !slices.ContainsFunc(merged.NotRun, func(v report.NotRun) bool { return v.Name == name }) {
+		if !slices.ContainsFunc(merged.Variants, is) &&
+			!slices.ContainsFunc(merged.NotRun, func(v report.NotRun) bool { return v.Name == name }) {
 			merged.Merged.Conflicts = append(merged.Merged.Conflicts, "no shard has variant "+name)
 		}
 	}

@@ -121,7 +121,6 @@ func recovered(r report.Remedy) time.Time {
 	return r.Began.Add(milliseconds(*r.TimeToRecoverMS))
 }
 
-// lastOf is up to when a probe is known.
 func lastOf(t probe.Timeline) time.Time {
 	if !t.Stopped.IsZero() {
 		return t.Stopped
@@ -437,7 +436,6 @@ func (a *axis) ticks(zero time.Time) {
 	}
 }
 
-// signed is a time before or after the fault.
 func signed(d time.Duration) string {
 	sign := "+"
 	if d < 0 {
@@ -467,7 +465,6 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// kinds of some events, in order of their first.
 func kinds(events []event) []string {
 	var all []string
 	for _, e := range events {

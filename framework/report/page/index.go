@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
@@ -137,81 +137,23 @@ func verdictOf(r report.Report) string {
 	return r.Verdict
 }
 
-// changes say what differs in the later of two runs of a scenario: verdicts, impacted
-// probes, findings, what remedies do. Times always differ: a difference is reported if
-// one time is more than twice the other and more than 5 s longer.
+// changes say what differs in the later of two runs of a scenario (package compare), but for the
+// machines. Times always differ: a difference is reported if one time of a remedy is more than
+// twice the other and more than 5 s longer.
 func changes(before, after report.Report) []string {
+	before.Verdict, after.Verdict = verdictOf(before), verdictOf(after)
+	r, _ := compare.Reports(before, after) // without a variant that ran in both it has the rest
 	var all []string
-	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	if a, b := verdictOf(before), verdictOf(after); a != b {
-		say("verdict: %s → %s", a, b)
-	}
-	was := map[string]report.Variant{}
-	for _, v := range before.Variants {
-		was[v.Title()] = v
-	}
-	for _, v := range after.Variants {
-		old, there := was[v.Title()]
-		if delete(was, v.Title()); !there {
-			say("%s ran; it did not run before", v.Title())
-			continue
-		}
-		if a, b := versions(old.Components), versions(v.Components); a != b {
-			say("%s: %s → %s", v.Title(), a, b)
-		}
-		if old.Verdict != v.Verdict {
-			say("%s: %s → %s", v.Title(), cmp.Or(old.Verdict, "not judged"), cmp.Or(v.Verdict, "not judged"))
-		}
-		less, more := apart(old.ProbesHurt, v.ProbesHurt)
-		sayMoved(say, v.Title(), "impacted", less, more)
-		less, more = apart(findingsOf(old), findingsOf(v))
-		sayMoved(say, v.Title(), "found", less, more)
-		for _, r := range v.Remedies {
-			i := slices.IndexFunc(old.Remedies, func(o report.Remedy) bool { return o.Same(r) })
-			switch {
-			case i < 0:
-				say("%s: remedy %q was tried; it was not tried before", v.Title(), r.Name)
-			case old.Remedies[i].Verdict != r.Verdict:
-				say("%s: remedy %q: %s → %s", v.Title(), r.Name, old.Remedies[i].Verdict, r.Verdict)
-			case old.Remedies[i].TimeToRecoverMS != nil && r.TimeToRecoverMS != nil:
-				a, b := *old.Remedies[i].TimeToRecoverMS, *r.TimeToRecoverMS
-				if low, high := min(a, b), max(a, b); high > 2*low && high-low > 5000 {
-					say("%s: remedy %q: %s → %s", v.Title(), r.Name, seconds(a), seconds(b))
-				}
-			}
+	for _, d := range slices.Concat(r.Verdicts, r.Conditions, r.Impacted, r.Findings) {
+		if d.Variant != "" || d.What == "run" {
+			about := strings.TrimPrefix(d.Variant+": "+d.What, ": ")
+			all = append(all, fmt.Sprintf("%s: %s → %s", about, cmp.Or(d.A, "–"), cmp.Or(d.B, "–")))
 		}
 	}
-	for _, v := range before.Variants {
-		if _, left := was[v.Title()]; left {
-			say("%s did not run; it ran before", v.Title())
+	for _, t := range r.Times {
+		if low, high := min(t.A, t.B), max(t.A, t.B); strings.HasPrefix(t.What, "to recover") && high > 2*low && high-low > 5*time.Second {
+			all = append(all, fmt.Sprintf("%s: %s: %s → %s", t.Variant, t.What, seconds(t.A.Milliseconds()), seconds(t.B.Milliseconds())))
 		}
 	}
 	return all
-}
-
-func sayMoved(say func(string, ...any), variant, what string, less, more []string) {
-	if len(more) > 0 {
-		say("%s: now also %s: %s", variant, what, strings.Join(more, ", "))
-	}
-	if len(less) > 0 {
-		say("%s: no longer %s: %s", variant, what, strings.Join(less, ", "))
-	}
-}
-
-func findingsOf(v report.Variant) []string {
-	var all []string
-	for _, f := range v.Findings {
-		if name := f.Kind + " " + f.Object.String(); f.State == detect.Active && !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	return all
-}
-
-// apart is what is in one list and not in the other.
-func apart(a, b []string) (onlyA, onlyB []string) {
-	without := func(all, others []string) []string {
-		return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(others, s) })
-	}
-	return without(a, b), without(b, a)
 }

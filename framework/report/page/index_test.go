@@ -48,7 +48,7 @@ func TestIndex(t *testing.T) {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
 	want = []string{ // from the first run: in the second a part was switched off
-		"verdict: pass → fail", "cilium-1.12.0: prevented → reproduced", "cilium-1.12.0: now also impacted: outside->master2",
+		"run: pass → fail", "cilium-1.12.0: verdict: prevented → reproduced", "cilium-1.12.0: probe outside->master2: – → impacted",
 	}
 	if diff := cmp.Diff(want, texts(index.first(t, "ul").all("li"))); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
@@ -69,13 +69,14 @@ func TestChanges(t *testing.T) {
 	}{
 		{"nothing", func(*report.Variant) {}, nil},
 		{"times, a little", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(12000)) }, nil},
-		{"times, a lot", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(18000)) }, []string{`cilium-1.11.6: remedy "Cilium 1.12.0": 8.4 s → 18.0 s`}},
-		{"a remedy", func(v *report.Variant) { v.Remedies[2].Verdict = "does-not-help" }, []string{`cilium-1.11.6: remedy "static route": recovers → does-not-help`}},
+		{"times, a lot", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(18000)) }, []string{"cilium-1.11.6: to recover: Cilium 1.12.0: 8.4 s → 18.0 s"}},
+		{"a remedy", func(v *report.Variant) { v.Remedies[2].Verdict = "does-not-help" }, []string{"cilium-1.11.6: remedy: static route: recovers → does-not-help"}},
 		{"another finding", func(v *report.Variant) { v.Findings[1].Kind = "blackholed" }, []string{
-			"cilium-1.11.6: now also found: blackholed 10.5.115.0/24", "cilium-1.11.6: no longer found: unannounced 10.5.115.0/24",
+			"cilium-1.11.6: route-ownership: active unannounced 10.5.115.0/24 of master2 on tor1, tor2 (fault): found → –",
+			"cilium-1.11.6: route-ownership: active blackholed 10.5.115.0/24 of master2 on tor1, tor2 (fault): – → found",
 		}},
-		{"a version", func(v *report.Variant) { v.Components = map[string]string{"cilium": "1.11.7"} }, []string{"cilium-1.11.6: cilium 1.11.6 → cilium 1.11.7"}},
-		{"another variant", func(v *report.Variant) { v.Name = "other" }, []string{"other ran; it did not run before", "cilium-1.11.6 did not run; it ran before"}},
+		{"a version", func(v *report.Variant) { v.Components = map[string]string{"cilium": "1.11.7"} }, []string{"cilium-1.11.6: cilium: 1.11.6 → 1.11.7"}},
+		{"another variant", func(v *report.Variant) { v.Name = "other" }, []string{"cilium-1.11.6: variant: ran: reproduced → –", "other: variant: – → ran: reproduced"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			after := drained()

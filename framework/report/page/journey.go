@@ -156,7 +156,6 @@ func (t tracing) declared(from, to report.Member) [][]string {
 
 func isDenied(t probe.Timeline) bool { return t.Counts().Denied > 0 }
 
-// transport is the protocol that carries a probe's.
 func transport(p probe.Protocol) string {
 	if p == probe.UDP || p == probe.UDPFlow || p == probe.UDPConnected {
 		return "udp"
@@ -164,7 +163,6 @@ func transport(p probe.Protocol) string {
 	return "tcp"
 }
 
-// sharedNetwork is a network that two members are attached to; empty where there is none.
 func sharedNetwork(a, b report.Member) string {
 	for _, l := range a.Links {
 		for _, m := range b.Links {

@@ -87,7 +87,6 @@ func Open(dir string) (*Folder, error) {
 // Close ends the use of the folder.
 func (f *Folder) Close() error { return f.root.Close() }
 
-// path is how a file is named in messages.
 func (f *Folder) path(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
 
 func (f *Folder) failed(name string, err error) error {
@@ -205,7 +204,6 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 // a folder is an *UnsafeError: a run writes nothing else.
 func (f *Folder) Files(under string) ([]string, error) { return f.files(under, maxEntries) }
 
-// files is Files with the number of files and folders that there may be.
 func (f *Folder) files(under string, most int) ([]string, error) {
 	var all []string
 	entries := 0

@@ -70,7 +70,8 @@ func Markdown(runs []report.Report) string {
 
 // rank orders runs by their verdicts: a run that needs attention comes first.
 func rank(r report.Report) int {
-	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Observed), string(framework.Pass)}, r.Verdict)
+	return slices.Index([]string{string(framework.Fail), string(framework.Inconclusive), string(framework.Observed), string(framework.Pass)},
+		r.Verdict)
 }
 
 func row(r report.Report) string {

@@ -42,7 +42,8 @@ type Choice struct {
 // has, in containers with the given labels, and removes them. It stores the choice in
 // the file remember and uses it again for the same image; the file must not survive a
 // reboot. The error is an *ImageError if the image lacks a file that guests need.
-func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice, error) {
+func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice,
+	error) {
 	if text, err := os.ReadFile(remember); err == nil {
 		var known Choice
 		if json.Unmarshal(text, &known) == nil && known.Image == image {
@@ -112,7 +113,8 @@ func WhyNot(ctx context.Context, docker *client.Client, image string, labels map
 		return "", err
 	}
 	defer func() {
-		err = errors.Join(err, docker.ContainerRemove(context.WithoutCancel(ctx), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		err = errors.Join(err, docker.ContainerRemove(context.WithoutCancel(ctx), created.ID,
+			container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	}()
 	if err := docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
 		return "", err

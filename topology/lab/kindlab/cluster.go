@@ -71,6 +71,10 @@ func (c *Cluster) Nodes() []string {
 	return names
 }
 
+// Kube is klient's client behind the interface of controller-runtime, which has server-side apply
+// and DeleteAllOf.
+func (c *Cluster) Kube() client.Client { return c.Client.Resources().GetControllerRuntimeClient() }
+
 // APIServer is the address and port at which the cluster's nodes, and pods in their networks, reach
 // the API server. It needs no Service proxy and no name server.
 func (c *Cluster) APIServer() netip.AddrPort {
@@ -83,7 +87,7 @@ func (c *Cluster) APIServer() netip.AddrPort {
 // PodRange reads a node's Node.spec.podCIDR.
 func (c *Cluster) PodRange(ctx context.Context, node string) (netip.Prefix, error) {
 	var object corev1.Node
-	if err := c.Client.Resources().GetControllerRuntimeClient().Get(ctx, client.ObjectKey{Name: node}, &object); err != nil {
+	if err := c.Kube().Get(ctx, client.ObjectKey{Name: node}, &object); err != nil {
 		return netip.Prefix{}, fmt.Errorf("reading the pod range of node %q: %w", node, err)
 	}
 	given, err := netip.ParsePrefix(object.Spec.PodCIDR)

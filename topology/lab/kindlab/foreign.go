@@ -498,7 +498,6 @@ func emptied(present, before string) string {
 	return text
 }
 
-// others are the elements of a list that are not in another one.
 func others(list, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(known, s) })
 }

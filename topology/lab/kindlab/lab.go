@@ -207,7 +207,6 @@ func (l *Lab) mirrorsDir() string { return mirrorsDir(l.Topology.Name) }
 // mirrorsBind mounts the registry mirrors into a node.
 func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
 
-// loadImages loads the images of the lab's own containers, and returns Docker's references.
 func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	return l.load(ctx, containerImages(l.Topology))
 }
@@ -382,7 +381,6 @@ func (l *Lab) startMember(ctx context.Context, name string, links []topology.Lin
 	})
 }
 
-// wireMember gives a node or host its sysctls and default route.
 func (l *Lab) wireMember(ctx context.Context, name string) error {
 	declared, ok := l.Topology.Member(name)
 	if !ok {

@@ -83,7 +83,6 @@ const (
 	upstream = "upstream"
 )
 
-// source is the source of the vendors' images of the lab.
 func (l *Lab) source() string {
 	if len(l.options.Upstreams) > 0 {
 		return upstream
@@ -194,7 +193,6 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	return r.answers(ctx)
 }
 
-// addressOn is where the registry listens on a network of Docker's.
 func (r *Registry) addressOn(ctx context.Context, network string) (netip.AddrPort, error) {
 	info, err := r.docker.ContainerInspect(ctx, r.container)
 	if err != nil {
@@ -269,7 +267,6 @@ func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
 	return errors.Join(append(errs, to.Close())...)
 }
 
-// registryLink is a registry's link to the nodes' network.
 func (l *Lab) registryLink(r *Registry) topology.Link {
 	return topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: r.Addr.Addr()}
 }

@@ -93,7 +93,6 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 	}, killed, nil
 }
 
-// heldByOther reports whether another process holds a lab.
 func heldByOther(lab string) bool {
 	if !isName(lab) {
 		return false

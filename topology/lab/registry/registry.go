@@ -52,7 +52,6 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("the registry at %s has no image %s", e.Registry, e.Image)
 }
 
-// here is the name of an image in this registry.
 func (c *Client) here(image string) (name.Reference, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {

@@ -48,7 +48,6 @@ func NewUpstreams(mirrors map[string]string) (Upstreams, error) {
 	return u, errors.Join(errs...)
 }
 
-// withoutPassword is a URL as it may be printed.
 func withoutPassword(text string) string {
 	if at, err := url.Parse(text); err == nil {
 		return at.Redacted()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -19,14 +18,10 @@ const Socket = "router.sock"
 // bgpPort is the port that peers dial, assigned by IANA.
 const bgpPort = 179
 
-// Hold times in seconds. RFC 4271 requires at least three. Nine detects a silent
-// peer soon, and tolerates a machine with busy CPUs. A peer may negotiate a shorter
-// one. The end of a connection is detected at once, regardless of the hold time.
-const (
-	minHoldTime     = 3
-	defaultHoldTime = 9
-	maxHoldTime     = 1<<16 - 1
-)
+// holdTime is offered to peers, in seconds. It detects a silent peer soon, and tolerates a machine
+// with busy CPUs. A peer may negotiate a shorter one. The end of a connection is detected at once,
+// regardless of the hold time.
+const holdTime = 9
 
 // Config is a router's configuration. Its JSON form is the file that cmd/tor reads.
 type Config struct {
@@ -40,8 +35,6 @@ type Config struct {
 	Listen []netip.Addr `json:"listen"`
 	// Peers are the neighbours from which it accepts sessions.
 	Peers []Peers `json:"peers"`
-	// HoldTimeSeconds is offered to peers; zero means 9.
-	HoldTimeSeconds int `json:"hold_time_seconds,omitempty"`
 	// Sockets is the folder of the socket.
 	Sockets string `json:"sockets"`
 }
@@ -115,9 +108,6 @@ func (c Config) Validate() error {
 			wrong("peers[%d].as: must not be 0 (RFC 7607)", i)
 		}
 	}
-	if h := c.HoldTimeSeconds; h != 0 && (h < minHoldTime || h > maxHoldTime) {
-		wrong("hold_time_seconds: want %d to %d, or 0 for %d, got %d", minHoldTime, maxHoldTime, defaultHoldTime, h)
-	}
 	if c.Sockets == "" {
 		wrong("sockets: want the folder for the router's socket")
 	}
@@ -125,11 +115,3 @@ func (c Config) Validate() error {
 }
 
 func (c Config) kind() topology.RouterKind { return cmp.Or(c.Kind, topology.RouterKinds[0]) }
-
-// holdTime is the hold time that the router offers to peers.
-func (c Config) holdTime() time.Duration {
-	if c.HoldTimeSeconds == 0 {
-		return defaultHoldTime * time.Second
-	}
-	return time.Duration(c.HoldTimeSeconds) * time.Second
-}

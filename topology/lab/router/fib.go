@@ -32,8 +32,6 @@ type link struct {
 	own    netip.Addr
 }
 
-// links are the connected prefixes of a table. The kernel removes a connected route
-// when the interface goes down, so these links are up.
 func links(table []bgp.Route) []link {
 	var ls []link
 	for _, r := range table {

@@ -101,8 +101,7 @@ type settings struct {
 }
 
 func settingsOf(c Config) settings {
-	hold := int(c.holdTime() / time.Second)
-	return settings{Config: c, Hold: hold, Keepalive: hold / 3}
+	return settings{Config: c, Hold: holdTime, Keepalive: holdTime / 3}
 }
 
 // FRRConfig is the configuration of FRR's bgpd for a router.
@@ -194,7 +193,6 @@ func (f *frr) start(ctx context.Context) (err error) {
 	return awaitListening(ctx, f.config.Listen)
 }
 
-// idsOf are the numbers of a user and of its group.
 func idsOf(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -222,7 +220,8 @@ func awaitListening(ctx context.Context, addrs []netip.Addr) error {
 					on = append(on, a.Unmap())
 				}
 			}
-			all := slices.Contains(on, netip.IPv4Unspecified()) || !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(on, a) })
+			all := slices.Contains(on, netip.IPv4Unspecified()) ||
+				!slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(on, a) })
 			return all, fmt.Sprintf("listening on %v, want %v", on, addrs), nil
 		})
 }
@@ -260,14 +259,13 @@ func (f *frr) clear(ctx context.Context, neighbor netip.Addr) error {
 		return nil
 	}
 	if there[i].State != bgp.StateEstablished {
-		return fmt.Errorf("FRR cannot clear %s: its session is %s, and FRR drops the paths of a neighbour without a session only when its restart time is over", neighbor, there[i].State)
+		return fmt.Errorf("FRR cannot clear %s: its session is %s, and FRR drops the paths of a neighbour without a session "+
+			"only when its restart time is over", neighbor, there[i].State)
 	}
 	_, err = f.bgp.run(ctx, "clear bgp "+neighbor.String())
 	return err
 }
 
-// setStatics configures the difference to the configured static routes. mgmtd applies each
-// command at once.
 func (f *frr) setStatics(ctx context.Context, statics []Static) error {
 	have, want := staticCommands(f.statics), staticCommands(statics)
 	var commands []string

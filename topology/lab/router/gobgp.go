@@ -66,11 +66,10 @@ func (g *goBGP) start(ctx context.Context) error {
 }
 
 func (g *goBGP) accept(ctx context.Context, p Peers) error {
-	hold := uint64(g.config.holdTime() / time.Second)
 	group := p.Prefix.String()
 	peers := &api.PeerGroup{
 		Conf:   &api.PeerGroupConf{PeerGroupName: group, PeerAsn: p.AS},
-		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3}},
+		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: holdTime, KeepaliveInterval: holdTime / 3}},
 	}
 	if p.GracefulRestart {
 		// The router retains routes of its peers (RFC 4724), but does not announce graceful

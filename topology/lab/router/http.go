@@ -76,7 +76,6 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// serve answers with what read returns.
 func serve[T any](read func(context.Context) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := read(r.Context())

@@ -64,8 +64,6 @@ type kernel struct {
 	known map[int]bool
 }
 
-// openKernel opens the routing table of the calling thread's network namespace, and
-// sets its sysctls.
 func openKernel() (*kernel, error) {
 	if err := setSysctls("/proc/sys"); err != nil {
 		return nil, fmt.Errorf("preparing the network namespace: %w", err)

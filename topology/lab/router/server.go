@@ -206,8 +206,6 @@ func (s *server) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// reconcile makes the kernel's table match the RIB and the static routes. An error
-// of one route does not affect the others.
 func (s *server) reconcile(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +275,6 @@ func (s *server) withdrawAll() error {
 	return nil
 }
 
-// staticsLocked are the static routes, by prefix.
 func (s *server) staticsLocked() []Static {
 	return slices.SortedFunc(maps.Values(s.statics), func(a, b Static) int { return bgp.ComparePrefixes(a.Prefix, b.Prefix) })
 }

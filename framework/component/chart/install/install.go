@@ -43,10 +43,11 @@ func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.
 // Apply brings the cluster to a version of the release as helm upgrade --install does:
 // objects of the release before it that this one lacks are deleted, after all others were
 // applied. Before, if not nil, is called before each object is applied.
-func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
+func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured,
+	before func(*unstructured.Unstructured) error) error {
 	var objects []*unstructured.Unstructured
 	for _, o := range rendered {
-		namespaced, err := kube(c).IsObjectNamespaced(&o)
+		namespaced, err := c.Kube().IsObjectNamespaced(&o)
 		if err != nil {
 			return fmt.Errorf("asking the cluster about %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
@@ -97,7 +98,8 @@ const recordedObjects = "objects"
 // upgrade applies the objects of a release and deletes those of the release before it that
 // it lacks. The record has the objects of both until that is done: an interrupted upgrade
 // forgets none.
-func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string, objects []*unstructured.Unstructured, before func(*unstructured.Unstructured) error) error {
+func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string, objects []*unstructured.Unstructured,
+	before func(*unstructured.Unstructured) error) error {
 	earlier, err := r.recorded(ctx, c)
 	if err != nil {
 		return err
@@ -126,7 +128,6 @@ func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string
 	return r.write(ctx, c, version, after)
 }
 
-// write records the objects of the release.
 func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, objects []reference) error {
 	text, err := json.Marshal(objects)
 	if err != nil {
@@ -139,10 +140,9 @@ func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, 
 	}})
 }
 
-// recorded are the objects of the release on the cluster; none if there is no release.
 func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference, error) {
 	var kept corev1.ConfigMap
-	if err := kube(c).Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
+	if err := c.Kube().Get(ctx, r.record(), &kept); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the record of the release: %w", err)
 	} else if err != nil {
 		return nil, nil
@@ -154,10 +154,9 @@ func (r Release) recorded(ctx context.Context, c *kindlab.Cluster) ([]reference,
 	return objects, nil
 }
 
-// remove deletes objects. One that is not there is no error.
 func remove(ctx context.Context, c *kindlab.Cluster, objects []reference) error {
 	for _, r := range objects {
-		err := kube(c).Delete(ctx, r.object(), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		err := c.Kube().Delete(ctx, r.object(), client.PropagationPolicy(metav1.DeletePropagationBackground))
 		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("deleting %s %s: %w", r.Kind, r.Name, err)
 		}
@@ -191,7 +190,7 @@ func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 		what := r.Kind + " " + r.Name + " to be gone"
 		err := await.Until(ctx, what, 100*time.Millisecond, goneWithin, func(ctx context.Context) (bool, string, error) {
 			o := r.object()
-			err := kube(c).Get(ctx, client.ObjectKeyFromObject(o), o)
+			err := c.Kube().Get(ctx, client.ObjectKeyFromObject(o), o)
 			gone := apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
 			if gone {
 				err = nil
@@ -222,5 +221,3 @@ func (r reference) group() string {
 	}
 	return gv.Group
 }
-
-func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

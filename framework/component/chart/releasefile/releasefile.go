@@ -123,8 +123,6 @@ type candidate struct {
 
 func (c candidate) String() string { return cmp.Or(c.form.title, describe(c.document)) }
 
-// candidates are those of all documents: of objects and files that install a chart, and of
-// plain values.
 func (r *reader) candidates() (objects, plain []candidate) {
 	for _, d := range r.documents {
 		is := false
@@ -197,7 +195,8 @@ func (r *reader) choose() ([]candidate, error) {
 	case len(plain) > 1:
 		return nil, fmt.Errorf("it has %d documents of values: expected one", len(plain))
 	case len(objects) > 0:
-		return nil, fmt.Errorf("%s installs %s: expected what installs %s, or its values", objects[0], cmp.Or(objects[0].stated, "another chart"), r.chart)
+		return nil, fmt.Errorf("%s installs %s: expected what installs %s, or its values", objects[0],
+			cmp.Or(objects[0].stated, "another chart"), r.chart)
 	}
 	return nil, fmt.Errorf("it has no values but %s: expected values of %s, or an object with them "+
 		"(HelmRelease, Application, HelmChart, HelmChartConfig, a kustomization with helmCharts)", r.described(), r.chart)
@@ -211,7 +210,6 @@ func list(all []candidate) string {
 	return strings.Join(names, " and ")
 }
 
-// described names the first objects of the file.
 func (r *reader) described() string {
 	var names []string
 	for _, d := range r.documents[:min(3, len(r.documents))] {
@@ -236,7 +234,8 @@ func (r *reader) unwrap() {
 		}
 	}
 	if len(beside) > 0 {
-		r.Told = append(r.Told, fmt.Sprintf("the values are those under the key %s, as of a chart that depends on it; left out: %s", r.chart, strings.Join(beside, ", ")))
+		r.Told = append(r.Told, fmt.Sprintf("the values are those under the key %s, as of a chart that depends on it; left out: %s", r.chart,
+			strings.Join(beside, ", ")))
 	}
 	r.Values = inner
 }
@@ -250,7 +249,6 @@ func (r *reader) is(name string) bool {
 	return base == r.chart || version != base && strings.HasSuffix(base, ".tgz")
 }
 
-// describe names an object.
 func describe(d map[string]any) string {
 	name := text(at(d, "metadata", "name"))
 	if namespace := text(at(d, "metadata", "namespace")); namespace != "" {
@@ -259,7 +257,6 @@ func describe(d map[string]any) string {
 	return strings.TrimSpace(text(d["kind"]) + " " + name)
 }
 
-// at is the value at a path of keys; nil if there is none.
 func at(d map[string]any, keys ...string) any {
 	var value any = d
 	for _, key := range keys {
@@ -338,7 +335,6 @@ func (r *reader) path(name string) string {
 	return ""
 }
 
-// beside reads values from a file that an object names.
 func (r *reader) beside(name string) (map[string]any, error) {
 	at := r.path(name)
 	if at == "" {

@@ -93,7 +93,6 @@ func (a *adapter) remove(path, why string) {
 	a.replaced = append(a.replaced, chart.Replacement{Path: path, Was: chart.Shown(path, was), Users: true, Why: why})
 }
 
-// off switches off what is switched on.
 func (a *adapter) off(path, why string) {
 	if value, _ := a.get(path); value != nil && fmt.Sprint(value) == "true" {
 		a.set(path, false, why)

@@ -55,8 +55,6 @@ func Notes(folder string) ([]Note, error) {
 	return nil, fmt.Errorf("reading the vendor's upgrade notes: no file in %s has the heading \"... Upgrade Notes\"", folder)
 }
 
-// parseNotes returns the items of lists. An item ends with the next one, or with a line
-// that is not indented.
 func parseNotes(text string) []Note {
 	var all []Note
 	var item []string
@@ -95,7 +93,6 @@ func parseNotes(text string) []Note {
 // fullStop is one that ends a sentence, unless an abbreviation does.
 var fullStop = regexp.MustCompile(`(i\.e|e\.g)?\. +`)
 
-// sentences splits an item.
 func sentences(text string) []string {
 	var all []string
 	begin := 0

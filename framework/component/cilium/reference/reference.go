@@ -93,8 +93,6 @@ var helpTypes = map[string]string{
 // notKeys are flags that are no keys: they say where the configuration is, or end the program.
 var notKeys = []string{"config", "config-dir", "cmdref", "help", "version"}
 
-// parseHelp returns the flags of a program's help that are keys, with the defaults as pflag
-// prints them.
 func parseHelp(help string) map[string]configdrift.Option {
 	flags := map[string]configdrift.Option{}
 	for _, found := range flagLine.FindAllStringSubmatch(help, -1) {

@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 		all[i].Notes = slices.DeleteFunc(r.Notes, func(n configdrift.Note) bool { return len(n.Keys) == 0 })
 	}
 	got := "# Keys of Cilium's ConfigMap, as the vendor's modules state them. Rendered by:\n" +
-		"# go test -tags lab -run TestTable ./framework/component/cilium/reference -update\n" + configdrift.NewTable(all...).String()
+		"# go test -tags lab -run TestTable ./framework/component/cilium/reference -update\n" + new(configdrift.Table).With(all...).String()
 	if *update {
 		must.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}

@@ -22,10 +22,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/install"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -89,7 +91,6 @@ func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
 // installed is where the release is.
 var installed = install.Release{Name: name, Namespace: namespace}
 
-// render is what the chart of the version makes of the values and the settings.
 func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
 	of, err := chart.Of(ctx, name, r.Version)
 	if err != nil {
@@ -118,7 +119,7 @@ func (r Release) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string) 
 			}
 			for _, name := range nodes {
 				var node corev1.Node
-				if err := kube(c).Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+				if err := c.Kube().Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 					return false, "", err
 				}
 				for _, condition := range node.Status.Conditions {
@@ -158,6 +159,15 @@ type Peering struct {
 	LoadBalancers netip.Prefix
 	// RestartTime is for how long they keep them; zero: 120 s, the vendor's default.
 	RestartTime time.Duration
+}
+
+// PeeringOf is the peering with each router of a lab that accepts sessions.
+func PeeringOf(lab topology.Topology) Peering {
+	p := Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN}
+	for _, r := range lab.BGPPeers() {
+		p.Routers = append(p.Routers, r.Address)
+	}
+	return p
 }
 
 // Types are the types by which users of a version configure BGP.
@@ -343,9 +353,12 @@ func Uninstall(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.P
 	})
 }
 
+// Uninstalled is the action that does Uninstall.
+func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return Uninstall(ctx, l, nodes, pods) })
+}
+
 // cleaning removes the devices of agents, and the files that keep their BPF programs attached.
 const cleaning = `
 for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done
 rm -rf /sys/fs/bpf/cilium /etc/cni/net.d/05-cilium.conflist`
-
-func kube(c *kindlab.Cluster) client.Client { return c.Client.Resources().GetControllerRuntimeClient() }

@@ -12,10 +12,8 @@ import (
 // numbers and booleans of JSON.
 type Values map[string]any
 
-// with returns a copy that has the settings.
 func (v Values) with(settings []chart.Setting) Values { return chart.With(v, settings) }
 
-// at is a value as text; empty if it is not set.
 func (v Values) at(path string) string {
 	value, there := chart.Get(v, path)
 	if !there || value == nil {
@@ -30,6 +28,21 @@ func (v Values) ReplacesKubeProxy() bool { return v.at("kubeProxyReplacement") =
 // Native reports whether pods' packets have their own addresses between nodes, and not those
 // of a tunnel, which is the default.
 func (v Values) Native() bool { return v.at("routingMode") == "native" }
+
+// Routed are the values of native routing with BGP, without masquerading and without Services. In a lab
+// without kube-proxy nothing serves the API server's Service.
+func Routed(apiServer netip.AddrPort) Values {
+	return Values{
+		"routingMode":          "native",
+		"autoDirectNodeRoutes": true,
+		"enableIPv4Masquerade": false,
+		"kubeProxyReplacement": false,
+		"bgpControlPlane":      map[string]any{"enabled": true},
+		"k8sServiceHost":       apiServer.Addr().String(),
+		"k8sServicePort":       int64(apiServer.Port()),
+		"operator":             map[string]any{"replicas": int64(1)},
+	}
+}
 
 // BGP reports whether the agents speak BGP.
 func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }

@@ -137,7 +137,6 @@ func Serve(l net.Listener) error {
 	}
 }
 
-// run runs a command with the stream's frames as its standard streams.
 func run(stream io.Writer, r io.Reader, command []string) {
 	var mu sync.Mutex // one frame is written at a time
 	write := func(kind channel.Kind, content []byte) error {
@@ -204,7 +203,6 @@ func (f frames) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dial connects the stream to a unix socket.
 func dial(stream io.ReadWriter, r io.Reader, path string) {
 	conn, err := net.Dial("unix", path)
 	if err != nil {

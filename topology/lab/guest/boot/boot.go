@@ -267,5 +267,6 @@ func switchRoot(root string) error {
 		return fmt.Errorf("changing the root: %w", err)
 	}
 	const init = "/sbin/init"
-	return fmt.Errorf("running %s: %w", init, unix.Exec(init, []string{init}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=linux"}))
+	return fmt.Errorf("running %s: %w", init,
+		unix.Exec(init, []string{init}, []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=linux"}))
 }

@@ -107,7 +107,6 @@ func (m *meter) take(want int) (int, error) {
 	return n, nil
 }
 
-// end ends all waits for receipts.
 func (m *meter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

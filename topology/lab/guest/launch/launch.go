@@ -122,7 +122,8 @@ func makeDisk(ctx context.Context) error {
 	if err := errors.Join(f.Truncate(diskSize), f.Close()); err != nil {
 		return fmt.Errorf("making the guest's disk: %w", err)
 	}
-	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=16", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", fresh)
+	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=16", "-E",
+		"lazy_itable_init=1,lazy_journal_init=1,nodiscard", fresh)
 	if out, err := mkfs.CombinedOutput(); err != nil {
 		return fmt.Errorf("making the guest's disk: %w: %s", err, out)
 	}

@@ -36,8 +36,6 @@ func listen(dir string) (*server, error) {
 	return &server{dir: dir, l: l, forwards: map[string]net.Listener{}}, nil
 }
 
-// listenUnix listens on a unix socket. It first removes the file of an earlier socket,
-// which a power cut leaves.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -127,8 +125,6 @@ func (s *server) open(request channel.Request) net.Conn {
 	return stream
 }
 
-// forward listens on a socket whose connections are forwarded to the guest's socket
-// path. It returns the file name of the socket.
 func (s *server) forward(path string) (string, error) {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, path) // a hash does not fail
@@ -147,8 +143,6 @@ func (s *server) forward(path string) (string, error) {
 	return name, nil
 }
 
-// dial connects a connection to a socket in the guest. It returns if the socket refuses
-// the connection.
 func (s *server) dial(conn net.Conn, path string) {
 	stream := s.open(channel.Request{Dial: path})
 	if stream == nil {
