@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -32,17 +30,11 @@ func TestReadConfig(t *testing.T) {
 		{name: "AS 0", replace: [2]string{`"as": 64524`, `"as": 0`}, want: []string{"as: must not be 0"}},
 		{name: "router ID of IPv6", replace: [2]string{"10.4.36.239", "2001:db8::1"}, want: []string{`router_id: want an IPv4 address, got "2001:db8::1"`}},
 		{name: "host bits", replace: [2]string{"10.4.94.0/24", "10.4.94.1/24"}, want: []string{`peers[0].prefix: want an IPv4 prefix without host bits, got "10.4.94.1/24"`}},
-		{
-			name:    "same prefix twice",
-			replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},
-			want:    []string{"peers[1].prefix: 10.4.94.0/24 is also the prefix of peers[0]"},
-		},
+		{name: "same prefix twice", replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},
+			want: []string{"peers[1].prefix: 10.4.94.0/24 is also the prefix of peers[0]"}},
 		{name: "hold time too short", replace: [2]string{`"sockets"`, `"hold_time_seconds": 2, "sockets"`}, want: []string{"hold_time_seconds: want 3 to 65535"}},
-		{
-			name:    "all errors at once",
-			replace: [2]string{`"as": 64524`, `"as": 0, "hold_time_seconds": -1`},
-			want:    []string{"as: must not be 0", "hold_time_seconds: want"},
-		},
+		{name: "all errors at once", replace: [2]string{`"as": 64524`, `"as": 0, "hold_time_seconds": -1`},
+			want: []string{"as: must not be 0", "hold_time_seconds: want"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(goodConfig, tt.replace[0], tt.replace[1], 1)
@@ -50,9 +42,7 @@ func TestReadConfig(t *testing.T) {
 			if len(tt.want) == 0 {
 				must.NoError(t, err)
 				again := must.Get(ReadConfig(strings.NewReader(string(must.Get(json.Marshal(c))(t)))))(t)
-				if d := cmp.Diff(c, again, byValue); d != "" {
-					t.Errorf("written and read again (-want +got):\n%s", d)
-				}
+				must.Equal(t, "written and read again", c, again, byValue)
 				return
 			}
 			if err == nil {
@@ -74,10 +64,7 @@ var update = flag.Bool("update", false, "write the programs' configurations to t
 func TestConfigurations(t *testing.T) {
 	c := Config{
 		AS: 64524, RouterID: addr("192.0.2.1"), Listen: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.129")},
-		Peers: []Peers{
-			{Prefix: prefix("192.0.2.0/25"), AS: 64513, GracefulRestart: true},
-			{Prefix: prefix("192.0.2.128/25"), AS: 64524},
-		},
+		Peers:           []Peers{{Prefix: prefix("192.0.2.0/25"), AS: 64513, GracefulRestart: true}, {Prefix: prefix("192.0.2.128/25"), AS: 64524}},
 		HoldTimeSeconds: 30,
 	}
 	statics := []Static{{Prefix: prefix("10.5.113.0/24"), NextHops: []netip.Addr{addr("192.0.2.2"), addr("192.0.2.130")}}}
@@ -87,12 +74,8 @@ func TestConfigurations(t *testing.T) {
 			must.Write(t, "testdata/"+name, got)
 		}
 		want := must.Read(t, "testdata/"+name)
-		if d := cmp.Diff(string(want), got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
+		must.Equal(t, name, string(want), got)
 	}
 	want := []string{"ip route 10.5.113.0/24 192.0.2.2", "ip route 10.5.113.0/24 192.0.2.130"}
-	if d := cmp.Diff(want, staticCommands(statics)); d != "" {
-		t.Errorf("FRR's static routes (-want +got):\n%s", d)
-	}
+	must.Equal(t, "FRR's static routes", want, staticCommands(statics))
 }
