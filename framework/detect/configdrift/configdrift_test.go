@@ -49,10 +49,8 @@ func TestCompare(t *testing.T) {
 			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "false", "false"}, {"ipv4-native-routing-cidr", NewlyRead, cidr, cidr}},
 			says: `enable-ipv4-masquerade is set to "false", which 1.8.1 does not read and 1.11.1 does: false, as before.`,
 		},
-		{
-			name: "the new keys, and the old version has always had them", from: "1.8.1", to: "1.11.1", config: newKeys,
-			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "true", "false"}, {"ipv4-native-routing-cidr", NewlyRead, "", cidr}},
-		},
+		{name: "the new keys, and the old version has always had them", from: "1.8.1", to: "1.11.1", config: newKeys,
+			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "true", "false"}, {"ipv4-native-routing-cidr", NewlyRead, "", cidr}}},
 		{
 			name: "old and new keys, agreeing", from: "1.8.1", to: "1.11.1",
 			config: native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "native-routing-cidr": cidr}),
