@@ -307,6 +307,7 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: s.config(t)}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
 	must.NoError(t, err)
 	t.Cleanup(func() { collector.Close() })
+	collector.Allow(time.Minute) // on a busy machine
 	var reads []snapshot.Snapshot
 	for range 2 {
 		read := collector.Collect(t.Context())
