@@ -74,7 +74,7 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 		needs:        needs,
 		uid:          os.Geteuid(),
 		apt:          find("apt-get") != "",
-		systemd:      exists("/run/systemd/system"), // sd_booted(3)
+		systemd:      exists(systemd), // sd_booted(3)
 		status:       read("/proc/self/status"),
 		mountinfo:    read("/proc/self/mountinfo"),
 		unified:      read("/sys/fs/cgroup/cgroup.controllers"),

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,6 +93,11 @@ func (h host) installMissing(ctx context.Context, o observed, observe func() obs
 		if len(missing) == 0 {
 			break
 		}
+		if slices.Contains(missing, dockerPackage) {
+			if err := h.rememberDocker(); err != nil {
+				return o, err
+			}
+		}
 		announce("installing Debian packages: " + aptInstall + " " + strings.Join(missing, " "))
 		if err := installPackages(ctx, missing, announce); err != nil {
 			return o, fmt.Errorf("installing Debian packages: %w", err)
@@ -138,7 +144,7 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 	}
 	if len(r.Packages) > 0 {
 		announce("leaving the Debian packages that were installed; to remove them: apt-get remove " +
-			strings.Join(r.Packages, " "))
+			strings.Join(r.Packages, " ") + ", and apt-get autoremove for what these needed")
 	}
 	if left := r.Docker.left(); left != "" {
 		announce("leaving Docker, which the set-up has started; " + left)

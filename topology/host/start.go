@@ -33,16 +33,10 @@ func (h host) startDocker(ctx context.Context, announce func(string)) error {
 				return fmt.Errorf("removing the PID file of a killed dockerd: %w", err)
 			}
 		}
-		// Recorded first, like all changes.
-		before := &dockerBefore{
-			Forwarding: strings.TrimSpace(read(h.sysctl(forwardingSetting))),
-			Bridge:     exists("/sys/class/net/" + dockerBridge),
-			Detached:   !exists("/run/systemd/system"),
-		}
-		if err := h.remember(func(r *record) { r.Docker = cmp.Or(r.Docker, before) }); err != nil {
+		if err := h.rememberDocker(); err != nil {
 			return err
 		}
-		if !before.Detached {
+		if exists(systemd) {
 			announce("starting Docker: systemctl start docker" + consequences)
 			if err := run(ctx, "", nil, "systemctl", "start", "docker"); err != nil {
 				return err
@@ -69,6 +63,19 @@ const (
 	dockerBridge      = "docker0"
 	forwardingSetting = "net.ipv4.ip_forward"
 )
+
+// systemd is there where it runs.
+const systemd = "/run/systemd/system"
+
+// rememberDocker records the machine as it is before dockerd runs, which the package starts under systemd.
+func (h host) rememberDocker() error {
+	before := &dockerBefore{
+		Forwarding: strings.TrimSpace(read(h.sysctl(forwardingSetting))),
+		Bridge:     exists("/sys/class/net/" + dockerBridge),
+		Detached:   !exists(systemd),
+	}
+	return h.remember(func(r *record) { r.Docker = cmp.Or(r.Docker, before) })
+}
 
 // dockerBefore is the state of the machine before Setup started dockerd.
 type dockerBefore struct {
