@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 )
 
 // Judge decides from what was found. Command repeats the qualification. The caller sets
@@ -54,8 +55,11 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 		rows = append(rows, row)
 	}
 	q := Qualification{Schema: Schema, Command: command, Thresholds: t, Inputs: in}
-	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(command), rows,
-		in.Upgrade.rows(t, command))
+	upgraded := in.Upgrade.rows(t, command)
+	if m := in.Upgrade.Measures; m != nil && m.Upgrade == nil && strings.Contains(m.Stopped, upgrade.Unclean) {
+		upgraded[0].Says += in.Values.concerned(m.Stopped)
+	}
+	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(command), rows, upgraded)
 	q.NotTested = in.notTested(q.Rows)
 	q.Verdict, q.Why = conclude(q.Rows)
 	if q.Verdict == Go {

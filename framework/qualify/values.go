@@ -43,6 +43,8 @@ type Values struct {
 	Without []string `json:"without,omitempty"`
 	// Parts are what the values switch on, with what the lab does with it.
 	Parts []labvalues.Part `json:"parts,omitempty"`
+	// Concerns are values, by the paths of the lab that they concern.
+	Concerns []labvalues.Concern `json:"concerns,omitempty"`
 	// Replaced are the values that the lab's release has otherwise than the user's.
 	Replaced []chart.Replacement `json:"replaced"`
 	// NotOfFrom and NotOfTo are values that one chart does not read, and the other does. Unread
@@ -253,7 +255,7 @@ func (v *Values) adapt(ctx context.Context, lab labvalues.Lab, from, to *chart.C
 	v.Without = slices.DeleteFunc(slices.Clone(v.Without), func(feature string) bool {
 		return !slices.ContainsFunc(v.Replaced, func(r chart.Replacement) bool { return r.Why == "--without "+feature })
 	})
-	v.Parts = labvalues.PartsOf(users)
+	v.Parts, v.Concerns = labvalues.PartsOf(users), labvalues.ConcernsOf(users, v.lab)
 	if users, err = v.withoutVariables(users, func(text string) bool {
 		return from.Renders(release(v.lab, false), text) || to.Renders(release(v.lab, true), text)
 	}); err != nil {
@@ -401,6 +403,24 @@ func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]an
 	c.compare(before, after, users, notes)
 	c.noted(users, notes)
 	return c, c.drifts(drifts), nil
+}
+
+// concerned says which values concern the paths that a text names, or else all paths.
+func (v *Values) concerned(text string) string {
+	var all []string
+	if v == nil {
+		return ""
+	}
+	for _, c := range v.Concerns {
+		if strings.Contains(text, c.Path) && (len(all) == 0 || c.Path != "->") {
+			all = append(all, c.Values...)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	slices.Sort(all)
+	return "; your values that concern these paths: " + strings.Join(slices.Compact(all), ", ")
 }
 
 // pins are the user's values that choose the version of an image.

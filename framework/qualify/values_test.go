@@ -160,6 +160,28 @@ func TestKernelsNeeds(t *testing.T) {
 }
 
 // The first line says what the result is without, if the values ask for it.
+// A path that is not clean before the upgrade is named with the user's values that concern it.
+func TestValuesThatConcernPaths(t *testing.T) {
+	m := harmless()
+	m.Upgrade, m.Back = nil, nil
+	in := Inputs{Values: &Values{Concerns: []labvalues.Concern{
+		{Path: "node port", Values: []string{"loadBalancer.mode dsr"}}, {Path: "->", Values: []string{"routingMode native"}},
+	}}, Upgrade: Upgrade{Measures: m}}
+	for path, want := range map[string]string{
+		"outside->node port of worker1": "; your values that concern these paths: loadBalancer.mode dsr",
+		"worker1->worker2":              "; your values that concern these paths: routingMode native",
+	} {
+		m.Stopped = upgrade.Unclean + path + ": lost 9 of 10"
+		if got := Judge(in, bounds, again).Why; !strings.HasSuffix(got, m.Stopped+want) {
+			t.Errorf("%s, want it to end with %s", got, want)
+		}
+	}
+	m.Stopped = "no lab: outside->node port"
+	if got := Judge(in, bounds, again).Why; strings.Contains(got, "your values") {
+		t.Error(got)
+	}
+}
+
 func TestValuesWithout(t *testing.T) {
 	v := must.Get(adapted(t, "{encryption: {enabled: true, type: wireguard}}", "netkit", "encryption"))(t)
 	if got := Judge(Inputs{Values: v}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN without encryption: ") || v.Mode.Encryption != "" {

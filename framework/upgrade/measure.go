@@ -41,6 +41,9 @@ func Stored(dir string, u Upgrade, from, to string) (Measures, error) {
 	return MeasuresOf(u, h), nil
 }
 
+// Unclean begins the reason why an upgrade did not begin: paths were not clean before it.
+const Unclean = "before the upgrade not every path was clean: "
+
 // MeasuresOf returns the measures of an upgrade by its declaration and its history alone,
 // while the upgrade goes on, after it, and when the history was read from a file.
 func MeasuresOf(u Upgrade, h *history.History) Measures {
@@ -50,7 +53,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	m := Measures{Component: u.Component, Form: string(u.Form), Topology: u.about(), Resting: r.phase(r.watched(stepRest))}
 	var stopped, upgrade, rollback, kernels string
 	if err := unclean(h); err != nil {
-		stopped = "before the upgrade not every path was clean: " + err.Error()
+		stopped = Unclean + err.Error()
 	}
 	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.changed())
 	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))

@@ -233,8 +233,11 @@ func (a *adapter) nodes() {
 		}
 	}
 	a.remove("MTU", "it is detected from the lab's own devices")
-	if a.is("loadBalancer.acceleration", "native") {
-		a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, and not NICs with native XDP")
+	for _, mode := range []string{"native", "best-effort"} {
+		if a.is("loadBalancer.acceleration", mode) {
+			a.set("loadBalancer.acceleration", "disabled", "the lab's devices are veth pairs, which lose what XDP sends back to where it came from, "+
+				"such as all packets to Services with backends on other nodes")
+		}
 	}
 	if a.is("policyEnforcementMode", "always") {
 		a.set("policyEnforcementMode", "default", "the lab's own traffic has to pass")
@@ -260,7 +263,7 @@ func (a *adapter) nodes() {
 
 // ofMachine are keys of cilium-config, and flags, that name what a cluster's machines have.
 var ofMachine = []string{
-	"mtu", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr", "cluster-pool-ipv6-cidr", "cluster-pool-ipv6-mask-size",
+	"mtu", "bpf-lb-acceleration", "ipv6-range", "ipv4-range", "enable-ipv6", "ipv6-native-routing-cidr", "cluster-pool-ipv6-cidr", "cluster-pool-ipv6-mask-size",
 	"k8s-api-server", "k8s-api-server-urls", "k8s-kubeconfig-path", "cgroup-root", "bpf-root", "ipv4-node", "ipv6-node", "state-dir", "lib-dir",
 	"egress-masquerade-interfaces", "node-port-range", "enable-k8s", "config-dir",
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,6 +45,9 @@ func TestAdapt(t *testing.T) {
 			`nodePort.directRoutingDevice: null, the chart's default, is replaced by "eth0": ` + devices,
 			`k8sServiceHost: "api.example.com" is replaced by "10.1.4.11": that is the address of the lab's API server`,
 			`k8sServicePort: 443 is replaced by 6443: that is the address of the lab's API server`,
+		}},
+		{"XDP", "{loadBalancer: {acceleration: best-effort, algorithm: maglev, mode: dsr}}", []string{
+			`loadBalancer.acceleration: "best-effort" is replaced by "disabled": the lab's devices are veth pairs, which lose what XDP sends back to where it came from, such as all packets to Services with backends on other nodes`,
 		}},
 		{"of templates", "{cluster: {name: '${NAME}', id: '{{ id }}'}}", []string{
 			`cluster.name: "${NAME}" is replaced by "lab": the lab has one cluster`,
@@ -127,6 +131,25 @@ func TestLacking(t *testing.T) {
 	var lacking *LackingError
 	if !errors.As(err, &lacking) || lacking.Path != "ipam.mode" || lacking.Value != "azure" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The values that concern a path are named if the lab has them as the user gave them.
+func TestConcernsOf(t *testing.T) {
+	values := func(text string) map[string]any { return must.Get(placeholder.Values{}.Map([]byte(text)))(t) }
+	users := values("{loadBalancer: {mode: dsr, acceleration: native}, routingMode: native, tls: {ca: {key: hunter2}}, devices: [bond0]}")
+	lab := values("{loadBalancer: {mode: dsr, acceleration: disabled}, routingMode: native}")
+	got := map[string]string{}
+	for _, c := range ConcernsOf(users, lab) {
+		got[c.Path] = strings.Join(c.Values, ", ")
+	}
+	const routing = `routingMode "native"`
+	want := map[string]string{
+		"node port": `loadBalancer.mode "dsr", ` + routing, "LoadBalancer address": `loadBalancer.mode "dsr", ` + routing,
+		"->outside": routing, "outside->": routing, "->": routing,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
