@@ -20,10 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -78,8 +81,12 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		if err != nil {
 			return nil, &InputError{err}
 		}
+		if len(deployed.Clusters) == 0 {
+			deployed.Clusters = joined(&deployed, func(name string) (container.InspectResponse, error) { return docker.ContainerInspect(ctx, name) })
+		}
 		if len(deployed.Clusters) != 1 {
-			return nil, &InputError{fmt.Errorf("%s has %d clusters of kind %q; expected one", on, len(deployed.Clusters), deployed.Clusters)}
+			return nil, &InputError{fmt.Errorf("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the network is shared (network-mode: container:NODE, or ext-container)",
+				on, len(deployed.Clusters), deployed.Clusters)}
 		}
 		l.foreign.Containers = deployed.Containers
 		kubeconfig = func() ([]byte, error) { return kubeconfigOf(deployed.Clusters[0]) }
@@ -90,6 +97,9 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		return nil, &InputError{fmt.Errorf("a kubeconfig, %s, says nothing of routers: expected --routers FILE, too", on)}
 	}
 	text, err := os.ReadFile(routers)
+	if found && errors.Is(err, fs.ErrNotExist) {
+		return nil, &InputError{fmt.Errorf("%s has no %s, which says how its routers are read: expected --routers FILE", on, containerlab.RoutersFile)}
+	}
 	if err != nil {
 		return nil, &InputError{fmt.Errorf("reading the file of the routers: %w", err)}
 	}
@@ -110,6 +120,29 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		return nil, err
 	}
 	return l, l.openCluster(ctx)
+}
+
+// joined are the clusters of kind that containerlab has joined to its topology without deploying them:
+// those of the nodes that are its containers of kind ext-container, or whose network its containers
+// share. The latter are no hosts: they have no network of their own.
+func joined(deployed *containerlab.Deployed, inspect func(string) (container.InspectResponse, error)) []string {
+	var clusters []string
+	cluster := func(name string) {
+		if info, err := inspect(name); err == nil && info.Config.Labels[clusterLabel] != "" {
+			clusters = append(clusters, info.Config.Labels[clusterLabel])
+		}
+	}
+	for _, name := range deployed.External {
+		cluster(name)
+	}
+	for name, made := range deployed.Containers {
+		if info, err := inspect(made); err == nil && info.HostConfig.NetworkMode.IsContainer() {
+			cluster(info.HostConfig.NetworkMode.ConnectedContainer())
+			delete(deployed.Containers, name)
+		}
+	}
+	slices.Sort(clusters)
+	return slices.Compact(clusters)
 }
 
 // trusted refuses routers whose command is another than relapse writes: it runs as root, and a

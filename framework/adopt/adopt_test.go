@@ -2,14 +2,18 @@ package adopt
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -54,7 +58,7 @@ clusters: [{name: lab, cluster: {server: "https://127.0.0.1:1"}}], users: [{name
 		},
 		{name: "not deployed", says: "0 files clab-*/topology-data.json"},
 		{name: "no cluster", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", `{"nodes": {}}`) }, says: "has 0 clusters of kind"},
-		{name: "no file of routers", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", data) }, says: "reading the file of the routers"},
+		{name: "no file of routers", prepare: func(dir string) { write(dir, "clab-x/topology-data.json", data) }, says: "has no routers.yml, which says how its routers are read: expected --routers FILE"},
 		{
 			name: "a file of routers that is none", says: "expected a list of routers",
 			prepare: func(dir string) {
@@ -86,6 +90,37 @@ clusters: [{name: lab, cluster: {server: "https://127.0.0.1:1"}}], users: [{name
 				t.Errorf("error %v, want %q", err, test.says)
 			}
 		})
+	}
+}
+
+// A cluster that containerlab does not deploy is found by the nodes whose networks its containers share.
+func TestJoined(t *testing.T) {
+	inspect := func(name string) (info container.InspectResponse, err error) {
+		info = container.InspectResponse{Config: &container.Config{}, ContainerJSONBase: &container.ContainerJSONBase{HostConfig: &container.HostConfig{}}}
+		switch name {
+		case "lab-worker", "id-of-worker":
+			info.Config.Labels = map[string]string{clusterLabel: "lab"}
+		case "clab-x-server":
+			info.HostConfig.NetworkMode = "container:id-of-worker"
+		case "clab-x-sidecar":
+			info.HostConfig.NetworkMode = "container:clab-x-tor"
+		case "gone":
+			err = errors.New("no such container")
+		}
+		return info, err
+	}
+	for name, test := range map[string]struct {
+		deployed containerlab.Deployed
+		clusters string
+		hosts    int
+	}{
+		"network-mode":  {containerlab.Deployed{Containers: map[string]string{"server": "clab-x-server", "tor": "clab-x-tor"}}, "[lab]", 1},
+		"ext-container": {containerlab.Deployed{External: []string{"lab-worker", "gone"}, Containers: map[string]string{"tor": "clab-x-tor"}}, "[lab]", 1},
+		"a sidecar":     {containerlab.Deployed{Containers: map[string]string{"tor": "clab-x-tor", "sidecar": "clab-x-sidecar"}}, "[]", 1},
+	} {
+		if got := fmt.Sprint(joined(&test.deployed, inspect)); got != test.clusters || len(test.deployed.Containers) != test.hosts {
+			t.Errorf("%s: clusters %s, want %s; hosts %v", name, got, test.clusters, test.deployed.Containers)
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Deployed is what containerlab has deployed from a folder.
@@ -15,6 +17,8 @@ type Deployed struct {
 	// Containers are the containers of its nodes of kind linux, by the names that relapse has written
 	// into labels, or by the names of containerlab's file.
 	Containers map[string]string
+	// External are the containers that it has not made: its nodes of kind ext-container, sorted.
+	External []string
 }
 
 // ReadDeployed reads what containerlab has deployed from a folder, from the file
@@ -50,10 +54,13 @@ func ReadDeployed(dir string) (Deployed, error) {
 		switch n.Kind {
 		case kinds[typeCluster]:
 			d.Clusters = append(d.Clusters, short)
+		case kinds[string(topology.KindNode)]:
+			d.External = append(d.External, n.LongName)
 		case "linux":
 			d.Containers[name] = n.LongName
 		}
 	}
 	slices.Sort(d.Clusters)
+	slices.Sort(d.External)
 	return d, nil
 }
