@@ -54,6 +54,14 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 			}
 			return "", nil, &ManifestsError{fmt.Errorf("%s: the API server refuses it with %s %s: %s", name, component, from, strings.Join(wrong, "; "))}
 		}
+		served := old.Served(o)
+		switch version := o.GetAPIVersion(); {
+		case len(served) == 0 || slices.Contains(served, version):
+		case component == "cilium": // whose versions have the same fields
+			told = append(told, fmt.Sprintf("%s: %s %s does not serve %s: the lab has it as %s", name, component, from, version, served[len(served)-1]))
+		default:
+			return "", nil, &ManifestsError{fmt.Errorf("%s: %s %s does not serve %s: expected %s", name, component, from, version, strings.Join(served, " or "))}
+		}
 		if len(before.Unknown) > 0 {
 			told = append(told, fmt.Sprintf("%s: left out: %s %s has no field %s: kubectl refuses the object, and the API server drops the field from other clients",
 				name, component, from, strings.Join(before.Unknown, ", ")))

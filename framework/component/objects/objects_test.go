@@ -45,7 +45,7 @@ spec:
 func TestPrune(t *testing.T) {
 	defined := must.Get(Read(crd))(t)
 	types := TypesOf([]unstructured.Unstructured{*defined[0]})
-	if got := types.Served("Peer"); !slices.Equal(got, []string{"example.net/v1"}) {
+	if got := types.Served(must.Get(Read("{apiVersion: example.net/v7, kind: Peer}"))(t)[0]); !slices.Equal(got, []string{"example.net/v1"}) {
 		t.Errorf("served are %q", got)
 	}
 	for _, test := range []struct{ name, spec, unknown, refused string }{
@@ -55,7 +55,7 @@ func TestPrune(t *testing.T) {
 		{"beside the spec", "spec: {addresses: [192.0.2.1]}\nmode: passive", "mode", ""},
 		{"out of range", "spec: {addresses: [192.0.2.1], ttl: 0}", "", "spec.ttl: 0: expected 1 or more"},
 		{"another type", "spec: {addresses: 192.0.2.1, ttl: '5', labels: {a: 1}}", "", "spec.addresses: expected array; spec.labels.a: expected string; spec.ttl: expected integer"},
-		{"no such choice", "spec: {addresses: [all], mode: idle}", "", `spec.addresses[0]: "all" does not match ^[0-9./]+$; spec.mode: idle: expected one of [active passive]`},
+		{"no such choice", "spec: {addresses: [all], mode: idle}", "", `spec.addresses[0]: it does not match its pattern; spec.mode: idle: expected one of [active passive]`},
 		{"variables", "spec: {addresses: ['${CIDR}'], ttl: '$TTL'}", "", ""},
 		{"no spec", "status: {}", "", "spec: it is missing"},
 	} {
@@ -72,6 +72,15 @@ func TestPrune(t *testing.T) {
 				t.Errorf("left are %v in %v", again.Unknown, o.Object)
 			}
 		})
+	}
+}
+
+// Calico's BGPPeer is none of MetalLB's.
+func TestPruneOfAnotherGroup(t *testing.T) {
+	types := TypesOf([]unstructured.Unstructured{*must.Get(Read(crd))(t)[0]})
+	o := must.Get(Read("{apiVersion: crd.projectcalico.org/v1, kind: Peer, metadata: {name: p}, spec: {peerIP: 192.0.2.1}}"))(t)[0]
+	if said := types.Prune(o); len(said.Unknown)+len(said.Refused)+len(types.Served(o)) > 0 {
+		t.Errorf("%+v", said)
 	}
 }
 

@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,13 +8,15 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// Types are the schemas of a component's own types, by their kind and the version of their API.
-type Types map[string]map[string]map[string]any
+// Types are the schemas of a component's own types, by their group and kind, and by the version of their
+// API: others have kinds of the same names.
+type Types map[schema.GroupKind]map[string]map[string]any
 
 // TypesOf are those of CustomResourceDefinitions among some objects. Versions that are not served are left out.
 func TypesOf(all []unstructured.Unstructured) Types {
@@ -26,21 +27,24 @@ func TypesOf(all []unstructured.Unstructured) Types {
 		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
 		for _, v := range versions {
 			v, _ := v.(map[string]any)
-			schema, there, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
+			open, there, _ := unstructured.NestedMap(v, "schema", "openAPIV3Schema")
 			if o.GetKind() != "CustomResourceDefinition" || !there || v["served"] == false {
 				continue
 			}
-			if types[kind] == nil {
-				types[kind] = map[string]map[string]any{}
+			of := schema.GroupKind{Group: group, Kind: kind}
+			if types[of] == nil {
+				types[of] = map[string]map[string]any{}
 			}
-			types[kind][group+"/"+fmt.Sprint(v["name"])] = schema
+			types[of][group+"/"+fmt.Sprint(v["name"])] = open
 		}
 	}
 	return types
 }
 
-// Served are the versions of a kind's API; none if it is not one of the types.
-func (t Types) Served(kind string) []string { return slices.Sorted(maps.Keys(t[kind])) }
+// Served are the versions of the API of an object's kind; none if it is not one of the types.
+func (t Types) Served(o *unstructured.Unstructured) []string {
+	return slices.Sorted(maps.Keys(t[o.GroupVersionKind().GroupKind()]))
+}
 
 // Said is what an API server says of an object.
 type Said struct {
@@ -54,17 +58,18 @@ type Said struct {
 // object whose version is not served is one of the newest version.
 func (t Types) Prune(o *unstructured.Unstructured) Said {
 	var said Said
-	served := t.Served(o.GetKind())
+	served := t.Served(o)
 	if len(served) == 0 {
 		return said
 	}
-	schema, there := t[o.GetKind()][o.GetAPIVersion()]
+	of := t[o.GroupVersionKind().GroupKind()]
+	open, there := of[o.GetAPIVersion()]
 	if !there {
-		schema = t[o.GetKind()][served[len(served)-1]]
+		open = of[served[len(served)-1]]
 	}
 	metadata := o.Object["metadata"] // the API server's own
 	delete(o.Object, "metadata")
-	said.walk("", schema, o.Object)
+	said.walk("", open, o.Object)
 	o.Object["metadata"] = metadata
 	return said
 }
@@ -154,7 +159,7 @@ func (s *Said) scalar(path string, schema map[string]any, value any) {
 	case len(allowed) > 0 && !slices.ContainsFunc(allowed, func(a any) bool { return fmt.Sprint(a) == fmt.Sprint(value) }):
 		s.refuse(path, "%v: expected one of %v", value, allowed)
 	case isText && pattern != "" && !matches(pattern, text):
-		s.refuse(path, "%q does not match %s", text, cmp.Or(map[bool]string{true: pattern}[len(pattern) < 60], "its pattern"))
+		s.refuse(path, "it does not match its pattern")
 	case isNumber && schema["minimum"] != nil && number < integer(schema["minimum"]):
 		s.refuse(path, "%d: expected %v or more", number, schema["minimum"])
 	case isNumber && schema["maximum"] != nil && number > integer(schema["maximum"]):

@@ -60,5 +60,8 @@ func scalars(path string, value any, lab map[string]any) []string {
 	if has, there := chart.Get(lab, path); !there || chart.Text(has) != chart.Text(value) {
 		return nil
 	}
-	return []string{path + " " + chart.Text(value)}
+	if shown := chart.Shown(path, value); shown == chart.Text(value) { // or it may be a secret
+		return []string{path + " " + shown}
+	}
+	return nil
 }

@@ -241,6 +241,9 @@ func (a *adapter) ownSession() *unstructured.Unstructured {
 
 // configure removes from a peer's configuration what the lab's router has otherwise.
 func (a *adapter) configure(config *unstructured.Unstructured) *unstructured.Unstructured {
+	if (peer{config: config}).graceful() {
+		a.Say("graceful restart: the lab's router keeps the routes of a peer that asks for it (RFC 4724), and whether yours does is not tested")
+	}
 	spec, _, _ := unstructured.NestedMap(config.Object, "spec")
 	if spec == nil {
 		spec = map[string]any{}

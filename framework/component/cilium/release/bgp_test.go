@@ -77,13 +77,15 @@ func TestAdapt(t *testing.T) {
 		"CiliumBGPClusterConfig rack: peerASN: 65000 is replaced by 64524, the lab's",
 		"CiliumBGPClusterConfig rack: peerAddress: \"10.0.0.1\" is replaced by 10.62.4.254, the lab's",
 	}
+	const helps = "graceful restart: the lab's router keeps the routes of a peer that asks for it (RFC 4724), and whether yours does is not tested"
 	configured := []string{
+		helps,
 		"CiliumBGPPeerConfig careful: authSecretRef: a text is removed: the lab's router has no password",
 		"CiliumBGPPeerConfig careful: transport.peerPort: 1790 is removed: the lab's router has the port 179",
 	}
 	noPods, noServices := own("CiliumBGPAdvertisement", "none announces pod ranges"), own("CiliumBGPAdvertisement", "none announces the address of a Service of type LoadBalancer")
 	noPool := own("CiliumLoadBalancerIPPool", "none gives an address of IPv4 to the lab's Service")
-	plain := strings.NewReplacer("careful", "plain").Replace(strings.Join(configured, "\n"))
+	plain := strings.NewReplacer("careful", "plain").Replace(strings.Join(configured[1:], "\n"))
 	for _, test := range []struct {
 		name, text, under, labels, objects string
 		replaced                           []string
