@@ -326,3 +326,14 @@ func FuzzOutside(f *testing.F) {
 		KernelRoutes(text, text)
 	})
 }
+
+// FRR tells the state of BFD beside that of a session; without BFD it tells none.
+func TestFRRNeighborsBFD(t *testing.T) {
+	there := must.Get(FRRNeighbors(`{
+ "192.0.2.1": {"remoteAs": 64513, "bgpState": "Established", "peerBfdInfo": {"type": "single hop", "status": "Up", "lastUpdate": "0:00:00:09"}},
+ "192.0.2.2": {"remoteAs": 64513, "bgpState": "Active"}
+}`))(t)
+	if len(there) != 2 || there[0].BFD != "up" || there[1].BFD != "" {
+		t.Errorf("%+v", there)
+	}
+}

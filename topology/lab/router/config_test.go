@@ -6,9 +6,11 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -36,6 +38,10 @@ func TestReadConfig(t *testing.T) {
 			name:    "same prefix twice",
 			replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},
 			want:    []string{"peers[1].prefix: 10.4.94.0/24 is also the prefix of peers[0]"},
+		},
+		{
+			name: "BFD without FRR", replace: [2]string{`"as": 64513}`, `"as": 64513, "bfd": {"receive": 300000000, "transmit": 300000000, "multiplier": 3}}`},
+			want: []string{"peers[0].bfd: gobgp has no BFD"},
 		},
 		{name: "hold time too short", replace: [2]string{`"sockets"`, `"hold_time_seconds": 2, "sockets"`}, want: []string{"hold_time_seconds: want 3 to 65535"}},
 		{
@@ -75,14 +81,17 @@ func TestConfigurations(t *testing.T) {
 	c := Config{
 		AS: 64524, RouterID: addr("192.0.2.1"), Listen: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.129")},
 		Peers: []Peers{
-			{Prefix: prefix("192.0.2.0/25"), AS: 64513, GracefulRestart: true},
+			{
+				Prefix: prefix("192.0.2.0/25"), AS: 64513, GracefulRestart: true,
+				BFD: topology.BFD{Receive: 300 * time.Millisecond, Transmit: 150 * time.Millisecond, Multiplier: 5}, BFDPeers: []netip.Addr{addr("192.0.2.11")},
+			},
 			{Prefix: prefix("192.0.2.128/25"), AS: 64524},
 		},
 		HoldTimeSeconds: 30,
 	}
 	statics := []Static{{Prefix: prefix("10.5.113.0/24"), NextHops: []netip.Addr{addr("192.0.2.2"), addr("192.0.2.130")}}}
 	bgpd := must.Get(FRRConfig(c))(t)
-	for name, got := range map[string]string{"bgpd.conf": bgpd, "bird.conf": must.Get(birdConf(c, statics))(t)} {
+	for name, got := range map[string]string{"bgpd.conf": bgpd, "bfdd.conf": bfdConfig(c), "bird.conf": must.Get(birdConf(c, statics))(t)} {
 		if *update {
 			must.Write(t, "testdata/"+name, got)
 		}

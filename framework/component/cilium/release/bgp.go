@@ -256,40 +256,39 @@ func (a *adapter) configure(config *unstructured.Unstructured) *unstructured.Uns
 	return config
 }
 
-// family is the selector of what is announced by IPv4, which the configuration gets if it has none.
+// family is the selector of what is announced by IPv4, which the configuration gets if it has none. The
+// lab's router negotiates no other family: GoBGP ends a session over which it gets one.
 func (a *adapter) family(config *unstructured.Unstructured) (selector map[string]any, err error) {
-	families := maps(config.Object, "spec.families")
-	var one map[string]any
-	for _, f := range families {
-		if f["safi"] == "unicast" && (one == nil || f["afi"] == "ipv4") {
-			one = f
+	name := objects.Name(config)
+	var one, other map[string]any
+	for _, f := range maps(config.Object, "spec.families") {
+		found, _ := f["advertisements"].(map[string]any)
+		if f["afi"] == "ipv4" && f["safi"] == "unicast" {
+			one, selector = f, found
+			continue
+		}
+		a.Say("%s: families: %v %v is removed: the lab has IPv4 unicast alone", name, f["afi"], f["safi"])
+		if other == nil {
+			other = found
 		}
 	}
-	if one != nil {
-		selector, _ = one["advertisements"].(map[string]any)
+	if one == nil {
+		a.Say("%s: families: ipv4 unicast is added", name)
+		one, selector = map[string]any{"afi": "ipv4", "safi": "unicast"}, other
 	}
 	if selector == nil {
-		a.Say("%s: it announces nothing by IPv4: the lab's own advertisements are", objects.Name(config))
+		a.Say("%s: it announces nothing: the lab's own advertisements are", name)
 		labels := map[string]any{}
 		for key, value := range AnnouncedLabels() {
 			labels[key] = value
 		}
 		selector = map[string]any{"matchLabels": labels}
 	}
-	if one == nil || one["afi"] != "ipv4" {
-		a.Say("%s: families: ipv4 unicast is added: the lab has no IPv6", objects.Name(config))
-		one = map[string]any{"afi": "ipv4", "safi": "unicast"}
-		families = append(families, one)
-	}
 	one["advertisements"] = selector
-	var list []any
-	for _, f := range families {
-		list = append(list, f)
-	}
 	if _, ok := objects.LabelsFor(objects.Selector(selector), nil); !ok {
-		return nil, fmt.Errorf("%s: families: no advertisement can have the labels that %v asks for", objects.Name(config), selector)
+		return nil, fmt.Errorf("%s: families: no advertisement can have the labels that %v asks for", name, selector)
 	}
-	return selector, unstructured.SetNestedSlice(config.Object, list, "spec", "families")
+	return selector, unstructured.SetNestedSlice(config.Object, []any{one}, "spec", "families")
 }
 
 // announced are the advertisements that a selector selects. Of the lab's own it adds that of pod
