@@ -147,30 +147,14 @@ func (p peer) graceful() bool {
 	return on == true
 }
 
-// DefaultRestart is the graceful restart of an agent whose objects say nothing of it.
-const DefaultRestart = "without graceful restart of BGP, the vendor's default"
-
-func ofManifests(p peer) string {
-	if p.graceful() {
-		return "with graceful restart of BGP, as in the manifests"
-	}
-	return "without graceful restart of BGP, as in the manifests"
-}
-
 // session makes one peer of the user's the only one, and the lab's router, and returns its
 // configuration. The first without graceful restart is taken, if there is one: its router drops
 // the routes of a node whose agent is replaced.
 func (a *adapter) session() *unstructured.Unstructured {
-	var peers []peer
-	for _, cluster := range a.Of(kindCluster) {
-		for _, instance := range maps(cluster.Object, "spec.bgpInstances") {
-			for _, fields := range maps(instance, "peers") {
-				peers = append(peers, peer{cluster, instance, fields, a.configOf(cluster, fields)})
-			}
-		}
-	}
+	peers := a.peers()
 	if len(peers) == 0 {
-		return a.ownSession()
+		a.ownPeer()
+		peers = a.peers()
 	}
 	one, why := peers[0], ""
 	if i := slices.IndexFunc(peers, func(p peer) bool { return !p.graceful() }); i > 0 {
@@ -178,8 +162,8 @@ func (a *adapter) session() *unstructured.Unstructured {
 	}
 	var others []string
 	for _, p := range peers {
-		if name := fmt.Sprint(p.fields["name"]); p.cluster != one.cluster || fmt.Sprint(p.fields) != fmt.Sprint(one.fields) {
-			others = append(others, fmt.Sprintf("%s of %s", name, p.cluster.GetName()))
+		if p.cluster != one.cluster || fmt.Sprint(p.fields) != fmt.Sprint(one.fields) {
+			others = append(others, fmt.Sprintf("%v of %s", p.fields["name"], p.cluster.GetName()))
 		}
 	}
 	if len(others) > 0 {
@@ -187,24 +171,51 @@ func (a *adapter) session() *unstructured.Unstructured {
 	}
 	a.Objects = slices.DeleteFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindCluster && o != one.cluster })
 	spec, _, _ := unstructured.NestedMap(one.cluster.Object, "spec")
-	objects.Fields{Adapted: &a.Adapted, Name: objects.Name(one.cluster), Values: spec}.Drop("every node of the lab is a peer", "nodeSelector")
-	at := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(one.cluster), Values: one.instance}
+	at := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(one.cluster), Values: spec}
+	at.Drop("every node of the lab is a peer", "nodeSelector")
+	at.Values = one.instance
 	at.Set("localASN", int64(a.lab.ASN))
 	at.Values = one.fields
 	at.Drop("the router is the lab's", "autoDiscovery")
 	at.Set("peerASN", int64(a.lab.RoutersASN))
 	at.Set("peerAddress", a.lab.Routers[0].String())
-	a.Under = ofManifests(one)
+	a.Under = restartOf(one)
 	if one.config == nil {
-		if one.fields["peerConfigRef"] != nil {
-			a.Under = DefaultRestart + ": the manifests lack the peer's " + kindPeer
-		}
 		a.Own("the manifests have none of the peer", a.own[1])
 		one.config, one.fields["peerConfigRef"] = a.own[1], map[string]any{"name": a.own[1].GetName()}
 	}
 	one.instance["peers"], spec["bgpInstances"] = []any{one.fields}, []any{one.instance}
 	one.cluster.Object["spec"] = spec
 	return a.configure(one.config)
+}
+
+// DefaultRestart is the graceful restart of an agent whose objects say nothing of it.
+const DefaultRestart = "without graceful restart of BGP, the vendor's default"
+
+// restartOf says whether a peer has graceful restart.
+func restartOf(p peer) string {
+	switch {
+	case p.config == nil && p.fields["peerConfigRef"] != nil:
+		return DefaultRestart + ": the manifests lack the peer's " + kindPeer
+	case p.config == nil:
+		return DefaultRestart
+	case p.graceful():
+		return "with graceful restart of BGP, as in the manifests"
+	}
+	return "without graceful restart of BGP, as in the manifests"
+}
+
+// peers are those of all the objects that have some.
+func (a *adapter) peers() []peer {
+	var all []peer
+	for _, cluster := range a.Of(kindCluster) {
+		for _, instance := range maps(cluster.Object, "spec.bgpInstances") {
+			for _, fields := range maps(instance, "peers") {
+				all = append(all, peer{cluster, instance, fields, a.configOf(cluster, fields)})
+			}
+		}
+	}
+	return all
 }
 
 // configOf is the configuration to which a peer refers; nil if there is none.
@@ -221,22 +232,16 @@ func (a *adapter) configOf(cluster *unstructured.Unstructured, fields map[string
 	return nil
 }
 
-// ownSession is session for a user without a peer.
-func (a *adapter) ownSession() *unstructured.Unstructured {
-	a.Objects = slices.DeleteFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindCluster })
-	a.Own("there is no peer", a.own[0])
+// ownPeer adds the lab's own peer, for a user without one, with a configuration of the user's.
+func (a *adapter) ownPeer() {
+	fields := maps(maps(a.own[0].Object, "spec.bgpInstances")[0], "peers")[0]
+	delete(fields, "peerConfigRef")
 	configs := a.Of(kindPeer)
-	a.Under = DefaultRestart
-	one := peer{config: a.own[1]}
-	if len(configs) == 0 {
-		a.Own("there is none", one.config)
-	} else {
-		one.config = configs[max(0, slices.IndexFunc(configs, func(o *unstructured.Unstructured) bool { return !peer{config: o}.graceful() }))]
-		a.Under = ofManifests(one)
+	if len(configs) > 0 {
+		one := configs[max(0, slices.IndexFunc(configs, func(o *unstructured.Unstructured) bool { return !peer{config: o}.graceful() }))]
+		fields["peerConfigRef"] = map[string]any{"name": one.GetName()}
 	}
-	instance := maps(a.own[0].Object, "spec.bgpInstances")[0]
-	maps(instance, "peers")[0]["peerConfigRef"] = map[string]any{"name": one.config.GetName()}
-	return a.configure(one.config)
+	a.Own("there is no peer", a.own[0])
 }
 
 // configure removes from a peer's configuration what the lab's router has otherwise.
@@ -384,6 +389,11 @@ func (b BGP) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
 		o.SetAPIVersion(string(types))
 		all = append(all, o)
 	}
+	return apply(ctx, c, all)
+}
+
+// apply ends at once if the API server refuses an object.
+func apply(ctx context.Context, c *kindlab.Cluster, all []*unstructured.Unstructured) error {
 	var refused error
 	err := await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
 		func(ctx context.Context) (bool, string, error) {

@@ -108,7 +108,7 @@ func TestAdapt(t *testing.T) {
 		{
 			"a pool alone, of the lab's Service's own", strings.Replace(userPool, "color: blue", "io.kubernetes.service.namespace: web", 1), missing, "map[announced-by:lab]",
 			"blue relapse-lab relapse-lab relapse-pods relapse-services relapse-lab",
-			[]string{own("CiliumBGPClusterConfig", "there is no peer"), own("CiliumBGPPeerConfig", "there is none"), noPods, noServices, noPool},
+			[]string{own("CiliumBGPClusterConfig", "there is no peer"), own("CiliumBGPPeerConfig", "the manifests have none of the peer"), noPods, noServices, noPool},
 		},
 		{
 			"a pool for any Service", strings.Replace(userPool, ", serviceSelector: {matchLabels: {color: blue}}", "", 1) + userCareful + userPods, given, "map[announced-by:lab]",

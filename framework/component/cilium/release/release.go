@@ -199,12 +199,11 @@ const Announced = "announced-by: lab"
 
 // Apply waits until the operator has registered the types.
 func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
-	manifest := p.manifest(types)
-	return await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
-		func(ctx context.Context) (bool, string, error) {
-			err := workload.Apply(ctx, c, manifest)
-			return err == nil, "", err
-		})
+	all, err := workload.Objects(p.manifest(types))
+	if err != nil {
+		return err
+	}
+	return apply(ctx, c, all)
 }
 
 func (p Peering) manifest(types Types) string {
