@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // In order no action follows one that fails. At once it ends the others.
@@ -22,7 +24,5 @@ func TestActions(t *testing.T) {
 	if err := AtOnce(waits, fails)(t.Context(), nil); !errors.Is(err, broken) {
 		t.Errorf("%v, want the first error", err)
 	}
-	if err := AtOnce()(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, AtOnce()(t.Context(), nil))
 }

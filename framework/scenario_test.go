@@ -1,12 +1,14 @@
 package framework
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
+)
 
 func TestExpected(t *testing.T) {
 	for role, want := range map[Role]Verdict{Affected: Reproduced, Fixed: Prevented, Workaround: Prevented} {
-		if got := (Variant{Role: role}).Expected(); got != want {
-			t.Errorf("%s: %s, want %s", role, got, want)
-		}
+		must.Equal(t, role, want, (Variant{Role: role}).Expected())
 	}
 }
 
@@ -44,9 +46,7 @@ func TestUnclassifiedScenario(t *testing.T) {
 					t.Errorf("%+v", u)
 				}
 			}
-			if got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }

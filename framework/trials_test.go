@@ -2,10 +2,7 @@ package framework
 
 import (
 	"math"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -19,9 +16,7 @@ func TestRatesOnRecord(t *testing.T) {
 		"tcg": {{Load: "light", Trials: 3, Occurred: true, Count: 9}, {Trials: 2, Occurred: true, Count: 9}, {Load: "heavy", Trials: 1, Occurred: true, Count: 2}},
 		"uml": {{Load: "heavy", Trials: 4, Occurred: true, Count: 1}},
 	}}
-	if diff := cmp.Diff([]Outcome{{Load: "heavy", Trials: 1, Occurred: true, Count: 2}}, trials.On("tcg")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", []Outcome{{Load: "heavy", Trials: 1, Occurred: true, Count: 2}}, trials.On("tcg"))
 	if got := trials.On("kvm"); len(got) != 0 {
 		t.Errorf("%v, want none", got)
 	}
@@ -50,9 +45,7 @@ func TestRoundsToStand(t *testing.T) {
 		{onRecord, 3}, // the one that stood two would have needed a third
 		{[]Outcome{occurred(9, 1)}, 4},
 	} {
-		if got := TrialsRequired(TrialsNeeded(test.outcomes...)); got != test.want {
-			t.Errorf("%v: %d rounds, want %d", test.outcomes, got, test.want)
-		}
+		must.Equal(t, test.outcomes, test.want, TrialsRequired(TrialsNeeded(test.outcomes...)))
 	}
 }
 
@@ -62,16 +55,12 @@ func TestRates(t *testing.T) {
 	r.Add("tcg", "heavy", 4, false)
 	r.Add("kvm", "", 2, true)
 	want := Rates{"tcg": {occurred(1, 44), {Load: "heavy", Trials: 4, Count: 1}}, "kvm": {occurred(2, 1)}}
-	if diff := cmp.Diff(want, r); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, r)
 	for text, says := range map[string]string{
 		`{"tcg": [{"rounds": 0, "struck": true, "count": 1}]}`: "rounds and count start at 1",
 		`[`: "reading rates",
 	} {
-		if _, err := ParseRates([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want %q", text, err, says)
-		}
+		must.Fail(t, must.Err(ParseRates([]byte(text))), says)
 	}
 }
 
@@ -107,11 +96,7 @@ func TestTrialsConvincing(t *testing.T) {
 		{"rates that convince sooner", Trials{Most: 7, Rates: few}, 3},
 		{"rates of another accelerator", Trials{Most: 7, Rates: Rates{"kvm": few["uml"]}}, 7},
 	} {
-		if got := test.of.Convincing("uml"); got != test.want {
-			t.Errorf("%s: %d trials, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, test.name, test.want, test.of.Convincing("uml"))
 	}
-	if got := TrialsToConvince(); got != 7 {
-		t.Errorf("without rates %d trials convince, want 7", got)
-	}
+	must.Equal(t, "without rates", 7, TrialsToConvince())
 }

@@ -71,18 +71,14 @@ func TestValidate(t *testing.T) {
 		change func(*Script)
 		says   []string
 	}{
-		{
-			"a misspelt end", func(s *Script) { s.Probes = append(s.Probes, probe.Probe{From: "a", To: "bb"}) },
-			[]string{`variant "old": probe "a->bb": there is no endpoint "bb"; nearest is "b"`},
-		},
+		{"a misspelt end", func(s *Script) { s.Probes = append(s.Probes, probe.Probe{From: "a", To: "bb"}) },
+			[]string{`variant "old": probe "a->bb": there is no endpoint "bb"; nearest is "b"`}},
 		{
 			"a probe in Impacted that does not exist", func(s *Script) { s.Impacted = []probe.Probe{{From: "a", To: "b", Protocol: probe.TCP}} },
 			[]string{`variant "old": impacted: there is no probe "a->b/tcp"`},
 		},
-		{
-			"an end in Gone that does not exist", func(s *Script) { s.Gone = []Endpoint{PodOn("c")} },
-			[]string{`variant "old": gone: there is no endpoint "c"`},
-		},
+		{"an end in Gone that does not exist", func(s *Script) { s.Gone = []Endpoint{PodOn("c")} },
+			[]string{`variant "old": gone: there is no endpoint "c"`}},
 		{
 			"ends that are nowhere", func(s *Script) {
 				s.Endpoints = append(s.Endpoints, PodOn("c"), Endpoint{Name: "d", Host: "d"}, Endpoint{Name: "e"}, PodOn("a"))
@@ -106,14 +102,10 @@ func TestValidate(t *testing.T) {
 			},
 			[]string{`remedy "static route": it must help, and has no bound`, `remedy "wait": the name is empty or taken`, `remedy "wait": identifier "wait" is taken`, `remedy "wait": nothing is applied`},
 		},
-		{
-			"no way back before the next remedy", func(s *Script) { s.Remedies[0].Undo = nil },
-			[]string{`remedy "static route": another one comes after it, and it cannot be undone`},
-		},
-		{
-			"a check that asserts nothing, with a percent sign in its name", func(s *Script) { s.Aftermath = []Check{{Name: "50% are lost"}} },
-			[]string{`check after "50% are lost": nothing is asserted`},
-		},
+		{"no way back before the next remedy", func(s *Script) { s.Remedies[0].Undo = nil },
+			[]string{`remedy "static route": another one comes after it, and it cannot be undone`}},
+		{"a check that asserts nothing, with a percent sign in its name", func(s *Script) { s.Aftermath = []Check{{Name: "50% are lost"}} },
+			[]string{`check after "50% are lost": nothing is asserted`}},
 		{
 			"identifiers that are none", func(s *Script) {
 				s.Baseline = []Check{{Name: "none"}, {ID: "Two Words", Name: "two"}}
@@ -144,9 +136,7 @@ func TestValidate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			err := pair(test.change).Validate()
 			for _, says := range test.says {
-				if err == nil || !strings.Contains(err.Error(), says) {
-					t.Errorf("%v\nwant %q in it", err, says)
-				}
+				must.Fail(t, err, says)
 			}
 		})
 	}
@@ -155,9 +145,7 @@ func TestValidate(t *testing.T) {
 func TestValidateWantsAPair(t *testing.T) {
 	s := pair(func(*Script) {})
 	s.Variants = s.Variants[:1]
-	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "no variant is fixed") {
-		t.Error(err)
-	}
+	must.Fail(t, s.Validate(), "no variant is fixed")
 }
 
 func TestValidateNodesOfVariants(t *testing.T) {
@@ -182,9 +170,7 @@ func TestValidateNodesOfVariants(t *testing.T) {
 	}
 	s := pair(func(*Script) {})
 	s.MinMemoryGiB = 8
-	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "minimum memory and small belong together") {
-		t.Error(err)
-	}
+	must.Fail(t, s.Validate(), "minimum memory and small belong together")
 }
 
 // Nodes of variants that do not run are not there; shared ones are.
@@ -198,12 +184,8 @@ func TestTopologyFor(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	if got := nodes(s.Variants[0]); got != "a" {
-		t.Errorf("without new there are %s", got)
-	}
-	if got := nodes(s.Variants...); got != "a b" {
-		t.Errorf("with both there are %s", got)
-	}
+	must.Equal(t, "without new there", "a", nodes(s.Variants[0]))
+	must.Equal(t, "with both there", "a b", nodes(s.Variants...))
 	if len(s.Topology.Clusters[0].Nodes) != 2 {
 		t.Error("the scenario's own topology has changed")
 	}
@@ -214,9 +196,7 @@ func TestOn(t *testing.T) {
 	large := pair(func(*Script) {})
 	small.Incident.Name, large.MinMemoryGiB, large.Small = "small", 8, &small
 	for memory, want := range map[int]string{4: "small", 8: "pair", 24: "pair"} {
-		if got := large.ForMemory(memory).Incident.Name; got != want {
-			t.Errorf("with %d GiB: %s, want %s", memory, got, want)
-		}
+		must.Equal(t, memory, want, large.ForMemory(memory).Incident.Name)
 	}
 	if small.ForMemory(0).Incident.Name != "small" {
 		t.Error("a scenario that needs no room is another one")

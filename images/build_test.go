@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -60,14 +59,12 @@ const hello = "package main\n\nfunc main() { println(1) }\n"
 // uncompiled is a program that Go's cache does not have.
 func uncompiled() string { return strings.Replace(hello, "1", fmt.Sprint(time.Now().UnixNano()), 1) }
 
-// mustBuild builds refs and returns the digests of the cached images.
 func mustBuild(t *testing.T, c *Catalogue, refs ...string) map[string]v1.Hash {
 	t.Helper()
 	must.Get(c.Build(t.Context(), refs, nil))(t)
 	return must.Get(c.Digests(t.Context(), refs))(t)
 }
 
-// builtEntry builds an image and returns it.
 func builtEntry(t *testing.T, c *Catalogue, ref string) entry {
 	t.Helper()
 	mustBuild(t, c, ref)
@@ -102,7 +99,6 @@ func TestBuildContent(t *testing.T) {
 	}
 }
 
-// listing renders a layer's entries, and closes it.
 func listing(t *testing.T, layer io.ReadCloser) []string {
 	t.Helper()
 	defer layer.Close()
@@ -130,9 +126,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 	first := mustBuild(t, open(t, newRoot(t, files)), refs...)
 	second := mustBuild(t, open(t, newRoot(t, files)), refs...)
 	for _, ref := range refs {
-		if first[ref] != second[ref] {
-			t.Errorf("%s is %s in one place and %s in another", ref, first[ref], second[ref])
-		}
+		must.Equal(t, ref, second[ref], first[ref])
 	}
 }
 
@@ -175,9 +169,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
 		"writing layers", "built in 1.5 s, 2.0 CPU s (2 packages)",
 	}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("(-want +told):\n%s", diff)
-	}
+	must.Equal(t, "", want, told)
 }
 
 func TestKey(t *testing.T) {
@@ -185,9 +177,7 @@ func TestKey(t *testing.T) {
 	for name, content := range tiny {
 		files[name] = content
 	}
-	keys := func(c *Catalogue) map[string]string {
-		return must.Get(c.keys(t.Context(), c.refs))(t)
-	}
+	keys := func(c *Catalogue) map[string]string { return must.Get(c.keys(t.Context(), c.refs))(t) }
 	root := newRoot(t, files)
 	before := keys(open(t, root))
 	if again := keys(open(t, newRoot(t, files))); again["x.dev/b:1"] != before["x.dev/b:1"] || again["x.dev/p:1"] != before["x.dev/p:1"] {
@@ -233,9 +223,7 @@ func TestFailedBuild(t *testing.T) {
 	if failed.Ref != "x.dev/p:1" || !strings.Contains(strings.Join(failed.Tail, "\n"), "undefined: undefined") {
 		t.Errorf("error is %+v", failed)
 	}
-	if _, err := os.Stat(failed.Log); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.Stat(failed.Log))(t)
 	expectNothingHalfMade(t, c)
 }
 
@@ -307,9 +295,7 @@ func TestBuildsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	for _, ref := range []string{"x.dev/a:1", "x.dev/b:1"} {
-		if built[ref] != 1 {
-			t.Errorf("%s was built %d times", ref, built[ref])
-		}
+		must.Equal(t, ref, 1, built[ref])
 	}
 }
 
@@ -325,9 +311,7 @@ func TestVerify(t *testing.T) {
 	if len(damages) != 1 || damages[0].Ref != "x.dev/b:1" || !strings.Contains(damages[0].Err.Error(), "has the content of") {
 		t.Fatalf("damages are %v, expected one, of x.dev/b:1", damages)
 	}
-	if again := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]; again != built.Digest {
-		t.Errorf("built anew it is %s, before it was %s", again, built.Digest)
-	}
+	must.Equal(t, "built anew it", built.Digest, mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"])
 	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
 		t.Errorf("after the build: %v, %v", damages, err)
 	}
@@ -346,9 +330,7 @@ func TestSharedLayer(t *testing.T) {
 	if damages, err := c.Verify(t.Context()); err != nil || len(damages) != 2 {
 		t.Errorf("damaged: %v, %v; want both", damages, err)
 	}
-	if again := mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"]; again != built.Digest {
-		t.Errorf("built anew it is %s, before it was %s", again, built.Digest)
-	}
+	must.Equal(t, "built anew it", built.Digest, mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"])
 }
 
 func TestTruncatedBlobIsRebuilt(t *testing.T) {
@@ -414,9 +396,7 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
-	if _, err := os.Stat(got.files[0]); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.Stat(got.files[0]))(t)
 	// Its own work is told without the time in which the other one compiled.
 	if all := time.Since(began); got.cost.Took > all-waited/2 || got.cost.CPU <= 0 {
 		t.Errorf("it cost %+v, and waited %s of %s", got.cost, waited, all)
@@ -486,9 +466,7 @@ func TestSummary(t *testing.T) {
 	want := "built  x.dev/a:1                                             98.2 s   160.4 CPU s\n" +
 		"reused x.dev/b:1\n" +
 		fmt.Sprintf("1 built, 1 reused, 120.0 s, 170.0 CPU s on %d CPUs\n", runtime.NumCPU())
-	if diff := cmp.Diff(want, s.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, s.String())
 }
 
 // What an image has cost is kept with it.

@@ -33,26 +33,14 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 		files map[string]string
 		want  []string // each in the error, in any order
 	}{
-		{
-			name:  "unknown field",
-			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, entripoint: [/a]}]"},
-			want:  []string{"images/a/image.yaml", `unknown field "entripoint"`},
-		},
-		{
-			name:  "no images",
-			files: map[string]string{"a/image.yaml": "images: []"},
-			want:  []string{"images/a/image.yaml: images: expected at least one image"},
-		},
-		{
-			name:  "ref without host or tag",
-			files: map[string]string{"a/image.yaml": "images: [{ref: pause:1}, {ref: x.dev/a}]"},
-			want:  []string{"pause:1: ref:", "x.dev/a: ref:"},
-		},
-		{
-			name:  "unknown base",
-			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]"},
-			want:  []string{`images/a/image.yaml: x.dev/a:1: base: no recipe makes image "x.dev/b:1"; there are x.dev/a:1`},
-		},
+		{name: "unknown field", files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, entripoint: [/a]}]"},
+			want: []string{"images/a/image.yaml", `unknown field "entripoint"`}},
+		{name: "no images", files: map[string]string{"a/image.yaml": "images: []"},
+			want: []string{"images/a/image.yaml: images: expected at least one image"}},
+		{name: "ref without host or tag", files: map[string]string{"a/image.yaml": "images: [{ref: pause:1}, {ref: x.dev/a}]"},
+			want: []string{"pause:1: ref:", "x.dev/a: ref:"}},
+		{name: "unknown base", files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]"},
+			want: []string{`images/a/image.yaml: x.dev/a:1: base: no recipe makes image "x.dev/b:1"; there are x.dev/a:1`}},
 		{
 			name: "cycle",
 			files: map[string]string{
@@ -62,18 +50,12 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 			want: []string{"images/b/image.yaml: x.dev/b:1: base: x.dev/a:1 is built on this image in turn"},
 		},
 		{
-			name: "duplicate name",
-			files: map[string]string{
-				"a/image.yaml": "images: [{ref: x.dev/a:1}]",
-				"b/image.yaml": "images: [{ref: x.dev/a:1}]",
-			},
-			want: []string{"images/b/image.yaml: x.dev/a:1: ref: also in", "images/a/image.yaml"},
+			name:  "duplicate name",
+			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1}]", "b/image.yaml": "images: [{ref: x.dev/a:1}]"},
+			want:  []string{"images/b/image.yaml: x.dev/a:1: ref: also in", "images/a/image.yaml"},
 		},
-		{
-			name:  "missing file",
-			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: etc, path: /etc}]}]"},
-			want:  []string{"files[0].source", "no such file"},
-		},
+		{name: "missing file", files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: etc, path: /etc}]}]"},
+			want: []string{"files[0].source", "no such file"}},
 		{
 			name:  "file outside the folder",
 			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: ../b, path: /b}]}]"},
@@ -124,9 +106,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 
 func TestOpenReadsThisTree(t *testing.T) {
 	node := must.Get(must.Get(Open("..", WithCache(t.TempDir())))(t).Recipe("relapse.dev/node:v1.34.4"))(t)
-	if node.StopSignal != "SIGRTMIN+3" {
-		t.Errorf("the node's stop signal is %q", node.StopSignal)
-	}
+	must.Equal(t, "the node's stop signal", "SIGRTMIN+3", node.StopSignal)
 }
 
 func TestClosure(t *testing.T) {

@@ -160,16 +160,10 @@ func TestRecipeAndGoModDisagree(t *testing.T) {
 			},
 			"images/e/image.yaml: x.dev/e:1: version: expected ROOT/images/e/go.mod to require x.dev/vendor@v1.0.0, found v1.1.0",
 		},
-		{
-			"proved by nothing",
-			map[string]string{"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0}]"},
-			"x.dev/e:1: version: nothing proves it",
-		},
-		{
-			"out of range",
-			with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[2.1.0]")),
-			"images/v/component.yaml: images[0].versions: version 2.1.0 is not from 1.0.0 and below 2.0.0",
-		},
+		{"proved by nothing", map[string]string{"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0}]"},
+			"x.dev/e:1: version: nothing proves it"},
+		{"out of range", with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[2.1.0]")),
+			"images/v/component.yaml: images[0].versions: version 2.1.0 is not from 1.0.0 and below 2.0.0"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -205,57 +199,20 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 }
 
 func TestDerive(t *testing.T) {
-	const vendor = `module x.dev/vendor
-
-go 1.17
-
-toolchain go1.17.1
-
-require (
-	golang.org/x/net v0.1.0
-	golang.org/x/sys v0.40.0
-	golang.org/x/text v0.3.0 // indirect
-)
-
-replace x.dev/part => x.dev/fork v1.2.3
-`
+	vendor := string(must.Read(t, "testdata/derive-vendor.mod"))
 	b := versionBuild{
 		component: &component{Go: "1.26", folder: "/images/v"},
 		version:   "1.2.3",
 		vendor: vendorModule{
 			Module:    "x.dev/vendor",
 			Published: map[string]string{"1.2.3": "v0.0.0-20250813170300-a0db560f0520"},
-			AtLeast: map[string]string{
-				"golang.org/x/net": "v0.30.0", "golang.org/x/sys": "v0.30.0", "golang.org/x/mod": "v0.17.0",
-			},
-			Replace: map[string]string{"x.dev/api": "x.dev/api v1.0.0"},
-			Staging: &staging{Folder: "staging", Modules: []string{"x.dev/staged"}},
+			AtLeast:   map[string]string{"golang.org/x/net": "v0.30.0", "golang.org/x/sys": "v0.30.0", "golang.org/x/mod": "v0.17.0"},
+			Replace:   map[string]string{"x.dev/api": "x.dev/api v1.0.0"},
+			Staging:   &staging{Folder: "staging", Modules: []string{"x.dev/staged"}},
 		},
 	}
 	derived := must.Get(b.derive([]byte(vendor)))(t)
-	want := `// Derived from the go.mod of x.dev/vendor@v0.0.0-20250813170300-a0db560f0520 and component.yaml.
-// Do not edit: go test ./images -run Derivation -update writes it.
-module github.com/relapse-dev/relapse/images/v
-
-go 1.26
-
-require (
-	golang.org/x/net v0.30.0 // for v0.1.0
-	golang.org/x/sys v0.40.0
-	golang.org/x/text v0.3.0 // indirect
-	x.dev/vendor v0.0.0-20250813170300-a0db560f0520
-	x.dev/staged v0.0.0
-)
-
-replace x.dev/part => x.dev/fork v1.2.3
-
-replace x.dev/api => x.dev/api v1.0.0
-
-replace x.dev/staged => ./staging/x.dev/staged
-`
-	if string(derived) != want {
-		t.Errorf("derived is\n%s\nexpected\n%s", derived, want)
-	}
+	must.Equal(t, "derived", string(must.Read(t, "testdata/derive-derived.mod")), string(derived))
 
 	t.Run("a folder of the vendor's", func(t *testing.T) {
 		_, err := b.derive([]byte(vendor + "\nreplace x.dev/own => ./own\n"))
@@ -311,9 +268,7 @@ func TestProvePackages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Recipe{Ref: "x.dev/a:1", folder: "a", Debian: &Debian{Versions: test.versions}}
-			if got := fmt.Sprint(r.provePackages(tree)); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			must.Equal(t, "", test.want, fmt.Sprint(r.provePackages(tree)))
 		})
 	}
 }

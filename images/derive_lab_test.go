@@ -19,9 +19,7 @@ func TestDerivationIsSettled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			derived := must.Get(b.derive(must.Get(b.vendorGoMod(t.Context()))(t)))(t)
 			dir := t.TempDir()
-			read := func(file string) []byte {
-				return must.Read(t, file)
-			}
+			read := func(file string) []byte { return must.Read(t, file) }
 			// A checksum that changes is an error of go's.
 			committed := goModule{file: b.file}
 			must.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(committed.sum())), read(committed.sum()), 0o644))

@@ -99,7 +99,6 @@ func TestKernelModulesNotNamed(t *testing.T) {
 	}
 }
 
-// filesOf are the contents of an image's files, by path.
 func filesOf(t *testing.T, built entry) map[string]string {
 	t.Helper()
 	layers := must.Get(must.Get(built.Image(built.Digest))(t).Layers())(t)

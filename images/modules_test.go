@@ -133,9 +133,7 @@ func TestUntidy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := strings.Join(untidy("a/go.mod", []byte(c.mod), []byte(c.sum)), "; ")
-			if got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			must.Equal(t, "", c.want, got)
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -42,7 +40,6 @@ func cacheOfThreeStates(t *testing.T) *Catalogue {
 	return in("3")
 }
 
-// held are the number of images and the size of all.
 func held(t *testing.T, c *Catalogue) (images int, bytes int64) {
 	t.Helper()
 	entries, err := c.cache.entries()
@@ -78,9 +75,7 @@ func TestPrune(t *testing.T) {
 				t.Errorf("%s: %s was used before the one that went first", test.name, image.Ref)
 			}
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s: removed (-want +got):\n%s", test.name, diff)
-		}
+		must.Equal(t, test.name, test.want, got)
 		images, bytes := held(t, c)
 		if images != before-len(test.want) || bytes != size || bytes != p.Kept || p.Builds != 0 {
 			t.Errorf("%s: %d images with %d bytes are left, want %d with %d; told %+v",

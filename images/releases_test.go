@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/module"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -59,9 +58,7 @@ func TestReleases(t *testing.T) {
 		t.Fatalf("%v, refused: %v", err, got.Refused)
 	}
 	got.Refused = nil
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 
 	t.Run("with the proxy's list", func(t *testing.T) {
 		must.Write(t, filepath.Join(strings.TrimPrefix(os.Getenv("GOPROXY"), "file://"), "x.dev/vendor/@v/list"), "v1.0.0\nv1.1.0\nv1.1.1\n")
@@ -142,9 +139,7 @@ func TestNotPublished(t *testing.T) {
 			}
 		})
 	}
-	if err := unavailable(nil, v); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, unavailable(nil, v))
 }
 
 // A proxy may know of a version and not serve its go.mod, which go list does not tell.
@@ -168,9 +163,7 @@ func TestNotPublishedButKnown(t *testing.T) {
 	if _, err := c.Build(t.Context(), refs, nil); !errors.As(err, &missing) || missing.Required {
 		t.Errorf("got %v", err)
 	}
-	if why := missingOf(t, c, "1.2.0"); !strings.Contains(why, "x.dev/vendor@v1.2.0 is not published") {
-		t.Errorf("noted: %q", why)
-	}
+	must.Contain(t, missingOf(t, c, "1.2.0"), "x.dev/vendor@v1.2.0 is not published")
 }
 
 func TestDownload(t *testing.T) {
@@ -211,13 +204,9 @@ func TestMissingIsForgotten(t *testing.T) {
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.1.1 1.2.0\n")))
 	file := filepath.Join(c.cache.modules(), "v-1.1.1.missing")
 	must.Write(t, file, "it was not published\n")
-	if why := missingOf(t, c, "1.1.1"); why != "it was not published" {
-		t.Errorf("noted: %q", why)
-	}
+	must.Equal(t, "noted", "it was not published", missingOf(t, c, "1.1.1"))
 	must.NoError(t, c.Derive(t.Context(), must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)[0]))
-	if why := missingOf(t, c, "1.1.1"); why != "" {
-		t.Errorf("still noted: %q", why)
-	}
+	must.Equal(t, "still noted", "", missingOf(t, c, "1.1.1"))
 }
 
 // What go mod download says of a module that it cannot have is in its answer alone.

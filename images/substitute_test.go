@@ -12,27 +12,6 @@ import (
 // What takes the place of the vendor's choice is noted in the go.mod that is derived, and
 // read from there: with what it is for, and only where something is compiled from it.
 func TestSubstitutes(t *testing.T) {
-	const vendors = `module example.org/vendor
-
-go 1.20
-
-require (
-	example.org/forked v1.0.0
-	example.org/kept v1.5.0
-	example.org/old v1.0.0
-	example.org/own v1.0.0
-	example.org/part v0.0.0
-	example.org/tool v1.0.0
-	example.org/unserved v1.0.0
-)
-
-require example.org/indirect v0.1.0 // indirect
-
-replace (
-	example.org/forked => example.org/fork v1.0.1
-	example.org/part => ./part
-)
-`
 	b := &versionBuild{
 		component: &component{Go: "1.26", folder: "vendor"}, version: "1.2.3",
 		vendor: vendorModule{
@@ -46,7 +25,7 @@ replace (
 			Unreplaced: []string{"example.org/forked"},
 		},
 	}
-	derived := must.Get(b.derive([]byte(vendors)))(t)
+	derived := must.Get(b.derive(must.Read(t, "testdata/substitute-vendor.mod")))(t)
 	mod := must.Get(modfile.Parse("derived", derived, nil))(t)
 	sums := map[string]string{} // nothing is compiled from example.org/tool
 	for _, v := range []string{"forked v1.0.0", "kept v1.5.0", "old v1.1.0", "ours v1.0.0", "part v0.3.0", "unserved v0.9.0", "indirect v0.2.0"} {
@@ -83,8 +62,6 @@ func TestCatalogueSubstitutes(t *testing.T) {
 			t.Fatalf("the catalogue has no %s", name)
 		}
 		got := must.Get(b.substitutes())(t)
-		if joined(got) != want {
-			t.Errorf("%s: %q, want %q", name, joined(got), want)
-		}
+		must.Equal(t, name, want, joined(got))
 	}
 }

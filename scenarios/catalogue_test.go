@@ -21,9 +21,7 @@ func TestScenario(t *testing.T) {
 	taken := map[string]bool{}
 	for _, s := range All {
 		t.Run(s.Incident.Name, func(t *testing.T) {
-			if err := s.Validate(); err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, s.Validate())
 			if len(s.Incident.Facts) == 0 {
 				t.Error("its record lists no facts: it does not say what of the incident a run asserts")
 			}
@@ -38,9 +36,7 @@ func TestScenario(t *testing.T) {
 			}
 			// .ci finds the test of a scenario by the scenario's name.
 			folder := strings.ReplaceAll(s.Incident.Name, "-", "")
-			if _, err := os.Stat(filepath.Join(folder, "lab_test.go")); err != nil {
-				t.Error(err)
-			}
+			must.Get(os.Stat(filepath.Join(folder, "lab_test.go")))(t)
 			for _, v := range s.Variants {
 				if taken[v.Name] {
 					t.Errorf("variant %q: another scenario has one of this name, and --variant and --label choose by it", v.Name)

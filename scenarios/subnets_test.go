@@ -37,10 +37,7 @@ func printed(t *testing.T, s framework.Scenario) []string {
 			}
 		}
 	}
-	files, err := containerlab.Files(s.Topology)
-	if err != nil {
-		t.Error(err)
-	}
+	files := must.Get(containerlab.Files(s.Topology))(t)
 	for _, f := range files {
 		texts = append(texts, f.Text)
 	}
@@ -72,9 +69,7 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 	for _, s := range All {
 		t.Run(s.Incident.Name, func(t *testing.T) {
 			moved := must.Get(s.Within(prefix))(t)
-			if err := moved.Validate(); err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, moved.Validate())
 			if len(moved.Subnets()) != len(s.Topology.Networks) {
 				t.Errorf("%q says where %d networks are, of %d", moved.Subnets(), len(moved.Subnets()), len(s.Topology.Networks))
 			}

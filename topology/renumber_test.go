@@ -2,7 +2,6 @@ package topology
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -33,9 +32,7 @@ func TestRenumber(t *testing.T) {
 	must.NoError(t, old.Validate())
 	moves := must.Get(old.Within(prefix("172.16.128.0/20")))(t)
 	moved := old.Renumber(moves)
-	if err := moved.Validate(); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, moved.Validate())
 	for at, want := range map[[2]string]string{
 		{"master", "small"}:  "172.16.128.77",
 		{"master", "fixed"}:  "10.9.9.11",
@@ -87,18 +84,14 @@ func TestWithinRefuses(t *testing.T) {
 		_, err := three().Within(netip.MustParsePrefix(prefix))
 		if said := ""; err != nil {
 			said = err.Error()
-			if said != says {
-				t.Errorf("%s: %q, want %q", prefix, said, says)
-			}
+			must.Equal(t, prefix, says, said)
 		} else if says != "" {
 			t.Errorf("%s is accepted, want %q", prefix, says)
 		}
 	}
 	none := three()
 	none.Networks = none.Networks[1:2]
-	if _, err := none.Within(prefix("10.200.0.0/16")); err == nil || !strings.Contains(err.Error(), "no network of three can move") {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, must.Err(none.Within(prefix("10.200.0.0/16"))), "no network of three can move")
 }
 
 // Each topology gets a part, with which alone it makes the same move.
@@ -111,18 +104,14 @@ func TestSplit(t *testing.T) {
 		if parts[i].String() != want {
 			t.Errorf("part %d is %s, want %s", i, parts[i], want)
 		}
-		if _, err := all[i].Within(parts[i]); err != nil {
-			t.Error(err)
-		}
+		must.Get(all[i].Within(parts[i]))(t)
 	}
 	_, err = Split(prefix("10.200.0.0/21"), all...)
 	if want := "10.200.0.0/21 is too small for 3 labs: no /24 is left for that of one"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
 	// The part of the first one overlaps nothing, and the prefix does.
-	if _, err := Split(prefix("10.8.0.0/14"), one, three()); err == nil || !strings.Contains(err.Error(), "the pod range of three") {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, must.Err(Split(prefix("10.8.0.0/14"), one, three())), "the pod range of three")
 }
 
 func TestRenumberText(t *testing.T) {
@@ -135,8 +124,6 @@ func TestRenumberText(t *testing.T) {
 		"version 10.4.94.1000, 1.12.5":           "version 10.4.94.1000, 1.12.5",
 		"(10.4.94.23)":                           "(172.16.100.23)",
 	} {
-		if got := moves.Text(text); got != want {
-			t.Errorf("%q becomes %q, want %q", text, got, want)
-		}
+		must.Equal(t, text, want, moves.Text(text))
 	}
 }

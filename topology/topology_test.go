@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var (
@@ -36,19 +38,13 @@ func drain() Topology {
 	router := func(name, last string) Router {
 		return Router{
 			Name: name, ASN: 64524, ID: addr("10.4.36." + last),
-			Links: []Link{
-				{Network: "rack", Address: addr("10.4.94." + last)},
-				{Network: "outside", Address: addr("10.4.36." + last)},
-			},
+			Links: []Link{{Network: "rack", Address: addr("10.4.94." + last)}, {Network: "outside", Address: addr("10.4.36." + last)}},
 			Peers: []Peers{{Network: "rack", ASN: 64513}},
 		}
 	}
 	return Topology{
-		Name: "node-drain",
-		Networks: []Network{
-			{Name: "rack", Subnet: prefix("10.4.94.0/24")},
-			{Name: "outside", Subnet: prefix("10.4.36.0/24")},
-		},
+		Name:     "node-drain",
+		Networks: []Network{{Name: "rack", Subnet: prefix("10.4.94.0/24")}, {Name: "outside", Subnet: prefix("10.4.36.0/24")}},
 		Clusters: []Cluster{{
 			Name: "drain", ASN: 64513,
 			PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
@@ -264,9 +260,7 @@ func TestValidate(t *testing.T) {
 					got = append(got, p.String())
 				}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "problems", tt.want, got)
 		})
 	}
 }
@@ -298,9 +292,7 @@ func TestLookups(t *testing.T) {
 		{Router: "tor1", Network: "rack", Address: addr("10.4.94.239")},
 		{Router: "tor2", Network: "rack", Address: addr("10.4.94.238")},
 	}
-	if diff := cmp.Diff(want, lab.NextHops(m), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Errorf("NextHops(master2) (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "NextHops(master2)", want, lab.NextHops(m), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
 	if a, ok := lab.AddressOn("tor2", "outside"); !ok || a != addr("10.4.36.238") {
 		t.Errorf("AddressOn(tor2, outside) = %v, %v", a, ok)
 	}
@@ -330,8 +322,6 @@ func TestNextRange(t *testing.T) {
 		{"10.5.112.0/26", "10.5.112.64/26"},
 		{"10.0.0.0/8", "11.0.0.0/8"},
 	} {
-		if got := NextRange(netip.MustParsePrefix(test.prefix)).String(); got != test.want {
-			t.Errorf("NextRange(%s) = %s, want %s", test.prefix, got, test.want)
-		}
+		must.Equal(t, test.prefix, test.want, NextRange(netip.MustParsePrefix(test.prefix)).String())
 	}
 }

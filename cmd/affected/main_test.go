@@ -123,9 +123,7 @@ func TestExported(t *testing.T) {
 // The change is everything since the commit to compare with: committed or not, new or gone.
 func TestReadChange(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write := func(file, text string) {
-		must.Write(t, file, text)
-	}
+	write := func(file, text string) { must.Write(t, file, text) }
 	run := func(args ...string) {
 		args = append([]string{"-c", "user.name=t", "-c", "user.email=t@example.net"}, args...)
 		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {

@@ -85,7 +85,6 @@ func unreadFIB(s *snapshot.Snapshot) {
 	s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "running ssh tor1: exit status 255: Permission denied (publickey)."}
 }
 
-// saveReads writes reads as relapse audit --save does.
 func saveReads(t *testing.T, reads ...snapshot.Snapshot) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,9 +138,7 @@ func TestAuditStatus(t *testing.T) {
 				t.Errorf("status %d, standard error %q, want %d and %q", got.status, got.stderr, test.status, test.stderr)
 			}
 			for _, want := range test.stdout {
-				if !strings.Contains(got.stdout, want) {
-					t.Errorf("the output does not have %q:\n%s", want, got.stdout)
-				}
+				must.Contain(t, got.stdout, want)
 			}
 		})
 	}

@@ -103,7 +103,6 @@ func (c *controlPlane) kubeconfig(t *testing.T) string {
 	return file
 }
 
-// permit binds what --rbac prints to the auditor.
 func (c *controlPlane) permit(t *testing.T, args ...string) {
 	t.Helper()
 	client := must.Get(kubernetes.NewForConfig(c.admin))(t)
@@ -287,9 +286,7 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 			ResponseStatus          struct{ Code int }
 		}
 		must.NoError(t, json.Unmarshal(lines.Bytes(), &e))
-		if e.User.Username != "auditor" {
-			t.Errorf("the log has requests of %s", e.User.Username)
-		}
+		must.Equal(t, "the log has requests of", "auditor", e.User.Username)
 		if e.ResponseStatus.Code == http.StatusForbidden {
 			t.Errorf("the ClusterRole does not permit to %s %s", e.Verb, e.RequestURI)
 		}
@@ -351,7 +348,6 @@ func TestAuditLarge(t *testing.T) {
 	}
 }
 
-// compiled are the programs of an image.
 func compiled(t *testing.T, ref string) []string {
 	t.Helper()
 	catalogue := must.Get(images.Open("../.."))(t)
@@ -385,7 +381,6 @@ func wait(t *testing.T, what string, bound time.Duration, try func() error) {
 	}))
 }
 
-// get asks for a page with a token.
 func get(client *http.Client, url, token string) error {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {

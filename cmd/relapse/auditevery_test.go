@@ -87,9 +87,7 @@ func TestAuditEvery(t *testing.T) {
 	if status != exitLatent || !strings.Contains(last, " end: findings: 1 latent; ") || !strings.Contains(last, " requests, ") {
 		t.Errorf("status %d, %q", status, lines)
 	}
-	if !strings.Contains(page, `relapse_audit_findings{state="latent"} 1.0`) {
-		t.Errorf("Prometheus gets %s", page)
-	}
+	must.Contain(t, page, `relapse_audit_findings{state="latent"} 1.0`)
 	lines, status = run(`"state":"latent"`, none, "--quiet", "-o", "json")
 	var events []string
 	for _, line := range lines {

@@ -221,9 +221,7 @@ func startRouters(t *testing.T, dir string) {
 			t.Fatalf("docker %q: %v: %s", args, err, out)
 		}
 	}
-	write := func(name, text string) {
-		must.Write(t, filepath.Join(dir, name), text)
-	}
+	write := func(name, text string) { must.Write(t, filepath.Join(dir, name), text) }
 	write("gobgpd.toml", `
 [global.config]
   as = 64513
@@ -279,7 +277,6 @@ func atLeast(want int, text string) error {
 	return nil
 }
 
-// memoryOf is what the processes of a container have of memory.
 func memoryOf(t *testing.T, name string) string {
 	t.Helper()
 	return strings.TrimSpace(inContainer(t, name, "sh", "-c", `for p in /proc/[0-9]*; do

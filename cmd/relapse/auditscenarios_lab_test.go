@@ -62,9 +62,7 @@ func TestAuditSeesScenarios(t *testing.T) {
 	for _, s := range scenarios.All {
 		is := func(o fromOutside) bool { return o.scenario == s.Incident.Name }
 		latent := slices.ContainsFunc(findingsOf(s), func(f framework.Finding) bool { return f.State == detect.Latent })
-		if latent != slices.ContainsFunc(seenFromOutside, is) {
-			t.Errorf("%s has a latent form: %t", s.Incident.Name, latent)
-		}
+		must.Equal(t, s.Incident.Name, slices.ContainsFunc(seenFromOutside, is), latent)
 	}
 	for _, from := range seenFromOutside {
 		for _, kind := range topology.RouterKinds {
@@ -124,12 +122,9 @@ func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 	if r.Verdict != string(framework.Pass) {
 		t.Errorf("the run is %s, not %s: %q", r.Verdict, framework.Pass, r.Variants[0].Reasons)
 	}
-	if audits != 2 {
-		t.Errorf("%d audits, want 2", audits)
-	}
+	must.Equal(t, "", 2, audits)
 }
 
-// auditor runs audits.
 type auditor struct {
 	fromOutside
 	*testing.T
@@ -139,7 +134,6 @@ type auditor struct {
 	nodes string
 }
 
-// write writes a file for the audit, and returns its path.
 func (a auditor) write(name, text string) string {
 	path := filepath.Join(a.dir, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -191,7 +185,6 @@ func (a auditor) routers(r *framework.Run) string {
 	return a.write("routers.yaml", string(text))
 }
 
-// audit runs an audit of a lab.
 func (a auditor) audit(ctx context.Context, r *framework.Run, when string, flags ...string) (audit.Result, int) {
 	kubeconfig, err := os.ReadFile(labaccess.Cluster(r).Kubeconfig)
 	if err != nil {
@@ -233,7 +226,6 @@ func sayFindings(r audit.Result) string {
 	return text.String()
 }
 
-// found are the findings of an audit as detectors have them.
 func found(r audit.Result) []detect.Finding {
 	var all []detect.Finding
 	for _, f := range r.Findings {
@@ -242,7 +234,6 @@ func found(r audit.Result) []detect.Finding {
 	return all
 }
 
-// before audits a lab before the fault.
 func (a auditor) before(ctx context.Context, r *framework.Run, latent []framework.Finding) {
 	var flags []string
 	if a.upgrade != "" {
@@ -257,7 +248,6 @@ func (a auditor) before(ctx context.Context, r *framework.Run, latent []framewor
 	}
 }
 
-// after audits a lab after the fault.
 func (a auditor) after(ctx context.Context, r *framework.Run, expected, besides []framework.Finding) {
 	result, status := a.audit(ctx, r, "after the fault")
 	if status != exitUnexpected {

@@ -322,9 +322,7 @@ func TestListenersSees(t *testing.T) {
 			}
 			t.Fatal(err)
 		}
-		if got := len(listeners(t)) - len(before); got != want {
-			t.Errorf("%s counts as %d, want %d", addr, got, want)
-		}
+		must.Equal(t, addr, want, len(listeners(t))-len(before))
 		must.NoError(t, l.Close())
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// golden compares text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	goldentest.Compare(t, name+".txt", got)
@@ -53,45 +52,31 @@ func TestBadUsage(t *testing.T) {
 		{"a plan for an unknown scenario", []string{"plan", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
 		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
 		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
-		{
-			"a version that is the old one", []string{"run", "masquerade-drift", "--with", "cilium=1.8.1"},
-			`--with: 1.8.1 to 1.8.1 is not an upgrade: choose cilium.from as well, which is 1.8.1 by default`,
-		},
-		{
-			"an old version that is newer", []string{"run", "masquerade-drift", "--with", "cilium.from=1.12.0"},
-			`--with: 1.12.0 to 1.11.1 is not an upgrade: choose cilium.to as well, which is 1.11.1 by default`,
-		},
-		{
-			"one version twice", []string{"run", "masquerade-drift", "--with", "cilium.from=1.11.6", "--with", "cilium.to=1.11.6"},
-			`--with: cilium.from and cilium.to are both 1.11.6: there is no upgrade`,
-		},
+		{"a version that is the old one", []string{"run", "masquerade-drift", "--with", "cilium=1.8.1"},
+			`--with: 1.8.1 to 1.8.1 is not an upgrade: choose cilium.from as well, which is 1.8.1 by default`},
+		{"an old version that is newer", []string{"run", "masquerade-drift", "--with", "cilium.from=1.12.0"},
+			`--with: 1.12.0 to 1.11.1 is not an upgrade: choose cilium.to as well, which is 1.11.1 by default`},
+		{"one version twice", []string{"run", "masquerade-drift", "--with", "cilium.from=1.11.6", "--with", "cilium.to=1.11.6"},
+			`--with: cilium.from and cilium.to are both 1.11.6: there is no upgrade`},
 		{
 			"a version that nothing builds", []string{"run", "added-nic", "--with", "calico=3.28.4"},
 			"no recipe builds docker.io/calico/cni at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
 				"no recipe builds docker.io/calico/node at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
 				"no recipe builds relapse.dev/calico-manifest at version 3.28.4; there are those from 3.28.5 and below 3.28.6",
 		},
-		{
-			"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
-			`--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict`,
-		},
+		{"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
+			`--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict`},
 		{"an expectation of no version", []string{"run", "node-drain", "--expect", "prevented"}, `--expect is for --with: each variant has an expected verdict of its own`},
 		{"an expectation that is near", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--expect", "prevent"}, `--expect: "prevent"; nearest is "prevented": expected prevented, reproduced, refused`},
-		{
-			"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
-			`--with: scenario "added-nic" tests none of these components`,
-		},
+		{"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
+			`--with: scenario "added-nic" tests none of these components`},
 		{"bisect without a component", []string{"bisect", "node-drain"}, `relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium`},
 		{"bisect of a component that is not tested", []string{"bisect", "node-drain", "kube-proxy"}, `scenario "node-drain" tests no component "kube-proxy"; there are ["cilium"]`},
-		{
-			"bisect from what nothing builds", []string{"bisect", "ipvs-deadlock", "kube-proxy", "--from", "1.10.0"},
-			`no recipe builds k8s.gcr.io/kube-proxy at version 1.10.0; there are those from 1.11.0 and below 1.14.0`,
-		},
+		{"bisect from what nothing builds", []string{"bisect", "ipvs-deadlock", "kube-proxy", "--from", "1.10.0"},
+			`no recipe builds k8s.gcr.io/kube-proxy at version 1.10.0; there are those from 1.11.0 and below 1.14.0`},
 		{"bisect from what is not a version", []string{"bisect", "node-drain", "cilium", "--from", "1.1"}, `--from: "1.1" is not a version: expected one such as 1.11.0`},
-		{
-			"bisect from a version to itself", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.12.0"},
-			`--from and --to are both 1.12.0: there is nothing between them`,
-		},
+		{"bisect from a version to itself", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.12.0"},
+			`--from and --to are both 1.12.0: there is nothing between them`},
 		{
 			"bisect with exchanged ends", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.11.6"},
 			`--from 1.12.0 is newer than --to 1.11.6: give the older version as --from; bisect finds in either case whether the newer one broke or fixed it`,
@@ -99,37 +84,27 @@ func TestBadUsage(t *testing.T) {
 		{"bisect between nothing", []string{"bisect", "added-nic", "calico"}, `a bisection needs at least two versions: there are ["3.28.5"]`},
 		{"bisect with a version of the component that it searches", []string{"bisect", "node-drain", "cilium", "--with", "cilium=1.11.6"}, `--with cilium: bisect searches the versions of this component`},
 		{"bisect that resumes nothing", []string{"bisect", "node-drain", "cilium", "--resume", "testdata"}, `--resume: there is no bisect.json in testdata`},
-		{
-			"bisect that resumes with other versions", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
-			`--resume continues with the versions of testdata: it takes no --from, --to, --pre or --with`,
-		},
-		{
-			"qualify without versions", []string{"qualify", "cilium", "1.11.6"},
-			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.11.6 1.12.0`,
-		},
+		{"bisect that resumes with other versions", []string{"bisect", "node-drain", "cilium", "--resume", "testdata", "--pre"},
+			`--resume continues with the versions of testdata: it takes no --from, --to, --pre or --with`},
+		{"qualify without versions", []string{"qualify", "cilium", "1.11.6"},
+			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.11.6 1.12.0`},
 		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is not a version: expected one such as 1.11.0`},
 		{"qualify of no upgrade", []string{"qualify", "cilium", "1.11.6", "1.11.6"}, `FROM and TO are both 1.11.6: there is no upgrade`},
-		{
-			"qualify of the way back", []string{"qualify", "cilium", "1.12.0", "1.11.6"},
-			`FROM 1.12.0 is newer than TO 1.11.6: that is the rollback, which relapse qualify cilium 1.11.6 1.12.0 includes`,
-		},
+		{"qualify of the way back", []string{"qualify", "cilium", "1.12.0", "1.11.6"},
+			`FROM 1.12.0 is newer than TO 1.11.6: that is the rollback, which relapse qualify cilium 1.11.6 1.12.0 includes`},
 		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
 		{
 			"qualify of a component that no scenario concerns", []string{"qualify", "mariadb", "10.11.0", "11.4.0"},
 			`relapse neither tests nor upgrades a component "mariadb"; there are ["calico" "cilium" "coredns" "kube-proxy" "kube-router" "metallb"]`,
 		},
-		{
-			"qualify to what nothing builds", []string{"qualify", "kube-proxy", "1.13.0", "1.14.0"},
-			`no recipe builds k8s.gcr.io/kube-proxy at version 1.14.0; there are those from 1.11.0 and below 1.14.0`,
-		},
+		{"qualify to what nothing builds", []string{"qualify", "kube-proxy", "1.13.0", "1.14.0"},
+			`no recipe builds k8s.gcr.io/kube-proxy at version 1.14.0; there are those from 1.11.0 and below 1.14.0`},
 		{
 			"qualify from kube-proxy's old versions to those of today", []string{"qualify", "kube-proxy", "1.13.2", "1.36.3"},
 			`an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: no node runs both; expected two versions from 1.11 to 1.13, or two from 1.31.0 on`,
 		},
-		{
-			"qualify in a mode that is none", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--mode", "ipsv"},
-			`the KubeProxyConfiguration: kube-proxy has no mode "ipsv" on Linux; nearest is "ipvs"`,
-		},
+		{"qualify in a mode that is none", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--mode", "ipsv"},
+			`the KubeProxyConfiguration: kube-proxy has no mode "ipsv" on Linux; nearest is "ipvs"`},
 		{
 			"qualify with a Corefile that is none", []string{"qualify", "coredns", "1.12.1", "1.15.0", "--config", "testdata/qualify-help.txt"},
 			`the Corefile: it has no plugin kubernetes with a zone`,
@@ -143,14 +118,10 @@ func TestBadUsage(t *testing.T) {
 			`the lab of an upgrade of calico takes no mode and no manifests`,
 		},
 		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-gap", "-1s"}, `--max-gap: -1s: expected 0 or more`},
-		{
-			"qualify with a share that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "few"},
-			`--max-lost: "few" is not a share of packets: expected one such as 0.1%`,
-		},
-		{
-			"qualify with a share of more than all", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "101%"},
-			`--max-lost: "101%" is not a share of packets: expected one such as 0.1%`,
-		},
+		{"qualify with a share that is none", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "few"},
+			`--max-lost: "few" is not a share of packets: expected one such as 0.1%`},
+		{"qualify with a share of more than all", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--max-lost", "101%"},
+			`--max-lost: "101%" is not a share of packets: expected one such as 0.1%`},
 		{"qualify in no time", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
 		{"qualify with a ConfigMap that is not there", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "none.yaml"}, `--config: open none.yaml: no such file or directory`},
 		{
@@ -167,18 +138,12 @@ func TestBadUsage(t *testing.T) {
 			"qualify with values that are no YAML", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "testdata/config-broken.yaml"},
 			`--values: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`,
 		},
-		{
-			"qualify with values of no version", []string{"qualify", "cilium", "1.19.3", "--values", "-"},
-			`--values: standard input states no version of the chart: expected qualify cilium FROM 1.19.3`,
-		},
-		{
-			"qualify with a variable that is none", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--set-var", "X"},
-			`--set-var: expected NAME=VALUE`,
-		},
-		{
-			"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--values", "-"},
-			`--values: kube-proxy is not installed by values here: expected cilium or metallb`,
-		},
+		{"qualify with values of no version", []string{"qualify", "cilium", "1.19.3", "--values", "-"},
+			`--values: standard input states no version of the chart: expected qualify cilium FROM 1.19.3`},
+		{"qualify with a variable that is none", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--set-var", "X"},
+			`--set-var: expected NAME=VALUE`},
+		{"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.13.0", "1.13.2", "--values", "-"},
+			`--values: kube-proxy is not installed by values here: expected cilium or metallb`},
 		{
 			"qualify with values and a ConfigMap", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--config", "testdata/config.yaml"},
 			`--values and --config exclude each other: the charts render the ConfigMap from the values`,
@@ -199,62 +164,41 @@ func TestBadUsage(t *testing.T) {
 		{"unknown scenario to describe", []string{"describe", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
 		{"unknown scenario to bring up", []string{"up", "xyzzy"}, fmt.Sprintf(`no scenario "xyzzy"; there are %q`, scenarioNames())},
 		{"one scenario twice", []string{"run", "node-drain", "node-drain"}, `scenario "node-drain" is named twice`},
-		{
-			"unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.11.5"},
-			`no variant "cilium-1.11.5"; nearest is "cilium-1.11.6"`,
-		},
-		{
-			"a known and an unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.12.0,cilium-1.13.0"},
-			`no variant "cilium-1.13.0"; nearest is "cilium-1.12.0"`,
-		},
-		{
-			"unknown part", []string{"run", "node-drain", "--ablate", "detectors"},
-			`--ablate: no part "detectors"; nearest is "detector"`,
-		},
+		{"unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.11.5"},
+			`no variant "cilium-1.11.5"; nearest is "cilium-1.11.6"`},
+		{"a known and an unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.12.0,cilium-1.13.0"},
+			`no variant "cilium-1.13.0"; nearest is "cilium-1.12.0"`},
+		{"unknown part", []string{"run", "node-drain", "--ablate", "detectors"}, `--ablate: no part "detectors"; nearest is "detector"`},
 		{"a file of routers for no lab", []string{"run", "node-drain", "--routers", "routers.yml"}, `--routers and --yes-this-is-a-lab are for --on`},
 		{"two scenarios on one lab", []string{"run", "node-drain", "twin-cidr", "--on", "lab"}, `--on: expected one scenario, not 2`},
 		{"a lab that is not ours to keep", []string{"run", "node-drain", "--on", "lab", "--keep"}, `--on excludes --keep, --reuse, --subnets and --images=upstream: the lab stays up as it is, and gets its images from a registry of relapse's`},
 		{"unknown flag", []string{"run", "node-drain", "--kep"}, `unknown flag: --kep (see relapse run --help)`},
 		{"flag without a value", []string{"run", "--variant"}, `flag needs an argument: --variant (see relapse run --help)`},
-		{
-			"time-out that is no duration", []string{"run", "node-drain", "--timeout", "soon"},
-			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`,
-		},
+		{"time-out that is no duration", []string{"run", "node-drain", "--timeout", "soon"},
+			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`},
 		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0: expected 1 or more`},
 		{"no size", []string{"images", "prune", "--keep", "much"}, `--keep: "much" is not a size: expected one such as 10GB or 500MB`},
 		{"no run kept", []string{"run", "node-drain", "--keep-runs", "0"}, `--keep-runs: 0: expected 1 or more: this run is always kept`},
-		{
-			"half a run", []string{"run", "node-drain", "--repeat", "1.5"},
-			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`,
-		},
-		{
-			"repeats of a run without a part", []string{"run", "node-drain", "--repeat", "2", "--ablate", "fault"},
-			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`,
-		},
-		{
-			"repeats of every ablation", []string{"run", "node-drain", "--ablate", "all", "--repeat", "20"},
-			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`,
-		},
+		{"half a run", []string{"run", "node-drain", "--repeat", "1.5"},
+			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`},
+		{"repeats of a run without a part", []string{"run", "node-drain", "--repeat", "2", "--ablate", "fault"},
+			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`},
+		{"repeats of every ablation", []string{"run", "node-drain", "--ablate", "all", "--repeat", "20"},
+			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`},
 		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
 		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s: expected more than 0`},
-		{
-			"unknown log level", []string{"run", "node-drain", "--log-level", "loud"},
-			`--log-level: "loud": expected debug, info, warn or error`,
-		},
-		{
-			"a report that has nowhere to go", []string{"run", "node-drain", "--output", "main_test.go/reports"},
-			`--output: mkdir main_test.go: not a directory`,
-		},
+		{"unknown log level", []string{"run", "node-drain", "--log-level", "loud"},
+			`--log-level: "loud": expected debug, info, warn or error`},
+		{"a report that has nowhere to go", []string{"run", "node-drain", "--output", "main_test.go/reports"},
+			`--output: mkdir main_test.go: not a directory`},
 		{"images from nowhere", []string{"run", "unpinned-image", "--images", "pull"}, `--images: "pull": expected build or upstream`},
 		{"a mirror for built images", []string{"run", "unpinned-image", "--upstream", "docker.io=http://10.0.0.1"}, `--upstream is for --images=upstream alone`},
 		{
 			"a mirror of an unknown registry", []string{"run", "unpinned-image", "--images=upstream", "--upstream", "docker.oi=http://10.0.0.1"},
 			`--upstream: unknown vendor's host "docker.oi"; expected one of docker.io, gcr.io, quay.io, registry.k8s.io`,
 		},
-		{
-			"unknown parameter", []string{"run", "added-nic", "--set", "adress=10.51.9.9/24"},
-			`--set: no parameter "adress"; nearest is "address"`,
-		},
+		{"unknown parameter", []string{"run", "added-nic", "--set", "adress=10.51.9.9/24"},
+			`--set: no parameter "adress"; nearest is "address"`},
 		{"a parameter of no scenario that runs", []string{"run", "unpinned-image", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
 		{"a lab with an unknown parameter", []string{"up", "unpinned-image", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
 		{
@@ -269,10 +213,8 @@ func TestBadUsage(t *testing.T) {
 			"a card with another node's address", []string{"run", "added-nic", "--set", "address=10.50.0.22/24"},
 			`--set: NIC address 10.50.0.22: node worker2 has it, so another failure would occur: calico-node exits on the conflict and keeps its BGP sessions`,
 		},
-		{
-			"a card without the length of its subnet", []string{"run", "added-nic", "--set", "address=10.51.7.21"},
-			`--set: address "10.51.7.21": want an address with the length of its subnet, such as 10.51.7.21/24`,
-		},
+		{"a card without the length of its subnet", []string{"run", "added-nic", "--set", "address=10.51.7.21"},
+			`--set: address "10.51.7.21": want an address with the length of its subnet, such as 10.51.7.21/24`},
 		{"an argument too many", []string{"list", "node-drain"}, `relapse list takes no argument, not "node-drain"`},
 		{"an argument too few", []string{"describe"}, `relapse describe takes one argument, the name of a scenario`},
 		{"two where one is wanted", []string{"up", "a", "b"}, `relapse up takes one argument, the name of a scenario`},
@@ -281,9 +223,7 @@ func TestBadUsage(t *testing.T) {
 			t.Parallel()
 			got := relapse(t, test.args...)
 			want := ended{exitUsage, "", "relapse: " + test.says + "\n"}
-			if got != want {
-				t.Errorf("%+v\nwant %+v", got, want)
-			}
+			must.Equal(t, "", want, got)
 		})
 	}
 }
@@ -423,9 +363,7 @@ func TestNoDocker(t *testing.T) {
 			cmd := program(ctx, args...)
 			cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+socket)
 			got := end(t, cmd)
-			if got.status != exitMachine {
-				t.Errorf("status %d, want %d", got.status, exitMachine)
-			}
+			must.Equal(t, "status", exitMachine, got.status)
 			if args[0] == "down" && os.Geteuid() != 0 {
 				return // its error comes first
 			}
@@ -510,9 +448,7 @@ func TestNoSource(t *testing.T) {
 				must.Write(t, filepath.Join(cmd.Dir, "go.mod"), mod)
 			}
 			want := ended{exitUsage, "", "relapse: relapse builds its images from its own source, and cannot find it: run it from a checkout\n"}
-			if got := end(t, cmd); got != want {
-				t.Errorf("%+v\nwant %+v", got, want)
-			}
+			must.Equal(t, "", want, end(t, cmd))
 		})
 	}
 }
@@ -553,14 +489,8 @@ func TestBrokenRecipe(t *testing.T) {
 		})
 		cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "GOCACHE="+strings.TrimSpace(string(compiled)), "GOPROXY=off", "GOFLAGS=")
 		got := end(t, cmd)
-		if got.status != exitMachine {
-			t.Errorf("status %d, want %d", got.status, exitMachine)
-		}
-		for _, want := range []string{"building image relapse.dev/broken:dev", "program/main.go:3:15: undefined: undeclared"} {
-			if !strings.Contains(got.stderr, want) {
-				t.Errorf("standard error does not say %q:\n%s", want, got.stderr)
-			}
-		}
+		must.Equal(t, "status", exitMachine, got.status)
+		must.Contain(t, got.stderr, "building image relapse.dev/broken:dev", "program/main.go:3:15: undefined: undeclared")
 		log := regexp.MustCompile(`the log (\S+) ends with`).FindStringSubmatch(got.stderr)
 		if log == nil || !strings.HasPrefix(log[1], cache) {
 			t.Fatalf("standard error does not name the log:\n%s", got.stderr)

@@ -53,9 +53,7 @@ func printed(t *testing.T, status int, text string, args ...string) {
 func TestDiff(t *testing.T) {
 	dir := t.TempDir()
 	a := storeRun(t, dir, nil)
-	slower := func(r *report.Report) {
-		r.Variants[0].ElapsedMS, r.Started = 160_000, r.Started.Add(time.Hour)
-	}
+	slower := func(r *report.Report) { r.Variants[0].ElapsedMS, r.Started = 160_000, r.Started.Add(time.Hour) }
 	b := storeRun(t, dir, slower)
 	missed := storeRun(t, dir, func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "fail", "missed" })
 	other := storeRun(t, dir, func(r *report.Report) { r.Scenario = "added-nic" })

@@ -26,16 +26,11 @@ import (
 // guest's memory, the clock. Each run must end with one sentence and the right status,
 // leave nothing of its lab, and lose nothing of what it has seen until then.
 
-// smallDisk is a folder on a file system of its own.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size))
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	return dir
 }
 
@@ -72,9 +67,7 @@ func (s *session) sentence(words ...string) {
 		s.t.Errorf("standard error is no single sentence: %q", said)
 	}
 	for _, word := range words {
-		if !strings.Contains(said, word) {
-			s.t.Errorf("standard error does not say %q: %q", word, said)
-		}
+		must.Contain(s.t, said, word)
 	}
 }
 
@@ -139,9 +132,7 @@ func TestReportFolder(t *testing.T) {
 			s := start(t, nil, "run", scenario, "--output", dir)
 			s.ends(test.status, time.Minute)
 			s.sentence(strings.ReplaceAll(test.says, "DIR", dir))
-			if s.output() != "" {
-				t.Errorf("it has begun: %s", s.output())
-			}
+			must.Equal(t, "it has begun", "", s.output())
 		})
 	}
 }

@@ -90,12 +90,8 @@ func TestExitStatus(t *testing.T) {
 		{"what follows an error", fmt.Errorf("%w\ncontinue with: relapse", errors.New("busy")), exitFailed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := exitStatus(t.Context(), test.err); got != test.want {
-				t.Errorf("%d, want %d", got, test.want)
-			}
-			if got := exitStatus(cancelled, test.err); got != exitInterrupted {
-				t.Errorf("after a signal %d, want %d", got, exitInterrupted)
-			}
+			must.Equal(t, "", test.want, exitStatus(t.Context(), test.err))
+			must.Equal(t, "after a signal", exitInterrupted, exitStatus(cancelled, test.err))
 		})
 	}
 }
@@ -128,11 +124,7 @@ func TestComplaint(t *testing.T) {
 			"interrupted\nremoving network: busy",
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := complaint(test.ctx, test.err); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, complaint(test.ctx, test.err)) })
 	}
 }
 
@@ -160,9 +152,7 @@ func TestOutcome(t *testing.T) {
 		{"nothing ran, for want of an image", nil, &images.BuildError{Err: errors.New("x")}, exitMachine},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := exitStatus(t.Context(), outcome(test.runs, test.broken)); got != test.want {
-				t.Errorf("%d, want %d", got, test.want)
-			}
+			must.Equal(t, "", test.want, exitStatus(t.Context(), outcome(test.runs, test.broken)))
 		})
 	}
 }

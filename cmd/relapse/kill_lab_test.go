@@ -79,7 +79,6 @@ func (b boundary) String() string {
 // logged finds the attributes of a line of the log (slog's text form).
 var logged = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 
-// boundaryOf reads a line of the log.
 func boundaryOf(line string) (boundary, bool) {
 	said := map[string]string{}
 	for _, found := range logged.FindAllStringSubmatch(line, -1) {
@@ -149,15 +148,11 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	_ = read.SetReadDeadline(time.Now().Add(time.Second))
 	<-done
 	run.state = cmd.ProcessState
-	text, err := os.ReadFile(out.Name())
-	if err != nil {
-		t.Error(err)
-	}
+	text := must.Get(os.ReadFile(out.Name()))(t)
 	run.stdout = string(text)
 	return run
 }
 
-// says is the end of what a run has printed.
 func (r toldRun) says() string {
 	tail := r.stderr[max(0, len(r.stderr)-20):]
 	return fmt.Sprintf("%s\n%s\n%s", r.state, r.stdout, strings.Join(tail, "\n"))
@@ -319,9 +314,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 	must.NoError(t, conn.Flush())
 	t.Cleanup(func() {
 		conn.DelTable(table)
-		if err := conn.Flush(); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, conn.Flush())
 	})
 
 	hosts, err := docker.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", "relapse.dev/host"))})
@@ -329,17 +322,9 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 		t.Fatalf("no image of a lab's hosts: %v", err)
 	}
 	must.Get(docker.NetworkCreate(ctx, bystanderName, network.CreateOptions{Driver: "bridge"}))(t)
-	t.Cleanup(func() {
-		if err := docker.NetworkRemove(context.WithoutCancel(ctx), bystanderName); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.NoError(t, docker.NetworkRemove(context.WithoutCancel(ctx), bystanderName)) })
 	must.Get(docker.VolumeCreate(ctx, volume.CreateOptions{Name: bystanderName}))(t)
-	t.Cleanup(func() {
-		if err := docker.VolumeRemove(context.WithoutCancel(ctx), bystanderName, false); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.NoError(t, docker.VolumeRemove(context.WithoutCancel(ctx), bystanderName, false)) })
 	must.Get(docker.ContainerCreate(ctx,
 		&container.Config{
 			Image: hosts[0].ID, Entrypoint: []string{"sleep", "infinity"},
@@ -347,9 +332,7 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 		},
 		&container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}}, nil, nil, bystanderName))(t)
 	t.Cleanup(func() {
-		if err := docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, container.RemoveOptions{Force: true}); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, container.RemoveOptions{Force: true}))
 	})
 	must.NoError(t, docker.ContainerStart(ctx, bystanderName, container.StartOptions{}))
 	// The kernel adds routes of its own when it has found an address to be free.
@@ -567,7 +550,6 @@ func (m *matrix) isGone(t *testing.T, still func() []string) error {
 	return nil
 }
 
-// report reads what a killed run has left to be read, as its user would.
 func (m *matrix) report(t *testing.T, output string, at boundary) (reported, judged string) {
 	t.Helper()
 	runs, err := page.Runs(output)
@@ -646,8 +628,6 @@ func (m *matrix) print(t *testing.T, of int) {
 		"|---|---|---|---|---|---|---|---|\n" + strings.Join(m.rows, "\n") + "\n"
 	t.Log("\n" + table)
 	if keep := os.Getenv("RELAPSE_REPORTS"); keep != "" {
-		if err := errors.Join(os.MkdirAll(keep, 0o755), os.WriteFile(filepath.Join(keep, "kills.md"), []byte(table), 0o644)); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, errors.Join(os.MkdirAll(keep, 0o755), os.WriteFile(filepath.Join(keep, "kills.md"), []byte(table), 0o644)))
 	}
 }

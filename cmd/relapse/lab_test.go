@@ -184,7 +184,6 @@ func onlyLab(t *testing.T) *client.Client {
 	return docker
 }
 
-// differences are those between two states of the machine.
 func differences(before, after map[string]string) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -301,7 +300,6 @@ func (s *session) output() string {
 	return strings.Join(s.lines, "\n")
 }
 
-// printed waits for a line of the session's output.
 func (s *session) printed(text string, bound time.Duration) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("relapse to print %q", text), bound, func() (bool, string) {
@@ -317,7 +315,6 @@ func (s *session) printed(text string, bound time.Duration) {
 	})
 }
 
-// ends waits for the process's end and its status.
 func (s *session) ends(want int, bound time.Duration) {
 	s.t.Helper()
 	began := time.Now()
@@ -335,7 +332,6 @@ func (s *session) ends(want int, bound time.Duration) {
 	}
 }
 
-// report reads the session's report.
 func (s *session) report() report.Report {
 	s.t.Helper()
 	return must.Get(report.Read(filepath.Join(report.Latest(s.dir, s.scenario), "report.json")))(s.t)
@@ -351,7 +347,6 @@ func (s *session) reports() (report.Report, report.Variant) {
 	return r, r.Variants[0]
 }
 
-// whole runs relapse to its end.
 func whole(t *testing.T, want int, env []string, args ...string) *session {
 	t.Helper()
 	s := start(t, env, args...)
@@ -363,9 +358,7 @@ func whole(t *testing.T, want int, env []string, args ...string) *session {
 func (s *session) interrupted(docker *client.Client) {
 	s.t.Helper()
 	s.ends(exitInterrupted, time.Minute)
-	if got := s.stderr.String(); got != "relapse: interrupted\n" {
-		s.t.Errorf("standard error %q", got)
-	}
+	must.Equal(s.t, "standard error", "relapse: interrupted\n", s.stderr.String())
 	nothingLeft(s.t, docker)
 }
 
@@ -407,7 +400,6 @@ func (s *session) console(guest, says string) {
 	}
 }
 
-// inside runs a command in a container of the lab.
 func inside(t *testing.T, member string, command ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
@@ -424,9 +416,7 @@ func TestUpstreamThatIsNotThere(t *testing.T) {
 	s := whole(t, exitMachine, nil, "run", "unpinned-image", "--images=upstream", "--upstream", nowhere)
 	const want = "the registry of docker.io, http://127.0.0.1:1, cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused: " +
 		"set a mirror with --upstream docker.io=URL, or run without --images=upstream\n"
-	if !strings.Contains(s.stderr.String(), want) {
-		t.Errorf("standard error %q, want %q", s.stderr.String(), want)
-	}
+	must.Contain(t, s.stderr.String(), want)
 	nothingLeft(t, docker)
 }
 
@@ -449,11 +439,8 @@ func TestInterrupt(t *testing.T) {
 			},
 			(*session).ctrlC,
 		},
-		{
-			"when networks are there",
-			func(s *session) { s.printed("isolated networks", time.Minute) },
-			func(s *session) { s.signal(syscall.SIGTERM) },
-		},
+		{"when networks are there", func(s *session) { s.printed("isolated networks", time.Minute) },
+			func(s *session) { s.signal(syscall.SIGTERM) }},
 		{
 			"while kind creates the cluster",
 			func(s *session) {
@@ -464,11 +451,8 @@ func TestInterrupt(t *testing.T) {
 			},
 			(*session).ctrlC,
 		},
-		{
-			"in the baseline",
-			func(s *session) { s.printed("components are installed", 2*time.Minute) },
-			func(s *session) { s.signal(syscall.SIGINT) },
-		},
+		{"in the baseline", func(s *session) { s.printed("components are installed", 2*time.Minute) },
+			func(s *session) { s.signal(syscall.SIGINT) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := start(t, nil, "run", scenario, "--variant", affected)

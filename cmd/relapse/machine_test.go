@@ -36,14 +36,10 @@ func TestSourceOfAnother(t *testing.T) {
 			}
 		})
 	}
-	if err := trusted(file, owner, strconv.Itoa(owner)); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, trusted(file, owner, strconv.Itoa(owner)))
 	// A folder of that name is not the source, and is no error.
 	dir := t.TempDir()
 	must.NoError(t, os.Mkdir(filepath.Join(dir, "go.mod"), 0o755))
 	t.Chdir(dir)
-	if _, err := sourceRoot(); err == nil || !strings.Contains(err.Error(), "cannot find it") {
-		t.Errorf("%v; want that the source is not found", err)
-	}
+	must.Fail(t, must.Err(sourceRoot()), "cannot find it")
 }

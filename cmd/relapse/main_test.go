@@ -92,7 +92,6 @@ func end(t *testing.T, cmd *exec.Cmd) ended {
 	return ended{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// relapse runs relapse with arguments and nothing special.
 func relapse(t *testing.T, args ...string) ended {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -3,18 +3,16 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What was planned and has left no report is inconclusive, whatever else passed.
 func TestMergeExpected(t *testing.T) {
 	there, half, empty := t.TempDir(), t.TempDir(), t.TempDir()
-	storeRun(t, there, func(r *report.Report) {
-		r.NotRun = []report.NotRun{{Name: "cilium-1.12.0", Reason: "no kernel"}}
-	})
+	storeRun(t, there, func(r *report.Report) { r.NotRun = []report.NotRun{{Name: "cilium-1.12.0", Reason: "no kernel"}} })
 	storeRun(t, half, nil)
 	for _, test := range []struct {
 		name   string
@@ -38,9 +36,7 @@ func TestMergeExpected(t *testing.T) {
 				return
 			}
 			for _, name := range []string{"junit.xml", "summary.md"} {
-				if text := read(t, filepath.Join(folder, name)); !strings.Contains(text, "no shard has ") {
-					t.Errorf("%s:\n%s", name, text)
-				}
+				must.Contain(t, read(t, filepath.Join(folder, name)), "no shard has ")
 			}
 		})
 	}

@@ -36,11 +36,7 @@ func TestOneLab(t *testing.T) {
 		first := start(t, nil, run(affected)...)
 		first.printed("routers and hosts", 2*time.Minute)
 		second := whole(t, exitMachine, nil, "run", scenario, "--output", first.dir)
-		for _, want := range []string{`lab "node-drain" is held by process`, fmt.Sprint(first.cmd.Process.Pid)} {
-			if !strings.Contains(second.stderr.String(), want) {
-				t.Errorf("the second run does not say %q: %s", want, second.stderr.String())
-			}
-		}
+		must.Contain(t, second.stderr.String(), `lab "node-drain" is held by process`, fmt.Sprint(first.cmd.Process.Pid))
 		for _, args := range [][]string{{"down"}, {"down", scenario}} {
 			if got := relapse(t, args...); got.status != exitMachine || !strings.Contains(got.stderr, "is held by process") {
 				t.Errorf("%v of a lab that is held: %+v", args, got)
@@ -144,9 +140,7 @@ func TestIPVSDeadlock(t *testing.T) {
 		})
 		cutPower(t, "1")
 		s.ends(exitMachine, 2*time.Minute)
-		if got := s.stderr.String(); !strings.Contains(got, "guest edge1 did not come up: it ended; its console ends with: ") {
-			t.Errorf("standard error %q", got)
-		}
+		must.Contain(t, s.stderr.String(), "guest edge1 did not come up: it ended; its console ends with: ")
 		s.console("edge1", poweredOn)
 		nothingLeft(t, docker)
 	})
@@ -199,9 +193,7 @@ func TestSecondLab(t *testing.T) {
 func TestUp(t *testing.T) {
 	docker := onlyLab(t)
 	up := whole(t, exitExpected, nil, "up", scenario)
-	if !strings.Contains(up.output(), "kubeconfig of cluster k8s: "+filepath.Join(kindlab.StateDir, scenario)) {
-		t.Errorf("it does not name the kubeconfig:\n%s", up.output())
-	}
+	must.Contain(t, up.output(), "kubeconfig of cluster k8s: "+filepath.Join(kindlab.StateDir, scenario))
 	s := start(t, nil, "run", scenario, "--variant", affected, "--reuse")
 	s.printed("lab is up", time.Minute) // what comes next is the installation
 	s.ctrlC()

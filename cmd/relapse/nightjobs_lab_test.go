@@ -104,9 +104,7 @@ func TestJobs(t *testing.T) {
 		t.Fatalf("evicting %s: %v", evicted.Name, err)
 	}
 
-	night.until("the Jobs to end", func() bool {
-		return !slices.ContainsFunc(jobs, func(j *batchv1.Job) bool { return !night.ended(j) })
-	})
+	night.until("the Jobs to end", func() bool { return !slices.ContainsFunc(jobs, func(j *batchv1.Job) bool { return !night.ended(j) }) })
 	// Evicted pods do not count as failed.
 	for i, j := range jobs {
 		if want := int32(1 - i); j.Status.Succeeded != 1 || j.Status.Failed != want {
@@ -130,9 +128,7 @@ func TestJobs(t *testing.T) {
 	cmd.Dir = night.reports
 	merged := end(t, cmd)
 	t.Logf("%s\n%s%s", strings.Join(command, " "), merged.stdout, merged.stderr)
-	if merged.status != exitExpected {
-		t.Errorf("the merge ended with status %d", merged.status)
-	}
+	must.Equal(t, "the merge ended with status", exitExpected, merged.status)
 	for _, name := range names {
 		r, err := report.Read(filepath.Join(report.Latest(filepath.Join(night.reports, "merged"), name), "report.json"))
 		if err != nil {
@@ -212,7 +208,6 @@ func upJobsCluster(t *testing.T, names []string) *nightCluster {
 	return n
 }
 
-// mount mounts a folder of this machine into a running node.
 func (n *nightCluster) mount(ctx context.Context, docker *client.Client, node, from, to string) error {
 	if _, err := n.lab.Node(node).Exec(ctx, "mkdir", "-p", to); err != nil {
 		return err
@@ -247,7 +242,6 @@ func (n *nightCluster) mount(ctx context.Context, docker *client.Client, node, f
 	return <-done
 }
 
-// goEnv is a folder of Go's on this machine.
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
@@ -296,7 +290,6 @@ func (n *nightCluster) ended(j *batchv1.Job) bool {
 	})
 }
 
-// pods are the pods of the Jobs, oldest first.
 func (n *nightCluster) pods() []corev1.Pod {
 	n.Helper()
 	var pods corev1.PodList
@@ -346,7 +339,6 @@ func (n *nightCluster) describe() string {
 // stuck is how long nothing may change: longer than any step of a run waits.
 const stuck = 6 * time.Minute
 
-// until waits for a condition for as long as something changes.
 func (n *nightCluster) until(what string, met func() bool) {
 	n.Helper()
 	for last := ""; ; {

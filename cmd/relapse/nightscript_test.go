@@ -36,10 +36,7 @@ func night(t *testing.T, planned string, shards, earlier string) (dir string, st
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Error(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	return string(text)
 }
 
@@ -61,9 +58,7 @@ func TestNights(t *testing.T) {
 	storeRun(t, filepath.Join(first, "shard-1"), drain)
 	storeRun(t, filepath.Join(first, "shard-2"), nic)
 	before, status := night(t, "node-drain,added-nic", first, "none")
-	if status != exitExpected {
-		t.Errorf("exit status %d", status)
-	}
+	must.Equal(t, "exit status", exitExpected, status)
 	if _, err := os.Stat(filepath.Join(before, "changed.txt")); err == nil {
 		t.Error("a first night differs from none")
 	}
@@ -81,19 +76,13 @@ func TestNights(t *testing.T) {
 		r.Verdict, r.Variants[0].Verdict = "inconclusive", "unknown"
 	})
 	after, status := night(t, "node-drain,added-nic", second, history)
-	if status != exitInconclusive {
-		t.Errorf("exit status %d, want %d", status, exitInconclusive)
-	}
+	must.Equal(t, "exit status", exitInconclusive, status)
 	changed := read(t, filepath.Join(after, "changed.txt"))
 	if !strings.HasSuffix(changed, "\nverdicts differ: added-nic (@net)\n") || !strings.Contains(changed, "verdict  A reproduced, B unknown") {
 		t.Errorf("changed: %s", changed)
 	}
 	summary := read(t, filepath.Join(after, "night", "summary.md"))
-	for _, want := range []string{"## relapse: 1 of 2 scenarios passed", "\nverdicts differ: added-nic (@net)\n"} {
-		if !strings.Contains(summary, want) {
-			t.Errorf("the summary lacks %q:\n%s", want, summary)
-		}
-	}
+	must.Contain(t, summary, "## relapse: 1 of 2 scenarios passed", "\nverdicts differ: added-nic (@net)\n")
 	// Last night's success is remembered, and tonight's runs stand beside it.
 	metrics := read(t, filepath.Join(after, "night", "metrics.prom"))
 	for _, want := range []string{
@@ -101,9 +90,7 @@ func TestNights(t *testing.T) {
 		`relapse_last_success_timestamp_seconds{scenario="node-drain"} 1.767409445e+09`,
 		`relapse_run_verdict{scenario="added-nic",owner="@net",verdict="inconclusive"} 1.0`,
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("the metrics lack %q:\n%s", want, metrics)
-		}
+		must.Contain(t, metrics, want)
 	}
 	if runs, err := filepath.Glob(filepath.Join(after, "history", "*", "*", "report.json")); err != nil || len(runs) != 4 {
 		t.Errorf("history: %q, %v", runs, err)

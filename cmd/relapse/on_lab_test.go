@@ -89,9 +89,7 @@ func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 			t.Errorf("containerlab and kind left %q", left)
 		}
 		if !hadNetwork && dockerHas(t, docker, "kind") { // kind leaves it
-			if err := docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind"); err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind"))
 		}
 	})
 	script("up")
@@ -106,13 +104,9 @@ func (l onLab) refuses(before map[string][]string) {
 	refused := func(title, name string, status int, on []string, want ...string) {
 		l.Run(title, func(t *testing.T) {
 			got := relapse(t, append([]string{"run", name, "--output", t.TempDir(), "--on"}, on...)...)
-			if got.status != status {
-				t.Errorf("status %d, want %d", got.status, status)
-			}
+			must.Equal(t, "status", status, got.status)
 			for _, w := range want {
-				if !strings.Contains(got.stderr, w) {
-					t.Errorf("%q does not say %q", got.stderr, w)
-				}
+				must.Contain(t, got.stderr, w)
 			}
 		})
 	}
@@ -131,9 +125,7 @@ func (l onLab) refuses(before map[string][]string) {
 	inContainer(l.T, "k8s-worker", "rm", "/etc/cni/net.d/10-x.conflist")
 	inContainer(l.T, "k8s-worker2", "ip", "route", "delete", "default", "via", "10.4.94.239", "metric", "9")
 	inContainer(l.T, "clab-node-drain-tor1", "ip", "address", "add", "10.4.94.239/24", "dev", "eth1")
-	rename := func(from, to string) {
-		must.NoError(l, l.docker.ContainerRename(l.Context(), from, to))
-	}
+	rename := func(from, to string) { must.NoError(l, l.docker.ContainerRename(l.Context(), from, to)) }
 	rename("k8s-worker", "k8s-elsewhere")
 	refused("a cluster with a node that is not on this machine", l.scenario, exitMachine, kubeconfig, "node master3: it is no container of this machine's Docker: ")
 	rename("k8s-worker2", "k8s-worker")
@@ -245,7 +237,6 @@ func (l onLab) state() map[string][]string {
 	return state
 }
 
-// inContainer runs a command in a container, and returns its output.
 func inContainer(t *testing.T, name string, command ...string) string {
 	t.Helper()
 	cmd := exec.Command("docker", append([]string{"exec", name}, command...)...)
@@ -384,9 +375,7 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 		Image: loaded[node], Entrypoint: []string{"containerd"},
 	}, &container.HostConfig{Privileged: true}, nil, nil, ""))(t)
 	t.Cleanup(func() {
-		if err := docker.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, docker.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	})
 	must.NoError(t, docker.ContainerStart(ctx, made.ID, container.StartOptions{}))
 	for _, ref := range controlPlane {
@@ -408,10 +397,6 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 	must.Get(docker.ContainerCommit(ctx, made.ID, container.CommitOptions{
 		Reference: name, Changes: []string{`ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`},
 	}))(t)
-	t.Cleanup(func() {
-		if _, err := docker.ImageRemove(ctx, name, image.RemoveOptions{Force: true}); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Get(docker.ImageRemove(ctx, name, image.RemoveOptions{Force: true}))(t) })
 	return name
 }

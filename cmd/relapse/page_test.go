@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -35,13 +33,9 @@ func TestPage(t *testing.T) {
 			must.NoError(t, cmd.Execute())
 			for _, name := range test.wrote {
 				want.WriteString(filepath.Join(dir, name) + "\n")
-				if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-					t.Error(err)
-				}
+				must.Get(os.Stat(filepath.Join(dir, name)))(t)
 			}
-			if diff := cmp.Diff(want.String(), out.String()); diff != "" {
-				t.Errorf("output (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "output", want.String(), out.String())
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 )
 
-// rendered is a report as it is printed.
 func rendered(r report.Report) string {
 	var out strings.Builder
 	r.Run, r.Timings = "2026-01-02T03-04-00Z", report.Timings{Images: 120, Lab: 26000, Total: 118000}
@@ -67,14 +66,10 @@ func TestPrintReport(t *testing.T) {
 				Findings: []report.Finding{{Finding: detect.Finding{Kind: "unannounced", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", State: "active", Says: "No node announces it."}, During: "fault", CameMS: new(int64(1412))}},
 				Reasons:  []string{"there is an active finding, but no probe lost packets"},
 			},
-			{
-				Name: "1.10-both-keys", Role: "workaround", Form: "slice", Expected: "refused", Verdict: "refused",
-				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000, Refuses: "node1: keys exclude each other",
-			},
-			{
-				Name: "cilium-1.13.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "unknown",
-				Reasons: []string{"the variant did not run"},
-			},
+			{Name: "1.10-both-keys", Role: "workaround", Form: "slice", Expected: "refused", Verdict: "refused",
+				Packets: report.Packets{Sent: 9000}, ElapsedMS: 31000, Refuses: "node1: keys exclude each other"},
+			{Name: "cilium-1.13.0", Role: "fixed", Form: "slice", Expected: "prevented", Verdict: "unknown",
+				Reasons: []string{"the variant did not run"}},
 		},
 		NotRun: []report.NotRun{{Name: "cilium-1.9.0", Reason: "only with --images=upstream: it is no Go module"}},
 	}))

@@ -2,10 +2,7 @@ package main
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -30,22 +27,14 @@ func TestRecord(t *testing.T) {
 		}}},
 		{Role: "fixed", Repeats: &report.Repeats{Runs: []report.Repeat{run(framework.Prevented, 3, false)}}},
 	}}
-	if err := checkRecord([]framework.Scenario{s}, 3); err == nil || !strings.Contains(err.Error(), "in the project's folder") {
-		t.Errorf("%v, where there is no file", err)
-	}
-	if err := checkRecord([]framework.Scenario{s}, 1); err == nil || !strings.Contains(err.Error(), "--repeat") {
-		t.Errorf("%v, for one run", err)
-	}
-	if err := checkRecord([]framework.Scenario{{Incident: framework.Incident{Name: "calm"}}}, 3); err == nil || !strings.Contains(err.Error(), "calm is not probabilistic") {
-		t.Errorf("%v, where there is no race", err)
-	}
+	must.Fail(t, checkRecord([]framework.Scenario{s}, 3), "in the project's folder")
+	must.Fail(t, checkRecord([]framework.Scenario{s}, 1), "--repeat")
+	must.Fail(t, checkRecord([]framework.Scenario{{Incident: framework.Incident{Name: "calm"}}}, 3), "calm is not probabilistic")
 	must.Write(t, file, `{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`)
 	if runs, err := record(s, r); err != nil || runs != 3 {
 		t.Fatalf("%d runs, %v; want the three that were judged", runs, err)
 	}
 	got := must.Get(framework.ParseRates(must.Read(t, file)))(t)
 	want := framework.Rates{"tcg": {{Trials: 1, Occurred: true, Count: 44}, {Trials: 2, Occurred: true, Count: 1}, {Trials: 4, Count: 1}}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 }

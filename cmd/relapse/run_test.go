@@ -30,9 +30,7 @@ func TestCheckRunnable(t *testing.T) {
 			}
 		})
 	}
-	if got := notRunnable(published); got != "; not runnable here, only with --images=upstream: it is no Go module" {
-		t.Errorf("listed as %q", got)
-	}
+	must.Equal(t, "listed as", "; not runnable here, only with --images=upstream: it is no Go module", notRunnable(published))
 }
 
 func TestCheckVariants(t *testing.T) {
@@ -54,18 +52,11 @@ func TestCheckVariants(t *testing.T) {
 		{"one of each", two, []string{"cilium-1", "calico-3"}, ""},
 		{"one that both have", two, []string{"cilium-2"}, ""},
 		{"one of one", two[:1], []string{"cilium-1"}, ""},
-		{
-			"the other would run nothing", two, []string{"cilium-1"},
-			`scenario "nic" has none of the variants asked for; there are ["calico-3" "cilium-2"]`,
-		},
-		{
-			"of the other scenario alone", two[:1], []string{"calico-3"},
-			`no variant "calico-3"; nearest is "cilium-1"`,
-		},
-		{
-			"two slips", two, []string{"cilium-9", "calico-9"},
-			"no variant \"cilium-9\"; nearest is \"cilium-1\"\nno variant \"calico-9\"; nearest is \"calico-3\"",
-		},
+		{"the other would run nothing", two, []string{"cilium-1"},
+			`scenario "nic" has none of the variants asked for; there are ["calico-3" "cilium-2"]`},
+		{"of the other scenario alone", two[:1], []string{"calico-3"}, `no variant "calico-3"; nearest is "cilium-1"`},
+		{"two slips", two, []string{"cilium-9", "calico-9"},
+			"no variant \"cilium-9\"; nearest is \"cilium-1\"\nno variant \"calico-9\"; nearest is \"calico-3\""},
 		{"a slip beside a good one", two, []string{"cilium-2", "calico-4"}, `no variant "calico-4"; nearest is "calico-3"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -88,11 +79,7 @@ func TestSeveral(t *testing.T) {
 	if got.status != exitExpected || got.stderr != "" {
 		t.Fatalf("%+v", got)
 	}
-	for _, part := range []string{"node-drain cilium-1.12.0 ", "added-nic first-found "} {
-		if !strings.Contains(got.stdout, part) {
-			t.Errorf("%q is missing in\n%s", part, got.stdout)
-		}
-	}
+	must.Contain(t, got.stdout, "node-drain cilium-1.12.0 ", "added-nic first-found ")
 	for _, part := range []string{"cilium-1.11.6", "first-found-restarted"} {
 		if strings.Contains(got.stdout, part) {
 			t.Errorf("%q was not asked for:\n%s", part, got.stdout)

@@ -36,12 +36,8 @@ func TestSelection(t *testing.T) {
 			for _, s := range chosen {
 				names = append(names, s.Incident.Name)
 			}
-			if got := strings.Join(names, " "); got != test.want {
-				t.Errorf("scenarios %s, want %s", got, test.want)
-			}
-			if got := strings.Join(variants, " "); got != test.variants {
-				t.Errorf("variants %s, want %s", got, test.variants)
-			}
+			must.Equal(t, "scenarios", test.want, strings.Join(names, " "))
+			must.Equal(t, "variants", test.variants, strings.Join(variants, " "))
 		})
 	}
 }

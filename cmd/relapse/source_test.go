@@ -75,9 +75,7 @@ func TestUnpackedWrong(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			cache := t.TempDir()
 			t.Setenv("XDG_CACHE_HOME", cache)
-			if _, err := unpacked(test.archive); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%v, want %q", err, test.says)
-			}
+			must.Fail(t, must.Err(unpacked(test.archive)), test.says)
 			left, err := os.ReadDir(filepath.Join(cache, "relapse", "source"))
 			if err != nil || len(left) > 0 {
 				t.Errorf("%v, %v is left", left, err)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -47,15 +45,11 @@ func TestWithout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, changed, err := without([]string{"CAP_SYS_RESOURCE"}, []byte(test.request), test.kind)
 			must.NoError(t, err)
-			if changed != (test.want != "") {
-				t.Errorf("changed = %t", changed)
-			}
+			must.Equal(t, "changed", (test.want != ""), changed)
 			if !changed {
 				test.want = test.request
 			}
-			if diff := cmp.Diff(canonical(t, test.want), canonical(t, string(got))); diff != "" {
-				t.Errorf("request (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "request", canonical(t, test.want), canonical(t, string(got)))
 		})
 	}
 }

@@ -143,9 +143,7 @@ func TestCheckOfScenario(t *testing.T) {
 		"nothing was touched", "scenario flood runs on relapse's own labs alone: it floods", "variant v2 runs on relapse's own labs alone: it leaves programs",
 		"node a needs a kernel of its own (6.1)", "host db must run image relapse.dev/mariadb:10.11",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("%q does not say %q", said, want)
-		}
+		must.Contain(t, said, want)
 	}
 }
 
@@ -158,9 +156,7 @@ func TestExecs(t *testing.T) {
 		{"ip netns exec tor1", ""},
 		{"", ""},
 	} {
-		if got := execs(strings.Fields(test.command)); got != test.container {
-			t.Errorf("%q runs in %q, want %q", test.command, got, test.container)
-		}
+		must.Equal(t, test.command, test.container, execs(strings.Fields(test.command)))
 	}
 }
 

@@ -98,7 +98,6 @@ var kinds = map[string]string{
 	"customresourcedefinitions": "CustomResourceDefinitionList",
 }
 
-// add adds an item to a list.
 func (s *server) add(path, item string) {
 	if s.lists[path] != "" {
 		item = s.lists[path] + "," + item
@@ -106,13 +105,11 @@ func (s *server) add(path, item string) {
 	s.lists[path] = item
 }
 
-// node is a Node and its CiliumNode.
 func (s *server) node(name, ip, podCIDR, ciliumCIDR string) {
 	s.add("/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"creationTimestamp":"2022-06-01T12:00:00Z"},"spec":{"podCIDRs":[%q]},"status":{"conditions":[{"type":"Ready","status":"True"}],"addresses":[{"type":"InternalIP","address":%q}]}}`, name, name, podCIDR, ip))
 	s.add("/apis/cilium.io/v2/ciliumnodes", fmt.Sprintf(`{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{"name":%q},"spec":{"addresses":[{"type":"InternalIP","ip":%q}],"ipam":{"podCIDRs":[%q]}}}`, name, ip, ciliumCIDR))
 }
 
-// incident is the cluster of node-drain, with two nodes.
 func incident(t *testing.T, ciliumFirst, ciliumSecond string) *server {
 	s := newServer(t)
 	s.node("master1", "10.4.94.32", "10.5.112.0/24", ciliumFirst)
@@ -120,7 +117,6 @@ func incident(t *testing.T, ciliumFirst, ciliumSecond string) *server {
 	return s
 }
 
-// config is the client of a server, of a kubeconfig.
 func (s *server) config(t *testing.T) *rest.Config { return s.configOf(t, nil) }
 
 func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
@@ -137,9 +133,7 @@ func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
 	}
-	if limit := config.RateLimiter.QPS(); limit != RequestsPerSecond {
-		t.Errorf("%v requests a second, want %d", limit, RequestsPerSecond)
-	}
+	must.Equal(t, "", RequestsPerSecond, config.RateLimiter.QPS())
 	config.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter() // else a read takes seconds
 	return config
 }
@@ -164,7 +158,6 @@ func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
 	return bgprouter.Declared{Name: "tor1", Kind: bgprouter.FRR, Command: []string{run}}
 }
 
-// audited reads a server and routers, and judges what was read.
 func audited(t *testing.T, s *server, routers ...bgprouter.Declared) ([]snapshot.Snapshot, Result, error) {
 	t.Helper()
 	readers := must.Get(bgprouter.Readers(routers, nil))(t)
@@ -203,9 +196,7 @@ func TestAuditOnlyLists(t *testing.T) {
 	}
 	permitted := map[string]bool{}
 	for _, rule := range role.Rules {
-		if d := cmp.Diff([]string{"get", "list"}, rule.Verbs); d != "" {
-			t.Errorf("verbs (-want +got):\n%s", d)
-		}
+		must.Equal(t, "verbs", []string{"get", "list"}, rule.Verbs)
 		for _, name := range rule.Resources {
 			permitted[rule.APIGroups[0]+"/"+name] = true
 		}
@@ -217,12 +208,8 @@ func TestAuditOnlyLists(t *testing.T) {
 			t.Errorf("asked %s, which the role does not permit", asked)
 		}
 	}
-	if len(s.asked) != len(resources) {
-		t.Errorf("asked for %d lists, want %d: the role names what is not read", len(s.asked), len(resources))
-	}
-	if d := cmp.Diff(map[string]bool{"relapse-audit/v1.2.3": true}, s.agents); d != "" {
-		t.Errorf("user agents (-want +got):\n%s", d)
-	}
+	must.Equal(t, "asked for", len(resources), len(s.asked))
+	must.Equal(t, "user agents", map[string]bool{"relapse-audit/v1.2.3": true}, s.agents)
 }
 
 // The client refuses what changes anything, whatever asks for it.
@@ -239,9 +226,7 @@ func TestReadOnly(t *testing.T) {
 		if err == nil {
 			response.Body.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), "relapse audit only lists, and does not send") {
-			t.Errorf("%s %s: error %v", test.method, test.path, err)
-		}
+		must.Fail(t, err, "relapse audit only lists, and does not send")
 	}
 	if len(s.asked) != 0 {
 		t.Errorf("sent %v", s.asked)
@@ -256,9 +241,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	must.NoError(t, err)
 	want := []string{"active unannounced 10.5.115.0/24", "latent absent-node 10.5.112.0/24", "latent wrong-announcer 10.5.114.0/24"}
 	// Node.spec gives 10.5.112.0/24 to master1, which is there, and no CiliumNode has it.
-	if d := cmp.Diff(want, found(live.Findings)); d != "" {
-		t.Errorf("findings (-want +got):\n%s", d)
-	}
+	must.Equal(t, "findings", want, found(live.Findings))
 	dir := filepath.Join(t.TempDir(), "saved")
 	must.NoError(t, Prepare(dir))
 	must.NoError(t, Save(dir, reads))
@@ -274,9 +257,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	if d := cmp.Diff(string(one), string(other)); d != "" {
 		t.Errorf("the saved reads are judged otherwise (-live +saved):\n%s", d)
 	}
-	if s.asked["GET /api/v1/nodes"] != 2 {
-		t.Errorf("Nodes were listed %d times", s.asked["GET /api/v1/nodes"])
-	}
+	must.Equal(t, "Nodes were listed", 2, s.asked["GET /api/v1/nodes"])
 }
 
 // cluster is one read of two nodes that announce the ranges of their CiliumNodes; wrong: but
@@ -344,9 +325,7 @@ func TestUnread(t *testing.T) {
 		change(&s)
 		return s
 	}
-	fib := func(s *snapshot.Snapshot) {
-		s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
-	}
+	fib := func(s *snapshot.Snapshot) { s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"} }
 	for _, test := range []struct {
 		name      string
 		reads     []snapshot.Snapshot
@@ -436,9 +415,7 @@ func TestHold(t *testing.T) {
 		if held, found := inBoth(test.now, test.before); found {
 			got = fmt.Sprint(held.State, " ", held.Routers)
 		}
-		if got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
+		must.Equal(t, test.name, test.want, got)
 	}
 }
 
@@ -560,15 +537,13 @@ func TestSavedRefusals(t *testing.T) {
 
 func TestKubeconfigs(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // client-go has found HOME already
-	for name, test := range map[string]struct{ file, context, want string }{
+	for _, test := range map[string]struct{ file, context, want string }{
 		"none":               {"", "", "no cluster: expected a kubeconfig"},
 		"not there":          {"/no/such/file", "", "no such file"},
 		"an unknown context": {"", "b", `context "b" does not exist`},
 	} {
 		_, _, err := Client{Kubeconfig: test.file, Context: test.context}.Config()
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: error %v, want %q in it", name, err, test.want)
-		}
+		must.Fail(t, err, test.want)
 	}
 }
 

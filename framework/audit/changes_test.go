@@ -34,9 +34,7 @@ func TestChanges(t *testing.T) {
 		change(&s)
 		return s
 	}
-	noFIB := func(s *snapshot.Snapshot) {
-		s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
-	}
+	noFIB := func(s *snapshot.Snapshot) { s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"} }
 	noPods := func(s *snapshot.Snapshot) { s.Pods = snapshot.List[snapshot.Pod]{Error: "no answer"} }
 	noNodes := func(s *snapshot.Snapshot) { s.Nodes = snapshot.List[snapshot.Node]{Error: "gone"} }
 	const (
@@ -92,9 +90,7 @@ func TestChanges(t *testing.T) {
 				}
 				slices.Sort(tells)
 				slices.Sort(audit.tells)
-				if diff := cmp.Diff(strings.Join(audit.tells, "\n"), strings.Join(tells, "\n")); diff != "" {
-					t.Errorf("audit %d (-want +got):\n%s", n+1, diff)
-				}
+				must.Equal(t, n+1, strings.Join(audit.tells, "\n"), strings.Join(tells, "\n"))
 			}
 			state, err := c.State()
 			if test.err != "" {

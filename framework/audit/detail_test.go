@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // detailed is the detail of one finding in a read.
@@ -62,9 +61,7 @@ func TestLayers(t *testing.T) {
 			for _, s := range detailed(test.f, test.read, Reached{}).Layers {
 				got = append(got, string(s.Layer)+", "+s.Where+": "+s.Says)
 			}
-			if d := cmp.Diff(test.want, got); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }
@@ -137,10 +134,8 @@ func TestAgain(t *testing.T) {
 			"an image", detect.Finding{Detector: "image-pin", Object: detect.Named("DaemonSet kube-system/kube-router, container kube-router")}, Reached{},
 			[]string{"kubectl get daemonset/kube-router --namespace=kube-system '--output=custom-columns=IMAGE:.spec.template.spec.containers[*].image,PULLED:.spec.template.spec.containers[*].imagePullPolicy'"},
 		},
-		{
-			"a key", detect.Finding{Detector: "config-drift", Object: detect.Named("ConfigMap kube-system/cilium-config, a.b")}, Reached{},
-			[]string{`kubectl get configmap/cilium-config --namespace=kube-system '--output=jsonpath={.data.a\.b}'`},
-		},
+		{"a key", detect.Finding{Detector: "config-drift", Object: detect.Named("ConfigMap kube-system/cilium-config, a.b")}, Reached{},
+			[]string{`kubectl get configmap/cilium-config --namespace=kube-system '--output=jsonpath={.data.a\.b}'`}},
 		{
 			"a name that a shell would run", detect.Finding{Detector: "node-address", Object: detect.Named("-o'$(id);")}, Reached{},
 			[]string{
@@ -154,9 +149,7 @@ func TestAgain(t *testing.T) {
 			for _, c := range detailed(test.f, read, test.by).Again {
 				got = append(got, strings.TrimPrefix(c.On+": "+c.Run, ": "))
 			}
-			if d := cmp.Diff(test.want, got); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // sown is a snapshot that faults are sown into. It shares its items with the one that it is a
@@ -50,7 +51,6 @@ func (s sown) withdraw(match func(snapshot.Path) bool, routers ...int) {
 	}
 }
 
-// announce gives both routers a path.
 func (s sown) announce(p netip.Prefix, from netip.Addr) {
 	for i := range s.Routers {
 		r := &s.Routers[i]
@@ -58,7 +58,6 @@ func (s sown) announce(p netip.Prefix, from netip.Addr) {
 	}
 }
 
-// end ends the sessions of a node, with what it announces.
 func (s sown) end(n int) {
 	for i := range s.Routers {
 		for j := range s.Routers[i].Neighbors.Items {
@@ -75,7 +74,6 @@ func (s sown) advertisement(n int) *snapshot.BGPAdvertisement {
 	return &s.BGPAdvertisements.Items[i]
 }
 
-// template replaces the image in the template of a Deployment.
 func (s sown) template(n int, image string) {
 	i := slices.IndexFunc(s.Workloads.Items, func(w snapshot.Workload) bool { return w.Name == appName(n) })
 	c := s.Workloads.Items[i].Containers[0]
@@ -93,7 +91,6 @@ func (s sown) replace(n int, template string) {
 	s.Tags.Items = slices.DeleteFunc(s.Tags.Items, func(t snapshot.Tag) bool { return t.Image == p.Containers[0].Image })
 }
 
-// on is a node with a ready endpoint of a Service.
 func (s sown) on(n int) string {
 	i := slices.IndexFunc(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) bool { return e.Service == appName(n) })
 	return s.EndpointSlices.Items[i].ReadyNodes[0]
@@ -183,7 +180,6 @@ var faults = []struct {
 	}, "latent not-permitted ServiceAccount kube-system/cilium-40, registry.example/cilium/cilium:v1.19.5", "may not"},
 }
 
-// sow is a copy of a snapshot with faults.
 func sow(clean snapshot.Snapshot, sows ...func(sown)) snapshot.Snapshot {
 	s := clean
 	s.Nodes.Items = slices.Clone(s.Nodes.Items)
@@ -214,7 +210,6 @@ func allFaults() (sows []func(sown), want []string) {
 	return sows, want
 }
 
-// named are findings by state, kind and object, in order.
 func named(findings []detect.Finding) []string {
 	var all []string
 	for _, f := range findings {
@@ -231,24 +226,18 @@ func TestFaultsInLargeCluster(t *testing.T) {
 	if j := judge(clean); len(j.findings)+len(j.gaps) > 0 {
 		t.Fatalf("without faults: %d findings, %d gaps: %.3v %.3v", len(j.findings), len(j.gaps), j.findings, j.gaps)
 	}
-	if len(faults) != 20 {
-		t.Errorf("%d faults", len(faults))
-	}
+	must.Equal(t, "", 20, len(faults))
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			found := judge(sow(clean, f.sow)).findings
 			if d := cmp.Diff([]string{f.want}, named(found)); d != "" {
 				t.Fatalf("(-want +got):\n%s", d)
 			}
-			if !strings.Contains(found[0].Says, f.says) {
-				t.Errorf("%q, want %q in it", found[0].Says, f.says)
-			}
+			must.Contain(t, found[0].Says, f.says)
 		})
 	}
 	sows, want := allFaults()
-	if d := cmp.Diff(want, named(judge(sow(clean, sows...)).findings)); d != "" {
-		t.Errorf("all at once (-want +got):\n%s", d)
-	}
+	must.Equal(t, "all at once", want, named(judge(sow(clean, sows...)).findings))
 }
 
 // ofNodes are two reads of a cluster with its nodes: what each of them tracks, and on four of them the
@@ -369,12 +358,9 @@ func BenchmarkNodesOfLargeCluster(b *testing.B) {
 // The benchmark's faults are found, and nothing besides.
 func TestNodesOfLargeCluster(t *testing.T) {
 	reads, want := ofNodes(fullSize(1. / 64).snapshot())
-	if d := cmp.Diff(want, named(judge(reads...).findings)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	must.Equal(t, "", want, named(judge(reads...).findings))
 }
 
-// heap is what is in use, in MiB.
 func heap() float64 {
 	runtime.GC()
 	var m runtime.MemStats

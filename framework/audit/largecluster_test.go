@@ -72,12 +72,10 @@ func appNamespace(n int) string   { return fmt.Sprintf("team-%03d", n%200) }
 func balancerIP(n int) netip.Addr { return nth(balancerNet, n) }
 func imageDigest(n int) string    { return fmt.Sprintf("sha256:%064x", n) }
 
-// local reports whether a Service has the policy Local.
 func (size shape) local(n int) bool {
 	return n >= ownAdvertisements && n%size.LocalEvery == size.LocalEvery-1
 }
 
-// balanced reports whether a Service has an address of a load balancer.
 func balanced(n int) bool { return n < ownAdvertisements || n%2 == 1 }
 
 func (size shape) snapshot() snapshot.Snapshot {
@@ -114,7 +112,6 @@ func (size shape) nodes(s *snapshot.Snapshot) {
 	}
 }
 
-// endpoint is a pod of a Deployment.
 type endpoint struct {
 	node string
 	ip   netip.Addr

@@ -181,8 +181,6 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 			t.Errorf("unread: %q", text)
 		}
 	}
-	if len(r.Unread) != 8 {
-		t.Errorf("%d parts are unread, want 8 of second", len(r.Unread))
-	}
+	must.Equal(t, "", 8, len(r.Unread))
 	kubectl("kubectl delete --wait -f - <<'end'\n" + text + "\nend")
 }

@@ -39,14 +39,12 @@ func nodeAnswer(node string) snapshot.Snapshot {
 	}
 }
 
-// zipped is an answer as nodestate sends it.
 func zipped(w io.Writer, answer any) {
 	zip := gzip.NewWriter(w)
 	_ = json.NewEncoder(zip).Encode(answer)
 	_ = zip.Close()
 }
 
-// installed is a manifest as it is applied.
 func installed(t *testing.T) *Nodes {
 	t.Helper()
 	text := must.Get(nodesManifest(NodeImage, false, "secret", time.Now()))(t)
@@ -54,7 +52,6 @@ func installed(t *testing.T) *Nodes {
 	return n
 }
 
-// podOn adds the pod of a node.
 func (s *server) podOn(node, status string) {
 	const path = "/api/v1/namespaces/relapse-nodes/pods"
 	if s.lists[path] != "" {
@@ -138,9 +135,7 @@ func TestNodes(t *testing.T) {
 					t.Errorf("not run: %s", n)
 				}
 			}
-			if asked := s.asked["GET "+nodestate.Proxied("relapse-nodes", "pod-on-master1")]; asked != len(reads) {
-				t.Errorf("master1 was asked %d times in %d reads", asked, len(reads))
-			}
+			must.Equal(t, "master1 was asked", len(reads), s.asked["GET "+nodestate.Proxied("relapse-nodes", "pod-on-master1")])
 		})
 	}
 }
@@ -292,9 +287,7 @@ func TestNodesByRate(t *testing.T) {
 			t.Errorf("%d requests, of which %d waited for their turn", all, limit.waited.Load())
 		}
 	}
-	if got := after(5000, 5); got != 1000*time.Second {
-		t.Errorf("5000 requests at 5 a second take %s", got)
-	}
+	must.Equal(t, "5000 requests at 5 a second take", 1000*time.Second, after(5000, 5))
 }
 
 // turns counts who waits for a turn, at half a request a second, and lets all go on at once.
@@ -494,8 +487,6 @@ func TestNodesLacking(t *testing.T) {
 		"no kube-proxy": {func(*snapshot.Snapshot) {}, []string{}},
 	} {
 		r := must.Get(Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil))(t)
-		if d := cmp.Diff(strings.Join(test.want, "; "), snapshot.Sentences(r.Unread)); d != "" {
-			t.Errorf("%s: unread (-want +got):\n%s", name, d)
-		}
+		must.Equal(t, name, strings.Join(test.want, "; "), snapshot.Sentences(r.Unread))
 	}
 }

@@ -147,15 +147,11 @@ func TestSuppress(t *testing.T) {
 				}
 				return texts
 			}
-			if d := cmp.Diff(test.holds, says(r.Findings)) + cmp.Diff(test.once, says(r.Once)); d != "" {
-				t.Errorf("findings (-want +got):\n%s", d)
-			}
+			must.Equal(t, "findings", "", cmp.Diff(test.holds, says(r.Findings))+cmp.Diff(test.once, says(r.Once)))
 			if len(r.Suppressed) != test.suppressed || len(r.Unused) != test.unused || len(r.Unread) != test.unread || !r.Open() {
 				t.Errorf("suppressed %v, unused %v, unread %v", r.Suppressed, r.Unused, r.Unread)
 			}
-			if _, err := json.Marshal(r); err != nil {
-				t.Error(err)
-			}
+			must.Get(json.Marshal(r))(t)
 		})
 	}
 }

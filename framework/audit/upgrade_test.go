@@ -76,8 +76,6 @@ func TestRunning(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if !strings.Contains(got, test.want) {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
+		must.Contain(t, got, test.want)
 	}
 }

@@ -32,7 +32,6 @@ func (v verdicts) Judge(_ context.Context, version string) (Step, error) {
 	}, nil
 }
 
-// judging calls a function.
 type judging func(ctx context.Context, version string) (Step, error)
 
 func (j judging) Judge(ctx context.Context, version string) (Step, error) { return j(ctx, version) }
@@ -72,14 +71,10 @@ func TestVerdict(t *testing.T) {
 			"alike, next to an end that could not be judged", verdicts{"1.0.0": "reproduced", "1.0.1": "missed", "1.0.2": "unknown"}, framework.Inconclusive,
 			"1.0.0 and 1.0.1 are alike: affected; versions outside of them could not be judged: 1.0.2",
 		},
-		{
-			"a range", verdicts{"1.0.0": "reproduced", "1.0.2": "prevented"}, framework.Inconclusive,
-			"fixed in 1.0.2 or earlier; last affected 1.0.0; not judged: 1.0.1",
-		},
-		{
-			"alike, between ends that cannot be had", verdicts{"1.0.1": "reproduced"}, framework.Inconclusive,
-			"only 1.0.1 could be judged: affected; versions outside of it could not be judged: 1.0.0, 1.0.2",
-		},
+		{"a range", verdicts{"1.0.0": "reproduced", "1.0.2": "prevented"}, framework.Inconclusive,
+			"fixed in 1.0.2 or earlier; last affected 1.0.0; not judged: 1.0.1"},
+		{"alike, between ends that cannot be had", verdicts{"1.0.1": "reproduced"}, framework.Inconclusive,
+			"only 1.0.1 could be judged: affected; versions outside of it could not be judged: 1.0.0, 1.0.2"},
 		{"nothing", verdicts{"1.0.0": "vacuous"}, framework.Inconclusive, "no version could be judged"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -113,9 +108,7 @@ func TestEarlier(t *testing.T) {
 		releases.Versions = append(releases.Versions, images.Release{Version: v})
 	}
 	for first, want := range map[string]string{"1.12.4": "1.12.0 1.12.3", "1.12.0": "", "1.13.0": "", "1.12.7": "1.12.0 1.12.3 1.12.4 1.12.5"} {
-		if got := strings.Join(Earlier(releases, first), " "); got != want {
-			t.Errorf("before %s: %q, want %q", first, got, want)
-		}
+		must.Equal(t, first, want, strings.Join(Earlier(releases, first), " "))
 	}
 }
 
@@ -229,8 +222,6 @@ func TestSpans(t *testing.T) {
 		"1.0.3 1.1.0 1.1.1 2.0.0": "1.0.3 to 1.1.1, 2.0.0",
 		"2.0.0 2.0.1 2.0.2":       "2.0.0, 2.0.1, 2.0.2",
 	} {
-		if got := spans(strings.Fields(some), all); got != want {
-			t.Errorf("%s: got %q, want %q", some, got, want)
-		}
+		must.Equal(t, some, want, spans(strings.Fields(some), all))
 	}
 }

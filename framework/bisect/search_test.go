@@ -50,14 +50,10 @@ func TestSearch(t *testing.T) {
 		want                 Result
 		exact                bool
 	}{
-		{
-			"fixed within a branch", "1.0.0 1.0.1 1.0.2 1.0.3", "1.0.4 1.0.5", "", "1.0.0 1.0.5 1.0.3 1.0.4",
-			Result{Changes: []Change{{Last: "1.0.3", First: "1.0.4", Outcome: Unaffected, Between: []string{}}}}, true,
-		},
-		{
-			"broken within a branch", "1.0.2 1.0.10", "1.0.0 1.0.1", "", "1.0.0 1.0.10 1.0.2 1.0.1",
-			Result{Changes: []Change{{Last: "1.0.1", First: "1.0.2", Outcome: Affected, Between: []string{}}}}, true,
-		},
+		{"fixed within a branch", "1.0.0 1.0.1 1.0.2 1.0.3", "1.0.4 1.0.5", "", "1.0.0 1.0.5 1.0.3 1.0.4",
+			Result{Changes: []Change{{Last: "1.0.3", First: "1.0.4", Outcome: Unaffected, Between: []string{}}}}, true},
+		{"broken within a branch", "1.0.2 1.0.10", "1.0.0 1.0.1", "", "1.0.0 1.0.10 1.0.2 1.0.1",
+			Result{Changes: []Change{{Last: "1.0.1", First: "1.0.2", Outcome: Affected, Between: []string{}}}}, true},
 		{
 			"fixed in the next branch, and not ported back", "1.11.6 1.11.7", "1.12.0-rc0 1.12.0-rc1 1.12.0", "",
 			"1.11.6 1.12.0 1.11.7 1.12.0-rc0",
@@ -70,22 +66,14 @@ func TestSearch(t *testing.T) {
 				{Last: "1.11.7", First: "1.12.0", Outcome: Unaffected, Between: []string{}},
 			}}, true,
 		},
-		{
-			"the end of a branch is not available", "1.11.6", "1.12.0-rc0 1.12.0", "1.11.7 1.11.8", "1.11.6 1.12.0 1.11.8 1.11.7 1.12.0-rc0",
-			Result{Changes: []Change{{Last: "1.11.6", First: "1.12.0-rc0", Outcome: Unaffected, Between: []string{}}}}, true,
-		},
-		{
-			"the first of a branch is not available", "1.11.6", "1.12.0-rc1 1.12.0", "1.12.0-rc0", "1.11.6 1.12.0 1.12.0-rc0 1.12.0-rc1",
-			Result{Changes: []Change{{Last: "1.11.6", First: "1.12.0-rc1", Outcome: Unaffected, Between: []string{"1.12.0-rc0"}}}}, false,
-		},
-		{
-			"a whole branch is not available", "2.1.0", "1.5.1", "1.5.2 1.6.0 2.1.1", "1.5.1 2.1.1 2.1.0 1.5.2 1.6.0",
-			Result{Changes: []Change{{Last: "1.5.1", First: "2.1.0", Outcome: Affected, Between: []string{"1.6.0"}}}}, false,
-		},
-		{
-			"what lies between cannot be judged", "1.0.0", "1.0.3", "1.0.1 1.0.2", "1.0.0 1.0.3 1.0.2 1.0.1",
-			Result{Changes: []Change{{Last: "1.0.0", First: "1.0.3", Outcome: Unaffected, Between: []string{"1.0.1", "1.0.2"}}}}, false,
-		},
+		{"the end of a branch is not available", "1.11.6", "1.12.0-rc0 1.12.0", "1.11.7 1.11.8", "1.11.6 1.12.0 1.11.8 1.11.7 1.12.0-rc0",
+			Result{Changes: []Change{{Last: "1.11.6", First: "1.12.0-rc0", Outcome: Unaffected, Between: []string{}}}}, true},
+		{"the first of a branch is not available", "1.11.6", "1.12.0-rc1 1.12.0", "1.12.0-rc0", "1.11.6 1.12.0 1.12.0-rc0 1.12.0-rc1",
+			Result{Changes: []Change{{Last: "1.11.6", First: "1.12.0-rc1", Outcome: Unaffected, Between: []string{"1.12.0-rc0"}}}}, false},
+		{"a whole branch is not available", "2.1.0", "1.5.1", "1.5.2 1.6.0 2.1.1", "1.5.1 2.1.1 2.1.0 1.5.2 1.6.0",
+			Result{Changes: []Change{{Last: "1.5.1", First: "2.1.0", Outcome: Affected, Between: []string{"1.6.0"}}}}, false},
+		{"what lies between cannot be judged", "1.0.0", "1.0.3", "1.0.1 1.0.2", "1.0.0 1.0.3 1.0.2 1.0.1",
+			Result{Changes: []Change{{Last: "1.0.0", First: "1.0.3", Outcome: Unaffected, Between: []string{"1.0.1", "1.0.2"}}}}, false},
 		{
 			"the first of the older branch is not available", "1.12.0-rc0 1.12.0", "1.11.2 1.11.3", "1.11.0-rc0 1.11.1",
 			"1.11.0-rc0 1.11.1 1.11.2 1.12.0 1.11.3 1.12.0-rc0",
@@ -105,10 +93,8 @@ func TestSearch(t *testing.T) {
 		{"an end is not available", "1.0.1", "1.0.2", "1.0.0 1.0.3", "1.0.0 1.0.1 1.0.3 1.0.2",
 			Result{Changes: []Change{{Last: "1.0.1", First: "1.0.2", Outcome: Unaffected, Between: []string{}}}}, true},
 		// Versions of the older branch below the range may have brought the change as well.
-		{
-			"versions below the range, which are affected as well", "1.13.0 1.13.1", "1.12.5 1.12.10", "", "1.12.5 1.13.1 1.12.10 1.13.0",
-			Result{Changes: []Change{{Last: "1.12.10", First: "1.13.0", Outcome: Affected, Between: []string{"1.12.0", "1.12.4"}}}}, false,
-		},
+		{"versions below the range, which are affected as well", "1.13.0 1.13.1", "1.12.5 1.12.10", "", "1.12.5 1.13.1 1.12.10 1.13.0",
+			Result{Changes: []Change{{Last: "1.12.10", First: "1.13.0", Outcome: Affected, Between: []string{"1.12.0", "1.12.4"}}}}, false},
 		{"nothing is available", "", "", "1.0.0 1.0.1", "1.0.0 1.0.1", Result{}, false},
 		{"one is available", "1.0.1", "", "1.0.0", "1.0.0 1.0.1", Result{Alike: Affected}, false},
 	} {
@@ -126,9 +112,7 @@ func TestSearch(t *testing.T) {
 				earlier = []string{"1.12.0", "1.12.4"}
 			}
 			s := must.Get(New(versions, earlier...))(t)
-			if asked := strings.Join(play(t, s, truth), " "); asked != test.asked {
-				t.Errorf("asked for %s\nwant      %s", asked, test.asked)
-			}
+			must.Equal(t, "asked for", test.asked, strings.Join(play(t, s, truth), " "))
 			if diff := cmp.Diff(test.want, s.Result()); diff != "" || s.Result().Exact() != test.exact {
 				t.Errorf("exact: %v, (-want +got):\n%s", s.Result().Exact(), diff)
 			}

@@ -68,9 +68,7 @@ func TestLookShowsOnlyWhatIsRead(t *testing.T) {
 			for _, f := range Run([]Detector{greedy{tt.reads}}, []snapshot.Snapshot{s}) {
 				got = append(got, f.Object.String())
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", tt.want, got)
 		})
 	}
 }
@@ -130,9 +128,7 @@ func TestObject(t *testing.T) {
 		{"nothing", Object{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.object.String(); got != tt.text {
-				t.Errorf("String() = %q, want %q", got, tt.text)
-			}
+			must.Equal(t, "String()", tt.text, tt.object.String())
 			data := must.Get(json.Marshal(tt.object))(t)
 			var back Object
 			if err := json.Unmarshal(data, &back); err != nil || back != tt.object {
@@ -167,8 +163,6 @@ func TestID(t *testing.T) {
 	} {
 		other := base
 		test.change(&other)
-		if same := other.ID() == base.ID(); same != test.same {
-			t.Errorf("%s: the same finding: %v, want %v", test.name, same, test.same)
-		}
+		must.Equal(t, test.name, test.same, other.ID() == base.ID())
 	}
 }

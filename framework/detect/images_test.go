@@ -84,8 +84,14 @@ func (w *imageWorld) route(p netip.Prefix) {
 	w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: p, Neighbor: addr("10.20.4.11"), NextHop: addr("10.20.4.11"), Best: true})
 }
 
-func (w *imageWorld) serves(image, digest string) {
+func (w *imageWorld) serves(image, digest string) *imageWorld {
 	w.Tags.Items = append(w.Tags.Items, snapshot.Tag{Image: image, Digest: digest})
+	return w
+}
+
+func (w *imageWorld) but(change func(*imageWorld)) *imageWorld {
+	change(w)
+	return w
 }
 
 // brief is what tests compare of a finding, beside its sentence.
@@ -107,147 +113,74 @@ func briefs(findings []Finding) []brief {
 const routerObject = "DaemonSet kube-system/kube-router, container kube-router"
 
 func TestImagePin(t *testing.T) {
-	pinned := routerImage + "@" + oldDigest
+	pinned, v151 := routerImage+"@"+oldDigest, routerImage+":v1.5.1"
 	tests := []struct {
-		name  string
-		world func() *imageWorld
-		want  []brief
-		says  string // of the last finding
+		name string
+		is   *imageWorld
+		want []brief
+		says string // of the last finding
 	}{
 		{
-			name:  "no tag",
-			world: func() *imageWorld { return kubeRouters(routerImage) },
-			want:  []brief{{Untagged, Latent, routerObject, 3}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router, without tag or digest: the image that latest refers to is pulled when a pod starts.",
+			"no tag", kubeRouters(routerImage), []brief{{Untagged, Latent, routerObject, 3}},
+			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router, without tag or digest: the image that latest refers to is pulled when a pod starts.",
 		},
+		{"latest", kubeRouters(routerImage + ":latest"), []brief{{LatestTag, Latent, routerObject, 3}}, ""},
+		{"a tag that has not moved", kubeRouters(v151).serves(v151, oldDigest), nil, ""},
 		{
-			name:  "latest",
-			world: func() *imageWorld { return kubeRouters(routerImage + ":latest") },
-			want:  []brief{{LatestTag, Latent, routerObject, 3}},
+			"a tag that has moved", kubeRouters(routerImage+":v1.5").serves(routerImage+":v1.5", newDigest), []brief{{MovedTag, Latent, routerObject, 3}},
+			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router:v1.5. The registry now has sha256:222222222222 under that reference, but master, worker1 and worker2 run sha256:111111111111: the image is replaced when a pod starts.",
 		},
+		{"no tag, and latest has moved", kubeRouters(routerImage).serves(routerImage, newDigest), []brief{{Untagged, Latent, routerObject, 3}, {MovedTag, Latent, routerObject, 3}}, ""},
+		{"a digest", kubeRouters(pinned).serves(pinned, newDigest), nil, ""},
+		{"a tag and a digest: the digest counts", kubeRouters(routerImage + ":latest@" + oldDigest), nil, ""},
+		{"a registry that was not asked", kubeRouters(v151), nil, ""},
+		{"a registry that does not know the tag", kubeRouters(v151).but(func(w *imageWorld) {
+			w.Tags.Items = []snapshot.Tag{{Image: v151, Error: "MANIFEST_UNKNOWN"}}
+		}), nil, ""},
+		{"a node that does not tell what it pulled", kubeRouters(v151).serves(v151, oldDigest).but(func(w *imageWorld) {
+			w.PodImages.Items[1].Containers[0].ImageID = newDigest // of the configuration
+		}), nil, ""},
+		{"pods of an older template do not count", kubeRouters(pinned).but(func(w *imageWorld) { w.replace(0, "rev0", routerImage, newDigest) }), nil, ""},
+		{"init container, several containers, pulled where missing", new(imageWorld).but(func(w *imageWorld) {
+			init := asks("install-cni", routerImage)
+			init.Init, init.PullPolicy = true, "IfNotPresent"
+			w.workload("DaemonSet", "kube-router", init, asks("kube-router", pinned), asks("exporter", "exporter:latest"))
+		}), []brief{
+			{Untagged, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 0},
+			{LatestTag, Latent, "DaemonSet kube-system/kube-router, container exporter", 0},
+		}, ""},
 		{
-			name: "a tag that has not moved",
-			world: func() *imageWorld {
-				w := kubeRouters(routerImage + ":v1.5.1")
-				w.serves(routerImage+":v1.5.1", oldDigest)
-				return w
-			},
-		},
-		{
-			name: "a tag that has moved",
-			world: func() *imageWorld {
-				w := kubeRouters(routerImage + ":v1.5")
-				w.serves(routerImage+":v1.5", newDigest)
-				return w
-			},
-			want: []brief{{MovedTag, Latent, routerObject, 3}},
-			says: "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router:v1.5. The registry now has sha256:222222222222 under that reference, but master, worker1 and worker2 run sha256:111111111111: the image is replaced when a pod starts.",
-		},
-		{
-			name:  "no tag, and latest has moved",
-			world: func() *imageWorld { w := kubeRouters(routerImage); w.serves(routerImage, newDigest); return w },
-			want:  []brief{{Untagged, Latent, routerObject, 3}, {MovedTag, Latent, routerObject, 3}},
-		},
-		{
-			name:  "a digest",
-			world: func() *imageWorld { w := kubeRouters(pinned); w.serves(pinned, newDigest); return w },
-		},
-		{
-			name:  "a tag and a digest: the digest counts",
-			world: func() *imageWorld { return kubeRouters(routerImage + ":latest@" + oldDigest) },
-		},
-		{
-			name:  "a registry that was not asked",
-			world: func() *imageWorld { return kubeRouters(routerImage + ":v1.5.1") },
-		},
-		{
-			name: "a registry that does not know the tag",
-			world: func() *imageWorld {
-				w := kubeRouters(routerImage + ":v1.5.1")
-				w.Tags.Items = []snapshot.Tag{{Image: routerImage + ":v1.5.1", Error: "MANIFEST_UNKNOWN"}}
-				return w
-			},
-		},
-		{
-			name: "a node that does not tell what it pulled",
-			world: func() *imageWorld {
-				w := kubeRouters(routerImage + ":v1.5.1")
-				w.serves(routerImage+":v1.5.1", oldDigest)
-				w.PodImages.Items[1].Containers[0].ImageID = newDigest // of the configuration
-				return w
-			},
-		},
-		{
-			name: "pods of an older template do not count",
-			world: func() *imageWorld {
-				w := kubeRouters(pinned)
-				w.replace(0, "rev0", routerImage, newDigest)
-				return w
-			},
-		},
-		{
-			name: "init container, several containers, pulled where missing",
-			world: func() *imageWorld {
-				w := &imageWorld{}
-				init := asks("install-cni", routerImage)
-				init.Init, init.PullPolicy = true, "IfNotPresent"
-				w.workload("DaemonSet", "kube-router", init, asks("kube-router", pinned), asks("exporter", "exporter:latest"))
-				return w
-			},
-			want: []brief{
-				{Untagged, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 0},
-				{LatestTag, Latent, "DaemonSet kube-system/kube-router, container exporter", 0},
-			},
-		},
-		{
-			name: "a workload without pods, pulled where missing",
-			world: func() *imageWorld {
-				w := &imageWorld{}
+			"a workload without pods, pulled where missing", new(imageWorld).but(func(w *imageWorld) {
 				c := asks("web", "web")
 				c.PullPolicy = "IfNotPresent"
 				w.workload("Deployment", "web", c)
-				return w
-			},
-			want: []brief{{Untagged, Hint, "Deployment kube-system/web, container web", 0}},
-			says: "Deployment kube-system/web, container web has image web, without tag or digest: the image that latest refers to is pulled when a pod starts on a node that does not have it.",
+			}), []brief{{Untagged, Hint, "Deployment kube-system/web, container web", 0}},
+			"Deployment kube-system/web, container web has image web, without tag or digest: the image that latest refers to is pulled when a pod starts on a node that does not have it.",
 		},
-		{
-			name: "a static pod, and one that nobody owns",
-			world: func() *imageWorld {
-				w := &imageWorld{}
-				w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd"), oldDigest))
-				w.PodImages.Items[0].HostNetwork = true
-				w.pod("", "debug", "master", "", runs(asks("sh", "busybox:latest"), oldDigest))
-				w.serves("busybox:latest", oldDigest)
-				return w
-			},
-			want: []brief{
-				{LatestTag, Hint, "Pod kube-system/debug-master-, container sh", 1},
-				{Untagged, Latent, "static Pod kube-system/etcd-master-, container etcd", 1},
-			},
-		},
-		{
-			name: "workloads of the network, by their image or host network, and a CronJob",
-			world: func() *imageWorld {
-				w := &imageWorld{}
-				w.workload("Deployment", "dns", asks("dns", "registry.example/mirrored-coredns-coredns:latest"))
-				w.workload("Deployment", "frontend", asks("web", "registry.example/ovens:latest"))
-				w.workload("DaemonSet", "agent", asks("agent", "registry.example/agent:latest"))
-				w.Workloads.Items[2].HostNetwork = true
-				w.pod("CronJob", "backup", "worker1", "", runs(asks("backup", "backup:latest"), oldDigest))
-				return w
-			},
-			want: []brief{
-				{LatestTag, Hint, "CronJob kube-system/backup, container backup", 1},
-				{LatestTag, Latent, "DaemonSet kube-system/agent, container agent", 0},
-				{LatestTag, Latent, "Deployment kube-system/dns, container dns", 0},
-				{LatestTag, Hint, "Deployment kube-system/frontend, container web", 0},
-			},
-		},
+		{"a static pod, and one that nobody owns", new(imageWorld).serves("busybox:latest", oldDigest).but(func(w *imageWorld) {
+			w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd"), oldDigest))
+			w.PodImages.Items[0].HostNetwork = true
+			w.pod("", "debug", "master", "", runs(asks("sh", "busybox:latest"), oldDigest))
+		}), []brief{
+			{LatestTag, Hint, "Pod kube-system/debug-master-, container sh", 1},
+			{Untagged, Latent, "static Pod kube-system/etcd-master-, container etcd", 1},
+		}, ""},
+		{"workloads of the network, by their image or host network, and a CronJob", new(imageWorld).but(func(w *imageWorld) {
+			w.workload("Deployment", "dns", asks("dns", "registry.example/mirrored-coredns-coredns:latest"))
+			w.workload("Deployment", "frontend", asks("web", "registry.example/ovens:latest"))
+			w.workload("DaemonSet", "agent", asks("agent", "registry.example/agent:latest"))
+			w.Workloads.Items[2].HostNetwork = true
+			w.pod("CronJob", "backup", "worker1", "", runs(asks("backup", "backup:latest"), oldDigest))
+		}), []brief{
+			{LatestTag, Hint, "CronJob kube-system/backup, container backup", 1},
+			{LatestTag, Latent, "DaemonSet kube-system/agent, container agent", 0},
+			{LatestTag, Latent, "Deployment kube-system/dns, container dns", 0},
+			{LatestTag, Hint, "Deployment kube-system/frontend, container web", 0},
+		}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			findings := detected(t, ImagePin{}, []snapshot.Snapshot{tt.world().Snapshot})
+			findings := detected(t, ImagePin{}, []snapshot.Snapshot{tt.is.Snapshot})
 			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
@@ -324,14 +257,9 @@ func TestImageDrift(t *testing.T) {
 			want:  []brief{{MixedImages, Latent, routerObject, 1}},
 			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker1 run sha256:111111111111, worker2 runs sha256:222222222222, with the same pod template.",
 		},
-		{
-			name: "the image field changes with the image", image: routerImage,
-			steps: []step{roll(0, "rev2", pinned, newDigest), roll(1, "rev2", pinned, newDigest), roll(2, "rev2", pinned, newDigest)},
-		},
-		{
-			name: "a container is created", image: routerImage,
-			steps: []step{roll(0, "rev2", routerImage, "")},
-		},
+		{name: "the image field changes with the image", image: routerImage,
+			steps: []step{roll(0, "rev2", pinned, newDigest), roll(1, "rev2", pinned, newDigest), roll(2, "rev2", pinned, newDigest)}},
+		{name: "a container is created", image: routerImage, steps: []step{roll(0, "rev2", routerImage, "")}},
 		{
 			name: "a node does not tell what it pulled", image: routerImage,
 			steps: []step{func(w *imageWorld) {

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The Service that the cases are about: shop/web, 10.96.0.101:7007, behind it what the cases say.
@@ -90,7 +89,6 @@ func (p *proxied) moves(id int) *proxied {
 	return p
 }
 
-// as changes what Kubernetes says.
 func (p *proxied) as(change func(*snapshot.Service, *snapshot.EndpointSlice)) *proxied {
 	change(&p.Services.Items[0], &p.EndpointSlices.Items[0])
 	return p
@@ -112,6 +110,11 @@ func TestIPVSConvergence(t *testing.T) {
 	old, oldAndNew, new := []netip.Addr{oldPod}, []netip.Addr{oldPod, newPod}, []netip.Addr{newPod}
 	drained := to(oldPod)
 	drained.Weight, drained.Active = 0, 7
+	toOld, toNew := to(oldPod), to(newPod)
+	settling := []string{"missing-real-server settling edge", "stale-real-server settling edge"}
+	active := []string{"missing-real-server active edge", "stale-real-server active edge"}
+	deadlocked := append([]string{"netlink-deadlock active kube-proxy"}, active...)
+	missing, late := active[:1], []string{"frozen-sync latent kube-proxy"}
 	for _, c := range []struct {
 		name    string
 		history []*proxied
@@ -120,123 +123,65 @@ func TestIPVSConvergence(t *testing.T) {
 	}{
 		{"nothing seen", nil, nil},
 		{"converged", []*proxied{polled(0, oldAndNew, to(oldPod), to(newPod)), polled(20, oldAndNew, to(newPod), to(oldPod))}, nil},
-		{"converged, and kube-proxy has nothing to do", []*proxied{polled(0, old, to(oldPod)).frozen(), polled(28, old, to(oldPod)).frozen()}, nil},
-		{
-			"a Service that rightly has no endpoints",
-			[]*proxied{polled(0, nil).frozen(), polled(12, nil).frozen(), polled(28, nil).frozen().unlisted()}, nil,
-		},
-		{
-			"a connection that an old endpoint still has",
-			[]*proxied{polled(0, new, to(newPod), drained).frozen(), polled(28, new, to(newPod), drained).frozen()}, nil,
-		},
-		{
-			"a rollout that has just begun",
-			[]*proxied{polled(0, old, to(oldPod)).frozen(), polled(2, new, to(oldPod)).frozen(), polled(11, new, to(oldPod)).frozen()},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
-		},
-		{
-			"a rollout that is over",
-			[]*proxied{polled(0, new, to(oldPod)).frozen(), polled(9, new, to(oldPod)).frozen(), polled(12, new, to(newPod)).frozen()}, nil,
-		},
-		{
-			"one rollout after the other",
-			[]*proxied{polled(0, new, to(oldPod)).frozen(), polled(9, old, to(newPod)).frozen(), polled(18, new, to(oldPod)).frozen()},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
-		},
-		{
-			"an endpoint that was replaced while nothing is synced",
-			[]*proxied{polled(0, old, to(oldPod)).frozen(), polled(3, new, to(oldPod)).frozen(), polled(13, new, to(oldPod)).frozen()},
-			[]string{"missing-real-server active edge", "stale-real-server active edge"},
-		},
-		{
-			"the same while syncs go on",
-			[]*proxied{polled(3, new, to(oldPod)), polled(13, new, to(oldPod)), polled(22, new, to(oldPod))},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
-		},
-		{
-			"the same for too long whatever kube-proxy does",
-			[]*proxied{polled(3, new, to(oldPod)), polled(13, new, to(oldPod)), polled(23, new, to(oldPod))},
-			[]string{"missing-real-server active edge", "stale-real-server active edge"},
-		},
-		{
-			"the same for as long, while one sync was finished",
-			[]*proxied{polled(3, new, to(oldPod)), polled(23, new, to(oldPod))},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
-		},
-		{
-			"an endpoint whose server was drained by mistake",
-			[]*proxied{polled(0, old, drained).frozen(), polled(10, old, drained).frozen()},
-			[]string{"missing-real-server active edge"},
-		},
-		{
-			"a Service that has no virtual server",
-			[]*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted()},
-			[]string{"missing-virtual-server active edge"},
-		},
+		{"converged, and kube-proxy has nothing to do", []*proxied{polled(0, old, toOld).frozen(), polled(28, old, toOld).frozen()}, nil},
+		{"a Service that rightly has no endpoints",
+			[]*proxied{polled(0, nil).frozen(), polled(12, nil).frozen(), polled(28, nil).frozen().unlisted()}, nil},
+		{"a connection that an old endpoint still has",
+			[]*proxied{polled(0, new, to(newPod), drained).frozen(), polled(28, new, to(newPod), drained).frozen()}, nil},
+		{"a rollout that has just begun",
+			[]*proxied{polled(0, old, toOld).frozen(), polled(2, new, toOld).frozen(), polled(11, new, toOld).frozen()}, settling},
+		{"a rollout that is over",
+			[]*proxied{polled(0, new, toOld).frozen(), polled(9, new, toOld).frozen(), polled(12, new, toNew).frozen()}, nil},
+		{"one rollout after the other",
+			[]*proxied{polled(0, new, toOld).frozen(), polled(9, old, toNew).frozen(), polled(18, new, toOld).frozen()}, settling},
+		{"an endpoint that was replaced while nothing is synced",
+			[]*proxied{polled(0, old, toOld).frozen(), polled(3, new, toOld).frozen(), polled(13, new, toOld).frozen()}, active},
+		{"the same while syncs go on", []*proxied{polled(3, new, toOld), polled(13, new, toOld), polled(22, new, toOld)}, settling},
+		{"the same for too long whatever kube-proxy does",
+			[]*proxied{polled(3, new, toOld), polled(13, new, toOld), polled(23, new, toOld)}, active},
+		{"the same for as long, while one sync was finished", []*proxied{polled(3, new, toOld), polled(23, new, toOld)}, settling},
+		{"an endpoint whose server was drained by mistake",
+			[]*proxied{polled(0, old, drained).frozen(), polled(10, old, drained).frozen()}, missing},
+		{"a Service that has no virtual server", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted()},
+			[]string{"missing-virtual-server active edge"}},
 		{
 			"a poll that failed in between",
 			[]*proxied{polled(0, old).frozen().unlisted(), unreadable(5), polled(10, old).frozen().unlisted()},
 			[]string{"missing-virtual-server active edge"},
 		},
 		{"a poll that failed at the end", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted(), unreadable(12)}, nil},
-		{
-			"a kube-proxy that has died",
-			[]*proxied{polled(0, old, to(oldPod)), polled(2, new, to(oldPod)).dead(), polled(12, new, to(oldPod)).dead()},
-			[]string{"missing-real-server active edge", "stale-real-server active edge"},
-		},
-		{
-			"another mode",
-			[]*proxied{polled(0, old).frozen().unlisted().mode("iptables"), polled(20, old).late().unlisted().mode("iptables")}, nil,
-		},
+		{"a kube-proxy that has died",
+			[]*proxied{polled(0, old, toOld), polled(2, new, toOld).dead(), polled(12, new, toOld).dead()}, active},
+		{"another mode",
+			[]*proxied{polled(0, old).frozen().unlisted().mode("iptables"), polled(20, old).late().unlisted().mode("iptables")}, nil},
 		{"an unknown mode", []*proxied{polled(0, old).dead().unlisted(), polled(20, old).dead().unlisted()}, nil},
-		{
-			"no sync for long, and nothing to sync",
-			[]*proxied{polled(0, old, to(oldPod)).late(), polled(20, old, to(oldPod)).late()},
-			[]string{"frozen-sync latent kube-proxy"},
-		},
-		{
-			"goroutines that wait in vain",
-			[]*proxied{polled(0, old, to(oldPod)).late().waits(7, 42), polled(5, old, to(oldPod)).late().waits(7, 42)},
-			[]string{"frozen-sync latent kube-proxy", "netlink-deadlock latent kube-proxy"},
-		},
-		{
-			"goroutines that wait each for a moment",
-			[]*proxied{polled(0, old, to(oldPod)).late().waits(7, 42), polled(5, old, to(oldPod)).late().waits(7, 43)},
-			[]string{"frozen-sync latent kube-proxy"},
-		},
-		{
-			"goroutines that wait in each poll while syncs are finished",
-			[]*proxied{polled(0, old, to(oldPod)).waits(7, 42), polled(5, old, to(oldPod)).waits(7, 42)}, nil,
-		},
+		{"no sync for long, and nothing to sync", []*proxied{polled(0, old, toOld).late(), polled(20, old, toOld).late()}, late},
+		{"goroutines that wait in vain", []*proxied{polled(0, old, toOld).late().waits(7, 42), polled(5, old, toOld).late().waits(7, 42)},
+			[]string{"frozen-sync latent kube-proxy", "netlink-deadlock latent kube-proxy"}},
+		{"goroutines that wait each for a moment",
+			[]*proxied{polled(0, old, toOld).late().waits(7, 42), polled(5, old, toOld).late().waits(7, 43)}, late},
+		{"goroutines that wait in each poll while syncs are finished",
+			[]*proxied{polled(0, old, toOld).waits(7, 42), polled(5, old, toOld).waits(7, 42)}, nil},
 		{
 			"an endpoint that was replaced while goroutines wait in vain",
-			[]*proxied{polled(0, old, to(oldPod)).frozen().waits(7, 42), polled(3, new, to(oldPod)).frozen().waits(7, 42), polled(8, new, to(oldPod)).frozen().waits(7, 42)},
-			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
+			[]*proxied{polled(0, old, toOld).frozen().waits(7, 42), polled(3, new, toOld).frozen().waits(7, 42), polled(8, new, toOld).frozen().waits(7, 42)},
+			deadlocked,
 		},
-		{
-			"the same, in the next poll after the one that shows it",
-			[]*proxied{polled(0, old, to(oldPod)).frozen().waits(7, 42), polled(3, new, to(oldPod)).frozen().waits(7, 42)},
-			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
-		},
+		{"the same, in the next poll after the one that shows it",
+			[]*proxied{polled(0, old, toOld).frozen().waits(7, 42), polled(3, new, toOld).frozen().waits(7, 42)}, deadlocked},
 		{
 			"the same, in two polls that are too close",
-			[]*proxied{polled(0, old, to(oldPod)).frozen(), polled(3, new, to(oldPod)).frozen().waits(7, 42), polled(5, new, to(oldPod)).frozen().waits(7, 42)},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+			[]*proxied{polled(0, old, toOld).frozen(), polled(3, new, toOld).frozen().waits(7, 42), polled(5, new, toOld).frozen().waits(7, 42)},
+			settling,
 		},
-		{
-			"the same, with a poll in between that failed",
-			[]*proxied{polled(0, new, to(oldPod)).frozen().waits(7, 42), unreadable(3), polled(6, new, to(oldPod)).frozen().waits(7, 42)},
-			[]string{"netlink-deadlock active kube-proxy", "missing-real-server active edge", "stale-real-server active edge"},
-		},
+		{"the same, with a poll in between that failed",
+			[]*proxied{polled(0, new, toOld).frozen().waits(7, 42), unreadable(3), polled(6, new, toOld).frozen().waits(7, 42)}, deadlocked},
 		{"a node's own endpoint alone, and no other", overdue(oldAndNew, local("edge", "core"), to(oldPod)), nil},
 		{"no endpoint of the node's own", overdue(oldAndNew, local("core", "core")), nil},
-		{
-			"not the node's own endpoint", overdue(oldAndNew, local("edge", "core"), to(newPod)),
-			[]string{"missing-real-server active edge", "stale-real-server active edge"},
-		},
+		{"not the node's own endpoint", overdue(oldAndNew, local("edge", "core"), to(newPod)), active},
 		{"own endpoints alone, of a snapshot that does not say where they are", overdue(old, local(), to(oldPod)), nil},
 		{"endpoints for another zone", overdue(oldAndNew, hinted, to(oldPod)), nil},
-		{"no endpoint of any zone", overdue(oldAndNew, hinted), []string{"missing-real-server active edge"}},
+		{"no endpoint of any zone", overdue(oldAndNew, hinted), missing},
 		{"endpoints of any zone that are none", overdue(new, hinted, to(newPod), to(oldPod)), []string{"stale-real-server active edge"}},
 		{"a terminating endpoint while none is ready", overdue(nil, draining, to(oldPod)), nil},
 		{"a terminating endpoint beside one that is ready", overdue(new, draining, to(newPod), to(oldPod)), []string{"stale-real-server active edge"}},
@@ -244,37 +189,30 @@ func TestIPVSConvergence(t *testing.T) {
 		{
 			"a sync that is slow, and moves",
 			[]*proxied{
-				polled(0, new, to(oldPod)).frozen().moves(7).moves(42), polled(3, new, to(oldPod)).frozen().moves(7).moves(42),
-				polled(6, new, to(oldPod)).frozen().moves(7).moves(42), polled(9, new, to(oldPod)).frozen().moves(7).moves(42),
+				polled(0, new, toOld).frozen().moves(7).moves(42), polled(3, new, toOld).frozen().moves(7).moves(42),
+				polled(6, new, toOld).frozen().moves(7).moves(42), polled(9, new, toOld).frozen().moves(7).moves(42),
 			},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+			settling,
 		},
 		{
 			"a sync that waits for a tick which is slow, and moves",
 			[]*proxied{
-				polled(0, new, to(oldPod)).frozen().waits(7).moves(42), polled(3, new, to(oldPod)).frozen().waits(7).moves(42),
-				polled(6, new, to(oldPod)).frozen().waits(7).moves(42), polled(9, new, to(oldPod)).frozen().waits(7).moves(42),
+				polled(0, new, toOld).frozen().waits(7).moves(42), polled(3, new, toOld).frozen().waits(7).moves(42),
+				polled(6, new, toOld).frozen().waits(7).moves(42), polled(9, new, toOld).frozen().waits(7).moves(42),
 			},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+			settling,
 		},
-		{
-			"a sync that was finished between two polls of the same calls",
-			[]*proxied{polled(0, new, to(oldPod)).waits(7, 42), polled(3, new, to(oldPod)).waits(7, 42), polled(6, new, to(oldPod)).waits(7, 42)},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
-		},
+		{"a sync that was finished between two polls of the same calls",
+			[]*proxied{polled(0, new, toOld).waits(7, 42), polled(3, new, toOld).waits(7, 42), polled(6, new, toOld).waits(7, 42)}, settling},
 		{
 			"a wait that was missing in one poll of three",
-			[]*proxied{polled(0, new, to(oldPod)).frozen().waits(7, 42), polled(2, new, to(oldPod)).frozen().waits(7), polled(4, new, to(oldPod)).frozen().waits(7, 42)},
-			[]string{"missing-real-server settling edge", "stale-real-server settling edge"},
+			[]*proxied{polled(0, new, toOld).frozen().waits(7, 42), polled(2, new, toOld).frozen().waits(7), polled(4, new, toOld).frozen().waits(7, 42)},
+			settling,
 		},
-		{
-			"one goroutine that waits",
-			[]*proxied{polled(0, old, to(oldPod)).late().waits(7), polled(5, old, to(oldPod)).late().waits(7)},
-			[]string{"frozen-sync latent kube-proxy"},
-		},
+		{"one goroutine that waits", []*proxied{polled(0, old, toOld).late().waits(7), polled(5, old, toOld).late().waits(7)}, late},
 		{
 			"all of it",
-			[]*proxied{polled(0, new, to(oldPod)).late().waits(7, 42), polled(20, new, to(oldPod)).late().waits(7, 42)},
+			[]*proxied{polled(0, new, toOld).late().waits(7, 42), polled(20, new, toOld).late().waits(7, 42)},
 			[]string{
 				"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy",
 				"missing-real-server active edge", "stale-real-server active edge",
@@ -334,9 +272,7 @@ func TestIPVSConvergenceSays(t *testing.T) {
 			for _, f := range detected(t, IPVSConvergence{}, c.history) {
 				says = append(says, f.Says)
 			}
-			if diff := cmp.Diff(c.want, says); diff != "" {
-				t.Errorf("says (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "says", c.want, says)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // meshed is a moment of a Calico cluster of three nodes in full mesh, that a test changes.
@@ -83,7 +84,6 @@ func (m *meshed) plug(since time.Time) {
 	*items = append(*items, snapshot.Interface{Name: "eth1", Index: 2351, Type: "veth", Addresses: []netip.Prefix{newAddress}, Since: since})
 }
 
-// methods sets how every calico-node chooses.
 func (m *meshed) methods(ip, method string) {
 	for i := range m.CalicoAgents.Items {
 		m.CalicoAgents.Items[i].IP, m.CalicoAgents.Items[i].Method = ip, method
@@ -111,16 +111,10 @@ func TestNodeAddress(t *testing.T) {
 			make: func(m *meshed) { m.plug(noon) },
 			want: [][]string{{"next-address latent node2", plugged + "appeared after boot (at 12:00:00)", "every 2s or at its next start", "its method is first-found", "InternalIP is 172.29.0.12"}},
 		},
-		{
-			name: "the same, of a cluster that is looked at once",
-			make: func(m *meshed) { m.plug(time.Time{}) },
-			want: [][]string{{"next-address latent node2", plugged + "was added after eth0 (index 2351, after 2347)"}},
-		},
-		{
-			name: "the method is not said",
-			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "") },
-			want: [][]string{{"next-address latent node2", "its method is first-found"}},
-		},
+		{name: "the same, of a cluster that is looked at once", make: func(m *meshed) { m.plug(time.Time{}) },
+			want: [][]string{{"next-address latent node2", plugged + "was added after eth0 (index 2351, after 2347)"}}},
+		{name: "the method is not said", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "") },
+			want: [][]string{{"next-address latent node2", "its method is first-found"}}},
 		{name: "kubernetes-internal-ip", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "kubernetes-internal-ip") }},
 		{name: "can-reach a router", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=172.29.0.2") }},
 		{name: "can-reach by the default route", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=8.8.8.8") }},
@@ -148,11 +142,8 @@ func TestNodeAddress(t *testing.T) {
 			want: [][]string{{"added-interface latent node2", "the value of IP_AUTODETECTION_METHOD is not in the spec of pod kube-system/calico-node-node2"}},
 		},
 		{name: "interface", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth0") }},
-		{
-			name: "an interface pattern that lets it in",
-			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth.*") },
-			want: [][]string{{"next-address latent node2", "its method is interface=eth.*"}},
-		},
+		{name: "an interface pattern that lets it in", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth.*") },
+			want: [][]string{{"next-address latent node2", "its method is interface=eth.*"}}},
 		{name: "autodetection finds nothing", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=bond0") }},
 		{name: "no autodetection", make: func(m *meshed) { m.plug(noon); m.methods("", "") }},
 		{
@@ -188,11 +179,8 @@ func TestNodeAddress(t *testing.T) {
 			make: func(m *meshed) { m.move(); m.methods("autodetect", "kubernetes-internal-ip") },
 			want: [][]string{{"wrong-address active node2"}},
 		},
-		{
-			name: "a wrong address that works",
-			make: func(m *meshed) { m.move(); m.render(nil) },
-			want: [][]string{{"wrong-address latent node2", "InternalIP is 172.29.0.12."}},
-		},
+		{name: "a wrong address that works", make: func(m *meshed) { m.move(); m.render(nil) },
+			want: [][]string{{"wrong-address latent node2", "InternalIP is 172.29.0.12."}}},
 		{name: "an address that was wanted", make: func(m *meshed) {
 			m.move()
 			m.render(nil)
@@ -274,9 +262,7 @@ func checkFindings(t *testing.T, got []Finding, want [][]string) {
 			continue
 		}
 		for _, part := range want[i][1:] {
-			if !strings.Contains(f.Says, part) {
-				t.Errorf("%s says %q, want %q in it", key, f.Says, part)
-			}
+			must.Contain(t, f.Says, part)
 		}
 		if !strings.HasSuffix(f.Says, ".") || strings.HasSuffix(f.Says, "..") {
 			t.Errorf("%s says %q", key, f.Says)
@@ -316,9 +302,7 @@ func TestNodeAddressOverTime(t *testing.T) {
 		{"an interface that an earlier snapshot lacks", []snapshot.Snapshot{well.later(0), plugged.later(1)}, [][]string{{"next-address latent node2", "eth1, which appeared after boot (after 12:00:00)"}}},
 		{"nothing", nil, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			checkFindings(t, detected(t, NodeAddress{}, c.history), c.want)
-		})
+		t.Run(c.name, func(t *testing.T) { checkFindings(t, detected(t, NodeAddress{}, c.history), c.want) })
 	}
 }
 
@@ -362,8 +346,6 @@ func TestSource(t *testing.T) {
 		if err != nil {
 			text = err.Error()
 		}
-		if !strings.Contains(text, c.want) {
-			t.Errorf("%s: %s, want %s", c.name, text, c.want)
-		}
+		must.Contain(t, text, c.want)
 	}
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -39,7 +37,6 @@ var table = []struct{ name, ip, node, cilium string }{
 
 var tors = []string{"tor1", "tor2"}
 
-// world is a snapshot in the making.
 type world struct{ snapshot.Snapshot }
 
 // incident is the cluster of the incident, with nodes that announce their Node.spec.podCIDRs as
@@ -80,9 +77,7 @@ func (w *world) node(name, ip, node, cilium string) {
 
 func (w *world) session(router int, ip string, since time.Time) {
 	r := &w.Routers[router]
-	r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{
-		Address: addr(ip), AS: 64513, State: "established", Established: since,
-	})
+	r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: addr(ip), AS: 64513, State: "established", Established: since})
 }
 
 func (w *world) pod(node string, ip netip.Addr) {
@@ -115,7 +110,6 @@ func (w *world) static(p, nextHop string, routers ...string) {
 	}
 }
 
-// silence ends a node's sessions and takes its routes with them.
 func (w *world) silence(ip string, routers ...string) {
 	for _, name := range routers {
 		r := w.at(name)
@@ -160,7 +154,6 @@ func (w *world) allocate() {
 	}
 }
 
-// after changes a copy of w and returns it, seconds later.
 func after(w *world, seconds float64, change func(*world)) *world {
 	c := &world{w.Snapshot}
 	c.Time = w.Time.Add(time.Duration(seconds * float64(time.Second)))
@@ -175,6 +168,31 @@ func after(w *world, seconds float64, change func(*world)) *world {
 	}
 	change(c)
 	return c
+}
+
+// then is the next snapshot of a story, some seconds after the one before.
+func then(seconds float64, change func(*world)) func(*world) *world {
+	return func(w *world) *world { return after(w, seconds, change) }
+}
+
+func story(w *world, steps ...func(*world) *world) []*world {
+	all := []*world{w}
+	for _, step := range steps {
+		all = append(all, step(all[len(all)-1]))
+	}
+	return all
+}
+
+func snapshots(story []*world) (history []snapshot.Snapshot) {
+	for _, w := range story {
+		history = append(history, w.Snapshot)
+	}
+	return history
+}
+
+func deleteNode1(w *world) {
+	w.deleteNode("node1")
+	w.deleteCiliumNode("node1")
 }
 
 func nothing(*world) {}
@@ -258,325 +276,175 @@ func TestRouteOwnership(t *testing.T) {
 	)
 	tests := []struct {
 		name    string
-		history func() []*world
+		history []*world
 		want    []string
 	}{
-		{"affected, before the removal", func() []*world { return []*world{incident(true)} }, swapped},
-		{"affected, after the removal", func() []*world { return broken() }, hidden},
-		{"affected, the removal in history", func() []*world {
-			before := incident(true)
-			gone := after(before, 0.2, removeNode1)
-			return []*world{before, gone, after(gone, 0.2, nothing)}
-		}, hidden},
-		{"affected, the removal seen once", func() []*world {
-			before := incident(true)
-			return []*world{before, after(before, 0.2, removeNode1)}
-		}, append(slices.Clone(stale), "unannounced settling 10.5.115.0/24 owner=master2 announcer= at=tor1,tor2")},
-		{"affected, all agents restarted: sessions down", func() []*world {
-			gone := after(incident(true), 0.2, removeNode1)
-			still := after(gone, 0.2, nothing)
-			return []*world{incident(true), gone, still, after(still, 1, func(w *world) {
-				for _, n := range table {
-					w.silence(n.ip, tors...)
-				}
-			})}
-		}, []string{
+		{"affected, before the removal", story(incident(true)), swapped},
+		{"affected, after the removal", broken(), hidden},
+		{"affected, the removal in history", story(incident(true), then(0.2, removeNode1), then(0.2, nothing)), hidden},
+		{"affected, the removal seen once", story(incident(true), then(0.2, removeNode1)), append(slices.Clone(stale), "unannounced settling 10.5.115.0/24 owner=master2 announcer= at=tor1,tor2")},
+		{"affected, all agents restarted: sessions down", story(incident(true), then(0.2, removeNode1), then(0.2, nothing), then(1, func(w *world) {
+			for _, n := range table {
+				w.silence(n.ip, tors...)
+			}
+		})), []string{
 			"unannounced settling 10.5.113.0/24 owner=master1 announcer= at=tor1,tor2",
 			"unannounced settling 10.5.114.0/24 owner=master3 announcer= at=tor1,tor2",
 			lost,
 		}},
-		{"affected, all agents restarted: sessions up again", func() []*world {
-			gone := after(incident(true), 0.2, removeNode1)
-			still := after(gone, 0.2, nothing)
-			return []*world{incident(true), gone, still, after(still, 5, func(w *world) {
-				for i := range w.Routers {
-					for j := range w.Routers[i].Neighbors.Items {
-						w.Routers[i].Neighbors.Items[j].Established = w.Time
-					}
-				}
-			})}
-		}, hidden},
-		{"fixed, before the removal", func() []*world { return healthy() }, nil},
-		{"fixed, after the removal", func() []*world {
-			before := incident(false)
-			gone := after(before, 0.2, removeNode1)
-			return []*world{before, gone, after(gone, 20, nothing)}
-		}, nil},
-		{"fixed, the session goes before the objects", func() []*world {
-			before := incident(false)
-			silent := after(before, 0.2, func(w *world) { w.silence("10.4.94.23", tors...) })
-			return []*world{before, silent, after(silent, 3, nothing)}
-		}, []string{"unannounced settling 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
-		{"fixed, the objects go before the session", func() []*world {
-			before := incident(false)
-			return []*world{before, after(before, 0.2, func(w *world) {
-				w.deleteNode("node1")
-				w.deleteCiliumNode("node1")
-			})}
-		}, []string{"absent-node latent 10.5.112.0/24 owner= announcer=node1 at=tor1,tor2"}},
-		{"a session that stays down", func() []*world {
-			before := incident(false)
-			silent := after(before, 0.2, func(w *world) { w.silence("10.4.94.23", tors...) })
-			return []*world{before, silent, after(silent, 11, nothing)}
-		}, []string{"unannounced active 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
-		{"a session that was down before history", func() []*world {
-			return healthy(func(w *world) { w.silence("10.4.94.23", "tor2") })
-		}, []string{"unannounced active 10.5.112.0/24 owner=node1 announcer= at=tor2"}},
+		{"affected, all agents restarted: sessions up again", story(incident(true), then(0.2, removeNode1), then(0.2, nothing), then(5, func(w *world) {
+			neighbors(func(n *snapshot.Neighbor) { n.Established = w.Time })(w)
+		})), hidden},
+		{"fixed, before the removal", healthy(), nil},
+		{"fixed, after the removal", story(incident(false), then(0.2, removeNode1), then(20, nothing)), nil},
+		{"fixed, the session goes before the objects", story(incident(false), then(0.2, silentNode1), then(3, nothing)), []string{"unannounced settling 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
+		{"fixed, the objects go before the session", story(incident(false), then(0.2, deleteNode1)), []string{"absent-node latent 10.5.112.0/24 owner= announcer=node1 at=tor1,tor2"}},
+		{"a session that stays down", story(incident(false), then(0.2, silentNode1), then(11, nothing)), []string{"unannounced active 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
+		{"a session that was down before history", healthy(func(w *world) { w.silence("10.4.94.23", "tor2") }), []string{"unannounced active 10.5.112.0/24 owner=node1 announcer= at=tor2"}},
 
-		{"second form: the Node is deleted and the agent runs on", func() []*world {
-			before := incident(true)
-			return []*world{before, after(before, 60, func(w *world) {
-				w.deleteNode("node1")
-				w.deleteCiliumNode("node1")
-			})}
-		}, append(slices.Clone(stale),
+		{"second form: the Node is deleted and the agent runs on", story(incident(true), then(60, deleteNode1)), append(slices.Clone(stale),
 			"absent-node latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2")},
-		{"second form, without history", func() []*world {
-			w := incident(true)
-			w.deleteNode("node1")
-			w.deleteCiliumNode("node1")
-			return []*world{w}
-		}, append(slices.Clone(stale),
+		{"second form, without history", story(after(incident(true), 0, deleteNode1)), append(slices.Clone(stale),
 			"absent-node latent 10.5.115.0/24 owner=master2 announcer=10.4.94.23 at=tor1,tor2")},
-		{"second form, the CiliumNode lingers", func() []*world {
-			w := incident(true)
-			w.deleteNode("node1")
-			return []*world{w}
-		}, []string{
+		{"second form, the CiliumNode lingers", story(after(incident(true), 0, func(w *world) { w.deleteNode("node1") })), []string{
 			"absent-node latent 10.5.112.0/24 owner=node1 announcer=master1 at=tor1,tor2",
 			swapped[1], swapped[2],
 			"absent-node latent 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2",
 		}},
-		{"second form, fixed version", func() []*world {
-			w := incident(false)
-			w.deleteNode("node1")
-			return []*world{w}
-		}, []string{"absent-node latent 10.5.112.0/24 owner=node1 announcer=node1 at=tor1,tor2"}},
+		{"second form, fixed version", story(after(incident(false), 0, func(w *world) { w.deleteNode("node1") })), []string{"absent-node latent 10.5.112.0/24 owner=node1 announcer=node1 at=tor1,tor2"}},
 
-		{"remedy: fixed speaker", func() []*world { return []*world{after(incident(false), 0, removeNode1)} }, nil},
-		{"remedy: static route to the owner", func() []*world {
-			return broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", tors...) })
-		}, stale},
-		{"remedy: static route on one router only", func() []*world {
-			return broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", "tor1") })
-		}, append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2")},
-		{"remedy: static route to the wrong node", func() []*world {
-			return broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.32", tors...) })
-		}, append(slices.Clone(stale), "wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master1 at=tor1,tor2")},
-		{"remedy: ipam=kubernetes", func() []*world {
-			w := incident(true)
-			w.allocate()
-			return []*world{w}
-		}, nil},
-		{"remedy: ipam=kubernetes, after the removal", func() []*world {
-			w := incident(true)
-			w.allocate()
-			return []*world{after(w, 0, removeNode1)}
-		}, nil},
-		{"no CiliumNodes: Node.spec decides", func() []*world {
-			w := incident(true)
+		{"remedy: fixed speaker", story(after(incident(false), 0, removeNode1)), nil},
+		{"remedy: static route to the owner", broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", tors...) }), stale},
+		{"remedy: static route on one router only", broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.21", "tor1") }), append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2")},
+		{"remedy: static route to the wrong node", broken(func(w *world) { w.static("10.5.115.0/24", "10.4.94.32", tors...) }), append(slices.Clone(stale), "wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master1 at=tor1,tor2")},
+		{"remedy: ipam=kubernetes", story(after(incident(true), 0, (*world).allocate)), nil},
+		{"remedy: ipam=kubernetes, after the removal", story(after(after(incident(true), 0, (*world).allocate), 0, removeNode1)), nil},
+		{"no CiliumNodes: Node.spec decides", story(after(incident(true), 0, func(w *world) {
 			w.CiliumNodes.Items = nil
 			w.withdraw("10.5.114.0/24", "tor2")
-			return []*world{w}
-		}, []string{"unannounced active 10.5.114.0/24 owner=master2 announcer= at=tor2"}},
+		})), []string{"unannounced active 10.5.114.0/24 owner=master2 announcer= at=tor2"}},
 
-		{"twins: node1 has the range of master2, and both announce it", func() []*world {
-			return healthy(func(w *world) { w.twin(time.Minute, tors...) })
-		}, []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2"}},
-		{"twins: node1 is the elder", func() []*world {
-			return healthy(func(w *world) { w.twin(-time.Minute, tors...) })
-		}, []string{"twin-range active 10.5.115.0/24 owner=node1 announcer=master2 at=tor1,tor2"}},
-		{"twins: one router has the range, from node1 alone", func() []*world {
-			return healthy(func(w *world) {
-				w.withdraw("10.5.115.0/24", tors...)
-				w.twin(time.Minute, "tor2")
-				w.Routers = w.Routers[1:]
-			})
-		}, []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor2"}},
-		{"twins at rest", func() []*world {
-			return healthy(func(w *world) {
-				w.twin(time.Minute)
-				w.Routers = nil
-			})
-		}, []string{"twin-range latent 10.5.115.0/24 owner=master2 announcer=node1 at="}},
-		{"twins of Node.spec", func() []*world {
-			return healthy(func(w *world) {
-				w.CiliumNodes.Items = nil
-				for i := range w.Nodes.Items {
-					w.Nodes.Items[i].PodCIDRs = []netip.Prefix{prefix(table[i].cilium)}
-				}
-				w.Nodes.Items[3].PodCIDRs = w.Nodes.Items[1].PodCIDRs
-				w.withdraw("10.5.112.0/24", tors...)
-				w.announce("10.4.94.23", "10.5.115.0/24", "tor1")
-			})
-		}, []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2"}},
+		{"twins: node1 has the range of master2, and both announce it", healthy(func(w *world) { w.twin(time.Minute, tors...) }), []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2"}},
+		{"twins: node1 is the elder", healthy(func(w *world) { w.twin(-time.Minute, tors...) }), []string{"twin-range active 10.5.115.0/24 owner=node1 announcer=master2 at=tor1,tor2"}},
+		{"twins: one router has the range, from node1 alone", healthy(func(w *world) {
+			w.withdraw("10.5.115.0/24", tors...)
+			w.twin(time.Minute, "tor2")
+			w.Routers = w.Routers[1:]
+		}), []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor2"}},
+		{"twins at rest", healthy(func(w *world) {
+			w.twin(time.Minute)
+			w.Routers = nil
+		}), []string{"twin-range latent 10.5.115.0/24 owner=master2 announcer=node1 at="}},
+		{"twins of Node.spec", healthy(func(w *world) {
+			w.CiliumNodes.Items = nil
+			for i := range w.Nodes.Items {
+				w.Nodes.Items[i].PodCIDRs = []netip.Prefix{prefix(table[i].cilium)}
+			}
+			w.Nodes.Items[3].PodCIDRs = w.Nodes.Items[1].PodCIDRs
+			w.withdraw("10.5.112.0/24", tors...)
+			w.announce("10.4.94.23", "10.5.115.0/24", "tor1")
+		}), []string{"twin-range active 10.5.115.0/24 owner=master2 announcer=node1 at=tor1,tor2"}},
 
-		{"Calico: the node with the affinity announces its block", func() []*world { return blocks() }, nil},
-		{"Calico: a block that no router has, and one without a node", func() []*world {
-			return blocks(func(w *world) {
-				w.withdraw("10.5.114.0/26", tors...)
-				w.block("10.5.115.0/26", "")
-			})
-		}, []string{"unannounced active 10.5.114.0/26 owner=master3 announcer= at=tor1,tor2"}},
-		{"Calico: another node announces a block", func() []*world {
-			return blocks(func(w *world) { w.announce("10.4.94.21", "10.5.114.0/26", "tor1") })
-		}, []string{"wrong-announcer latent 10.5.114.0/26 owner=master3 announcer=master2 at=tor1"}},
-		{"Calico: a pod has an address of another node's block", func() []*world {
-			return blocks(func(w *world) {
-				w.pod("master2", addr("10.5.114.9"))
-				w.announce("10.4.94.21", "10.5.114.9/32", tors...)
-			})
-		}, nil},
-		{"Calico: blocks not read", func() []*world {
-			return blocks(func(w *world) { w.CalicoBlocks = snapshot.List[snapshot.CalicoBlock]{Error: "forbidden"} })
-		}, nil},
+		{"Calico: the node with the affinity announces its block", blocks(), nil},
+		{"Calico: a block that no router has, and one without a node", blocks(func(w *world) {
+			w.withdraw("10.5.114.0/26", tors...)
+			w.block("10.5.115.0/26", "")
+		}), []string{"unannounced active 10.5.114.0/26 owner=master3 announcer= at=tor1,tor2"}},
+		{"Calico: another node announces a block", blocks(func(w *world) { w.announce("10.4.94.21", "10.5.114.0/26", "tor1") }), []string{"wrong-announcer latent 10.5.114.0/26 owner=master3 announcer=master2 at=tor1"}},
+		{"Calico: a pod has an address of another node's block", blocks(func(w *world) {
+			w.pod("master2", addr("10.5.114.9"))
+			w.announce("10.4.94.21", "10.5.114.9/32", tors...)
+		}), nil},
+		{"Calico: blocks not read", blocks(func(w *world) { w.CalicoBlocks = snapshot.List[snapshot.CalicoBlock]{Error: "forbidden"} }), nil},
 
-		{"Nodes not read", func() []*world {
-			return broken(func(w *world) { w.Nodes = snapshot.List[snapshot.Node]{Error: "timeout"} })
-		}, nil},
-		{"CiliumNodes not read", func() []*world {
-			return broken(func(w *world) { w.CiliumNodes = snapshot.List[snapshot.CiliumNode]{Error: "timeout"} })
-		}, nil},
-		{"no RIB was read", func() []*world {
-			return broken(func(w *world) {
-				w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"}
-				w.Routers[1].Paths = snapshot.List[snapshot.Path]{Error: "refused"}
-			})
-		}, nil},
-		{"one RIB was not read", func() []*world {
-			return broken(func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} })
-		}, []string{
+		{"Nodes not read", broken(func(w *world) { w.Nodes = snapshot.List[snapshot.Node]{Error: "timeout"} }), nil},
+		{"CiliumNodes not read", broken(func(w *world) { w.CiliumNodes = snapshot.List[snapshot.CiliumNode]{Error: "timeout"} }), nil},
+		{"no RIB was read", broken(func(w *world) {
+			routers(func(r *snapshot.Router) { r.Paths = snapshot.List[snapshot.Path]{Error: "refused"} })(w)
+		}), nil},
+		{"one RIB was not read", broken(func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} }), []string{
 			"absent-node latent 10.5.112.0/24 owner= announcer=master1 at=tor2",
 			"wrong-announcer latent 10.5.113.0/24 owner=master1 announcer=master3 at=tor2",
 			"wrong-announcer latent 10.5.114.0/24 owner=master3 announcer=master2 at=tor2",
 			"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2",
 		}},
-		{"one FIB was not read: there may be a static route", func() []*world {
-			return broken(func(w *world) { w.Routers[1].Routes = snapshot.List[snapshot.Route]{Error: "refused"} })
-		}, append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1")},
-		{"sessions and pods were not read", func() []*world {
-			return broken(func(w *world) {
-				w.Pods = snapshot.List[snapshot.Pod]{Error: "timeout"}
-				w.Routers[0].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
-				w.Routers[1].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
-			})
-		}, hidden},
-		{"a source missing for a moment does not end the alarm", func() []*world {
-			gone := after(incident(true), 0.2, removeNode1)
-			still := after(gone, 0.2, nothing)
-			return []*world{incident(true), gone, after(gone, 0.1, func(w *world) { w.Nodes.Read = false }), still}
-		}, hidden},
+		{"one FIB was not read: there may be a static route", broken(func(w *world) { w.Routers[1].Routes = snapshot.List[snapshot.Route]{Error: "refused"} }), append(slices.Clone(stale), "unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1")},
+		{"sessions and pods were not read", broken(func(w *world) {
+			w.Pods = snapshot.List[snapshot.Pod]{Error: "timeout"}
+			routers(func(r *snapshot.Router) { r.Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"} })(w)
+		}), hidden},
+		{"a source missing for a moment does not end the alarm", story(incident(true), then(0.2, removeNode1), then(0.1, func(w *world) { w.Nodes.Read = false }), then(0.1, func(w *world) { w.Nodes.Read = true })), hidden},
 
-		{"ECMP: owner and another node announce", func() []*world {
-			return healthy(func(w *world) { w.announce("10.4.94.31", "10.5.115.0/24", "tor2") })
-		}, []string{"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master3 at=tor2"}},
-		{"ECMP: static route to owner and another node", func() []*world {
-			return healthy(func(w *world) {
-				w.static("10.5.115.0/24", "10.4.94.21", tors...)
-				w.static("10.5.115.0/24", "10.4.94.31", tors...)
-			})
-		}, []string{"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master3 at=tor1,tor2"}},
-		{"one router lacks the range", func() []*world {
-			return healthy(func(w *world) { w.withdraw("10.5.115.0/24", "tor2") })
-		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2"}},
-		{"a range with many pods", func() []*world {
-			return healthy(func(w *world) {
-				w.withdraw("10.5.115.0/24", tors...)
-				for i := range 5 {
-					w.pod("master2", netip.AddrFrom4([4]byte{10, 5, 115, byte(10 + i)}))
-				}
-			})
-		}, []string{lost}},
-		{"a range without pods", func() []*world {
-			return healthy(func(w *world) {
-				w.withdraw("10.5.115.0/24", tors...)
-				w.Pods.Items = nil
-			})
-		}, []string{lost}},
+		{"ECMP: owner and another node announce", healthy(func(w *world) { w.announce("10.4.94.31", "10.5.115.0/24", "tor2") }), []string{"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master3 at=tor2"}},
+		{"ECMP: static route to owner and another node", healthy(func(w *world) {
+			w.static("10.5.115.0/24", "10.4.94.21", tors...)
+			w.static("10.5.115.0/24", "10.4.94.31", tors...)
+		}), []string{"wrong-announcer latent 10.5.115.0/24 owner=master2 announcer=master3 at=tor1,tor2"}},
+		{"one router lacks the range", healthy(func(w *world) { w.withdraw("10.5.115.0/24", "tor2") }), []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor2"}},
+		{"a range with many pods", healthy(func(w *world) {
+			w.withdraw("10.5.115.0/24", tors...)
+			for i := range 5 {
+				w.pod("master2", netip.AddrFrom4([4]byte{10, 5, 115, byte(10 + i)}))
+			}
+		}), []string{lost}},
+		{"a range without pods", healthy(func(w *world) {
+			w.withdraw("10.5.115.0/24", tors...)
+			w.Pods.Items = nil
+		}), []string{lost}},
 
-		{"a node has just joined", func() []*world { return healthy(newcomer) }, []string{joining}},
-		{"a node has joined and stays silent", func() []*world {
-			w := incident(false)
-			newcomer(w)
-			return []*world{w, after(w, 10, nothing)}
-		}, []string{"unannounced active 10.5.116.0/24 owner=node2 announcer= at=tor1,tor2"}},
-		{"a node's session has just come up", func() []*world {
-			w := incident(false)
-			newcomer(w)
-			return []*world{w, after(w, 1, func(w *world) {
-				w.session(0, "10.4.94.24", w.Time.Add(-time.Second))
-				w.session(1, "10.4.94.24", w.Time.Add(-time.Second))
-			})}
-		}, []string{joining}},
-		{"a node came back under its name", func() []*world {
-			before := incident(false)
-			return []*world{before, after(before, 60, func(w *world) {
-				w.silence("10.4.94.23", tors...)
-				w.Nodes.Items[3].UID = "another"
-				w.Nodes.Items[3].Created = w.Time.Add(-time.Second)
-			})}
-		}, []string{"unannounced settling 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
+		{"a node has just joined", healthy(newcomer), []string{joining}},
+		{"a node has joined and stays silent", story(healthy(newcomer)[0], then(10, nothing)), []string{"unannounced active 10.5.116.0/24 owner=node2 announcer= at=tor1,tor2"}},
+		{"a node's session has just come up", story(healthy(newcomer)[0], then(1, func(w *world) {
+			w.session(0, "10.4.94.24", w.Time.Add(-time.Second))
+			w.session(1, "10.4.94.24", w.Time.Add(-time.Second))
+		})), []string{joining}},
+		{"a node came back under its name", story(incident(false), then(60, func(w *world) {
+			w.silence("10.4.94.23", tors...)
+			w.Nodes.Items[3].UID, w.Nodes.Items[3].Created = "another", w.Time.Add(-time.Second)
+		})), []string{"unannounced settling 10.5.112.0/24 owner=node1 announcer= at=tor1,tor2"}},
 
-		{"an address of a Service", func() []*world {
-			return healthy(func(w *world) { w.announce("10.4.94.21", "192.0.2.7/32", tors...) })
-		}, nil},
-		{"a spine's default route and aggregate", func() []*world {
-			return healthy(func(w *world) {
-				w.announce("10.4.36.1", "0.0.0.0/0", tors...)
-				w.announce("10.4.36.1", "10.0.0.0/8", tors...)
-				for i := range w.Routers {
-					for j := range w.Routers[i].Paths.Items {
-						if p := &w.Routers[i].Paths.Items[j]; p.Neighbor == addr("10.4.36.1") {
-							p.ASPath = []uint32{64999}
-						}
+		{"an address of a Service", healthy(func(w *world) { w.announce("10.4.94.21", "192.0.2.7/32", tors...) }), nil},
+		{"a spine's default route and aggregate", healthy(func(w *world) {
+			w.announce("10.4.36.1", "0.0.0.0/0", tors...)
+			w.announce("10.4.36.1", "10.0.0.0/8", tors...)
+			for i := range w.Routers {
+				for j := range w.Routers[i].Paths.Items {
+					if p := &w.Routers[i].Paths.Items[j]; p.Neighbor == addr("10.4.36.1") {
+						p.ASPath = []uint32{64999}
 					}
 				}
-				w.withdraw("10.5.115.0/24", "tor1")
+			}
+			w.withdraw("10.5.115.0/24", "tor1")
+		}), []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
+		{"a node announces an aggregate", healthy(func(w *world) {
+			w.withdraw("10.5.115.0/24", tors...)
+			w.announce("10.4.94.32", "10.5.112.0/21", tors...)
+		}), nil},
+		{"a path learned from the other router", healthy(func(w *world) {
+			w.withdraw("10.5.115.0/24", "tor1")
+			w.announce("10.4.36.238", "10.5.115.0/24", "tor1")
+		}), nil},
+		{"a blackhole is no route", healthy(func(w *world) {
+			w.withdraw("10.5.115.0/24", "tor1")
+			r := w.at("tor1")
+			r.Routes.Items = append(r.Routes.Items, snapshot.Route{
+				Prefix: prefix("10.5.115.0/24"), Type: snapshot.RouteBlackhole, Protocol: snapshot.RouteStatic,
 			})
-		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
-		{"a node announces an aggregate", func() []*world {
-			return healthy(func(w *world) {
-				w.withdraw("10.5.115.0/24", tors...)
-				w.announce("10.4.94.32", "10.5.112.0/21", tors...)
-			})
-		}, nil},
-		{"a path learned from the other router", func() []*world {
-			return healthy(func(w *world) {
-				w.withdraw("10.5.115.0/24", "tor1")
-				w.announce("10.4.36.238", "10.5.115.0/24", "tor1")
-			})
-		}, nil},
-		{"a blackhole is no route", func() []*world {
-			return healthy(func(w *world) {
-				w.withdraw("10.5.115.0/24", "tor1")
-				r := w.at("tor1")
-				r.Routes.Items = append(r.Routes.Items, snapshot.Route{
-					Prefix: prefix("10.5.115.0/24"), Type: snapshot.RouteBlackhole, Protocol: snapshot.RouteStatic,
-				})
-			})
-		}, []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
-		{"no snapshot", func() []*world { return nil }, nil},
+		}), []string{"unannounced active 10.5.115.0/24 owner=master2 announcer= at=tor1"}},
+		{"no snapshot", nil, nil},
 	}
 	var golden strings.Builder
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var history []snapshot.Snapshot
-			for _, w := range tt.history() {
-				history = append(history, w.Snapshot)
-			}
 			var got []string
 			fmt.Fprintf(&golden, "# %s\n", tt.name)
-			for _, f := range detected(t, RouteOwnership{}, history) {
-				if f.Detector != "route-ownership" {
-					t.Errorf("detector %q", f.Detector)
-				}
+			for _, f := range detected(t, RouteOwnership{}, snapshots(tt.history)) {
+				must.Equal(t, "detector", "route-ownership", f.Detector)
 				got = append(got, fmt.Sprintf("%s %s %s owner=%s announcer=%s at=%s",
 					f.Kind, f.State, f.Object, f.Owner, f.Announcer, strings.Join(f.Routers, ",")))
 				fmt.Fprintf(&golden, "%s %s: %s\n", f.State, f.Kind, f.Says)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "findings", tt.want, got)
 		})
 	}
 	path := filepath.Join("testdata", "route-ownership.txt")
@@ -584,9 +452,7 @@ func TestRouteOwnership(t *testing.T) {
 		must.NoError(t, os.WriteFile(path, []byte(golden.String()), 0o644))
 	}
 	want := must.Read(t, path)
-	if diff := cmp.Diff(string(want), golden.String()); diff != "" {
-		t.Errorf("sentences (-want +got), run with -update if the change is meant:\n%s", diff)
-	}
+	must.Equal(t, "sentences, run with -update if the change is meant", string(want), golden.String())
 }
 
 // What detectors import, however far away, brings up or changes no lab and sends no traffic.

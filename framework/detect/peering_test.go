@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // observed is one snapshot of four nodes with Node.spec and CiliumNode in agreement.
@@ -22,17 +23,68 @@ func observed(changes ...func(*world)) *world {
 	return w
 }
 
-// silenced ends the announcements of all nodes, and leaves their sessions.
-func silenced(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].Paths.Items = nil
+// routers changes all routers, and neighbors all their neighbours.
+func routers(change func(*snapshot.Router)) func(*world) {
+	return func(w *world) {
+		for i := range w.Routers {
+			change(&w.Routers[i])
+		}
 	}
+}
+
+func neighbors(change func(*snapshot.Neighbor)) func(*world) {
+	return routers(func(r *snapshot.Router) {
+		for i := range r.Neighbors.Items {
+			change(&r.Neighbors.Items[i])
+		}
+	})
+}
+
+var (
+	// silenced ends the announcements of all nodes, and leaves their sessions.
+	silenced = routers(func(r *snapshot.Router) { r.Paths.Items = nil })
+	// unpeered takes the neighbours of all routers away.
+	unpeered = routers(func(r *snapshot.Router) { r.Neighbors.Items = nil })
+	// onLink has the routers be on the nodes' link.
+	onLink = routers(func(r *snapshot.Router) {
+		r.Routes.Items = append(r.Routes.Items, snapshot.Route{
+			Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
+		})
+	})
+	// ribOnly has the routers read in a way that cannot give a FIB.
+	ribOnly = routers(func(r *snapshot.Router) { r.RIBOnly, r.Routes = true, snapshot.List[snapshot.Route]{} })
+	// getPods says of the routers that they get the pod ranges, and onlyServices that they get Services alone.
+	getPods      = routers(func(r *snapshot.Router) { r.Pods = true })
+	onlyServices = routers(func(r *snapshot.Router) { r.Services = true })
+	notAsked     = routers(func(r *snapshot.Router) { r.IPv6 = false })
+)
+
+func roles(role string) func(*world) {
+	return routers(func(r *snapshot.Router) { r.Role = role })
+}
+
+// down ends the session of a node with each router.
+func down(ip string) func(*world) {
+	return neighbors(func(n *snapshot.Neighbor) {
+		if n.Address == addr(ip) {
+			n.State = "active"
+		}
+	})
+}
+
+// learned is a path that a router has from a neighbour.
+func learned(p, from string, as ...uint32) snapshot.Path {
+	return snapshot.Path{Prefix: prefix(p), NextHop: addr(from), Neighbor: addr(from), ASPath: as, Best: true}
+}
+
+// learns has a router know a path more.
+func learns(router string, p snapshot.Path) func(*world) {
+	return func(w *world) { w.at(router).Paths.Items = append(w.at(router).Paths.Items, p) }
 }
 
 // withoutCilium makes Node.spec the allocation, as Flannel and kube-router do.
 func withoutCilium(w *world) { w.CiliumNodes.Items = nil }
 
-// ofCalico makes Calico's blocks the allocation.
 func ofCalico(w *world) {
 	withoutCilium(w)
 	w.CalicoBlocks.Read = true
@@ -55,36 +107,11 @@ func reflected(w *world) {
 	w.CalicoPeers.Items = []snapshot.CalicoPeer{all, {Name: "tor", Address: addr("10.4.94.253"), Nodes: []string{"master1"}}}
 }
 
-// unpeered takes the neighbours of all routers away.
-func unpeered(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].Neighbors.Items = nil
-	}
-}
-
 // behind has all routers learn what they learn from one that is no node, such as a route reflector.
 func behind(state string) func(*world) {
-	return func(w *world) {
-		for i := range w.Routers {
-			w.Routers[i].Neighbors.Items = []snapshot.Neighbor{{Address: netip.MustParseAddr("10.9.9.9"), AS: 64512, State: state}}
-		}
-	}
-}
-
-// onLink has the routers be on the nodes' link.
-func onLink(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].Routes.Items = append(w.Routers[i].Routes.Items, snapshot.Route{
-			Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
-		})
-	}
-}
-
-// ribOnly has the routers read in a way that cannot give a FIB.
-func ribOnly(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].RIBOnly, w.Routers[i].Routes = true, snapshot.List[snapshot.Route]{}
-	}
+	return routers(func(r *snapshot.Router) {
+		r.Neighbors.Items = []snapshot.Neighbor{{Address: netip.MustParseAddr("10.9.9.9"), AS: 64512, State: state}}
+	})
 }
 
 // dualStack gives nodes a range of IPv6 as well, which they announce.
@@ -96,6 +123,13 @@ func dualStack(w *world) {
 		p := fmt.Sprintf("fd00:10:%d::/64", i)
 		w.CiliumNodes.Items[i].PodCIDRs = append(w.CiliumNodes.Items[i].PodCIDRs, prefix(p))
 		w.announce(n.ip, p, tors...)
+	}
+}
+
+// withoutIPv6 ends the announcements of the ranges of IPv6.
+func withoutIPv6(w *world) {
+	for i := range table {
+		w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
 	}
 }
 
@@ -114,34 +148,11 @@ func unnumbered(w *world) {
 	}
 }
 
-// getPods says of the routers that they get the pod ranges.
-func getPods(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].Pods = true
-	}
-}
-
-// onlyServices says of the routers that they get Services alone.
-func onlyServices(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].Services = true
-	}
-}
-
 // givesDefault has the neighbour of tor2 announce a default route as well.
 func givesDefault(w *world) {
 	r := w.at("tor2")
 	from := r.Neighbors.Items[0].Address
 	r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("0.0.0.0/0"), NextHop: from, Neighbor: from, Best: true})
-}
-
-// roles gives all routers a role.
-func roles(role string) func(*world) {
-	return func(w *world) {
-		for i := range w.Routers {
-			w.Routers[i].Role = role
-		}
-	}
 }
 
 // asSpine makes tor2 a spine that has learned aggregates from another router.
@@ -193,9 +204,7 @@ func TestObservedAnotherTable(t *testing.T) {
 		{"the RIB was not read", observed(silenced, accepting(1), func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} }), false},
 	} {
 		got := slices.ContainsFunc(Unjudged(test.is.Snapshot), func(g Gap) bool { return g.Open && strings.HasPrefix(g.Says, says) })
-		if got != test.want {
-			t.Errorf("%s: said %t, want %t", test.name, got, test.want)
-		}
+		must.Equal(t, test.name, test.want, got)
 	}
 }
 
@@ -278,11 +287,7 @@ func TestObservedPeering(t *testing.T) {
 	}{
 		{"a session is down that the router has forgotten, or a node without BGP", observed(func(w *world) {
 			w.silence(node1IP, tors...)
-			for i := range w.Routers {
-				w.Routers[i].Routes.Items = append(w.Routers[i].Routes.Items, snapshot.Route{
-					Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
-				})
-			}
+			onLink(w)
 		}), nil, noSession, true},
 		{"all announced", observed(), nil, "", false},
 		// Overlays, and clusters that announce other things.
@@ -339,15 +344,7 @@ func TestObservedPeering(t *testing.T) {
 			}
 		}), []string{"node1"}, "", false},
 		{"the wrong range is announced", &world{broken()[0].Snapshot}, []string{"master2"}, "", false},
-		{"a session is down", observed(withdrawn, func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					if n := &w.Routers[i].Neighbors.Items[j]; n.Address == addr(node1IP) {
-						n.State = "active"
-					}
-				}
-			}
-		}), []string{"node1"}, "", false},
+		{"a session is down", observed(withdrawn, down(node1IP)), []string{"node1"}, "", false},
 		{"a range is not announced, and other prefixes are", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.5.113.128/25", tors...) }), []string{"node1"}, "", false},
 		{"no session is up, and nothing is learned", observed(silenced, func(w *world) {
 			w.Routers[0].Neighbors.Items[0].State = "active"
@@ -368,11 +365,7 @@ func TestObservedPeering(t *testing.T) {
 			}
 		}), nil, "neither CiliumNodes", true},
 		{"IPv6 ranges alone", observed(func(w *world) { w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("fd00:10::/64")} }), nil, notIPv6, true},
-		{"sessions were not read", observed(withdrawn, func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"}
-			}
-		}), nil, noNeighbors, true},
+		{"sessions were not read", observed(withdrawn, routers(func(r *snapshot.Router) { r.Neighbors = snapshot.List[snapshot.Neighbor]{Error: "refused"} })), nil, noNeighbors, true},
 		// Who is not expected to announce.
 		{"a node in another rack", observed(func(w *world) { w.silence(node1IP, tors...) }), nil, noNeighbor, false},
 		{"a node that announces Services alone", observed(withdrawn, func(w *world) { w.announce(node1IP, "10.66.128.1/32", tors...) }), nil, otherPrefixes, true},
@@ -390,29 +383,11 @@ func TestObservedPeering(t *testing.T) {
 		{"a second range of the same pool", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
 		}), []string{"node1"}, "", false},
-		{"a router that rejects some of what the node announces", observed(withdrawn, func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					w.Routers[i].Neighbors.Items[j].Received = 1
-				}
-			}
-		}), nil, rejected, true},
-		{"a router with a filter that may refuse some, and does not count", observed(withdrawn, func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					w.Routers[i].Neighbors.Items[j].MayReject = true
-				}
-			}
-		}), nil, mayReject, true},
+		{"a router that rejects some of what the node announces", observed(withdrawn, neighbors(func(n *snapshot.Neighbor) { n.Received = 1 })), nil, rejected, true},
+		{"a router with a filter that may refuse some, and does not count", observed(withdrawn, neighbors(func(n *snapshot.Neighbor) { n.MayReject = true })), nil, mayReject, true},
 		{"sessions on interfaces", observed(unnumbered), nil, "", false},
 		{"sessions on interfaces, and a range is not announced", observed(withdrawn, unnumbered), []string{"node1"}, "", false},
-		{"sessions on interfaces, of nodes whose router IDs are other addresses", observed(withdrawn, unnumbered, func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					w.Routers[i].Neighbors.Items[j].RouterID = addr("192.0.2.1")
-				}
-			}
-		}), nil, noPodRange, true},
+		{"sessions on interfaces, of nodes whose router IDs are other addresses", observed(withdrawn, unnumbered, neighbors(func(n *snapshot.Neighbor) { n.RouterID = addr("192.0.2.1") })), nil, noPodRange, true},
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, true},
@@ -430,23 +405,11 @@ func TestObservedPeering(t *testing.T) {
 				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), "tor2")
 			}
 		}), nil, notIPv6, false},
-		{"ranges of both families in an overlay, and routers that are asked for IPv4", observed(dualStack, silenced, func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].IPv6 = false
-			}
-		}), nil, notIPv6, false},
-		{"routers that were read for IPv6 alone", observed(withdrawn, func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].NoIPv4 = true
-			}
-		}), nil, notIPv4, true},
+		{"ranges of both families in an overlay, and routers that are asked for IPv4", observed(dualStack, silenced, notAsked), nil, notIPv6, false},
+		{"routers that were read for IPv6 alone", observed(withdrawn, routers(func(r *snapshot.Router) { r.NoIPv4 = true })), nil, notIPv4, true},
 		{"both families", observed(dualStack), nil, "", false},
 		{"a range of IPv6 is not announced, and that of IPv4 is", observed(dualStack, func(w *world) { w.withdraw("fd00:10:3::/64", tors...) }), []string{"node1"}, "", false},
-		{"IPv6 is not announced by any node", observed(dualStack, func(w *world) {
-			for i := range table {
-				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
-			}
-		}), nil, noPodRangeV6, true},
+		{"IPv6 is not announced by any node", observed(dualStack, withoutIPv6), nil, noPodRangeV6, true},
 		{"neither family is announced by any node", observed(dualStack, silenced), nil, noPodRangeV6, false},
 		{"IPv6 by sessions of its own, and a node without one", observed(dualStack, func(w *world) {
 			w.withdraw("fd00:10:3::/64", tors...)
@@ -471,9 +434,7 @@ func TestObservedPeering(t *testing.T) {
 				w.Routers[i].IPv6 = false
 				w.Routers[i].Remarks = []snapshot.Remark{{Says: "It is read for IPv4 alone: refused.", Open: true}}
 			}
-			for i := range table {
-				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
-			}
+			withoutIPv6(w)
 		}), nil, "It is read for IPv4 alone: refused.\n", true},
 		{"all sessions are lost, of routers that get the pod ranges", observed(silenced, getPods, func(w *world) {
 			for _, n := range table {
@@ -489,11 +450,7 @@ func TestObservedPeering(t *testing.T) {
 			w.silence(node1IP, "tor1")
 			w.Nodes.Items[3].Ready = false
 		}), nil, notReady, true},
-		{"IPv4 alone is announced, to routers that get the pod ranges", observed(dualStack, getPods, func(w *world) {
-			for i := range table {
-				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
-			}
-		}), nil, noPodRangeV6, true},
+		{"IPv4 alone is announced, to routers that get the pod ranges", observed(dualStack, getPods, withoutIPv6), nil, noPodRangeV6, true},
 		{"the same, and one node announces its range of IPv6", observed(dualStack, getPods, func(w *world) {
 			for i := range table[1:] {
 				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i+1), tors...)
@@ -555,11 +512,7 @@ func TestObservedPeering(t *testing.T) {
 			w.BGPAdvertisements.Items = []snapshot.BGPAdvertisement{{Speaker: snapshot.CiliumBGP, PodCIDRs: true, Unselected: true}}
 		}), nil, noPodRange, true},
 		{"no advertisement is selected", observed(silenced, selecting(snapshot.BGPAdvertisement{Unselected: true}, snapshot.BGPAdvertisement{Unselected: true})), nil, notAdvertised, true},
-		{"Cilium's nodes announce IPv4, and ranges of IPv6 are inside", observed(dualStack, selecting(ofPods, ofPods), func(w *world) {
-			for i := range table {
-				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
-			}
-		}), nil, notAdvertised, false},
+		{"Cilium's nodes announce IPv4, and ranges of IPv6 are inside", observed(dualStack, selecting(ofPods, ofPods), withoutIPv6), nil, notAdvertised, false},
 		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
 			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
 			for i := range w.Routers {
@@ -585,13 +538,7 @@ func TestObservedPeering(t *testing.T) {
 				w.Routers[i].At = w.Time.Add(-time.Minute)
 			}
 		}), []string{"node1"}, "", false},
-		{"sessions of which a dump does not tell the state", observed(silenced, func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					w.Routers[i].Neighbors.Items[j].State = snapshot.SessionUnknown
-				}
-			}
-		}), nil, noPodRange, true},
+		{"sessions of which a dump does not tell the state", observed(silenced, neighbors(func(n *snapshot.Neighbor) { n.State = snapshot.SessionUnknown })), nil, noPodRange, true},
 		{"a declared spine with an aggregate", observed(asSpine("10.5.112.0/21")), nil, "", false},
 		{"a declared spine that lacks the aggregate of one node, and of no pods", observed(asSpine("10.5.112.0/23", "10.5.114.0/23"), func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = []netip.Prefix{prefix("10.5.200.0/24")}
@@ -599,14 +546,8 @@ func TestObservedPeering(t *testing.T) {
 		}), nil, "tor2 has no route to pod ranges of node1, and is not judged by that: " + noAggregate, true},
 		{"a declared spine that has lost all", observed(asSpine()), nil, noAggregate, true},
 		{"a spine with an aggregate from above alone", observed(asSpine("10.0.0.0/8"), above), nil, fromAbove, true},
-		{"the same, and one from the cluster that is narrower", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
-			r := w.at("tor2")
-			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), ASPath: []uint32{64513}, Best: true})
-		}), nil, "", false},
-		{"the same, and one from the cluster that is wider", observed(asSpine("10.5.0.0/16"), above, func(w *world) {
-			r := w.at("tor2")
-			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("10.0.0.0/8"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), ASPath: []uint32{64513}, Best: true})
-		}), nil, fromAbove, true},
+		{"the same, and one from the cluster that is narrower", observed(asSpine("10.0.0.0/8"), above, learns("tor2", learned("10.5.112.0/21", "10.4.94.254", 64513))), nil, "", false},
+		{"the same, and one from the cluster that is wider", observed(asSpine("10.5.0.0/16"), above, learns("tor2", learned("10.0.0.0/8", "10.4.94.254", 64513))), nil, fromAbove, true},
 		{"an aggregate from above, with the nodes' AS in its path by chance", observed(asSpine("10.0.0.0/8"), givesDefault), nil, fromAbove, true},
 		{"an aggregate from above, with a backup path from the cluster", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
 			r := w.at("tor2")
@@ -643,11 +584,7 @@ func TestObservedPeering(t *testing.T) {
 		{"a FIB that cannot be read", observed(ribOnly), nil, "The FIB of tor1 and tor2 is not read", true},
 		{"a range is not announced, and the FIB cannot be read", observed(withdrawn, ribOnly), []string{"node1"}, "The FIB of tor1 and tor2 is not read", true},
 		{"a session that the router may have forgotten, and the FIB cannot be read", observed(ribOnly, func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},
-		{"FIB not read", observed(withdrawn, func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"}
-			}
-		}), nil, "tor1 is not judged by the routes that it lacks", true},
+		{"FIB not read", observed(withdrawn, routers(func(r *snapshot.Router) { r.Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"} })), nil, "tor1 is not judged by the routes that it lacks", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var active []string
@@ -665,9 +602,7 @@ func TestObservedPeering(t *testing.T) {
 					active = append(active, f.Owner)
 				}
 			}
-			if d := cmp.Diff(test.active, active); d != "" {
-				t.Errorf("unannounced (-want +got):\n%s", d)
-			}
+			must.Equal(t, "unannounced", test.active, active)
 			says := ""
 			for _, gap := range Unjudged(test.is.Snapshot) {
 				says += gap.Says + "\n"
@@ -721,9 +656,7 @@ func TestObservedNeighbours(t *testing.T) {
 			for _, f := range (RouteOwnership{Peering: test.peering}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
 				kind += f.Kind
 			}
-			if kind != test.want {
-				t.Errorf("found %q, want %q", kind, test.want)
-			}
+			must.Equal(t, "found", test.want, kind)
 		})
 	}
 }
@@ -808,17 +741,6 @@ func TestObservedMesh(t *testing.T) {
 // A range whose routes discard packets, or lead to a machine that was taken away, is not announced, and one whose
 // routes are kept of sessions that ended is about to be lost.
 func TestObservedFIB(t *testing.T) {
-	down := func(ip string) func(*world) {
-		return func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					if n := &w.Routers[i].Neighbors.Items[j]; n.Address == addr(ip) {
-						n.State = "active"
-					}
-				}
-			}
-		}
-	}
 	discards := func(w *world) {
 		w.static("10.5.112.0/24", "10.4.94.23", "tor1")
 		w.at("tor1").Routes.Items[0].Type, w.at("tor1").Routes.Items[0].NextHops = snapshot.RouteBlackhole, nil
@@ -842,21 +764,13 @@ func TestObservedFIB(t *testing.T) {
 				w.Routers[i].Paths.Items[len(w.Routers[i].Paths.Items)-1].Neighbor = addr("10.4.94.254")
 			}
 		}), nil},
-		{"a dump does not tell which sessions are up", observed(func(w *world) {
-			for i := range w.Routers {
-				for j := range w.Routers[i].Neighbors.Items {
-					w.Routers[i].Neighbors.Items[j].State = snapshot.SessionUnknown
-				}
-			}
-		}), nil},
+		{"a dump does not tell which sessions are up", observed(neighbors(func(n *snapshot.Neighbor) { n.State = snapshot.SessionUnknown })), nil},
 	} {
 		var got []string
 		for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
 			got = append(got, fmt.Sprintf("%s %s %s", f.State, f.Kind, strings.Join(f.Routers, ", ")))
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		must.Equal(t, test.name, test.want, got)
 	}
 }
 

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // agents is a snapshot of two nodes with an agent of these images each, whose account may do
@@ -52,9 +51,7 @@ func TestCommonPermissions(t *testing.T) {
 	got := common(
 		[]snapshot.Permission{rule("a b", "get list", ""), rule("c", "get", "one")},
 		[]snapshot.Permission{rule("a", "get", ""), rule("a", "list watch", ""), rule("b", "list", ""), rule("c", "get", "two")})
-	if diff := cmp.Diff([]string{"get and list a.g", "list b.g"}, lacks(nil, got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", []string{"get and list a.g", "list b.g"}, lacks(nil, got))
 }
 
 func TestPermission(t *testing.T) {
@@ -117,9 +114,7 @@ func TestPermission(t *testing.T) {
 			name: "a version that is not known, by its minor", at: agents("1.19.3", both("1.18.9"), "node1", "node2"),
 			want: []string{"latent " + image("1.18.9") + " [kube-system/cilium-node1 kube-system/cilium-node2]"}, says: "charts of cilium/cilium 1.18.0",
 		},
-		{
-			name: "a version before all that are known of its minor", at: agents("1.18.4", both("1.19.0"), "node1", "node2"),
-		},
+		{name: "a version before all that are known of its minor", at: agents("1.18.4", both("1.19.0"), "node1", "node2")},
 		{
 			name: "an image of Rancher's", at: agents("1.19.3", [2]string{"rancher/mirrored-cilium-cilium:v1.18.4", "rancher/mirrored-cilium-cilium:v1.18.4"}, "node1", "node2"),
 			want: []string{"latent rancher/mirrored-cilium-cilium:v1.18.4 [kube-system/cilium-node1 kube-system/cilium-node2]"},
@@ -163,12 +158,8 @@ func TestPermission(t *testing.T) {
 				}
 				t.Log(f.Says)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.not, (Permission{}).Ungranted(test.at)); diff != "" {
-				t.Errorf("not judged (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", test.want, got)
+			must.Equal(t, "not judged", test.not, (Permission{}).Ungranted(test.at))
 			if test.says != "" && !said {
 				t.Errorf("nothing says %q", test.says)
 			}

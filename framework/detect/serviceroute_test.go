@@ -2,11 +2,11 @@ package detect
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // balanced is a snapshot of two nodes that announce 10.66.128.1, the address of a Service with
@@ -137,13 +137,9 @@ func TestServiceRoute(t *testing.T) {
 				t.Fatalf("got %+v, want one finding", found)
 			}
 			want := Finding{Detector: "service-route", Kind: NoRoute, State: State(test.state), Object: Prefix(prefix("10.66.128.1/32")), Routers: tors}
-			if found[0].ID() != want.ID() {
-				t.Errorf("got  %s\nwant %s", found[0].ID(), want.ID())
-			}
+			must.Equal(t, "", want.ID(), found[0].ID())
 			for _, says := range test.says {
-				if !strings.Contains(found[0].Says, says) {
-					t.Errorf("it says %q, not %q", found[0].Says, says)
-				}
+				must.Contain(t, found[0].Says, says)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What a detector gives time to is found in every poll of it: as settling, and
@@ -85,11 +86,8 @@ func TestSettling(t *testing.T) {
 			[]snapshot.Snapshot{newMesh().later(0), parted("node2").later(1), parted("node2").later(10), parted("node2").later(11)},
 			[][]string{nil, {"session-down settling node2"}, {"session-down settling node2"}, {"session-down active node2"}},
 		},
-		{
-			"sessions of the mesh come up", NodeAddress{},
-			[]snapshot.Snapshot{parted("node2").later(0), newMesh().later(5)},
-			[][]string{{"session-down settling node2"}, nil},
-		},
+		{"sessions of the mesh come up", NodeAddress{}, []snapshot.Snapshot{parted("node2").later(0), newMesh().later(5)},
+			[][]string{{"session-down settling node2"}, nil}},
 		{
 			// Of one session alone it is unknown which end is at fault: it is
 			// reported for the first. With the others it is seen to be node3.
@@ -167,9 +165,7 @@ func TestSettling(t *testing.T) {
 				for _, f := range found {
 					got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", f.Kind, f.State, f.Object, strings.Join(f.Routers, ","))))
 				}
-				if diff := cmp.Diff(c.want[i], got); diff != "" {
-					t.Errorf("poll %d (-want +got):\n%s", i, diff)
-				}
+				must.Equal(t, i, c.want[i], got)
 				sameButForTheState(t, before, found)
 				before = found
 			}
@@ -186,20 +182,13 @@ func sameButForTheState(t *testing.T, before, found []Finding) {
 			continue
 		}
 		diff := cmp.Diff(before[i], f, cmpopts.IgnoreFields(Finding{}, "State", "Says"), cmp.Comparer(func(a, b Object) bool { return a == b }))
-		if diff != "" {
-			t.Errorf("%s, settling and active:\n%s", f.Kind, diff)
-		}
+		must.Equal(t, f.Kind, "", diff)
 	}
 }
 
 // worlds is a history of what steps make of a world, one after the other.
 func worlds(w *world, steps ...func(*world) *world) []snapshot.Snapshot {
-	history := []snapshot.Snapshot{w.Snapshot}
-	for _, step := range steps {
-		w = step(w)
-		history = append(history, w.Snapshot)
-	}
-	return history
+	return snapshots(story(w, steps...))
 }
 
 func silentNode1(w *world) { w.silence("10.4.94.23", tors...) }

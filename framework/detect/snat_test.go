@@ -70,7 +70,6 @@ func dbSees(s *snapshot.Snapshot) {
 	s.Outside = []snapshot.HostSockets{db}
 }
 
-// natOutgoing are the rules of Calico for a pool with natOutgoing.
 func natOutgoing() []snapshot.Rule {
 	return []snapshot.Rule{
 		{Chain: "POSTROUTING", Target: "cali-POSTROUTING", Comment: "cali:O3lYWMrLQYEMJtB5", Text: "jump"},
@@ -123,20 +122,13 @@ func TestSNAT(t *testing.T) {
 			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
 			says: `10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app`,
 		},
-		{
-			name: "the rule waits", change: noFlows,
-			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
-			says: `node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`,
-		},
+		{name: "the rule waits", change: noFlows, want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
+			says: `node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`},
 		{name: "no rule, no flow", change: all(noRules, noFlows)},
-		{
-			name: "to a Service's endpoint outside", change: answeredBy("10.4.40.11:3306"),
-			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-		},
-		{
-			name: "to a Service, and back to the pod itself", change: answeredBy("10.20.30.35:3306"),
-			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
-		},
+		{name: "to a Service's endpoint outside", change: answeredBy("10.4.40.11:3306"),
+			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}},
+		{name: "to a Service, and back to the pod itself", change: answeredBy("10.20.30.35:3306"),
+			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}}},
 		{name: "a connection that is over keeps its entry for a while", change: noRules},
 		{
 			name: "a connection from before goes on", change: all(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),
@@ -174,10 +166,8 @@ func TestSNAT(t *testing.T) {
 		{name: "the pods could not be read", change: func(s *snapshot.Snapshot) { s.Pods.Read = false }},
 		{name: "the rules could not be read", change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Read = false }},
 		{name: "the pod is another node's", change: func(s *snapshot.Snapshot) { s.Pods.Items[0].Node = "node1" }},
-		{
-			name:   "a rule that no packet comes to",
-			change: func(s *snapshot.Snapshot) { noFlows(s); s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] },
-		},
+		{name: "a rule that no packet comes to",
+			change: func(s *snapshot.Snapshot) { noFlows(s); s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] }},
 		{
 			name: "a rule that looks at a set", change: func(s *snapshot.Snapshot) {
 				s.NAT[0].Rules.Items = []snapshot.Rule{
@@ -195,10 +185,8 @@ func TestSNAT(t *testing.T) {
 			want: []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}},
 			says: `node2 translates it, by the rule "masquerade what leaves the pools"`,
 		},
-		{
-			name:   "kube-proxy's rule is not for a flow that goes to no Service",
-			change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = kubeProxy() },
-		},
+		{name: "kube-proxy's rule is not for a flow that goes to no Service",
+			change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = kubeProxy() }},
 		{
 			name: "kube-proxy's rule, and a flow to a Service", change: func(s *snapshot.Snapshot) {
 				s.NAT[0].Rules.Items = kubeProxy()

@@ -34,15 +34,11 @@ func TestStaleFirewallRules(t *testing.T) {
 			says: "worker1 sends packets of pod default/web-1 (10.20.65.3) from FORWARD and OUTPUT directly to KUBE-POD-FW-63NCJEV4ZEEHVYFE, which ends at a REJECT. " +
 				"kube-router's rules now start from KUBE-ROUTER-FORWARD: that chain stays out of date until the filter table is flushed.",
 		},
-		{
-			name: "its pod is on another node", file: leftovers, pods: []snapshot.Pod{elsewhere},
-			want: []brief{{LeftoverRules, Latent, first, 0}, {LeftoverRules, Latent, second, 0}},
-		},
+		{name: "its pod is on another node", file: leftovers, pods: []snapshot.Pod{elsewhere},
+			want: []brief{{LeftoverRules, Latent, first, 0}, {LeftoverRules, Latent, second, 0}}},
 		{name: "kube-router 1.5.1", file: clean, pods: []snapshot.Pod{web}},
-		{
-			name: "before the upgrade the rules are kept up to date", file: leftovers, pods: []snapshot.Pod{web},
-			change: func(s string) string { return strings.ReplaceAll(s, "-j KUBE-ROUTER-", "-j OTHER-") },
-		},
+		{name: "before the upgrade the rules are kept up to date", file: leftovers, pods: []snapshot.Pod{web},
+			change: func(s string) string { return strings.ReplaceAll(s, "-j KUBE-ROUTER-", "-j OTHER-") }},
 		{
 			name: "flushed", file: leftovers, pods: []snapshot.Pod{web},
 			change: func(s string) string {

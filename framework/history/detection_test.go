@@ -6,6 +6,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestScope(t *testing.T) {
@@ -22,9 +23,7 @@ func TestScope(t *testing.T) {
 		{"of a node that is nobody's", detect.Finding{Object: detect.Named("x"), Owner: "common"}, true},
 		{"of no node", detect.Finding{Object: detect.Named("x")}, true},
 	} {
-		if got := len(s.of([]detect.Finding{c.Finding})) == 1; got != c.counts {
-			t.Errorf("a finding %s counts: %v, want %v", c.name, got, c.counts)
-		}
+		must.Equal(t, c.name, c.counts, len(s.of([]detect.Finding{c.Finding})) == 1)
 	}
 }
 

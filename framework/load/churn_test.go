@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The churn is one for all loads: it begins with the first and ends with the last.
@@ -26,9 +28,7 @@ func TestChurnIsShared(t *testing.T) {
 			t.Errorf("began %d times, ended %d times, while a load goes on", began, ended)
 		}
 		c.leave(second)
-		if ended != 1 {
-			t.Errorf("ended %d times, when no load goes on any more", ended)
-		}
+		must.Equal(t, "ended", 1, ended)
 		c.leave(c.join(run))
 		if began != 2 || ended != 2 {
 			t.Errorf("began %d times, ended %d times, with a load after that", began, ended)
@@ -44,9 +44,7 @@ func TestChurnBreaks(t *testing.T) {
 	for range 2 {
 		r := c.join(run)
 		<-r.done
-		if r.err != broken {
-			t.Errorf("%v, want %v", r.err, broken)
-		}
+		must.Equal(t, "", broken, r.err)
 		defer c.leave(r)
 	}
 }

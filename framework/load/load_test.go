@@ -3,6 +3,8 @@ package load
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestHeldEndpoints(t *testing.T) {
@@ -15,9 +17,7 @@ func TestHeldEndpoints(t *testing.T) {
 		}
 		seen[a] = true
 	}
-	if len(seen) != s.HeldEndpoints {
-		t.Errorf("%d different endpoints", len(seen))
-	}
+	must.Equal(t, "", s.HeldEndpoints, len(seen))
 	if e := endpointsOf("busy", 8081, all...); len(e.Subsets) != 1 || len(e.Subsets[0].Addresses) != s.HeldEndpoints {
 		t.Errorf("endpoints: %+v", e)
 	}

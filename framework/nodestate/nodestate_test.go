@@ -113,9 +113,7 @@ func TestCut(t *testing.T) {
 	for _, r := range s.NAT[0].Rules.Items {
 		chains = append(chains, r.Chain)
 	}
-	if d := cmp.Diff([]string{"POSTROUTING", "MASQ"}, chains); d != "" {
-		t.Errorf("chains (-want +got):\n%s", d)
-	}
+	must.Equal(t, "chains", []string{"POSTROUTING", "MASQ"}, chains)
 	s.NAT[0].Flows.Items = make([]snapshot.Flow, 0, maxFlows+1)
 	for range maxFlows + 1 {
 		s.NAT[0].Flows.Items = append(s.NAT[0].Flows.Items, masked)

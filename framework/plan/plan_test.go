@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -36,14 +35,10 @@ func TestShards(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
 			for i, s := range Shards(test.items, test.n) {
-				if s.Number != i+1 {
-					t.Errorf("shard %d has number %d", i+1, s.Number)
-				}
+				must.Equal(t, "", i+1, s.Number)
 				got = append(got, strings.Join(s.Scenarios(), " ")+" "+s.Lasts().String())
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }
@@ -57,10 +52,7 @@ func TestLimit(t *testing.T) {
 
 // The plan that is written in each form.
 var (
-	planned = []Shard{
-		{1, []Item{{"added-nic", 393 * time.Second}}},
-		{2, []Item{{"node-drain", 203 * time.Second}, {"unpinned-image", 0}}},
-	}
+	planned  = []Shard{{1, []Item{{"added-nic", 393 * time.Second}}}, {2, []Item{{"node-drain", 203 * time.Second}, {"unpinned-image", 0}}}}
 	selected = Run{Label: "cilium && !slow", With: "cilium=1.12.1"}
 	pods     = Pods{Image: "registry.example.org/relapse:v1", Cache: "relapse-cache"}
 )
@@ -103,9 +95,7 @@ func TestPodsWithoutCache(t *testing.T) {
 	for _, m := range spec.Containers[0].VolumeMounts {
 		names = append(names, m.MountPath)
 	}
-	if diff := cmp.Diff([]string{"docker", "reports", "/var/lib/docker", "/reports"}, names); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	must.Equal(t, "", []string{"docker", "reports", "/var/lib/docker", "/reports"}, names)
 }
 
 // A pod that is killed at its deadline leaves no report of what runs: relapse times out

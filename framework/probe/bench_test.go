@@ -108,7 +108,6 @@ func used(b *testing.B, pids []int) time.Duration {
 	return sum
 }
 
-// self returns the user and system time of this process.
 func self(b *testing.B) time.Duration {
 	var u unix.Rusage
 	must.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))

@@ -34,7 +34,6 @@ func address() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(1 + pid>>8%254), byte(pid), byte(n)}), wire.DefaultPort)
 }
 
-// startEnd runs an agent inside the test.
 func startEnd(t *testing.T, name string) probe.End {
 	t.Helper()
 	end := probe.End{Name: name, Address: address()}
@@ -299,7 +298,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// spawn runs an agent as a process of its own.
 func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 	tb.Helper()
 	path, err := program()
@@ -338,9 +336,7 @@ func TestRunFirstIsForAgents(t *testing.T) {
 	defer cancel()
 	c := must.Get(probe.Dial(ctx, "a", socket))(t)
 	defer c.Close()
-	if err := c.RunFirst(); err == nil || !strings.Contains(err.Error(), "is probe.test") {
-		t.Errorf("got %v", err)
-	}
+	must.Fail(t, c.RunFirst(), "is probe.test")
 }
 
 // TestKilledAgent kills one end of two probes: the one from it ends without a
@@ -361,9 +357,7 @@ func TestKilledAgent(t *testing.T) {
 	if _, err := s.WaitClean(t.Context(), []string{"b->a"}, 50*time.Millisecond, seenWithin); !errors.Is(err, probe.ErrGone) {
 		t.Errorf("waiting for a probe whose end is gone says %v", err)
 	}
-	if err := s.Stop(t.Context(), "a->b"); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, s.Stop(t.Context(), "a->b"))
 	stop(t, s)
 	from, to := timeline(t, s, "b->a"), timeline(t, s, "a->b")
 	if c := from.Counts(); c.Lost != 0 || from.Gone.Before(killed) || from.GoneWhy == "" {
@@ -404,9 +398,7 @@ func TestSetsInTurn(t *testing.T) {
 	ends := []probe.End{a, b}
 	first := start(t, ends, both("a", "b")...)
 	second := must.Get(probe.New(ends, []probe.Probe{{From: "b", To: "a", Protocol: probe.TCP}}))(t)
-	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "busy") {
-		t.Errorf("two sets share an agent: %v", err)
-	}
+	must.Fail(t, second.Start(t.Context()), "busy")
 	waitClean(t, first, 50*time.Millisecond)
 	stop(t, first)
 	before := timeline(t, first, "a->b")
@@ -414,9 +406,7 @@ func TestSetsInTurn(t *testing.T) {
 	waitClean(t, second, 200*time.Millisecond)
 	stop(t, second)
 	after := timeline(t, first, "a->b")
-	if before.Counts() != after.Counts() {
-		t.Errorf("the first set went on: %+v, then %+v", before.Counts(), after.Counts())
-	}
+	must.Equal(t, "the first set went on", after.Counts(), before.Counts())
 }
 
 // TestForeignClock lets an agent speak of a clock that began elsewhere.
@@ -483,9 +473,7 @@ func TestHeldUpAgent(t *testing.T) {
 		line, err := s.Timeline(p.Name)
 		return line.Counts().Sent == 1, line.String(), err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, err)
 }
 
 // TestNonsenseEndsTheAgent: an agent that reports what cannot be is cut off,
@@ -521,9 +509,7 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 		`endpoint "a": the name is empty or in use`, `no endpoint "nowhere"`, `endpoint "a" has no agent`, `probe b->a: the name is in use`,
 		`address invalid AddrPort of endpoint "a"`, "interval 1ns", "timeout 1ns", `unknown protocol "sctp"`,
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in: %v", want, err)
-		}
+		must.Fail(t, err, want)
 	}
 	if _, err := probe.New(nil, nil); err == nil {
 		t.Error("a set of nothing")

@@ -72,7 +72,6 @@ func (r *tcpRelay) copy(to, from net.Conn) {
 	}
 }
 
-// cut ends every connection.
 func (r *tcpRelay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

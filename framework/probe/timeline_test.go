@@ -63,11 +63,7 @@ func TestWindows(t *testing.T) {
 		{"patience has not run out", "..qq", 269, 0, nil},
 		{"patience has run out for the first", "..qq", 270, 0, []Window{{Start: ms(20), End: ms(20), First: 2, Last: 2, Lost: 1, LostRequest: 1, Open: true}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, draw(c.slots, c.reported).Windows(c.gap)); diff != "" {
-				t.Errorf("windows (-want +got):\n%s", diff)
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { must.Equal(t, "windows", c.want, draw(c.slots, c.reported).Windows(c.gap)) })
 	}
 }
 
@@ -173,9 +169,7 @@ func TestKnown(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw(c.slots, 1100)
 			c.edit(line)
-			if got := line.Known(ms(100)); got != c.want {
-				t.Errorf("%t, want %t", got, c.want)
-			}
+			must.Equal(t, "", c.want, line.Known(ms(100)))
 		})
 	}
 	// Sets are kept in words of 64.
@@ -209,9 +203,7 @@ func TestSide(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw("qr.", 1000)
 			c.edit(line)
-			if got := line.side(c.slot); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			must.Equal(t, "", c.want, line.side(c.slot))
 		})
 	}
 }
@@ -230,9 +222,7 @@ func TestLogins(t *testing.T) {
 	}, ms(450)))
 	// Slot 4 was sent 50 ms ago, and slot 3, which Patience would still wait for, is lost.
 	want := Counts{Sent: 5, Received: 2, Lost: 2, Denied: 2, InFlight: 1}
-	if got := line.Counts(); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	must.Equal(t, "", want, line.Counts())
 	loss, ok := line.FirstLoss(base)
 	if !ok || loss.Slot != 2 || loss.Side != Denied {
 		t.Errorf("first loss %+v, %v; want slot 2, denied", loss, ok)
@@ -244,12 +234,8 @@ func TestLogins(t *testing.T) {
 		{Address: pod, First: ms(0), Packets: 2, Last: ms(100), Client: "app@10.20.30.35", Account: "app@10.20.30.0/255.255.255.0"},
 		{Address: node, First: ms(200), Packets: 2, Last: ms(300), Client: "app@10.4.94.31", Denied: 2, Error: said},
 	}
-	if diff := cmp.Diff(sources, line.Sources, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
-	if text := line.String(); !strings.Contains(text, "2 lost (2 denied: "+said+")") {
-		t.Errorf("%q does not say what the server said", text)
-	}
+	must.Equal(t, "sources", sources, line.Sources, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
+	must.Contain(t, line.String(), "2 lost (2 denied: "+said+")")
 	clone := line.clone()
 	line.denied.add(4)
 	if clone.denied.has(4) {
@@ -377,12 +363,8 @@ func TestSources(t *testing.T) {
 	}
 	want := []Source{{Address: pod, First: ms(0), Packets: 11}, {Address: node, First: ms(100), Packets: 5}}
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	if diff := cmp.Diff(want, line.Sources, same); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[uint8]int{62: 15, 63: 1}, line.RequestTTL); diff != "" {
-		t.Errorf("TTLs (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "sources", want, line.Sources, same)
+	must.Equal(t, "TTLs", map[uint8]int{62: 15, 63: 1}, line.RequestTTL)
 }
 
 func TestString(t *testing.T) {

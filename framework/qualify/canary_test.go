@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/must"
 	"sigs.k8s.io/yaml"
 )
 
@@ -59,16 +60,11 @@ func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 	t.Helper()
 	dir := t.TempDir()
 	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
-	if err := r.Result().Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Result().Write(dir))
 	var all strings.Builder
 	r.WritePlan(&all)
 	for _, file := range []string{FileJSON, FileMarkdown, FileText, FileJUnit} {
-		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
 		all.Write(text)
 	}
 	paths := map[string]bool{}
@@ -85,70 +81,46 @@ func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 func TestCanaries(t *testing.T) {
 	printed, sown := map[string]bool{}, 0
 	read := func(file string) string {
-		text, err := os.ReadFile(filepath.Join("testdata/canary", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join("testdata/canary", file)))(t)
 		return string(text)
 	}
 	for _, file := range []string{"cilium-07.yaml", "cilium-12.yaml", "cilium-16.yaml", "cilium-19.yaml"} {
 		c := canaries{}
-		users, err := placeholder.Values{}.Map([]byte(read(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		users := must.Get(placeholder.Values{}.Map([]byte(read(file))))(t)
 		c.sow("", users)
 		for _, path := range []string{"extraContainers", "extraEnv", "extraObjects", "imagePullSecrets"} { // no file has them
 			users[path] = []any{map[string]any{"value": c.sow(path+".value", "text")}}
 		}
-		text, err := yaml.Marshal(users)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := adapted(t, string(text), "encryption", "netkit")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(yaml.Marshal(users))(t)
+		v := must.Get(adapted(t, string(text), "encryption", "netkit"))(t)
 		before, after := map[string]string{}, map[string]string{} // charts of which one or the other renders each leaf
 		for canary, path := range c {
 			before["old "+path], after["new "+path] = "x "+canary+",y", canary
 		}
 		v.rendered.compare(before, after, users, nil)
-		r, err := New(valued(t, v), catalogue)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(New(valued(t, v), catalogue))(t)
 		sown += len(c)
 		maps.Copy(printed, c.printed(t, r))
 	}
 	for _, file := range []string{"metallb-06.yaml", "metallb-10.yaml"} {
 		c := canaries{}
-		objects, err := placeholder.Values{"name": "n", "pools": "192.0.2.0/28"}.Documents([]byte(read(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects := must.Get(placeholder.Values{"name": "n", "pools": "192.0.2.0/28"}.Documents([]byte(read(file))))(t)
 		var all []string
 		for _, o := range objects {
 			if o["kind"] == "BGPPeer" {
 				spec, _ := o["spec"].(map[string]any)
 				spec["password"], spec["passwordSecret"], spec["nodeSelectors"] = "x", map[string]any{"name": "x"}, []any{map[string]any{"matchLabels": map[string]any{"x": "y"}}}
 			}
-			text, err := yaml.Marshal(c.sow(fmt.Sprint(o["kind"]), o))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(yaml.Marshal(c.sow(fmt.Sprint(o["kind"]), o)))(t)
 			all = append(all, string(text))
 		}
 		users := map[string]any{"speaker": map[string]any{"extraContainers": []any{map[string]any{"env": "x"}}, "image": map[string]any{"tag": "x"}}, "loadBalancerClass": "x"}
 		c.sow("", users)
 		lab, replaced := metallb.Adapt(users, "0.14.8", "0.15.3")
-		r, err := New(Request{
+		r := must.Get(New(Request{
 			Component: "metallb", From: "0.14.8", To: "0.15.3", Thresholds: bounds, Command: again, Settings: upgrade.Settings{Manifests: strings.Join(all, "---\n")},
 			Values: &Values{Sources: []string{"my.yaml"}, BGP: metallb.FRR, Replaced: replaced, lab: lab},
-		}, catalogue)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, catalogue))(t)
 		sown += len(c)
 		maps.Copy(printed, c.printed(t, r))
 	}
@@ -164,9 +136,7 @@ func TestCanariesOfConfigMap(t *testing.T) {
 	in.From, in.To = "1.11.6", "1.12.4"
 	var err error
 	in.Configuration, err = compared(configdrift.Cilium(), in, map[string]string{"bpf-lb-algorithm": "canary1x", "our-own-key": "canary2x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if says := fmt.Sprint(in.Configuration.Drifts, Judge(in, bounds, again)); strings.Contains(says, "canary2x") || !strings.Contains(says, "our-own-key is set") {
 		t.Errorf("the key's value is stored, or the key is not:\n%s", says)
 	}

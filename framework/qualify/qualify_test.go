@@ -153,6 +153,21 @@ func TestJudge(t *testing.T) {
 		return func(in *Inputs) { change(in.Upgrade.Measures) }
 	}
 	on := func(p upgrade.Path) []upgrade.Path { return []upgrade.Path{p} }
+	during := func(p upgrade.Path) func(*Inputs) {
+		return func(in *Inputs) { in.Upgrade.Measures.Upgrade.During.Paths = on(p) }
+	}
+	afterwards := func(p upgrade.Path) func(*Inputs) {
+		return func(in *Inputs) { in.Upgrade.Measures.Upgrade.After.Paths = on(p) }
+	}
+	atRest := func(p upgrade.Path, then func(*Inputs)) func(*Inputs) {
+		return func(in *Inputs) { in.Upgrade.Measures.Resting.Paths = on(p); then(in) }
+	}
+	// known is a path on which so many packets were sent and answered, and not judged.
+	known := func(p upgrade.Path, sent, answered, notJudged int) upgrade.Path {
+		p.Sent, p.Answered, p.NotJudged = sent, answered, notJudged
+		return p
+	}
+	const row = "upgrade, pod to pod"
 	for _, test := range []struct {
 		name    string
 		change  func(*Inputs)
@@ -211,39 +226,28 @@ func TestJudge(t *testing.T) {
 		{"there is a newer release", func(in *Inputs) { in.Path.Newer = []Release{{Version: "1.1.1"}} }, Go, "", "path, releases", Warning},
 
 		{"no upgrade could be tried", func(in *Inputs) { in.Upgrade = Upgrade{Why: "no lab"} }, Unknown, "the upgrade under traffic: no lab", "upgrade, rollback", NotJudged},
-		{"a gap within bounds", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths = on(lossy(10, time.Second)) }), Go, "a longest gap of 1s (pod to pod)", "upgrade, pod to pod", Fine},
+		{"a gap within bounds", during(lossy(10, time.Second)), Go, "a longest gap of 1s (pod to pod)", row, Fine},
+		{"a gap that is too long", during(lossy(5, 1001*time.Millisecond)),
+			NoGo, "during the upgrade nothing was answered for 1.001s (a->b; allowed: 1s)", row, Fails},
+		{"too much is lost", during(lossy(11, 20*time.Millisecond)),
+			NoGo, "11 of 10000 packets (0.11%; allowed: 0.1%) were lost", row, Fails},
 		{
-			"a gap that is too long", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths = on(lossy(5, 1001*time.Millisecond)) }),
-			NoGo, "during the upgrade nothing was answered for 1.001s (a->b; allowed: 1s)", "upgrade, pod to pod", Fails,
+			"one packet is lost after it, which may be chance", afterwards(lossy(1, 10*time.Millisecond)),
+			Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (0 of 10000 packets) may explain", row, NotJudged,
 		},
+		{"more is lost after it than by chance", afterwards(lossy(10, 10*time.Millisecond)),
+			NoGo, "after the upgrade 10 of 10000 packets were lost (allowed: 0)", row, Fails},
 		{
-			"too much is lost", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths = on(lossy(11, 20*time.Millisecond)) }),
-			NoGo, "11 of 10000 packets (0.11%; allowed: 0.1%) were lost", "upgrade, pod to pod", Fails,
+			"a packet is lost at rest, and there is an outage after it", atRest(lossy(1, 0), afterwards(lossy(5000, 500*time.Millisecond))), NoGo, "after the upgrade 5000 of 10000 packets were lost", row, Fails,
 		},
-		{
-			"one packet is lost after it, which may be chance", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = on(lossy(1, 10*time.Millisecond)) }),
-			Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (0 of 10000 packets) may explain", "upgrade, pod to pod", NotJudged,
-		},
-		{
-			"more is lost after it than by chance", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = on(lossy(10, 10*time.Millisecond)) }),
-			NoGo, "after the upgrade 10 of 10000 packets were lost (allowed: 0)", "upgrade, pod to pod", Fails,
-		},
-		{
-			"a packet is lost at rest, and there is an outage after it", traffic(func(m *upgrade.Measures) {
-				m.Resting.Paths, m.Upgrade.After.Paths = on(lossy(1, 0)), on(lossy(5000, 500*time.Millisecond))
-			}), NoGo, "after the upgrade 5000 of 10000 packets were lost", "upgrade, pod to pod", Fails,
-		},
-		{
-			"the lab loses too much at rest, and there is an outage during it", traffic(func(m *upgrade.Measures) {
-				m.Resting.Paths, m.Upgrade.During.Paths = on(lossy(20, 0)), on(lossy(5000, 500*time.Millisecond))
-			}), NoGo, "during the upgrade 5000 of 10000 packets", "upgrade, pod to pod", Fails,
-		},
+		{"the lab loses too much at rest, and there is an outage during it",
+			atRest(lossy(20, 0), during(lossy(5000, 500*time.Millisecond))), NoGo, "during the upgrade 5000 of 10000 packets", row, Fails},
 		{
 			"few packets of a long gap are lost after it", traffic(func(m *upgrade.Measures) {
 				p := lossy(2, 2*time.Second)
 				p.Due, p.Answered = 20, 18
 				m.Upgrade.After.Paths = on(p)
-			}), NoGo, "after the upgrade 2 of 20 packets were lost", "upgrade, pod to pod", Fails,
+			}), NoGo, "after the upgrade 2 of 20 packets were lost", row, Fails,
 		},
 		{
 			"a packet of few is lost during it, which may be chance", traffic(func(m *upgrade.Measures) {
@@ -251,106 +255,69 @@ func TestJudge(t *testing.T) {
 				p.Due, p.Answered = 300, 299
 				m.Upgrade.During.Paths = on(p)
 				m.Resting.Paths[0].Due, m.Resting.Paths[0].Sent, m.Resting.Paths[0].Answered = 100, 100, 100
-			}), Unknown, "during the upgrade 1 of 300 packets (0.333%; allowed: 0.1%) were lost, which the loss at rest (0 of 100 packets) may explain", "upgrade, pod to pod", NotJudged,
+			}), Unknown, "during the upgrade 1 of 300 packets (0.333%; allowed: 0.1%) were lost, which the loss at rest (0 of 100 packets) may explain", row, NotJudged,
 		},
 		{
 			"the rest is too short to compare it", traffic(func(m *upgrade.Measures) {
 				p := clean()
 				p.Due, p.Sent, p.Answered = 100, 100, 100
 				m.Resting.Paths, m.Upgrade.After.Paths = on(p), on(lossy(20, 0))
-			}), Unknown, "which the loss at rest (0 of 100 packets) may explain", "upgrade, pod to pod", NotJudged,
+			}), Unknown, "which the loss at rest (0 of 100 packets) may explain", row, NotJudged,
 		},
 		{
 			"the watch after it ended early", traffic(func(m *upgrade.Measures) {
 				m.Back.After.Ended = m.Back.After.Began.Add(time.Second)
-			}), Unknown, "after the rollback it was watched for 1s, and at rest for 50s", "upgrade, pod to pod", NotJudged,
+			}), Unknown, "after the rollback it was watched for 1s, and at rest for 50s", row, NotJudged,
 		},
 		{
 			"nothing is known for longer than the gap", traffic(func(m *upgrade.Measures) {
 				p := clean()
 				p.Sent, p.Answered, p.LongestSilenceMS, p.SilenceProbe = 9400, 9400, 6000, "a->b"
 				m.Upgrade.During.Paths = on(p)
-			}), Unknown, "during the upgrade no answer is known for 6s (a->b; allowed: 1s)", "upgrade, pod to pod", NotJudged,
+			}), Unknown, "during the upgrade no answer is known for 6s (a->b; allowed: 1s)", row, NotJudged,
 		},
 		{
 			"nothing is known for longer than the gap after it", traffic(func(m *upgrade.Measures) {
 				p := clean()
 				p.Sent, p.Answered, p.LongestSilenceMS, p.SilenceProbe = 9400, 9400, 1001, "a->b"
 				m.Upgrade.After.Paths = on(p)
-			}), Unknown, "after the upgrade no answer is known for 1.001s", "upgrade, pod to pod", NotJudged,
+			}), Unknown, "after the upgrade no answer is known for 1.001s", row, NotJudged,
 		},
-		{"connections break after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths[0].Broken = 2 }), NoGo, "long-lived connections that broke after the upgrade: 2", "upgrade, pod to pod", Fails},
+		{"connections break after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths[0].Broken = 2 }), NoGo, "long-lived connections that broke after the upgrade: 2", row, Fails},
 		{
 			"connections break after it, and at rest", traffic(func(m *upgrade.Measures) {
 				m.Resting.Paths[0].Broken, m.Back.After.Paths[0].Broken = 2, 1
-			}), Unknown, "long-lived connections that broke after the rollback: 1, and at rest: 2", "upgrade, pod to pod", NotJudged,
+			}), Unknown, "long-lived connections that broke after the rollback: 1, and at rest: 2", row, NotJudged,
 		},
+		{"a gap on the rollback", traffic(func(m *upgrade.Measures) { m.Back.During.Paths = on(lossy(5, 2*time.Second)) }),
+			NoGo, "during the rollback nothing was answered for 2s", row, Fails},
+		{"packets after the rollback", traffic(func(m *upgrade.Measures) { m.Back.After.Paths = on(lossy(10, 0)) }), NoGo, "after the rollback 10 of 10000", row, Fails},
+		{"the lab loses packets by itself", traffic(func(m *upgrade.Measures) { m.Resting.Paths = on(lossy(2, 30*time.Millisecond)) }),
+			Go, "warnings: 1", row, Warning},
 		{
-			"a gap on the rollback", traffic(func(m *upgrade.Measures) { m.Back.During.Paths = on(lossy(5, 2*time.Second)) }),
-			NoGo, "during the rollback nothing was answered for 2s", "upgrade, pod to pod", Fails,
+			"the lab loses packets by itself, and after the upgrade", atRest(lossy(2, 0), afterwards(lossy(1, 0))), Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", row, NotJudged,
 		},
-		{"packets after the rollback", traffic(func(m *upgrade.Measures) { m.Back.After.Paths = on(lossy(10, 0)) }), NoGo, "after the rollback 10 of 10000", "upgrade, pod to pod", Fails},
-		{
-			"the lab loses packets by itself", traffic(func(m *upgrade.Measures) { m.Resting.Paths = on(lossy(2, 30*time.Millisecond)) }),
-			Go, "warnings: 1", "upgrade, pod to pod", Warning,
-		},
-		{
-			"the lab loses packets by itself, and after the upgrade", traffic(func(m *upgrade.Measures) {
-				m.Resting.Paths, m.Upgrade.After.Paths = on(lossy(2, 0)), on(lossy(1, 0))
-			}), Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", "upgrade, pod to pod", NotJudged,
-		},
-		{
-			"a gap although the lab loses packets by itself", traffic(func(m *upgrade.Measures) {
-				m.Resting.Paths, m.Upgrade.During.Paths = on(lossy(2, 0)), on(lossy(5, 2*time.Second))
-			}), NoGo, "at rest 2 of 10000 packets were lost", "upgrade, pod to pod", Fails,
-		},
-		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", "upgrade, pod to pod", Warning},
-		{
-			"packets were not sent", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Sent, p.Answered = 8999, 8999
-				m.Upgrade.During.Paths = on(p)
-			}),
-			Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", "upgrade, pod to pod", NotJudged,
-		},
-		{
-			"a few packets were not sent", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Sent, p.Answered = 9000, 9000
-				m.Upgrade.During.Paths = on(p)
-			}),
-			Go, "", "upgrade, pod to pod", Fine,
-		},
+		{"a gap although the lab loses packets by itself",
+			atRest(lossy(2, 0), during(lossy(5, 2*time.Second))), NoGo, "at rest 2 of 10000 packets were lost", row, Fails},
+		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", row, Warning},
+		{"packets were not sent", during(known(clean(), 8999, 8999, 0)),
+			Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", row, NotJudged},
+		{"a few packets were not sent", during(known(clean(), 9000, 9000, 0)), Go, "", row, Fine},
 		{
 			"packets were not sent, and enough was lost", traffic(func(m *upgrade.Measures) {
 				p := lossy(20, 0)
 				p.Answered = 5000
 				m.Upgrade.During.Paths = on(p)
-			}), NoGo, "20 of 5020 packets", "upgrade, pod to pod", Fails,
+			}), NoGo, "20 of 5020 packets", row, Fails,
 		},
 		{
-			"packets without a known outcome", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Answered, p.NotJudged = 9980, 20
-				m.Upgrade.During.Paths = on(p)
-			}), Unknown, "20 packets have no known outcome, which could exceed the threshold", "upgrade, pod to pod", NotJudged,
+			"packets without a known outcome", during(known(clean(), 10000, 9980, 20)), Unknown, "20 packets have no known outcome, which could exceed the threshold", row, NotJudged,
 		},
-		{
-			"a few packets without a known outcome", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Answered, p.NotJudged = 9992, 8
-				m.Upgrade.During.Paths = on(p)
-			}), Go, "", "upgrade, pod to pod", Fine,
-		},
-		{
-			"one after it without a known outcome", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Answered, p.NotJudged = 9999, 1
-				m.Upgrade.After.Paths = on(p)
-			}), Unknown, "after the upgrade 1 packets have no known outcome", "upgrade, pod to pod", NotJudged,
-		},
-		{"a path that was not measured after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = nil }), Unknown, "after the upgrade too few packets were measured (0 of 0", "upgrade, pod to pod", NotJudged},
-		{"a path that was not measured at rest", traffic(func(m *upgrade.Measures) { m.Resting.Paths = nil }), Unknown, "its loss at rest is not known", "upgrade, pod to pod", NotJudged},
+		{"a few packets without a known outcome", during(known(clean(), 10000, 9992, 8)), Go, "", row, Fine},
+		{"one after it without a known outcome",
+			afterwards(known(clean(), 10000, 9999, 1)), Unknown, "after the upgrade 1 packets have no known outcome", row, NotJudged},
+		{"a path that was not measured after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = nil }), Unknown, "after the upgrade too few packets were measured (0 of 0", row, NotJudged},
+		{"a path that was not measured at rest", traffic(func(m *upgrade.Measures) { m.Resting.Paths = nil }), Unknown, "its loss at rest is not known", row, NotJudged},
 		{
 			"no path at all", traffic(func(m *upgrade.Measures) {
 				for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
@@ -439,7 +406,7 @@ func TestJudge(t *testing.T) {
 		{
 			"the share of the rollout is that of its own steps", traffic(func(m *upgrade.Measures) {
 				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(20)), on(lossy(30, 500*time.Millisecond))
-			}), NoGo, "during the upgrade 10 of 9000 packets (0.111%; allowed: 0.1%) were lost", "upgrade, pod to pod", Fails,
+			}), NoGo, "during the upgrade 10 of 9000 packets (0.111%; allowed: 0.1%) were lost", row, Fails,
 		},
 		{
 			"an agent that restarts works for a moment", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.NotBack = "it ended once more" }),
@@ -452,24 +419,18 @@ func TestJudge(t *testing.T) {
 				m.Upgrade.Restart.Phase.Paths = on(p)
 			}), Unknown, "no answer is known for 1.001s", "upgrade, restart in the middle", NotJudged,
 		},
-		{
-			"no agent could be restarted", traffic(func(m *upgrade.Measures) { m.Back.Restart.NotDone = "no such pod" }),
-			Unknown, "1.1.0 could not be restarted on node2: no such pod", "upgrade, restart in the middle", NotJudged,
-		},
-		{
-			"an agent was restarted in one direction only", traffic(func(m *upgrade.Measures) { m.Back.Restart = nil }),
-			Unknown, "no agent of 1.1.0 was restarted while 1.0.0 was rolled out", "upgrade, restart in the middle", NotJudged,
-		},
-		{
-			"the record ends after the restart", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Ended = time.Time{} }),
-			Unknown, "the record ends before it is known what was lost", "upgrade, restart in the middle", NotJudged,
-		},
+		{"no agent could be restarted", traffic(func(m *upgrade.Measures) { m.Back.Restart.NotDone = "no such pod" }),
+			Unknown, "1.1.0 could not be restarted on node2: no such pod", "upgrade, restart in the middle", NotJudged},
+		{"an agent was restarted in one direction only", traffic(func(m *upgrade.Measures) { m.Back.Restart = nil }),
+			Unknown, "no agent of 1.1.0 was restarted while 1.0.0 was rolled out", "upgrade, restart in the middle", NotJudged},
+		{"the record ends after the restart", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Ended = time.Time{} }),
+			Unknown, "the record ends before it is known what was lost", "upgrade, restart in the middle", NotJudged},
 		{
 			"the step that lost packets is named", traffic(func(m *upgrade.Measures) {
 				p := lossy(5, 1500*time.Millisecond)
 				p.LostIn = []upgrade.LostIn{{Step: "1.0.0 restarted on node2", Lost: 5, LongestGapMS: 1500}}
 				m.Upgrade.During.Paths = on(p)
-			}), NoGo, "during the upgrade packets were lost in these steps: 1.0.0 restarted on node2 (5, gap 1.5s)", "upgrade, pod to pod", Fails,
+			}), NoGo, "during the upgrade packets were lost in these steps: 1.0.0 restarted on node2 (5, gap 1.5s)", row, Fails,
 		},
 
 		{
@@ -561,9 +522,7 @@ func TestPathOf(t *testing.T) {
 		Skipped: []string{"1.9"}, Newer: []Release{{"1.12.1", true, true}, {"1.12.2", false, false}},
 		Unlisted: []string{"1.8.2"}, NotListed: []string{"x.dev/a"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 	if p := PathOf(releases, "1.12.0", "1.12.2"); len(p.Skipped)+len(p.Newer)+len(p.Unlisted) > 0 {
 		t.Errorf("%+v", p)
 	}
@@ -572,7 +531,6 @@ func TestPathOf(t *testing.T) {
 	}
 }
 
-// whole is a qualification with something of everything in it.
 func whole() Qualification {
 	in := fine()
 	still, of := incident("reproduced", "reproduced"), incident("", "reproduced")
@@ -607,9 +565,7 @@ func TestWritten(t *testing.T) {
 		goldentest.Compare(t, name, string(got))
 		switch name {
 		case FileJSON:
-			if err := schema.Validate("qualification", got); err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, schema.Validate("qualification", got))
 			var read Qualification
 			err := json.Unmarshal(got, &read)
 			if diff := cmp.Diff(whole(), read, cmpopts.EquateComparable(netip.Prefix{})); err != nil || diff != "" {
@@ -635,9 +591,7 @@ func TestWritten(t *testing.T) {
 func TestUnfinishedMeetsTheSchema(t *testing.T) {
 	text, err := json.Marshal(Judge(Inputs{Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{{Name: "i", Form: "slice"}}}, bounds, ""))
 	must.NoError(t, err)
-	if err := schema.Validate("qualification", text); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, schema.Validate("qualification", text))
 }
 
 func TestReadConfigMap(t *testing.T) {
@@ -652,10 +606,8 @@ func TestReadConfigMap(t *testing.T) {
 			"what helm prints", "---\n# Source: cilium/templates/sa.yaml\nkind: ServiceAccount\nmetadata: {name: cilium}\n---\n# nothing\n---\nkind: Secret\ndata: {ca.crt: YQ==}\n---\n" + one,
 			"kube-system/cilium-config false", "",
 		},
-		{
-			"another one beside it", "kind: ConfigMap\nmetadata: {name: hubble-relay-config}\ndata: {config.yaml: x}\n---\n" + one,
-			"kube-system/cilium-config false", "",
-		},
+		{"another one beside it", "kind: ConfigMap\nmetadata: {name: hubble-relay-config}\ndata: {config.yaml: x}\n---\n" + one,
+			"kube-system/cilium-config false", ""},
 		{"a list", "kind: List\nitems:\n- kind: ConfigMap\n  metadata: {name: cilium-config}\n  data: {masquerade: \"true\"}\n", "cilium-config true", ""},
 		{"an object that is none, with data of its own", "kind: Thing\ndata: [1, 2]\n---\n" + one, "kube-system/cilium-config false", ""},
 		{"no YAML", "kind: ConfigMap\n\tdata: {", "", "document 1 is not YAML: line 2: found a tab character"},
@@ -666,10 +618,8 @@ func TestReadConfigMap(t *testing.T) {
 		{"neither name nor data", "kind: ConfigMap\n", "", "the ConfigMap without a name has no data"},
 		{"data that is none", "kind: ConfigMap\nmetadata: {name: c}\ndata: [a]\n", "", "document 1 is not a ConfigMap: "},
 		{"a value without quotes", "kind: ConfigMap\nmetadata: {name: c}\ndata: {mtu: 1500}\n", "", "the ConfigMap c: data.mtu is 1500: expected a string, in quotes"},
-		{
-			"two of them", "kind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\n---\nkind: ConfigMap\nmetadata: {name: b}\ndata: {a: b}\n", "",
-			"there are 2 ConfigMaps (a, b): expected one, or one that is named cilium-config",
-		},
+		{"two of them", "kind: ConfigMap\nmetadata: {name: a}\ndata: {a: b}\n---\nkind: ConfigMap\nmetadata: {name: b}\ndata: {a: b}\n", "",
+			"there are 2 ConfigMaps (a, b): expected one, or one that is named cilium-config"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := ReadConfigMap(strings.NewReader(test.stream), "cilium-config")

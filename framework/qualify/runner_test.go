@@ -176,9 +176,7 @@ func TestRun(t *testing.T) {
 			if err == nil {
 				err = schema.Validate("qualification", text)
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, err)
 		})
 	}
 }
@@ -203,7 +201,6 @@ func TestConfigurationIsRead(t *testing.T) {
 	}
 }
 
-// interrupting ends a context in the second run.
 type interrupting struct {
 	*fakeParts
 	interrupt func()
@@ -397,9 +394,7 @@ func TestSubnets(t *testing.T) {
 	request := Request{Component: "cilium", From: "1.8.1", To: "1.11.1", Subnets: netip.MustParsePrefix("10.200.0.0/16")}
 	r := must.Get(New(request, []framework.Scenario{s}))(t)
 	labs := r.Topologies()
-	if len(labs) != 2 {
-		t.Errorf("%d labs", len(labs))
-	}
+	must.Equal(t, "", 2, len(labs))
 	for _, lab := range labs {
 		for _, n := range lab.Networks {
 			if !request.Subnets.Contains(n.Subnet.Addr()) {
@@ -407,19 +402,13 @@ func TestSubnets(t *testing.T) {
 			}
 		}
 	}
-	if r.in.Subnets != request.Subnets {
-		t.Errorf("the inputs have %s", r.in.Subnets)
-	}
+	must.Equal(t, "the inputs have", request.Subnets, r.in.Subnets)
 	if command, want := r.in.Incidents[0].Command, "--subnets 10.200.0.0/24"; !strings.Contains(command, want) {
 		t.Errorf("%q lacks %s", command, want)
 	}
 	var plan strings.Builder
 	r.WritePlan(&plan)
-	for _, want := range []string{`"nodes" of node-drain has the subnet 10.200.0.0/24`, `"uplink" of upgrade-cilium has the subnet 10.200.1.0/24`} {
-		if !strings.Contains(plan.String(), want) {
-			t.Errorf("the plan lacks %q:\n%s", want, plan.String())
-		}
-	}
+	must.Contain(t, plan.String(), `"nodes" of node-drain has the subnet 10.200.0.0/24`, `"uplink" of upgrade-cilium has the subnet 10.200.1.0/24`)
 	request.Subnets = netip.MustParsePrefix("10.62.0.0/16")
 	want := "--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix"
 	if _, err := New(request, []framework.Scenario{s}); err == nil || err.Error() != want {
@@ -469,9 +458,7 @@ func TestWholeVersions(t *testing.T) {
 // There is no upgrade from a slice to a whole version.
 func TestSliceToWhole(t *testing.T) {
 	_, err := New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)
-	if err == nil || !strings.Contains(err.Error(), "no upgrade from a slice to the whole") {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, err, "no upgrade from a slice to the whole")
 }
 
 // An incident whose lab has an image that is built of neither version does not run, and the

@@ -29,9 +29,7 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			given := must.Get(ReadFiles("cilium", nil, releasefile.File{Name: "my.yaml", Text: []byte(test.values)}))(t)
 			v := must.Get(ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, given))(t)
-			if got := v.Mode.String(); got != test.mode {
-				t.Errorf("mode: got  %s\nwant %s", got, test.mode)
-			}
+			must.Equal(t, "mode", test.mode, v.Mode.String())
 			for _, r := range v.Replaced {
 				t.Log(r)
 			}

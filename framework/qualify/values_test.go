@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
@@ -21,7 +19,6 @@ import (
 
 var aLab = labvalues.Lab{APIServer: netip.MustParseAddr("10.62.4.11"), Device: "eth0", Pods: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
 
-// adapted are values for the upgrade between the charts of testdata.
 func adapted(t *testing.T, text string, without ...string) (*Values, error) {
 	t.Helper()
 	var charts []*chart.Chart
@@ -36,7 +33,6 @@ func adapted(t *testing.T, text string, without ...string) (*Values, error) {
 	return v, v.adapt(t.Context(), aLab, charts[0], charts[1], users)
 }
 
-// valued is a request with values.
 func valued(t *testing.T, v *Values) Request {
 	t.Helper()
 	return Request{Component: "cilium", From: "1.18.0", To: "1.19.0", Values: v, Thresholds: bounds, Command: again}
@@ -56,9 +52,7 @@ debug: {old: true, verbose: flow}
 extraConfig: {only-old: "1", devices: bond0}
 `))(t)
 	want := labvalues.Mode{Routing: "native", IPAM: "cluster-pool", Masquerade: "none", BGP: true}
-	if diff := cmp.Diff(&want, v.Mode); diff != "" {
-		t.Errorf("mode (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "mode", &want, v.Mode)
 	r := must.Get(New(valued(t, v), catalogue))(t)
 	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
 	var plan strings.Builder
@@ -98,9 +92,7 @@ func TestValuesAreUnread(t *testing.T) {
 		`value "debug.old" changes nothing that either chart renders with these values ("debug.old" is one key with dots in it: expected debug: {old: ...})`,
 		"value routingmode changes nothing that either chart renders with these values (nearest: routingMode)",
 	}
-	if diff := cmp.Diff(want, v.Unread); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, v.Unread)
 	r := must.Get(New(valued(t, v), catalogue))(t)
 	if rows := r.Result().Rows; !slices.ContainsFunc(rows, func(r Row) bool {
 		return r.Name == "values without effect" && r.State == Warning && r.Says == strings.Join(want, "; ")
@@ -117,9 +109,7 @@ func TestValuesWithVariables(t *testing.T) {
 	}
 	want := []string{"left out, because a variable has no value, and the lab does not need it: " +
 		"devices (DEVICE), ipam.operator.clusterPoolIPv4MaskSize (MASK), unread.x (X)"}
-	if diff := cmp.Diff(want, v.Told); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, v.Told)
 	_, err = adapted(t, "{devices: $DEVICE, extraConfig: {a: '${A}', b: '{{ b }}'}}")
 	const missing = "my.yaml: no value is given for the variables A (extraConfig.a), b (extraConfig.b): " +
 		"expected --set-var A=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"
@@ -220,9 +210,7 @@ func TestValuesOfRecord(t *testing.T) {
 			values := test.values.ofRecord()
 			u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values}))(t)
 			runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
-			if runs != test.kubeProxy {
-				t.Errorf("kube-proxy runs: %t, with %v", runs, values)
-			}
+			must.Equal(t, values, test.kubeProxy, runs)
 			if test.values != nil && test.values.Mode.Routing != values["routingMode"] {
 				t.Errorf("%v", values)
 			}

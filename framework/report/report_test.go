@@ -145,10 +145,7 @@ func TestReadRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := must.Write(t, filepath.Join(t.TempDir(), "report.json"), test.text)
-			_, err := report.Read(path)
-			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), path) {
-				t.Errorf("%v; want the path and %q", err, test.says)
-			}
+			must.Fail(t, must.Err(report.Read(path)), test.says, path)
 		})
 	}
 	t.Run("no file", func(t *testing.T) {
@@ -162,12 +159,8 @@ func TestReadRefuses(t *testing.T) {
 func TestWriteThatFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must.NoError(t, os.WriteFile(file, nil, 0o600))
-	if err := full().Write(filepath.Join(file, "reports")); err == nil || !strings.Contains(err.Error(), "the report's folder") {
-		t.Errorf("%v; want it to name the folder", err)
-	}
+	must.Fail(t, full().Write(filepath.Join(file, "reports")), "the report's folder")
 	r := full()
 	r.Machine = func() {}
-	if err := r.Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), `"node-drain"`) {
-		t.Errorf("%v; want it to name the report", err)
-	}
+	must.Fail(t, r.Write(t.TempDir()), `"node-drain"`)
 }

@@ -5,11 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -46,9 +43,7 @@ func TestNewRun(t *testing.T) {
 func TestNewRunThatFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must.NoError(t, os.WriteFile(file, nil, 0o600))
-	if _, err := report.NewRun(file, "node-drain", noon); err == nil || !strings.Contains(err.Error(), `the runs of "node-drain"`) {
-		t.Errorf("%v; want it to name the scenario", err)
-	}
+	must.Fail(t, must.Err(report.NewRun(file, "node-drain", noon)), `the runs of "node-drain"`)
 }
 
 func TestLatest(t *testing.T) {
@@ -65,13 +60,9 @@ func TestLatest(t *testing.T) {
 		if got, err := os.Readlink(link); err != nil || got != filepath.Base(run) {
 			t.Errorf("latest is %q, %v; want %q", got, err, filepath.Base(run))
 		}
-		if _, err := report.Read(filepath.Join(link, "report.json")); err != nil {
-			t.Error(err)
-		}
+		must.Get(report.Read(filepath.Join(link, "report.json")))(t)
 	}
-	if err := report.SetLatest(filepath.Join(output, "no-such", "run")); err == nil || !strings.Contains(err.Error(), "no-such") {
-		t.Errorf("%v; want it to name the run", err)
-	}
+	must.Fail(t, report.SetLatest(filepath.Join(output, "no-such", "run")), "no-such")
 }
 
 func TestPruneRuns(t *testing.T) {
@@ -115,9 +106,7 @@ func TestPruneRuns(t *testing.T) {
 			for _, name := range append(notRuns, test.want...) {
 				want[name] = true
 			}
-			if diff := cmp.Diff(want, left); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "left", want, left)
 		})
 	}
 }

@@ -84,10 +84,6 @@ func (m fakeMachine) Path(ctx context.Context, _ string) (string, error) {
 func open(t testing.TB, access Access, sources ...Source) *Collector {
 	t.Helper()
 	c := must.Get(Open(t.Context(), access, sources...))(t)
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.NoError(t, c.Close()) })
 	return c
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// calicoList answers with a list of a kind of Calico's.
 func calicoList(kind string, items ...string) http.HandlerFunc {
 	return answer(http.StatusOK, `{"apiVersion":"crd.projectcalico.org/v1","kind":"`+kind+`List","metadata":{},"items":[`+strings.Join(items, ",")+`]}`)
 }
@@ -90,9 +89,7 @@ func TestCalicoBGP(t *testing.T) {
 				said += err.Error()
 			}
 		}
-		if !strings.Contains(said, name) {
-			t.Errorf("error %q, want %q in it", said, name)
-		}
+		must.Contain(t, said, name)
 	}
 	c = must.Get(read(map[string]http.HandlerFunc{}))(t)
 	if got, err := calicoIPPools.items(t.Context(), c); err != nil || got != nil {
@@ -112,9 +109,7 @@ func TestServes(t *testing.T) {
 		{"the class that MetalLB was told", "", Service{Class: "metallb", MetalLBPool: "users"}, true},
 		{"Cilium's own class", CiliumBGP, Service{Class: ciliumBGPClass}, true},
 	} {
-		if got := (BGPAdvertisement{Speaker: test.speaker}).Serves(test.service); got != test.want {
-			t.Errorf("%s: %t", test.name, got)
-		}
+		must.Equal(t, test.name, test.want, (BGPAdvertisement{Speaker: test.speaker}).Serves(test.service))
 	}
 }
 

@@ -42,16 +42,10 @@ var (
 		{ObjectMeta: metav1.ObjectMeta{Name: "master1", UID: "u1"}},
 	}}
 	podList = corev1.PodList{Items: []corev1.Pod{
-		{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-			Spec:       corev1.PodSpec{NodeName: "master2"},
-			Status:     corev1.PodStatus{PodIP: "10.5.115.7"},
-		},
-		{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-the-host"},
-			Spec:       corev1.PodSpec{NodeName: "master2", HostNetwork: true},
-			Status:     corev1.PodStatus{PodIP: "10.4.94.21"},
-		},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.PodSpec{NodeName: "master2"},
+			Status: corev1.PodStatus{PodIP: "10.5.115.7"}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "on-the-host"},
+			Spec: corev1.PodSpec{NodeName: "master2", HostNetwork: true}, Status: corev1.PodStatus{PodIP: "10.4.94.21"}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "starting"}, Spec: corev1.PodSpec{NodeName: "master2"}},
 	}}
 )
@@ -141,10 +135,8 @@ func TestCluster(t *testing.T) {
 		}},
 		CiliumNodes: List[CiliumNode]{Items: []CiliumNode{
 			{Name: "master1"},
-			{
-				Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal,
-				Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-			},
+			{Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal,
+				Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 		}},
 		Pods: List[Pod]{Items: []Pod{{Namespace: "default", Name: "web", Node: "master2", IP: netip.MustParseAddr("10.5.115.7")}}},
 	}
@@ -152,21 +144,9 @@ func TestCluster(t *testing.T) {
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	}
-	if diff := cmp.Diff(want, got, compare); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got, compare)
 }
 
-func TestClusterWithoutCilium(t *testing.T) {
-	// What an API server says of a resource that it does not know.
-	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{ciliumPath: answer(http.StatusNotFound, "404 page not found\n")})))(t)
-	nodes, err := listedCiliumNodes.items(t.Context(), c)
-	if err != nil || len(nodes) != 0 {
-		t.Errorf("CiliumNodes() = %v, %v, want none and no error", nodes, err)
-	}
-}
-
-// definitionsOf is a list of CustomResourceDefinitions.
 func definitionsOf(names ...string) string {
 	var items []string
 	for _, name := range names {

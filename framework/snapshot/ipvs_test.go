@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,9 +53,7 @@ UDP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0035 rr persistent 10800 FFFFFFFF
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := must.Get(ParseIPVS(c.table))(t)
-			if diff := cmp.Diff(c.want, got, compareAddresses); diff != "" {
-				t.Error(diff)
-			}
+			must.Equal(t, "", c.want, got, compareAddresses)
 		})
 	}
 }
@@ -71,10 +68,7 @@ func TestParseIPVSErrors(t *testing.T) {
 		"TCP [fd00::z]:0050 rr":                 "fd00::z",
 		"TCP 0A600856:0050 rr\n  -> x Masq 1 0": "no real server",
 	} {
-		_, err := ParseIPVS(ipvsHeader + line + "\n")
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "/proc/net/ip_vs") {
-			t.Errorf("%q: %v, want %q", line, err, want)
-		}
+		must.Fail(t, must.Err(ParseIPVS(ipvsHeader+line+"\n")), want, "/proc/net/ip_vs")
 	}
 }
 

@@ -55,7 +55,6 @@ func newNode(t testing.TB) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
 }
 
-// in is a machine with a network namespace.
 func in(path string) Machine {
 	return fakeMachine{netns: func(context.Context) (string, error) { return path, nil }}
 }

@@ -117,9 +117,7 @@ func TestOwn(t *testing.T) {
 	if !network.BIRD.Read {
 		t.Error(network.BIRD.Error)
 	}
-	if _, err := o.Exec(t.Context(), "sh", "-c", "exit 3"); err == nil || !strings.Contains(err.Error(), "running sh: exit status 3") {
-		t.Errorf("error %v", err)
-	}
+	must.Fail(t, must.Err(o.Exec(t.Context(), "sh", "-c", "exit 3")), "running sh: exit status 3")
 }
 
 // A node that is read elsewhere is one request's answer, or unread with its reason.

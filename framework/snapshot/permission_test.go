@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,9 +62,7 @@ func TestAccounts(t *testing.T) {
 			may("", "list", "nodes"), may("", "get", "pods"), may("mail", "get", "configmaps"), may("shop", "get", "secrets", "key"),
 		}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 	// Without one of the lists nothing is known of any account.
 	delete(lists, rbac+"rolebindings")
 	if c, err = newCluster(serve(t, lists)); err != nil {

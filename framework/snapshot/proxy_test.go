@@ -63,9 +63,7 @@ func TestWaitsForIPVS(t *testing.T) {
 		{[]string{execute}, false},
 		{nil, false},
 	} {
-		if got := (Goroutine{Functions: c.functions}).WaitsForIPVS(); got != c.want {
-			t.Errorf("%q: %v", c.functions, got)
-		}
+		must.Equal(t, c.functions, c.want, (Goroutine{Functions: c.functions}).WaitsForIPVS())
 	}
 }
 
@@ -113,7 +111,6 @@ func FuzzParseGoroutines(f *testing.F) {
 	})
 }
 
-// answers puts together what the script prints.
 func answers(sections ...string) string { return strings.Join(sections, "\n") }
 
 const (
@@ -172,9 +169,7 @@ func TestProxies(t *testing.T) {
 			if len(p.Table) != 1 || len(p.Table[0].Servers) != 1 || p.Table[0].Servers[0].Inactive != 3 {
 				t.Errorf("table %+v", p.Table)
 			}
-			if p.Health.Late() != (c.health.Status == http.StatusServiceUnavailable) {
-				t.Errorf("late: %v", p.Health.Late())
-			}
+			must.Equal(t, "late", (c.health.Status == http.StatusServiceUnavailable), p.Health.Late())
 		})
 	}
 }
@@ -215,11 +210,8 @@ func TestProxyQuery(t *testing.T) {
 			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", "", "== goroutines", ok, "== log", "0"),
 			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{}},
 		},
-		{
-			name:   "it does not run",
-			output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"),
-			want:   Proxy{LogLines: 3},
-		},
+		{name: "it does not run", output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"),
+			want: Proxy{LogLines: 3}},
 		{name: "no profiling", output: answers("== mode", ok+"ipvs", "== goroutines", "HTTP/1.0 404 Not Found\r\n\r\n"), want: Proxy{Mode: "ipvs"}},
 		{name: "no log", output: answers("== mode", ok+"ipvs", "== log", ""), err: "counting lines in kube-proxy's log: "},
 		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: " + syncs},

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A snapshot tells how far the API server's clock is ahead, and ages of objects are by it.
@@ -34,9 +36,7 @@ func TestServerAhead(t *testing.T) {
 			if s.ServerAhead < test.within[0] || s.ServerAhead > test.within[1] || !s.Nodes.Read {
 				t.Errorf("%s ahead, want %s", s.ServerAhead, test.within)
 			}
-			if age := s.Age(s.Time); age != s.ServerAhead {
-				t.Errorf("what was created at this machine's time is %s old", age)
-			}
+			must.Equal(t, "what was created at this machine's time", s.ServerAhead, s.Age(s.Time))
 		})
 	}
 }

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"net/http"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +23,6 @@ func newService(name string, spec corev1.ServiceSpec) corev1.Service {
 	return corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: spec}
 }
 
-// noted is a Service with a label and an annotation.
 func noted(s corev1.Service, label, labelled, annotation, says string) corev1.Service {
 	s.Labels, s.Annotations = map[string]string{label: labelled}, map[string]string{annotation: says}
 	return s
@@ -67,21 +65,17 @@ func TestClusterServices(t *testing.T) {
 	at := netip.MustParseAddr
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	ports := []ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
-	if diff := cmp.Diff([]Service{
+	must.Equal(t, "", []Service{
 		{Namespace: "shop", Name: "api", ClusterIPs: []netip.Addr{at("10.96.0.1")}, Ports: ports},
 		{Namespace: "shop", Name: "dns", ClusterIPs: []netip.Addr{at("10.96.0.10")}, Ports: ports, InternalLocal: true, OtherProxy: true, MetalLBPool: "users"},
 		{Namespace: "shop", Name: "vip", ClusterIPs: []netip.Addr{at("10.96.0.11")}, Ports: ports, OtherProxy: true, Class: "kube-vip.io/kube-vip-class", MetalLBPool: "other"},
 		{Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{at("10.96.0.101"), at("fd00::101")}, Ports: ports},
-	}, services, same); diff != "" {
-		t.Error(diff)
-	}
+	}, services, same)
 	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
-	if diff := cmp.Diff([]EndpointSlice{
+	must.Equal(t, "", []EndpointSlice{
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, ReadyOn: []string{""}, Draining: []netip.Addr{at("10.30.64.6")}, DrainingNodes: []string{"node1"}},
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5"), at("10.30.64.7")}, ReadyOn: []string{"", "node1"}, Hinted: true, ReadyNodes: []string{"node1"}},
-	}, slices, same); diff != "" {
-		t.Error(diff)
-	}
+	}, slices, same)
 }
 
 func TestClusterServiceErrors(t *testing.T) {
@@ -91,10 +85,6 @@ func TestClusterServiceErrors(t *testing.T) {
 		}}),
 		slicesPath: answer(403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}`),
 	})))(t)
-	if _, err := listedServices.items(t.Context(), c); err == nil || !strings.Contains(err.Error(), "shop/web: spec.clusterIPs") {
-		t.Errorf("services: %v", err)
-	}
-	if _, err := listedEndpointSlices.items(t.Context(), c); err == nil || !strings.Contains(err.Error(), "listing EndpointSlices") {
-		t.Errorf("slices: %v", err)
-	}
+	must.Fail(t, must.Err(listedServices.items(t.Context(), c)), "shop/web: spec.clusterIPs")
+	must.Fail(t, must.Err(listedEndpointSlices.items(t.Context(), c)), "listing EndpointSlices")
 }

@@ -59,13 +59,9 @@ func TestCollect(t *testing.T) {
 			routers: map[string]RouterReader{"tor2": fakeRouter{paths: []Path{path}, fib: errors.New("refused"), asked: &asked}},
 			nodes:   map[string]Machine{"master2": obeys, "master1": deaf, "guest": fakeMachine{}},
 		}, NodeTables, Routers, Sockets, Routers))(t)
-		if c.Timeout() != time.Second {
-			t.Errorf("Timeout() = %s", c.Timeout())
-		}
+		must.Equal(t, "Timeout()", time.Second, c.Timeout())
 		s := c.Collect(t.Context())
-		if s.Took != time.Second {
-			t.Errorf("took %s, want the timeout", s.Took)
-		}
+		must.Equal(t, "took", time.Second, s.Took)
 		if r := s.Routers[0]; len(s.Routers) != 1 || r.Name != "tor2" || !r.Paths.Read || !r.Neighbors.Read || r.Paths.Items[0].Prefix != path.Prefix {
 			t.Errorf("routers = %+v", s.Routers)
 		}
@@ -78,12 +74,8 @@ func TestCollect(t *testing.T) {
 		}
 		// Whoever notices the deadline first says so.
 		got := strings.ReplaceAll(Sentences(s.Unavailable()), "finding the network namespace: no answer", "no answer")
-		if diff := cmp.Diff(strings.Join(want, "; "), got); diff != "" {
-			t.Errorf("Unread() (-want +got):\n%s", diff)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Equal(t, "Unread()", strings.Join(want, "; "), got)
+		must.NoError(t, c.Close())
 		if !slices.Equal(asked, []string{"RIB", "Neighbors", "Close"}) {
 			t.Errorf("asked for %v, want the RIB before the sessions, and the router closed once", asked)
 		}
@@ -175,9 +167,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	if _, err := Open(t.Context(), fakeAccess{}, Nodes, Source{}); err == nil || !strings.Contains(err.Error(), "zero Source") {
-		t.Errorf("error %v", err)
-	}
+	must.Fail(t, must.Err(Open(t.Context(), fakeAccess{}, Nodes, Source{})), "zero Source")
 	asked := []string{}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("interrupted"))
@@ -192,9 +182,7 @@ func TestSourcesAreComparable(t *testing.T) {
 	if nodes != Nodes || nodes == Pods || one != again || one == ConfigMaps("a/c") {
 		t.Error("sources do not compare as what they read")
 	}
-	if got := ConfigMaps("a/b").String(); got != "ConfigMaps a/b" {
-		t.Errorf("String() = %q", got)
-	}
+	must.Equal(t, "String()", "ConfigMaps a/b", ConfigMaps("a/b").String())
 }
 
 // ofAll are the fields of a snapshot that no source has for itself.
@@ -272,9 +260,7 @@ func TestSnapshotIsPlainJSON(t *testing.T) {
 		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
 	}
 	// What was not read is known of a stored snapshot as well.
-	if diff := cmp.Diff([]Missing{{"sockets", "no host was given"}}, back.Unavailable()); diff != "" {
-		t.Errorf("Unread() (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "Unread()", []Missing{{"sockets", "no host was given"}}, back.Unavailable())
 	back.Sources = append(back.Sources, Asked{Name: "tea leaves"})
 	if unavailable := back.Unavailable(); len(unavailable) != 2 || unavailable[1] != (Missing{"tea leaves", "no source has that name"}) {
 		t.Errorf("a source of another version: %q", unavailable)

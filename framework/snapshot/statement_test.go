@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // twoNodes is a cluster of two nodes behind a router, as each layer describes it.
@@ -79,9 +79,7 @@ func TestStatements(t *testing.T) {
 		"kernel | b | tc egress of b: eth0: bpf_host.o",
 		"kernel | default/web | IPVS of a: 10.1.1.7",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("statements (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "statements", want, got)
 }
 
 func TestChanges(t *testing.T) {
@@ -125,9 +123,7 @@ func TestChanges(t *testing.T) {
 					t.Errorf("it is said to be of %s", c.At)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "changes", test.want, got)
 		})
 	}
 }

@@ -71,9 +71,7 @@ func owned(kind, name string, labels map[string]string) metav1.ObjectMeta {
 }
 
 func TestClusterImages(t *testing.T) {
-	meta := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: "kube-system", Name: name}
-	}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "kube-system", Name: name} }
 	template := corev1.PodTemplateSpec{Spec: routerSpec}
 	running := func(image string) corev1.ContainerStatus {
 		return corev1.ContainerStatus{ImageID: image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
@@ -110,16 +108,14 @@ func TestClusterImages(t *testing.T) {
 		{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 	}
 	workloads := must.Get(c.workloads(t.Context()))(t)
-	if diff := cmp.Diff([]Workload{
+	must.Equal(t, "Workloads()", []Workload{
 		{Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-router", Containers: asked},
 		{Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
 		{Kind: "StatefulSet", Namespace: "kube-system", Name: "db"},
-	}, workloads); diff != "" {
-		t.Errorf("Workloads() (-want +got):\n%s", diff)
-	}
+	}, workloads)
 	got := must.Get(c.podImages(t.Context()))(t)
 	id := "docker.io/cloudnativelabs/kube-router@" + newDigest
-	if diff := cmp.Diff([]PodImages{
+	must.Equal(t, "PodImages()", []PodImages{
 		{Namespace: "kube-system", Name: "backup-29712345-x", UID: "u", OwnerKind: "CronJob", OwnerName: "backup", Created: time.Unix(29712345*60+3600, 0)},
 		{Namespace: "kube-system", Name: "coredns-5c6-x", UID: "u", OwnerKind: "Deployment", OwnerName: "coredns", Template: "5c6"},
 		{Namespace: "kube-system", Name: "import-20260101-x", UID: "u", OwnerKind: "Job", OwnerName: "import-20260101", Created: time.Unix(29712345*60, 0)},
@@ -131,12 +127,8 @@ func TestClusterImages(t *testing.T) {
 			},
 		},
 		{Namespace: "kube-system", Name: "worker1-x", UID: "u", OwnerKind: "Node", OwnerName: "worker1"},
-	}, got); diff != "" {
-		t.Errorf("PodImages() (-want +got):\n%s", diff)
-	}
-	if pulled := got[3].Containers[0].Pulled(); pulled != newDigest {
-		t.Errorf("Pulled() = %q", pulled)
-	}
+	}, got)
+	must.Equal(t, "Pulled()", newDigest, got[3].Containers[0].Pulled())
 }
 
 type fakeRegistry map[string]string
@@ -168,7 +160,5 @@ func TestTags(t *testing.T) {
 	if diff := cmp.Diff([]Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items); diff != "" || !s.Tags.Read {
 		t.Errorf("tags (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]Missing{{"the registry's a:2", "MANIFEST_UNKNOWN"}}, s.Unavailable()); diff != "" {
-		t.Errorf("Unread() (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "Unread()", []Missing{{"the registry's a:2", "MANIFEST_UNKNOWN"}}, s.Unavailable())
 }

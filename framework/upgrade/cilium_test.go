@@ -35,9 +35,7 @@ func TestCiliumForms(t *testing.T) {
 				return
 			}
 			must.NoError(t, err)
-			if got := u.Form; got != test.form {
-				t.Errorf("it runs as %s", got)
-			}
+			must.Equal(t, "it runs as", test.form, u.Form)
 			if all := u.ImagesOf(test.from, test.to); !slices.Contains(all, test.image) {
 				t.Errorf("%q has no %s", all, test.image)
 			}
@@ -153,14 +151,8 @@ func TestCiliumModes(t *testing.T) {
 				}
 			}
 			proxy := slices.ContainsFunc(whole.Images("1.18.4"), func(ref string) bool { return strings.HasPrefix(ref, kubeProxy) })
-			if proxy != (name == "") {
-				t.Errorf("kube-proxy runs: %t", proxy)
-			}
-			for _, says := range []string{"envoy.enabled=false", "hubble.enabled=false"} {
-				if !strings.Contains(whole.about(), says) {
-					t.Errorf("%q does not say %s", whole.about(), says)
-				}
-			}
+			must.Equal(t, "kube-proxy runs", (name == ""), proxy)
+			must.Contain(t, whole.about(), "envoy.enabled=false", "hubble.enabled=false")
 		})
 	}
 }

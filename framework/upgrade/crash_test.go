@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework/component/metallb"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The agent's own container tells the version of a pod, not what runs beside it.
@@ -21,9 +22,7 @@ func TestRuns(t *testing.T) {
 	if len(pod.Spec.Containers) != 2 {
 		t.Fatalf("%+v", pod.Spec.Containers)
 	}
-	if err := runs(pod, metallb.SpeakerImage("0.14.8")); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, runs(pod, metallb.SpeakerImage("0.14.8")))
 	if err := runs(pod, metallb.SpeakerImage("0.14.9")); err == nil {
 		t.Error("a speaker of 0.14.8 passes for one of 0.14.9")
 	}

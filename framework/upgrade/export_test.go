@@ -37,7 +37,6 @@ func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures
 	return m
 }
 
-// declared is the upgrade of a component.
 func declared(t *testing.T, component, from, to string, s Settings) Upgrade {
 	t.Helper()
 	u := must.Get(Of(component, from, to, s))(t)

@@ -130,7 +130,6 @@ func (w *world) Down(ctx context.Context, _ framework.Scenario) error {
 	return ctx.Err()
 }
 
-// fakeLab is the lab of a world, with its probes and its reader.
 type fakeLab struct{ *world }
 
 func (fakeLab) Attach(*framework.Run)                           {}
@@ -167,7 +166,6 @@ func (fakeLab) WaitOutage(context.Context, []string, time.Time, time.Duration, t
 	panic("an upgrade waits for no outage")
 }
 
-// loses makes a probe lose what it sends from now on, for a time.
 func (w *world) loses(name string, lasting time.Duration) {
 	w.lost[name] = append(w.lost[name], span{time.Now(), time.Now().Add(lasting)})
 }
@@ -247,5 +245,4 @@ func (w *world) Timelines() []probe.Timeline {
 	return all
 }
 
-// pollOf is a poll of a snapshot.
 func pollOf(s snapshot.Snapshot) history.Poll { return polling().Poll(s, s.Time) }

@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The lab goes down in every case, and one of another process is not touched.
@@ -53,9 +54,7 @@ func TestRun(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, engine.ErrInterrupted) != c.interrupt {
 				t.Errorf("%v, want %q", err, c.says)
 			}
-			if got := strings.Join(w.did, ", "); got != c.did {
-				t.Errorf("the lab is %q, want %q", got, c.did)
-			}
+			must.Equal(t, "the lab", c.did, strings.Join(w.did, ", "))
 			if m.Component != "thing" || m.Upgrade != nil || m.Left != nil {
 				t.Errorf("%+v", m)
 			}

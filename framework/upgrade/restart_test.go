@@ -11,12 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var range2 = netip.MustParsePrefix("10.1.2.0/24")
@@ -54,9 +53,7 @@ func TestRestart(t *testing.T) {
 		if p := pathOf(t, m.Upgrade.Restart.Phase, "in"); p.Lost != 30 || p.LongestGapMS != 300 {
 			t.Errorf("%+v", p)
 		}
-		if diff := cmp.Diff([]LostIn{{"1 restarted on two", 30, 300}}, pathOf(t, m.Upgrade.During, "in").LostIn); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", []LostIn{{"1 restarted on two", 30, 300}}, pathOf(t, m.Upgrade.During, "in").LostIn)
 		if p := pathOf(t, m.Back.During, "in"); p.Lost != 0 || p.LostIn != nil {
 			t.Errorf("%+v", p)
 		}
@@ -311,20 +308,12 @@ func TestKeeping(t *testing.T) {
 	w := newWorld()
 	w.routes, w.sessions = map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node2}}, map[netip.Addr]time.Time{node1: time.Now()}
 	poll := pollOf(w.poll())
-	if got := keeping(w.upgrade.Topology, poll, "one"); got != "" {
-		t.Errorf("with a session: %s", got)
-	}
-	if got := keeping(w.upgrade.Topology, poll, "two"); got != "tor has 10.1.2.0/24 without a session" {
-		t.Errorf("without a session: %s", got)
-	}
+	must.Equal(t, "with a session", "", keeping(w.upgrade.Topology, poll, "one"))
+	must.Equal(t, "without a session", "tor has 10.1.2.0/24 without a session", keeping(w.upgrade.Topology, poll, "two"))
 	w.routes = maps.Clone(w.routes)
 	delete(w.routes, range2)
-	if got := keeping(w.upgrade.Topology, pollOf(w.poll()), "two"); got != "" {
-		t.Errorf("without a route: %s", got)
-	}
-	if got := keeping(w.upgrade.Topology, pollOf(snapshot.Snapshot{}), "two"); !strings.Contains(got, "was not read") {
-		t.Errorf("a router that was not read: %q", got)
-	}
+	must.Equal(t, "without a route", "", keeping(w.upgrade.Topology, pollOf(w.poll()), "two"))
+	must.Contain(t, keeping(w.upgrade.Topology, pollOf(snapshot.Snapshot{}), "two"), "was not read")
 }
 
 // Each component is restarted in the middle of a rollout.

@@ -12,14 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// pathOf is a path of a phase by its name.
 func pathOf(t *testing.T, p Phase, name string) Path {
 	t.Helper()
 	i := slices.IndexFunc(p.Paths, func(p Path) bool { return p.Name == name })
@@ -65,9 +64,7 @@ func TestTrip(t *testing.T) {
 			}
 			want := []Router{{Name: "tor", Due: p.Routers[0].Due, Polls: p.Routers[0].Polls,
 				Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{}}}
-			if diff := cmp.Diff(want, p.Routers); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", name, diff)
-			}
+			must.Equal(t, name, want, p.Routers)
 		}
 		none("at rest", m.Resting)
 		none("after the upgrade", m.Upgrade.After)
@@ -85,13 +82,9 @@ func TestTrip(t *testing.T) {
 
 		during := m.Upgrade.During
 		in := pathOf(t, during, "in")
-		if d := during.Ended.Sub(during.Began); d != 8*time.Second {
-			t.Errorf("the upgrade took %s", d)
-		}
+		must.Equal(t, "the upgrade took", 8*time.Second, during.Ended.Sub(during.Began))
 		want := Path{Name: "in", Probes: []string{"out->one", "out->two"}, Due: 1600, Sent: 1600, Answered: 1570, Lost: 30, LongestGapMS: 300, GapProbe: "out->one", LongestSilenceMS: 300, SilenceProbe: "out->one"}
-		if diff := cmp.Diff(want, in); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", want, in)
 		if one := pathOf(t, during, "in, one way"); one.Lost != 30 || one.Due != 800 || one.LongestGapMS != 300 {
 			t.Errorf("%+v", one)
 		}
@@ -102,18 +95,14 @@ func TestTrip(t *testing.T) {
 			Name: "tor", Due: 40, Polls: 40, Withdrawals: []string{"10.1.1.0/24"}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{},
 			Events: []RouterEvent{{Says: "10.1.1.0/24 is withdrawn"}, {Says: "10.1.1.0/24 is announced by two"}},
 		}
-		if diff := cmp.Diff(wantRouter, during.Routers[0], cmpopts.IgnoreFields(RouterEvent{}, "At")); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", wantRouter, during.Routers[0], cmpopts.IgnoreFields(RouterEvent{}, "At"))
 		if got := m.Upgrade.Nodes; len(got) != 2 || got[0].Node != "one" || got[0].Ready.Sub(got[0].Began) != 5*time.Second || m.Upgrade.From != "1" || m.Upgrade.To != "2" {
 			t.Errorf("%+v", m.Upgrade)
 		}
 		if m.Back.From != "2" || m.Back.To != "1" || len(m.Back.Nodes) != 2 {
 			t.Errorf("%+v", m.Back)
 		}
-		if diff := cmp.Diff([]Difference{{Node: "two", Kind: "rule", What: "ip rule 9: from all lookup 77", Added: true}}, m.Left); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", []Difference{{Node: "two", Kind: "rule", What: "ip rule 9: from all lookup 77", Added: true}}, m.Left)
 	})
 }
 
@@ -204,9 +193,7 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 		}
 		w = newWorld()
 		delete(w.kernels, "two")
-		if _, err := w.run(t.Context(), t, t.TempDir()); err == nil || !strings.Contains(err.Error(), "reading the kernel of two") {
-			t.Errorf("a kernel that cannot be read: %v", err)
-		}
+		must.Fail(t, must.Err(w.run(t.Context(), t, t.TempDir())), "reading the kernel of two")
 	})
 }
 
@@ -218,9 +205,7 @@ func TestStoredRefuses(t *testing.T) {
 	if _, err := w.run(t.Context(), t, dir); err == nil {
 		t.Fatal("there is a lab")
 	}
-	if _, err := Stored(dir, w.upgrade, "1", "3"); err == nil || !strings.Contains(err.Error(), "is of thing 1 to 2, not of thing 1 to 3") {
-		t.Errorf("another upgrade: %v", err)
-	}
+	must.Fail(t, must.Err(Stored(dir, w.upgrade, "1", "3")), "is of thing 1 to 2, not of thing 1 to 3")
 	if _, err := Stored(t.TempDir(), w.upgrade, "1", "2"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no record: %v", err)
 	}
@@ -239,9 +224,7 @@ func TestDeclarations(t *testing.T) {
 		component := d.component
 		components[component] = true
 		u := declared(t, component, d.from, d.to, Settings{})
-		if u.Component != component {
-			t.Errorf("%s is declared as %s", component, u.Component)
-		}
+		must.Equal(t, "", component, u.Component)
 		if err := u.Topology.Validate(); err != nil {
 			t.Errorf("%s: %v", component, err)
 		}

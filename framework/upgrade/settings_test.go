@@ -1,10 +1,10 @@
 package upgrade
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/component/metallb"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestOf(t *testing.T) {
@@ -42,9 +42,7 @@ func TestOf(t *testing.T) {
 	} {
 		u, err := Of(test.component, test.from, test.to, test.settings)
 		if test.err != "" {
-			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("%s %s: got  %v\nwant %s", test.component, test.from, err, test.err)
-			}
+			must.Fail(t, err, test.err)
 			continue
 		}
 		guests := 0

@@ -6,6 +6,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A fact names the steps as a run does.
@@ -32,8 +33,6 @@ func TestFactText(t *testing.T) {
 		"+ a is gone\n    old, detectors report the expected finding\n    only in part: b is not probed": {Says: "a is gone", By: by("old", framework.StepFindings), Not: "b is not probed"},
 		"+ a is gone\n    old, after/anything\n    gone, after/anything":                                 {Says: "a is gone", By: by("old", framework.StepAfter("anything")).And("gone", framework.StepAfter("anything"))},
 	} {
-		if got := FactText(s, f); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, "", want, FactText(s, f))
 	}
 }

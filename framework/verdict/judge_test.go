@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // newVariant is the judge of a variant that has not begun, with a part switched off.
@@ -39,7 +39,6 @@ func TestVariantThatDidNotRunIsUnknown(t *testing.T) {
 	}
 }
 
-// answered has a step of a check end with an answer.
 func answered(j *Judge, id framework.StepID, holds bool, saw string, err error) error {
 	j.h.BeginStep(id)
 	j.h.Do(history.Ask, id.Part, func(a *history.Act) { a.Holds, a.Saw, a.Err = holds, saw, err })
@@ -87,9 +86,7 @@ func TestChecks(t *testing.T) {
 			if j.seen.baseline != test.baseline || j.ended == test.holds {
 				t.Errorf("baseline %q, ended %v; want %q", j.seen.baseline, j.ended, test.baseline)
 			}
-			if diff := cmp.Diff(test.reported, j.Result.Checks); diff != "" {
-				t.Errorf("reported (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "reported", test.reported, j.Result.Checks)
 		})
 	}
 	t.Run("asks the detectors, and the lab besides", func(t *testing.T) {
@@ -150,7 +147,5 @@ func TestFindingsAreReportedOnce(t *testing.T) {
 		{Finding: early, During: "fault", CameMS: new(int64(500))},
 		{Finding: latent, During: "fault", CameMS: new(int64(2000))},
 	}
-	if diff := cmp.Diff(want, j.Result.Findings, cmpopts.EquateComparable(detect.Object{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, j.Result.Findings, cmpopts.EquateComparable(detect.Object{}))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // repeated are runs of two variants that ended in these verdicts.
@@ -106,9 +107,7 @@ func TestTrialsDue(t *testing.T) {
 			return framework.Script{Trials: &framework.Trials{Unit: "tick", Load: "heavy", Rates: test.rates}}
 		}}
 		j := NewJudge(newCase(v, Options{}), &history.History{}, Setting{Accelerator: "uml"}, nil)
-		if got := j.TrialsDue(test.beside, false); got != test.want {
-			t.Errorf("%s: %d trials, want %d", test.name, got, test.want)
-		}
+		must.Equal(t, test.name, test.want, j.TrialsDue(test.beside, false))
 	}
 }
 
@@ -119,8 +118,6 @@ func TestTrialsDueWithoutExpectation(t *testing.T) {
 			return framework.Script{Trials: &framework.Trials{Unit: "tick", Most: most}}
 		}}
 		j := NewJudge(newCase(v, Options{}), &history.History{}, Setting{}, nil)
-		if got := j.TrialsDue(nil, false); got != want {
-			t.Errorf("at most %d: %d trials, want %d", most, got, want)
-		}
+		must.Equal(t, most, want, j.TrialsDue(nil, false))
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestJudge(t *testing.T) {
@@ -16,26 +17,14 @@ func TestJudge(t *testing.T) {
 		want framework.Verdict
 		why  string
 	}{
-		{
-			"the symptom, and a detector that names it",
-			observation{expected: bothDirections, impacted: bothDirections, active: 1},
-			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
-		},
-		{
-			"the symptom, and no detector reports it",
-			observation{expected: bothDirections, impacted: bothDirections},
-			framework.Missed, "outside->a, a->outside lost packets, and no detector reported why",
-		},
-		{
-			"no loss, no alarm",
-			observation{expected: bothDirections},
-			framework.Prevented, "no probe lost packets, and there was no active finding",
-		},
-		{
-			"no loss, but an alarm",
-			observation{expected: bothDirections, active: 2},
-			framework.Unknown, "there is an active finding, but no probe lost packets",
-		},
+		{"the symptom, and a detector that names it", observation{expected: bothDirections, impacted: bothDirections, active: 1},
+			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why"},
+		{"the symptom, and no detector reports it", observation{expected: bothDirections, impacted: bothDirections},
+			framework.Missed, "outside->a, a->outside lost packets, and no detector reported why"},
+		{"no loss, no alarm", observation{expected: bothDirections},
+			framework.Prevented, "no probe lost packets, and there was no active finding"},
+		{"no loss, but an alarm", observation{expected: bothDirections, active: 2},
+			framework.Unknown, "there is an active finding, but no probe lost packets"},
 		{
 			"the symptom, and another finding than the named one",
 			observation{expected: bothDirections, impacted: bothDirections, active: 1, missing: "said: active lost a"},
@@ -51,51 +40,27 @@ func TestJudge(t *testing.T) {
 			observation{expected: bothDirections, impacted: bothDirections, active: 1, unavailable: "Nodes: no answer"},
 			framework.Reproduced, "outside->a, a->outside lost packets, and detectors reported why",
 		},
-		{
-			"no loss, and a source that says nothing",
-			observation{expected: bothDirections, unavailable: "Nodes: no answer"},
-			framework.Unknown, "no probe lost packets, but Nodes: no answer",
-		},
-		{
-			"no loss, and a pending finding",
-			observation{expected: bothDirections, stillActive: "settling lost a"},
-			framework.Unknown, "no probe lost packets, but settling lost a",
-		},
-		{
-			"no loss, because the component does not start",
-			observation{expected: bothDirections, refuses: "keys exclude each other"},
-			framework.Refused, "the component does not start, and no probe lost packets: keys exclude each other",
-		},
-		{
-			"too little traffic to judge",
-			observation{expected: bothDirections, traffic: "of 500 packets none was sent"},
-			framework.Unknown, "of 500 packets none was sent",
-		},
-		{
-			"half of the symptom",
-			observation{expected: bothDirections, impacted: bothDirections[:1], active: 1},
-			framework.Unknown, "outside->a lost packets, but a->outside did not",
-		},
+		{"no loss, and a source that says nothing", observation{expected: bothDirections, unavailable: "Nodes: no answer"},
+			framework.Unknown, "no probe lost packets, but Nodes: no answer"},
+		{"no loss, and a pending finding", observation{expected: bothDirections, stillActive: "settling lost a"},
+			framework.Unknown, "no probe lost packets, but settling lost a"},
+		{"no loss, because the component does not start", observation{expected: bothDirections, refuses: "keys exclude each other"},
+			framework.Refused, "the component does not start, and no probe lost packets: keys exclude each other"},
+		{"too little traffic to judge", observation{expected: bothDirections, traffic: "of 500 packets none was sent"},
+			framework.Unknown, "of 500 packets none was sent"},
+		{"half of the symptom", observation{expected: bothDirections, impacted: bothDirections[:1], active: 1},
+			framework.Unknown, "outside->a lost packets, but a->outside did not"},
 		{
 			"more than the symptom",
 			observation{expected: bothDirections, impacted: bothDirections, unaffected: []string{"outside->b"}, active: 1},
 			framework.Unknown, "probes lost packets that must not: outside->b",
 		},
-		{
-			"something else than the symptom",
-			observation{expected: bothDirections, unaffected: []string{"outside->b"}},
-			framework.Unknown, "probes lost packets that must not: outside->b",
-		},
-		{
-			"bad baseline",
-			observation{expected: bothDirections, baseline: "outside->b lost 3 packets"},
-			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets",
-		},
-		{
-			"no fault",
-			observation{expected: bothDirections, noEffect: "the node is running"},
-			framework.Vacuous, "the fault did not take effect: the node is running",
-		},
+		{"something else than the symptom", observation{expected: bothDirections, unaffected: []string{"outside->b"}},
+			framework.Unknown, "probes lost packets that must not: outside->b"},
+		{"bad baseline", observation{expected: bothDirections, baseline: "outside->b lost 3 packets"},
+			framework.Vacuous, "the baseline was bad: outside->b lost 3 packets"},
+		{"no fault", observation{expected: bothDirections, noEffect: "the node is running"},
+			framework.Vacuous, "the fault did not take effect: the node is running"},
 		{
 			"a bad baseline outweighs what came of the fault",
 			observation{expected: bothDirections, baseline: "loss", noEffect: "no", impacted: bothDirections, active: 1},
@@ -156,10 +121,6 @@ func TestRunVerdict(t *testing.T) {
 		{"the lab broke after a pass", []*Judge{as(framework.Affected, framework.Reproduced)}, errors.New("not put back"), framework.Inconclusive},
 		{"the lab broke after a failure", []*Judge{as(framework.Affected, framework.Missed)}, errors.New("not put back"), framework.Fail},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := Run(test.broken, test.variants...); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, Run(test.broken, test.variants...)) })
 	}
 }

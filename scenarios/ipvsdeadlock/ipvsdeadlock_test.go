@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Whether variants run side by side or not, the steps are the same.
@@ -63,45 +64,31 @@ func TestHeld(t *testing.T) {
 		saw   string // empty: it held
 	}{
 		{"it survived the load", proxy(edges[0], fixed, kubeproxy.IPVS), good, ""},
-		{
-			"it hung while the endpoints went onto the list", proxy(edges[0], affected, kubeproxy.IPVS),
-			with(func(s *standing) { s.walked, s.metSyncs, s.metChanges, s.hung = 202, 0, 0, true }), "",
-		},
-		{
-			"iptables, whose connections go by chance", proxy(edges[0], affected, kubeproxy.IPTables),
-			with(func(s *standing) { s.mode, s.walked, s.endpoints = kubeproxy.IPTables, 0, 170 }), "",
-		},
+		{"it hung while the endpoints went onto the list", proxy(edges[0], affected, kubeproxy.IPVS),
+			with(func(s *standing) { s.walked, s.metSyncs, s.metChanges, s.hung = 202, 0, 0, true }), ""},
+		{"iptables, whose connections go by chance", proxy(edges[0], affected, kubeproxy.IPTables),
+			with(func(s *standing) { s.mode, s.walked, s.endpoints = kubeproxy.IPTables, 0, 170 }), ""},
 		{
 			"iptables, not for long", proxy(edges[0], affected, kubeproxy.IPTables),
 			with(func(s *standing) { s.mode, s.walked, s.took = kubeproxy.IPTables, 0, period*3/2 }),
 			"no tick walked the list while syncs went on: 0 entries in the log, 2 syncs finished since it began",
 		},
 		{"no load", proxy(edges[0], affected, kubeproxy.IPVS), standing{}, "there was no load"},
-		{
-			"it fell back to iptables", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.mode = kubeproxy.IPTables }),
-			`kube-proxy runs in mode "iptables", not "ipvs"`,
-		},
+		{"it fell back to iptables", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.mode = kubeproxy.IPTables }),
+			`kube-proxy runs in mode "iptables", not "ipvs"`},
 		{"the load broke", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.load = errors.New("killed") }), "the load ended early: killed"},
 		{
 			"the churn stopped", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metChanges = int64(churn.Services) - 1 }),
 			"the churn stopped: 59 changes since the tick began",
 		},
-		{
-			"connections were closed", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.connections = 12 }),
-			fmt.Sprintf("12 connections to %d endpoints were left", heldEndpoints),
-		},
-		{
-			"it has no list, and connections broke with their endpoints", proxy(edges[0], affected, kubeproxy.IPVS),
-			with(func(s *standing) { s.atOnce, s.walked, s.connections, s.endpoints = true, 0, 0, 0 }), "",
-		},
-		{
-			"the tick did not walk the whole list", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.walked-- }),
-			"no tick walked the list while syncs went on: 749 entries in the log, 2 syncs finished since it began",
-		},
-		{
-			"no sync met the tick", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
-			"no tick walked the list while syncs went on: 750 entries in the log, 1 syncs finished since it began",
-		},
+		{"connections were closed", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.connections = 12 }),
+			fmt.Sprintf("12 connections to %d endpoints were left", heldEndpoints)},
+		{"it has no list, and connections broke with their endpoints", proxy(edges[0], affected, kubeproxy.IPVS),
+			with(func(s *standing) { s.atOnce, s.walked, s.connections, s.endpoints = true, 0, 0, 0 }), ""},
+		{"the tick did not walk the whole list", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.walked-- }),
+			"no tick walked the list while syncs went on: 749 entries in the log, 2 syncs finished since it began"},
+		{"no sync met the tick", proxy(edges[0], affected, kubeproxy.IPVS), with(func(s *standing) { s.metSyncs = 1 }),
+			"no tick walked the list while syncs went on: 750 entries in the log, 1 syncs finished since it began"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &trial{proxy: c.proxy, ticks: 2, after: c.after}
@@ -138,9 +125,7 @@ func TestTicks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := standing{mode: c.mode, hung: c.hung, atOnce: c.atOnce, metSyncs: c.syncs, walked: c.walked*heldEndpoints + c.more, took: 3*period + time.Second}
-			if got := a.ticks(); got != c.want {
-				t.Errorf("%d ticks, want %d", got, c.want)
-			}
+			must.Equal(t, "", c.want, a.ticks())
 		})
 	}
 }

@@ -111,18 +111,12 @@ func TestAllocationsAreTheIncidents(t *testing.T) {
 		saw  string // empty: it holds
 	}{
 		{"they are", allocated(theIncident...), ""},
-		{
-			"a node whose allocations agree by chance", allocated(changed(1, [3]string{"master2", "10.5.115.0/24", "10.5.115.0/24"})...),
-			"master2 has [10.5.115.0/24] in Node.spec and uses [10.5.115.0/24], not 10.5.114.0/24 and 10.5.115.0/24",
-		},
-		{
-			"a node without a CiliumNode's range", allocated(changed(3, [3]string{"node1", "10.5.115.0/24", ""})...),
-			"node1 has [10.5.115.0/24] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24",
-		},
-		{
-			"a node that is not there", allocated(theIncident[:3]...),
-			"node1 has [] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24",
-		},
+		{"a node whose allocations agree by chance", allocated(changed(1, [3]string{"master2", "10.5.115.0/24", "10.5.115.0/24"})...),
+			"master2 has [10.5.115.0/24] in Node.spec and uses [10.5.115.0/24], not 10.5.114.0/24 and 10.5.115.0/24"},
+		{"a node without a CiliumNode's range", allocated(changed(3, [3]string{"node1", "10.5.115.0/24", ""})...),
+			"node1 has [10.5.115.0/24] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24"},
+		{"a node that is not there", allocated(theIncident[:3]...),
+			"node1 has [] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...)))
@@ -176,14 +170,10 @@ func TestRoutersFollow(t *testing.T) {
 			[]snapshot.Router{fib("tor1", with([]string{"10.4.36.0/24", "10.4.94.1"}, []string{"0.0.0.0/0", "10.4.94.1"})...), fib("tor2", after...)}, "",
 		},
 		{"a static route is no announcement", staying, []snapshot.Router{fib("tor1", after...), static}, ""},
-		{
-			"one router keeps the orphan", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", before...)},
-			"tor2 has 10.5.115.0/24 via [10.4.94.23]",
-		},
-		{
-			"one router has lost too much", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after[1:]...)},
-			"tor2 sends 10.5.112.0/24 to [], not to [10.4.94.32]",
-		},
+		{"one router keeps the orphan", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", before...)},
+			"tor2 has 10.5.115.0/24 via [10.4.94.23]"},
+		{"one router has lost too much", staying, []snapshot.Router{fib("tor1", after...), fib("tor2", after[1:]...)},
+			"tor2 sends 10.5.112.0/24 to [], not to [10.4.94.32]"},
 		{
 			"two next hops", staying,
 			[]snapshot.Router{fib("tor1", after...), fib("tor2", []string{"10.5.112.0/24", "10.4.94.32", "10.4.94.21"}, after[1], after[2])},
@@ -267,14 +257,10 @@ func TestHops(t *testing.T) {
 	}{
 		{"over the router and two nodes", []probe.Timeline{good}, ""},
 		{"others are ignored", []probe.Timeline{good, timeline("master1", "outside", map[uint8]int{1: 1}, "1.2.3.4")}, ""},
-		{
-			"past the router", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9, 64: 3}, outside)},
-			"3 packets of outside->master2 crossed 0 hops, not 3",
-		},
-		{
-			"through a NAT", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9}, outside, "10.4.94.1")},
-			"packets of outside->master2 come from 10.4.94.1",
-		},
+		{"past the router", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9, 64: 3}, outside)},
+			"3 packets of outside->master2 crossed 0 hops, not 3"},
+		{"through a NAT", []probe.Timeline{good, timeline("outside", "master2", map[uint8]int{61: 9}, outside, "10.4.94.1")},
+			"packets of outside->master2 come from 10.4.94.1"},
 		{"never", []probe.Timeline{good, timeline("outside", "master2", nil)}, "no packet of outside->master2 has arrived"},
 		{"no probe at all", nil, "no probe from outside runs"},
 	} {
@@ -304,9 +290,7 @@ func TestIncidentsConfiguration(t *testing.T) {
 			"ipam": "cluster-pool", "cluster-pool-ipv4-cidr": "10.5.112.0/21", "cluster-pool-ipv4-mask-size": "24",
 			"enable-ipv4-masquerade": "false", "tunnel": "disabled", "bgp-announce-pod-cidr": "true",
 		} {
-			if c.Config[key] != want {
-				t.Errorf("%s is %q, want %q", key, c.Config[key], want)
-			}
+			must.Equal(t, key, want, c.Config[key])
 		}
 		want := []topology.BGPPeer{
 			{Router: "tor1", Address: netip.MustParseAddr("10.4.94.239"), ASN: 64524, ClusterASN: 64513},
@@ -352,9 +336,7 @@ func TestRecordIsComplete(t *testing.T) {
 			t.Errorf("%s is empty", record.Type().Field(i).Name)
 		}
 	}
-	if Record.Name != lab.Name {
-		t.Errorf("lab %q and incident %q: down and run must find the lab under the scenario's name", lab.Name, Record.Name)
-	}
+	must.Equal(t, "", lab.Name, Record.Name)
 	for _, row := range table {
 		for _, want := range []string{row.node, row.spec.String(), row.use.String()} {
 			if !strings.Contains(Record.Cause, want) {

@@ -48,7 +48,6 @@ type process interface {
 	PID(context.Context) (int, error)
 }
 
-// signalled sends the first process of a member of the lab a signal.
 func signalled(member func(*framework.Run) process, signal syscall.Signal) func(context.Context, *framework.Run) error {
 	return func(ctx context.Context, r *framework.Run) error {
 		pid, err := member(r).PID(ctx)

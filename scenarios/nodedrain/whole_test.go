@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Versions that are built whole run whole. The images of older ones are the slices'.
@@ -17,9 +18,7 @@ func TestFormOfVersions(t *testing.T) {
 		"1.15.19": framework.Whole, "1.17.8": framework.Whole, "1.20.2": framework.Whole,
 	} {
 		v := Scenario.At(map[string]string{"cilium": version})
-		if v.Form != want {
-			t.Errorf("%s is a %s, want %s", version, v.Form, want)
-		}
+		must.Equal(t, version, want, v.Form)
 		for _, image := range release.Images(version) { // both forms have the vendor's names
 			if !slices.Contains(v.Images, image) {
 				t.Errorf("%s lacks %s: %q", version, image, v.Images)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Whichever node's range the newcomer is given, the incident has occurred.
@@ -25,9 +26,7 @@ func TestRefused(t *testing.T) {
 		"allocator full": false,
 		"":               false,
 	} {
-		if got := refused(says); got != want {
-			t.Errorf("%q: %t, want %t", says, got, want)
-		}
+		must.Equal(t, says, want, refused(says))
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -20,19 +18,13 @@ import (
 // bgp_template, one neighbour that is up, one that never answers, one that is
 // disabled and one that there is no route to.
 var recorded = []BIRDProtocol{
-	{
-		Name: "Mesh_172_30_9_2", Proto: "BGP", State: "up", Info: "Established", BGPState: BIRDEstablished,
-		Neighbor: netip.MustParseAddr("172.30.9.2"), PeerASN: 64512, Source: netip.MustParseAddr("172.30.9.1"),
-	},
-	{
-		Name: "Mesh_172_30_9_3", Proto: "BGP", State: "start", Info: "Passive", BGPState: "Passive",
-		Neighbor: netip.MustParseAddr("172.30.9.3"), PeerASN: 64512,
-	},
+	{Name: "Mesh_172_30_9_2", Proto: "BGP", State: "up", Info: "Established", BGPState: BIRDEstablished,
+		Neighbor: netip.MustParseAddr("172.30.9.2"), PeerASN: 64512, Source: netip.MustParseAddr("172.30.9.1")},
+	{Name: "Mesh_172_30_9_3", Proto: "BGP", State: "start", Info: "Passive", BGPState: "Passive",
+		Neighbor: netip.MustParseAddr("172.30.9.3"), PeerASN: 64512},
 	{Name: "Node_172_30_9_4", Proto: "BGP", State: "down", BGPState: "Down", Neighbor: netip.MustParseAddr("172.30.9.4"), PeerASN: 64999},
-	{
-		Name: "Mesh_192_0_2_9", Proto: "BGP", State: "start", Info: "Active Socket: Network is unreachable", BGPState: "Active",
-		Neighbor: netip.MustParseAddr("192.0.2.9"), PeerASN: 64512, LastError: "Socket: Network is unreachable",
-	},
+	{Name: "Mesh_192_0_2_9", Proto: "BGP", State: "start", Info: "Active Socket: Network is unreachable", BGPState: "Active",
+		Neighbor: netip.MustParseAddr("192.0.2.9"), PeerASN: 64512, LastError: "Socket: Network is unreachable"},
 }
 
 // checkRecorded looks at what was read from a recording, whenever it was made.
@@ -49,9 +41,7 @@ func checkRecorded(t *testing.T, got []BIRDProtocol) {
 	if want := "kernel1 device1 direct1"; len(got) != 7 || strings.Join(names[:3], " ") != want {
 		t.Fatalf("protocols are %q, want %s and four more", names, want)
 	}
-	if diff := cmp.Diff(recorded, got[3:], byValue); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", recorded, got[3:], byValue)
 }
 
 func TestBIRDProtocols(t *testing.T) {
@@ -77,9 +67,7 @@ func TestBIRDProtocolsForms(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := BIRDProtocols(c.text)
 			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("got %v, want %s", err, c.err)
-				}
+				must.Fail(t, err, c.err)
 				return
 			}
 			if err != nil || len(got) != 1 || got[0] != c.want {
@@ -132,9 +120,7 @@ func TestAskBIRD(t *testing.T) {
 		_, _ = io.WriteString(conn, rest)
 	}), birdProtocols))(t)
 	got := must.Get(BIRDProtocols(text))(t)
-	if command := <-asked; command != "show protocols all\n" {
-		t.Errorf("asked %q", command)
-	}
+	must.Equal(t, "asked", "show protocols all\n", <-asked)
 	checkRecorded(t, got)
 }
 
@@ -155,9 +141,7 @@ func TestAskBIRDErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			if _, err := AskBIRD(ctx, bird(t, c.answer), birdProtocols); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %s", err, c.want)
-			}
+			must.Fail(t, must.Err(AskBIRD(ctx, bird(t, c.answer), birdProtocols)), c.want)
 		})
 	}
 }

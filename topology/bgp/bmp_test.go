@@ -54,7 +54,6 @@ func withdrawal(t testing.TB, h bmp.BMPPeerHeader, p string) []byte {
 		[]*bgp.IPAddrPrefix{bgp.NewIPAddrPrefix(uint8(prefix(p).Bits()), prefix(p).Addr().String())}, nil, nil)))
 }
 
-// endOf is an End-of-RIB.
 func endOf(t testing.TB, h bmp.BMPPeerHeader) []byte {
 	return encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(nil, nil, nil)))
 }
@@ -113,12 +112,8 @@ func TestFeed(t *testing.T) {
 			for _, m := range test.feed {
 				must.NoError(t, f.Add(m))
 			}
-			if d := cmp.Diff(test.paths, told(f.RIB())); d != "" {
-				t.Errorf("paths (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(test.peers, peersTold(f.Neighbors())); d != "" {
-				t.Errorf("peers (-want +got):\n%s", d)
-			}
+			must.Equal(t, "paths", test.paths, told(f.RIB()))
+			must.Equal(t, "peers", test.peers, peersTold(f.Neighbors()))
 			if d := cmp.Diff(test.view, f.View()); d != "" || f.Ended() != test.ended {
 				t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
 			}
@@ -156,21 +151,17 @@ func TestFeedOfFRR(t *testing.T) {
 		must.NoError(t, f.Add(text[:length]))
 		text = text[length:]
 	}
-	if d := cmp.Diff([]string{
+	must.Equal(t, "paths", []string{
 		"10.5.112.0/24 via 198.18.77.3 from 198.18.77.3 as [64513] best multipath",
 		"10.5.113.0/24 via 198.18.77.8 from 198.18.77.3 as [64513] best multipath",
 		"203.0.113.0/24 via 0.0.0.0 from invalid IP as [] best multipath",
 		"2001:db8:cb::/48 via :: from invalid IP as [] best multipath",
 		"fd00:10:5:112::/64 via 2001:db8:77::3 from 2001:db8:77::3 as [64513] best multipath",
 		"fd00:10:5:113::/64 via 2001:db8:77::8 from 2001:db8:77::8 as [64513] best multipath",
-	}, told(f.RIB())); d != "" {
-		t.Errorf("paths (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff([]string{
+	}, told(f.RIB()))
+	must.Equal(t, "peers", []string{
 		"198.18.77.3 AS 64513 established", "2001:db8:77::3 AS 64513 established", "2001:db8:77::9 AS 64513 idle",
-	}, peersTold(f.Neighbors())); d != "" {
-		t.Errorf("peers (-want +got):\n%s", d)
-	}
+	}, peersTold(f.Neighbors()))
 	if d := cmp.Diff(View{LocRIB: true, IPv4: true, IPv6: true}, f.View()); d != "" || !f.Ended() {
 		t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
 	}
@@ -196,16 +187,14 @@ func TestFeedAddPath(t *testing.T) {
 func TestFeedRefusals(t *testing.T) {
 	h := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
 	route := fedRoute(t, h, "192.0.2.2", []uint32{64513}, "10.5.112.0/24")
-	for name, test := range map[string]struct {
+	for _, test := range map[string]struct {
 		text []byte
 		want string
 	}{
 		"cut off":   {route[:len(route)-3], errShort.Error()},
 		"no UPDATE": {encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPKeepAliveMessage())), "no UPDATE"},
 	} {
-		if err := NewFeed().Add(test.text); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
+		must.Fail(t, NewFeed().Add(test.text), test.want)
 	}
 }
 
@@ -286,8 +275,6 @@ func FuzzFeed(f *testing.F) {
 		if feed.local != nil {
 			feed.drop(feed.local)
 		}
-		if feed.used != 0 {
-			t.Errorf("%d bytes in use by no path", feed.used)
-		}
+		must.Equal(t, "", 0, feed.used)
 	})
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -26,9 +24,7 @@ func TestFRROutside(t *testing.T) {
 		to("10.5.112.0/24", "198.18.77.3"), to("10.5.113.0/24", "198.18.77.3"), to("10.5.114.0/24", "198.18.77.8"),
 		{Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("0.0.0.0"), Origin: "igp", LocalPref: 100, Best: true, Multipath: true},
 	}
-	if d := cmp.Diff(want, paths, byValue); d != "" {
-		t.Errorf("paths (-want +got):\n%s", d)
-	}
+	must.Equal(t, "paths", want, paths, byValue)
 	neighbors, err := FRRNeighbors(read(t, "frr-10.3-neighbors.json"))
 	if err != nil || len(neighbors) != 2 || neighbors[0].State != StateEstablished {
 		t.Errorf("neighbours %+v, %v, want two with sessions", neighbors, err)
@@ -76,9 +72,7 @@ func TestFRRForms(t *testing.T) {
 		{Address: addr("192.0.2.7"), AS: 7, State: StateEstablished, Accepted: 2, Received: 2, MayReject: true},
 		{Address: addr("fe80::11"), AS: 1<<16 + 4, State: StateEstablished, Accepted: 1, Received: 4},
 	}
-	if d := cmp.Diff(want, neighbors, byValue); d != "" {
-		t.Errorf("neighbours (-want +got):\n%s", d)
-	}
+	must.Equal(t, "neighbours", want, neighbors, byValue)
 }
 
 // What a filter of BIRD refuses was received, and both families count. Without "import keep filtered" it is known
@@ -121,17 +115,13 @@ func TestBIRDOutside(t *testing.T) {
 				Prefix: netip.MustParsePrefix("203.0.113.0/24"), NextHop: addr("198.18.77.2"), Neighbor: addr("198.18.77.2"),
 				ASPath: []uint32{64524}, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
 			}}
-			if d := cmp.Diff(want, paths, byValue); d != "" {
-				t.Errorf("paths (-want +got):\n%s", d)
-			}
+			must.Equal(t, "paths", want, paths, byValue)
 			neighbors := must.Get(birdNeighbors(protocols, nil))(t)
 			up := Neighbor{
 				Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
 				HoldTime: 180 * time.Second, Received: 1, Accepted: 1,
 			}
-			if d := cmp.Diff([]Neighbor{up, {Address: addr("198.18.77.44"), AS: 64524, State: "active"}}, neighbors, byValue); d != "" {
-				t.Errorf("neighbours (-want +got):\n%s", d)
-			}
+			must.Equal(t, "neighbours", []Neighbor{up, {Address: addr("198.18.77.44"), AS: 64524, State: "active"}}, neighbors, byValue)
 		})
 	}
 }
@@ -149,21 +139,17 @@ func TestIPv6Outside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]Path{
+	must.Equal(t, "FRR", []Path{
 		to("2001:db8:cb::/48", "::", ""),
 		to("fd00:10:5:112::/64", "2001:db8:77::3", "2001:db8:77::3", 64513),
 		to("fd00:10:5:113::/64", "2001:db8:77::8", "2001:db8:77::3", 64513),
-	}, paths, byValue); d != "" {
-		t.Errorf("FRR (-want +got):\n%s", d)
-	}
+	}, paths, byValue)
 	if paths, err = BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]Path{
+	must.Equal(t, "BIRD", []Path{
 		to("203.0.113.0/24", "198.18.77.2", "198.18.77.2", 64524), to("2001:db8:cb::/48", "2001:db8:77::2", "2001:db8:77::2", 64524),
-	}, paths, byValue); d != "" {
-		t.Errorf("BIRD (-want +got):\n%s", d)
-	}
+	}, paths, byValue)
 }
 
 // A path whose next hop cannot be reached is not the best one.
@@ -234,9 +220,7 @@ func TestKernelRoutes(t *testing.T) {
 			for _, r := range routes {
 				got = append(got, r.String())
 			}
-			if d := cmp.Diff(want, got); d != "" {
-				t.Errorf("routes (-want +got):\n%s", d)
-			}
+			must.Equal(t, "routes", want, got)
 		})
 	}
 }
@@ -306,11 +290,7 @@ func TestOutsideRefusals(t *testing.T) {
 		{"no routes of ip", func() error { _, err := KernelRoutes("[]", "Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
 		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]"); return err }, `the route to "10.0.0.0/8"`},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if err := test.err(); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %q in it", err, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Fail(t, test.err(), test.want) })
 	}
 }
 

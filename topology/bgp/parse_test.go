@@ -58,13 +58,10 @@ func TestParsePaths(t *testing.T) {
 	}
 	t.Run("BIRD", func(t *testing.T) {
 		paths := must.Get(BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt")))(t)
-		if d := cmp.Diff(both, paths, byValue); d != "" {
-			t.Errorf("paths (-want +got):\n%s", d)
-		}
+		must.Equal(t, "paths", both, paths, byValue)
 	})
 }
 
-// birdTimes reads "iso long us".
 func birdTimes(text string) (time.Time, error) {
 	return time.Parse("2006-01-02 15:04:05.999999", text)
 }
@@ -84,9 +81,7 @@ func TestParseNeighbors(t *testing.T) {
 			}
 			got[i].Established = time.Time{}
 		}
-		if d := cmp.Diff(want, got, byValue); d != "" {
-			t.Errorf("neighbours (-want +got):\n%s", d)
-		}
+		must.Equal(t, "neighbours", want, got, byValue)
 	}
 	t.Run("FRR", func(t *testing.T) {
 		got := must.Get(FRRNeighbors(read(t, "frr-10.3-neighbors.json")))(t)
@@ -153,12 +148,8 @@ func TestAnnounces(t *testing.T) {
 		{"another's", changed(func(n *Neighbor) { n.Address = n.Address.Next().Next() }), noon, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if up := Established(test.neighbors, address); up != test.up {
-				t.Errorf("established: %t, want %t", up, test.up)
-			}
-			if got := Announces(test.neighbors, address, test.since); got != test.announces {
-				t.Errorf("announces: %t, want %t", got, test.announces)
-			}
+			must.Equal(t, "established", test.up, Established(test.neighbors, address))
+			must.Equal(t, "announces", test.announces, Announces(test.neighbors, address, test.since))
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -18,10 +17,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 func announcement(t *testing.T, neighbor string, as uint32, best bool, attrs ...bgp.PathAttributeInterface) *api.Path {
 	t.Helper()
 	nlri := must.Get(bgp.NewIPAddrPrefix(24, "10.5.112.0").Serialize())(t)
-	p := &api.Path{
-		NlriBinary: nlri, Family: ipv4Unicast, Best: best, Age: timestamppb.New(noon),
-		NeighborIp: neighbor, SourceAsn: as,
-	}
+	p := &api.Path{NlriBinary: nlri, Family: ipv4Unicast, Best: best, Age: timestamppb.New(noon), NeighborIp: neighbor, SourceAsn: as}
 	for _, a := range attrs {
 		p.PattrsBinary = append(p.PattrsBinary, must.Get(a.Serialize())(t))
 	}
@@ -60,10 +56,7 @@ func TestPathsOf(t *testing.T) {
 				announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
 				announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b),
 			},
-			want: []Path{
-				want("10.4.94.32", "10.4.94.32", best),
-				want("10.4.94.21", "10.4.94.21", func(p *Path) { p.Multipath = true }),
-			},
+			want: []Path{want("10.4.94.32", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(p *Path) { p.Multipath = true })},
 		},
 		{
 			name: "longer AS path",
@@ -82,10 +75,7 @@ func TestPathsOf(t *testing.T) {
 				announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
 				announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b, bgp.NewPathAttributeMultiExitDisc(5)),
 			},
-			want: []Path{
-				want("10.4.94.32", "10.4.94.32", best),
-				want("10.4.94.21", "10.4.94.21", func(p *Path) { p.MED = 5 }),
-			},
+			want: []Path{want("10.4.94.32", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(p *Path) { p.MED = 5 })},
 		},
 		{
 			name: "iBGP and eBGP",
@@ -93,10 +83,7 @@ func TestPathsOf(t *testing.T) {
 				announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
 				announcement(t, "10.4.94.21", localAS, false, igp, sequence(64513), b, bgp.NewPathAttributeLocalPref(100)),
 			},
-			want: []Path{
-				want("10.4.94.32", "10.4.94.32", best),
-				want("10.4.94.21", "10.4.94.21", func(p *Path) { p.Internal = true }),
-			},
+			want: []Path{want("10.4.94.32", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(p *Path) { p.Internal = true })},
 		},
 		{
 			name: "the router's own is best",
@@ -104,10 +91,7 @@ func TestPathsOf(t *testing.T) {
 				announcement(t, "<nil>", 0, true, igp, sequence(64513), a),
 				announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b),
 			},
-			want: []Path{
-				want("", "10.4.94.32", best),
-				want("10.4.94.21", "10.4.94.21", func(*Path) {}),
-			},
+			want: []Path{want("", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(*Path) {})},
 		},
 		{
 			name: "none is best",
@@ -115,17 +99,12 @@ func TestPathsOf(t *testing.T) {
 				announcement(t, "10.4.94.32", 64513, false, igp, sequence(64513), a),
 				announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b),
 			},
-			want: []Path{
-				want("10.4.94.32", "10.4.94.32", func(*Path) {}),
-				want("10.4.94.21", "10.4.94.21", func(*Path) {}),
-			},
+			want: []Path{want("10.4.94.32", "10.4.94.32", func(*Path) {}), want("10.4.94.21", "10.4.94.21", func(*Path) {})},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := must.Get(GoBGPPaths(&api.Destination{Prefix: "10.5.112.0/24", Paths: tt.paths}, localAS))(t)
-			if d := cmp.Diff(tt.want, got, byValue); d != "" {
-				t.Errorf("paths (-want +got):\n%s", d)
-			}
+			must.Equal(t, "paths", tt.want, got, byValue)
 		})
 	}
 }

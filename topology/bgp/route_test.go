@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -43,10 +42,6 @@ func TestFromNetlink(t *testing.T) {
 			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: RouteUnreachable, Protocol: RouteStatic, Metric: 9}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, fromNetlink(tt.in, names), byValue); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { must.Equal(t, "", tt.want, fromNetlink(tt.in, names), byValue) })
 	}
 }

@@ -7,10 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -53,11 +50,8 @@ func drain() topology.Topology {
 		}
 	}
 	return topology.Topology{
-		Name: "node-drain",
-		Networks: []topology.Network{
-			{Name: "rack", Subnet: prefix("10.4.94.0/24")},
-			{Name: "outside", Subnet: prefix("10.4.36.0/24")},
-		},
+		Name:     "node-drain",
+		Networks: []topology.Network{{Name: "rack", Subnet: prefix("10.4.94.0/24")}, {Name: "outside", Subnet: prefix("10.4.36.0/24")}},
 		Clusters: []topology.Cluster{{
 			Name: "drain", ASN: 64513,
 			PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
@@ -127,9 +121,7 @@ func TestFilesGolden(t *testing.T) {
 			}
 			for _, f := range files {
 				want := must.Read(t, filepath.Join(dir, f.Name))
-				if diff := cmp.Diff(string(want), f.Text); diff != "" {
-					t.Errorf("%s (-want +got), run with -update if the change is meant:\n%s", f.Name, diff)
-				}
+				must.Equal(t, f.Name, string(want), f.Text)
 			}
 		})
 	}
@@ -151,7 +143,5 @@ func TestWriteInvalid(t *testing.T) {
 func TestWriteToNoFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must.NoError(t, os.WriteFile(file, nil, 0o600))
-	if err := Write(file, drain()); err == nil || !strings.Contains(err.Error(), `exporting topology "node-drain"`) {
-		t.Errorf("Write() = %v", err)
-	}
+	must.Fail(t, Write(file, drain()), `exporting topology "node-drain"`)
 }

@@ -3,7 +3,6 @@ package containerlab
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,9 +47,7 @@ func TestReadDeployed(t *testing.T) {
 			}
 			got, err := ReadDeployed(dir)
 			if test.says != "" {
-				if err == nil || !strings.Contains(err.Error(), test.says) {
-					t.Errorf("error %v, want %q", err, test.says)
-				}
+				must.Fail(t, err, test.says)
 				return
 			}
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {

@@ -36,9 +36,7 @@ func TestRegisterAndWithdraw(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := parsed(t, test.before)
 			after := must.Get(before.register(shimPath))(t)
-			if diff := cmp.Diff(meaning(t, parsed(t, test.after)), meaning(t, after)); diff != "" {
-				t.Errorf("registered (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "registered", meaning(t, parsed(t, test.after)), meaning(t, after))
 			again := must.Get(after.register(shimPath))(t)
 			if diff := cmp.Diff(meaning(t, after), meaning(t, again)); diff != "" {
 				t.Errorf("registered twice (-once +twice):\n%s", diff)
@@ -56,17 +54,13 @@ func TestWithdrawKeepsLaterChanges(t *testing.T) {
 	now := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"},"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`)
 	back := must.Get(now.withdraw(before))(t)
 	want := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"}}}`)
-	if diff := cmp.Diff(meaning(t, want), meaning(t, back)); diff != "" {
-		t.Errorf("withdrawn (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "withdrawn", meaning(t, want), meaning(t, back))
 }
 
 func TestExplicitNamesTheDefault(t *testing.T) {
 	explicit := must.Get(parsed(t, `{"debug":true}`).explicit())(t)
 	want := parsed(t, `{"debug":true,"default-runtime":"runc","runtimes":{}}`)
-	if diff := cmp.Diff(meaning(t, want), meaning(t, explicit)); diff != "" {
-		t.Errorf("explicit (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "explicit", meaning(t, want), meaning(t, explicit))
 }
 
 func TestParseDaemonConfigRefuses(t *testing.T) {
@@ -118,9 +112,7 @@ func TestUndoRestoresTheFile(t *testing.T) {
 				t.Errorf("steps = %q, want the configuration and the packages", steps)
 			}
 			now := must.Get(h.readDaemonJSON())(t)
-			if diff := cmp.Diff(test.want, now.content); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", h.daemonJSON, diff)
-			}
+			must.Equal(t, h.daemonJSON, test.want, now.content)
 			if test.want != nil && test.now != "" && now.mode != 0o600 {
 				t.Errorf("mode = %o, want 600", now.mode)
 			}
@@ -137,9 +129,7 @@ func TestWriteFileFollowsLinks(t *testing.T) {
 	must.Write(t, target, "old")
 	must.NoError(t, os.Symlink(target, link))
 	must.NoError(t, writeFile(link, []byte("new"), 0o644))
-	if got := read(target); got != "new" {
-		t.Errorf("behind the link: %q, want %q", got, "new")
-	}
+	must.Equal(t, "behind the link", "new", read(target))
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
 		t.Errorf("the link was replaced: %v, %v", info, err)
 	}
@@ -155,7 +145,6 @@ func daemonText(t *testing.T, config daemonConfig) []byte {
 	return must.Get(config.text())(t)
 }
 
-// meaning is a configuration as it goes into a file and comes out again.
 func meaning(t *testing.T, config daemonConfig) map[string]any {
 	t.Helper()
 	values := map[string]any{}

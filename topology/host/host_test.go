@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -23,9 +21,7 @@ func TestReportErr(t *testing.T) {
 	}
 	want := "relapse must run as root (found: uid 1000): run it with sudo\n" +
 		"Docker must answer (found: no Docker is installed): apt-get install docker.io"
-	if diff := cmp.Diff(want, unfit.Error()); diff != "" {
-		t.Errorf("error (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "error", want, unfit.Error())
 	if err := (Report{Checks: mixed.Checks[1:2]}).Err(); err != nil {
 		t.Errorf("Err() of a fit machine = %v", err)
 	}
@@ -42,9 +38,7 @@ curable  Docker engine  no Docker is installed
                         wanted: Docker must answer
                         cure: apt-get install docker.io
 `
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("table (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "table", want, out.String())
 }
 
 func TestMissingPackages(t *testing.T) {
@@ -70,10 +64,6 @@ func TestMissingPackages(t *testing.T) {
 		"the docker command without Docker itself": {observed: observed{engine: engine{err: down, command: true}}, want: []string{"docker.io"}},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, test.observed.missingPackages()); diff != "" {
-				t.Errorf("missing (-want +got):\n%s", diff)
-			}
-		})
+		t.Run(name, func(t *testing.T) { must.Equal(t, "missing", test.want, test.observed.missingPackages()) })
 	}
 }

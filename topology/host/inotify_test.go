@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -37,18 +35,12 @@ func TestJudgeInotify(t *testing.T) {
 		},
 		"one too low": {
 			instances: "511\n", watches: "524288\n",
-			want: verdict{
-				Curable, instances + " is 511, " + watches + " is 524288",
-				"sysctl -w " + instances + "=512",
-			},
+			want:  verdict{Curable, instances + " is 511, " + watches + " is 524288", "sysctl -w " + instances + "=512"},
 			raise: map[string]string{instances: "512"},
 		},
 		"unknown": {
 			instances: "", watches: "524288\n",
-			want: verdict{
-				Curable, instances + " is not readable, " + watches + " is 524288",
-				"sysctl -w " + instances + "=512",
-			},
+			want:  verdict{Curable, instances + " is not readable, " + watches + " is 524288", "sysctl -w " + instances + "=512"},
 			raise: map[string]string{instances: "512"},
 		},
 	}
@@ -56,14 +48,11 @@ func TestJudgeInotify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, raise := judgeInotify(map[string]string{instances: test.instances, watches: test.watches})
 			test.want.compare(t, got)
-			if diff := cmp.Diff(test.raise, raise); diff != "" {
-				t.Errorf("to raise (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "to raise", test.raise, raise)
 		})
 	}
 }
 
-// kernel is a machine with these limits.
 func kernel(t *testing.T, values map[string]string) host {
 	t.Helper()
 	h := hostIn(t.TempDir())
@@ -80,11 +69,8 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 		steps []string
 	}{
 		"unchanged": {
-			want: "128",
-			steps: []string{
-				"setting " + instances + " back from 512 to 128",
-				"setting " + watches + " back from 524288 to 192536",
-			},
+			want:  "128",
+			steps: []string{"setting " + instances + " back from 512 to 128", "setting " + watches + " back from 524288 to 192536"},
 		},
 		"rebooted": {
 			since: "128", want: "128",
@@ -109,9 +95,7 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 				"raising " + instances + " from 128 to 512 until the next boot",
 				"raising " + watches + " from 192536 to 524288 until the next boot",
 			}
-			if diff := cmp.Diff(raised, steps); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "steps", raised, steps)
 			if c, _ := judgeInotify(h.limits()); c.State != OK {
 				t.Errorf("after raising: %s", c)
 			}
@@ -122,12 +106,8 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 			for range 2 { // the second time there is nothing to do
 				must.NoError(t, h.undo(t.Context(), announce))
 			}
-			if diff := cmp.Diff(test.steps, steps); diff != "" {
-				t.Errorf("steps of the undo (-want +got):\n%s", diff)
-			}
-			if got := strings.TrimSpace(h.limits()[instances]); got != test.want {
-				t.Errorf("%s = %s, want %s", instances, got, test.want)
-			}
+			must.Equal(t, "steps of the undo", test.steps, steps)
+			must.Equal(t, instances, test.want, strings.TrimSpace(h.limits()[instances]))
 			if exists(h.record) {
 				t.Error("the record is still there")
 			}

@@ -9,10 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/moby/sys/capability"
 
 	"github.com/relapse-dev/relapse/topology/host/subnet"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // verdict is the part of a check that the tests compare.
@@ -23,15 +23,9 @@ type verdict struct {
 
 func (v verdict) compare(t *testing.T, got Check) {
 	t.Helper()
-	if got.State != v.state {
-		t.Errorf("state = %q, want %q", got.State, v.state)
-	}
-	if got.Found != v.found {
-		t.Errorf("found = %q, want %q", got.Found, v.found)
-	}
-	if got.Cure != v.cure {
-		t.Errorf("cure = %q, want %q", got.Cure, v.cure)
-	}
+	must.Equal(t, "state", v.state, got.State)
+	must.Equal(t, "found", v.found, got.Found)
+	must.Equal(t, "cure", v.cure, got.Cure)
 	if got.Name == "" || (got.State != OK && got.Want == "") {
 		t.Errorf("check without a name or without what is wanted: %+v", got)
 	}
@@ -50,10 +44,7 @@ func TestJudgePackages(t *testing.T) {
 		"installed":   {wanted: []string{"debootstrap"}, dpkg: dpkg, apt: true, want: verdict{OK, "all of: debootstrap", ""}},
 		"removed, its configuration left": {
 			wanted: []string{"debootstrap", "qemu-system-x86"}, dpkg: dpkg, apt: true,
-			want: verdict{
-				Curable, "missing: qemu-system-x86",
-				"apt-get install --yes --no-install-recommends --no-remove qemu-system-x86",
-			},
+			want:    verdict{Curable, "missing: qemu-system-x86", "apt-get install --yes --no-install-recommends --no-remove qemu-system-x86"},
 			missing: []string{"qemu-system-x86"},
 		},
 		"another distribution": {
@@ -66,18 +57,14 @@ func TestJudgePackages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, missing := judgePackages(test.wanted, test.dpkg, test.apt)
 			test.want.compare(t, got)
-			if diff := cmp.Diff(test.missing, missing); diff != "" {
-				t.Errorf("missing (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "missing", test.missing, missing)
 		})
 	}
 }
 
 // dialError is how Docker's client reports that it cannot connect.
 func dialError(errno syscall.Errno) error {
-	return errors.Join(errors.New("docker"), &net.OpError{
-		Op: "dial", Net: "unix", Err: &os.SyscallError{Syscall: "connect", Err: errno},
-	})
+	return errors.Join(errors.New("docker"), &net.OpError{Op: "dial", Net: "unix", Err: &os.SyscallError{Syscall: "connect", Err: errno}})
 }
 
 func TestJudgeEngine(t *testing.T) {
@@ -138,9 +125,7 @@ func TestJudgeEngine(t *testing.T) {
 		},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			test.want.compare(t, judgeEngine(test.engine, test.apt, test.systemd))
-		})
+		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeEngine(test.engine, test.apt, test.systemd)) })
 	}
 }
 
@@ -157,9 +142,7 @@ func TestJudgeDockerCommand(t *testing.T) {
 		"no apt to get it by": {engine: engine{installed: true}, want: verdict{Fatal, "none", "install Docker's command line client"}},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			test.want.compare(t, judgeDockerCommand(test.engine, test.apt))
-		})
+		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeDockerCommand(test.engine, test.apt)) })
 	}
 }
 
@@ -217,9 +200,7 @@ func TestJudgePrivileged(t *testing.T) {
 		},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			test.want.compare(t, judgePrivileged(test.trial, test.missing))
-		})
+		t.Run(name, func(t *testing.T) { test.want.compare(t, judgePrivileged(test.trial, test.missing)) })
 	}
 }
 
@@ -259,9 +240,7 @@ func TestJudgeCgroups(t *testing.T) {
 		},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			test.want.compare(t, judgeCgroups(test.mountinfo, test.controllers))
-		})
+		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeCgroups(test.mountinfo, test.controllers)) })
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -48,17 +46,13 @@ func TestEnlargeAndShrinkPages(t *testing.T) {
 			var steps []string
 			announce := func(step string) { steps = append(steps, step) }
 			must.NoError(t, h.enlargePages(announce))
-			if got := read(h.pages); got != "always\n" {
-				t.Errorf("enlarged, the file has %q", got)
-			}
+			must.Equal(t, "enlarged, the file has", "always\n", read(h.pages))
 			must.Write(t, h.pages, test.since)
 			steps = nil
 			for range 2 { // the second time there is nothing to do
 				must.NoError(t, h.undo(t.Context(), announce))
 			}
-			if got := read(h.pages); got != test.want {
-				t.Errorf("after the undo the file has %q, want %q", got, test.want)
-			}
+			must.Equal(t, "after the undo the file has", test.want, read(h.pages))
 			var said []string
 			for _, step := range steps {
 				_, after, _ := strings.Cut(step, h.pages)
@@ -68,9 +62,7 @@ func TestEnlargeAndShrinkPages(t *testing.T) {
 			if test.step != "" {
 				want = []string{test.step}
 			}
-			if diff := cmp.Diff(want, said); diff != "" {
-				t.Errorf("steps of the undo (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "steps of the undo", want, said)
 		})
 	}
 }

@@ -94,9 +94,7 @@ func TestOffered(t *testing.T) {
 				must.NoError(t, os.WriteFile(filepath.Join(bin, "apt-cache"), []byte("#!/bin/sh\n"+test.script+"\n"), 0o755))
 			}
 			t.Setenv("PATH", bin)
-			if got := offered(t.Context(), "docker-cli"); got != test.want {
-				t.Errorf("%t, want %t", got, test.want)
-			}
+			must.Equal(t, "", test.want, offered(t.Context(), "docker-cli"))
 		})
 	}
 }
@@ -144,9 +142,7 @@ func TestDiskCuresRemoveNothingElse(t *testing.T) {
 			}
 		}
 	}
-	if checked != 2 {
-		t.Errorf("%d checks of disks, want 2", checked)
-	}
+	must.Equal(t, "", 2, checked)
 }
 
 func TestUndoSaysWhatDockerLeaves(t *testing.T) {
@@ -170,9 +166,7 @@ func TestUndoSaysWhatDockerLeaves(t *testing.T) {
 			must.NoError(t, h.remember(func(r *record) { r.Docker = test.before }))
 			var steps []string
 			must.NoError(t, h.undo(t.Context(), func(step string) { steps = append(steps, step) }))
-			if got := strings.Join(steps, "\n"); got != test.want {
-				t.Errorf("steps %q, want %q", got, test.want)
-			}
+			must.Equal(t, "steps", test.want, strings.Join(steps, "\n"))
 		})
 	}
 }

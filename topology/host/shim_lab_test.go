@@ -51,13 +51,9 @@ func TestShim(t *testing.T) {
 	}
 
 	must.NoError(t, h.undo(t.Context(), announce))
-	if got := read(h.daemonJSON); got != original {
-		t.Errorf("daemon.json = %s, want %s", got, original)
-	}
+	must.Equal(t, "daemon.json", original, read(h.daemonJSON))
 	after := h.observe(t.Context(), Needs{})
-	if after.engine.runtime != "runc" {
-		t.Errorf("default runtime after undoing = %q, want runc", after.engine.runtime)
-	}
+	must.Equal(t, "default runtime after undoing", "runc", after.engine.runtime)
 	if after.trial.err == nil {
 		t.Error("a privileged container still runs after undoing")
 	}
@@ -73,13 +69,8 @@ func TestRefusedConfigurationIsRolledBack(t *testing.T) {
 	startEngine(t, dir, h, "--default-runtime", "runc")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := h.installShim(ctx, filepath.Join("..", ".."), []string{"CAP_SYS_RESOURCE"}, func(string) {})
-	if err == nil || !strings.Contains(err.Error(), "last seen: runc") {
-		t.Errorf("installShim = %v, want that the default stayed runc", err)
-	}
-	if got := read(h.daemonJSON); got != original {
-		t.Errorf("daemon.json = %s, want %s", got, original)
-	}
+	must.Fail(t, h.installShim(ctx, filepath.Join("..", ".."), []string{"CAP_SYS_RESOURCE"}, func(string) {}), "last seen: runc")
+	must.Equal(t, "daemon.json", original, read(h.daemonJSON))
 }
 
 // startEngine starts a dockerd that shares nothing with the machine's, and

@@ -1,10 +1,14 @@
-// Package must ends a test at an error that the test does not expect.
+// Package must ends a test at an error that the test does not expect, and compares what it expects.
 package must
 
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // NoError ends the test if there is an error.
@@ -36,5 +40,38 @@ func Get[T any](value T, err error) func(testing.TB) T {
 		t.Helper()
 		NoError(t, err)
 		return value
+	}
+}
+
+// Err is the error alone of what hands over a value.
+func Err[T any](_ T, err error) error { return err }
+
+// Fail fails the test unless there is an error with all of these words.
+func Fail(t testing.TB, err error, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("error %v, want one with %q", err, w)
+		}
+	}
+}
+
+// Equal fails the test unless the values are equal. The text says what they are; "" where the line
+// of the test does.
+func Equal[T any](t testing.TB, what any, want, got T, options ...cmp.Option) {
+	t.Helper()
+	private := cmp.Exporter(func(reflect.Type) bool { return true })
+	if diff := cmp.Diff(want, got, append(options, private)...); diff != "" {
+		t.Errorf("%v (-want +got):\n%s", what, diff)
+	}
+}
+
+// Contain fails the test unless a text has all of these words.
+func Contain(t testing.TB, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q does not contain %q", text, w)
+		}
 	}
 }

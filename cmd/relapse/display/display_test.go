@@ -16,7 +16,6 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/hinshun/vt10x"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -27,7 +26,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// shortRun is the plan of a small run.
 func shortRun() []engine.Step {
 	return []engine.Step{
 		{Scope: "lab", Name: "images are there"},
@@ -91,9 +89,7 @@ func TestProgressInAPipe(t *testing.T) {
 		got := out.String()
 		// At 36.5 s two things come at the same moment.
 		got = regexp.MustCompile(`(?m)^  3[56]\.[05]s  \.\.\. .*\n`).ReplaceAllString(got, "")
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", want, got)
 	})
 }
 
@@ -118,9 +114,7 @@ level=DEBUG msg="step begins" scope=lab step=registry
 level=DEBUG msg="step ends" scope=lab step=registry
 level=DEBUG msg="step ends" scope=lab step="lab is up"
 `
-	if diff := cmp.Diff(want, log.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, log.String())
 }
 
 // While something lasts no more than 15 s pass without a line, also in a run in which
@@ -139,9 +133,7 @@ func TestProgressIsNeverSilent(t *testing.T) {
   45.0s  ...  lab                    control plane boots (45.0s so far)
   50.0s  ok   lab                    control plane boots (50.0s)
 `
-		if diff := cmp.Diff(want, out.String()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", want, out.String())
 	})
 }
 
@@ -164,9 +156,7 @@ func TestProgressShowsFindingsAndLosses(t *testing.T) {
      old                    losing packets: a->b, b->c, c->d, d->e and 2 more
      old                    no running probe loses packets any longer
 `
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 }
 
 func TestQuiet(t *testing.T) {
@@ -214,9 +204,7 @@ func TestBoardSkippedStepThatComes(t *testing.T) {
 	if last := b.steps[len(b.steps)-1]; !planned || last.state != running || b.ended() {
 		t.Errorf("%+v", last)
 	}
-	if took := ends(nil, at.Add(time.Second)); took != time.Second {
-		t.Errorf("it took %s", took)
-	}
+	must.Equal(t, "it took", time.Second, ends(nil, at.Add(time.Second)))
 }
 
 func TestBoard(t *testing.T) {
@@ -324,7 +312,6 @@ func (t *onTTY) until(tt *testing.T, what string) {
 	must.NoError(tt, err)
 }
 
-// terminalOf is a display on a virtual terminal.
 func terminalOf(t *testing.T, l Look, width, height int) (*onTTY, *Display) {
 	t.Helper()
 	tty := &onTTY{Terminal: vt10x.New(vt10x.WithSize(width, height))}
@@ -366,9 +353,7 @@ func TestTerminal(t *testing.T) {
 ✔ lab                    images are there (0.0s)
 ✘ lab                    lab is up (0.0s)
 next`, "   0.0s  ", "   0.0s  ")
-	if diff := cmp.Diff(want, strings.ReplaceAll(got, "    0.0s  ", "   0.0s  ")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, strings.ReplaceAll(got, "    0.0s  ", "   0.0s  "))
 	// The cursor is hidden while something is written, and no longer.
 	if hidden, seen := strings.LastIndex(tty.wrote(), "\x1b[?25l"), strings.LastIndex(tty.wrote(), "\x1b[?25h"); hidden > seen {
 		t.Error("the cursor is hidden at the end")
@@ -448,7 +433,5 @@ func TestSeveral(t *testing.T) {
 	d := New(&out, Look{Several: true})
 	d.Scenario("drain").Note("lab", "it is up")
 	d.Close()
-	if got := out.String(); !strings.Contains(got, "drain lab ") {
-		t.Errorf("it says %q", got)
-	}
+	must.Contain(t, out.String(), "drain lab ")
 }

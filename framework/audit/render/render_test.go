@@ -43,12 +43,10 @@ func full() audit.Result {
 	active.Incidents = []audit.Incident{{Name: "node-drain", Describe: "relapse describe node-drain", Remedies: []string{"a static route", "restarting the agents does not help"}}}
 	return audit.Result{
 		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1", "tor2"},
-		Unread: []snapshot.Missing{{Source: "FIB of tor1", Reason: "running ssh tor1: exit status 255: Permission denied (publickey)."}},
-		Ran:    []string{"route-ownership", "service-route", "image-pin"},
-		NotRun: []audit.NotRun{{Detector: "image-pin", Part: "moved tags", Lacks: "what the registry has"}, {Detector: "snat", Lacks: "NAT rules of the nodes"}},
-		NotJudged: []detect.Gap{
-			{Says: "tor2 has no route to pod ranges of master3.", Open: true}, {Says: "IPv6 is not judged."},
-		},
+		Unread:    []snapshot.Missing{{Source: "FIB of tor1", Reason: "running ssh tor1: exit status 255: Permission denied (publickey)."}},
+		Ran:       []string{"route-ownership", "service-route", "image-pin"},
+		NotRun:    []audit.NotRun{{Detector: "image-pin", Part: "moved tags", Lacks: "what the registry has"}, {Detector: "snat", Lacks: "NAT rules of the nodes"}},
+		NotJudged: []detect.Gap{{Says: "tor2 has no route to pod ranges of master3.", Open: true}, {Says: "IPv6 is not judged."}},
 		Findings: []audit.Finding{
 			active,
 			one("000000000001", detect.Pending, "service-route", "no-route", detect.Prefix(netip.MustParsePrefix("192.0.2.7/32"))),
@@ -152,14 +150,11 @@ func TestAlarms(t *testing.T) {
 			if d := cmp.Diff(test.levels, levels); d != "" || log.Runs[0].Invocations[0].Successful != test.successful {
 				t.Errorf("SARIF: success %t; levels (-want +got):\n%s", log.Runs[0].Invocations[0].Successful, d)
 			}
-			if got := parsed(t, written(t, "openmetrics", test.r))[complete]; got != number(test.complete) {
-				t.Errorf("OpenMetrics: complete %v", got)
-			}
+			must.Equal(t, "OpenMetrics: complete", number(test.complete), parsed(t, written(t, "openmetrics", test.r))[complete])
 		})
 	}
 }
 
-// parsed reads metrics as Prometheus' own code does.
 func parsed(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -233,9 +228,7 @@ func TestSARIF(t *testing.T) {
 		}
 	}
 	for _, at := range []string{run.Invocations[0].Start, run.Invocations[0].End} {
-		if _, err := time.Parse(time.RFC3339, at); err != nil {
-			t.Error(err)
-		}
+		must.Get(time.Parse(time.RFC3339, at))(t)
 	}
 	seen := map[string]bool{} // rules are unique
 	for _, r := range run.Tool.Driver.Rules {

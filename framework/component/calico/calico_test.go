@@ -15,32 +15,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// manifest is what matters here of the shape of the vendor's.
-const manifest = `
-kind: ServiceAccount
-apiVersion: v1
-metadata: {name: calico-kube-controllers, namespace: kube-system}
----
-# nothing but a comment
----
-kind: DaemonSet
-apiVersion: apps/v1
-metadata: {name: calico-node, namespace: kube-system}
-spec:
-  updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
-  template:
-    spec:
-      containers:
-      - name: calico-node
-        image: docker.io/calico/node:v3.28.5
-        env:
-        - {name: IP, value: autodetect}
-        - {name: NODENAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-        - {name: CALICO_IPV4POOL_IPIP, value: Always}
-        readinessProbe: {exec: {command: [/bin/calico-node, -bird-ready]}, periodSeconds: 10}
-`
-
 func TestObjects(t *testing.T) {
+	manifest := string(must.Read(t, "testdata/calico.yaml"))
 	apiServer := netip.MustParseAddrPort("10.50.0.11:6443")
 	objects, err := Calico{PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), Method: "can-reach=10.50.0.254", Poll: 5 * time.Second}.objects(manifest, apiServer)
 	must.NoError(t, err)
@@ -68,13 +44,9 @@ func TestObjects(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || len(container.Env) != len(want) {
 		t.Errorf("%d variables (-want +got):\n%s", len(container.Env), diff)
 	}
-	if container.Image != Images("3.28.5")[0] {
-		t.Errorf("the vendor's image is no more: %s", container.Image)
-	}
+	must.Equal(t, "the vendor's image is no more", Images("3.28.5")[0], container.Image)
 	other := strings.ReplaceAll(manifest, "- name: calico-node", "- name: another")
-	if _, err := (Calico{}).objects(other, apiServer); err == nil || !strings.Contains(err.Error(), "no container calico-node") {
-		t.Errorf("a manifest of another shape: %v", err)
-	}
+	must.Fail(t, must.Err((Calico{}).objects(other, apiServer)), "no container calico-node")
 }
 
 func TestLastLook(t *testing.T) {

@@ -54,9 +54,7 @@ func TestRender(t *testing.T) {
 		{"hooks", names(r.Hooks), []string{"Job after"}},
 		{"notes", []string{strings.TrimSpace(r.Notes)}, []string{"release r"}},
 	} {
-		if diff := cmp.Diff(part.want, part.got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", part.name, diff)
-		}
+		must.Equal(t, part.name, part.want, part.got)
 	}
 	data, _, err := unstructured.NestedStringMap(Find(r.Objects, "ConfigMap", "app-config").Object, "data")
 	want := map[string]string{"mode": "native", "kubernetes": "v1.34.4", "monitored": "true", "hidden": "x"}
@@ -67,9 +65,7 @@ func TestRender(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "zone": "a"}, selector); err != nil || diff != "" {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
-	if diff := cmp.Diff(before, users); diff != "" {
-		t.Errorf("the user's values were changed:\n%s", diff)
-	}
+	must.Equal(t, "the user's values were changed", before, users)
 	if Find(r.Objects, "ConfigMap", "another") != nil {
 		t.Error("an object that is not there was found")
 	}
@@ -84,9 +80,7 @@ func TestDependencySwitchedOff(t *testing.T) {
 		want  bool
 	}{{"{crds: {enabled: false}}", false}, {"{}", true}} {
 		r := must.Get(c.Render(Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"}))(t)
-		if got := Find(r.Objects, "CustomResourceDefinition", "c.app.dev") != nil; got != test.want {
-			t.Errorf("with %s: the CRD is there: %t, want %t", test.users, got, test.want)
-		}
+		must.Equal(t, test.users, test.want, Find(r.Objects, "CustomResourceDefinition", "c.app.dev") != nil)
 	}
 }
 
@@ -133,9 +127,7 @@ func TestUnread(t *testing.T) {
 			}
 			slices.Sort(got)
 			slices.Sort(test.want)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 	var refused *RefusedError
@@ -147,9 +139,7 @@ func TestUnread(t *testing.T) {
 func TestRenders(t *testing.T) {
 	r := Release{Name: "r", Namespace: "n", Values: values(t, "{mode: '${MODE}', replicas: '${N}', mod: '${MOD}', annotations: {a: $(POD)}}"), KubeVersion: "1.34.4"}
 	for text, want := range map[string]bool{"${MODE}": true, "${N}": true, "${MOD}": false, "$(POD)": false} {
-		if got := load(t).Renders(r, text); got != want {
-			t.Errorf("%s: %t", text, got)
-		}
+		must.Equal(t, text, want, load(t).Renders(r, text))
 	}
 }
 
@@ -164,9 +154,7 @@ func TestHint(t *testing.T) {
 		{Path{"ours", "enabled"}, ""},
 		{Path{"nothing", "of", "the", "kind", "in", "any", "chart"}, ""},
 	} {
-		if got := test.path.Hint(load(t)); got != test.want {
-			t.Errorf("%s: %q, want %q", test.path, got, test.want)
-		}
+		must.Equal(t, test.path, test.want, test.path.Hint(load(t)))
 	}
 }
 
@@ -174,25 +162,17 @@ func TestNoChart(t *testing.T) {
 	if _, err := Of(t.Context(), "etcd", "3.6.0"); err == nil || err.Error() != `no chart of a component "etcd" is known: expected one of cilium, metallb` {
 		t.Errorf("got %v", err)
 	}
-	if _, err := Load("testdata"); err == nil || !strings.Contains(err.Error(), "reading the chart in testdata: ") {
-		t.Errorf("got %v", err)
-	}
+	must.Fail(t, must.Err(Load("testdata")), "reading the chart in testdata: ")
 }
 
 func TestMerge(t *testing.T) {
 	first := values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}")
 	second := values(t, "{a: {b: 3}, d: 4, f: {h: 1}, g: [3]}")
 	got := Merge(first, second)
-	if diff := cmp.Diff(values(t, "{a: {b: 3, c: 2}, d: 4, f: {h: 1}, g: [3]}"), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", values(t, "{a: {b: 3, c: 2}, d: 4, f: {h: 1}, g: [3]}"), got)
 	Set(got, "a.c", "x")
 	Set(got, "new.path", "z")
 	Remove(got, "a.b")
-	if diff := cmp.Diff(values(t, "{a: {c: x}, d: 4, f: {h: 1}, g: [3], new: {path: z}}"), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}"), first); diff != "" {
-		t.Errorf("what was merged has changed:\n%s", diff)
-	}
+	must.Equal(t, "", values(t, "{a: {c: x}, d: 4, f: {h: 1}, g: [3], new: {path: z}}"), got)
+	must.Equal(t, "what was merged has changed", values(t, "{a: {b: 1, c: 2}, d: {e: 1}, f: 1, g: [1, 2]}"), first)
 }

@@ -47,9 +47,7 @@ func TestManifests(t *testing.T) {
 				objects += len(must.Get(workload.Objects(text))(t))
 				got += "---\n" + text
 			}
-			if objects != test.objects {
-				t.Errorf("%d objects, want %d", objects, test.objects)
-			}
+			must.Equal(t, "", test.objects, objects)
 			golden := filepath.Join("testdata", test.name+".yaml")
 			if *update {
 				must.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
@@ -65,9 +63,7 @@ func TestManifests(t *testing.T) {
 func TestConfigWithLeavesItsOriginalAlone(t *testing.T) {
 	base := Config{"ipam": Kubernetes}
 	more := base.With(Config{"ipam": ClusterPool, "masquerade": "true"})
-	if diff := cmp.Diff(Config{"ipam": ClusterPool, "masquerade": "true"}, more); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", Config{"ipam": ClusterPool, "masquerade": "true"}, more)
 	if diff := cmp.Diff(Config{"ipam": Kubernetes}, base); diff != "" {
 		t.Errorf("the original has changed (-before +after):\n%s", diff)
 	}

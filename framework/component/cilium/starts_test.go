@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What agents' logs end with, as they write it.
@@ -26,7 +28,6 @@ const (
 	wired = ` level=info msg="Pods are wired by the CNI plugins ptp and host-local" subsys=slice`
 )
 
-// at is a line of a log, at a second.
 func at(second, line string) string { return "2026-11-23T10:00:" + second + ".5Z" + line + "\n" }
 
 // agent is that of node1, whose newest container runs or waits for its next start.
@@ -98,9 +99,7 @@ func TestRefusalsOfOneNode(t *testing.T) {
 	runs, refuses := agent(true, "", at("01", hello)+at("02", wired)), agent(true, at("01", bothKeys), at("05", bothKeys))
 	refuses.Pod.UID = "2"
 	_, _, err := starts.refusals([]string{"node1", "node2"}, map[string]AgentLog{"node1": runs, "node2": refuses})
-	if err == nil || !strings.Contains(err.Error(), "runs on node1, and refuses to start on another node: node2: ") {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, err, "runs on node1, and refuses to start on another node: node2: ")
 }
 
 func TestRefusalsOfNoAgent(t *testing.T) {

@@ -18,12 +18,8 @@ func TestConfig(t *testing.T) {
 		t.Fatalf("%d objects, %v", len(objects), err)
 	}
 	cluster := objects[1].Object
-	if got := cluster["controlPlaneEndpoint"]; got != "10.50.0.11:6443" {
-		t.Errorf("the nodes reach the API server at %v", got)
-	}
-	if got := cluster["kubernetesVersion"]; got != "v"+KubernetesVersion {
-		t.Errorf("version %v", got)
-	}
+	must.Equal(t, "the nodes reach the API server at", "10.50.0.11:6443", cluster["controlPlaneEndpoint"])
+	must.Equal(t, "version", "v"+KubernetesVersion, cluster["kubernetesVersion"])
 	network := cluster["networking"].(map[string]any)
 	if network["podSubnet"] != "10.52.0.0/16" || network["serviceSubnet"] != "10.96.0.0/16" {
 		t.Errorf("networking: %v", network)

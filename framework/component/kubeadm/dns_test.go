@@ -41,10 +41,8 @@ func TestCorefile(t *testing.T) {
 				"the plugins ready are added: the probes of kubeadm's Deployment ask them",
 			},
 		},
-		{
-			name: "NodeLocal DNSCache", text: "cluster.local:53 {\n    bind 169.254.20.10\n    forward . __PILLAR__CLUSTER__DNS__\n}\n",
-			err: "it is of NodeLocal DNSCache: expected that of CoreDNS, as the ConfigMap coredns has it",
-		},
+		{name: "NodeLocal DNSCache", text: "cluster.local:53 {\n    bind 169.254.20.10\n    forward . __PILLAR__CLUSTER__DNS__\n}\n",
+			err: "it is of NodeLocal DNSCache: expected that of CoreDNS, as the ConfigMap coredns has it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := NewCorefile(test.text, upstream)
@@ -66,10 +64,8 @@ func TestImport(t *testing.T) {
 	files := map[string]string{"b.override": "rewrite name a b", "a.override": "log\n", "x.server": "example.org {\n  import inner.conf\n}\n", "inner.conf": "whoami\n", "me.conf": "import me.conf\n"}
 	for _, test := range []struct{ name, text, want, told, err string }{
 		{name: "none", text: ".:53 {\n  log\n}\n", want: ".:53 {\n  log\n}\n"},
-		{
-			name: "patterns", text: ".:53 {\n  errors\n  import /etc/coredns/custom/*.override\n}\nimport /etc/coredns/custom/*.server\n",
-			want: ".:53 {\n  errors\nlog\nrewrite name a b\n}\nexample.org {\nwhoami\n}\n",
-		},
+		{name: "patterns", text: ".:53 {\n  errors\n  import /etc/coredns/custom/*.override\n}\nimport /etc/coredns/custom/*.server\n",
+			want: ".:53 {\n  errors\nlog\nrewrite name a b\n}\nexample.org {\nwhoami\n}\n"},
 		{name: "of no file", text: "import custom/*.zone\n", told: "import custom/*.zone: there is no such file, and CoreDNS passes it over"},
 		{name: "a snippet", text: "(s) {\n  log\n}\n. {\n  import s\n}", want: "(s) {\n  log\n}\n. {\n  import s\n}"},
 		{name: "a missing file", text: "import ../other.conf\n", err: "import ../other.conf: there is no such file, without which CoreDNS does not start: expected other.conf in the folder of --import"},

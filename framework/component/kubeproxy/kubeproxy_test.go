@@ -46,9 +46,7 @@ func TestHang(t *testing.T) {
 			var h Hang
 			for i, l := range c.polls {
 				last := i == len(c.polls)-1
-				if hangs := h.See(l); hangs != (last && c.hangs) {
-					t.Errorf("poll %d: hangs %v", i, hangs)
-				}
+				must.Equal(t, i, (last && c.hangs), h.See(l))
 			}
 		})
 	}
@@ -77,9 +75,7 @@ func TestStateOf(t *testing.T) {
 			said := full
 			c.change(&said)
 			got, err := stateOf(said, at)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", c.want, got)
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%v, want %q", err, c.err)
 			}
@@ -128,7 +124,6 @@ func TestStateScript(t *testing.T) {
 	}
 }
 
-// onThisMachine runs a node's commands here, with other ports and folders.
 type onThisMachine struct{ here *strings.Replacer }
 
 func (m onThisMachine) Exec(ctx context.Context, command ...string) (string, error) {

@@ -73,9 +73,7 @@ func TestManifest(t *testing.T) {
 		"--cluster-asn=64513", "--peer-router-ips=10.20.4.254", "--peer-router-asns=64524",
 		"--bgp-graceful-restart-time=18s", "--cache-sync-timeout=12s",
 	}
-	if diff := cmp.Diff(want, spec.Containers[0].Args); diff != "" {
-		t.Errorf("arguments (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "arguments", want, spec.Containers[0].Args)
 	if got := resourcesOf(role); slices.Contains(got, "endpointslices") {
 		t.Errorf("v1's role allows %v", got)
 	}
@@ -93,9 +91,7 @@ func TestManifest(t *testing.T) {
 
 	k.IBGP, k.AtOnce = false, true
 	_, atOnce := objects(t, k)
-	if got := atOnce.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "100%" {
-		t.Errorf("at once, but %s may be unavailable", got)
-	}
+	must.Equal(t, "at once, but", "100%", atOnce.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String())
 	atOnce.Spec.UpdateStrategy = set.Spec.UpdateStrategy
 	if diff := cmp.Diff(set, atOnce); diff != "" {
 		t.Errorf("at once is more than the strategy (-before +after):\n%s", diff)
@@ -114,9 +110,7 @@ func TestManifest(t *testing.T) {
 func TestManifestOfV0(t *testing.T) {
 	role, set := objects(t, configured(V0, Untagged, corev1.PullAlways))
 	spec := set.Spec.Template.Spec
-	if got := spec.InitContainers[0].Image; got != "docker.io/library/busybox" {
-		t.Errorf("the CNI configuration is installed by %s", got)
-	}
+	must.Equal(t, "the CNI configuration is installed by", "docker.io/library/busybox", spec.InitContainers[0].Image)
 	for _, arg := range spec.Containers[0].Args {
 		// pkg/options/options.go of v0.4.0 and v1.0.0-rc5 do not have it.
 		if strings.HasPrefix(arg, "--bgp-graceful-restart-time") {

@@ -47,16 +47,12 @@ func TestRender(t *testing.T) {
 				if !slices.Equal(images, want) {
 					t.Errorf("images %q, want %q", images, want)
 				}
-				if mode != r.Mode() {
-					t.Errorf("the chart runs the mode %s, and not %s", mode, r.Mode())
-				}
+				must.Equal(t, "the chart runs the mode", r.Mode(), mode)
 				if s := speaker.Spec.UpdateStrategy; s.Type != appsv1.OnDeleteDaemonSetStrategyType || s.RollingUpdate != nil {
 					t.Errorf("strategy %+v", s)
 				}
 				for name, value := range Speaker.Pods.Labels {
-					if speaker.Spec.Template.Labels[name] != value {
-						t.Errorf("the speakers' label %s is %q", name, speaker.Spec.Template.Labels[name])
-					}
+					must.Equal(t, name, value, speaker.Spec.Template.Labels[name])
 				}
 			})
 		}

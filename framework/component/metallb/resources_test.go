@@ -132,10 +132,8 @@ func TestBFD(t *testing.T) {
 			"a profile that is elsewhere", with + advertisement, able, topology.BFD{Receive: 300 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 3}, "fast leaf1 a lab lab",
 			[]string{"BGPPeer leaf1: bfdProfile: the manifests have no BFDProfile fast", "BFDProfile: the manifests lack the peer's: the lab has its own"},
 		},
-		{
-			"native BGP", with + profile, tor, topology.BFD{}, "leaf1 lab lab",
-			[]string{"BGPPeer leaf1: bfdProfile: \"fast\" is removed: MetalLB's native BGP has no BFD, and refuses the peer"},
-		},
+		{"native BGP", with + profile, tor, topology.BFD{}, "leaf1 lab lab",
+			[]string{"BGPPeer leaf1: bfdProfile: \"fast\" is removed: MetalLB's native BGP has no BFD, and refuses the peer"}},
 		{"a profile of no peer", peer + profile, able, topology.BFD{}, "leaf1 lab lab", []string{"BFDProfile fast: left out: the lab's one peer does not name it"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -62,12 +62,8 @@ func TestPrune(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := must.Get(Read("apiVersion: example.net/v1\nkind: Peer\nmetadata: {name: p, uid: x}\n" + test.spec))(t)[0]
 			said := types.Prune(o)
-			if got := strings.Join(said.Unknown, "; "); got != test.unknown {
-				t.Errorf("unknown are %q, want %q", got, test.unknown)
-			}
-			if got := strings.Join(said.Refused, "; "); got != test.refused {
-				t.Errorf("refused: %q, want %q", got, test.refused)
-			}
+			must.Equal(t, "unknown", test.unknown, strings.Join(said.Unknown, "; "))
+			must.Equal(t, "refused", test.refused, strings.Join(said.Refused, "; "))
 			if again := types.Prune(o); len(again.Unknown) > 0 || o.GetName() != "p" || o.GetUID() != "" {
 				t.Errorf("left are %v in %v", again.Unknown, o.Object)
 			}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -32,9 +30,7 @@ func TestMap(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }
@@ -54,9 +50,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }
@@ -72,11 +66,7 @@ func TestMissing(t *testing.T) {
 	if err := Missing(sealed); err == nil || err.Error() != "SOPS has encrypted bgp.password: expected what sops --decrypt prints" {
 		t.Error(err)
 	}
-	if err := Missing(nil); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, Missing(nil))
 	want2 := []Variable{{"k", "${k}", []string{"${k}"}}}
-	if diff := cmp.Diff(want2, In(map[string]any{"${k}": true})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want2, In(map[string]any{"${k}": true}))
 }

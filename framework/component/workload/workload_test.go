@@ -93,16 +93,12 @@ func TestRollout(t *testing.T) {
 				missing string
 			}{"started": {Started, c.started}, "ready": {Ready, c.ready}} {
 				missing, err := rollout(set, c.pods, []string{"a", "b"}, want.holds)
-				if got := strings.Join(missing, "; "); got != want.missing {
-					t.Errorf("not %s: %q, want %q", condition, got, want.missing)
-				}
+				must.Equal(t, condition, want.missing, strings.Join(missing, "; "))
 				pulling := ""
 				if err != nil {
 					pulling = err.Error()
 				}
-				if pulling != c.pulling {
-					t.Errorf("error %q, want %q", pulling, c.pulling)
-				}
+				must.Equal(t, "error", c.pulling, pulling)
 			}
 		})
 	}
@@ -161,9 +157,7 @@ func TestDescribeCrashLoop(t *testing.T) {
 		},
 	}
 	want := "pod kube-system/cilium-1 is Running; container cilium-agent waits: CrashLoopBackOff back-off 10s; it ended with 1: unknown flag: --gone"
-	if says := DescribePod(p); says != want {
-		t.Errorf("%s, want %s", says, want)
-	}
+	must.Equal(t, "", want, DescribePod(p))
 }
 
 func TestLastWords(t *testing.T) {
@@ -172,8 +166,6 @@ func TestLastWords(t *testing.T) {
 		"Error: unknown flag: --gone\nUsage:\n  cilium-agent [flags]\n\n": "Error: unknown flag: --gone",
 		"": "",
 	} {
-		if got := lastWords(log); got != want {
-			t.Errorf("%q: %q, want %q", log, got, want)
-		}
+		must.Equal(t, log, want, lastWords(log))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func iface(name string, addresses ...string) Interface {
@@ -73,9 +75,7 @@ func TestChoose(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Choose(c.method, c.host)
 			if err == nil {
-				if text := got.Address.String() + " " + got.Interface; text != c.want {
-					t.Errorf("chose %s, want %s", text, c.want)
-				}
+				must.Equal(t, "chose", c.want, got.Address.String()+" "+got.Interface)
 				return
 			}
 			if !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNone) != c.none {
@@ -98,9 +98,7 @@ func TestFixed(t *testing.T) {
 		{"none", "none", true, true},
 		{"an address", "172.29.0.11", false, true},
 	} {
-		if got := (Settings{IP: c.ip}).Fixed(c.has); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
+		must.Equal(t, c.name, c.want, (Settings{IP: c.ip}).Fixed(c.has))
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -43,27 +41,16 @@ func TestCompare(t *testing.T) {
 	}{
 		{
 			name: "off by the old key", from: "v1.8.1", to: "v1.11.1", config: oldKeys,
-			want: []brief{
-				{"masquerade", NotRead, "false", "true"},
-				{"native-routing-cidr", Deprecated, cidr, cidr},
-			},
+			want: []brief{{"masquerade", NotRead, "false", "true"}, {"native-routing-cidr", Deprecated, cidr, cidr}},
 			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is not set: false with 1.8.1, true with 1.11.1.`,
 		},
 		{
 			name: "translated before the upgrade", from: "1.8.1", to: "1.11.1", config: oldKeys, then: newKeys,
-			want: []brief{
-				{"enable-ipv4-masquerade", NewlyRead, "false", "false"},
-				{"ipv4-native-routing-cidr", NewlyRead, cidr, cidr},
-			},
+			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "false", "false"}, {"ipv4-native-routing-cidr", NewlyRead, cidr, cidr}},
 			says: `enable-ipv4-masquerade is set to "false", which 1.8.1 does not read and 1.11.1 does: false, as before.`,
 		},
-		{
-			name: "the new keys, and the old version has always had them", from: "1.8.1", to: "1.11.1", config: newKeys,
-			want: []brief{
-				{"enable-ipv4-masquerade", NewlyRead, "true", "false"},
-				{"ipv4-native-routing-cidr", NewlyRead, "", cidr},
-			},
-		},
+		{name: "the new keys, and the old version has always had them", from: "1.8.1", to: "1.11.1", config: newKeys,
+			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "true", "false"}, {"ipv4-native-routing-cidr", NewlyRead, "", cidr}}},
 		{
 			name: "old and new keys, agreeing", from: "1.8.1", to: "1.11.1",
 			config: native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "native-routing-cidr": cidr}),
@@ -77,20 +64,14 @@ func TestCompare(t *testing.T) {
 		{
 			name: "old and new keys, 1.10", from: "1.8.1", to: "1.10.0",
 			config: native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "native-routing-cidr": cidr}),
-			want: []brief{
-				{"enable-ipv4-masquerade", Conflict, "false", Refused},
-				{"masquerade", Conflict, "false", Refused},
-			},
+			want:   []brief{{"enable-ipv4-masquerade", Conflict, "false", Refused}, {"masquerade", Conflict, "false", Refused}},
 			says: `enable-ipv4-masquerade is set to "false", and masquerade to "false": 1.10.0 does not start with both ` +
 				`("Failed to populate masquerading settings: --enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive").`,
 		},
 		{
 			name: "the old name of the native CIDR, 1.12", from: "1.11.1", to: "1.12.0",
 			config: native(map[string]string{"native-routing-cidr": cidr}),
-			want: []brief{
-				{"ipv4-native-routing-cidr", Missing, cidr, Refused},
-				{"native-routing-cidr", NotRead, cidr, ""},
-			},
+			want:   []brief{{"ipv4-native-routing-cidr", Missing, cidr, Refused}, {"native-routing-cidr", NotRead, cidr, ""}},
 		},
 		{
 			name: "the same, with masquerading off", from: "1.11.1", to: "1.12.0",
@@ -113,11 +94,8 @@ func TestCompare(t *testing.T) {
 		{
 			name: "a switch that is none", from: "1.10.0", to: "1.11.1",
 			config: native(map[string]string{"enable-ipv4-masquerade": "nein", "native-routing-cidr": cidr}),
-			want: []brief{
-				{"enable-ipv4-masquerade", BadValue, "false", Refused},
-				{"native-routing-cidr", Deprecated, cidr, cidr},
-			},
-			says: `enable-ipv4-masquerade is set to "nein", which is not of type bool: false with 1.10.0, and 1.11.1 does not start.`,
+			want:   []brief{{"enable-ipv4-masquerade", BadValue, "false", Refused}, {"native-routing-cidr", Deprecated, cidr, cidr}},
+			says:   `enable-ipv4-masquerade is set to "nein", which is not of type bool: false with 1.10.0, and 1.11.1 does not start.`,
 		},
 		{
 			name: "an empty switch", from: "1.11.1", to: "1.12.0",
@@ -129,10 +107,8 @@ func TestCompare(t *testing.T) {
 		{
 			name: "a key that a version that was not asked does not read", from: "1.18.4", to: "1.19.5",
 			config: map[string]string{"enable-node-port": "true", "kube-proxy-replacement": "true"},
-			want: []brief{
-				{"enable-node-port", NotRead, "true", NotKnown},
-			},
-			says: `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known.`,
+			want:   []brief{{"enable-node-port", NotRead, "true", NotKnown}},
+			says:   `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known.`,
 		},
 		{
 			name: "a text that is no switch any more", from: "1.13.0", to: "1.19.5",
@@ -142,105 +118,60 @@ func TestCompare(t *testing.T) {
 		{
 			name: "a word that is refused", from: "1.15.19", to: "1.18.4",
 			config: map[string]string{"kube-proxy-replacement": "disabled", "datapath-mode": "lb-only"},
-			want: []brief{
-				{"datapath-mode", BadValue, "lb-only", Refused},
-				{"kube-proxy-replacement", BadValue, "disabled", Refused},
-			},
-			says: `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start.`,
+			want:   []brief{{"datapath-mode", BadValue, "lb-only", Refused}, {"kube-proxy-replacement", BadValue, "disabled", Refused}},
+			says:   `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start.`,
 		},
-		{
-			name: "a word that two asked agents read in another way", from: "1.8.2", to: "1.10.0",
-			config: map[string]string{"ipam": "hostscope-legacy"},
-			want:   []brief{{"ipam", BadValue, "hostscope-legacy", Refused}},
-		},
-		{
-			name: "a word that is gone", from: "1.14.19", to: "1.15.0",
-			config: map[string]string{"ipam": "cluster-pool-v2beta"},
-			want:   []brief{{"ipam", BadValue, "cluster-pool-v2beta", Refused}},
-		},
-		{
-			name: "a new word, back again", from: "1.14.0", to: "1.13.18",
-			config: map[string]string{"ipam": "multi-pool"},
-			want:   []brief{{"ipam", BadValue, "multi-pool", Refused}},
-		},
-		{
-			name: "a word within a minor", from: "1.12.0", to: "1.12.1",
-			config: map[string]string{"datapath-mode": "ipvlan"},
-			want:   []brief{{"datapath-mode", BadValue, "ipvlan", Refused}},
-		},
+		{name: "a word that two asked agents read in another way", from: "1.8.2", to: "1.10.0",
+			config: map[string]string{"ipam": "hostscope-legacy"}, want: []brief{{"ipam", BadValue, "hostscope-legacy", Refused}}},
+		{name: "a word that is gone", from: "1.14.19", to: "1.15.0", config: map[string]string{"ipam": "cluster-pool-v2beta"},
+			want: []brief{{"ipam", BadValue, "cluster-pool-v2beta", Refused}}},
+		{name: "a new word, back again", from: "1.14.0", to: "1.13.18", config: map[string]string{"ipam": "multi-pool"},
+			want: []brief{{"ipam", BadValue, "multi-pool", Refused}}},
+		{name: "a word within a minor", from: "1.12.0", to: "1.12.1", config: map[string]string{"datapath-mode": "ipvlan"},
+			want: []brief{{"datapath-mode", BadValue, "ipvlan", Refused}}},
 		{
 			name: "words that stay", from: "1.16.0", to: "1.18.4",
 			config: map[string]string{"datapath-mode": "veth", "ipam": "multi-pool", "routing-mode": "native", "identity-allocation-mode": "crd"},
 		},
-		{
-			name: "a word that means something else", from: "1.16.0", to: "1.17.0",
-			config: map[string]string{"datapath-mode": "lb-only"},
-			want:   []brief{{"datapath-mode", Noted, "lb-only", NotKnown}},
-		},
+		{name: "a word that means something else", from: "1.16.0", to: "1.17.0", config: map[string]string{"datapath-mode": "lb-only"},
+			want: []brief{{"datapath-mode", Noted, "lb-only", NotKnown}}},
 		{
 			name: "a deprecated key without effect", from: "1.15.19", to: "1.16.0",
 			config: map[string]string{"enable-runtime-device-detection": "false"},
 			want:   []brief{{"enable-runtime-device-detection", Deprecated, "false", "true"}},
 		},
-		{
-			name: "the same, as the new version does anyway", from: "1.15.19", to: "1.16.0",
-			config: map[string]string{"enable-runtime-device-detection": "true"},
-		},
-		{
-			name: "without effect before and after", from: "1.16.0", to: "1.16.19",
-			config: map[string]string{"enable-runtime-device-detection": "false"},
-		},
-		{
-			name: "an old name", from: "1.17.17", to: "1.18.4",
-			config: map[string]string{"node-port-mode": "dsr"},
-		},
-		{
-			name: "an old name that is gone", from: "1.19.7", to: "1.20.2",
-			config: map[string]string{"node-port-mode": "dsr"},
-			want:   []brief{{"node-port-mode", NotRead, "dsr", "snat"}},
-		},
+		{name: "the same, as the new version does anyway", from: "1.15.19", to: "1.16.0",
+			config: map[string]string{"enable-runtime-device-detection": "true"}},
+		{name: "without effect before and after", from: "1.16.0", to: "1.16.19",
+			config: map[string]string{"enable-runtime-device-detection": "false"}},
+		{name: "an old name", from: "1.17.17", to: "1.18.4", config: map[string]string{"node-port-mode": "dsr"}},
+		{name: "an old name that is gone", from: "1.19.7", to: "1.20.2", config: map[string]string{"node-port-mode": "dsr"},
+			want: []brief{{"node-port-mode", NotRead, "dsr", "snat"}}},
 		{
 			name: "an old name and the new one, agreeing", from: "1.17.17", to: "1.18.4",
 			config: map[string]string{"bpf-lb-mode": "dsr", "node-port-mode": "dsr"},
-			want: []brief{
-				{"bpf-lb-mode", Conflict, "dsr", Refused},
-				{"node-port-mode", Conflict, "dsr", Refused},
-			},
-			says: `bpf-lb-mode is set to "dsr", and node-port-mode to "dsr": 1.18.4 does not start with both ("both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead.").`,
+			want:   []brief{{"bpf-lb-mode", Conflict, "dsr", Refused}, {"node-port-mode", Conflict, "dsr", Refused}},
+			says:   `bpf-lb-mode is set to "dsr", and node-port-mode to "dsr": 1.18.4 does not start with both ("both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead.").`,
 		},
 		{
 			name: "an old name and the new one's default", from: "1.18.4", to: "1.17.17",
 			config: map[string]string{"bpf-lb-mode": "snat", "node-port-mode": "dsr"},
-			want: []brief{
-				{"bpf-lb-mode", Conflict, "dsr", Refused},
-				{"node-port-mode", Conflict, "dsr", Refused},
-			},
+			want:   []brief{{"bpf-lb-mode", Conflict, "dsr", Refused}, {"node-port-mode", Conflict, "dsr", Refused}},
 		},
-		{
-			name: "a deprecated key", from: "1.18.4", to: "1.19.5",
-			config: map[string]string{"encryption-strict-mode-cidr": "10.0.0.0/8"},
-			want:   []brief{{"encryption-strict-mode-cidr", Deprecated, "10.0.0.0/8", "10.0.0.0/8"}},
-		},
+		{name: "a deprecated key", from: "1.18.4", to: "1.19.5", config: map[string]string{"encryption-strict-mode-cidr": "10.0.0.0/8"},
+			want: []brief{{"encryption-strict-mode-cidr", Deprecated, "10.0.0.0/8", "10.0.0.0/8"}}},
 		{
 			name: "an empty number, of which no agent was asked", from: "1.18.4", to: "1.19.5",
 			config: map[string]string{"mtu": ""},
 			want:   []brief{{"mtu", BadValue, NotKnown, NotKnown}},
 			says:   `mtu is set to "", which is not of type int; what comes of it is not known.`,
 		},
-		{
-			name: "the operator's key", from: "1.18.4", to: "1.19.5",
-			config: map[string]string{"unmanaged-pod-watcher-interval": "15"},
-			want:   []brief{{"unmanaged-pod-watcher-interval", BadValue, "15", NotKnown}},
-		},
-		{
-			name: "a key without a flag that the code asks for", from: "1.18.4", to: "1.18.5",
-			config: map[string]string{"enable-source-ip-verification": "false"},
-		},
-		{
-			name: "a key of no version", from: "1.18.4", to: "1.19.5",
-			config: map[string]string{"enable-nodes-port": "true"},
-			want:   []brief{{"enable-nodes-port", Unknown, "", ""}},
-		},
+		{name: "the operator's key", from: "1.18.4", to: "1.19.5", config: map[string]string{"unmanaged-pod-watcher-interval": "15"},
+			want: []brief{{"unmanaged-pod-watcher-interval", BadValue, "15", NotKnown}}},
+		{name: "a key without a flag that the code asks for", from: "1.18.4", to: "1.18.5",
+			config: map[string]string{"enable-source-ip-verification": "false"}},
+		{name: "a key of no version", from: "1.18.4", to: "1.19.5", config: map[string]string{"enable-nodes-port": "true"},
+			want: []brief{{"enable-nodes-port", Unknown, "", ""}}},
 		{
 			name: "back again", from: "1.11.1", to: "1.8.1", config: newKeys,
 			want: []brief{
@@ -267,9 +198,7 @@ func TestCompare(t *testing.T) {
 				}
 				got = append(got, brief{d.Key, d.Kind, d.Before, d.After})
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", tt.want, got)
 			if first, _, _ = strings.Cut(first, " Upgrade notes of "); tt.says != "" && first != tt.says {
 				t.Errorf("says  %s\nwants %s", first, tt.says)
 			}
@@ -320,9 +249,7 @@ func TestMustChange(t *testing.T) {
 					got = append(got, brief{d.Key, d.Kind, d.Before, d.After})
 				}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", tt.want, got)
 		})
 	}
 }
@@ -338,9 +265,7 @@ func TestDefaultChanged(t *testing.T) {
 		got[d.Key] = brief{d.Key, d.Kind, d.Before, d.After}
 	}
 	want := brief{"ipam", DefaultChanged, "hostscope-legacy", "cluster-pool"}
-	if got["ipam"] != want {
-		t.Errorf("got %+v, want %+v", got["ipam"], want)
-	}
+	must.Equal(t, "", want, got["ipam"])
 	drifts = must.Get(Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil}))(t)
 	for _, d := range drifts {
 		if d.Key == "node-port-mode" || d.Key == "bpf-lb-mode" {
@@ -413,17 +338,13 @@ c -
 -old
 *old,older The ` + "`old` and `older`" + ` flags have been removed.
 `
-	if got := table.String(); got != text {
-		t.Errorf("written:\n%s", got)
-	}
+	must.Equal(t, "written", text, table.String())
 	read, err := Parse("# a comment\n" + text)
 	if err != nil || read.String() != text {
 		t.Errorf("read: %v, %v", read, err)
 	}
 	for _, wrong := range []string{"a bool false\n", "1.1.0\na\n"} {
-		if _, err := Parse(wrong); err == nil || !strings.Contains(err.Error(), "line ") {
-			t.Errorf("%q: %v", wrong, err)
-		}
+		must.Fail(t, must.Err(Parse(wrong)), "line ")
 	}
 }
 
@@ -448,9 +369,7 @@ func TestVersions(t *testing.T) {
 
 func TestDetector(t *testing.T) {
 	config := native(map[string]string{"masquerade": "false", "native-routing-cidr": "10.20.30.0/24"})
-	d := Detector{
-		Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config",
-	}
+	d := Detector{Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config"}
 	must.NoError(t, d.Check())
 	with := func(data map[string]string) []snapshot.Snapshot {
 		s := snapshot.Snapshot{}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var members = map[netip.Addr]string{
@@ -47,18 +48,14 @@ func TestTrace(t *testing.T) {
 		{"to the end", one(table("10.4.94.21")), "outside tor1 master2", "outside", ""},
 		{"no route", one(table()), "outside tor1", "outside", "tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)"},
 		{"to another node", one(table("10.4.94.23")), "outside tor1 node1", "outside", "tor1 forwards them to node1 instead of master2; the routes of node1 were not read"},
-		{
-			"a loop", &snapshot.Snapshot{Routers: []snapshot.Router{table("10.4.94.23")}, NodeTables: node1(back)},
-			"outside tor1 node1 tor1", "outside", "they loop between node1 and tor1",
-		},
+		{"a loop", &snapshot.Snapshot{Routers: []snapshot.Router{table("10.4.94.23")}, NodeTables: node1(back)},
+			"outside tor1 node1 tor1", "outside", "they loop between node1 and tor1"},
 		{
 			"a device", &snapshot.Snapshot{Routers: []snapshot.Router{table("10.4.94.23")}, NodeTables: node1(snapshot.NextHop{Interface: "cni0"})},
 			"outside tor1 node1", "outside", "node1 takes 10.5.115.2 as directly connected",
 		},
-		{
-			"two next hops", one(table("10.4.94.21", "10.4.94.23")), "outside tor1 master2, outside tor1 node1", "outside, outside",
-			", tor1 forwards them to node1 instead of master2; the routes of node1 were not read",
-		},
+		{"two next hops", one(table("10.4.94.21", "10.4.94.23")), "outside tor1 master2, outside tor1 node1", "outside, outside",
+			", tor1 forwards them to node1 instead of master2; the routes of node1 were not read"},
 		{"an unknown next hop", one(table("10.4.94.99")), "outside tor1", "outside", "tor1 forwards 10.5.115.2 to 10.4.94.99, which no member of the topology has"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -99,16 +96,12 @@ func TestService(t *testing.T) {
 		{"a ready endpoint", with("ipvs", gone, right), ""},
 		{"no service", missing, "edge1 has no IPVS service 10.96.0.101:7007 (default/web)"},
 		{"no server", with("ipvs"), "edge1 has no real server for 10.96.0.101:7007 (default/web) in IPVS; ready endpoints: [10.30.64.9]"},
-		{
-			"one that is gone", with("ipvs", gone),
-			"edge1 forwards 10.96.0.101:7007 (default/web) to 10.30.64.4:7007 by IPVS; ready endpoints: [10.30.64.9]",
-		},
+		{"one that is gone", with("ipvs", gone),
+			"edge1 forwards 10.96.0.101:7007 (default/web) to 10.30.64.4:7007 by IPVS; ready endpoints: [10.30.64.9]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			why := (Tracer{Tables: test.s}).Service("edge1", target, "tcp")
-			if why != test.why {
-				t.Errorf("%q; want %q", why, test.why)
-			}
+			must.Equal(t, "", test.why, why)
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
@@ -52,9 +51,7 @@ func TestReason(t *testing.T) {
 		{"too late", fmt.Errorf("dialling: %w", context.DeadlineExceeded), "no answer in time"},
 		{"anything", errors.New("strange"), "strange"},
 	} {
-		if got := reason(test.err); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
+		must.Equal(t, test.name, test.want, reason(test.err))
 	}
 }
 
@@ -68,9 +65,7 @@ func TestLoggedInJoinsWhatIsTheSame(t *testing.T) {
 	}
 	in.Slots, denied.Slots = wire.Runs{{0, 1}, {4, 4}}, wire.Runs{{2, 3}}
 	byAddress := cmpopts.EquateComparable(netip.Addr{})
-	if diff := cmp.Diff([]wire.Answer{in, denied}, p.logins, byAddress); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", []wire.Answer{in, denied}, p.logins, byAddress)
 	if p.quiet() {
 		t.Error("quiet, with logins to report")
 	}

@@ -37,10 +37,7 @@ func TestBatch(t *testing.T) {
 		t.Fatalf("receiving: %v", errno)
 	}
 	for i := range n {
-		p, err := in.packet(i)
-		if err != nil {
-			t.Error(err)
-		}
+		p := must.Get(in.packet(i))(t)
 		got = append(got, p.Slot)
 		if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local.As4() || in.source(i) != local {
 			t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))

@@ -13,11 +13,9 @@ import (
 // others of its destination were used: one destination may stand for the other.
 func TestDestinationsShareNoSourcePort(t *testing.T) {
 	g := NewWithT(t)
-	far, err := Open(netip.MustParseAddrPort("127.0.0.2:0"))
-	must.NoError(t, err)
+	far := must.Get(Open(netip.MustParseAddrPort("127.0.0.2:0")))(t)
 	defer far.Close()
-	agent, err := Open(netip.MustParseAddrPort("0.0.0.0:0"))
-	must.NoError(t, err)
+	agent := must.Get(Open(netip.MustParseAddrPort("0.0.0.0:0")))(t)
 	defer agent.Close()
 	to := map[string]netip.AddrPort{
 		"tcp4": netip.MustParseAddrPort(far.connect.Addr().String()), "udp4": netip.MustParseAddrPort("127.0.0.3:7"),
@@ -25,8 +23,7 @@ func TestDestinationsShareNoSourcePort(t *testing.T) {
 	of := map[int]string{}
 	for range 300 {
 		for network, to := range to {
-			conn, err := agent.dial(t.Context(), network, to)
-			must.NoError(t, err)
+			conn := must.Get(agent.dial(t.Context(), network, to))(t)
 			conn.Close()
 			port := int(netip.MustParseAddrPort(conn.LocalAddr().String()).Port())
 			g.Expect(of).NotTo(HaveKey(port), "%s uses the port again", network)

@@ -111,9 +111,7 @@ func TestWrite(t *testing.T) {
 			}
 			var inside report.Manifest
 			must.NoError(t, json.Unmarshal([]byte(files["manifest.json"]), &inside))
-			if err := schema.Validate("manifest", []byte(files["manifest.json"])); err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, schema.Validate("manifest", []byte(files["manifest.json"])))
 			if len(inside.Files) != len(m.Files) || len(inside.Files)+1 != len(files) {
 				t.Errorf("the manifest has %d files, and there are %d", len(inside.Files), len(files))
 			}

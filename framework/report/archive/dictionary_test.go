@@ -38,12 +38,8 @@ func TestDictionary(t *testing.T) {
 	if !got.Nodes.Items[0].PodCIDRs[0].Contains(pod.IP) || pod.Node != got.Nodes.Items[0].Name || got.Routers[0].Name != "router-x1" || got.Sources[0].Name != "routers" {
 		t.Errorf("%s", text)
 	}
-	if says := d.Text("tor1 has 10.5.115.7, on master1"); says != "router-x1 has "+pod.IP.String()+", on "+pod.Node {
-		t.Errorf("%q", says)
-	}
-	if says := string(d.Values([]byte(`{"master1": "master1", "kind": "web"}`))); says != `{"master1": "`+pod.Node+`", "kind": "web"}` {
-		t.Errorf("%s", says)
-	}
+	must.Equal(t, "", "router-x1 has "+pod.IP.String()+", on "+pod.Node, d.Text("tor1 has 10.5.115.7, on master1"))
+	must.Equal(t, "", `{"master1": "`+pod.Node+`", "kind": "web"}`, string(d.Values([]byte(`{"master1": "master1", "kind": "web"}`))))
 }
 
 // Of a snapshot numbers, times, versions and words that are the same everywhere stay.
@@ -57,9 +53,7 @@ func TestWordsThatStay(t *testing.T) {
 		"7f3b2c1d-0000-4000-8000-00000000000a": "name-x1", "Gebäude-7": "name-x1", "for acme, by alice": "for name-x1, by name-x2", "1.2.3-acme": "name-x1",
 	} {
 		d := NewDictionary()
-		if got := d.strictly(text, "name", false); got != want {
-			t.Errorf("%s is %s, want %s", text, got, want)
-		}
+		must.Equal(t, text, want, d.strictly(text, "name", false))
 	}
 }
 

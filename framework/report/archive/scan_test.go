@@ -5,9 +5,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// marked replaces addresses by what is easily seen, and two words.
 func marked() scanner {
 	s := scanner{
 		ip: func(a netip.Addr, bits int) netip.Addr {
@@ -47,11 +48,7 @@ func TestText(t *testing.T) {
 		},
 		{"nothing", "", ""},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := marked().text(test.text); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, marked().text(test.text)) })
 	}
 }
 
@@ -65,9 +62,7 @@ func TestJSON(t *testing.T) {
 		" \"annotations\": {\"node1\": \"a\\n \\u003e\", \"n\": 1.50},\"probe\":\"outside->node1\" }\n"
 	const want = "{\n \"outside\": [ {\"host\":\"host-x1\",\"role\": \"worker\", \"name\":\"node-x2\"} ],\n" +
 		" \"annotations\": {\"node-x1\": \"a\\n \\u003e\", \"n\": 1.50},\"probe\":\"host-x1->node-x1\" }\n"
-	if got := string(d.JSON([]byte(text))); got != want {
-		t.Errorf("it is\n%s\nwant\n%s", got, want)
-	}
+	must.Equal(t, "it", want, string(d.JSON([]byte(text))))
 }
 
 func ours() *addresses { return newAddresses([]byte("key")) }

@@ -51,24 +51,16 @@ func TestSuite(t *testing.T) {
 			"vacuous is an error", one("inconclusive", "prevented", "vacuous", step("old", "fault", "not as expected: it did not take hold", false)),
 			[]string{"old: fault: error: not as expected: it did not take hold", "old: verdict: error: vacuous, expected prevented"},
 		},
-		{
-			"a remedy that could not be judged, of a variant that was", one("inconclusive", "reproduced", "reproduced", broken),
-			[]string{"old: remedy: restart: error: no answer", "old: verdict"},
-		},
-		{
-			"no lab", one("inconclusive", "reproduced", "unknown", step("lab", "lab is up", "no space", true)),
-			[]string{"lab: lab is up: error: no space", "old: verdict: error: unknown, expected reproduced"},
-		},
+		{"a remedy that could not be judged, of a variant that was", one("inconclusive", "reproduced", "reproduced", broken),
+			[]string{"old: remedy: restart: error: no answer", "old: verdict"}},
+		{"no lab", one("inconclusive", "reproduced", "unknown", step("lab", "lab is up", "no space", true)),
+			[]string{"lab: lab is up: error: no space", "old: verdict: error: unknown, expected reproduced"}},
 		{"without its fault, as one that switches it off sees it", one("inconclusive", "reproduced", "vacuous"), []string{"old: verdict: error: vacuous, expected reproduced"}},
 		{"a version of which nothing is expected", one("observed", "", "reproduced"), []string{"old: verdict: skipped: reproduced"}},
 		{"such a version that could not be judged", one("inconclusive", "", "unknown"), []string{"old: verdict: error: unknown"}},
 		{"a reason that belongs to no step", one("fail", "reproduced", "reproduced"), []string{"old: verdict", "run: failure: fail"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, cases(Suite(test.run))); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, cases(Suite(test.run))) })
 	}
 }
 
@@ -84,9 +76,7 @@ func TestSuiteOfSeveral(t *testing.T) {
 		"old 1/2: detectors: failure: not as expected: none", "old 2/2: baseline: error: not as expected: loss",
 		"old 1/2: verdict: failure: missed, expected reproduced", "old 2/2: verdict: error: vacuous, expected reproduced",
 	}
-	if diff := cmp.Diff(want, cases(Suite(repeats))); diff != "" {
-		t.Errorf("repeats (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "repeats", want, cases(Suite(repeats)))
 	killed := one("inconclusive", "reproduced", "", report.Step{Scope: "old", Name: "fault", Began: began})
 	killed.Unfinished = &report.Unfinished{Steps: []string{"old: fault"}}
 	killed.NotRun = []report.NotRun{{Name: "vendor", Reason: "only with --images=upstream"}}
@@ -94,9 +84,7 @@ func TestSuiteOfSeveral(t *testing.T) {
 		"old: verdict: error: not judged, expected reproduced", "vendor: skipped: only with --images=upstream",
 		"run: error: it has not ended; running steps: old: fault",
 	}
-	if diff := cmp.Diff(want, cases(Suite(killed))); diff != "" {
-		t.Errorf("killed (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "killed", want, cases(Suite(killed)))
 }
 
 // cases lists the cases of a suite, and says if they are not counted right.
@@ -143,7 +131,5 @@ func TestWrite(t *testing.T) {
 	if first.Owner != "@net" || first.Classname != "drain" || first.Time != 2 || first.Status != "passed" {
 		t.Errorf("%+v", first)
 	}
-	if why := all.TestSuites[1].TestCases[0].Error.Message; why != "unknown, expected reproduced\nbecause" {
-		t.Errorf("%q", why)
-	}
+	must.Equal(t, "", "unknown, expected reproduced\nbecause", all.TestSuites[1].TestCases[0].Error.Message)
 }

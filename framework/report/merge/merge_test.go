@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -59,9 +57,7 @@ func TestWrite(t *testing.T) {
 		merged.Command != "relapse run node-drain --variant=old && relapse run node-drain --variant=new" {
 		t.Errorf("%+v", merged)
 	}
-	if diff := cmp.Diff(merged.Merged, stored.Merged); diff != "" {
-		t.Error(diff)
-	}
+	must.Equal(t, "", merged.Merged, stored.Merged)
 	for name, want := range map[string]string{
 		"evidence/old/01-log-tor1.txt":   "old",
 		"evidence/new/01-log-tor1.txt":   "new",
@@ -89,14 +85,10 @@ func TestConflicts(t *testing.T) {
 		says    []string
 	}{
 		{"twice, the same", nil, "pass", "reproduced", []string{"old ran twice: reproduced in ONE, and reproduced in TWO"}},
-		{
-			"twice, and another verdict", func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "fail", "missed" },
-			"fail", "missed", []string{"old ran twice: reproduced in ONE, and missed in TWO"},
-		},
-		{
-			"another verdict, of a run that says that it passed", func(r *report.Report) { r.Variants[0].Verdict = "missed" },
-			"inconclusive", "missed", []string{"old ran twice: reproduced in ONE, and missed in TWO"},
-		},
+		{"twice, and another verdict", func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "fail", "missed" },
+			"fail", "missed", []string{"old ran twice: reproduced in ONE, and missed in TWO"}},
+		{"another verdict, of a run that says that it passed", func(r *report.Report) { r.Variants[0].Verdict = "missed" },
+			"inconclusive", "missed", []string{"old ran twice: reproduced in ONE, and missed in TWO"}},
 		{
 			"other versions, and another machine", func(r *report.Report) {
 				r.Relapse, r.Images["relapse.dev/node:1"], r.Machine = "v2", "sha256:3", map[string]any{"cpus": 4.0}
@@ -127,9 +119,7 @@ func TestConflicts(t *testing.T) {
 			for _, c := range merged.Merged.Conflicts {
 				got = append(got, strings.NewReplacer(one.Dir, "ONE", two.Dir, "TWO").Replace(c))
 			}
-			if diff := cmp.Diff(test.says, got); diff != "" {
-				t.Errorf("conflicts (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "conflicts", test.says, got)
 		})
 	}
 	one := shard(t, t.TempDir(), "old", "affected", nil)

@@ -95,9 +95,7 @@ func TestPartialRuns(t *testing.T) {
 				t.Errorf("verdict %q, last success %f; want %q, %f", verdict, success, test.verdict, test.success)
 			}
 			newest := test.runs[len(test.runs)-1]
-			if got := len(families[VariantVerdict].GetMetric()); got != len(newest.Variants) {
-				t.Errorf("%d variants, want those of the newest run", got)
-			}
+			must.Equal(t, "", len(newest.Variants), len(families[VariantVerdict].GetMetric()))
 		})
 	}
 }
@@ -138,28 +136,18 @@ func TestLastSuccessIsRemembered(t *testing.T) {
 		must.NoError(t, Update(output))
 		return dir
 	}
-	success := func() float64 {
-		return must.Get(successes(filepath.Join(output, Name)))(t)["node-drain"]
-	}
+	success := func() float64 { return must.Get(successes(filepath.Join(output, Name)))(t)["node-drain"] }
 	passed := store(drain(0, "pass"))
 	first := success()
-	if first != seconds(ended(drain(0, "pass"))) {
-		t.Errorf("%f", first)
-	}
+	must.Equal(t, "", seconds(ended(drain(0, "pass"))), first)
 	store(drain(1, "fail"))
 	must.NoError(t, os.RemoveAll(passed))
 	store(drain(2, "fail"))
-	if success() != first {
-		t.Errorf("%f, want %f", success(), first)
-	}
+	must.Equal(t, "", first, success())
 	store(drain(3, "pass"))
-	if success() != first+3*3600 {
-		t.Errorf("%f, want that of the newest", success())
-	}
+	must.Equal(t, "", first+3*3600, success())
 	must.Write(t, filepath.Join(output, Name), "not metrics")
-	if err := Update(output); err == nil || !strings.Contains(err.Error(), "reading the metrics in "+output) {
-		t.Errorf("%v", err)
-	}
+	must.Fail(t, Update(output), "reading the metrics in "+output)
 }
 
 // An alarm ahead of the first lost packet is no later than one after it.

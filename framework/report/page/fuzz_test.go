@@ -39,7 +39,6 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// compressed is a record of its first entry and further lines.
 func compressed(lines string) string {
 	encoder, err := zstd.NewWriter(nil)
 	if err != nil {

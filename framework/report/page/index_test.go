@@ -3,11 +3,8 @@ package page
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -40,25 +37,17 @@ func TestIndex(t *testing.T) {
 	must.NoError(t, WriteIndex(dir, runs))
 	index := parsed(t, filepath.Join(dir, IndexName))
 	checkPage(t, dir, index)
-	if got := index.first(t, ".strip").says(); got != "✔✔✘" {
-		t.Errorf("the strip is %s, want the oldest first", got)
-	}
+	must.Equal(t, "the strip", "✔✔✘", index.first(t, ".strip").says())
 	want := []string{"cilium 1.11.6 cilium-1.11.6 affected ✔ reproduced reproduced 2", "cilium 1.12.0 cilium-1.12.0 fixed ✔ reproduced prevented 3"}
-	if diff := cmp.Diff(want, texts(index.first(t, "tbody").all("tr"))); diff != "" {
-		t.Errorf("versions (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "versions", want, texts(index.first(t, "tbody").all("tr")))
 	want = []string{ // from the first run: in the second a part was switched off
 		"verdict: pass → fail", "cilium-1.12.0: prevented → reproduced", "cilium-1.12.0: now also impacted: outside->master2",
 	}
-	if diff := cmp.Diff(want, texts(index.first(t, "ul").all("li"))); diff != "" {
-		t.Errorf("changes (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "changes", want, texts(index.first(t, "ul").all("li")))
 }
 
 func TestRunsThatAreNotThere(t *testing.T) {
-	if _, err := Runs(filepath.Join(t.TempDir(), "no-such")); err == nil || !strings.Contains(err.Error(), "no-such") {
-		t.Errorf("%v; want it to name the folder", err)
-	}
+	must.Fail(t, must.Err(Runs(filepath.Join(t.TempDir(), "no-such"))), "no-such")
 }
 
 func TestChanges(t *testing.T) {
@@ -80,9 +69,7 @@ func TestChanges(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			after := drained()
 			test.change(&after.Variants[0])
-			if diff := cmp.Diff(test.want, changes(drained(), after)); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "changes", test.want, changes(drained(), after))
 		})
 	}
 }

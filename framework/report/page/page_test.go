@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -160,7 +159,6 @@ func remember(t *testing.T, dir string) {
 	must.NoError(t, h.Close())
 }
 
-// folder writes a run with its evidence, as the engine does.
 func folder(t *testing.T, r report.Report) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -185,7 +183,6 @@ func folder(t *testing.T, r report.Report) string {
 	return dir
 }
 
-// document is a rendered page.
 type document struct {
 	*html.Node
 	text string
@@ -266,15 +263,9 @@ func TestFirstScreen(t *testing.T) {
 		"? pods made anew not judged expected: recovers; a step broke", "– restart every agent does not help",
 	}
 	remedies := page.first(t, ".remedies")
-	if diff := cmp.Diff(want, texts(remedies.first(t, "ol").all("li"))); diff != "" {
-		t.Errorf("remedies (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"restart every agent"}, texts(remedies.all("del"))); diff != "" {
-		t.Errorf("deleted are (-want +got):\n%s", diff)
-	}
-	if got := remedies.first(t, ".others").says(); got != "✔ prevented cilium-1.12.0 fixed, cilium 1.12.0" {
-		t.Errorf("of the other variants it says %q", got)
-	}
+	must.Equal(t, "remedies", want, texts(remedies.first(t, "ol").all("li")))
+	must.Equal(t, "deleted", []string{"restart every agent"}, texts(remedies.all("del")))
+	must.Equal(t, "of the other variants it says", "✔ prevented cilium-1.12.0 fixed, cilium 1.12.0", remedies.first(t, ".others").says())
 }
 
 func TestDrawing(t *testing.T) {
@@ -284,15 +275,11 @@ func TestDrawing(t *testing.T) {
 		"requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
 		"requests of outside->master2: tor2 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
 	}
-	if diff := cmp.Diff(want, texts(drawing.first(t, ".ends").all("li"))); diff != "" {
-		t.Errorf("it breaks (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "it breaks", want, texts(drawing.first(t, ".ends").all("li")))
 	if e, b, x := len(drawing.all(".expected")), len(drawing.all(".broken")), len(drawing.all(".break")); e != 3 || b != 4 || x != 2 {
 		t.Errorf("%d expected ways and a key, %d broken ones and two, %d breaks; want 3, 4 and 2", e, b, x)
 	}
-	if got := len(drawing.all(".box")); got != 5 {
-		t.Errorf("%d members are drawn, want 5", got)
-	}
+	must.Equal(t, "", 5, len(drawing.all(".box")))
 }
 
 func TestLayers(t *testing.T) {
@@ -311,9 +298,7 @@ func TestLayers(t *testing.T) {
 		"FIB tor2 via 10.4.94.23 (node1) dev eth0 nothing ≠",
 		"packet outside->master2 none lost 388 of 2000 lost ≠",
 	}
-	if diff := cmp.Diff(want, rows); diff != "" {
-		t.Errorf("layers (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "layers", want, rows)
 }
 
 func TestTimeAxis(t *testing.T) {
@@ -329,25 +314,19 @@ func TestTimeAxis(t *testing.T) {
 		"R1 restart every agent left: 28%; top: calc(0 * 1.2rem)", "R2 Cilium 1.12.0 left: 36%; top: calc(1 * 1.2rem)",
 		"✓2 back left: 69.6%; top: calc(0 * 1.2rem)", "R3 static route left: 76%; top: calc(0 * 1.2rem)", "✓3 back left: 76.06%; top: calc(1 * 1.2rem)",
 	}
-	if diff := cmp.Diff(want, flags); diff != "" {
-		t.Errorf("flags (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "flags", want, flags)
 	var lanes []string
 	for _, l := range axis.all(".lane") {
 		lanes = append(lanes, l.first(t, ".name").says())
 	}
-	if diff := cmp.Diff([]string{
+	must.Equal(t, "lanes", []string{
 		"outside->master2 1210 of 2500 lost", "unannounced 10.5.115.0/24 active",
 		"absent-node 10.5.112.0/24 latent from here on",
 		"API Node node1 1 change", "API Node.spec.podCIDRs 1 change", "RIB tor1 1 change", "RIB tor2 1 change", "FIB tor1 1 change", "FIB tor2 1 change",
 		"outside->node1 none lost",
-	}, lanes); diff != "" {
-		t.Errorf("lanes (-want +got):\n%s", diff)
-	}
+	}, lanes)
 	// The loss of the newest record, and no other: from 10.3 s to 22.39 s of 5 to 30.
-	if d := attribute(axis.all(".lane")[0].first(t, ".thick").Node, "d"); d != "M212 12H696V0H212Z" {
-		t.Errorf("the loss is drawn as %s", d)
-	}
+	must.Equal(t, "the loss is drawn as", "M212 12H696V0H212Z", attribute(axis.all(".lane")[0].first(t, ".thick").Node, "d"))
 	if d := attribute(axis.all(".lane")[1].first(t, ".thick").Node, "d"); d != "M228 2H681V10H228ZM720 2H761V10H720Z" {
 		t.Errorf("the finding is drawn as %s", d)
 	}
@@ -418,10 +397,7 @@ func checkPage(t *testing.T, dir string, page document) {
 					t.Errorf("the link %s leads nowhere", a.Val)
 				}
 			case a.Val != "junit.xml":
-				path, err := url.PathUnescape(a.Val)
-				if err != nil {
-					t.Error(err)
-				}
+				path := must.Get(url.PathUnescape(a.Val))(t)
 				if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
 					t.Errorf("the link %s leads nowhere: %v", a.Val, err)
 				}
@@ -450,12 +426,8 @@ func TestUnfinished(t *testing.T) {
 	r.Verdict = "inconclusive"
 	r.Unfinished = &report.Unfinished{At: at(11000), Steps: []string{"cilium-1.11.6: symptom"}}
 	page := rendered(t, folder(t, r))
-	if got := page.first(t, ".alarm").says(); !strings.Contains(got, "has not ended: last written 2026-01-02 03:04:11 UTC, during cilium-1.11.6: symptom.") {
-		t.Errorf("it says %q", got)
-	}
-	if got := page.first(t, ".evidence").says(); !strings.Contains(got, "none until the run ends") {
-		t.Errorf("sums of files that may still grow: %s", got)
-	}
+	must.Contain(t, page.first(t, ".alarm").says(), "has not ended: last written 2026-01-02 03:04:11 UTC, during cilium-1.11.6: symptom.")
+	must.Contain(t, page.first(t, ".evidence").says(), "none until the run ends")
 }
 
 // Evidence that was cut short by a crash is named, and the rest is in the page.
@@ -465,25 +437,17 @@ func TestEvidenceThatCannotBeRead(t *testing.T) {
 		must.Write(t, filepath.Join(dir, "evidence/cilium-1.11.6", name), text)
 	}
 	page := rendered(t, dir)
-	for _, want := range []string{"01-snapshot-baseline.json: unexpected end of JSON input", history.FileName} {
-		if got := page.first(t, "footer").says(); !strings.Contains(got, want) {
-			t.Errorf("it says %q, and nothing of %s", got, want)
-		}
-	}
+	must.Contain(t, page.first(t, "footer").says(), "01-snapshot-baseline.json: unexpected end of JSON input", history.FileName)
 	if got := len(page.first(t, ".axis").all(".lane")); got == 0 {
 		t.Error("no lane is left")
 	}
 }
 
 func TestWriteRefuses(t *testing.T) {
-	if err := Write(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "report.json") {
-		t.Errorf("%v; want it to name the report", err)
-	}
+	must.Fail(t, Write(t.TempDir(), nil), "report.json")
 	r := drained()
 	r.Variants[0].EvidenceDir = "../../etc" // a stored report may be anybody's
-	if err := Write(folder(t, r), nil); err == nil || !strings.Contains(err.Error(), `"../../etc", and not below evidence`) {
-		t.Errorf("%v; want it to refuse evidence outside of the folder", err)
-	}
+	must.Fail(t, Write(folder(t, r), nil), `"../../etc", and not below evidence`)
 }
 
 // Ten minutes of 50 probes at 10 ms, of which each loses packets all the time, are
@@ -550,9 +514,7 @@ func TestIssueOfAnother(t *testing.T) {
 	dir := folder(t, drained())
 	must.NoError(t, r.Write(dir))
 	text := rendered(t, dir).first(t, "textarea").FirstChild.Data
-	if n := strings.Count(text, "```"); n != 2 {
-		t.Errorf("the issue has %d fences, want those of the command", n)
-	}
+	must.Equal(t, "the issue has", 2, strings.Count(text, "```"))
 	_, after, _ := strings.Cut(text, "### Versions")
 	for what, is := range map[string]bool{
 		"a mention": regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), "a comment": strings.Contains(after, "<!--"), "a control character": strings.Contains(text, "\x1b"),

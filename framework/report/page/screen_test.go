@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // wide is a report with more of everything than a screen has lines.
@@ -44,11 +43,7 @@ func TestScreenFits(t *testing.T) {
 		if len(lines) > max {
 			t.Errorf("%d lines, %d at most:\n%s", len(lines), max, strings.Join(lines, "\n"))
 		}
-		for _, want := range []string{"broken     a->b gets no answer", "fastest    remedy 8: traffic was back after 100 ms", "verdict    ✔ version-0", "because "} {
-			if !strings.Contains(strings.Join(lines, "\n"), want) {
-				t.Errorf("%d lines lack %q:\n%s", max, want, strings.Join(lines, "\n"))
-			}
-		}
+		must.Contain(t, strings.Join(lines, "\n"), "broken     a->b gets no answer", "fastest    remedy 8: traffic was back after 100 ms", "verdict    ✔ version-0", "because ")
 	}
 }
 
@@ -66,17 +61,13 @@ func TestCauses(t *testing.T) {
 		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more, 100 ms into the fault: No node announces it.",
 		"finding    latent swapped at 10.0.0.0/24 (node2), before the fault: Swapped.",
 	}
-	if diff := cmp.Diff(want, causes(wide().Variants[0].Findings)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, causes(wide().Variants[0].Findings))
 }
 
 func TestCapped(t *testing.T) {
 	lines := []string{"a", "b", "c", "d"}
 	for n, want := range map[int]string{4: "a b c d", 3: "a b and 2 more", 1: "and 4 more"} {
-		if got := strings.Join(strings.Fields(strings.Join(capped(lines, n), " ")), " "); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
+		must.Equal(t, n, want, strings.Join(strings.Fields(strings.Join(capped(lines, n), " ")), " "))
 	}
 }
 
@@ -89,8 +80,6 @@ func TestLostOfImpacted(t *testing.T) {
 		"90 of 1190 packets of all probes lost": {ProbesHurt: []string{"a->b"}}, // of an old version
 	} {
 		v.Packets = report.Packets{Sent: 1190, Lost: 90}
-		if got := (stored{Variant: v}).lostOfImpacted(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		must.Equal(t, "", want, (stored{Variant: v}).lostOfImpacted())
 	}
 }

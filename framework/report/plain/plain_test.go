@@ -27,9 +27,7 @@ func TestText(t *testing.T) {
 			for _, got := range []struct{ name, is, want string }{
 				{"Text", plain.Text(test.of), test.text}, {"Line", plain.Line(test.of), test.line}, {"Coloured", plain.Coloured(test.of), test.coloured},
 			} {
-				if got.is != got.want {
-					t.Errorf("%s is %q, want %q", got.name, got.is, got.want)
-				}
+				must.Equal(t, got.name, got.want, got.is)
 			}
 			var to bytes.Buffer
 			if n, err := fmt.Fprint(plain.Writer(&to), test.of); err != nil || n != len(test.of) || to.String() != test.text {
@@ -51,9 +49,7 @@ func TestMarkdown(t *testing.T) {
 		{"a control", "\x1b[2J", `\x1b[2J`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := plain.Markdown(test.of); got != test.want {
-				t.Errorf("it is %q, want %q", got, test.want)
-			}
+			must.Equal(t, "it", test.want, plain.Markdown(test.of))
 		})
 	}
 	if got, want := plain.Cell("a|b\n\x1b"), `a\|b<br>\x1b`; got != want {

@@ -86,9 +86,7 @@ func TestFilesAreBounded(t *testing.T) {
 			t.Cleanup(func() { run.Close() })
 			_, err = run.FilesUpTo("evidence", 10)
 			if want == "" {
-				if err != nil {
-					t.Error(err)
-				}
+				must.NoError(t, err)
 				return
 			}
 			if !errors.As(err, new(*rundir.UnsafeError)) || err.Error() != filepath.Join(dir, want) {
@@ -116,8 +114,7 @@ func TestLinesBoundObjects(t *testing.T) {
 	dir := t.TempDir()
 	text := "[" + strings.Repeat("{},", 5_000_000) + "{}]\n"
 	must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), encoder.EncodeAll([]byte("{}\n"+text), nil), 0o644))
-	run, err := rundir.Open(dir)
-	must.NoError(t, err)
+	run := must.Get(rundir.Open(dir))(t)
 	defer run.Close()
 	lines := 0
 	err = run.Lines("record.jsonl.zst", func([]byte) (bool, error) { lines++; return true, nil })

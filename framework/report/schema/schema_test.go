@@ -99,7 +99,6 @@ func TestSchemasAreThoseOfTheTypes(t *testing.T) {
 	}
 }
 
-// generate makes the schema of a type.
 func generate(t *testing.T, name string, of reflect.Type) []byte {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 	options := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{}}
@@ -181,7 +180,6 @@ func (d *describer) describe(s *jsonschema.Schema, of reflect.Type) {
 	}
 }
 
-// commentsOf are the comments of the fields of a package's types.
 func (d *describer) commentsOf(pkg string) map[string]string {
 	dir, ours := strings.CutPrefix(pkg, module)
 	if known, is := d.comments[pkg]; is || !ours {
@@ -266,8 +264,6 @@ func TestValidate(t *testing.T) {
 		"reports/a/latest/report.json": "report", "evidence/v/07-snapshot-at-failure.json": "snapshot",
 		"09-pulls.json": "", "00-history.txt": "",
 	} {
-		if got := Of(path); got != want {
-			t.Errorf("%s has the schema %q, not %q", path, got, want)
-		}
+		must.Equal(t, path, want, Of(path))
 	}
 }

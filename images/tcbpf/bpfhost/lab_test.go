@@ -68,12 +68,8 @@ func TestMasquerade(t *testing.T) {
 				want = node
 			}
 			out, in := lab.seenBy(t, outside), lab.seenBy(t, neighbour)
-			if out != want {
-				t.Errorf("a server outside sees %s, want %s", out, want)
-			}
-			if in != pod {
-				t.Errorf("a server in the native CIDR sees %s, want %s", in, pod)
-			}
+			must.Equal(t, "a server outside sees", want, out)
+			must.Equal(t, "a server in the native CIDR sees", pod, in)
 			fmt.Fprintf(&saw, "%-7s %-7s %5d instructions, %2d maps; outside %s is sent a packet from %s, %s (native CIDR) one from %s\n",
 				test.version, test.mode, compiled.Instructions(), len(compiled.Maps()), outside, out, neighbour, in)
 		})

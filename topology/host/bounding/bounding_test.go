@@ -3,7 +3,6 @@ package bounding
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/moby/sys/capability"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -45,9 +44,7 @@ func TestMissing(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			set := must.Get(Parse(test.status))(t)
-			if diff := cmp.Diff(test.want, set.Missing(test.last)); diff != "" {
-				t.Errorf("missing (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "missing", test.want, set.Missing(test.last))
 		})
 	}
 }

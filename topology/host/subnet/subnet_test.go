@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 
@@ -62,9 +61,7 @@ func TestOverlaps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := overlaps([]netip.Prefix{lab, netip.MustParsePrefix("192.0.2.0/24")}, test.routes, devices)
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-				t.Errorf("overlaps (-want +got):\n%s", diff)
-			}
+			must.Equal(t, "overlaps", test.want, got, cmpopts.EquateComparable(netip.Prefix{}))
 			if len(got) > 0 && got[0].By() != test.by {
 				t.Errorf("by %q, want %q", got[0].By(), test.by)
 			}

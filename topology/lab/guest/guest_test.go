@@ -71,14 +71,10 @@ func TestExecWithoutGuest(t *testing.T) {
 		{"removed", http.StatusNotFound, nil, "it has no container"},
 		{"not started", http.StatusOK, &container.State{Status: "created"}, "it was never powered on"},
 		{"power cut", http.StatusOK, &container.State{Status: "exited", ExitCode: 137}, "its power is cut"},
-		{
-			"ended", http.StatusOK, &container.State{Status: "exited", ExitCode: 1, FinishedAt: "2026-01-02T03:04:05Z"},
-			"it ended at 2026-01-02T03:04:05Z with exit status 1: guest: the guest was killed",
-		},
-		{
-			"launcher out of memory", http.StatusOK, &container.State{Status: "exited", ExitCode: 137, OOMKilled: true, FinishedAt: "now"},
-			"it ended at now with exit status 137: guest: the guest was killed",
-		},
+		{"ended", http.StatusOK, &container.State{Status: "exited", ExitCode: 1, FinishedAt: "2026-01-02T03:04:05Z"},
+			"it ended at 2026-01-02T03:04:05Z with exit status 1: guest: the guest was killed"},
+		{"launcher out of memory", http.StatusOK, &container.State{Status: "exited", ExitCode: 137, OOMKilled: true, FinishedAt: "now"},
+			"it ended at now with exit status 137: guest: the guest was killed"},
 		{"boots", http.StatusOK, &container.State{Status: "running", Running: true}, "no such file or directory"},
 		{"no engine", http.StatusInternalServerError, nil, "no such file or directory"},
 	} {
@@ -115,9 +111,7 @@ func TestReady(t *testing.T) {
 	}
 	g := newGuest(t)
 	g.docker = engine(t, http.StatusOK, &container.State{Running: true})
-	if err := g.Ready(t.Context(), time.Minute); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, g.Ready(t.Context(), time.Minute))
 }
 
 func TestExec(t *testing.T) {
@@ -149,11 +143,7 @@ func TestExecFails(t *testing.T) {
 			t.Errorf("the error is %q", text)
 		}
 	})
-	t.Run("no such program", func(t *testing.T) {
-		if _, err := g.Exec(t.Context(), "/nowhere/x"); err == nil || !strings.Contains(err.Error(), "no such file") {
-			t.Errorf("got %v", err)
-		}
-	})
+	t.Run("no such program", func(t *testing.T) { must.Fail(t, must.Err(g.Exec(t.Context(), "/nowhere/x")), "no such file") })
 	t.Run("context", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
@@ -166,9 +156,7 @@ func TestExecFails(t *testing.T) {
 func TestImage(t *testing.T) {
 	catalogue := must.Get(images.Open("../../.."))(t)
 	for _, kernel := range topology.Kernels {
-		if _, err := catalogue.Recipe(Image(kernel)); err != nil {
-			t.Error(err)
-		}
+		must.Get(catalogue.Recipe(Image(kernel)))(t)
 	}
 }
 
@@ -216,10 +204,8 @@ func TestChoose(t *testing.T) {
 	}{
 		{"all", nil, nil, Choice{Accelerator: KVM}},
 		{"no KVM", map[Accelerator]string{KVM: "refused"}, nil, Choice{Accelerator: UML, NotKVM: "refused"}},
-		{
-			"neither", map[Accelerator]string{KVM: "refused", UML: "not in the image"}, nil,
-			Choice{Accelerator: TCG, NotKVM: "refused", NotUML: "not in the image"},
-		},
+		{"neither", map[Accelerator]string{KVM: "refused", UML: "not in the image"}, nil,
+			Choice{Accelerator: TCG, NotKVM: "refused", NotUML: "not in the image"}},
 		{"KVM alone", map[Accelerator]string{UML: "not in the image"}, nil, Choice{Accelerator: KVM}},
 		{"no engine", nil, broken, Choice{}},
 	} {
@@ -242,10 +228,6 @@ func TestWiring(t *testing.T) {
 for f in /proc/sys/net/ipv4/ip_forward; do echo 1 >"$f"; done
 ip route replace default nexthop via 10.0.0.1 nexthop via 10.0.0.2
 `
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	if got := wiring(nil, nil); got != "" {
-		t.Errorf("nothing to do: %q", got)
-	}
+	must.Equal(t, "", want, got)
+	must.Equal(t, "nothing to do", "", wiring(nil, nil))
 }

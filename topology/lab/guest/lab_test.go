@@ -159,15 +159,11 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dialling the guest: %v, want that it refuses", err)
 		}
-		if got := run(t, "ip", "-br", "-4", "address", "show", "eth0"); !strings.Contains(got, address.String()+"/24") {
-			t.Errorf("eth0 is %q", got)
-		}
+		must.Contain(t, run(t, "ip", "-br", "-4", "address", "show", "eth0"), address.String()+"/24")
 	})
 	t.Run("default route", func(t *testing.T) {
 		must.NoError(t, g.Wire(ctx, map[string]string{"net/ipv4/ip_forward": "1"}, []netip.Addr{netip.MustParseAddr("10.231.7.1")}))
-		if got := run(t, "ip", "route", "show", "default"); !strings.Contains(got, "via 10.231.7.1 dev eth0") {
-			t.Errorf("the default route is %q", got)
-		}
+		must.Contain(t, run(t, "ip", "route", "show", "default"), "via 10.231.7.1 dev eth0")
 	})
 	t.Run("systemd and containerd", func(t *testing.T) {
 		began := time.Now()
@@ -208,9 +204,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		case <-time.After(30 * time.Second):
 			t.Error("a command under way still waits")
 		}
-		if err := g.Ready(ctx, time.Minute); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, g.Ready(ctx, time.Minute))
 	})
 	t.Run("is killed", func(t *testing.T) {
 		inside := must.Get(docker.ContainerTop(ctx, name, []string{"-eo", "pid,args"}))(t)
@@ -245,9 +239,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 			t.Errorf("without power: %v", err)
 		}
 		powerOn(t)
-		if got := run(t, "cat", "/var/lib/kubelet/kept", "/etc/kept"); got != "kept\nkept" {
-			t.Errorf("the disk holds %q", got)
-		}
+		must.Equal(t, "the disk holds", "kept\nkept", run(t, "cat", "/var/lib/kubelet/kept", "/etc/kept"))
 	})
 	t.Run("memory and leftovers", func(t *testing.T) {
 		out, _ := exec.Command("docker", "stats", "--no-stream", "--format", "{{.MemUsage}} {{.CPUPerc}}", name).CombinedOutput()

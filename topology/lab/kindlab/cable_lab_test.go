@@ -125,9 +125,7 @@ func TestCableComesBack(t *testing.T) {
 		if err := was.restore(); err != nil {
 			return err
 		}
-		if after := shows(); after != before {
-			t.Errorf("the node has\n%s\nand had\n%s", after, before)
-		}
+		must.Equal(t, "the node has", before, shows())
 		if links := ip(t, "-br", "link"); strings.Contains(links, "cni0") {
 			t.Errorf("a link was left:\n%s", links)
 		}

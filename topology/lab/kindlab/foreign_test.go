@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Tables of iptables that were not there before are emptied, and no others.
@@ -26,11 +27,7 @@ func TestEmptied(t *testing.T) {
 		{"one is gone", nat, filter + nat, ""},
 		{"there were none", nat, "", "*nat\nCOMMIT\n"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := emptied(test.present, test.before); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, emptied(test.present, test.before)) })
 	}
 }
 
@@ -47,11 +44,7 @@ func TestRegistryNetwork(t *testing.T) {
 		{"and one that sorts before it", map[string]*network.EndpointSettings{"a": declared, "kind": kind}, "kind"},
 		{"one of the topology alone", map[string]*network.EndpointSettings{"nodes": declared}, "nodes"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := registryNetwork(test.on, node); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, registryNetwork(test.on, node)) })
 	}
 }
 

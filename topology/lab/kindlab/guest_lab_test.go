@@ -27,7 +27,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// withGuest is small with a guest as the second node.
 func withGuest() topology.Topology {
 	t := small
 	t.Name = "kindlab-guest"
@@ -37,7 +36,6 @@ func withGuest() topology.Topology {
 	return t
 }
 
-// upWithGuest brings the lab up, and takes it down at the test's end.
 func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) (*kindlab.Lab, *client.Client) {
 	t.Helper()
 	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(declared))
@@ -79,9 +77,7 @@ func up(ctx context.Context, t *testing.T, docker *client.Client, declared topol
 func takeDown(t *testing.T, docker *client.Client, name string) {
 	t.Helper()
 	for range 2 { // twice is no error
-		if err := kindlab.Down(context.Background(), docker, name); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, kindlab.Down(context.Background(), docker, name))
 	}
 	// Others may have labs on this machine.
 	if left, err := kindlab.Labs(context.Background(), docker); err != nil || slices.Contains(left, name) {
@@ -163,9 +159,7 @@ func TestGuestNode(t *testing.T) {
 		if after := droppedIn(t, declared.Name, "forward"); after == before {
 			t.Error("the lab's table has dropped nothing")
 		}
-		if _, err := node.Exec(ctx, "ip", "route", "del", "10.231.2.10/32"); err != nil {
-			t.Error(err)
-		}
+		must.Get(node.Exec(ctx, "ip", "route", "del", "10.231.2.10/32"))(t)
 	})
 	t.Run("a pod from the lab's registry", func(t *testing.T) {
 		runPod(ctx, t, objects, &corev1.Pod{
@@ -208,10 +202,7 @@ func TestGuestNode(t *testing.T) {
 		registered(t, bootID)
 	})
 	t.Run("logs", func(t *testing.T) {
-		logs, err := lab.Logs(ctx, time.Time{})
-		if err != nil {
-			t.Error(err)
-		}
+		logs := must.Get(lab.Logs(ctx, time.Time{}))(t)
 		for name, want := range map[string]string{"second-console": "relapse: [", "second-journal": "kubelet", "second-pods": ""} {
 			if text, ok := logs[name]; !ok || !strings.Contains(text, want) {
 				t.Errorf("log %s: %d bytes without %q", name, len(text), want)
@@ -228,9 +219,7 @@ func TestGuestNode(t *testing.T) {
 		must.NoError(t, node.Stop(ctx))
 		must.NoError(t, node.Start(ctx))
 		must.NoError(t, node.Stop(ctx))
-		if _, err := node.Exec(ctx, "true"); err == nil || !strings.Contains(err.Error(), "its power is cut") {
-			t.Errorf("got %v", err)
-		}
+		must.Fail(t, must.Err(node.Exec(ctx, "true")), "its power is cut")
 		logs, err := lab.Logs(ctx, time.Time{})
 		if !strings.Contains(logs["second-console"], "relapse: [") {
 			t.Error("the power cut has removed the console")

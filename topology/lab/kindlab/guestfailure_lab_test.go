@@ -59,9 +59,7 @@ func TestGuestThatDoesNotBoot(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		logs, _ := lab.Logs(ctx, time.Time{}) // most of it never came up
-		if console := logs["second-console"]; !strings.Contains(console, "Kernel panic") {
-			t.Errorf("the console has no panic: %s", console)
-		}
+		must.Contain(t, logs["second-console"], "Kernel panic")
 	})
 }
 
@@ -84,12 +82,8 @@ func TestKilledWithGuest(t *testing.T) {
 		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second")
 		return err == nil && info.State.Running, "it does not run", err
 	})
-	if err != nil {
-		t.Error(err)
-	}
-	if err := process.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, process.Process.Kill())
 	_ = process.Wait() // killed
 	takeDown(t, docker, declared.Name)
 }

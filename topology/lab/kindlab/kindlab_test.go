@@ -27,9 +27,7 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 			}
 			// The client is never used: there is no engine behind it.
 			docker := must.Get(client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock")))(t)
-			if err := Down(t.Context(), docker, name); err == nil || !strings.Contains(err.Error(), "is not a lab name") {
-				t.Errorf("taken down: %v", err)
-			}
+			must.Fail(t, Down(t.Context(), docker, name), "is not a lab name")
 		})
 	}
 	for _, name := range []string{"node-drain", "a", "kindlab-test", "0"} {
@@ -57,11 +55,7 @@ func TestLabOf(t *testing.T) {
 		{"another container", container.Summary{Labels: map[string]string{"app": "relapse"}}, ""},
 		{"no label", container.Summary{}, ""},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := labOf(test.container); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, labOf(test.container)) })
 	}
 }
 
@@ -108,9 +102,7 @@ func TestRegistryAddr(t *testing.T) {
 			for _, addr := range test.nodes {
 				l.Topology.Clusters[0].Nodes = append(l.Topology.Clusters[0].Nodes, node(addr))
 			}
-			if got := l.registryAddr(0).String(); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			must.Equal(t, "", test.want, l.registryAddr(0).String())
 		})
 	}
 }
@@ -143,7 +135,6 @@ func TestImagesOf(t *testing.T) {
 	}
 }
 
-// guests is a lab with three guests.
 func guests(t *testing.T) *Lab {
 	t.Helper()
 	docker := must.Get(client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock")))(t)
@@ -199,9 +190,7 @@ func TestNewToken(t *testing.T) {
 // An action begins when those that it needs have succeeded, and never after a failure.
 func TestActions(t *testing.T) {
 	l := &Lab{options: Options{Step: func(name string) func(error) {
-		if name != "named" {
-			t.Errorf("step %q", name)
-		}
+		must.Equal(t, "step", "named", name)
 		return func(error) {}
 	}}}
 	var order []string
@@ -222,9 +211,7 @@ func TestActions(t *testing.T) {
 	all = l.actions(t.Context())
 	failed := all.add("", func(context.Context) error { return broken })
 	all.add("", func(context.Context) error { t.Error("it began after a failure"); return nil }, failed)
-	if err := all.Wait(); err != broken {
-		t.Errorf("%v, want the first failure", err)
-	}
+	must.Equal(t, "", broken, all.Wait())
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
@@ -232,26 +219,16 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		err  error
 		want string
 	}{
-		{
-			&HeldError{Lab: "node-drain", PID: 17, Command: "relapse run node-drain", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
-			`lab "node-drain" is held by process 17 (relapse run node-drain) since 03:04:05: wait for it to end, or interrupt it`,
-		},
-		{
-			&OwnKernelError{Member: "worker"},
-			"worker is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it",
-		},
-		{
-			&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},
-			"on master1: sh -c 'exit 3': exit status 3: no",
-		},
-		{
-			&ExecError{Member: "master1", Command: []string{"sh", "-c", "set -e\nfalse\ntrue\n"}, ExitCode: 1, Output: "no\n"},
-			"on master1: sh -c 'set -e ... (3 more lines): exit status 1: no",
-		},
+		{&HeldError{Lab: "node-drain", PID: 17, Command: "relapse run node-drain", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+			`lab "node-drain" is held by process 17 (relapse run node-drain) since 03:04:05: wait for it to end, or interrupt it`},
+		{&OwnKernelError{Member: "worker"},
+			"worker is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it"},
+		{&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},
+			"on master1: sh -c 'exit 3': exit status 3: no"},
+		{&ExecError{Member: "master1", Command: []string{"sh", "-c", "set -e\nfalse\ntrue\n"}, ExitCode: 1, Output: "no\n"},
+			"on master1: sh -c 'set -e ... (3 more lines): exit status 1: no"},
 	} {
-		if got := test.err.Error(); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		must.Equal(t, "", test.want, test.err.Error())
 	}
 	long := &ExecError{Member: "m", Command: []string{"x"}, Output: strings.Repeat("line\n", 1000)}
 	if n := strings.Count(long.Error(), "\n"); n > 15 {

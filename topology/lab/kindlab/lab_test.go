@@ -138,7 +138,7 @@ timeout 20 sh -c 'until grep FROZEN pod/freezer.state; do sleep 0.1; done'`)
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
 		want := map[string]string{"first": "10.231.1.21 10.232.0.0/24", "second": "10.231.1.11 10.232.1.0/24"}
 		// A kubelet reports its addresses some time after it has joined.
-		err := await.Until(ctx, "the nodes' addresses and ranges", 100*time.Millisecond, 30*time.Second,
+		must.NoError(t, await.Until(ctx, "the nodes' addresses and ranges", 100*time.Millisecond, 30*time.Second,
 			func(ctx context.Context) (bool, string, error) {
 				var nodes corev1.NodeList
 				if err := lab.Clusters[0].Client.Resources().List(ctx, &nodes); err != nil {
@@ -153,10 +153,7 @@ timeout 20 sh -c 'until grep FROZEN pod/freezer.state; do sleep 0.1; done'`)
 					}
 				}
 				return maps.Equal(got, want), fmt.Sprintf("%v, want %v", got, want), nil
-			})
-		if err != nil {
-			t.Error(err)
-		}
+			}))
 	})
 	t.Run("the host reaches a node through the router", func(t *testing.T) {
 		route, err := lab.Host("outside").Exec(ctx, "ip", "route", "show", "default")

@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// packet is what the rules read of a packet.
 type packet struct {
 	in, out string // interfaces; empty where the hook has none
 	uid     int    // -1: no socket

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // threeNodes is a lab that does not run: two nodes on the router's network, and one that is not.
@@ -30,9 +30,7 @@ func TestNeighborsOf(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if _, err := threeNodes.neighborsOf("tor", []string{"far"}); err == nil || !strings.Contains(err.Error(), `node "far" and router "tor"`) {
-		t.Errorf("a node that is not on the router's network: %v", err)
-	}
+	must.Fail(t, must.Err(threeNodes.neighborsOf("tor", []string{"far"})), `node "far" and router "tor"`)
 }
 
 func TestEachNode(t *testing.T) {
@@ -69,10 +67,6 @@ func TestIsKept(t *testing.T) {
 		{"kept, and not even a neighbour", nil, paths, true},
 		{"it dials, and has nothing", session("openconfirm"), nil, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := isKept(test.neighbors, test.paths, address); got != test.kept {
-				t.Errorf("%t, want %t", got, test.kept)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.kept, isKept(test.neighbors, test.paths, address)) })
 	}
 }

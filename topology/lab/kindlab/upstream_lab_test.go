@@ -36,9 +36,7 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 	must.NoError(t, err)
 	created := must.Get(docker.ContainerCreate(ctx, &container.Config{Image: image}, nil, nil, nil, "relapse-test-upstream"))(t)
 	t.Cleanup(func() {
-		if err := docker.ContainerRemove(context.Background(), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
-			t.Error(err)
-		}
+		must.NoError(t, docker.ContainerRemove(context.Background(), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	})
 	must.NoError(t, docker.ContainerStart(ctx, created.ID, container.StartOptions{}))
 	addr := must.Get(docker.ContainerInspect(ctx, created.ID))(t).NetworkSettings.Networks["bridge"].IPAddress + ":5000"
@@ -109,9 +107,7 @@ func TestUpstream(t *testing.T) {
 	})
 	t.Run("what is served is the vendor's, and its tags can be moved", func(t *testing.T) {
 		want := digest(url, served)
-		if got := digest(inLab, served); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
+		must.Equal(t, "", want, digest(inLab, served))
 		c := registry.New(inLab)
 		defer c.Close()
 		if got, err := c.Move(ctx, "docker.io/cloudnativelabs/kube-router", served); err != nil || got != want {
@@ -135,10 +131,7 @@ func TestUpstream(t *testing.T) {
 		}
 	})
 	t.Run("a node says why it cannot have what is nowhere", func(t *testing.T) {
-		err := pull("first", "docker.io/cloudnativelabs/kube-router:v0.4.0")
-		if err == nil || !strings.Contains(err.Error(), "kube-router:v0.4.0") {
-			t.Errorf("%v", err)
-		}
+		must.Fail(t, pull("first", "docker.io/cloudnativelabs/kube-router:v0.4.0"), "kube-router:v0.4.0")
 	})
 	t.Run("a run that builds its images does not take the lab", func(t *testing.T) {
 		lab.Release()

@@ -62,9 +62,7 @@ func TestResourcesShared(t *testing.T) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, group.Wait())
 }
 
 // A value keeps its namespace after later calls.
@@ -75,7 +73,5 @@ func TestResourcesKeepTheirNamespace(t *testing.T) {
 	client.Resources("second")
 	var list corev1.ConfigMapList
 	must.NoError(t, first.List(t.Context(), &list))
-	if got := list.Items[0].Name; got != "first" {
-		t.Errorf("listed namespace %q, want %q", got, "first")
-	}
+	must.Equal(t, "listed namespace", "first", list.Items[0].Name)
 }

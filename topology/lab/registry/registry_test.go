@@ -29,7 +29,6 @@ func serve(t *testing.T) (string, *Client) {
 	return addr, c
 }
 
-// push puts an image, or an index of several, under a name.
 func push(t *testing.T, c *Client, image string, index bool) string {
 	ref, err := c.here(image)
 	must.NoError(t, err)
@@ -65,13 +64,9 @@ func TestMove(t *testing.T) {
 		if err != nil || got != step.want {
 			t.Fatalf("Move(%s) = %s, %v, want %s", step.to, got, err, step.want)
 		}
-		if got := resolve(t, c, router); got != step.want {
-			t.Errorf("after Move(%s): %s, want %s", step.to, got, step.want)
-		}
+		must.Equal(t, step.to, step.want, resolve(t, c, router))
 	}
-	if got := resolve(t, c, router+":v2.1.0"); got != newer {
-		t.Errorf("another tag moved too: %s, want %s", got, newer)
-	}
+	must.Equal(t, "another tag moved too", newer, resolve(t, c, router+":v2.1.0"))
 }
 
 func TestErrors(t *testing.T) {
@@ -102,9 +97,7 @@ func TestErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.do()
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want %s", err, tt.want)
-			}
+			must.Fail(t, err, tt.want)
 			var notFound *NotFoundError
 			if errors.As(err, &notFound) != tt.not {
 				t.Errorf("error %v: is it a NotFoundError? want %t", err, tt.not)
@@ -126,14 +119,10 @@ func TestCopy(t *testing.T) {
 		must.NoError(t, lab.Copy(t.Context(), images, upstreamAddr))
 	}
 	for _, image := range images {
-		if got := resolve(t, lab, image); got != want[image] {
-			t.Errorf("%s is %s, want %s", image, got, want[image])
-		}
+		must.Equal(t, image, want[image], resolve(t, lab, image))
 	}
 	err := lab.Copy(t.Context(), []string{router + ":none", images[0]}, upstreamAddr)
-	if err == nil || !strings.Contains(err.Error(), "copying "+router+":none: the registry at") {
-		t.Errorf("an image that is not there: %v", err)
-	}
+	must.Fail(t, err, "copying "+router+":none: the registry at")
 }
 
 func TestFile(t *testing.T) {
@@ -144,9 +133,7 @@ func TestFile(t *testing.T) {
 	if got, err := c.File(t.Context(), image, "/calico.yaml"); err != nil || string(got) != "kind: List\n" {
 		t.Errorf("File = %q, %v", got, err)
 	}
-	if _, err := c.File(t.Context(), image, "/calico"); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("a file that is not there: %v", err)
-	}
+	must.Fail(t, must.Err(c.File(t.Context(), image, "/calico")), "no such file")
 	var missing *NotFoundError
 	if _, err := c.File(t.Context(), "relapse.dev/none:v1", "/calico.yaml"); !errors.As(err, &missing) {
 		t.Errorf("an image that is not there: %v", err)

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestNewUpstreams(t *testing.T) {
@@ -24,9 +25,7 @@ func TestNewUpstreams(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u, err := NewUpstreams(tt.instead)
 			if tt.says != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("error %v, want %s", err, tt.says)
-				}
+				must.Fail(t, err, tt.says)
 				return
 			}
 			if err != nil || u["docker.io"] != tt.want || u["quay.io"] != "https://quay.io" {
@@ -57,9 +56,7 @@ func TestReach(t *testing.T) {
 	asks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(asks.Close)
 	u := Upstreams{"docker.io": asks.URL, "quay.io": "http://127.0.0.1:1"} // no program listens on the port of tcpmux
-	if err := u.Reach(t.Context(), []string{"docker.io"}); err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, u.Reach(t.Context(), []string{"docker.io"}))
 	err := u.Reach(t.Context(), u.Hosts())
 	var unreachable *UpstreamError
 	if !errors.As(err, &unreachable) || unreachable.Host != "quay.io" {

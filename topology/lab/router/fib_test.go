@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var byValue = cmp.Options{
@@ -60,49 +61,28 @@ func TestPlan(t *testing.T) {
 		rejected []Rejected
 	}{
 		{name: "nothing learned", table: twoLinks},
+		{name: "one path", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")}, table: twoLinks,
+			want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
+		{name: "iBGP has another distance", paths: []bgp.Path{internal}, table: twoLinks,
+			want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceIBGP, "10.4.94.32", "eth0")}},
 		{
-			name:  "one path",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
-			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
-		},
-		{
-			name:  "iBGP has another distance",
-			paths: []bgp.Path{internal},
-			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceIBGP, "10.4.94.32", "eth0")},
-		},
-		{
-			name: "equal paths share the traffic, in order of address",
-			paths: []bgp.Path{
-				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
-				learned("10.5.112.0/24", "10.4.36.9", "10.4.36.9"),
-			},
+			name:  "equal paths share the traffic, in order of address",
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "10.4.36.9", "10.4.36.9")},
 			table: twoLinks,
 			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")},
 		},
 		{
-			name: "two neighbours, one next hop",
-			paths: []bgp.Path{
-				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
-				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.21"),
-			},
+			name:  "two neighbours, one next hop",
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "10.4.94.32", "10.4.94.21")},
 			table: twoLinks,
 			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 		},
-		{
-			name:  "a worse path forwards nothing",
-			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
-			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
-		},
+		{name: "a worse path forwards nothing", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
+			table: twoLinks, want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 		{name: "the router's own path is best", paths: []bgp.Path{local, worse}, table: twoLinks},
 		{
-			name: "one of two next hops is not on-link",
-			paths: []bgp.Path{
-				learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"),
-				learned("10.5.112.0/24", "192.0.2.1", "10.4.94.21"),
-			},
+			name:  "one of two next hops is not on-link",
+			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "192.0.2.1", "10.4.94.21")},
 			table: twoLinks,
 			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 			rejected: []Rejected{{
@@ -144,21 +124,13 @@ func TestPlan(t *testing.T) {
 			table: append([]bgp.Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")}, twoLinks...),
 			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.130", "eth2")},
 		},
-		{
-			name:  "BGP's default route is a route like any other",
-			paths: []bgp.Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
-			table: twoLinks,
-			want:  []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
-		},
+		{name: "BGP's default route is a route like any other", paths: []bgp.Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
+			table: twoLinks, want: []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			routes, rejected := plan(tt.paths, tt.statics, tt.table)
-			if d := cmp.Diff(append([]bgp.Route{guard}, tt.want...), routes, byValue); d != "" {
-				t.Errorf("routes (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(tt.rejected, rejected, byValue); d != "" {
-				t.Errorf("rejected (-want +got):\n%s", d)
-			}
+			must.Equal(t, "routes", append([]bgp.Route{guard}, tt.want...), routes, byValue)
+			must.Equal(t, "rejected", tt.rejected, rejected, byValue)
 		})
 	}
 }
@@ -180,24 +152,16 @@ func TestDiff(t *testing.T) {
 		{name: "gone", present: []bgp.Route{guard, one}, should: []bgp.Route{guard}, remove: []bgp.Route{one}},
 		{name: "grown to ECMP", present: []bgp.Route{guard, one}, should: []bgp.Route{guard, two}, replace: []bgp.Route{two}},
 		{name: "shrunk", present: []bgp.Route{guard, two}, should: []bgp.Route{guard, one}, replace: []bgp.Route{one}},
-		{
-			name: "static takes over", present: []bgp.Route{guard, one}, should: []bgp.Route{guard, static},
-			replace: []bgp.Route{static}, remove: []bgp.Route{one},
-		},
-		{
-			name: "default route of the container engine", present: []bgp.Route{engine}, should: []bgp.Route{guard},
-			replace: []bgp.Route{guard}, remove: []bgp.Route{engine},
-		},
+		{name: "static takes over", present: []bgp.Route{guard, one}, should: []bgp.Route{guard, static},
+			replace: []bgp.Route{static}, remove: []bgp.Route{one}},
+		{name: "default route of the container engine", present: []bgp.Route{engine}, should: []bgp.Route{guard},
+			replace: []bgp.Route{guard}, remove: []bgp.Route{engine}},
 		{name: "other people's routes stay", present: append([]bgp.Route{guard, foreign}, twoLinks...), should: []bgp.Route{guard}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			replace, remove := diff(tt.present, tt.should, owned)
-			if d := cmp.Diff(tt.replace, replace, byValue); d != "" {
-				t.Errorf("replace (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(tt.remove, remove, byValue); d != "" {
-				t.Errorf("remove (-want +got):\n%s", d)
-			}
+			must.Equal(t, "replace", tt.replace, replace, byValue)
+			must.Equal(t, "remove", tt.remove, remove, byValue)
 		})
 	}
 }

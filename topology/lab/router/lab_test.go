@@ -54,10 +54,7 @@ const (
 var (
 	shared = prefix("10.5.112.0/24") // announced by both peers
 	once   = prefix("10.5.113.0/24") // announced by peer 1
-	hops   = []bgp.NextHop{
-		{Address: addr("192.0.2.2"), Interface: "r1"},
-		{Address: addr("192.0.2.130"), Interface: "r2"},
-	}
+	hops   = []bgp.NextHop{{Address: addr("192.0.2.2"), Interface: "r1"}, {Address: addr("192.0.2.130"), Interface: "r2"}}
 )
 
 // TestMain is also the main function of the router and of its peers: they are
@@ -107,7 +104,6 @@ func forEachKind(t *testing.T, test func(t *testing.T, kind topology.RouterKind)
 // imageOf are the images of the routers that run in one.
 var imageOf = map[topology.RouterKind]string{topology.FRR: "relapse.dev/frr:10.3", topology.BIRD: "relapse.dev/bird:2.17"}
 
-// fileSystem is the file system of an image, as a folder.
 func fileSystem(t *testing.T, ref string) string {
 	t.Helper()
 	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
@@ -186,11 +182,9 @@ func runPeer(ctx context.Context, l *log.Logger) error {
 		return err
 	}
 	if err := b.AddPeer(ctx, &api.AddPeerRequest{Peer: &api.Peer{
-		Conf:   &api.PeerConf{NeighborAddress: router, PeerAsn: routerAS},
-		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
-		GracefulRestart: &api.GracefulRestart{
-			Enabled: true, RestartTime: uint32(restartTime / time.Second), LocalRestarting: true,
-		},
+		Conf:            &api.PeerConf{NeighborAddress: router, PeerAsn: routerAS},
+		Timers:          &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
+		GracefulRestart: &api.GracefulRestart{Enabled: true, RestartTime: uint32(restartTime / time.Second), LocalRestarting: true},
 		AfiSafis: []*api.AfiSafi{{
 			Config:            &api.AfiSafiConfig{Family: bgp.ListGoBGP.Family, Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
@@ -219,7 +213,6 @@ func within(t *testing.T, ns netns.NsHandle, f func() error) {
 	must.NoError(t, err)
 }
 
-// namespace is a fresh network namespace.
 func namespace(t *testing.T) netns.NsHandle {
 	t.Helper()
 	runtime.LockOSThread()
@@ -284,7 +277,6 @@ func start(t *testing.T, ns netns.NsHandle, role string, args ...string) *labPro
 	return p
 }
 
-// end sends a signal and waits for the process to end.
 func (p *labProcess) end(t *testing.T, s os.Signal) error {
 	t.Helper()
 	must.NoError(t, p.cmd.Process.Signal(s))
@@ -314,7 +306,6 @@ func eventually(t *testing.T, what string, check func() (ok bool, last any)) {
 	}
 }
 
-// peer is a peer's process and its API.
 type peer struct {
 	*labProcess
 	own netip.Addr
@@ -373,7 +364,6 @@ func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 	must.Get(p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.ListGoBGP.Family, Path: p.path(t, announced, p.own)}))(t)
 }
 
-// lab is the router with its two peers' namespaces.
 type lab struct {
 	*labProcess
 	config       Config
@@ -444,7 +434,6 @@ func (l *lab) awaitRoutes(t *testing.T, p netip.Prefix, want ...bgp.Route) time.
 	return time.Since(began)
 }
 
-// bgpRoute is a route learned by eBGP, as the router's kernel has it.
 func (l *lab) bgpRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
 	r := bgp.Route{Prefix: p, Type: bgp.RouteUnicast, Protocol: bgp.RouteBGP, Metric: DistanceEBGP, NextHops: hops}
 	if l.config.Kind == topology.BIRD {
@@ -456,7 +445,6 @@ func (l *lab) bgpRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
 // birdMetric is the metric of all routes of BIRD (the option metric of its protocol kernel).
 const birdMetric = 32
 
-// staticRoute is a static route, as the router's kernel has it.
 func (l *lab) staticRoute(p netip.Prefix, hops ...bgp.NextHop) bgp.Route {
 	r := bgp.Route{Prefix: p, Type: bgp.RouteUnicast, Protocol: bgp.RouteStatic, Metric: DistanceStatic, NextHops: hops}
 	switch l.config.Kind {
@@ -494,9 +482,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			t.Fatalf("adding %v: %v", r, err)
 		}
 	}
-	within(t, l.ns, func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/conf/r1/rp_filter", []byte("2"), 0o644)
-	})
+	within(t, l.ns, func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/r1/rp_filter", []byte("2"), 0o644) })
 	l.start(t)
 	l.awaitRoutes(t, left)
 	l.awaitRoutes(t, defaultPrefix, guard)
@@ -538,9 +524,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			}
 		}
 		want := []bgp.Path{path(shared, "192.0.2.2"), path(shared, "192.0.2.130"), path(once, "192.0.2.2")}
-		if d := cmp.Diff(want, rib, byValue); d != "" {
-			t.Errorf("RIB (-want +got):\n%s", d)
-		}
+		must.Equal(t, "RIB", want, rib, byValue)
 	})
 	t.Run("neighbours", func(t *testing.T) {
 		neighbors := must.Get(l.client.Neighbors(t.Context()))(t)
@@ -554,9 +538,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			{Address: p1.own, AS: peersAS, RouterID: p1.own, State: bgp.StateEstablished, HoldTime: 9 * time.Second, Received: 2, Accepted: 2},
 			{Address: p2.own, AS: peersAS, RouterID: p2.own, State: bgp.StateEstablished, HoldTime: 9 * time.Second, Received: 1, Accepted: 1},
 		}
-		if d := cmp.Diff(want, neighbors, byValue); d != "" {
-			t.Errorf("neighbours (-want +got):\n%s", d)
-		}
+		must.Equal(t, "neighbours", want, neighbors, byValue)
 	})
 	t.Run("times stay the same", func(t *testing.T) {
 		first := must.Get(l.client.RIB(t.Context()))(t)
@@ -609,27 +591,17 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 			t.Error("a next hop that is not on-link was accepted")
 		}
 		must.NoError(t, l.client.AddStatic(t.Context(), once, p2.own))
-		if d := cmp.Diff([]bgp.Route{static}, l.routes(t, once), byValue); d != "" {
-			t.Errorf("FIB with the static route (-want +got):\n%s", d)
-		}
-		if got := l.protocolOf(t, once); got != bgp.RouteStatic {
-			t.Errorf("the client says that its protocol is %s", got)
-		}
+		must.Equal(t, "FIB with the static route", []bgp.Route{static}, l.routes(t, once), byValue)
+		must.Equal(t, "the client says that its protocol", bgp.RouteStatic, l.protocolOf(t, once))
 		if rib, err := l.client.RIB(t.Context()); err != nil || !slices.ContainsFunc(rib, func(p bgp.Path) bool { return p.Prefix == once && p.Best }) {
 			t.Errorf("the RIB is %+v (%v), want the path as best: the static route is none", rib, err)
 		}
 		both := l.staticRoute(once, hops...)
 		must.NoError(t, l.client.AddStatic(t.Context(), once, p2.own, p1.own))
-		if d := cmp.Diff([]bgp.Route{both}, l.routes(t, once), byValue); d != "" {
-			t.Errorf("FIB with two next hops (-want +got):\n%s", d)
-		}
+		must.Equal(t, "FIB with two next hops", []bgp.Route{both}, l.routes(t, once), byValue)
 		must.NoError(t, l.client.RemoveStatic(t.Context(), once))
-		if d := cmp.Diff([]bgp.Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue); d != "" {
-			t.Errorf("FIB without it (-want +got):\n%s", d)
-		}
-		if got := l.protocolOf(t, once); got != bgp.RouteBGP {
-			t.Errorf("the client says that the protocol is %s", got)
-		}
+		must.Equal(t, "FIB without it", []bgp.Route{l.bgpRoute(once, hops[0])}, l.routes(t, once), byValue)
+		must.Equal(t, "the client says that the protocol", bgp.RouteBGP, l.protocolOf(t, once))
 		if err := l.client.RemoveStatic(t.Context(), once); err != nil {
 			t.Errorf("removed twice: %v", err)
 		}
@@ -755,9 +727,7 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 
 	began := kill(p)
 	if kind == topology.FRR {
-		if err := l.client.Clear(t.Context(), p.own); err == nil || !strings.Contains(err.Error(), "FRR cannot clear 192.0.2.2") {
-			t.Errorf("cleared without a session: %v, want FRR's error", err)
-		}
+		must.Fail(t, l.client.Clear(t.Context(), p.own), "FRR cannot clear 192.0.2.2")
 	} else {
 		for range 2 { // the second time it has no paths
 			must.NoError(t, l.client.Clear(t.Context(), p.own))
@@ -775,9 +745,7 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 		t.Errorf("without a session: %v, want the route kept", got)
 	}
 	l.awaitRoutes(t, once)
-	if kept := time.Since(began).Round(time.Second); kept != restartTime {
-		t.Errorf("the route was kept for %s, want %s", kept, restartTime)
-	}
+	must.Equal(t, "the route was kept for", restartTime, time.Since(began).Round(time.Second))
 }
 
 // usage is the router's resident memory in bytes, and its CPU time.
@@ -787,9 +755,7 @@ func (l *lab) usage(t *testing.T) (int, time.Duration) {
 	// Fields 14, 15 and 24 of proc(5), counted from behind the name.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
-	number := func(i int) int {
-		return must.Get(strconv.Atoi(fields[i-3]))(t)
-	}
+	number := func(i int) int { return must.Get(strconv.Atoi(fields[i-3]))(t) }
 	return number(24) * os.Getpagesize(), time.Duration(number(14)+number(15)) * 10 * time.Millisecond
 }
 

@@ -17,8 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/bgp"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -78,14 +76,10 @@ func TestReconcileInstallsWhatItCan(t *testing.T) {
 	if s.status.Error == "" {
 		t.Error("status has not the error")
 	}
-	if d := cmp.Diff(append(slices.Clone(twoLinks), guard, good), m.routes, byValue); d != "" {
-		t.Errorf("table (-want +got):\n%s", d)
-	}
+	must.Equal(t, "table", append(slices.Clone(twoLinks), guard, good), m.routes, byValue)
 
 	must.NoError(t, s.withdrawAll())
-	if d := cmp.Diff(append(slices.Clone(twoLinks), guard), m.routes, byValue); d != "" {
-		t.Errorf("table at the end (-want +got):\n%s", d)
-	}
+	must.Equal(t, "table at the end", append(slices.Clone(twoLinks), guard), m.routes, byValue)
 }
 
 func TestReconcileLoop(t *testing.T) {
@@ -121,9 +115,7 @@ func TestReconcileLoop(t *testing.T) {
 				time.Sleep(10 * retryAfter)
 				cancel()
 				<-done
-				if d := cmp.Diff(tt.want, at); d != "" {
-					t.Errorf("times of reconciliation (-want +got):\n%s", d)
-				}
+				must.Equal(t, "times of reconciliation", tt.want, at)
 			})
 		})
 	}
@@ -143,28 +135,19 @@ func TestHTTP(t *testing.T) {
 		says                     string
 		route                    bgp.Route // to 10.5.115.0/24 afterwards
 	}{
-		{
-			name: "next hop not on-link", method: "PUT", path: "/static/10.5.115.0/24",
-			body: `{"next_hops":["192.0.2.1"]}`, code: 422, says: "next hop 192.0.2.1: not usable as next hop: not on-link",
-		},
-		{
-			name: "static wins", method: "PUT", path: "/static/10.5.115.0/24",
-			body: `{"next_hops":["10.4.94.21"]}`, code: 204,
-			route: via("10.5.115.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0"),
-		},
+		{name: "next hop not on-link", method: "PUT", path: "/static/10.5.115.0/24",
+			body: `{"next_hops":["192.0.2.1"]}`, code: 422, says: "next hop 192.0.2.1: not usable as next hop: not on-link"},
+		{name: "static wins", method: "PUT", path: "/static/10.5.115.0/24", body: `{"next_hops":["10.4.94.21"]}`, code: 204,
+			route: via("10.5.115.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")},
 		{
 			name: "static replaced", method: "PUT", path: "/static/10.5.115.0/24",
 			body: `{"next_hops":["10.4.94.22","10.4.94.21"]}`, code: 204,
 			route: via("10.5.115.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0", "10.4.94.22", "eth0"),
 		},
-		{
-			name: "static removed", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
-			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0"),
-		},
-		{
-			name: "removed twice", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
-			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0"),
-		},
+		{name: "static removed", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
+			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0")},
+		{name: "removed twice", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
+			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0")},
 		{name: "host bits", method: "PUT", path: "/static/10.5.115.1/24", body: `{"next_hops":["10.4.94.21"]}`, code: 400, says: "without host bits"},
 		{name: "no prefix", method: "DELETE", path: "/static/", code: 400, says: "is not an IPv4 prefix"},
 		{name: "no next hop", method: "PUT", path: "/static/10.5.115.0/24", body: `{}`, code: 400, says: "at least one next hop"},
@@ -184,9 +167,7 @@ func TestHTTP(t *testing.T) {
 				return
 			}
 			routes := slices.DeleteFunc(slices.Clone(m.routes), func(r bgp.Route) bool { return r.Prefix != step.route.Prefix })
-			if d := cmp.Diff([]bgp.Route{step.route}, routes, byValue); d != "" {
-				t.Errorf("table (-want +got):\n%s", d)
-			}
+			must.Equal(t, "table", []bgp.Route{step.route}, routes, byValue)
 		})
 	}
 
@@ -195,9 +176,7 @@ func TestHTTP(t *testing.T) {
 		defer resp.Body.Close()
 		var got []bgp.Route
 		must.NoError(t, json.NewDecoder(resp.Body).Decode(&got))
-		if d := cmp.Diff(m.routes, got, byValue); d != "" {
-			t.Errorf("routes (-want +got):\n%s", d)
-		}
+		must.Equal(t, "routes", m.routes, got, byValue)
 	})
 }
 

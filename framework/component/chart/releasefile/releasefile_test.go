@@ -103,10 +103,8 @@ spec:
 			"patches of HelmRelease", "kind: HelmRelease\nmetadata: {name: x}\nspec: {chart: {spec: {chart: cilium}}, postRenderers: [{kustomize: {}}]}\n",
 			"map[]  HelmRelease x", "HelmRelease x: postRenderers is not read: what it changes is not in the lab",
 		},
-		{
-			"patches of a kustomization", "helmCharts: [{name: cilium}]\npatches: [{path: p.yaml}]\n",
-			"map[]  kustomization", "kustomization: patches is not read: what it changes is not in the lab",
-		},
+		{"patches of a kustomization", "helmCharts: [{name: cilium}]\npatches: [{path: p.yaml}]\n",
+			"map[]  kustomization", "kustomization: patches is not read: what it changes is not in the lab"},
 		{"encrypted by SOPS", "{a: 'ENC[AES256_GCM,data:x]', sops: {mac: y}}\n", "map[a:ENC[AES256_GCM,data:x]]  ", ""},
 		{"ConfigMap", "kind: ConfigMap\nmetadata: {name: ours}\ndata: {values.yaml: 'a: 1'}\n", "map[a:1]  ConfigMap ours", ""},
 		{"fleet.yaml", "helm: {chart: cilium, version: 1.18.4, values: {a: 1}}\n", "map[a:1] 1.18.4 fleet.yaml", ""},
@@ -115,17 +113,12 @@ spec:
 		t.Run(test.name, func(t *testing.T) {
 			r, err := Read("cilium", File{filepath.Join(folder(t), "release.yaml"), []byte(test.text)}, map[string]string{"ID": "7"})
 			must.NoError(t, err)
-			if got := fmt.Sprint(r.Values, " ", r.Version, " ", r.Object); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
-			if got := strings.Join(r.Told, "; "); got != test.told {
-				t.Errorf("told: got  %s\nwant %s", got, test.told)
-			}
+			must.Equal(t, "", test.want, fmt.Sprint(r.Values, " ", r.Version, " ", r.Object))
+			must.Equal(t, "told", test.told, strings.Join(r.Told, "; "))
 		})
 	}
 }
 
-// folder has what objects of release.yaml refer to.
 func folder(t *testing.T) string {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -168,10 +161,8 @@ func TestReadIsWrong(t *testing.T) {
 			"values from nowhere", "kind: HelmRelease\nmetadata: {name: cilium}\nspec: {valuesFrom: [{kind: ConfigMap, name: x}]}\n",
 			"HelmRelease cilium: it takes values from the key values.yaml of ConfigMap x, which is neither in the stream nor beside the file: expected that ConfigMap in the same stream",
 		},
-		{
-			"a file that is not beside", "helmCharts: [{name: cilium, valuesFile: no.yaml}]\n",
-			"kustomization: it takes values from the file no.yaml, which was not found: expected it beside standard input",
-		},
+		{"a file that is not beside", "helmCharts: [{name: cilium, valuesFile: no.yaml}]\n",
+			"kustomization: it takes values from the file no.yaml, which was not found: expected it beside standard input"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if _, err := Read("cilium", File{"standard input", []byte(test.text)}, nil); err == nil || err.Error() != test.want {

@@ -77,9 +77,7 @@ func TestAdapt(t *testing.T) {
 					got = append(got, text)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", test.want, got)
 			if missing := len(always) + len(test.want) - len(replaced); missing != 0 {
 				t.Errorf("replaced: %v", replaced)
 			}
@@ -107,9 +105,7 @@ func TestAdaptWithout(t *testing.T) {
 	if encrypted, _ := chart.Get(values, "encryption.enabled"); mode != "veth" || encrypted != true || replaced[0].Why != "--without netkit" {
 		t.Errorf("%v, %v", values, replaced)
 	}
-	if diff := cmp.Diff([]string{"netkit", "encryption", "geneve", "ipip"}, Features()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", []string{"netkit", "encryption", "geneve", "ipip"}, Features())
 }
 
 func TestPartsOf(t *testing.T) {
@@ -121,9 +117,7 @@ func TestPartsOf(t *testing.T) {
 		"native routing: paths of the lab that use it: all; the ToR routes pods' addresses, by BGP or by static routes",
 		"L2 announcements: no path of the lab uses it: no path uses an address that nodes announce by ARP",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 }
 
 func TestLacking(t *testing.T) {
@@ -188,9 +182,7 @@ func TestModeOf(t *testing.T) {
 			if m.String() != test.says {
 				t.Errorf("got  %s\nwant %s", m, test.says)
 			}
-			if diff := cmp.Diff(test.needs, m.Devices()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Equal(t, "", test.needs, m.Devices())
 		})
 	}
 }
@@ -199,7 +191,5 @@ func TestOf(t *testing.T) {
 	got := Of(topology.Topology{Clusters: []topology.Cluster{{
 		PodCIDR: lab.Pods, NodeMask: 24, Nodes: []topology.Node{{Links: []topology.Link{{Address: lab.APIServer}}}},
 	}}})
-	if got != lab {
-		t.Errorf("got %+v, want %+v", got, lab)
-	}
+	must.Equal(t, "", lab, got)
 }

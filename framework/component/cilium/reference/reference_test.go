@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -29,9 +27,7 @@ Some text --not-a-flag in a line.
 		"debug": {Type: "bool", Default: "false"}, "empty": {Type: "string"}, "words": {Type: "stringSlice", Default: "[a,b]"},
 		"quoted": {Type: "string", Default: "node.cilium.io/x"}, "computed": {Type: "string"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 }
 
 func TestNotes(t *testing.T) {
@@ -46,9 +42,7 @@ func TestNotes(t *testing.T) {
 		"mesh":                    "",
 		"bgpControlPlane.enabled": "The Helm option `bgpControlPlane.enabled` makes CRDs of `cilium.io/v2`.",
 	} {
-		if got := Quote(notes, key); got != want {
-			t.Errorf("%s:\ngot  %s\nwant %s", key, got, want)
-		}
+		must.Equal(t, key, want, Quote(notes, key))
 	}
 	folder := t.TempDir()
 	if _, err := Notes(folder); err == nil {
@@ -84,7 +78,5 @@ New Options
 		{Keys: []string{"ttl"}, Says: "The default value of `--ttl` has changed, i.e. it is zero. To keep it, set `--ttl`."},
 		{Keys: []string{"a", "b", "c"}, Says: "Removed Options: The flags `--a` (`a.enabled` in Helm), `--b` and `--c` of `--d` are gone."},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 }

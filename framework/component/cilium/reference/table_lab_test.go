@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -48,7 +46,5 @@ func TestTable(t *testing.T) {
 		must.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want := must.Read(t, path)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got; -update writes it):\n%s", path, diff)
-	}
+	must.Equal(t, path, string(want), got)
 }

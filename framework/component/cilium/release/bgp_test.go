@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -90,10 +91,8 @@ func TestAdapt(t *testing.T) {
 		name, text, under, labels, objects string
 		replaced                           []string
 	}{
-		{
-			"everything", onePeer + userCareful + userServices + userPods + userPool, given, "map[bgp:external color:blue]",
-			"rack careful services pods blue", slices.Concat(replaced, configured),
-		},
+		{"everything", onePeer + userCareful + userServices + userPods + userPool, given, "map[bgp:external color:blue]",
+			"rack careful services pods blue", slices.Concat(replaced, configured)},
 		{
 			"one of two peers without graceful restart", userPeers + userCareful + userPlain + userServices + userPods + userPool,
 			"without graceful restart of BGP, as in the manifests", "map[bgp:external color:blue]", "rack careful plain services pods blue",
@@ -125,10 +124,7 @@ func TestAdapt(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b, err := ofLab.Adapt(test.text, networks)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(ofLab.Adapt(test.text, networks))(t)
 			var names []string
 			for _, o := range b.Objects {
 				names = append(names, o.GetName())

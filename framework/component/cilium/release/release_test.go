@@ -80,9 +80,7 @@ func TestTypes(t *testing.T) {
 			}
 			got += " " + object.at("kind")
 		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", version, got, want)
-		}
+		must.Equal(t, version, want, got)
 	}
 	routers, _ := chart.Get(values(t, strings.Split(p.manifest(Policy), "---\n")[0]), "spec.virtualRouters")
 	const want = "[map[exportPodCIDR:true localASN:64513 neighbors:[map[gracefulRestart:map[enabled:false restartTimeSeconds:120] " +
@@ -104,10 +102,8 @@ func TestSettings(t *testing.T) {
 		want          []string
 		not           string
 	}{
-		{
-			name: "the chart's defaults", want: []string{"envoy.enabled=false", "hubble.enabled=false", "image.useDigest=false"},
-			not: "k8sServiceHost ipv4NativeRoutingCIDR",
-		},
+		{name: "the chart's defaults", want: []string{"envoy.enabled=false", "hubble.enabled=false", "image.useDigest=false"},
+			not: "k8sServiceHost ipv4NativeRoutingCIDR"},
 		{
 			name: "native with BGP", values: "{routingMode: native, ipv4NativeRoutingCIDR: 10.0.0.0/8, kubeProxyReplacement: true, bgpControlPlane: {enabled: true}}",
 			native: true, proxy: true, bgp: true,

@@ -4,8 +4,9 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
-	"strings"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -29,9 +30,7 @@ func TestCommandLine(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			text := test.p.CommandLine()
-			if text != test.want {
-				t.Errorf("got %q, want %q", text, test.want)
-			}
+			must.Equal(t, "", test.want, text)
 			back, err := Parse("console=ttyS0 " + text + " quiet\n")
 			if err != nil || !reflect.DeepEqual(back, test.p) {
 				t.Errorf("came back as %+v, %v", back, err)
@@ -42,8 +41,6 @@ func TestCommandLine(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, value := range []string{"eth0", "eth0,x,10.0.0.1/24", "eth0,02:42:0a:04:5e:17,10.0.0.1", ",02:42:0a:04:5e:17,10.0.0.1/8"} {
-		if _, err := Parse("relapse.link=" + value); err == nil || !strings.Contains(err.Error(), "relapse.link="+value) {
-			t.Errorf("%q: %v", value, err)
-		}
+		must.Fail(t, must.Err(Parse("relapse.link="+value)), "relapse.link="+value)
 	}
 }

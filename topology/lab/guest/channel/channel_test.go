@@ -33,7 +33,6 @@ func pipes(t testing.TB) (machine, guest net.Conn) {
 	return ends[0], ends[1]
 }
 
-// connect begins a session and sends a word through it, both ways.
 func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 	t.Helper()
 	accepted := make(chan *Session, 1)

@@ -38,11 +38,8 @@ func TestQEMUCommand(t *testing.T) {
 				"tap,id=eth1,ifname=tap1,script=no,downscript=no", "virtio-net-pci,netdev=eth0,mac=02:42:0a:04:5e:17"},
 			not: []string{"kvm", "host"},
 		},
-		{
-			name: "kvm", c: Config{Accelerator: KVM, CPUs: 4, Memory: 1024},
-			want: []string{"kvm", "host", "4", "1024M"},
-			not:  []string{"tcg,thread=multi,tb-size=256", "nowatchdog"},
-		},
+		{name: "kvm", c: Config{Accelerator: KVM, CPUs: 4, Memory: 1024}, want: []string{"kvm", "host", "4", "1024M"},
+			not: []string{"tcg,thread=multi,tb-size=256", "nowatchdog"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,11 +90,7 @@ func TestEnded(t *testing.T) {
 		{"memory", errors.New("signal: killed"), true, "the guest was killed: it exceeded the container's memory limit"},
 		{"crash", errors.New("signal: aborted"), false, "running the guest: signal: aborted"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := ended(UML, test.err, test.oom).Error(); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, ended(UML, test.err, test.oom).Error()) })
 	}
 }
 
@@ -110,11 +103,7 @@ func TestOOMKills(t *testing.T) {
 		"version 2":         {"low 0\nhigh 0\nmax 17\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
 		"an older kernel's": {"oom_kill_disable 0\nunder_oom 0\n", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if got := oomKills(test.text); got != test.want {
-				t.Errorf("%d, want %d", got, test.want)
-			}
-		})
+		t.Run(name, func(t *testing.T) { must.Equal(t, "", test.want, oomKills(test.text)) })
 	}
 }
 
@@ -205,9 +194,7 @@ func TestForward(t *testing.T) {
 		return filepath.Join(dir, reply.Socket)
 	}
 	socket := forward()
-	if again := forward(); again != socket {
-		t.Errorf("asked twice: %s and %s", socket, again)
-	}
+	must.Equal(t, socket, socket, forward())
 	t.Run("no program listens", func(t *testing.T) {
 		_, r := dialServer(t, socket)
 		if _, err := r.ReadByte(); err != io.EOF {

@@ -21,9 +21,7 @@ func TestUMLCommand(t *testing.T) {
 		{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
 	}}
 	args := umlCommand(Config{Accelerator: UML, CPUs: 2, Memory: 1024}, 1, p, []string{"tap0", "tap1"})
-	if got := strings.Join(args[:4], " "); got != "taskset --cpu-list 1 /opt/uml/linux" {
-		t.Errorf("it runs %q", got)
-	}
+	must.Equal(t, "it runs", "taskset --cpu-list 1 /opt/uml/linux", strings.Join(args[:4], " "))
 	for _, want := range []string{
 		"mem=1024M", "seccomp=on", "noreboot", "ssl0=fd:3", "ubd0=/var/lib/relapse/disk.img",
 		"vec0:transport=tap,ifname=tap0,mac=02:42:0a:04:5e:17", "vec1:transport=tap,ifname=tap1,mac=02:42:0a:09:00:01",
@@ -69,9 +67,7 @@ func TestNthCPU(t *testing.T) {
 		set.Set(cpu)
 	}
 	for n, want := range []int{1, 4, 70} {
-		if got := nthCPU(&set, n); got != want {
-			t.Errorf("%d: CPU %d, want %d", n, got, want)
-		}
+		must.Equal(t, n, want, nthCPU(&set, n))
 	}
 }
 
@@ -87,9 +83,7 @@ func TestComplaint(t *testing.T) {
 		{"its console", UML, "Checking seccomp...OK\n", "Kernel panic\n", "Kernel panic"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := complaint(test.accelerator, test.stderr, test.console); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			must.Equal(t, "", test.want, complaint(test.accelerator, test.stderr, test.console))
 		})
 	}
 }
