@@ -29,7 +29,6 @@ var (
 	ipv6 = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 )
 
-// listens waits for a server.
 func listens(t *testing.T, address string) {
 	t.Helper()
 	err := await.Until(t.Context(), "a server at "+address, 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
@@ -99,7 +98,6 @@ func withdraw(t *testing.T, s *gobgp.BgpServer, prefix string) {
 	must.NoError(t, s.DeletePath(t.Context(), &api.DeletePathRequest{Path: originated(t, prefix)}))
 }
 
-// originated is a path to a prefix.
 func originated(t *testing.T, prefix string) *api.Path {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
@@ -115,7 +113,6 @@ func originated(t *testing.T, prefix string) *api.Path {
 	return path
 }
 
-// awaited checks how many prefixes a speaker has.
 func awaited(s *gobgp.BgpServer, want int) await.Condition {
 	return func(ctx context.Context) (bool, string, error) {
 		n := 0

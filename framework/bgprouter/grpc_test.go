@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	api "github.com/osrg/gobgp/v3/api"
 	gobgp "github.com/osrg/gobgp/v3/pkg/server"
@@ -72,17 +71,13 @@ func TestGRPC(t *testing.T) {
 	}
 	want := []snapshot.Path{path, path}
 	want[1].Prefix, want[1].NextHop = netip.MustParsePrefix("fd00:10:5:112::/64"), paths[len(paths)-1].NextHop
-	if d := cmp.Diff(want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received")); d != "" {
-		t.Errorf("paths (-want +got):\n%s", d)
-	}
+	must.Equal(t, "paths", want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received"))
 	neighbors := must.Get(r.Neighbors(t.Context()))(t)
 	var states []string
 	for _, n := range neighbors {
 		states = append(states, fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State))
 	}
-	if d := cmp.Diff([]string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states); d != "" {
-		t.Errorf("neighbours (-want +got):\n%s", d)
-	}
+	must.Equal(t, "neighbours", []string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states)
 	for name, d := range map[string]Declared{
 		"without a certificate":         {Name: "a", Kind: GoBGP, Address: address, CA: cert},
 		"of another authority":          {Name: "a", Kind: GoBGP, Address: address, Cert: cert, Key: key},

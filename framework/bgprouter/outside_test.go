@@ -101,9 +101,7 @@ func FuzzParse(f *testing.F) {
 func TestCommandLines(t *testing.T) {
 	ssh := strings.Join((&outside{router: Declared{SSH: "ops@tor1"}}).line([]string{"birdc", "-r", "show route all where source = RTS_BGP"}), "|")
 	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where source = RTS_BGP'"
-	if ssh != want {
-		t.Errorf("ssh: %s, want %s", ssh, want)
-	}
+	must.Equal(t, "ssh", want, ssh)
 	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, (&outside{router: Declared{Command: []string{"docker", "exec", "tor1"}}}).line(fib)); d != "" {
 		t.Errorf("command (-want +got):\n%s", d)
 	}
@@ -143,9 +141,7 @@ esac`
 			paths := must.Get(r.RIB(t.Context()))(t)
 			routes := must.Get(r.FIB(t.Context()))(t)
 			neighbors := must.Get(r.Neighbors(t.Context()))(t)
-			if got := [3]int{len(paths), len(routes), len(neighbors)}; got != want {
-				t.Errorf("%v paths, routes and neighbours, want %v", got, want)
-			}
+			must.Equal(t, "", want, [3]int{len(paths), len(routes), len(neighbors)})
 			var is snapshot.Router
 			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
 				t.Errorf("%+v, want IPv6", is)
@@ -196,9 +192,7 @@ func TestWithoutIPv6(t *testing.T) {
 		}
 		is := snapshot.Router{Name: "tor1"}
 		r.(snapshot.RouterDescriber).Describe(&is)
-		if d := cmp.Diff(want, is); d != "" {
-			t.Errorf("%s (-want +got):\n%s", answer, d)
-		}
+		must.Equal(t, answer, want, is)
 	}
 }
 
@@ -211,9 +205,7 @@ func TestWithoutVRFs(t *testing.T) {
 	want := snapshot.Router{Name: "tor1", IPv6: true, Remarks: []snapshot.Remark{{
 		Says: "Which VRFs of tor1 have BGP is not known: vtysh -c show bgp vrfs json: reading FRR's VRFs: refused: % Unknown command: show bgp vrfs json.", Open: true,
 	}}}
-	if d := cmp.Diff(want, is); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	must.Equal(t, "", want, is)
 }
 
 // What a snapshot says of a router besides its lists follows from the file.
@@ -234,9 +226,7 @@ func TestDescribe(t *testing.T) {
 	} {
 		var got snapshot.Router
 		reader(t, test.is).(snapshot.RouterDescriber).Describe(&got)
-		if d := cmp.Diff(test.want, got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, d)
-		}
+		must.Equal(t, test.name, test.want, got)
 	}
 }
 
@@ -254,13 +244,8 @@ func TestOutsideErrors(t *testing.T) {
 				ctx, cancel = context.WithTimeoutCause(ctx, 100*time.Millisecond, errors.New("no answer within 100ms"))
 				defer cancel()
 			}
-			_, err := reader(t, as(t, FRR, test.script)).RIB(ctx)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %q in it", err, test.want)
-			}
+			must.Fail(t, must.Err(reader(t, as(t, FRR, test.script)).RIB(ctx)), test.want)
 		})
 	}
-	if _, err := reader(t, Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program") {
-		t.Errorf("error %v, want the program's name", err)
-	}
+	must.Fail(t, must.Err(reader(t, Declared{Kind: FRR, Command: []string{"no-such-program"}}).FIB(t.Context())), "no-such-program")
 }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestShow(t *testing.T) {
@@ -16,10 +16,8 @@ func TestShow(t *testing.T) {
 		want   []string
 	}{
 		{"by a command", Declared{Kind: BIRD, Command: []string{"docker", "exec", "tor 2"}}, "10.5.115.0/24", []string{"docker exec 'tor 2' " + bird, "docker exec 'tor 2' " + kernel}},
-		{
-			"by ssh", Declared{Kind: FRR, SSH: "ops@tor1"}, "10.5.115.0/24",
-			[]string{`ssh ops@tor1 'vtysh -c '"'"'show bgp ipv4 unicast 10.5.115.0/24'"'"''`, "ssh ops@tor1 '" + kernel + "'"},
-		},
+		{"by ssh", Declared{Kind: FRR, SSH: "ops@tor1"}, "10.5.115.0/24",
+			[]string{`ssh ops@tor1 'vtysh -c '"'"'show bgp ipv4 unicast 10.5.115.0/24'"'"''`, "ssh ops@tor1 '" + kernel + "'"}},
 		{"by sudo", Declared{Kind: BIRD, Command: []string{"docker", "exec", "tor2"}, Become: "sudo"}, "10.5.115.0/24", []string{"docker exec tor2 sudo -n " + bird, "docker exec tor2 sudo -n " + kernel}},
 		{"known by its name alone", Declared{Name: "tor1"}, "10.5.115.0/24", []string{frr, bird, kernel}},
 		{"IPv6", Declared{Kind: FRR, SSH: "a"}, "fd00:1::/64", []string{`ssh a 'vtysh -c '"'"'show bgp ipv6 unicast fd00:1::/64'"'"''`, "ssh a 'ip -6 route show to exact fd00:1::/64'"}},
@@ -36,9 +34,7 @@ func TestShow(t *testing.T) {
 		{"by gRPC alone", Declared{Kind: GoBGP, Address: "a:1", Plaintext: true}, "10.5.115.0/24", []string{"gobgp --host=a --port=1 global rib 10.5.115.0/24 --address-family=ipv4"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if d := cmp.Diff(test.want, Show(test.router, netip.MustParsePrefix(test.prefix))); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			must.Equal(t, "", test.want, Show(test.router, netip.MustParsePrefix(test.prefix)))
 		})
 	}
 }

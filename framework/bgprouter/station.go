@@ -25,9 +25,6 @@ const (
 	// maxMessage is the size in bytes of the longest BMP message: a BGP message of 64 KiB
 	// (RFC 8654), or two of 4 KiB, and headers.
 	maxMessage = 1 << 17
-	// quiet is how long a router must have told nothing before its initial routes may be complete,
-	// and quietAfterEnd where it has sent an End-of-RIB for each session.
-	quiet, quietAfterEnd = 5 * time.Second, time.Second
 	// young is how long it is told of a session that has come up later that its routes may be missing:
 	// FRR sends no End-of-RIB of it.
 	young = time.Minute
@@ -38,6 +35,10 @@ const (
 	// maxFeeds bounds the connections of a router that are open.
 	maxFeeds = 4
 )
+
+// quiet is how long a router must have told nothing before its initial routes may be complete,
+// and quietAfterEnd where it has sent an End-of-RIB for each session. Tests wait for less.
+var quiet, quietAfterEnd = 5 * time.Second, time.Second
 
 // keepAlive ends a connection, of which nothing is sent, 11 s after the router has lost its power. By
 // default it takes minutes, in which all that the router had is taken for what it has.

@@ -25,7 +25,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// heard are the sentences of a station.
+func init() { quiet, quietAfterEnd = time.Second, 200*time.Millisecond }
+
 type heard struct {
 	mu  sync.Mutex
 	all []string
@@ -37,17 +38,13 @@ func (h *heard) tell(text string) {
 	h.all = append(h.all, text)
 }
 
-// has waits for a sentence.
 func (h *heard) has(t *testing.T, want string) {
 	t.Helper()
-	err := await.Until(t.Context(), want, 5*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+	must.NoError(t, await.Until(t.Context(), want, 5*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return slices.ContainsFunc(h.all, func(text string) bool { return strings.Contains(text, want) }), strings.Join(h.all, "\n"), nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 // station listens on a free port for routers, which are named after their addresses.
@@ -107,9 +104,7 @@ func TestStation(t *testing.T) {
 				paths, err := r.RIB(ctx)
 				return len(paths) == 3, fmt.Sprint(len(paths), err), nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, err)
 			withdraw(t, node, "10.5.113.0/24")
 
 			must.NoError(t, s.Await(t.Context(), 300*time.Millisecond))
@@ -122,9 +117,7 @@ func TestStation(t *testing.T) {
 				_, err := r.RIB(ctx)
 				return err != nil && strings.Contains(err.Error(), "its BMP connection has ended"), fmt.Sprint(err), nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, err)
 		})
 	}
 }
@@ -155,9 +148,7 @@ func TestStationRefuses(t *testing.T) {
 				_, err := readers["tor-127.0.0.7"].RIB(ctx)
 				return err != nil && strings.Contains(err.Error(), test.says), fmt.Sprint(err), nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			must.NoError(t, err)
 		})
 	}
 	if _, err := Readers([]Declared{{Name: "a", Kind: BMP, Address: "192.0.2.1"}}, nil); err == nil {
@@ -165,7 +156,6 @@ func TestStationRefuses(t *testing.T) {
 	}
 }
 
-// dialed is a connection of a router to a station.
 func dialed(t *testing.T, s *Station, from string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -181,9 +171,7 @@ func says(t *testing.T, r snapshot.RouterReader, want string) {
 		_, err := r.RIB(ctx)
 		return want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want), fmt.Sprint(err), nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, err)
 }
 
 // Two programs that feed from one address are told, and do not close each other's connections. What one
@@ -277,9 +265,7 @@ func TestStationNoEnd(t *testing.T) {
 		}
 		return ok, fmt.Sprint(is.Remarks), nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, err)
 	if neighbors, err := r.Neighbors(t.Context()); err != nil || len(neighbors) != 2 {
 		t.Errorf("%+v, %v", neighbors, err)
 	}
@@ -304,8 +290,6 @@ func TestStationWithoutDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		(&Station{listener: &exhausted{}}).accept()
-		if waited := time.Since(began); waited != 3*acceptAgain {
-			t.Errorf("it was asked again for %s without a pause", waited)
-		}
+		must.Equal(t, "it was asked again for", 3*acceptAgain, time.Since(began))
 	})
 }

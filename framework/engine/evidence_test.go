@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -42,18 +40,14 @@ func TestEvidence(t *testing.T) {
 		"04-counts.json": "{\n \"sent\": 3\n}",
 		"05-last.json":   "[]",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "files", want, got)
 }
 
 func TestEvidenceThatCannotBeStored(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	e := Evidence{Dir: filepath.Join(file, "evidence")}
-	if err := e.Write("log", "text"); err == nil || !strings.Contains(err.Error(), "folder of the evidence") {
-		t.Errorf("%v, want one that names the folder", err)
-	}
+	must.Fail(t, e.Write("log", "text"), "folder of the evidence")
 }
 
 func TestSlug(t *testing.T) {
@@ -64,8 +58,6 @@ func TestSlug(t *testing.T) {
 		"../../etc/passwd":                     "etc-passwd",
 		"  ":                                   "",
 	} {
-		if got := slug(name); got != want {
-			t.Errorf("slug(%q) is %q, want %q", name, got, want)
-		}
+		must.Equal(t, name, want, slug(name))
 	}
 }

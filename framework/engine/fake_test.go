@@ -25,6 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/schema"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // world is what a fake lab is like at the moment: which probes lose their packets, what the
@@ -58,7 +59,6 @@ func (w *world) do(change func()) {
 	w.past = append(w.past, traffic{wire.Monotonic(), maps.Clone(w.lost), maps.Clone(w.late), maps.Clone(w.silent)})
 }
 
-// freezes stops an agent, as SIGSTOP does.
 func (w *world) freezes(end string) { w.do(func() { w.frozen = end }) }
 
 func (w *world) isFrozen(end string) bool {
@@ -129,7 +129,6 @@ func (w *world) alternates(probe string) {
 // sendsEvery is the interval of the fake scenario's probes.
 const sendsEvery = 50 * time.Millisecond
 
-// after does something a while later.
 func after(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
 // leaks makes packets of the lab leave the machine, or ends that if why is empty.
@@ -173,10 +172,8 @@ func (d told) Detect(history []snapshot.Snapshot) []detect.Finding {
 	return nil
 }
 
-// nodeName is what the world is called in snapshots.
 func (w *world) nodeName() string { return cmp.Or(w.node, "a") }
 
-// asNode is the world in a snapshot.
 func (w *world) asNode() snapshot.Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -514,16 +511,13 @@ func (w *world) affected() framework.Script {
 	heal := func(context.Context, *framework.Run) error { w.heals(); return nil }
 	s.Remedies = []framework.Remedy{
 		{ID: "restart", Name: "restart", Apply: func(context.Context, *framework.Run) error { return nil }},
-		{
-			ID: "route", Name: "route", Helps: true, Bound: 20 * time.Second, Apply: heal,
-			Undo: func(context.Context, *framework.Run) error { w.breaks(outToA); return nil },
-		},
+		{ID: "route", Name: "route", Helps: true, Bound: 20 * time.Second, Apply: heal,
+			Undo: func(context.Context, *framework.Run) error { w.breaks(outToA); return nil }},
 		{ID: "upgrade", Name: "upgrade", Helps: true, Bound: 20 * time.Second, Apply: heal},
 	}
 	return s
 }
 
-// inBubble runs a test with a clock of its own.
 func inBubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
@@ -534,12 +528,12 @@ type played struct {
 	labs *fakeLabs
 }
 
-// play runs a scenario to its end, in a bubble's time.
 func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Options) played {
 	t.Helper()
 	o.Output = t.TempDir()
 	labs.world = w
 	e := New(s, labs, o)
+	e.soFar.withoutPage = true
 	e.Run(t.Context(), UndoWithin)
 	meetsSchemas(t, o.Output)
 	judgesTheSame(t, s, e)
@@ -549,7 +543,7 @@ func play(t *testing.T, w *world, s framework.Scenario, labs *fakeLabs, o Option
 // meetsSchemas asserts that what was written has the form that others read.
 func meetsSchemas(t *testing.T, dir string) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	must.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		name := schema.Of(path)
 		if err != nil || e.IsDir() || name == "" {
 			return err
@@ -562,10 +556,7 @@ func meetsSchemas(t *testing.T, dir string) {
 			t.Errorf("%s: %v", path, err)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 func newWorld() *world {

@@ -15,7 +15,7 @@ import (
 // stays open, no variant is judged by what it has not seen, and no goroutine is left, or the
 // bubble would not end.
 func TestInterrupts(t *testing.T) {
-	const moments = 25
+	const moments = 10
 	for name, scenario := range map[string]func() (framework.Scenario, *fakeLabs, Options){
 		"one after the other": func() (framework.Scenario, *fakeLabs, Options) {
 			w := newWorld()
@@ -33,7 +33,9 @@ func TestInterrupts(t *testing.T) {
 		execution := func(t *testing.T) (*Execution, *fakeLabs) {
 			s, labs, o := scenario()
 			o.Output = t.TempDir()
-			return New(s, labs, o), labs
+			e := New(s, labs, o)
+			e.soFar.withoutPage = true
+			return e, labs
 		}
 		var took time.Duration
 		synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // twoLabs is the fake scenario with three variants, each in a world of its own, and the
@@ -103,9 +104,7 @@ func TestSecondLabFails(t *testing.T) {
 				if v.Name == "old" || labs.noDown != nil {
 					want = v.Expected
 				}
-				if v.Verdict != want {
-					t.Errorf("%s is %s, want %s", v.Name, v.Verdict, want)
-				}
+				must.Equal(t, v.Name, want, v.Verdict)
 			}
 		})
 	}

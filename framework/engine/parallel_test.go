@@ -45,9 +45,7 @@ func TestVariantsMeet(t *testing.T) {
 			}
 		}
 		p := play(t, newWorld(), s, &fakeLabs{beside: worlds}, Options{Repeat: 2})
-		if p.status() != 0 {
-			t.Errorf("exit status %d:\n%s", p.status(), p)
-		}
+		must.Equal(t, p, 0, p.status())
 		for what, times := range map[string]map[string][]time.Time{"installed": installed, "faulted": faulted, "ready": ready} {
 			for run := range 2 {
 				for _, v := range s.Variants {

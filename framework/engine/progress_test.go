@@ -13,9 +13,9 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// listener keeps what it gets.
 type listener struct {
 	mu    sync.Mutex
 	plan  []string
@@ -100,9 +100,7 @@ func TestProgress(t *testing.T) {
 				t.Errorf("%q is missing in %q", text, l.news)
 			}
 		}
-		if n := strings.Count(strings.Join(l.news, "\n"), "old: active a"); n != 1 {
-			t.Errorf("the same finding was reported %d times", n)
-		}
+		must.Equal(t, "the same finding was reported", 1, strings.Count(strings.Join(l.news, "\n"), "old: active a"))
 		if strings.Contains(strings.Join(l.news, "\n"), "new:") {
 			t.Errorf("nothing of the fixed variant is to be reported: %q", l.news)
 		}

@@ -18,6 +18,8 @@ import (
 type progressSoFar struct {
 	steps    []report.Step
 	variants map[*variantRun][]byte // the latest result of each, as JSON
+	// withoutPage leaves the preliminary page out: most tests do not read it.
+	withoutPage bool
 }
 
 // beginStep adds a step to the report and to Progress; ends ends it.
@@ -62,7 +64,11 @@ func (e *Execution) publish() {
 	e.writing.Lock()
 	defer e.writing.Unlock()
 	r, err := e.reportSoFar()
-	if err = errors.Join(err, r.Write(e.dir), page.Write(e.dir, e.histories())); err != nil {
+	err = errors.Join(err, r.Write(e.dir))
+	if !e.soFar.withoutPage {
+		err = errors.Join(err, page.Write(e.dir, e.histories()))
+	}
+	if err != nil {
 		e.setNotStored(err)
 	}
 }

@@ -114,9 +114,7 @@ func checkPublished(t *testing.T, e *Execution) {
 	if seen := h.Presences(); len(seen) != 1 || seen[0].Object != detect.Named("a") || len(seen[0].Times) < 2 {
 		t.Errorf("seen were %+v, want the one finding, gone and come again with the remedies", seen)
 	}
-	if _, err := os.Stat(filepath.Join(e.Dir(), page.Name)); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.Stat(filepath.Join(e.Dir(), page.Name)))(t)
 }
 
 func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
@@ -136,8 +134,6 @@ func TestWatchTellsWhenFindingsWereThere(t *testing.T) {
 			}
 		}
 		want := []string{"active 600ms to 1s", "active 1.6s to 1.6s", "settling 1.6s to 1.6s"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("seen (-want +got):\n%s", diff)
-		}
+		must.Equal(t, "seen", want, got)
 	})
 }

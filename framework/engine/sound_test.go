@@ -92,6 +92,7 @@ func TestImagesThatRan(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			w := newWorld()
 			s := fakeScenario(w)
+			s = scripted(s, func(made *framework.Script) { made.Remedies = nil })
 			s.Variants[0].Images, s.Variants[1].Images = []string{agent1}, []string{test.fixed}
 			if test.fixed == agent2 {
 				s.Variants[1].Components = map[string]string{"agent": "2"}

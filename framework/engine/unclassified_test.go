@@ -29,10 +29,8 @@ func TestUnclassified(t *testing.T) {
 		{"it strikes, and is named", func(*world, *framework.Script) {}, framework.Reproduced, 0, "out->a lost packets, and detectors reported why"},
 		{"it does not occur", harmless, framework.Prevented, 0, "no probe lost packets"},
 		{"it occurs, and no detector says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector reported why"},
-		{
-			"it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = refuses },
-			framework.Refused, 0, "no such option",
-		},
+		{"it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = refuses },
+			framework.Refused, 0, "no such option"},
 		{
 			"it refuses to be installed", func(w *world, s *framework.Script) {
 				then(&s.Install, func() error { return errBroken })
@@ -54,16 +52,10 @@ func TestUnclassified(t *testing.T) {
 			},
 			framework.Unknown, 4, "it is broken",
 		},
-		{
-			"it is not known whether it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = unsure },
-			framework.Unknown, 4, "the slice ended",
-		},
-		{
-			"the fault does not take hold", func(_ *world, s *framework.Script) {
-				s.Fault.TookEffect = holdsNow(false)
-			},
-			framework.Vacuous, 4, "the fault did not take effect",
-		},
+		{"it is not known whether it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = unsure },
+			framework.Unknown, 4, "the slice ended"},
+		{"the fault does not take hold", func(_ *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) },
+			framework.Vacuous, 4, "the fault did not take effect"},
 		{
 			"the baseline is bad", func(w *world, s *framework.Script) {
 				s.Baseline = []framework.Check{{Name: "fact", Holds: says(false, "they agree")}}
@@ -122,8 +114,8 @@ func TestUnclassified(t *testing.T) {
 					"": framework.Observed, test.verdict: framework.Pass, framework.Unknown: framework.Fail,
 				} {
 					s.Variants[0].Expect = expected
-					if again, _ := play(t, w, s, &fakeLabs{}, Options{}).Report(); again.Verdict != string(want) {
-						t.Errorf("%q expected: %s, want %s", expected, again.Verdict, want)
+					if again := must.Get(judgeAgain(p.Dir(), s))(t); again.Report.Verdict != string(want) {
+						t.Errorf("%q expected: %s, want %s", expected, again.Report.Verdict, want)
 					}
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A run of which something cannot be kept ends, and is no proof of anything.
@@ -26,9 +27,7 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 		t.Errorf("broken: %v, lost %t", err, v.scenario.notStored)
 	}
 	v.judge.Conclude(v.h.Now())
-	if got := v.scenario.verdict(); got != framework.Inconclusive {
-		t.Errorf("verdict %s", got)
-	}
+	must.Equal(t, "verdict", framework.Inconclusive, v.scenario.verdict())
 }
 
 // What installing the next variant replaces is undone in no other lab than one that is
@@ -59,9 +58,9 @@ func TestReplaced(t *testing.T) {
 					return made
 				}
 			}
-			p := play(t, w, s, &fakeLabs{}, Options{Keep: tt.keep})
-			if !slices.Equal(undone, tt.undone) || p.report.Verdict != string(framework.Pass) {
-				t.Errorf("%s; undone %v, want %v", p.report.Verdict, undone, tt.undone)
+			p := play(t, w, s, &fakeLabs{cpu: CPUTime{1, 1, 1}}, Options{Keep: tt.keep})
+			if !slices.Equal(undone, tt.undone) || p.report.Verdict != string(framework.Pass) || p.report.CPU == nil {
+				t.Errorf("%s, CPU %v; undone %v, want %v", p.report.Verdict, p.report.CPU, undone, tt.undone)
 			}
 		})
 	}
