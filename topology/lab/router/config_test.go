@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -55,9 +53,7 @@ func TestReadConfig(t *testing.T) {
 			if len(tt.want) == 0 {
 				must.NoError(t, err)
 				again := must.Get(ReadConfig(strings.NewReader(string(must.Get(json.Marshal(c))(t)))))(t)
-				if d := cmp.Diff(c, again, byValue); d != "" {
-					t.Errorf("written and read again (-want +got):\n%s", d)
-				}
+				must.Equal(t, "written and read again", c, again, byValue)
 				return
 			}
 			if err == nil {
@@ -94,12 +90,8 @@ func TestConfigurations(t *testing.T) {
 			must.Write(t, "testdata/"+name, got)
 		}
 		want := must.Read(t, "testdata/"+name)
-		if d := cmp.Diff(string(want), got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", name, d)
-		}
+		must.Equal(t, name, string(want), got)
 	}
 	want := []string{"ip route 10.5.113.0/24 192.0.2.2", "ip route 10.5.113.0/24 192.0.2.130"}
-	if d := cmp.Diff(want, staticCommands(statics)); d != "" {
-		t.Errorf("FRR's static routes (-want +got):\n%s", d)
-	}
+	must.Equal(t, "FRR's static routes", want, staticCommands(statics))
 }
