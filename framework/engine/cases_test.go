@@ -89,10 +89,6 @@ var (
 	broken   = func() error { return errBroken }
 )
 
-func aftermath(checks ...framework.Check) change {
-	return func(_ *world, s *framework.Script) { s.Aftermath = checks }
-}
-
 // withMinOutage has an outage count that is as long as ten packets.
 func withMinOutage(do func(*world)) change {
 	return func(w *world, s *framework.Script) {

@@ -159,7 +159,7 @@ func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
 	}
 	t := w.on(given.Subnets)
 	if w.bgp, err = w.peering(t).Adapt(given.Manifests, append(w.networks(t), w.pool)); err != nil {
-		return fmt.Errorf("Cilium's objects: %w", err)
+		return fmt.Errorf("objects of Cilium: %w", err)
 	}
 	return nil
 }
