@@ -435,12 +435,9 @@ func (v *view) elsewhere(r *router) (nodes []string) {
 	return slices.Compact(nodes)
 }
 
-// Unjudged returns what is not judged (Observed): what the way in which routers are read leaves
-// unseen, and what routers lack without being expected to have it: addresses of Services, and
-// pod ranges, one gap for each router and reason.
-func Unjudged(s snapshot.Snapshot) []Gap { return NewIndex([]snapshot.Snapshot{s}).Unjudged() }
-
-// Unjudged returns what Unjudged does of the last snapshot.
+// Unjudged returns what is not judged of the last snapshot (Observed): what the way in which routers
+// are read leaves unseen, and what routers lack without being expected to have it: addresses of
+// Services, and pod ranges, one gap for each router and reason.
 func (x *Index) Unjudged() []Gap {
 	s := x.history[len(x.history)-1]
 	if len(s.Routers) == 0 {

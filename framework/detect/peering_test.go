@@ -182,6 +182,8 @@ func announces(p string) func(*world) {
 	}
 }
 
+func unjudged(s snapshot.Snapshot) []Gap { return NewIndex([]snapshot.Snapshot{s}).Unjudged() }
+
 // A router whose nodes announce into a table that is not read is not taken for one to which they
 // announce nothing.
 func TestObservedAnotherTable(t *testing.T) {
@@ -203,7 +205,7 @@ func TestObservedAnotherTable(t *testing.T) {
 		{"the routes are in the RIB", observed(accepting(1)), false},
 		{"the RIB was not read", observed(silenced, accepting(1), func(w *world) { w.Routers[0].Paths = snapshot.List[snapshot.Path]{Error: "refused"} }), false},
 	} {
-		got := slices.ContainsFunc(Unjudged(test.is.Snapshot), func(g Gap) bool { return g.Open && strings.HasPrefix(g.Says, says) })
+		got := slices.ContainsFunc(unjudged(test.is.Snapshot), func(g Gap) bool { return g.Open && strings.HasPrefix(g.Says, says) })
 		must.Equal(t, test.name, test.want, got)
 	}
 }
@@ -221,7 +223,7 @@ func TestObservedVRFs(t *testing.T) {
 		"the router is said to get Services alone": {observed(red, onlyServices), false},
 	} {
 		want := Gap{Says: "tor1 has BGP in VRF blue and red, which is not read.", Open: test.open, Reason: anotherVRF, Routers: "tor1"}
-		if got := Unjudged(test.is.Snapshot); !slices.Contains(got, want) {
+		if got := unjudged(test.is.Snapshot); !slices.Contains(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
@@ -604,7 +606,7 @@ func TestObservedPeering(t *testing.T) {
 			}
 			must.Equal(t, "unannounced", test.active, active)
 			says := ""
-			for _, gap := range Unjudged(test.is.Snapshot) {
+			for _, gap := range unjudged(test.is.Snapshot) {
 				says += gap.Says + "\n"
 				if gap.Open != test.open {
 					t.Errorf("%+v, want open %t", gap, test.open)
@@ -1004,8 +1006,8 @@ func TestObservedServiceRoute(t *testing.T) {
 		if len(got) > 1 || (len(got) == 1) != (test.want != "") || len(got) == 1 && got[0].State != test.want {
 			t.Errorf("%s: %v, want %q", test.name, got, test.want)
 		}
-		if gap := strings.Contains(fmt.Sprint(Unjudged(w.Snapshot)), "of Services"); gap != test.gap {
-			t.Errorf("%s: not judged: %v", test.name, Unjudged(w.Snapshot))
+		if gap := strings.Contains(fmt.Sprint(unjudged(w.Snapshot)), "of Services"); gap != test.gap {
+			t.Errorf("%s: not judged: %v", test.name, unjudged(w.Snapshot))
 		}
 	}
 }

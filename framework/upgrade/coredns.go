@@ -50,14 +50,12 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			return []string{kubeadm.DNSImage(version), kubeadm.DNSImage(kubeadm.CoreDNSVersion), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			directory := func(ctx context.Context, r *framework.Run) error {
-				return workload.Headless(ctx, labaccess.Cluster(r), "directory", worker2)
-			}
 			ready := func(ctx context.Context, r *framework.Run) error {
 				return upstreamDNS.Ready(ctx, labaccess.Cluster(r), dnsRollWithin)
 			}
 			return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(upstreamServer(lab)),
-				framework.AtOnce(installed(services{kubeProxy: true}), directory, ready, at(version).Install(dnsRollWithin)))(ctx, r)
+				framework.AtOnce(installed(services{kubeProxy: true}), workload.Headless("directory", worker2), ready,
+					at(version).Install(dnsRollWithin)))(ctx, r)
 		},
 		Ends: s.ends(), Paths: paths,
 		Nodes: allNodes,

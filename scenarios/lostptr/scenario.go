@@ -106,11 +106,7 @@ func at(version string) kubeadm.DNS {
 // within bounds a rollout of CoreDNS: two pods one after the other.
 const within = 90 * time.Second
 
-func rolled(version string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return at(version).Apply(ctx, labaccess.Lab(r), within)
-	}
-}
+func rolled(version string) framework.Action { return at(version).Install(within) }
 
 // script is what all variants do. They differ in version and hostname, and in what is expected.
 func script(role framework.Role, version, hostname string) framework.Script {
@@ -125,9 +121,7 @@ func script(role framework.Role, version, hostname string) framework.Script {
 		Install: framework.InOrder(
 			workload.WireNodes,
 			framework.AtOnce(workload.Probes(server, client), kubeadm.InstallKubeProxy, rolled(before)),
-			func(ctx context.Context, r *framework.Run) error {
-				return workload.Headless(ctx, labaccess.Cluster(r), directory, server.Name)
-			},
+			workload.Headless(directory, server.Name),
 		),
 		Endpoints: []framework.Endpoint{framework.PodEndpoint(server), framework.PodEndpoint(client)},
 		Probes: []probe.Probe{

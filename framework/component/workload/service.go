@@ -12,7 +12,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // LoadBalancer is a Service of that type in front of a probe pod. Its methods are actions.
@@ -49,9 +48,9 @@ spec:
 `, s.Name, s.Address, s.Policy, ProbeLabel, s.Pod, wire.DefaultPort))
 }
 
-// Headless creates a headless Service of a name in front of the probe pod with a Name.
-func Headless(ctx context.Context, c *kindlab.Cluster, name, pod string) error {
-	return Apply(ctx, c, fmt.Sprintf(`apiVersion: v1
+// Headless is the action that creates a headless Service of a name in front of the probe pod with a Name.
+func Headless(name, pod string) framework.Action {
+	return Applied(fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default}
 spec:
