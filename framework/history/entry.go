@@ -78,6 +78,7 @@ const (
 	Restart     Action = "restart"      // an agent crashes and starts again: Holds and Saw; Part is the node
 	Works       Action = "works"        // whether an agent that took the place of another does new work: Holds and Saw; Part is the node
 	StillWorks  Action = "still-works"  // whether an agent that started works some time later: Holds and Saw; Part is the node
+	Failover    Action = "failover"     // the node that answers for an address changes: Holds, and the address in Saw; Part is the kind
 	ReadKernel  Action = "read-kernel"  // a node's kernel is read: Saw; Part is the node
 )
 

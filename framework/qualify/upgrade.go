@@ -100,6 +100,11 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 	for _, name := range inOrder(m, names) {
 		rows = append(rows, pathRow(m, name, t, command))
 	}
+	for i, f := range m.Failovers {
+		if f.Version == m.Upgrade.From && (i == 0 || m.Failovers[i-1].Name != f.Name) {
+			rows = append(rows, failoverRow(m, f.Name, t, command))
+		}
+	}
 	if len(routers) == 0 {
 		rows = append(rows, Row{Part: PartUpgrade, Name: "routers", State: NotLookedAt, Says: "no router of the lab was polled"})
 	}
@@ -567,6 +572,7 @@ func eventsOf(r upgrade.Router) (cell string, all []string) {
 		what []string
 	}{
 		{"withdrawn", r.Withdrawals}, {"with other next hops", r.NextHops}, {"sessions reset", r.Resets}, {"with two origins", r.TwoOrigins},
+		{"answered for by another node", r.Answerers}, {"answered for by several stations at once", r.TwoAnswerers},
 	} {
 		if len(kind.what) > 0 {
 			short = append(short, fmt.Sprintf("%d %s", len(kind.what), kind.name))

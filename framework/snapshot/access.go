@@ -32,6 +32,11 @@ type RouterReader interface {
 	Neighbors(context.Context) ([]Neighbor, error)
 }
 
+// LinkReader is a RouterReader that also reads who answers for addresses on the router's links.
+type LinkReader interface {
+	Links(context.Context) ([]LinkNeighbor, error)
+}
+
 // Machine is a node or a host. A method that it does not support returns an error: a node with
 // its own kernel has no process and no network namespace on the collecting machine. The
 // answers change when the machine restarts, so every snapshot calls the methods again.

@@ -15,6 +15,8 @@ type (
 	Neighbor      = bgp.Neighbor
 	Route         = bgp.Route
 	NextHop       = bgp.NextHop
+	LinkNeighbor  = bgp.LinkNeighbor
+	Answer        = bgp.Answer
 	RouteType     = bgp.RouteType
 	RouteProtocol = bgp.RouteProtocol
 	BIRDProtocol  = bgp.BIRDProtocol

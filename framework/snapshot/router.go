@@ -39,6 +39,8 @@ type Router struct {
 	Paths     List[Path]     `json:"paths"`     // the RIB
 	Routes    List[Route]    `json:"routes"`    // the FIB
 	Neighbors List[Neighbor] `json:"neighbors"` // the sessions
+	// Links are the addresses of its links, with who answers for each: the neighbour table of its kernel.
+	Links List[LinkNeighbor] `json:"links,omitzero"`
 }
 
 // Carries reports whether the router is to have routes to an address of a family, as far as that is said.
@@ -79,6 +81,9 @@ func (r Router) parts() []part {
 			to.add(BGP, r.Name, to.nameOf(n.Address), "", "session with %s (AS %d): %s", n.Address, n.AS, n.State)
 		}),
 	}
+	if r.Links.Error != "" {
+		all = append(all, listPart[LinkNeighbor]("neighbour table of "+r.Name, r.Links, nil))
+	}
 	if r.RIBOnly {
 		return all
 	}
@@ -100,6 +105,9 @@ func routerReader(name string, from RouterReader) func(context.Context) Router {
 			r.Neighbors = list(ctx, from.Neighbors) // after Paths: see Router
 		})
 		all.Go(func() { r.Routes = list(ctx, from.FIB) })
+		if reader, reads := from.(LinkReader); reads {
+			all.Go(func() { r.Links = list(ctx, reader.Links) })
+		}
 		all.Wait()
 		if d, ok := from.(RouterDescriber); ok {
 			d.Describe(&r)

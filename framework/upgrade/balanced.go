@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
-	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
@@ -33,7 +32,7 @@ func balancedEnd(address *netip.Addr) framework.Endpoint {
 // new Service gets the same address.
 func announces(ctx context.Context, r *framework.Run, node string, labels map[string]string) error {
 	var announced netip.Addr
-	err := withFresh(ctx, r, labels, func(address netip.Addr) error {
+	err := withFresh(ctx, r, freshlyBalanced(labels), func(address netip.Addr) error {
 		announced = address
 		return labaccess.Lab(r).Announced(ctx, node, address)
 	})
@@ -57,64 +56,75 @@ func announcesAnew(labels map[string]string) askAgent {
 // outside goes to that pod. Cilium's connection tracking has the translation of a flow for some
 // time after it. Its tuple has the client and the pod, so the replies to a new flow from
 // the same port to the pod itself would come from the Service's address.
-const balanced = "balanced"
+var balanced = balancer{name: "balanced", pod: beside.Name}
 
-// withFresh does something while there is a new Service of type LoadBalancer that has an address.
-func withFresh(ctx context.Context, r *framework.Run, labels map[string]string, do func(netip.Addr) error) error {
-	const fresh = "fresh"
-	if err := applyLoadBalancer(ctx, r, fresh, labels); err != nil {
+func freshlyBalanced(labels map[string]string) balancer {
+	return balancer{name: "fresh", pod: beside.Name, labels: labels}
+}
+
+// balancer is a Service of type LoadBalancer in front of a probe pod.
+type balancer struct {
+	name, pod string
+	// labels are those by which its address is announced.
+	labels map[string]string
+	// annotation chooses its address, as "key: value"; empty: any.
+	annotation string
+	// local is set for externalTrafficPolicy Local.
+	local bool
+}
+
+// with is the Service with other labels.
+func (b balancer) with(labels map[string]string) balancer {
+	b.labels = labels
+	return b
+}
+
+// withFresh does something while there is a new Service that has an address.
+func withFresh(ctx context.Context, r *framework.Run, fresh balancer, do func(netip.Addr) error) error {
+	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
 		return err
 	}
-	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), fresh)
+	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), fresh.name)
 	if err == nil {
 		err = do(address)
 	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh.name}}
 	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(context.WithoutCancel(ctx), service))
 }
 
-// applyLoadBalancer declares a Service, with the labels by which its address is announced.
-func applyLoadBalancer(ctx context.Context, r *framework.Run, name string, labels map[string]string) error {
-	text, err := json.Marshal(labels)
+func applyLoadBalancer(ctx context.Context, r *framework.Run, b balancer) error {
+	labels, err := json.Marshal(b.labels)
 	if err != nil {
 		return err
 	}
+	policy := "Cluster"
+	if b.local {
+		policy = "Local"
+	}
 	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
 kind: Service
-metadata: {name: %s, namespace: default, labels: %s}
+metadata: {name: %s, namespace: default, labels: %s, annotations: {%s}}
 spec:
   type: LoadBalancer
+  externalTrafficPolicy: %s
   selector: {%s: %s}
   ports:
   - {name: tcp, protocol: TCP, port: %d}
-  - {name: udp, protocol: UDP, port: %[5]d}
-`, name, text, workload.ProbeLabel, beside.Name, wire.DefaultPort))
+  - {name: udp, protocol: UDP, port: %[7]d}
+`, b.name, labels, b.annotation, policy, workload.ProbeLabel, b.pod, wire.DefaultPort))
 }
 
 // balance is the action that creates the Service balanced, and addressed the one that notes its
 // address.
 func balance(labels map[string]string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error { return applyLoadBalancer(ctx, r, balanced, labels) }
+	return func(ctx context.Context, r *framework.Run) error {
+		return applyLoadBalancer(ctx, r, balanced.with(labels))
+	}
 }
 
 func addressed(address *netip.Addr) framework.Action {
 	return func(ctx context.Context, r *framework.Run) (err error) {
-		*address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced)
+		*address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced.name)
 		return err
-	}
-}
-
-func loadBalancerPaths() []PathKind {
-	to := func(protocols ...probe.Protocol) []probe.Probe {
-		var all []probe.Probe
-		for _, p := range protocols {
-			all = append(all, probe.Probe{From: outside, To: loadBalancer, Protocol: p}.WithDefaults())
-		}
-		return all
-	}
-	return []PathKind{
-		{Name: loadBalancer + ", outside, UDP", Probes: to(probe.UDP)},
-		{Name: loadBalancer + ", outside, new connections", Probes: to(probe.TCP, probe.UDPFlow)},
-		{Name: loadBalancer + ", outside, long-lived TCP", Probes: to(probe.Stream)},
 	}
 }

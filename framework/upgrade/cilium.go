@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -97,7 +98,17 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 	paths = append(paths, sourcePath(), serviceLookups(w.dns.Config.Zone))
 	if values.BGP() {
 		t.Routed = append(t.Routed, w.pool)
-		ends, paths = append(ends, balancedEnd(w.balancer)), append(paths, loadBalancerPaths()...)
+		ends, paths = append(ends, balancedEnd(w.balancer)), append(paths, balancerPaths(loadBalancer)...)
+	}
+	var failovers []FailoverKind
+	if values.Layer2() {
+		w.layer2 = layer2{
+			ranges: []snapshot.AddressRange{linkRange(w.on(given.Subnets))}, addresses: map[string]netip.Addr{}, labels: release.AnsweredLabels(), annotation: "lbipam.cilium.io/ips: " + linkRange(w.on(given.Subnets)).First.String(),
+		}
+		ends, paths, failovers = append(ends, w.layer2.ends()...), append(paths, w.layer2.paths()...), w.layer2.failovers()
+		mode += ", with addresses of Services for which the agents of " + strings.Join(speakers, " and ") + " answer by ARP"
+		replaced = append(replaced, "CiliumL2AnnouncementPolicy is replaced by the lab's own, for Services with a label: "+
+			"none is of externalTrafficPolicy Local, for which Cilium's leases do not follow the endpoints")
 	}
 	var migrate Migration
 	if values.BGP() && types == release.Alpha && newer == release.V2 {
@@ -110,17 +121,18 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 		Component: "cilium", Form: framework.Whole, Topology: t, Replaced: replaced, Migrate: migrate,
 		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s; CoreDNS %s",
 			mode, strings.Join(set, ", "), beside, w.dns.Version),
-		Images: w.images, Install: w.install, Ends: ends, Paths: paths, Nodes: allNodes,
+		Images: w.images, Install: w.install, Ends: ends, Paths: paths, Failovers: failovers, Nodes: allNodes,
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
 			return w.at(version).Apply(ctx, labaccess.Lab(r))
 		},
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return w.at(version).Restart(ctx, labaccess.Cluster(r), node)
 		},
-		Explain: explainCilium,
-		Pods:    release.Pods,
-		Passing: func(p netip.Prefix) bool { return !s.podCIDR().Contains(p.Addr()) },
-		Under:   w.bgp.Under,
+		Explain:   explainCilium,
+		Pods:      release.Pods,
+		Passing:   func(p netip.Prefix) bool { return !s.podCIDR().Contains(p.Addr()) },
+		Under:     w.bgp.Under,
+		Normalize: w.layer2.normalize(func(_, what string) string { return what }),
 	}.withAgents(all(release.Pods[0]), cilium.Agent, w.works), nil
 }
 
@@ -134,6 +146,8 @@ type wholeCilium struct {
 	// graceful restart is in the lab's own.
 	graceful bool
 	dns      kubeadm.DNS
+	// layer2 are the Services whose addresses are answered for by ARP; none without the values for it.
+	layer2 layer2
 	// balancer is the address of the Service: the one that Cilium has chosen from the pool.
 	balancer *netip.Addr
 }
@@ -217,6 +231,12 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 	}
 	with := services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()}
 	steps = append(steps, framework.AtOnce(installed(with), w.dns.Install(dnsRollWithin)))
+	if values.Layer2() {
+		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
+			answer := release.Layer2{Addresses: linkRange(r.Topology), Nodes: speakers}
+			return answer.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version))
+		}, w.layer2.install)
+	}
 	if values.BGP() {
 		steps = append(steps, balance(w.bgp.Labels), addressed(w.balancer))
 	}

@@ -36,8 +36,10 @@ type world struct {
 	routes map[netip.Prefix][]netip.Addr // by prefix, the neighbours that announce it
 	// sessions are the established ones, each with the time of its beginning.
 	sessions map[netip.Addr]time.Time
-	stopped  bool
-	ending   string // how the component ends by itself
+	// links are who answers on the router's link.
+	links   []snapshot.LinkNeighbor
+	stopped bool
+	ending  string // how the component ends by itself
 
 	// noImages, noLab and noProbes are errors that Prepare, Up and Probes end with. With half, a
 	// lab comes up all the same.
@@ -189,6 +191,7 @@ func (w *world) poll() snapshot.Snapshot {
 	for n, since := range w.sessions {
 		r.Neighbors.Items = append(r.Neighbors.Items, snapshot.Neighbor{Address: n, State: snapshot.SessionEstablished, Established: since})
 	}
+	r.Links = snapshot.List[snapshot.LinkNeighbor]{Read: true, Items: slices.Clone(w.links)}
 	return snapshot.Snapshot{Time: time.Now(), Routers: []snapshot.Router{r}}
 }
 

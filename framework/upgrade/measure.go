@@ -56,6 +56,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	}
 	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.changed())
 	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))
+	m.Failovers = r.failovers(from, to)
 	r.sources(&m)
 	m.Left, kernels = r.left()
 	why := slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" })

@@ -23,6 +23,9 @@ type Measures struct {
 	Upgrade *Rollout `json:"upgrade,omitempty"`
 	Back    *Rollout `json:"back,omitempty"`
 	Stopped string   `json:"stopped,omitempty"`
+	// Failovers are what came of changes of the node that answers for an address by ARP, by kind, with
+	// From and then with To; empty if no address is announced so.
+	Failovers []Failover `json:"failovers,omitempty"`
 	// Left are the differences between the nodes before the upgrade and after the
 	// rollback; nil if they were not compared.
 	Left []Difference `json:"left"`
@@ -158,6 +161,10 @@ type Router struct {
 	NextHops    []string `json:"next_hops"`
 	Resets      []string `json:"resets"`
 	TwoOrigins  []string `json:"two_origins"`
+	// Answerers are addresses on its link for which another node answered than before.
+	Answerers []string `json:"answerers,omitempty"`
+	// TwoAnswerers are those for which several stations answered at once, for some seconds.
+	TwoAnswerers []string `json:"two_answerers,omitempty"`
 	// Events are all of these changes, and the changes that followed, in order of time.
 	Events []RouterEvent `json:"events"`
 }

@@ -31,16 +31,21 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		return Upgrade{}, err
 	}
 	t := m.on(given.Subnets)
-	router := metallb.Router{Address: addressOn(t, tor), ASN: topology.TorASN, ClusterASN: topology.ClusterASN, BFD: mode == metallb.FRR}
-	pool := netip.PrefixFrom(m.address(128, 0), 24)
-	t.Routed = append(slices.Clone(t.Routed), pool)
-	m.resources, err = metallb.DefaultResources(pool, router)
+	network := metallb.Network{
+		Pool: netip.PrefixFrom(m.address(128, 0), 24), Router: metallb.Router{Address: addressOn(t, tor), ASN: topology.TorASN, ClusterASN: topology.ClusterASN, BFD: mode == metallb.FRR},
+		Link: linkRange(t), Speakers: speakers,
+	}
+	t.Routed = append(slices.Clone(t.Routed), network.Pool)
+	m.resources, err = metallb.DefaultResources(network)
 	if given.Manifests != "" {
-		m.resources, err = metallb.NewResources(given.Manifests, pool, router, m.networks(t))
+		network.Networks = m.networks(t)
+		m.resources, err = metallb.NewResources(given.Manifests, network)
 	}
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
 	}
+	// metallb.io from 0.15 on, which knows the other as well.
+	m.layer2 = layer2{annotation: "metallb.universe.tf/address-pool: " + m.resources.Layer2, addresses: map[string]netip.Addr{}, ranges: m.resources.Ranges, local: true}
 	replaced, beside := append(metallb.Overrides(m.values, from, to), m.resources.Replaced...), "native BGP"
 	if strings.Contains(mode, metallb.FRR) {
 		beside = "BGP by FRR"
@@ -51,9 +56,23 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		beside += " with BFD, to a ToR of FRR"
 		t.Routers[0].Kind, t.Routers[0].Peers[0].BFD = topology.FRR, m.resources.BFD
 	}
+	if !m.resources.BGP {
+		beside = "no BGP"
+	}
+	if m.answers() {
+		beside += "; addresses of the pool " + m.resources.Layer2 + " are on the nodes' link, and the ToR asks for them by ARP"
+	}
 	var set []string
 	for _, setting := range m.at(to).Settings() {
 		set = append(set, setting.String())
+	}
+	ends, paths := m.ends(), m.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)
+	if m.resources.BGP {
+		ends, paths = append(ends, balancedEnd(m.balancer)), append(balancerPaths(loadBalancer), paths...)
+	}
+	var failovers []FailoverKind
+	if m.answers() {
+		ends, paths, failovers = append(ends, m.layer2.ends()...), append(m.layer2.paths(), paths...), m.layer2.failovers()
 	}
 	return Upgrade{
 		Component: "metallb", Form: framework.Whole, Topology: t, Mode: mode, Replaced: replaced,
@@ -69,13 +88,14 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 			return append(m.at(version).Images(), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
 		Install:   m.install,
-		Ends:      append(m.ends(), balancedEnd(m.balancer)),
-		Paths:     append(loadBalancerPaths(), m.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)...),
+		Ends:      ends,
+		Paths:     paths,
+		Failovers: failovers,
 		Release:   m.release,
 		Nodes:     allNodes,
 		Roll:      restart(metallb.Speaker),
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
-		Normalize: withoutPods("metallb-system/", ":9443"),
+		Normalize: m.layer2.normalize(withoutPods("metallb-system/", ":9443")),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
 	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, m.works), nil
 }
@@ -85,9 +105,13 @@ type metalLB struct {
 	small
 	values    map[string]any
 	resources metallb.Resources
+	layer2    layer2
 	// balancer is the address of the Service: the one that MetalLB has chosen from the pools.
 	balancer *netip.Addr
 }
+
+// answers reports whether nodes answer for addresses by ARP.
+func (m metalLB) answers() bool { return m.resources.Layer2 != "" }
 
 func (m metalLB) at(version string) metallb.Release {
 	return metallb.Release{Version: version, Values: m.values}
@@ -110,14 +134,23 @@ func (m *metalLB) choose(from, to, given string) (mode string, err error) {
 }
 
 func (m metalLB) install(ctx context.Context, r *framework.Run, version string) error {
-	return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy),
+	steps := []framework.Action{
+		workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy),
 		framework.AtOnce(
 			installed(services{kubeProxy: true}),
 			// A lab that is reused may have speakers: with OnDelete they are not replaced.
 			framework.InOrder(labaccess.OnCluster(metallb.Uninstall), m.configured(version)),
 		),
-		balance(nil), metallb.Speaker.Everywhere(rollWithin), sessionsOfAnyAge,
-		func(ctx context.Context, r *framework.Run) error { return m.bfdUp(ctx, r, allNodes...) }, addressed(m.balancer))(ctx, r)
+		metallb.Speaker.Everywhere(rollWithin),
+	}
+	if m.answers() {
+		steps = append(steps, m.layer2.install)
+	}
+	if m.resources.BGP {
+		steps = append(steps, balance(nil), sessionsOfAnyAge,
+			func(ctx context.Context, r *framework.Run) error { return m.bfdUp(ctx, r, allNodes...) }, addressed(m.balancer))
+	}
+	return framework.InOrder(steps...)(ctx, r)
 }
 
 // configured is the action that brings a version to the cluster, whose webhook takes the resources.
@@ -135,18 +168,32 @@ func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) e
 	return labaccess.Lab(r).BFDUp(ctx, nodes)
 }
 
-func (m metalLB) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-	if err := announcesAnew(nil)(ctx, r, node, version, began); err != nil {
-		return err
-	}
-	return m.bfdUp(ctx, r, node)
-}
-
 // release brings a version to the cluster, and asks its controller for what it does for new
 // objects: the webhook takes the resources, and a new Service gets an address.
 func (m metalLB) release(ctx context.Context, r *framework.Run, version string) error {
 	if err := m.configured(version)(ctx, r); err != nil {
 		return err
 	}
-	return withFresh(ctx, r, nil, func(netip.Addr) error { return nil })
+	fresh := freshlyBalanced(nil)
+	if !m.resources.BGP {
+		fresh.annotation = m.layer2.annotation
+	}
+	return withFresh(ctx, r, fresh, func(netip.Addr) error { return nil })
+}
+
+// works asks the speaker of a node for new work, by BGP and by ARP, as far as the objects have both.
+func (m metalLB) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	var asks []framework.Action
+	if m.resources.BGP {
+		asks = append(asks, func(ctx context.Context, r *framework.Run) error {
+			if err := announcesAnew(nil)(ctx, r, node, version, began); err != nil {
+				return err
+			}
+			return m.bfdUp(ctx, r, node)
+		})
+	}
+	if m.answers() {
+		asks = append(asks, func(ctx context.Context, r *framework.Run) error { return m.layer2.answersAnew(ctx, r, node) })
+	}
+	return framework.AtOnce(asks...)(ctx, r)
 }

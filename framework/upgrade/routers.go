@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 		var last *state // of the newest poll before the one that is compared
 		var alone map[netip.Prefix]bool
 		for _, poll := range polls {
-			now, read := stateOf(poll, declared.Name)
+			now, read := stateOf(t, poll, declared.Name)
 			if !read || !poll.Began.Before(s.ended) {
 				continue
 			}
@@ -48,7 +49,7 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 			r.compare(t, *last, now, alone)
 			last = &now
 		}
-		for _, list := range []*[]string{&r.Withdrawals, &r.NextHops, &r.Resets, &r.TwoOrigins} {
+		for _, list := range []*[]string{&r.Withdrawals, &r.NextHops, &r.Resets, &r.TwoOrigins, &r.Answerers, &r.TwoAnswerers} {
 			slices.Sort(*list)
 			*list = slices.Compact(*list)
 		}
@@ -64,18 +65,25 @@ type state struct {
 	hops, origins map[netip.Prefix][]netip.Addr
 	// sessions are the established ones, each with the time of its beginning.
 	sessions map[netip.Addr]time.Time
+	// answerers are the nodes that answer for addresses on the router's links, and two the addresses
+	// for which several stations do, each since when.
+	answerers map[netip.Addr]string
+	two       map[netip.Addr]time.Time
+	stations  map[netip.Addr]string
 }
 
 // stateOf is the state of a router in a poll; false if the router was not read.
-func stateOf(poll history.Poll, name string) (state, bool) {
+func stateOf(t topology.Topology, poll history.Poll, name string) (state, bool) {
 	i := slices.IndexFunc(poll.Routers, func(r snapshot.Router) bool { return r.Name == name })
 	if i < 0 || !poll.Routers[i].Paths.Read || !poll.Routers[i].Neighbors.Read {
 		return state{}, false
 	}
 	s := state{
 		at: poll.Began, hops: map[netip.Prefix][]netip.Addr{}, origins: map[netip.Prefix][]netip.Addr{},
-		sessions: map[netip.Addr]time.Time{},
+		sessions: map[netip.Addr]time.Time{}, two: map[netip.Addr]time.Time{},
 	}
+	links := linksOf(t, poll.Routers[i].Links.Items)
+	s.answerers, s.stations = links.entries, links.two(poll.Began)
 	for _, p := range poll.Routers[i].Paths.Items {
 		s.origins[p.Prefix] = sorted(append(s.origins[p.Prefix], p.Neighbor))
 		if p.Best || p.Multipath {
@@ -95,7 +103,7 @@ func stateOf(poll history.Poll, name string) (state, bool) {
 func keeping(t topology.Topology, poll history.Poll, node string) string {
 	var all []string
 	for _, router := range t.Routers {
-		s, read := stateOf(poll, router.Name)
+		s, read := stateOf(t, poll, router.Name)
 		if !read {
 			all = append(all, router.Name+" was not read")
 			continue
@@ -142,6 +150,9 @@ func (s state) alone() map[netip.Prefix]bool {
 	return alone
 }
 
+// twoFor is how long several stations answer for an address before that is no change from one to another.
+const twoFor = 3 * time.Second
+
 // compare adds the changes from one poll to the next. Alone has the prefixes of the first
 // poll, with whether each had one origin; other prefixes had none.
 func (r *Router) compare(t topology.Topology, before, now state, alone map[netip.Prefix]bool) {
@@ -165,6 +176,23 @@ func (r *Router) compare(t topology.Topology, before, now state, alone map[netip
 			if len(before.origins[prefix]) < 2 {
 				event("%s is announced by %s", name, namesOf(t, now.origins[prefix]))
 			}
+		}
+	}
+	for address, stations := range now.stations {
+		since, was := before.two[address]
+		if !was {
+			since = now.at
+		}
+		now.two[address] = since
+		if lasts := now.at.Sub(since); lasts >= twoFor && before.at.Sub(since) < twoFor {
+			r.TwoAnswerers = append(r.TwoAnswerers, address.String())
+			event("%s is answered for by %s at once", address, stations)
+		}
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(now.answerers), netip.Addr.Compare) {
+		if was, is := before.answerers[address], now.answerers[address]; was != "" && is != was {
+			r.Answerers = append(r.Answerers, address.String())
+			event("%s is answered for by %s, and was by %s", address, is, was)
 		}
 	}
 	for _, address := range addressesOf(before.sessions, now.sessions) {

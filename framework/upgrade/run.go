@@ -98,7 +98,9 @@ func (t *trip) steps(s *engine.Session) []engine.PlanStep {
 		t.readKernels(beforeUpgrade, t.isClean),
 		{ID: stepRest, Name: fmt.Sprintf("at rest, for %s", restFor), Due: t.isClean, Do: t.rest},
 	}
+	steps = append(steps, t.failovers(oldVersion, t.from, t.isClean)...)
 	steps = append(steps, t.rollout(upgrading, t.from, t.to)...)
+	steps = append(steps, t.failovers(newVersion, t.to, func() bool { return t.goesOn(upgrading) && t.measures().Stopped == "" })...)
 	steps = append(steps, t.rollout(rollingBack, t.to, t.from)...)
 	return append(steps, t.readKernels(afterRollback, func() bool { return t.goesOn(rollingBack) }))
 }

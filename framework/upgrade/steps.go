@@ -12,10 +12,12 @@ const (
 	kindRelease framework.StepKind = "release" // what a version has for all nodes is brought to the cluster
 	kindNode    framework.StepKind = "node"    // the agent of a node is replaced
 	kindHalf    framework.StepKind = "half"    // half of a part is replaced
-	kindMigrate framework.StepKind = "migrate" // what the old version has left is brought to the new one's types
-	kindRestart framework.StepKind = "restart" // an agent that the rollout has not reached starts again
-	kindAfter   framework.StepKind = "after"   // the lab is watched after a rollout
-	kindKernels framework.StepKind = "kernels" // the nodes' kernels are read
+	// kindFailover: the node that answers for an address by ARP changes
+	kindFailover framework.StepKind = "failover"
+	kindMigrate  framework.StepKind = "migrate" // what the old version has left is brought to the new one's types
+	kindRestart  framework.StepKind = "restart" // an agent that the rollout has not reached starts again
+	kindAfter    framework.StepKind = "after"   // the lab is watched after a rollout
+	kindKernels  framework.StepKind = "kernels" // the nodes' kernels are read
 )
 
 // direction is a rollout: of the new version, or of the old one after it.

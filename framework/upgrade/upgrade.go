@@ -49,6 +49,8 @@ type Upgrade struct {
 	// Ends are the endpoints of the probes, and Paths the kinds of paths that the probes use.
 	Ends  []framework.Endpoint
 	Paths []PathKind
+	// Failovers are tried with both versions. None: no node answers for addresses by ARP.
+	Failovers []FailoverKind
 	// Release applies what a version has once per cluster: its types, RBAC, manifest
 	// and operator. It replaces no agent. Nil: there is nothing of that kind.
 	Release func(ctx context.Context, r *framework.Run, version string) error

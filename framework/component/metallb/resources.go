@@ -1,7 +1,6 @@
 package metallb
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -20,6 +20,25 @@ type Resources struct {
 	objects.Adapted
 	// BFD is that of the user's peer, which the router needs as well.
 	BFD topology.BFD
+	// Layer2 is the pool whose addresses are announced by ARP and not by BGP; empty if there is none.
+	Layer2 string
+	// Ranges are its addresses.
+	Ranges []snapshot.AddressRange
+	// BGP is set if the address of a Service that names no pool is announced by BGP.
+	BGP bool
+}
+
+// Network is where a lab announces addresses.
+type Network struct {
+	// Pool is the lab's own for addresses that are announced by BGP, to the router.
+	Pool   netip.Prefix
+	Router Router
+	// Link is the lab's own for those that nodes answer for by ARP, in the nodes' network.
+	Link snapshot.AddressRange
+	// Speakers are the nodes that announce by ARP.
+	Speakers []string
+	// Networks are those that the user's pools must leave free.
+	Networks []netip.Prefix
 }
 
 // Router is the lab's router for a BGP peer, with the AS number of the nodes.
@@ -38,6 +57,7 @@ var defaults = map[string]string{
 	kindPeer:          "{apiVersion: metallb.io/v1beta2, kind: BGPPeer, metadata: {name: lab}, spec: {}}",
 	kindBFD:           "{apiVersion: metallb.io/v1beta1, kind: BFDProfile, metadata: {name: '%s'}}",
 	kindAdvertisement: "{apiVersion: metallb.io/v1beta1, kind: BGPAdvertisement, metadata: {name: lab}, spec: {}}",
+	kindLayer2:        "{apiVersion: metallb.io/v1beta1, kind: L2Advertisement, metadata: {name: lab}, spec: {}}",
 }
 
 const (
@@ -45,20 +65,21 @@ const (
 	kindPeer          = "BGPPeer"
 	kindAdvertisement = "BGPAdvertisement"
 	kindBFD           = "BFDProfile"
+	kindLayer2        = "L2Advertisement"
 )
 
 // DefaultResources are the resources of a user who gives none.
-func DefaultResources(pool netip.Prefix, router Router) (Resources, error) {
-	r, err := NewResources("", pool, router, nil)
+func DefaultResources(n Network) (Resources, error) {
+	r, err := NewResources("", n)
 	r.Replaced = nil
 	return r, err
 }
 
 // NewResources adapts the user's objects to a lab: addresses of a pool are announced by BGP to the
-// lab's router, from all nodes. What they lack is the lab's, with the addresses of a pool of its
-// own. Objects of other types are left out. The user's pools must not overlap the lab's own
-// networks.
-func NewResources(text string, pool netip.Prefix, router Router, networks []netip.Prefix) (Resources, error) {
+// lab's router, from all nodes, or by ARP on the nodes' network, or each of two pools in one way. What
+// they lack is the lab's, with the addresses of a pool of its own. Objects of other types are left
+// out. The user's pools must not overlap the lab's own networks.
+func NewResources(text string, n Network) (Resources, error) {
 	all, err := objects.Read(text)
 	if err != nil {
 		return Resources{}, err
@@ -67,9 +88,11 @@ func NewResources(text string, pool netip.Prefix, router Router, networks []neti
 		return o.GroupVersionKind().Group != "metallb.io" && o.GetKind() != "ConfigMap"
 	}
 	if len(all) > 0 && !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool { return !others(o) }) {
-		return Resources{}, fmt.Errorf("none of its %d objects is of MetalLB's types: expected IPAddressPool, BGPPeer or BGPAdvertisement", len(all))
+		return Resources{}, fmt.Errorf("none of its %d objects is of MetalLB's types: expected IPAddressPool, L2Advertisement, BGPPeer or BGPAdvertisement", len(all))
 	}
-	a := &adapter{router: router, networks: networks, all: all, named: map[string][]string{}}
+	a := &adapter{Network: n, named: map[string][]string{}}
+	all = a.lastOfEach(all)
+	a.all = all
 	for _, o := range all {
 		if err := a.outdated(o); err != nil {
 			return Resources{}, err
@@ -95,14 +118,13 @@ func NewResources(text string, pool netip.Prefix, router Router, networks []neti
 	if err := a.Missing(); err != nil {
 		return Resources{}, err
 	}
-	return a.Resources, a.complete(pool)
+	return a.Resources, a.complete()
 }
 
 // adapter collects resources.
 type adapter struct {
 	Resources
-	router   Router
-	networks []netip.Prefix
+	Network
 	// first is the peer of the user for which the lab's router stands, and graceful is set if it has
 	// graceful restart: of several it is the first without, because its router drops the routes of a
 	// node whose speaker is replaced.
@@ -113,9 +135,25 @@ type adapter struct {
 	named map[string][]string
 }
 
+// lastOfEach are the objects without those that a later one of the same kind and name replaces.
+func (a *adapter) lastOfEach(all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	is := func(o *unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
+	last := map[string]*unstructured.Unstructured{}
+	for _, o := range all {
+		last[is(o)] = o
+	}
+	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+		earlier := last[is(o)] != o
+		if earlier {
+			a.Say("%s: left out: a later one of the manifests has its name", is(o))
+		}
+		return earlier
+	})
+}
+
 // outdated refuses what MetalLB was configured by once.
 func (a *adapter) outdated(o *unstructured.Unstructured) error {
-	const expected = "expected IPAddressPool, BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it"
+	const expected = "expected IPAddressPool with L2Advertisement, or with BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it"
 	_, configured, _ := unstructured.NestedString(o.Object, "data", "config")
 	switch {
 	case o.GetKind() == "ConfigMap" && configured:
@@ -143,7 +181,7 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 	f := objects.Fields{Adapted: &a.Adapted, Name: name, Values: spec}
 	switch o.GetKind() {
 	case kindPool:
-		if err := validatePool(spec, a.networks); err != nil {
+		if err := validatePool(spec, a.Networks); err != nil {
 			return err
 		}
 		f.Drop("the lab has one Service, in the namespace default", "serviceAllocation")
@@ -163,9 +201,14 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 		})
 		a.unknownPools(name, spec)
 	case "Community":
-	case "L2Advertisement":
-		a.Say("%s: left out: layer 2 is not exercised, the lab announces by BGP to one router", name)
-		return nil
+	case kindLayer2:
+		f.Drop("the lab's nodes have one interface", "interfaces")
+		speakers := strings.Join(a.Speakers, " and ")
+		f.Drop(speakers+" announce by ARP: the control plane keeps its link when that of the announcing node is cut", "nodeSelectors")
+		spec["nodeSelectors"] = []any{map[string]any{"matchExpressions": []any{map[string]any{
+			"key": "kubernetes.io/hostname", "operator": "In", "values": anys(a.Speakers),
+		}}}}
+		a.unknownPools(name, spec)
 	case kindBFD:
 		if a.first == nil || !names(a.first, o) {
 			a.Say("%s: left out: the lab's one peer does not name it", name)
@@ -193,7 +236,7 @@ func (a *adapter) bfd(f objects.Fields) error {
 	if !there {
 		return nil
 	}
-	if !a.router.BFD {
+	if !a.Router.BFD {
 		f.Drop("MetalLB's native BGP has no BFD, and refuses the peer", "bfdProfile")
 		return nil
 	}
@@ -237,9 +280,9 @@ func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) err
 
 // peer gives a peer the lab's router.
 func (a *adapter) peer(f objects.Fields) error {
-	f.Set("peerAddress", a.router.Address.String())
-	f.Set("peerASN", int64(a.router.ASN))
-	f.Set("myASN", int64(a.router.ClusterASN))
+	f.Set("peerAddress", a.Router.Address.String())
+	f.Set("peerASN", int64(a.Router.ASN))
+	f.Set("myASN", int64(a.Router.ClusterASN))
 	f.Drop("the AS number is the lab's", "dynamicASN")
 	f.Drop("the lab's router has the port 179", "peerPort")
 	f.Drop("the lab's router has no password", "password", "passwordSecret")
@@ -264,46 +307,112 @@ func (a *adapter) has(kind string) bool {
 
 // complete adds what the objects lack, so that the lab's Service has an address, and it is
 // announced: each pool from which it may come is announced.
-func (a *adapter) complete(pool netip.Prefix) error {
+func (a *adapter) complete() error {
+	byARP := a.has(kindLayer2) && !a.has(kindPeer) && !a.has(kindAdvertisement)
+	if byARP && len(a.pools(kindLayer2)) == 0 {
+		if err := a.own(kindPool, "none of those that are announced by ARP has addresses of IPv4", a.Link.First.String()+"-"+a.Link.Last.String()); err != nil {
+			return err
+		}
+		if len(a.pools(kindLayer2)) == 0 { // each names others
+			if err := a.own(kindLayer2, "none announces a pool of the manifests"); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.layer2(); err != nil || byARP {
+		return err
+	}
+	a.BGP = true
 	if !a.has(kindPeer) {
 		if err := a.own(kindPeer, "there is none"); err != nil {
 			return err
 		}
 	}
 	if !a.has(kindPool) {
-		if err := a.own(kindPool, "there is none", pool); err != nil {
+		if err := a.own(kindPool, "there is none", a.Pool); err != nil {
 			return err
 		}
 	}
-	var announced []*unstructured.Unstructured
-	for _, o := range a.Objects {
-		if o.GetKind() == kindPool && hasIPv4(o) && a.announces(o) {
-			announced = append(announced, o)
-		}
-	}
+	announced := a.pools(kindAdvertisement)
 	if len(announced) == 0 {
-		if !slices.ContainsFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindPool && hasIPv4(o) }) {
-			if err := a.own(kindPool, "none has addresses of IPv4", pool); err != nil {
+		if len(a.poolsBut(a.Layer2)) == 0 {
+			if err := a.own(kindPool, "none has addresses of IPv4 for BGP", a.Pool); err != nil {
 				return err
 			}
 		}
-		return errors.Join(a.own(kindAdvertisement, "none announces a pool of the manifests"), a.assign(a.Objects...))
+		if err := a.own(kindAdvertisement, "none announces a pool of the manifests"); err != nil {
+			return err
+		}
+		if announced = a.poolsBut(a.Layer2); a.Layer2 != "" {
+			var names []string
+			for _, o := range announced {
+				names = append(names, o.GetName())
+			}
+			own := a.Objects[len(a.Objects)-1]
+			if err := unstructured.SetNestedStringSlice(own.Object, names, "spec", "ipAddressPools"); err != nil {
+				return err
+			}
+		}
 	}
-	for _, o := range a.Objects {
+	for _, o := range a.poolsBut("") {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
-		if o.GetKind() == kindPool && (on || !set) && !slices.Contains(announced, o) {
+		if (on || !set) && !slices.Contains(announced, o) {
 			a.Say("IPAddressPool %s: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does", o.GetName())
 			if err := unstructured.SetNestedField(o.Object, false, "spec", "autoAssign"); err != nil {
 				return err
 			}
 		}
 	}
-	return a.assign(announced...)
+	return a.assign(announced)
+}
+
+// poolsBut are the pools with addresses of IPv4 but for one.
+func (a *adapter) poolsBut(name string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool { return !hasIPv4(o) || o.GetName() == name })
+}
+
+// pools are those with addresses of IPv4 that an advertisement of a kind announces.
+func (a *adapter) pools(by string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(a.poolsBut(""), func(o *unstructured.Unstructured) bool { return !a.announces(by, o) })
+}
+
+// needed is how many addresses the lab takes from a pool that is announced by ARP: for two Services,
+// and a new one.
+const needed = 3
+
+// layer2 chooses the pool whose addresses are announced by ARP alone, and makes it large enough.
+func (a *adapter) layer2() error {
+	pools := a.pools(kindLayer2)
+	byBGP := a.pools(kindAdvertisement)
+	i := slices.IndexFunc(pools, func(o *unstructured.Unstructured) bool { return !slices.Contains(byBGP, o) })
+	if i < 0 {
+		if len(pools) > 0 {
+			a.Say("L2Advertisement: what answers by ARP is not exercised: each pool is announced by BGP as well, whose route a router prefers")
+		}
+		return nil
+	}
+	a.Layer2 = pools[i].GetName()
+	addresses, _, _ := unstructured.NestedStringSlice(pools[i].Object, "spec", "addresses")
+	room := 0
+	for _, text := range addresses {
+		if r, err := snapshot.ParseAddressRange(text); err == nil && r.First.Is4() {
+			a.Ranges = append(a.Ranges, r)
+			for address := r.First; room < needed && r.Contains(address); address = address.Next() {
+				room++
+			}
+		}
+	}
+	if room == needed {
+		return nil
+	}
+	a.Ranges = append(a.Ranges, a.Link)
+	more := a.Link.First.String() + "-" + a.Link.Last.String()
+	a.Say("IPAddressPool %s: addresses: %s are added: the lab has %d Services", a.Layer2, more, needed)
+	return unstructured.SetNestedStringSlice(pools[i].Object, append(addresses, more), "spec", "addresses")
 }
 
 // assign has the lab's Service, which names no pool, get an address from one of these.
-func (a *adapter) assign(all ...*unstructured.Unstructured) error {
-	pools := slices.DeleteFunc(slices.Clone(all), func(o *unstructured.Unstructured) bool { return o.GetKind() != kindPool || !hasIPv4(o) })
+func (a *adapter) assign(pools []*unstructured.Unstructured) error {
 	if len(pools) == 0 || slices.ContainsFunc(pools, func(o *unstructured.Unstructured) bool {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
 		return on || !set
@@ -325,19 +434,20 @@ func (a *adapter) own(kind, why string, pool ...any) error {
 		return err
 	}
 	a.Say("%s: %s: the lab has its own", kind, why)
-	told := a.Replaced
 	if kind == kindBFD {
 		return a.profile(own[0], nil)
 	}
+	told, networks := a.Replaced, a.Networks
+	a.Networks = nil
 	err = a.add(own[0])
-	a.Replaced = told // it is the lab's
+	a.Replaced, a.Networks = told, networks // it is the lab's
 	return err
 }
 
-// announces reports whether an advertisement announces a pool.
-func (a *adapter) announces(pool *unstructured.Unstructured) bool {
+// announces reports whether an advertisement of a kind announces a pool.
+func (a *adapter) announces(by string, pool *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(a.Objects, func(o *unstructured.Unstructured) bool {
-		if o.GetKind() != kindAdvertisement {
+		if o.GetKind() != by {
 			return false
 		}
 		names, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "ipAddressPools")
@@ -346,6 +456,13 @@ func (a *adapter) announces(pool *unstructured.Unstructured) bool {
 			return objects.Selects(objects.Selector(s), pool.GetLabels())
 		})
 	})
+}
+
+func anys(texts []string) (all []any) {
+	for _, text := range texts {
+		all = append(all, text)
+	}
+	return all
 }
 
 func hasIPv4(pool *unstructured.Unstructured) bool {

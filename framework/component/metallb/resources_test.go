@@ -1,6 +1,7 @@
 package metallb
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,14 +10,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
 var (
-	ours     = netip.MustParsePrefix("10.65.128.0/24")
-	tor      = Router{Address: netip.MustParseAddr("10.65.4.254"), ASN: 64524, ClusterASN: 64513}
-	networks = []netip.Prefix{netip.MustParsePrefix("10.65.4.0/24"), netip.MustParsePrefix("10.96.0.0/16")}
+	lab = Network{
+		Pool:   netip.MustParsePrefix("10.65.128.0/24"),
+		Router: Router{Address: netip.MustParseAddr("10.65.4.254"), ASN: 64524, ClusterASN: 64513},
+		Link:   snapshot.AddressRange{First: netip.MustParseAddr("10.65.4.128"), Last: netip.MustParseAddr("10.65.4.143")}, Speakers: []string{"w1", "w2"},
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.65.4.0/24"), netip.MustParsePrefix("10.96.0.0/16")},
+	}
 )
 
 const (
@@ -29,7 +34,7 @@ const (
 func TestResources(t *testing.T) {
 	second := strings.ReplaceAll(peer, "leaf1", "leaf2")
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\n"
-	r := must.Get(NewResources(pool+peer+second+secret+advertisement+layer2, ours, tor, networks))(t)
+	r := must.Get(NewResources(pool+peer+second+secret+advertisement+layer2, lab))(t)
 	want := []string{
 		"BGPPeer leaf1: peerAddress: \"10.0.0.1\" is replaced by 10.65.4.254, the lab's",
 		"BGPPeer leaf1: peerASN: 65001 is replaced by 64524, the lab's",
@@ -39,7 +44,7 @@ func TestResources(t *testing.T) {
 		"BGPPeer leaf2: left out: the lab has one router, which stands for leaf1",
 		"Secret s: left out: it is not one of MetalLB's types",
 		"BGPAdvertisement a: peers: [\"leaf1\"] is removed: the lab has one router",
-		"L2Advertisement l2: left out: layer 2 is not exercised, the lab announces by BGP to one router",
+		"L2Advertisement: what answers by ARP is not exercised: each pool is announced by BGP as well, whose route a router prefers",
 	}
 	if !slices.Equal(r.Replaced, want) {
 		t.Errorf("replaced\n%s\nwant\n%s", strings.Join(r.Replaced, "\n"), strings.Join(want, "\n"))
@@ -48,7 +53,7 @@ func TestResources(t *testing.T) {
 	for _, o := range r.Objects {
 		got = append(got, o.GetNamespace()+"/"+o.GetName())
 	}
-	if !slices.Equal(got, []string{"metallb-system/p", "metallb-system/leaf1", "metallb-system/a"}) {
+	if !slices.Equal(got, []string{"metallb-system/p", "metallb-system/leaf1", "metallb-system/a", "metallb-system/l2"}) || !r.BGP || r.Layer2 != "" {
 		t.Errorf("objects %v", got)
 	}
 	for path, want := range map[string]string{"peerAddress": "10.65.4.254", "holdTime": "9s"} {
@@ -70,16 +75,12 @@ func TestResourcesAreCompleted(t *testing.T) {
 		replaced   []string
 	}{
 		{"a pool alone", pool, "p lab lab", []string{own("BGPPeer", "there is none"), own("BGPAdvertisement", "none announces a pool of the manifests")}},
-		{"layer 2", pool + layer2, "p lab lab", []string{
-			"L2Advertisement l2: left out: layer 2 is not exercised, the lab announces by BGP to one router",
-			own("BGPPeer", "there is none"), own("BGPAdvertisement", "none announces a pool of the manifests"),
-		}},
 		{"no pool", strings.Replace(advertisement, "peers: [leaf1]", "localPref: 1", 1), "a lab lab lab", []string{
 			"BGPAdvertisement a: ipAddressPools: the manifests have no IPAddressPool p",
 			own("BGPPeer", "there is none"), own("IPAddressPool", "there is none"), own("BGPAdvertisement", "none announces a pool of the manifests"),
 		}},
 		{"a pool of IPv6", strings.Replace(pool, "192.0.2.0/28", "'2001:db8::/64'", 1) + defaults[kindPeer] + "\n---\n", "p lab lab lab", []string{
-			own("IPAddressPool", "none has addresses of IPv4"), own("BGPAdvertisement", "none announces a pool of the manifests"),
+			own("IPAddressPool", "none has addresses of IPv4 for BGP"), own("BGPAdvertisement", "none announces a pool of the manifests"),
 		}},
 		{
 			"one of two pools is announced, by its label",
@@ -93,7 +94,7 @@ func TestResourcesAreCompleted(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := must.Get(NewResources(test.text, ours, tor, networks))(t)
+			r := must.Get(NewResources(test.text, lab))(t)
 			var names []string
 			for _, o := range r.Objects {
 				names = append(names, o.GetName())
@@ -111,7 +112,7 @@ func TestBFD(t *testing.T) {
 	const profile = "apiVersion: metallb.io/v1beta1\nkind: BFDProfile\nmetadata: {name: fast}\nspec: {receiveInterval: 150, detectMultiplier: 5, echoMode: true, minimumTtl: 254}\n---\n"
 	with := strings.Replace(peer, "myASN", "bfdProfile: fast, ebgpMultiHop: true, myASN", 1)
 	restarts := strings.NewReplacer("leaf1", "leaf0", "myASN", "enableGracefulRestart: true, myASN").Replace(peer)
-	able := tor
+	able := lab.Router
 	able.BFD = true
 	for _, test := range []struct {
 		name, text string
@@ -132,12 +133,14 @@ func TestBFD(t *testing.T) {
 			"a profile that is elsewhere", with + advertisement, able, topology.BFD{Receive: 300 * time.Millisecond, Transmit: 300 * time.Millisecond, Multiplier: 3}, "fast leaf1 a lab lab",
 			[]string{"BGPPeer leaf1: bfdProfile: the manifests have no BFDProfile fast", "BFDProfile: the manifests lack the peer's: the lab has its own"},
 		},
-		{"native BGP", with + profile, tor, topology.BFD{}, "leaf1 lab lab",
+		{"native BGP", with + profile, lab.Router, topology.BFD{}, "leaf1 lab lab",
 			[]string{"BGPPeer leaf1: bfdProfile: \"fast\" is removed: MetalLB's native BGP has no BFD, and refuses the peer"}},
 		{"a profile of no peer", peer + profile, able, topology.BFD{}, "leaf1 lab lab", []string{"BFDProfile fast: left out: the lab's one peer does not name it"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := must.Get(NewResources(test.text, ours, test.router, networks))(t)
+			n := lab
+			n.Router = test.router
+			r := must.Get(NewResources(test.text, n))(t)
 			var names []string
 			for _, o := range r.Objects {
 				names = append(names, o.GetName())
@@ -154,6 +157,59 @@ func TestBFD(t *testing.T) {
 	}
 }
 
+// What is announced by ARP alone stays so. Pools of both kinds are told apart by their names.
+func TestResourcesOfLayer2(t *testing.T) {
+	second := strings.NewReplacer("name: p,", "name: q,", "192.0.2.0/28", "198.51.100.7-198.51.100.8").Replace(pool)
+	of := func(name string) string {
+		return strings.Replace(layer2, "{name: l2}", "{name: l2}\nspec: {ipAddressPools: ["+name+"], interfaces: [eno1], nodeSelectors: [{matchLabels: {a: b}}]}", 1)
+	}
+	own := func(kind, why string) string { return kind + ": " + why + ": the lab has its own" }
+	dropped := []string{
+		"L2Advertisement l2: interfaces: a list of 1 is removed: the lab's nodes have one interface",
+		"L2Advertisement l2: nodeSelectors: a list of 1 is removed: w1 and w2 announce by ARP: the control plane keeps its link when that of the announcing node is cut",
+	}
+	missing := "L2Advertisement l2: ipAddressPools: the manifests have no IPAddressPool other"
+	none := own("IPAddressPool", "none of those that are announced by ARP has addresses of IPv4")
+	larger := "IPAddressPool q: addresses: 10.65.4.128-10.65.4.143 are added: the lab has 3 Services"
+	off := "IPAddressPool q: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does"
+	for _, test := range []struct {
+		name, text, objects, pool string
+		bgp                       bool
+		replaced                  []string
+	}{
+		{"every pool", pool + layer2, "p l2", "p", false, nil},
+		{"a pool of two addresses", second + of("q"), "q l2", "q", false, append(dropped, larger)},
+		{"no pool", layer2, "l2 lab", "lab", false, []string{none}},
+		{"a pool that is not there", of("other"), "l2 lab lab", "lab", false,
+			append(dropped, missing, none, own("L2Advertisement", "none announces a pool of the manifests"))},
+		{"one of each kind", second + of("q") + pool + strings.Replace(advertisement, ", peers: [leaf1]", "", 1) + defaults[kindPeer], "q l2 p a lab", "q", true,
+			append(dropped, larger, off)},
+		{"a peer, and no advertisement by BGP", second + of("q") + defaults[kindPeer], "q l2 lab lab lab", "q", true, append(dropped, larger,
+			own("IPAddressPool", "none has addresses of IPv4 for BGP"), own("BGPAdvertisement", "none announces a pool of the manifests"), off)},
+		{"a pool twice", strings.Replace(pool, "192.0.2.0/28", "192.0.2.0/24", 1) + pool + layer2, "p l2", "p", false,
+			[]string{"IPAddressPool p: left out: a later one of the manifests has its name"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := must.Get(NewResources(test.text, lab))(t)
+			var names []string
+			for _, o := range r.Objects {
+				names = append(names, o.GetName())
+				selectors, _, _ := unstructured.NestedSlice(o.Object, "spec", "nodeSelectors")
+				if o.GetKind() == kindLayer2 && !strings.Contains(fmt.Sprint(selectors), "values:[w1 w2]") {
+					t.Errorf("%s is of the nodes %v", o.GetName(), selectors)
+				}
+				pools, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "ipAddressPools")
+				if o.GetKind() == kindAdvertisement && slices.Contains(pools, test.pool) {
+					t.Errorf("BGP announces %s", test.pool)
+				}
+			}
+			if got := strings.Join(names, " "); got != test.objects || r.Layer2 != test.pool || r.BGP != test.bgp || !slices.Equal(r.Replaced, test.replaced) {
+				t.Errorf("objects %s, layer 2 %s, BGP %t; replaced\n%s", got, r.Layer2, r.BGP, strings.Join(r.Replaced, "\n"))
+			}
+		})
+	}
+}
+
 func TestResourcesAreRefused(t *testing.T) {
 	in := func(addresses string) string {
 		return strings.Replace(pool, "192.0.2.0/28", addresses, 1) + peer + advertisement
@@ -161,7 +217,7 @@ func TestResourcesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ text, err string }{
 		"a ConfigMap": {
 			"kind: ConfigMap\napiVersion: v1\nmetadata: {name: config}\ndata: {config: x}\n",
-			"ConfigMap config: MetalLB reads it up to 0.12 alone: expected IPAddressPool, BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it",
+			"ConfigMap config: MetalLB reads it up to 0.12 alone: expected IPAddressPool with L2Advertisement, or with BGPPeer and BGPAdvertisement, as MetalLB's migration to CRDs makes of it",
 		},
 		"variables": {
 			in("'${CIDR}', $net") + strings.ReplaceAll(peer, "65000", "$asn"),
@@ -172,14 +228,14 @@ func TestResourcesAreRefused(t *testing.T) {
 		"a prefix around all of them": {in("10.0.0.0/8"), "IPAddressPool p: spec.addresses: 10.0.0.0/8 overlaps 10.65.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free"},
 		"a pool that is none":         {in("all"), `IPAddressPool p: spec.addresses: "all": expected a range such as 192.0.2.0/24 or 192.0.2.1-192.0.2.9`},
 	} {
-		if _, err := NewResources(test.text, ours, tor, networks); err == nil || err.Error() != test.err {
+		if _, err := NewResources(test.text, lab); err == nil || err.Error() != test.err {
 			t.Errorf("%s: got  %v\nwant %s", name, err, test.err)
 		}
 	}
 }
 
 func TestDefaultResources(t *testing.T) {
-	r, err := DefaultResources(netip.MustParsePrefix("10.65.128.0/24"), tor)
+	r, err := DefaultResources(lab)
 	if err != nil || len(r.Objects) != 3 || r.Replaced != nil {
 		t.Errorf("%v; %d objects, replaced %v", err, len(r.Objects), r.Replaced)
 	}

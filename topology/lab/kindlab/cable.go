@@ -1,6 +1,7 @@
 package kindlab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,6 +44,34 @@ func (c *cable) findPort() error {
 	}
 	c.port, c.bridge = port.Attrs().Name, bridge.Attrs().Name
 	return nil
+}
+
+// CutLink takes the carrier from the node's link to a network, as if its cable were pulled. What it
+// returns plugs the cable in again.
+func (n *Node) CutLink(ctx context.Context, network string) (restore func(context.Context) error, err error) {
+	address, _ := n.lab.Topology.AddressOn(n.name, network)
+	var port int
+	err = n.InNetns(ctx, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			addresses, err := netlink.AddrList(l, netlink.FAMILY_V4)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IP.String() == address.String() }) {
+				port = l.Attrs().ParentIndex
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for the link of %s to %s: %w", n.name, network, err)
+	}
+	end, err := netlink.LinkByIndex(port)
+	if err != nil {
+		return nil, fmt.Errorf("finding the other end of the link of %s to %s: %w", n.name, network, err)
+	}
+	return func(context.Context) error { return netlink.LinkSetUp(end) }, netlink.LinkSetDown(end)
 }
 
 // lay makes the cable again, to the node of a process. Its own end still has no address.

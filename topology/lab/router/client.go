@@ -79,6 +79,18 @@ func (c *Client) FIB(ctx context.Context) ([]bgp.Route, error) {
 	return routes, c.call(ctx, http.MethodGet, "/fib", nil, &routes)
 }
 
+// Links lists who answers for the watched addresses, in order of address.
+func (c *Client) Links(ctx context.Context) ([]bgp.LinkNeighbor, error) {
+	links := []bgp.LinkNeighbor{}
+	return links, c.call(ctx, http.MethodGet, "/links", nil, &links)
+}
+
+// WatchLink has the router ask who answers for an address on the link on which it has its own one. If
+// it has no route to the address there, it gets one.
+func (c *Client) WatchLink(ctx context.Context, address, own netip.Addr) error {
+	return c.call(ctx, http.MethodPut, "/links/"+address.String()+"?own="+own.String(), nil, nil)
+}
+
 // AddStatic sets or replaces the static route to a prefix. It has precedence over BGP routes and is
 // in the FIB when AddStatic returns. A next hop that is not on-link is an error.
 func (c *Client) AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error {

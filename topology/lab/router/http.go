@@ -25,6 +25,8 @@ type problem struct {
 //	GET    /neighbors        the peers, []Neighbor
 //	DELETE /neighbors/{addr} closes the session and drops the paths; no error when there is none
 //	GET    /fib              the kernel's main table, []Route
+//	GET    /links            who answers for the watched addresses, []LinkNeighbor
+//	PUT    /links/{addr}     watches an address on the link on which the router has the address ?own=
 //	PUT    /static/{prefix}  body Static (its prefix may be omitted)
 //	DELETE /static/{prefix}  no error when there is none
 //
@@ -35,6 +37,20 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /rib", serve(s.speaker.paths))
 	mux.HandleFunc("GET /neighbors", serve(s.speaker.neighbors))
 	mux.HandleFunc("GET /fib", serve(func(context.Context) ([]bgp.Route, error) { return s.fib() }))
+	mux.HandleFunc("GET /links", serve(func(context.Context) ([]bgp.LinkNeighbor, error) { return s.arp.links() }))
+	mux.HandleFunc("PUT /links/{addr}", func(w http.ResponseWriter, r *http.Request) {
+		address, err := netip.ParseAddr(r.PathValue("addr"))
+		own, err2 := netip.ParseAddr(r.FormValue("own"))
+		if err := errors.Join(err, err2); err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		if err := s.arp.watch(address, own); err != nil {
+			refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 	mux.HandleFunc("DELETE /neighbors/{addr}", func(w http.ResponseWriter, r *http.Request) {
 		neighbor, err := netip.ParseAddr(r.PathValue("addr"))
 		if err != nil {

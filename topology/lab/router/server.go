@@ -43,6 +43,7 @@ type server struct {
 	config  Config
 	log     *log.Logger
 	speaker speaker
+	arp     arp
 	// kick requests a reconciliation; it holds at most one request.
 	kick chan struct{}
 	// fatal gets the errors that end the router.

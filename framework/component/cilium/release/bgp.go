@@ -395,7 +395,7 @@ func (b BGP) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
 // apply ends at once if the API server refuses an object.
 func apply(ctx context.Context, c *kindlab.Cluster, all []*unstructured.Unstructured) error {
 	var refused error
-	err := await.Until(ctx, "Cilium's types of BGP to be known", 200*time.Millisecond, typesWithin,
+	err := await.Until(ctx, "Cilium's types to be known", 200*time.Millisecond, typesWithin,
 		func(ctx context.Context) (bool, string, error) {
 			err := workload.ApplyObjects(ctx, c, all...)
 			if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {

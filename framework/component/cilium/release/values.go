@@ -47,6 +47,9 @@ func Routed(apiServer netip.AddrPort) Values {
 // BGP reports whether the agents speak BGP.
 func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }
 
+// Layer2 reports whether the agents answer by ARP for the addresses of Services.
+func (v Values) Layer2() bool { return v.at("l2announcements.enabled") == "true" }
+
 // Settings are what a lab has to set, because it lacks something or has it otherwise. The
 // cluster is the lab's, and so is the address of its API server.
 func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []chart.Setting {

@@ -1,0 +1,276 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/fault"
+	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
+)
+
+// layer2 are the Services of a lab whose addresses nodes answer for by ARP, on the network that they
+// share with the ToR. The host outside sends to them through the ToR.
+type layer2 struct {
+	// labels and annotation are those of the Services, by which they get their addresses.
+	labels     map[string]string
+	annotation string
+	// addresses are those that the Services got, by the names of the endpoints at them.
+	addresses map[string]netip.Addr
+	// ranges have the addresses.
+	ranges []snapshot.AddressRange
+	// local is set if a node without an endpoint does not answer for a Service of policy Local.
+	local bool
+}
+
+// The endpoints at the addresses: of a Service whose pod is on the control plane, so that it is behind
+// the link of no node that answers, and of one of policy Local, whose pod is on the node that answers.
+const (
+	byARP      = "address by ARP"
+	byARPLocal = "address by ARP, policy Local"
+)
+
+// speakers are the nodes that answer.
+var speakers = []string{worker1, worker2}
+
+// answering are the pods of the Services, one on each node, with no other probe from outside: see
+// balanced.
+var answering = []framework.ProbePod{{Name: "arp-" + master, Node: master}, {Name: "arp-" + worker1, Node: worker1}, {Name: "arp-" + worker2, Node: worker2}}
+
+// services are the Services by endpoint.
+func (l layer2) services() map[string]balancer {
+	all := map[string]balancer{byARP: {name: "by-arp", pod: answering[0].Name, labels: l.labels, annotation: l.annotation}}
+	if l.local {
+		all[byARPLocal] = balancer{name: "by-arp-local", pod: answering[1].Name, labels: l.labels, annotation: l.annotation, local: true}
+	}
+	return all
+}
+
+// linkRange are the addresses of the nodes' network that nobody has.
+func linkRange(t topology.Topology) snapshot.AddressRange {
+	nodes, _ := t.Network("nodes")
+	base := nodes.Subnet.Masked().Addr().As4()
+	first, last := base, base
+	first[3] |= 128
+	last[3] |= 143
+	return snapshot.AddressRange{First: netip.AddrFrom4(first), Last: netip.AddrFrom4(last)}
+}
+
+func (l layer2) ends() (ends []framework.Endpoint) {
+	for name := range l.services() {
+		ends = append(ends, framework.Server(name, func(*framework.Run) netip.AddrPort {
+			return netip.AddrPortFrom(l.addresses[name], wire.DefaultPort)
+		}))
+	}
+	return ends
+}
+
+func (l layer2) paths() (paths []PathKind) {
+	for _, name := range []string{byARP, byARPLocal} {
+		if _, there := l.services()[name]; there {
+			paths = append(paths, balancerPaths(name)...)
+		}
+	}
+	return paths
+}
+
+// install creates the Services, and waits until a node answers for each.
+func (l layer2) install(ctx context.Context, r *framework.Run) error {
+	lab := labaccess.Lab(r)
+	if err := workload.AddProbes(ctx, labaccess.Cluster(r), answering); err != nil {
+		return err
+	}
+	for _, node := range allNodes {
+		if err := lab.WatchLink(ctx, "nodes", addressOf(r, node)); err != nil {
+			return err
+		}
+	}
+	for name, service := range l.services() {
+		if err := applyLoadBalancer(ctx, r, service); err != nil {
+			return err
+		}
+		address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), service.name)
+		if err != nil {
+			return err
+		}
+		l.addresses[name] = address
+		if err := answered(ctx, r, address, speakers...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answered waits until one of some nodes answers the ToR for an address.
+func answered(ctx context.Context, r *framework.Run, address netip.Addr, by ...string) error {
+	if err := labaccess.Lab(r).WatchLink(ctx, "nodes", address); err != nil {
+		return err
+	}
+	router, err := labaccess.Lab(r).Router(tor)
+	if err != nil {
+		return err
+	}
+	defer router.Close()
+	began := time.Now()
+	what := fmt.Sprintf("%s to answer by ARP for %s", strings.Join(by, " or "), address)
+	return await.Until(ctx, what, 100*time.Millisecond, reachedWithin, func(ctx context.Context) (bool, string, error) {
+		links, err := router.Links(ctx)
+		s := linksOf(r.Topology, links)
+		saw := "nobody does"
+		for node, answer := range s.answers[address] {
+			if slices.Contains(by, node) && answer.Replied.After(began) {
+				return true, "", err
+			}
+			saw = node + " does"
+		}
+		return false, saw, err
+	})
+}
+
+// answersAnew asks the speaker of a node for what it has not done yet: to answer for the address of a
+// new Service of policy Local, whose endpoint is on this node alone.
+func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) error {
+	if !l.local || !slices.Contains(speakers, node) {
+		return nil
+	}
+	pod := answering[slices.IndexFunc(answering, func(p framework.ProbePod) bool { return p.Node == node })]
+	return withFresh(ctx, r, balancer{name: "fresh-arp", pod: pod.Name, labels: l.labels, annotation: l.annotation, local: true}, func(address netip.Addr) error {
+		return answered(ctx, r, address, node)
+	})
+}
+
+// failovers are the ways in which the node that answers changes.
+func (l layer2) failovers() []FailoverKind {
+	all := []FailoverKind{{
+		returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
+		do: func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
+			return labaccess.Lab(r).Node(node).CutLink(ctx, "nodes")
+		},
+	}}
+	if !l.local {
+		return all
+	}
+	return append(all, FailoverKind{
+		returns: true, Name: "the answering node is drained, policy Local", Path: byARPLocal, address: func() netip.Addr { return l.addresses[byARPLocal] },
+		do: func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
+			cordon, service := fault.Cordon(node), l.services()[byARPLocal]
+			undo := func(ctx context.Context) error {
+				return errors.Join(cordon.Undo(ctx, r), applyLoadBalancer(ctx, r, service))
+			}
+			if err := cordon.Inject(ctx, r); err != nil {
+				return undo, err
+			}
+			moved := service
+			moved.pod = answering[2].Name
+			return undo, applyLoadBalancer(ctx, r, moved)
+		},
+	})
+}
+
+// normalize is a Normalize that omits connections to the addresses besides: which node has them is chance.
+func (l layer2) normalize(others func(kind, what string) string) func(kind, what string) string {
+	return func(kind, what string) string {
+		_, to, _ := strings.Cut(what, " to ")
+		address, err := netip.ParseAddr(strings.SplitN(to, ":", 2)[0])
+		if kind == "connection" && err == nil && slices.ContainsFunc(l.ranges, func(r snapshot.AddressRange) bool { return r.Contains(address) }) {
+			return ""
+		}
+		return others(kind, what)
+	}
+}
+
+// linkState is who answers on the links of a router.
+type linkState struct {
+	// entries are the nodes to which the router sends what is for an address, and answers what each
+	// node has said. A station that is no node is named by its MAC.
+	entries map[netip.Addr]string
+	answers map[netip.Addr]map[string]snapshot.Answer
+}
+
+// heardWithin is how old the last answer of a station may be that still answers: the router asks four
+// times a second.
+const heardWithin = 700 * time.Millisecond
+
+// two are the addresses for which several stations answer at a moment, with their names.
+func (s linkState) two(at time.Time) map[netip.Addr]string {
+	all := map[netip.Addr]string{}
+	for address, answers := range s.answers {
+		var names []string
+		for name, a := range answers {
+			if at.Sub(a.Replied) < heardWithin {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 1 {
+			all[address] = strings.Join(slices.Sorted(slices.Values(names)), " and ")
+		}
+	}
+	return all
+}
+
+func linksOf(t topology.Topology, links []snapshot.LinkNeighbor) linkState {
+	s := linkState{map[netip.Addr]string{}, map[netip.Addr]map[string]snapshot.Answer{}}
+	nodes, names := map[netip.Addr]string{}, map[string]string{}
+	for _, c := range t.Clusters {
+		for _, n := range c.Nodes {
+			for _, l := range n.Links {
+				nodes[l.Address] = n.Name
+			}
+		}
+	}
+	named := func(mac string) string {
+		if name, known := names[mac]; known {
+			return name
+		}
+		return mac
+	}
+	for _, l := range links {
+		if node := nodes[l.Address]; node != "" {
+			names[l.MAC] = node
+			for _, a := range l.Answers {
+				names[a.MAC] = node
+			}
+		}
+	}
+	delete(names, "")
+	for _, l := range links {
+		if nodes[l.Address] != "" {
+			continue
+		}
+		if l.MAC != "" {
+			s.entries[l.Address] = named(l.MAC)
+		}
+		s.answers[l.Address] = map[string]snapshot.Answer{}
+		for _, a := range l.Answers {
+			s.answers[l.Address][named(a.MAC)] = a
+		}
+	}
+	return s
+}
+
+// balancerPaths are the kinds of paths from outside to a Service of type LoadBalancer.
+func balancerPaths(end string) []PathKind {
+	to := func(protocols ...probe.Protocol) []probe.Probe {
+		var all []probe.Probe
+		for _, p := range protocols {
+			all = append(all, probe.Probe{From: outside, To: end, Protocol: p}.WithDefaults())
+		}
+		return all
+	}
+	return []PathKind{
+		{Name: end + ", outside, UDP", Probes: to(probe.UDP)},
+		{Name: end + ", outside, new connections", Probes: to(probe.TCP, probe.UDPFlow)},
+		{Name: end + ", outside, long-lived TCP", Probes: to(probe.Stream)},
+	}
+}
