@@ -47,7 +47,7 @@ var lab = topology.Topology{
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident: Record, Topology: lab,
-	Owner: framework.Maintainers, Slow: true, Foreign: false, OnlyOwnLab: "it replaces the cluster's CoreDNS",
+	Owner: framework.Maintainers, Slow: true, OnlyOwnLab: "it replaces the cluster's CoreDNS",
 	Labels:    []framework.Label{framework.Services, framework.Upgrade},
 	SecondLab: netip.MustParsePrefix("10.208.112.0/20"),
 	Budget:    framework.Budget{Whole: 240 * time.Second, Lab: 45 * time.Second, Detect: time.Second},

@@ -1,10 +1,7 @@
 package bgp
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -27,30 +24,6 @@ type Answer struct {
 	Replied    time.Time `json:"replied,omitzero"`
 	Gratuitous int       `json:"gratuitous,omitempty"`
 	Announced  time.Time `json:"announced,omitzero"`
-}
-
-// LinkNeighbors reads the output of `ip -j neigh`, in order of address and interface.
-func LinkNeighbors(text string) ([]LinkNeighbor, error) {
-	var entries []struct {
-		Dst, Dev, LLAddr string
-		State            []string
-	}
-	if err := json.Unmarshal([]byte(text), &entries); err != nil {
-		return nil, fmt.Errorf("reading the output of ip -j neigh: %w", err)
-	}
-	var all []LinkNeighbor
-	for _, e := range entries {
-		address, err := netip.ParseAddr(e.Dst)
-		if err != nil {
-			return nil, fmt.Errorf("reading the output of ip -j neigh: %w", err)
-		}
-		if slices.Contains(e.State, "FAILED") || slices.Contains(e.State, "INCOMPLETE") {
-			e.LLAddr = ""
-		}
-		all = append(all, LinkNeighbor{Address: address, Interface: e.Dev, MAC: e.LLAddr})
-	}
-	slices.SortFunc(all, CompareLinkNeighbors)
-	return all, nil
 }
 
 // CompareLinkNeighbors orders entries by address, then by interface.
