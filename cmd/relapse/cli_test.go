@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -503,4 +504,15 @@ func TestBrokenRecipe(t *testing.T) {
 			t.Errorf("the build left %v, %v", left, err)
 		}
 	})
+}
+
+// A folder is what it is for kubectl apply -f: its YAML and JSON files.
+func TestOpenFolder(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.yaml": "kind: A", "b.json": `{"kind": "B"}`, "README.md": "# no YAML", "c.yml": "---\nkind: C"} {
+		must.Write(t, filepath.Join(dir, name), text)
+	}
+	stream, _, err := open("--manifests", dir, nil)
+	must.NoError(t, err)
+	must.Equal(t, "the stream", "---\nkind: A\n---\n{\"kind\": \"B\"}\n---\n---\nkind: C\n", string(must.Get(io.ReadAll(stream))(t)))
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +40,7 @@ type qualifyOptions struct {
 	setVars []string
 	vars    string
 	without []string // features of the values
-	// manifests is a file, or - for standard input.
+	// manifests is a file, a folder, or - for standard input.
 	manifests string
 	mode      string
 	maxGap    time.Duration
@@ -56,7 +59,7 @@ Its keys are compared by what the vendor states of both versions. This works for
 For kube-proxy from 1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
 it: both versions run with it on the lab of the upgrade. What a Corefile imports is in the folder
 of --import. --manifests takes MetalLB's pools,
-peers and advertisements, or Cilium's objects of BGP: without these the lab's BGP has no graceful
+peers and advertisements, or Cilium's objects of BGP and its policies of layer 2: without these the lab's BGP has no graceful
 restart, which is the vendor's default. --mode is kube-proxy's mode where no configuration names it:
 iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
 native or frr, in place of the chart's default.
@@ -137,7 +140,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
 	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
-	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP), `FILE`; - is standard input")
+	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
@@ -223,9 +226,24 @@ func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([
 	return text, nil
 }
 
+// open opens a file, or the YAML and JSON files of a folder, which are one stream as they are for kubectl apply.
 func open(flag, name string, stdin io.Reader) (io.ReadCloser, string, error) {
 	if name == "-" {
 		return io.NopCloser(stdin), "standard input", nil
+	}
+	if entries, err := os.ReadDir(name); err == nil {
+		var all bytes.Buffer
+		for _, e := range entries {
+			if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(name, e.Name()))
+			if err != nil {
+				return nil, "", usagef("%s: %w", flag, err)
+			}
+			fmt.Fprintf(&all, "---\n%s\n", text)
+		}
+		return io.NopCloser(&all), name, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {

@@ -69,6 +69,8 @@ type balancer struct {
 	labels map[string]string
 	// annotation chooses its address, as "key: value"; empty: any.
 	annotation string
+	// class is spec.loadBalancerClass; empty: none.
+	class string
 	// local is set for externalTrafficPolicy Local.
 	local bool
 }
@@ -100,6 +102,9 @@ func applyLoadBalancer(ctx context.Context, r *framework.Run, b balancer) error 
 	policy := "Cluster"
 	if b.local {
 		policy = "Local"
+	}
+	if b.class != "" {
+		policy += "\n  loadBalancerClass: " + b.class
 	}
 	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
 kind: Service

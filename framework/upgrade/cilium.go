@@ -102,13 +102,12 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 	}
 	var failovers []FailoverKind
 	if values.Layer2() {
-		w.layer2 = layer2{
-			ranges: []snapshot.AddressRange{linkRange(w.on(given.Subnets))}, addresses: map[string]netip.Addr{}, labels: release.AnsweredLabels(), annotation: "lbipam.cilium.io/ips: " + linkRange(w.on(given.Subnets)).First.String(),
+		if err := w.answer(given); err != nil {
+			return Upgrade{}, err
 		}
 		ends, paths, failovers = append(ends, w.layer2.ends()...), append(paths, w.layer2.paths()...), w.layer2.failovers()
 		mode += ", with addresses of Services for which the agents of " + strings.Join(speakers, " and ") + " answer by ARP"
-		replaced = append(replaced, "CiliumL2AnnouncementPolicy is replaced by the lab's own, for Services with a label: "+
-			"none is of externalTrafficPolicy Local, for which Cilium's leases do not follow the endpoints")
+		replaced = append(replaced, w.answering.Replaced...)
 	}
 	var migrate Migration
 	if values.BGP() && types == release.Alpha && newer == release.V2 {
@@ -147,7 +146,8 @@ type wholeCilium struct {
 	graceful bool
 	dns      kubeadm.DNS
 	// layer2 are the Services whose addresses are answered for by ARP; none without the values for it.
-	layer2 layer2
+	layer2    layer2
+	answering release.Layer2
 	// balancer is the address of the Service: the one that Cilium has chosen from the pool.
 	balancer *netip.Addr
 }
@@ -166,14 +166,33 @@ func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
 			"are replaced by one peer, to which pod ranges and the address of a Service are announced: once without graceful restart, the vendor's default, " +
 			"with which a router drops the routes of a node while its agent is replaced, and once with it. --manifests FILE takes your own")
 		return nil
-	case !w.values.BGP():
-		return errors.New("the manifests of Cilium are its objects of BGP, which it does not read unless the values have bgpControlPlane.enabled: true")
-	case types == release.Policy:
+	case !w.values.BGP() && !w.values.Layer2():
+		return errors.New("the manifests of Cilium are its objects of BGP and of layer 2, which it does not read unless the values have " +
+			"bgpControlPlane.enabled or l2announcements.enabled: true")
+	case w.values.BGP() && types == release.Policy:
 		return errors.New("manifests with objects of BGP are taken from Cilium 1.16 on, which reads them")
 	}
-	t := w.on(given.Subnets)
-	if w.bgp, err = w.peering(t).Adapt(given.Manifests, append(w.networks(t), w.pool)); err != nil {
+	left, err := release.LeftOut(given.Manifests, w.values.BGP(), w.values.Layer2())
+	if t := w.on(given.Subnets); err == nil && w.values.BGP() {
+		w.bgp, err = w.peering(t).Adapt(given.Manifests, append(w.networks(t), w.pool))
+	}
+	if err != nil {
 		return fmt.Errorf("objects of Cilium: %w", err)
+	}
+	w.bgp.Replaced = append(w.bgp.Replaced, left...)
+	return nil
+}
+
+// answer adapts the user's policies of layer 2. If there are none, the lab has its own.
+func (w *wholeCilium) answer(given Settings) (err error) {
+	addresses := linkRange(w.on(given.Subnets))
+	if w.answering, err = release.AdaptLayer2(given.Manifests, addresses, speakers); err != nil {
+		return fmt.Errorf("objects of Cilium: %w", err)
+	}
+	w.answering.Say("no Service is of externalTrafficPolicy Local, for which Cilium's leases do not follow the endpoints")
+	w.layer2 = layer2{
+		ranges: []snapshot.AddressRange{addresses}, addresses: map[string]netip.Addr{}, labels: w.answering.Labels,
+		annotation: "lbipam.cilium.io/ips: " + addresses.First.String(), class: release.Answerer,
 	}
 	return nil
 }
@@ -233,8 +252,7 @@ func (w wholeCilium) install(ctx context.Context, r *framework.Run, version stri
 	steps = append(steps, framework.AtOnce(installed(with), w.dns.Install(dnsRollWithin)))
 	if values.Layer2() {
 		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
-			answer := release.Layer2{Addresses: linkRange(r.Topology), Nodes: speakers}
-			return answer.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version))
+			return w.answering.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version))
 		}, w.layer2.install)
 	}
 	if values.BGP() {

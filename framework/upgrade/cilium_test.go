@@ -87,7 +87,7 @@ func TestCiliumManifests(t *testing.T) {
 		{"1.17.8", "1.18.8", config, bgp, "with graceful restart of BGP, as in the manifests"},
 		{"1.18.8", "1.19.6", "", bgp, "without graceful restart of BGP, the vendor's default"},
 		{"1.18.8", "1.19.6", "", nil, ""},
-		{"1.18.8", "1.19.6", config, nil, "the manifests of Cilium are its objects of BGP, which it does not read unless the values have bgpControlPlane.enabled: true"},
+		{"1.18.8", "1.19.6", config, nil, "the manifests of Cilium are its objects of BGP and of layer 2, which it does not read unless the values have bgpControlPlane.enabled or l2announcements.enabled: true"},
 		{"1.15.19", "1.18.8", config, bgp, "manifests with objects of BGP are taken from Cilium 1.16 on, which reads them"},
 		{"1.11.6", "1.12.0", config, nil, "the lab of an upgrade of cilium takes no mode and no manifests"},
 	} {

@@ -23,9 +23,9 @@ import (
 // layer2 are the Services of a lab whose addresses nodes answer for by ARP, on the network that they
 // share with the ToR. The host outside sends to them through the ToR.
 type layer2 struct {
-	// labels and annotation are those of the Services, by which they get their addresses.
-	labels     map[string]string
-	annotation string
+	// labels, annotation and class are those of the Services, by which they get their addresses.
+	labels            map[string]string
+	annotation, class string
 	// addresses are those that the Services got, by the names of the endpoints at them.
 	addresses map[string]netip.Addr
 	// ranges have the addresses.
@@ -50,9 +50,11 @@ var answering = []framework.ProbePod{{Name: "arp-" + master, Node: master}, {Nam
 
 // services are the Services by endpoint.
 func (l layer2) services() map[string]balancer {
-	all := map[string]balancer{byARP: {name: "by-arp", pod: answering[0].Name, labels: l.labels, annotation: l.annotation}}
+	one := balancer{name: "by-arp", pod: answering[0].Name, labels: l.labels, annotation: l.annotation, class: l.class}
+	all := map[string]balancer{byARP: one}
 	if l.local {
-		all[byARPLocal] = balancer{name: "by-arp-local", pod: answering[1].Name, labels: l.labels, annotation: l.annotation, local: true}
+		one.name, one.pod, one.local = "by-arp-local", answering[1].Name, true
+		all[byARPLocal] = one
 	}
 	return all
 }

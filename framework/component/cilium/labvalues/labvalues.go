@@ -478,7 +478,7 @@ var Parts = []Part{
 	{"Hubble", "it needs certificates and images that relapse does not build", false, []string{"hubble.enabled"}, nil},
 	{"bandwidth manager, BBR", "a container has no net.core.default_qdisc, and the agent switches it off", false, []string{"bandwidthManager.enabled"}, nil},
 	{"netkit", "all of pods, on a kernel that has it (6.7 or newer)", true, []string{"bpf.datapathMode"}, []string{"netkit", "netkit-l2"}},
-	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, with a CiliumL2AnnouncementPolicy of the lab's own", true, []string{"l2announcements.enabled"}, nil},
+	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, with the policies of --manifests, or one of the lab's own", true, []string{"l2announcements.enabled"}, nil},
 	{"local redirect policies", "the lab has no such policy", false, []string{"localRedirectPolicies.enabled", "localRedirectPolicy"}, nil},
 	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it", false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
 	{"dual stack", "the lab's networks are of IPv4", false, []string{"ipv6.enabled"}, nil},

@@ -33,11 +33,16 @@ const (
 	kindPeer          = "CiliumBGPPeerConfig"
 	kindAdvertisement = "CiliumBGPAdvertisement"
 	kindPool          = "CiliumLoadBalancerIPPool"
+
+	group = "cilium.io"
 )
 
 // AnnouncedLabels are [Announced].
-func AnnouncedLabels() map[string]string {
-	key, value, _ := strings.Cut(Announced, ": ")
+func AnnouncedLabels() map[string]string { return labelsOf(Announced) }
+
+// labelsOf is a label, written as "key: value".
+func labelsOf(label string) map[string]string {
+	key, value, _ := strings.Cut(label, ": ")
 	return map[string]string{key: value}
 }
 
@@ -55,10 +60,6 @@ func (p Peering) Adapt(text string, networks []netip.Prefix) (BGP, error) {
 		if err := a.take(o, networks); err != nil {
 			return BGP{}, fmt.Errorf("%s: %w", objects.Name(o), err)
 		}
-	}
-	if len(a.Objects) == 0 && len(all) > 0 {
-		return BGP{}, fmt.Errorf("none of its %d objects is of Cilium's types of BGP: expected %s, %s, %s or %s",
-			len(all), kindCluster, kindPeer, kindAdvertisement, kindPool)
 	}
 	if a.own, err = workload.Objects(p.manifest(V2)); err != nil {
 		return BGP{}, err
@@ -86,8 +87,10 @@ type adapter struct {
 // take adds an object of the user, unless a lab has no use for it.
 func (a *adapter) take(o *unstructured.Unstructured, networks []netip.Prefix) error {
 	switch kind := o.GetKind(); {
-	case o.GroupVersionKind().Group != "cilium.io":
+	case o.GroupVersionKind().Group != group:
 		a.Say("%s: left out: it is not one of Cilium's types", objects.Name(o))
+		return nil
+	case kind == kindLayer2: // see AdaptLayer2
 		return nil
 	case kind == string(Policy):
 		return fmt.Errorf("a lab has no objects of this type, which 1.19 no longer reads: expected %s, %s and %s in its place",

@@ -177,10 +177,6 @@ func TestAdaptRefuses(t *testing.T) {
 			strings.NewReplacer("192.0.2.10", "10.62.4.100", "192.0.2.20", "10.62.4.120").Replace(userPool),
 			"CiliumLoadBalancerIPPool blue: spec.blocks: 10.62.4.100-10.62.4.120 overlaps 10.62.4.0/24, a network of the lab: expected --subnets with a prefix that the pools leave free",
 		},
-		"others": {
-			"apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n",
-			"none of its 1 objects is of Cilium's types of BGP: expected CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement or CiliumLoadBalancerIPPool",
-		},
 		"a variable": {
 			userCareful + strings.Replace(userPods, "65000:99", "${COMMUNITY}", 1),
 			"no value is given for the variables COMMUNITY (spec.advertisements): expected --set-var COMMUNITY=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE",

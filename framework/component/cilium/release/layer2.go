@@ -2,54 +2,138 @@ package release
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Answered is the label of Services for whose addresses agents answer by ARP, as "key: value".
-const Answered = "answered-by: lab"
-
-// AnsweredLabels are [Answered].
-func AnsweredLabels() map[string]string {
-	key, value, _ := strings.Cut(Answered, ": ")
-	return map[string]string{key: value}
-}
-
-// Layer2 says which nodes' agents answer by ARP, and for which addresses of Services.
+// Layer2 are the objects by which a lab's agents answer by ARP for addresses of Services.
 type Layer2 struct {
-	Addresses snapshot.AddressRange
-	Nodes     []string
+	objects.Adapted
+	// Labels are those of the Services.
+	Labels map[string]string
 }
 
-// Apply declares it in the newest types of a version. It waits until the operator has registered them.
+const kindLayer2 = "CiliumL2AnnouncementPolicy"
+
+// Answerer is the class of Services that Cilium's layer 2 alone announces (L2AnnounceLoadBalancerClass of
+// its v2alpha1 types): BGP would announce them besides, where its advertisements select them.
+const Answerer = "io.cilium/l2-announcer"
+
+// AdaptLayer2 adapts a user's policies to a lab: the agents of some nodes answer, for a pool of addresses
+// of the lab's. The lab has a policy of its own if none of the user's is for addresses of Services of type
+// LoadBalancer.
+func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (Layer2, error) {
+	var l Layer2
+	all, err := objects.Read(text)
+	if err != nil {
+		return l, err
+	}
+	own, err := workload.Objects(strings.NewReplacer(
+		"${first}", addresses.First.String(), "${last}", addresses.Last.String(), "${nodes}", strings.Join(nodes, ", "),
+	).Replace(layer2))
+	if err != nil {
+		return l, err
+	}
+	for _, o := range all {
+		if o.GetKind() == kindLayer2 && o.GroupVersionKind().Group == group {
+			l.adapt(o, own[1], nodes)
+		}
+	}
+	if l.Labels == nil {
+		l.Labels = labelsOf(answered)
+		l.Own("none selects a Service of type LoadBalancer", own[1])
+	}
+	l.Objects = append(l.Objects, own[0])
+	return l, l.Missing()
+}
+
+// adapt gives a policy the nodes of the lab's own. Services get the labels that the first one selects which
+// is for addresses of load balancers.
+func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
+	o.SetNamespace("")
+	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	f := objects.Fields{Adapted: &l.Adapted, Name: objects.Name(o), Values: spec}
+	f.Drop("the agents of "+strings.Join(nodes, " and ")+" answer", "nodeSelector")
+	f.Drop("the nodes have one network", "interfaces")
+	spec["nodeSelector"], _ = chart.Get(own.Object, "spec.nodeSelector")
+	o.Object["spec"] = spec
+	l.Objects = append(l.Objects, o)
+	selector := spec["serviceSelector"]
+	if selector == nil {
+		selector = map[string]any{} // all
+	}
+	if labels, ok := labelsOfService(selector, labelsOf(answered)); ok && l.Labels == nil && spec["loadBalancerIPs"] == true {
+		l.Labels = labels
+	}
+}
+
+// Apply creates the objects, the pool in the newest type of a version. It waits until the operator has
+// registered the types.
 func (l Layer2) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
 	if types == Policy {
 		types = Alpha
 	}
-	all, err := workload.Objects(strings.NewReplacer(
-		"${version}", string(types), "${first}", l.Addresses.First.String(), "${last}", l.Addresses.Last.String(), "${nodes}", strings.Join(l.Nodes, ", "),
-	).Replace(layer2))
-	if err != nil {
-		return err
+	all := make([]*unstructured.Unstructured, len(l.Objects))
+	for i, o := range l.Objects {
+		all[i] = o.DeepCopy()
+		if o.GetKind() == kindPool {
+			all[i].SetAPIVersion(string(types))
+		}
 	}
 	return apply(ctx, c, all)
 }
 
-const layer2 = `apiVersion: ${version}
+// LeftOut says for each of a user's objects of Cilium's that a lab does not have because the values do
+// not switch on what reads it. The error says that no object is of Cilium's types.
+func LeftOut(text string, bgp, layer2 bool) (told []string, err error) {
+	all, err := objects.Read(text)
+	foreign := 0
+	for _, o := range all {
+		name, kind := objects.Name(o), o.GetKind()
+		switch {
+		case o.GroupVersionKind().Group != group:
+			foreign++
+		case kind == kindLayer2 && !layer2:
+			told = append(told, fmt.Sprintf("%s: left out: the values lack l2announcements.enabled: true", name))
+		case kind == kindPool && !bgp:
+			told = append(told, fmt.Sprintf("%s: left out: the addresses for which the lab's nodes answer by ARP are in their network", name))
+		case kind != kindLayer2 && kind != kindPool && !bgp:
+			told = append(told, fmt.Sprintf("%s: left out: the values lack bgpControlPlane.enabled: true", name))
+		}
+	}
+	if err == nil && foreign == len(all) {
+		err = fmt.Errorf("none of its %d objects is of Cilium's types: expected %s, %s, %s, %s or %s",
+			len(all), kindCluster, kindPeer, kindAdvertisement, kindPool, kindLayer2)
+	}
+	return told, err
+}
+
+// answered is the label of Services for whose addresses agents answer by ARP, as "key: value".
+const answered = "answered-by: lab"
+
+const layer2 = `apiVersion: cilium.io/v2alpha1
 kind: CiliumLoadBalancerIPPool
 metadata: {name: arp}
 spec:
   blocks: [{start: ${first}, stop: ${last}}]
-  serviceSelector: {matchLabels: {` + Answered + `}}
+  serviceSelector: {matchLabels: {` + answered + `}}
 ---
 apiVersion: cilium.io/v2alpha1
 kind: CiliumL2AnnouncementPolicy
-metadata: {name: arp}
+metadata: {name: relapse-arp}
 spec:
   loadBalancerIPs: true
-  serviceSelector: {matchLabels: {` + Answered + `}}
+  serviceSelector: {matchLabels: {` + answered + `}}
   nodeSelector: {matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [${nodes}]}]}
 `
