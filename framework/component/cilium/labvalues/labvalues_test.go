@@ -115,7 +115,7 @@ func TestPartsOf(t *testing.T) {
 	}
 	want := []string{
 		"native routing: paths of the lab that use it: all; the ToR routes pods' addresses, by BGP or by static routes",
-		"L2 announcements: paths of the lab that use it: address by ARP, and what happens when the answering node loses its link, with a CiliumL2AnnouncementPolicy of the lab's own",
+		"L2 announcements: paths of the lab that use it: address by ARP, and what happens when the answering node loses its link, with the policies of --manifests, or one of the lab's own",
 	}
 	must.Equal(t, "", want, got)
 }
