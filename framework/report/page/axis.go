@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 	"strings"
@@ -15,16 +14,11 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// columns is the resolution of the axis: a lane has at most so many pieces, however many
-// packets there were.
-const columns = 1000
-
 // axis is the time of a variant: lanes with what happened in them, and marks that go through all.
 type axis struct {
 	ID          string
 	From, Until time.Time
 	Marks       []mark
-	MarkRows    int
 	Lanes, Rest []lane // Rest are of probes that lost nothing
 	Ticks       []tick
 	Events      []event
@@ -34,11 +28,8 @@ type axis struct {
 // mark is a moment that matters: the fault, the first loss, a remedy.
 type mark struct {
 	At  float64 // in percent of the axis
-	Row int     // flags that would cover each other are in different rows
-	label
-	Kind    string
-	Says    string
-	EventID string
+	Row int     // neighbours are in different rows, because flags are wider than their lines
+	event
 }
 
 // label names a moment: by a sign, and by a word for readers who have not read the list.
@@ -54,15 +45,17 @@ type tick struct {
 
 type lane struct {
 	Kind, Name, Says string
-	// Thin is a line: running, without loss. Thick are filled blocks: lost, or active.
-	// Hollow are blocks without filling: latent or settling. Diamonds are changes.
-	Thin, Thick, Hollow template.HTMLAttr
-	Diamonds            []diamond
+	// Spans are lines (thin: running, without loss), filled blocks (thick: lost, or active) and blocks
+	// without filling (hollow: latent or settling). Diamonds are changes.
+	Spans    []span
+	Diamonds []tick
 }
 
-type diamond struct {
-	At   float64
-	Says string
+// span is a time of a lane, in percent of the axis.
+type span struct {
+	Class         string
+	At, Width     float64
+	Height, Above float64 // in percent of the lane
 }
 
 type event struct {
@@ -83,7 +76,7 @@ const (
 
 func newAxis(id string, s stored) *axis {
 	a := &axis{ID: id}
-	a.span(s)
+	a.bound(s)
 	if !a.Until.After(a.From) {
 		return nil
 	}
@@ -95,8 +88,8 @@ func newAxis(id string, s stored) *axis {
 	return a
 }
 
-// span sets the axis to the time from the first packet to the last, as far as it is known.
-func (a *axis) span(s stored) {
+// bound sets the axis to the time from the first packet to the last, as far as it is known.
+func (a *axis) bound(s stored) {
 	moments := []time.Time{s.faultAt(), timeOf(s.Onset)}
 	for _, t := range s.traffic {
 		moments = append(moments, t.Started, lastOf(t))
@@ -133,10 +126,11 @@ func (a *axis) at(t time.Time) float64 {
 	return math.Round(1e5*min(max(share, 0), 1)) / 1e3
 }
 
-func (a *axis) column(t time.Time) int { return min(int(a.at(t)/100*columns), columns-1) }
-
-// letter is how wide one of a flag is on a wide screen, in percent of the axis.
-const letter = 0.62
+// span is what a lane has from one moment to another.
+func (a *axis) span(class string, from, until time.Time) span {
+	at := a.at(from)
+	return span{class, at, math.Round(1e3*(a.at(until)-at)) / 1e3, 100, 0}
+}
 
 // events lists what happened, and marks the moments that matter.
 func (a *axis) events(s stored) {
@@ -202,32 +196,16 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 	}
 }
 
-// marks are the events with a label, in as many rows as keep flags from covering each other.
+// rows is in how many rows the flags of marks are.
+const rows = 4
+
+// marks are the events with a label.
 func (a *axis) marks() {
-	var rows []float64 // the place up to which each is taken
 	for _, e := range a.Events {
-		if e.Sign == "" {
-			continue
+		if e.Sign != "" {
+			a.Marks = append(a.Marks, mark{a.at(e.At), len(a.Marks) % rows, e})
 		}
-		m := mark{At: a.at(e.At), label: e.label, Kind: e.Kind, Says: e.Says, EventID: e.ID}
-		if n := []rune(m.Word); len(n) > 24 {
-			m.Word = string(n[:23]) + "…"
-		}
-		width := 2.5 + letter*float64(len([]rune(m.Word)))
-		from := m.At
-		if m.End() {
-			from -= width
-		}
-		for m.Row < len(rows) && rows[m.Row] > from {
-			m.Row++
-		}
-		if m.Row == len(rows) {
-			rows = append(rows, 0)
-		}
-		rows[m.Row] = from + width
-		a.Marks = append(a.Marks, m)
 	}
-	a.MarkRows = len(rows)
 }
 
 // firstImpacted are the impacted probes that lost the first packet; all if that is not known.
@@ -249,99 +227,73 @@ func change(c snapshot.Change) string {
 	return fmt.Sprintf("%s, %s, %s: %s → %s", c.Layer, c.Where, c.Object, from, to)
 }
 
-// joinedLoss is the time up to which answers between two losses are not drawn.
-const joinedLoss = 100 * time.Millisecond
+// pieces is how many pieces of loss a lane has at most, however many packets there were.
+const pieces = 500
 
 // probeLanes adds the lanes of probes that lost packets, the impacted probes first. The lanes of
 // the other probes are in Rest.
 func (a *axis) probeLanes(s stored) {
-	var names []string
-	byName := map[string][]probe.Timeline{}
+	lanes, impacted := map[string]*lane{}, slices.Clone(s.ProbesHurt)
+	lost, sent := map[string]int{}, map[string]int{}
+	joined := max(100*time.Millisecond, a.Until.Sub(a.From)/pieces) // answers between two losses that are not drawn
 	for _, t := range s.traffic {
-		name := t.Probe.Name
-		if byName[name] == nil {
-			names = append(names, name)
+		name, packets := t.Probe.Name, t.Counts()
+		if lanes[name] == nil {
+			lanes[name] = &lane{Kind: "probe", Name: name}
+			if !slices.Contains(impacted, name) {
+				impacted = append(impacted, name)
+			}
 		}
-		byName[name] = append(byName[name], t)
+		l := lanes[name]
+		lost[name], sent[name] = lost[name]+packets.Lost, sent[name]+packets.Sent
+		l.Spans = append(l.Spans, a.span("thin", t.Started, lastOf(t)))
+		for _, w := range t.Windows(joined) {
+			loss := a.span("thick", w.Start, w.End)
+			loss.Height = math.Ceil(100 * min(1, float64(w.Lost)/(float64(w.Last-w.First)+1)))
+			loss.Above = 100 - loss.Height
+			l.Spans = append(l.Spans, loss)
+		}
 	}
-	spared := func(name string) int { return level(!slices.Contains(s.ProbesHurt, name)) }
-	slices.SortStableFunc(names, func(x, y string) int { return spared(x) - spared(y) })
-	for _, name := range names {
-		l := lane{Kind: "probe", Name: name}
-		loss, alive := make([]float64, columns), make([]bool, columns)
-		lost, sent := 0, 0
-		for _, t := range byName[name] {
-			packets := t.Counts()
-			lost, sent = lost+packets.Lost, sent+packets.Sent
-			for c := a.column(t.Started); c <= a.column(lastOf(t)); c++ {
-				alive[c] = true
-			}
-			for _, w := range t.Windows(joinedLoss) {
-				first, last := a.column(w.Start), a.column(w.End)
-				due := float64(w.Last-w.First) + 1
-				for c := first; c <= last; c++ {
-					loss[c] = max(loss[c], min(1, float64(w.Lost)/due))
-				}
-			}
-		}
-		l.Thin = blocks(columns, func(c int) int { return level(alive[c]) }, 5, 7)
-		l.Thick = bars(loss)
-		l.Says = fmt.Sprintf("%d of %d lost", lost, sent)
-		if lost == 0 {
+	for _, name := range impacted {
+		switch l := lanes[name]; {
+		case l == nil:
+		case lost[name] == 0:
 			l.Says = "none lost"
-			a.Rest = append(a.Rest, l)
-			continue
+			a.Rest = append(a.Rest, *l)
+		default:
+			l.Says = fmt.Sprintf("%d of %d lost", lost[name], sent[name])
+			a.Lanes = append(a.Lanes, *l)
 		}
-		a.Lanes = append(a.Lanes, l)
 	}
 	if len(a.Lanes) == 0 && len(a.Rest) <= 8 { // nothing to set apart
 		a.Lanes, a.Rest = a.Rest, nil
 	}
 }
 
-func level(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
 func (a *axis) findingLanes(s stored) {
 	drawn := map[detect.ID]bool{}
-	for _, seen := range s.presences {
-		drawn[seen.ID()] = true
-		on := make([]bool, columns)
-		for _, t := range seen.Times {
-			for c := a.column(t.From); c <= a.column(t.Until); c++ {
-				on[c] = true
-			}
-		}
-		a.Lanes = append(a.Lanes, findingLane(seen.Finding, on))
-	}
-	for _, f := range s.Findings {
-		at := timeOf(f.At)
-		if at.IsZero() || drawn[f.ID()] {
-			continue
-		}
+	laneOf := func(f detect.Finding) lane {
 		drawn[f.ID()] = true
-		on := make([]bool, columns)
-		on[a.column(at)] = true
-		l := findingLane(f.Finding, on)
-		l.Thin, l.Thick, l.Hollow = "", "", ""
-		l.Says, l.Diamonds = string(f.State)+" from here on", []diamond{{At: a.at(at), Says: f.Says}}
+		return lane{Kind: "finding", Name: f.Kind + " " + f.Object.String(), Says: string(f.State)}
+	}
+	for _, seen := range s.presences {
+		l, class := laneOf(seen.Finding), "hollow"
+		if seen.State == detect.Active {
+			class = "thick"
+		}
+		for _, t := range seen.Times {
+			l.Spans = append(l.Spans, a.span(class, t.From, t.Until))
+		}
 		a.Lanes = append(a.Lanes, l)
 	}
-}
-
-func findingLane(f detect.Finding, on []bool) lane {
-	l := lane{Kind: "finding", Name: f.Kind + " " + f.Object.String(), Says: string(f.State)}
-	draw := blocks(columns, func(c int) int { return level(on[c]) }, 2, 10)
-	if f.State == detect.Active {
-		l.Thick = draw
-	} else {
-		l.Hollow = draw
+	for _, f := range s.Findings {
+		if at := timeOf(f.At); !at.IsZero() && !drawn[f.ID()] {
+			l := laneOf(f.Finding)
+			l.Says += " from here on"
+			l.Diamonds = []tick{{a.at(at), f.Says}}
+			a.Lanes = append(a.Lanes, l)
+		}
 	}
-	return l
 }
 
 // changeLanes are one for each session and each table that changed.
@@ -359,59 +311,18 @@ func (a *axis) changeLanes(changes []snapshot.Change) {
 				continue
 			}
 			i, index[name] = len(a.Lanes), len(a.Lanes)
-			a.Lanes = append(a.Lanes, lane{Kind: "change", Name: name, Thin: blocks(columns, func(int) int { return 1 }, 5, 7)})
+			a.Lanes = append(a.Lanes, lane{Kind: "change", Name: name, Spans: []span{a.span("thin", a.From, a.Until)}})
 		}
 		l := &a.Lanes[i]
-		if n := len(l.Diamonds); n > 0 && a.column(c.At) == int(l.Diamonds[n-1].At/100*columns) {
+		if n := len(l.Diamonds); n > 0 && a.at(c.At)-l.Diamonds[n-1].At < 0.1 {
 			l.Diamonds[n-1].Says += "\n" + change(c)
 			continue
 		}
-		l.Diamonds = append(l.Diamonds, diamond{At: a.at(c.At), Says: change(c)})
+		l.Diamonds = append(l.Diamonds, tick{a.at(c.At), change(c)})
 	}
 	for i := first; i < len(a.Lanes); i++ {
 		a.Lanes[i].Says = count(len(a.Lanes[i].Diamonds), "change")
 	}
-}
-
-// blocks draws the runs of columns in which a level is not zero, as the attribute d
-// of a path, from one height to the other.
-func blocks(n int, level func(int) int, top, bottom int) template.HTMLAttr {
-	var d strings.Builder
-	for c := 0; c < n; {
-		from, now := c, level(c)
-		for c < n && level(c) == now {
-			c++
-		}
-		if now != 0 {
-			fmt.Fprintf(&d, "M%d %dH%dV%dH%dZ", from, top, max(c, from+2), bottom, from)
-		}
-	}
-	return pathOf(d.String())
-}
-
-// bars draws shares of loss, a quarter at a time. The least is still seen.
-func bars(loss []float64) template.HTMLAttr {
-	quarter := func(c int) int { return int(math.Ceil(4 * loss[c])) }
-	var d strings.Builder
-	for c := 0; c < len(loss); {
-		from, now := c, quarter(c)
-		for c < len(loss) && quarter(c) == now {
-			c++
-		}
-		if now > 0 {
-			fmt.Fprintf(&d, "M%d 12H%dV%dH%dZ", from, max(c, from+2), 12-3*now, from)
-		}
-	}
-	return pathOf(d.String())
-}
-
-// pathOf is the attribute d; empty for an empty path. It holds only numbers and letters
-// that this package writes.
-func pathOf(d string) template.HTMLAttr {
-	if d == "" {
-		return ""
-	}
-	return template.HTMLAttr(`d="` + d + `"`)
 }
 
 // ticks are round seconds from the fault on, ten of them or so.
@@ -463,14 +374,4 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func kinds(events []event) []string {
-	var all []string
-	for _, e := range events {
-		if !slices.Contains(all, e.Kind) {
-			all = append(all, e.Kind)
-		}
-	}
-	return all
 }

@@ -8,11 +8,9 @@ import (
 	"html/template"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/compare"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
@@ -41,7 +39,6 @@ type incident struct {
 	Versions []outcome
 	Runs     []stripRun // oldest first
 	Earlier  int        // runs before those
-	Changes  []string   // from the last run but one to the last
 }
 
 type outcome struct {
@@ -119,14 +116,6 @@ func newIncident(name string, runs []indexed) incident {
 		}
 	}
 	i.Earlier = len(runs) - len(i.Runs)
-	// Only runs of the same kind compare.
-	last := runs[len(runs)-1]
-	for _, before := range slices.Backward(runs[:len(runs)-1]) {
-		if before.Ablated == last.Ablated {
-			i.Changes = changes(before.Report, last.Report)
-			break
-		}
-	}
 	return i
 }
 
@@ -135,25 +124,4 @@ func verdictOf(r report.Report) string {
 		return "unfinished"
 	}
 	return r.Verdict
-}
-
-// changes say what differs in the later of two runs of a scenario (package compare), but for the
-// machines. Times always differ: a difference is reported if one time of a remedy is more than
-// twice the other and more than 5 s longer.
-func changes(before, after report.Report) []string {
-	before.Verdict, after.Verdict = verdictOf(before), verdictOf(after)
-	r, _ := compare.Reports(before, after) // without a variant that ran in both it has the rest
-	var all []string
-	for _, d := range slices.Concat(r.Verdicts, r.Conditions, r.Impacted, r.Findings) {
-		if d.Variant != "" || d.What == "run" {
-			about := strings.TrimPrefix(d.Variant+": "+d.What, ": ")
-			all = append(all, fmt.Sprintf("%s: %s → %s", about, cmp.Or(d.A, "–"), cmp.Or(d.B, "–")))
-		}
-	}
-	for _, t := range r.Times {
-		if low, high := min(t.A, t.B), max(t.A, t.B); strings.HasPrefix(t.What, "to recover") && high > 2*low && high-low > 5*time.Second {
-			all = append(all, fmt.Sprintf("%s: %s: %s → %s", t.Variant, t.What, seconds(t.A.Milliseconds()), seconds(t.B.Milliseconds())))
-		}
-	}
-	return all
 }

@@ -40,37 +40,8 @@ func TestIndex(t *testing.T) {
 	must.Equal(t, "the strip", "✔✔✘", index.first(t, ".strip").says())
 	want := []string{"cilium 1.11.6 cilium-1.11.6 affected ✔ reproduced reproduced 2", "cilium 1.12.0 cilium-1.12.0 fixed ✔ reproduced prevented 3"}
 	must.Equal(t, "versions", want, texts(index.first(t, "tbody").all("tr")))
-	want = []string{ // from the first run: in the second a part was switched off
-		"run: pass → fail", "cilium-1.12.0: verdict: prevented → reproduced", "cilium-1.12.0: probe outside->master2: – → impacted",
-	}
-	must.Equal(t, "changes", want, texts(index.first(t, "ul").all("li")))
 }
 
 func TestRunsThatAreNotThere(t *testing.T) {
 	must.Fail(t, must.Err(Runs(filepath.Join(t.TempDir(), "no-such"))), "no-such")
-}
-
-func TestChanges(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		change func(*report.Variant)
-		want   []string
-	}{
-		{"nothing", func(*report.Variant) {}, nil},
-		{"times, a little", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(12000)) }, nil},
-		{"times, a lot", func(v *report.Variant) { v.Remedies[1].TimeToRecoverMS = new(int64(18000)) }, []string{"cilium-1.11.6: to recover: Cilium 1.12.0: 8.4 s → 18.0 s"}},
-		{"a remedy", func(v *report.Variant) { v.Remedies[2].Verdict = "does-not-help" }, []string{"cilium-1.11.6: remedy: static route: recovers → does-not-help"}},
-		{"another finding", func(v *report.Variant) { v.Findings[1].Kind = "blackholed" }, []string{
-			"cilium-1.11.6: route-ownership: active unannounced 10.5.115.0/24 of master2 on tor1, tor2 (fault): found → –",
-			"cilium-1.11.6: route-ownership: active blackholed 10.5.115.0/24 of master2 on tor1, tor2 (fault): – → found",
-		}},
-		{"a version", func(v *report.Variant) { v.Components = map[string]string{"cilium": "1.11.7"} }, []string{"cilium-1.11.6: cilium: 1.11.6 → 1.11.7"}},
-		{"another variant", func(v *report.Variant) { v.Name = "other" }, []string{"cilium-1.11.6: variant: ran: reproduced → –", "other: variant: – → ran: reproduced"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			after := drained()
-			test.change(&after.Variants[0])
-			must.Equal(t, "changes", test.want, changes(drained(), after))
-		})
-	}
 }

@@ -83,19 +83,22 @@ func (t tracing) impacted() []probe.Timeline {
 // journeys are the paths of the lost packets. Those with a known end come first. Probes
 // whose packets take the same path share one journey.
 func (t tracing) journeys() []journey {
-	var all []journey
+	var ended, open []journey
 	for _, r := range t.impacted() {
 		for _, j := range t.of(r) {
+			all := &ended
+			if j.End == "" {
+				all = &open
+			}
 			same := func(o journey) bool {
 				return slices.Equal(o.Expected, j.Expected) && slices.Equal(o.Hops, j.Hops) && o.End == j.End
 			}
-			if !slices.ContainsFunc(all, same) {
-				all = append(all, j)
+			if !slices.ContainsFunc(*all, same) {
+				*all = append(*all, j)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(x, y journey) int { return level(x.End == "") - level(y.End == "") })
-	return all
+	return append(ended, open...)
 }
 
 // of are the journeys of one probe: of its requests or of its replies, whichever of them were lost.

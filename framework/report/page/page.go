@@ -47,11 +47,8 @@ var (
 		"upper":    strings.ToUpper,
 		"sign":     sign,
 		"versions": versions,
-		"short":    func(s string) string { return s[:min(len(s), 12)] },
 		"came":     came,
-		"rate":     rate,
 		"repeats":  repeats,
-		"kinds":    kinds,
 		// Records are wrapped for terminals.
 		"paragraphs": func(s string) []string { return strings.Split(strings.TrimSpace(s), "\n\n") },
 	}
@@ -79,12 +76,17 @@ type section struct {
 	ID       string
 	Lead     lead
 	Ranked   []report.Remedy
-	Drawing  *drawing
+	Topology *report.Topology
+	Paths    []journey // of the lost packets
+	More     int       // paths that are left out
 	Axis     *axis
 	Tables   []table
 	Evidence []file
 	Others   []other // of the main section
 }
+
+// maxPaths is how many broken paths are shown.
+const maxPaths = 4
 
 // other is a variant, on the first screen of another.
 type other struct{ ID, Title, Role, Versions, Verdict string }
@@ -125,9 +127,11 @@ func render(dir string, r report.Report, live map[string]*history.History) ([]by
 		id := fmt.Sprintf("v%d", i+1)
 		t := newTracing(r.TopologyOf(s.Variant), s)
 		one := section{
-			stored: s, ID: id, Lead: newLead(s, t), Ranked: s.ranked(), Drawing: draw(s, t), Axis: newAxis(id, s),
+			stored: s, ID: id, Lead: newLead(s, t), Ranked: s.ranked(), Topology: t.topology, Paths: t.journeys(), Axis: newAxis(id, s),
 			Tables: tables(s), Evidence: s.files,
 		}
+		one.More = max(0, len(one.Paths)-maxPaths)
+		one.Paths = one.Paths[:len(one.Paths)-one.More]
 		if i == first {
 			v.Sections = slices.Insert(v.Sections, 0, one)
 		} else {

@@ -268,18 +268,15 @@ func TestFirstScreen(t *testing.T) {
 	must.Equal(t, "of the other variants it says", "✔ prevented cilium-1.12.0 fixed, cilium 1.12.0", remedies.first(t, ".others").says())
 }
 
-func TestDrawing(t *testing.T) {
+func TestPaths(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
-	drawing := page.first(t, ".drawing")
 	want := []string{
-		"requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
-		"requests of outside->master2: tor2 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
+		"outside ╌╌ tor1 ╌╌ master2 outside ━━ tor1 ✕ requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
+		"outside ╌╌ tor2 ╌╌ master2 outside ━━ tor2 ✕ requests of outside->master2: tor2 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)",
 	}
-	must.Equal(t, "it breaks", want, texts(drawing.first(t, ".ends").all("li")))
-	if e, b, x := len(drawing.all(".expected")), len(drawing.all(".broken")), len(drawing.all(".break")); e != 3 || b != 4 || x != 2 {
-		t.Errorf("%d expected ways and a key, %d broken ones and two, %d breaks; want 3, 4 and 2", e, b, x)
-	}
-	must.Equal(t, "", 5, len(drawing.all(".box")))
+	paths := page.first(t, ".paths")
+	must.Equal(t, "it breaks", want, texts(paths.all("li")))
+	must.Equal(t, "a member", "tor1 router uplink 10.4.36.239nodes 10.4.94.239", paths.all("tr")[1].says())
 }
 
 func TestLayers(t *testing.T) {
@@ -311,8 +308,8 @@ func TestTimeAxis(t *testing.T) {
 	}
 	want := []string{ // 5 s to 30 s
 		"F fault left: 20%; top: calc(0 * 1.2rem)", "L first loss left: 21.2%; top: calc(1 * 1.2rem)", "D found left: 22.8%; top: calc(2 * 1.2rem)",
-		"R1 restart every agent left: 28%; top: calc(0 * 1.2rem)", "R2 Cilium 1.12.0 left: 36%; top: calc(1 * 1.2rem)",
-		"✓2 back left: 69.6%; top: calc(0 * 1.2rem)", "R3 static route left: 76%; top: calc(0 * 1.2rem)", "✓3 back left: 76.06%; top: calc(1 * 1.2rem)",
+		"R1 restart every agent left: 28%; top: calc(3 * 1.2rem)", "R2 Cilium 1.12.0 left: 36%; top: calc(0 * 1.2rem)",
+		"✓2 back left: 69.6%; top: calc(1 * 1.2rem)", "R3 static route left: 76%; top: calc(2 * 1.2rem)", "✓3 back left: 76.06%; top: calc(3 * 1.2rem)",
 	}
 	must.Equal(t, "flags", want, flags)
 	var lanes []string
@@ -326,9 +323,12 @@ func TestTimeAxis(t *testing.T) {
 		"outside->node1 none lost",
 	}, lanes)
 	// The loss of the newest record, and no other: from 10.3 s to 22.39 s of 5 to 30.
-	must.Equal(t, "the loss is drawn as", "M212 12H696V0H212Z", attribute(axis.all(".lane")[0].first(t, ".thick").Node, "d"))
-	if d := attribute(axis.all(".lane")[1].first(t, ".thick").Node, "d"); d != "M228 2H681V10H228ZM720 2H761V10H720Z" {
-		t.Errorf("the finding is drawn as %s", d)
+	for lane, want := range [][]string{{"left: 21.2%; width: 48.36%"}, {"left: 22.8%; width: 45.2%", "left: 72%; width: 4%"}} {
+		var drawn []string
+		for _, i := range axis.all(".lane")[lane].all(".thick") {
+			drawn = append(drawn, attribute(i.Node, "style"))
+		}
+		must.Equal(t, lane, want, drawn)
 	}
 }
 
@@ -451,7 +451,7 @@ func TestWriteRefuses(t *testing.T) {
 }
 
 // Ten minutes of 50 probes at 10 ms, of which each loses packets all the time, are
-// drawn within bounds: under 5 MB, and no more pieces than the axis has columns.
+// drawn within bounds: under 5 MB.
 func TestLargeRun(t *testing.T) {
 	r := drained()
 	v := &r.Variants[0]
@@ -487,13 +487,13 @@ func TestLargeRun(t *testing.T) {
 	if size := len(page.text); size > 5e6 {
 		t.Errorf("the page has %d bytes, want 5 MB at most", size)
 	}
-	lanes := page.first(t, ".axis").all(".thick")
+	lanes := page.first(t, ".axis").all(".lane")
 	if len(lanes) < 50 {
 		t.Fatalf("%d lanes, want one for each of 50 probes", len(lanes))
 	}
 	for _, l := range lanes {
-		if pieces := strings.Count(attribute(l.Node, "d"), "M"); pieces > columns {
-			t.Errorf("a lane has %d pieces, want %d at most", pieces, columns)
+		if n := len(l.all(".thick")); n > pieces {
+			t.Errorf("a lane has %d pieces, want %d at most", n, pieces)
 		}
 	}
 }
@@ -514,7 +514,7 @@ func TestIssueOfAnother(t *testing.T) {
 	dir := folder(t, drained())
 	must.NoError(t, r.Write(dir))
 	text := rendered(t, dir).first(t, "textarea").FirstChild.Data
-	must.Equal(t, "the issue has", 2, strings.Count(text, "```"))
+	must.Equal(t, "the issue has", 4, strings.Count(text, "```"))
 	_, after, _ := strings.Cut(text, "### Versions")
 	for what, is := range map[string]bool{
 		"a mention": regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), "a comment": strings.Contains(after, "<!--"), "a control character": strings.Contains(text, "\x1b"),

@@ -20,52 +20,34 @@ func Screen(dir string, r report.Report, max int) []string {
 		s, _ := load(dir, v, nil, true) // without digests: no file is named here
 		variants = append(variants, s)
 	}
+	return screen(r, variants, max)
+}
+
+func screen(r report.Report, variants []stored, most int) []string {
 	if len(variants) == 0 {
-		return capped(verdicts(r), max)
+		return capped(verdicts(r), most)
 	}
 	first := variants[mainOf(variants)]
 	l := newLead(first, newTracing(r.TopologyOf(first.Variant), first))
-	blocks := []block{
-		{lines: leadLines(first, l)},
-		{lines: reasons(variants, first, l), least: 3},
-		{lines: remedies(first), least: 3},
-		{lines: causes(first.Findings), least: 3},
-		{lines: verdicts(r), least: 3},
-	}
-	var lines []string
-	for _, b := range fit(blocks, max) {
-		lines = append(lines, b...)
-	}
-	return lines
+	lead := leadLines(first, l)
+	return append(lead, fit([][]string{reasons(variants, first, l), remedies(first), causes(first.Findings), verdicts(r)}, most-len(lead))...)
 }
 
-// block are lines that belong together.
-type block struct {
-	lines []string
-	least int // how many are shown at least; zero: all
-}
+// least is how many lines each block is shown with at least.
+const least = 3
 
-// fit shortens blocks until their lines are no more than max, the later ones last:
-// verdicts are what a run is for.
-func fit(blocks []block, max int) [][]string {
-	room := make([]int, len(blocks))
-	left := max
-	for i, b := range blocks {
-		room[i] = len(b.lines)
-		if b.least > 0 {
-			room[i] = min(room[i], b.least)
-		}
-		left -= room[i]
-	}
+// fit shortens blocks of lines until they are no more than most, the later ones last: verdicts are
+// what a run is for.
+func fit(blocks [][]string, most int) []string {
 	for i, b := range slices.Backward(blocks) {
-		more := min(len(b.lines)-room[i], left)
-		room[i], left = room[i]+more, left-more
+		room := most
+		for _, earlier := range blocks[:i] {
+			room -= min(len(earlier), least)
+		}
+		blocks[i] = capped(b, room)
+		most -= len(blocks[i])
 	}
-	var fitting [][]string
-	for i, b := range blocks {
-		fitting = append(fitting, capped(b.lines, room[i]))
-	}
-	return fitting
+	return slices.Concat(blocks...)
 }
 
 // capped are the first lines. The last of the n lines says how many more there are.
@@ -274,4 +256,8 @@ func repeats(v report.Variant) string {
 		text += fmt.Sprintf("; first loss %s to %s after the fault", seconds(onsets[0]), seconds(onsets[len(onsets)-1]))
 	}
 	return text
+}
+
+func rate(r report.Rate, verdict string) string {
+	return fmt.Sprintf("%s in %d of %d runs (95%% confidence: %.0f to %.0f%%)", verdict, r.Count, r.Runs, 100*r.Low, 100*r.High)
 }

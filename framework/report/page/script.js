@@ -1,6 +1,6 @@
 // All that is here is a help: the page says the same without it.
 "use strict";
-for (const hidden of document.querySelectorAll(".zoom, .filter, .copy")) hidden.hidden = false;
+for (const hidden of document.querySelectorAll(".zoom, .copy")) hidden.hidden = false;
 
 for (const time of document.querySelectorAll(".time")) {
   const axis = time.querySelector(".axis");
@@ -22,12 +22,6 @@ for (const time of document.querySelectorAll(".time")) {
     e.preventDefault();
     to(zoom * (e.deltaY < 0 ? 1.25 : 0.8), e.clientX - axis.getBoundingClientRect().left);
   }, { passive: false });
-}
-
-for (const filter of document.querySelectorAll(".filter")) {
-  filter.addEventListener("change", (e) => {
-    for (const row of filter.parentElement.querySelectorAll(`tr[data-kind="${e.target.value}"]`)) row.hidden = !e.target.checked;
-  });
 }
 
 document.querySelector(".copy")?.addEventListener("click", async (e) => {
