@@ -109,51 +109,11 @@ func (r Row) details() [][2]string {
 	return all
 }
 
-// Markdown is the qualification for a ticket, with the text of every row.
+// Markdown is the qualification for a ticket: the text, under its first line.
 func (q Qualification) Markdown() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s\n\n%s.\n\n", plain.Inline(q.Heading()), plain.Inline(q.Title()))
-	line := func(cells []string) {
-		for i := range cells {
-			cells[i] = plain.Inline(cells[i])
-		}
-		fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | "))
-	}
-	columns := q.columns()
-	line(columns)
-	fmt.Fprintf(&out, "|%s\n", strings.Repeat("---|", len(columns)))
-	for _, r := range q.Rows {
-		line(r.cells())
-	}
-	for _, m := range marks {
-		begun := false
-		for _, r := range q.Rows {
-			if r.State != m.state {
-				continue
-			}
-			if !begun {
-				fmt.Fprintf(&out, "\n**%s**\n\n", m.word)
-				begun = true
-			}
-			fmt.Fprintf(&out, "- %s: %s\n", plain.Inline(r.Title()), plain.Inline(r.Says))
-			for _, d := range r.details() {
-				text := plain.Inline(d[1])
-				if d[0] == "again" {
-					text = plain.Code(d[1])
-				}
-				fmt.Fprintf(&out, "  - %s: %s\n", d[0], text)
-			}
-		}
-	}
-	if v := q.Inputs.Values; v != nil {
-		fmt.Fprintf(&out, "\nTested with the values of %s: %s.\n", plain.Inline(strings.Join(v.Sources, ", ")), plain.Inline(v.mode()))
-	}
-	fmt.Fprint(&out, "\n**not tested**\n\n")
-	for _, says := range q.NotTested {
-		fmt.Fprintf(&out, "- %s\n", plain.Inline(says))
-	}
+	text := fmt.Sprintf("%s\n\n%s", plain.Inline(q.Heading()), plain.Fenced(q.Text()))
 	if q.Command != "" {
-		fmt.Fprintf(&out, "\nMade by %s\n", plain.Code(q.Command))
+		text += "\nMade by " + plain.Code(q.Command) + "\n"
 	}
-	return out.String()
+	return text
 }

@@ -1,13 +1,13 @@
 package qualify
 
 import (
-	"encoding/xml"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/onsi/ginkgo/v2/reporters"
 
+	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 )
@@ -22,10 +22,10 @@ const (
 
 // Write stores the qualification in a folder, as text, Markdown, JSON and JUnit.
 func (q Qualification) Write(dir string) error {
-	junit, err := xml.MarshalIndent(q.junit(), "", "  ")
+	suites, err := junit.Encode(q.junit())
 	if err == nil {
 		err = stored.Write(dir, FileJSON, q, map[string]string{
-			FileMarkdown: q.Markdown(), FileText: q.Text(), FileJUnit: xml.Header + string(junit) + "\n",
+			FileMarkdown: q.Markdown(), FileText: q.Text(), FileJUnit: string(suites),
 		})
 	}
 	if err != nil {
@@ -75,32 +75,19 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 
 // junit has one test per row: a row with the state no-go is a failure, and one that could
 // not be judged is an error.
-func (q Qualification) junit() reporters.JUnitTestSuites {
+func (q Qualification) junit() reporters.JUnitTestSuite {
 	suite := reporters.JUnitTestSuite{
 		Name:      fmt.Sprintf("qualify %s %s to %s", q.Inputs.Component, q.Inputs.From, q.Inputs.To),
-		Timestamp: q.Began.UTC().Format("2006-01-02T15:04:05"), Time: float64(q.TookMS) / 1000, Tests: len(q.Rows),
+		Timestamp: q.Began.UTC().Format("2006-01-02T15:04:05"), Time: float64(q.TookMS) / 1000,
 	}
+	became := map[State]junit.Outcome{Fails: junit.Failed, NotJudged: junit.Broke, NotLookedAt: junit.Skipped}
 	for _, r := range q.Rows {
-		test := reporters.JUnitTestCase{Name: r.Title(), Classname: suite.Name, Status: string(r.State), SystemOut: r.Says}
 		var details []string
 		for _, d := range r.details() {
 			details = append(details, d[0]+": "+d[1])
 		}
-		switch r.State {
-		case Fails:
-			test.Failure = &reporters.JUnitFailure{Message: r.Says, Type: string(r.State), Description: strings.Join(details, "\n")}
-			suite.Failures++
-		case NotJudged:
-			test.Error = &reporters.JUnitError{Message: r.Says, Type: string(r.State), Description: strings.Join(details, "\n")}
-			suite.Errors++
-		case NotLookedAt:
-			test.Skipped = &reporters.JUnitSkipped{Message: r.Says}
-			suite.Skipped++
-		}
-		suite.TestCases = append(suite.TestCases, test)
+		junit.Add(&suite, junit.Case{Name: r.Title(), Became: became[r.State], Why: r.Says, Detail: strings.Join(details, "\n")})
+		suite.TestCases[len(suite.TestCases)-1].SystemOut = r.Says
 	}
-	return reporters.JUnitTestSuites{
-		Tests: suite.Tests, Errors: suite.Errors, Failures: suite.Failures, Disabled: suite.Skipped, Time: suite.Time,
-		TestSuites: []reporters.JUnitTestSuite{suite},
-	}
+	return suite
 }
