@@ -17,9 +17,9 @@ import (
 // silent is a detector that finds nothing.
 type silent struct{}
 
-func (silent) Name() string                                { return "silent" }
-func (silent) Reads() []snapshot.Source                    { return nil }
-func (silent) Detect([]snapshot.Snapshot) []detect.Finding { return nil }
+func (silent) Name() string                                               { return "silent" }
+func (silent) Reads() []snapshot.Source                                   { return nil }
+func (silent) Detect([]snapshot.Snapshot, *detect.Index) []detect.Finding { return nil }
 
 // pair is a valid scenario, but for what change does to the script of its affected variant, old.
 func pair(change func(*Script)) Scenario {

@@ -122,7 +122,7 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 	r.NotRun = append(r.NotRun, NotRun{detector.Name(), configdrift.Unjudged(), fmt.Sprintf("the agents of %s and %s (relapse qualify)", u.From, u.To)})
 	find := func(s snapshot.Snapshot) []detect.Finding {
 		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: config(s)}, Version: u.To, ConfigMap: ciliumConfig}
-		return d.Detect([]snapshot.Snapshot{s})
+		return detect.Run([]detect.Detector{d}, []snapshot.Snapshot{s})
 	}
 	r.add(find(last), find(before), incidents)
 	return nil

@@ -17,11 +17,12 @@ type Detector interface {
 	Name() string
 	// Reads are the sources that Detect reads from the snapshots.
 	Reads() []snapshot.Source
-	// Detect returns the findings at the moment of the last snapshot, in a stable order.
-	// history is in order of time and should span History. One snapshot is enough; with
-	// more, a difference that has only begun is Pending at first. No finding means that no
+	// Detect returns the findings at the moment of the last snapshot, in a stable order, without
+	// the detector's name: Run adds it. history is in order of time, has one snapshot at least, and
+	// should span History; x has what is made of the snapshots for all detectors. With several
+	// snapshots, a difference that has only begun is Pending at first. No finding means that no
 	// difference is pending either. An unavailable source leads to no finding.
-	Detect(history []snapshot.Snapshot) []Finding
+	Detect(history []snapshot.Snapshot, x *Index) []Finding
 }
 
 // Run returns the findings of detectors at the last of some snapshots, in their order. Each

@@ -18,14 +18,14 @@ import (
 // Forget leaves: every table of a detector's cases goes through here.
 func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
 	t.Helper()
-	found := d.Detect(history)
+	found := Run([]Detector{d}, history)
 	compare := cmp.Comparer(func(a, b Object) bool { return a == b })
 	if diff := cmp.Diff(found, Run([]Detector{d}, history), compare); diff != "" {
 		t.Errorf("%s looks at more than %v (-all sources, +those):\n%s", d.Name(), d.Reads(), diff)
 	}
 	left := slices.Clone(history)
 	Forget(left)
-	if diff := cmp.Diff(found, d.Detect(left), compare); diff != "" {
+	if diff := cmp.Diff(found, Run([]Detector{d}, left), compare); diff != "" {
 		t.Errorf("%s looks at what is forgotten (-all, +what is left):\n%s", d.Name(), diff)
 	}
 	return found
@@ -36,7 +36,7 @@ type greedy struct{ reads []snapshot.Source }
 
 func (greedy) Name() string               { return "greedy" }
 func (g greedy) Reads() []snapshot.Source { return g.reads }
-func (greedy) Detect(history []snapshot.Snapshot) []Finding {
+func (greedy) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	var found []Finding
 	for _, s := range history {
 		for _, p := range s.Pods.Items {

@@ -38,7 +38,7 @@ func ExampleRouteOwnership() {
 	history := []snapshot.Snapshot{polled(0, pods), polled(time.Second), polled(2 * time.Second)}
 	for n := range history {
 		fmt.Println("after", time.Duration(n)*time.Second)
-		for _, finding := range (detect.RouteOwnership{}).Detect(history[:n+1]) {
+		for _, finding := range detect.Run([]detect.Detector{detect.RouteOwnership{}}, history[:n+1]) {
 			fmt.Printf("%s, %s: %s\n", finding.Kind, finding.State, finding.Says)
 		}
 	}

@@ -42,10 +42,7 @@ func (GoneEndpoints) Reads() []snapshot.Source {
 // Detect implements Detector. Findings are in order of node and Service: one for each port of
 // a Service, and one more for connections that are pending. Object is the port of the
 // Service, Owner the node. Pods have the addresses now.
-func (d GoneEndpoints) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d GoneEndpoints) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	if !now.Services.Read || !now.EndpointSlices.Read {
 		return nil
@@ -140,7 +137,7 @@ func goneFor(history []*lookup, service snapshot.Service, port snapshot.ServiceP
 func (d GoneEndpoints) finding(now *lookup, node string, service snapshot.Service, port snapshot.ServicePort,
 	flows []snapshot.Flow) Finding {
 	sp := servicePort{service.String(), port.Protocol, flows[0].Destination}
-	finding := Finding{Detector: d.Name(), Kind: GoneEndpoint, State: Active, Object: Named(sp.String()), Owner: node}
+	finding := Finding{Kind: GoneEndpoint, State: Active, Object: Named(sp.String()), Owner: node}
 	var to []string
 	for _, f := range flows {
 		holder := "which no pod has"

@@ -80,7 +80,7 @@ func TestGoneEndpoints(t *testing.T) {
 		{name: "endpoints not read for a while", history: []snapshot.Snapshot{statsd(0, old), changed(statsd(1), func(s *snapshot.Snapshot) { s.EndpointSlices = snapshot.List[snapshot.EndpointSlice]{} }), statsd(3.5), statsd(4)}, want: Pending},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			found := GoneEndpoints{}.Detect(test.history)
+			found := Run([]Detector{GoneEndpoints{}}, test.history)
 			if test.want == "" {
 				if len(found) > 0 {
 					t.Errorf("%+v", found)

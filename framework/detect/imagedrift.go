@@ -41,14 +41,7 @@ func (d ImageDrift) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each container.
-func (d ImageDrift) Detect(history []snapshot.Snapshot) []Finding {
-	return d.detect(history, NewIndex(history))
-}
-
-func (d ImageDrift) detect(history []snapshot.Snapshot, x *Index) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d ImageDrift) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	now := history[len(history)-1]
 	past := pastImages(history, x)
 	arch := architectures(history)
@@ -59,12 +52,9 @@ func (d ImageDrift) detect(history []snapshot.Snapshot, x *Index) []Finding {
 			continue // its pods are of different templates, and each is new
 		}
 		for _, image := range imagesAskedFor(u) {
-			f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], arch, view, x)
-			if !ok {
-				continue
+			if f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], arch, view, x); ok {
+				findings = append(findings, f)
 			}
-			f.Detector = d.Name()
-			findings = append(findings, f)
 		}
 	}
 	return findings

@@ -35,14 +35,7 @@ func (ImagePin) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of workload, one for each container and kind.
-func (d ImagePin) Detect(history []snapshot.Snapshot) []Finding {
-	return d.detect(history, NewIndex(history))
-}
-
-func (d ImagePin) detect(history []snapshot.Snapshot, x *Index) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d ImagePin) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	now := history[len(history)-1]
 	uses := imageUses(now)
 	tags := map[string]string{}
@@ -56,7 +49,7 @@ func (d ImagePin) detect(history []snapshot.Snapshot, x *Index) []Finding {
 			state = Latent
 		}
 		findings = append(findings, Finding{
-			Detector: d.Name(), Kind: kind, State: state, Object: Named(u.String()), Pods: u.podNames(), Says: says,
+			Kind: kind, State: state, Object: Named(u.String()), Pods: u.podNames(), Says: says,
 		})
 	}
 	for _, u := range uses {

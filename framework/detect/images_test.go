@@ -189,7 +189,7 @@ func TestImagePin(t *testing.T) {
 			}
 		})
 	}
-	if got := (ImagePin{}).Detect(nil); got != nil {
+	if got := Run([]Detector{ImagePin{}}, nil); got != nil {
 		t.Errorf("without a snapshot: %v", got)
 	}
 }
@@ -331,7 +331,7 @@ func TestImageDrift(t *testing.T) {
 			}
 		})
 	}
-	if got := (ImageDrift{}).Detect(nil); got != nil {
+	if got := Run([]Detector{ImageDrift{}}, nil); got != nil {
 		t.Errorf("without a snapshot: %v", got)
 	}
 }

@@ -32,23 +32,18 @@ func NewIndex(history []snapshot.Snapshot) *Index {
 	return x
 }
 
-// indexed is a detector that uses the index of all detectors. Its snapshots are those of the
-// index with no more than what it reads.
-type indexed interface {
-	detect(history []snapshot.Snapshot, x *Index) []Finding
-}
-
-// Run returns the findings of detectors at the last of the snapshots, in their order. Each
-// detector gets only the sources that it reads, so that its findings do not depend on what
-// else the snapshots have.
+// Run returns the findings of detectors at the last of the snapshots, in their order; none without
+// a snapshot. Each detector gets only the sources that it reads, so that its findings do not depend
+// on what else the snapshots have.
 func (x *Index) Run(detectors []Detector) []Finding {
 	var findings []Finding
 	for _, d := range detectors {
-		seen := snapshot.Only(x.history, d.Reads()...)
-		if of, is := d.(indexed); is {
-			findings = append(findings, of.detect(seen, x)...)
-		} else {
-			findings = append(findings, d.Detect(seen)...)
+		if len(x.history) == 0 {
+			return nil
+		}
+		for _, f := range d.Detect(snapshot.Only(x.history, d.Reads()...), x) {
+			f.Detector = d.Name()
+			findings = append(findings, f)
 		}
 	}
 	return findings

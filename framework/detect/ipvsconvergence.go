@@ -77,10 +77,7 @@ func (IPVSConvergence) Reads() []snapshot.Source {
 // the Services: on a node whose syncs have stopped, all that change differ sooner or later.
 // Differences of a kind that are pending make a finding of their own, after the active one. Object
 // is kube-proxy or the node, Announcer the node.
-func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d IPVSConvergence) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	var findings []Finding
 	indexed := lookups(history)
 	for _, p := range history[len(history)-1].Proxies {
@@ -88,7 +85,7 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot) []Finding {
 			continue
 		}
 		for _, f := range d.node(indexed, p) {
-			f.Detector, f.Announcer = d.Name(), p.Node
+			f.Announcer = p.Node
 			findings = append(findings, f)
 		}
 	}

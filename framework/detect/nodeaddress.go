@@ -62,8 +62,8 @@ func (NodeAddress) Reads() []snapshot.Source {
 
 // Detect implements Detector. Findings are in order of node and kind, an active
 // one before a pending one.
-func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 || !history[len(history)-1].Nodes.Read {
+func (d NodeAddress) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
+	if !history[len(history)-1].Nodes.Read {
 		return nil
 	}
 	a := newAddressing(history, d.Peering)
@@ -78,7 +78,6 @@ func (d NodeAddress) Detect(history []snapshot.Snapshot) []Finding {
 		return cmp.Or(cmp.Compare(a.Object.name, b.Object.name), cmp.Compare(a.Kind, b.Kind))
 	})
 	for i := range findings {
-		findings[i].Detector = d.Name()
 		findings[i].Owner = findings[i].Object.name
 	}
 	return findings

@@ -76,14 +76,7 @@ func (d RouteOwnership) Reads() []snapshot.Source {
 // Detect implements Detector. Findings are in order of prefix. A range that
 // some routers have lacked for long enough and others have not has two: the
 // active one comes first, and each names its own routers.
-func (d RouteOwnership) Detect(history []snapshot.Snapshot) []Finding {
-	return d.detect(history, NewIndex(history))
-}
-
-func (d RouteOwnership) detect(history []snapshot.Snapshot, x *Index) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d RouteOwnership) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	vs := newViews(history, x, d.Peering)
 	if !vs.now().known {
 		return nil
@@ -93,9 +86,6 @@ func (d RouteOwnership) detect(history []snapshot.Snapshot, x *Index) []Finding 
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(comparePrefixes(a.Object.prefix, b.Object.prefix), cmp.Compare(a.Announcer, b.Announcer))
 	})
-	for i := range findings {
-		findings[i].Detector = d.Name()
-	}
 	return findings
 }
 

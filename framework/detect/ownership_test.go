@@ -505,6 +505,6 @@ func BenchmarkRouteOwnership(b *testing.B) {
 	}
 	history = append(history, after(w, 0.1, removeNode1).Snapshot)
 	for b.Loop() {
-		RouteOwnership{}.Detect(history)
+		Run([]Detector{RouteOwnership{}}, history)
 	}
 }

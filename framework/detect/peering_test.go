@@ -590,7 +590,7 @@ func TestObservedPeering(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var active []string
-			for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+			for _, f := range Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{test.is.Snapshot}) {
 				if f.Kind == TwinRange {
 					t.Errorf("%s", f.ID())
 				}
@@ -655,7 +655,7 @@ func TestObservedNeighbours(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			kind := ""
-			for _, f := range (RouteOwnership{Peering: test.peering}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+			for _, f := range Run([]Detector{RouteOwnership{Peering: test.peering}}, []snapshot.Snapshot{test.is.Snapshot}) {
 				kind += f.Kind
 			}
 			must.Equal(t, "found", test.want, kind)
@@ -726,7 +726,7 @@ func TestObservedMesh(t *testing.T) {
 		"a static route to a stranger, of another range": {observed(onLink, static("10.99.0.0/24", "10.4.94.77")), Observed, 0, 0},
 	} {
 		wrong, absent := 0, 0
-		for _, f := range (RouteOwnership{Peering: test.peering}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+		for _, f := range Run([]Detector{RouteOwnership{Peering: test.peering}}, []snapshot.Snapshot{test.is.Snapshot}) {
 			switch f.Kind {
 			case WrongAnnouncer:
 				wrong++
@@ -769,7 +769,7 @@ func TestObservedFIB(t *testing.T) {
 		{"a dump does not tell which sessions are up", observed(neighbors(func(n *snapshot.Neighbor) { n.State = snapshot.SessionUnknown })), nil},
 	} {
 		var got []string
-		for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{test.is.Snapshot}) {
+		for _, f := range Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{test.is.Snapshot}) {
 			got = append(got, fmt.Sprintf("%s %s %s", f.State, f.Kind, strings.Join(f.Routers, ", ")))
 		}
 		must.Equal(t, test.name, test.want, got)
@@ -790,7 +790,7 @@ func TestObservedServicesAlone(t *testing.T) {
 		},
 	} {
 		found := func(w *world) (all []string) {
-			for _, f := range (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot}) {
+			for _, f := range Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{w.Snapshot}) {
 				all = append(all, f.ID().String())
 			}
 			return all
@@ -818,7 +818,7 @@ func TestRoutesOfBIRD(t *testing.T) {
 			w.static(test.prefix, test.via, "tor1")
 			w.at("tor1").Routes.Items[0].Protocol = snapshot.RouteBIRD
 		}, test.link)
-		if got := (RouteOwnership{Peering: Observed}).Detect([]snapshot.Snapshot{is.Snapshot}); len(got) != test.want {
+		if got := Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{is.Snapshot}); len(got) != test.want {
 			t.Errorf("%s: %v, want %d findings", name, got, test.want)
 		}
 	}
@@ -856,7 +856,7 @@ func TestObservedLocal(t *testing.T) {
 		w := balanced(0)
 		w.Services.Items[0].Local = true
 		test.change(w)
-		got := (ServiceRoute{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot})
+		got := Run([]Detector{ServiceRoute{Peering: Observed}}, []snapshot.Snapshot{w.Snapshot})
 		if len(got) != test.want || len(got) > 0 && (got[0].Kind != NoLocalEndpoint || got[0].State != Active || len(got[0].Routers) != 2) {
 			t.Errorf("%s: %+v, want %d", test.name, got, test.want)
 		}
@@ -896,7 +896,7 @@ func TestObservedSessions(t *testing.T) {
 		for _, w := range test.history {
 			history = append(history, w.Snapshot)
 		}
-		if got := (RouteOwnership{Peering: Observed}).Detect(history); len(got) != 1 || got[0].State != test.want {
+		if got := Run([]Detector{RouteOwnership{Peering: Observed}}, history); len(got) != 1 || got[0].State != test.want {
 			t.Errorf("%s: %v, want one that is %s", test.name, got, test.want)
 		}
 	}
@@ -1002,7 +1002,7 @@ func TestObservedServiceRoute(t *testing.T) {
 	} {
 		w := balanced(0).withdrawn()
 		test.change(w)
-		got := (ServiceRoute{Peering: Observed}).Detect([]snapshot.Snapshot{w.Snapshot})
+		got := Run([]Detector{ServiceRoute{Peering: Observed}}, []snapshot.Snapshot{w.Snapshot})
 		if len(got) > 1 || (len(got) == 1) != (test.want != "") || len(got) == 1 && got[0].State != test.want {
 			t.Errorf("%s: %v, want %q", test.name, got, test.want)
 		}

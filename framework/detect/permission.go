@@ -47,14 +47,7 @@ func (d Permission) Reads() []snapshot.Source {
 
 // Detect implements Detector. For each account and image, in their order, there is one latent
 // finding, and an active one for each node, which is then its Owner.
-func (d Permission) Detect(history []snapshot.Snapshot) []Finding {
-	return d.detect(history, NewIndex(history))
-}
-
-func (d Permission) detect(history []snapshot.Snapshot, x *Index) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	now := history[len(history)-1]
 	if !now.PodImages.Read || !now.Accounts.Read {
 		return nil
@@ -94,7 +87,7 @@ func (d Permission) detect(history []snapshot.Snapshot, x *Index) []Finding {
 			continue
 		}
 		f := Finding{
-			Detector: d.Name(), Kind: NotPermitted, State: Latent, Object: Named("ServiceAccount " + g.account + ", " + g.image), Pods: pods[g],
+			Kind: NotPermitted, State: Latent, Object: Named("ServiceAccount " + g.account + ", " + g.image), Pods: pods[g],
 			Says: fmt.Sprintf("ServiceAccount %s may not %s, which the vendor's %s of %s %s %s: %s %s with it, and may not work after a restart",
 				g.account, and(missing), plural(len(of), "chart", "charts"), name, and(of), plural(len(of), "grants",
 					"all grant"), pods[g][0], others(len(pods[g])-1)+g.image),

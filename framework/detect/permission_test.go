@@ -145,7 +145,7 @@ func TestPermission(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
 			said := false
-			for _, f := range (Permission{}).Detect([]snapshot.Snapshot{test.at}) {
+			for _, f := range Run([]Detector{Permission{}}, []snapshot.Snapshot{test.at}) {
 				account, of, _ := strings.Cut(f.Object.String(), ", ")
 				text := fmt.Sprintf("%s %s", f.State, of)
 				if f.Owner != "" {

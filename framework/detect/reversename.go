@@ -31,10 +31,7 @@ func (ReverseName) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. There is one finding for each version, in their order.
-func (d ReverseName) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d ReverseName) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	unnamed, services := 0, map[string]bool{}
 	for _, e := range now.EndpointSlices.Items {
@@ -58,7 +55,7 @@ func (d ReverseName) Detect(history []snapshot.Snapshot) []Finding {
 	var findings []Finding
 	for _, version := range slices.Sorted(maps.Keys(pods)) {
 		findings = append(findings, Finding{
-			Detector: d.Name(), Kind: NoReverseName, State: Active, Object: Named("CoreDNS " + version), Pods: pods[version],
+			Kind: NoReverseName, State: Active, Object: Named("CoreDNS " + version), Pods: pods[version],
 			Says: fmt.Sprintf("CoreDNS %s answers NXDOMAIN for the addresses of endpoints without a hostname: %d of %s. Programs that ask for the name of an address, such as Kerberos, are refused.",
 				version, unnamed, and(slices.Sorted(maps.Keys(services)))),
 		})

@@ -22,7 +22,7 @@ func TestReverseName(t *testing.T) {
 		{name: "another program", image: "registry.example/proxy:v1.12.0", unnamed: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			found := ReverseName{}.Detect([]snapshot.Snapshot{{
+			found := Run([]Detector{ReverseName{}}, []snapshot.Snapshot{{
 				EndpointSlices: snapshot.List[snapshot.EndpointSlice]{Read: true, Items: []snapshot.EndpointSlice{{Namespace: "default", Service: "directory", Unnamed: tt.unnamed}}},
 				PodImages: snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Namespace: "kube-system", Name: "coredns-1",
 					Containers: []snapshot.RunningContainer{{Container: snapshot.Container{Image: tt.image}}}}}},

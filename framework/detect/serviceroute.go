@@ -43,28 +43,20 @@ func (ServiceRoute) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of namespace and name of the Service.
-func (d ServiceRoute) Detect(history []snapshot.Snapshot) []Finding {
-	return d.detect(history, NewIndex(history))
-}
-
-func (d ServiceRoute) detect(history []snapshot.Snapshot, x *Index) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	vs := newViews(history, x, d.Peering)
 	now := vs.now()
 	var findings []Finding
 	for _, service := range now.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
 			if f, misled := now.misled(service, address); misled && d.Peering == Observed {
-				f.Detector = d.Name()
 				findings = append(findings, f)
 			}
 			if !now.lacksRoute(service.String(), address) {
 				continue
 			}
 			f := Finding{
-				Detector: d.Name(), Kind: NoRoute, State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen())),
+				Kind: NoRoute, State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen())),
 				Says: fmt.Sprintf("No router has a route to %s, the address of Service %s, which has ready endpoints: %s.",
 					address, service, strings.Join(now.excluded(service, address), "; ")),
 			}

@@ -75,10 +75,7 @@ func (d SNAT) Unasked(s snapshot.Snapshot) bool {
 
 // Detect implements Detector. Findings are in order of node; for each node
 // first those about rules, then programs, then stale translations.
-func (d SNAT) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d SNAT) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	if !now.Pods.Read || len(now.NAT) == 0 || d.Unasked(now) {
 		return nil
@@ -458,7 +455,7 @@ func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) 
 }
 
 func (d SNAT) finding(node string, h *hidden) Finding {
-	f := Finding{Detector: d.Name(), State: Active, Owner: node, Routers: h.route.routers}
+	f := Finding{State: Active, Owner: node, Routers: h.route.routers}
 	switch h.wanted {
 	case "":
 	case askedByDefault:

@@ -230,7 +230,7 @@ func TestSNAT(t *testing.T) {
 			}
 		})
 	}
-	if found := (SNAT{}).Detect(nil); found != nil {
+	if found := Run([]Detector{SNAT{}}, nil); found != nil {
 		t.Errorf("%v without a snapshot", found)
 	}
 }

@@ -39,10 +39,7 @@ func (StaleFirewallRules) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of node and of the rules.
-func (d StaleFirewallRules) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d StaleFirewallRules) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	var findings []Finding
 	for _, f := range now.Firewalls {
@@ -101,7 +98,7 @@ func rejects(rules []snapshot.Rule, chain string) bool {
 
 func (d StaleFirewallRules) finding(now snapshot.Snapshot, f snapshot.Firewall, c frozenChain) Finding {
 	finding := Finding{
-		Detector: d.Name(), Kind: LeftoverRules, State: Latent, Object: Named(f.Node + " " + c.name), Owner: f.Node,
+		Kind: LeftoverRules, State: Latent, Object: Named(f.Node + " " + c.name), Owner: f.Node,
 	}
 	whose := fmt.Sprintf("%s, which no pod on it has", c.pod)
 	for _, p := range now.Pods.Items {

@@ -75,7 +75,7 @@ func TestStaleFirewallRules(t *testing.T) {
 			}
 		})
 	}
-	if got := (StaleFirewallRules{}).Detect(nil); got != nil {
+	if got := Run([]Detector{StaleFirewallRules{}}, nil); got != nil {
 		t.Errorf("without a snapshot: %v", got)
 	}
 }

@@ -162,7 +162,7 @@ type told struct{ *world }
 func (told) Name() string             { return "told" }
 func (told) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
 
-func (d told) Detect(history []snapshot.Snapshot) []detect.Finding {
+func (d told) Detect(history []snapshot.Snapshot, _ *detect.Index) []detect.Finding {
 	for _, n := range history[len(history)-1].Nodes.Items {
 		var found []detect.Finding
 		if n.Name == d.nodeName() && json.Unmarshal([]byte(n.UID), &found) == nil {

@@ -117,9 +117,9 @@ func recordMeetsSchema(t *testing.T, path string) {
 // mute is a detector that says nothing any more.
 type mute struct{}
 
-func (mute) Name() string                                { return "told" }
-func (mute) Reads() []snapshot.Source                    { return []snapshot.Source{snapshot.Nodes} }
-func (mute) Detect([]snapshot.Snapshot) []detect.Finding { return nil }
+func (mute) Name() string                                               { return "told" }
+func (mute) Reads() []snapshot.Source                                   { return []snapshot.Source{snapshot.Nodes} }
+func (mute) Detect([]snapshot.Snapshot, *detect.Index) []detect.Finding { return nil }
 
 func scripted(s framework.Scenario, change func(*framework.Script)) framework.Scenario {
 	var variants []framework.Variant

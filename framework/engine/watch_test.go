@@ -25,7 +25,7 @@ type said struct {
 func (*said) Name() string             { return "said" }
 func (*said) Reads() []snapshot.Source { return nil }
 
-func (s *said) Detect([]snapshot.Snapshot) []detect.Finding {
+func (s *said) Detect([]snapshot.Snapshot, *detect.Index) []detect.Finding {
 	if f := s.now.Load(); f != nil {
 		return *f
 	}
@@ -111,9 +111,9 @@ func TestWatchSaysWhatWasSeenSince(t *testing.T) {
 
 type detectorFunc func([]snapshot.Snapshot) []detect.Finding
 
-func (detectorFunc) Name() string                                    { return "func" }
-func (detectorFunc) Reads() []snapshot.Source                        { return nil }
-func (f detectorFunc) Detect(h []snapshot.Snapshot) []detect.Finding { return f(h) }
+func (detectorFunc) Name() string                                                     { return "func" }
+func (detectorFunc) Reads() []snapshot.Source                                         { return nil }
+func (f detectorFunc) Detect(h []snapshot.Snapshot, _ *detect.Index) []detect.Finding { return f(h) }
 
 // A collection that was cut short by the end of the watching must not count:
 // half a snapshot shows faults that are none.

@@ -59,7 +59,7 @@ type longest int
 
 func (*longest) Name() string             { return "longest" }
 func (*longest) Reads() []snapshot.Source { return nil }
-func (l *longest) Detect(h []snapshot.Snapshot) []detect.Finding {
+func (l *longest) Detect(h []snapshot.Snapshot, _ *detect.Index) []detect.Finding {
 	*l = max(*l, longest(len(h)))
 	return nil
 }

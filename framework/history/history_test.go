@@ -20,7 +20,7 @@ type named struct{}
 
 func (named) Name() string             { return "named" }
 func (named) Reads() []snapshot.Source { return []snapshot.Source{snapshot.Nodes} }
-func (named) Detect(h []snapshot.Snapshot) []detect.Finding {
+func (named) Detect(h []snapshot.Snapshot, _ *detect.Index) []detect.Finding {
 	var all []detect.Finding
 	for _, n := range h[len(h)-1].Nodes.Items {
 		all = append(all, detect.Finding{Detector: "named", Kind: "seen", State: detect.Active, Object: detect.Named(n.Name)})

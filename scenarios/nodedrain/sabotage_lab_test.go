@@ -32,8 +32,8 @@ type lying struct {
 	say func([]detect.Finding) []detect.Finding
 }
 
-func (l lying) Detect(history []snapshot.Snapshot) []detect.Finding {
-	return l.say(l.RouteOwnership.Detect(history))
+func (l lying) Detect(history []snapshot.Snapshot, x *detect.Index) []detect.Finding {
+	return l.say(l.RouteOwnership.Detect(history, x))
 }
 
 // afterFault makes the fault do more, and undo that as well.

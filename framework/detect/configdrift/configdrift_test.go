@@ -403,7 +403,7 @@ func TestDetector(t *testing.T) {
 	if found := look([]snapshot.Snapshot{{}}); found != nil {
 		t.Errorf("without the ConfigMap: found %+v", found)
 	}
-	if found := d.Detect(nil); found != nil {
+	if found := detect.Run([]detect.Detector{d}, nil); found != nil {
 		t.Errorf("without a snapshot: found %+v", found)
 	}
 	d.Version = "1.99"

@@ -34,10 +34,7 @@ func (d Detector) Check() error {
 // Detect implements detect.Detector. What changes is latent: whether traffic is
 // lost is for other detectors to find. A key whose value in force stays the same,
 // but that the new version does not read, or calls by another name, is a hint.
-func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d Detector) Detect(history []snapshot.Snapshot, _ *detect.Index) []detect.Finding {
 	maps := history[len(history)-1].ConfigMaps.Items
 	i := slices.IndexFunc(maps, func(m snapshot.ConfigMap) bool { return m.String() == d.ConfigMap })
 	if i < 0 {
@@ -54,7 +51,7 @@ func (d Detector) Detect(history []snapshot.Snapshot) []detect.Finding {
 			state = detect.Hint
 		}
 		findings = append(findings, detect.Finding{
-			Detector: d.Name(), Kind: string(drift.Kind), State: state,
+			Kind: string(drift.Kind), State: state,
 			Object: detect.Named("ConfigMap " + d.ConfigMap + ", " + drift.Key), Says: drift.Says,
 		})
 	}
