@@ -70,10 +70,7 @@ func (s Scenario) renumbered(moves topology.Renumbering) (Scenario, error) {
 		}
 		s.Small = &small
 	}
-	if s.With == nil {
-		return s, nil
-	}
-	return s.Set(nil)
+	return s, nil
 }
 
 // Own are the values of the scenario's own parameters, without other scenarios' values.

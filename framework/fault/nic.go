@@ -17,9 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/detect/autodetection"
 	"github.com/relapse-dev/relapse/framework/labaccess"
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
@@ -31,90 +29,6 @@ type NIC struct {
 	Name string
 	// Address is the interface's address with the length of its subnet.
 	Address netip.Prefix
-}
-
-// Reasons for which a NIC does not reproduce the incident.
-var (
-	// ErrSkipped: Calico's autodetection skips an interface of the name.
-	ErrSkipped = errors.New("the incident would not occur")
-	// ErrReachable: other nodes reach the address.
-	ErrReachable = errors.New("the incident would not occur")
-	// ErrDuplicate: another node has the address. That is a failure of its
-	// own: calico-node finds the conflict, gives its address up and exits.
-	ErrDuplicate = errors.New("another failure would occur: calico-node exits on the conflict and keeps its BGP sessions")
-)
-
-// Check returns an error of one sentence if a NIC cannot be used in a lab:
-// ErrSkipped, ErrDuplicate, ErrReachable, or a value that is not valid.
-func (n NIC) Check(t topology.Topology) error {
-	i := slices.IndexFunc(t.Members(), func(m topology.Member) bool { return m.Name == n.Node && m.Kind == topology.KindNode })
-	if i < 0 {
-		return fmt.Errorf("NIC %s: the topology has no node %q", n.Name, n.Node)
-	}
-	if err := n.checkName(len(t.Members()[i].Links)); err != nil {
-		return err
-	}
-	return n.checkAddress(t)
-}
-
-// maxName is the kernel's IFNAMSIZ less the final zero.
-const maxName = 15
-
-func (n NIC) checkName(links int) error {
-	if n.Name == "" || len(n.Name) > maxName || strings.ContainsAny(n.Name, "/: \t\n") {
-		return fmt.Errorf("NIC name %q: want 1 to %d characters without blanks, colons and slashes, such as eth%d", n.Name, maxName, links)
-	}
-	if pattern, yes := autodetection.Excluded(n.Name); yes {
-		return fmt.Errorf("NIC name %q: Calico's autodetection skips every interface that matches %s, so %w: take eth%d",
-			n.Name, pattern, ErrSkipped, links)
-	}
-	for i := range links {
-		if n.Name == fmt.Sprintf("eth%d", i) {
-			return fmt.Errorf("NIC name %q: node %s has an interface of that name: take eth%d", n.Name, n.Node, links)
-		}
-	}
-	return nil
-}
-
-func (n NIC) checkAddress(t topology.Topology) error {
-	addr, subnet := n.Address.Addr(), n.Address.Masked()
-	switch {
-	case !n.Address.IsValid() || !addr.Is4() || !addr.IsGlobalUnicast():
-		return fmt.Errorf("NIC address %s: want an IPv4 unicast address with the length of its subnet, such as 172.29.1.2/24", n.Address)
-	case n.Address.Bits() > 30 || addr == subnet.Addr():
-		return fmt.Errorf("NIC address %s: it is no address of a host in %s", n.Address, subnet)
-	}
-	for _, m := range t.Members() {
-		for _, l := range m.Links {
-			if l.Address != addr {
-				continue
-			}
-			if m.Name == n.Node {
-				return fmt.Errorf("NIC address %s: node %s has it on another interface already, so %w", addr, n.Node, ErrReachable)
-			}
-			if m.Kind == topology.KindNode {
-				return fmt.Errorf("NIC address %s: node %s has it, so %w", addr, m.Name, ErrDuplicate)
-			}
-		}
-	}
-	reached := func(what string, p netip.Prefix) error {
-		return fmt.Errorf("NIC address %s: its subnet overlaps %s (%s), which the other nodes reach, so %w: use another subnet",
-			n.Address, what, p, ErrReachable)
-	}
-	for _, o := range t.Networks {
-		if o.Subnet.Overlaps(subnet) {
-			return reached("network "+o.Name, o.Subnet)
-		}
-	}
-	for _, c := range t.Clusters {
-		if c.PodCIDR.IsValid() && c.PodCIDR.Overlaps(subnet) {
-			return reached("the pods' range", c.PodCIDR)
-		}
-		if c.ServiceCIDR.IsValid() && c.ServiceCIDR.Overlaps(subnet) {
-			return reached("the Services' range", c.ServiceCIDR)
-		}
-	}
-	return nil
 }
 
 type machine interface {
@@ -130,23 +44,12 @@ type machine interface {
 // The card is one end of a veth pair. The other end is alone in a network namespace, which is
 // named after the card and pinned in the node's own file system. So nothing else is on that
 // network, and all of it disappears with the node's container.
-//
-// The NIC is checked against the lab's topology first, and Inject returns what
-// is wrong with it before anything is changed.
 func PlugNIC(n NIC) framework.Fault {
-	f := plugNIC(n, func(r *framework.Run, node string) machine { return labaccess.Lab(r).Node(node) },
+	return plugNIC(n, func(r *framework.Run, node string) machine { return labaccess.Lab(r).Node(node) },
 		func(r *framework.Run) []string { return labaccess.Cluster(r).Nodes() })
-	plug := f.Inject
-	f.Inject = func(ctx context.Context, r *framework.Run) error {
-		if err := n.Check(r.Topology); err != nil {
-			return err
-		}
-		return plug(ctx, r)
-	}
-	return f
 }
 
-// plugNIC is PlugNIC without the check. The machines of a run are found by the names of its nodes.
+// plugNIC is PlugNIC with machines that are found by the names of a run's nodes.
 func plugNIC(n NIC, machineOf func(r *framework.Run, node string) machine, nodes func(*framework.Run) []string) framework.Fault {
 	return framework.Fault{
 		Name:   fmt.Sprintf("plug %s with %s into %s", n.Name, n.Address, n.Node),
@@ -360,7 +263,7 @@ func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, err
 	}
 	for i, m := range others {
 		if answered[i] {
-			return false, fmt.Sprintf("%s reaches %s of %s, so %v", m.Name(), n.Address.Addr(), n.Node, ErrReachable), nil
+			return false, fmt.Sprintf("%s reaches %s of %s, so the incident would not occur", m.Name(), n.Address.Addr(), n.Node), nil
 		}
 	}
 	return true, "", nil

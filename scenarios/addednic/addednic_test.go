@@ -1,19 +1,16 @@
 package addednic
 
 import (
-	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestFactsTellProbesApart(t *testing.T) {
-	if len(impacted()) == len(probes()) {
+	if all, lost := probes(); len(lost) == len(all) {
 		t.Error("all probes lose packets: nothing tells them apart")
 	}
 	if !strings.Contains(servicesYAML, "clusterIP: "+redisVIP.String()+"\n") {
@@ -21,46 +18,7 @@ func TestFactsTellProbesApart(t *testing.T) {
 	}
 }
 
-func TestWith(t *testing.T) {
-	for name, test := range map[string]struct {
-		values map[string]string
-		wraps  error
-		says   string
-	}{
-		"another card":           {values: map[string]string{"nic": "eth7", "address": "10.51.9.9/24"}},
-		"a name that is skipped": {map[string]string{"nic": "veth1"}, fault.ErrSkipped, "the incident would not occur"},
-		"an address in reach":    {map[string]string{"address": "10.50.0.99/24"}, fault.ErrReachable, "the incident would not occur"},
-		"another node's":         {map[string]string{"address": "10.50.0.22/24"}, fault.ErrDuplicate, "another failure"},
-		"no length":              {map[string]string{"address": "10.51.9.9"}, nil, "want an address with the length of its subnet"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := Scenario.Set(test.values)
-			if test.says == "" {
-				if err != nil || s.Parameters[0].Default != "eth7" || s.Parameters[1].Default != "10.51.9.9/24" {
-					t.Errorf("%+v, %v", s.Parameters, err)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), test.says) || test.wraps != nil && !errors.Is(err, test.wraps) {
-				t.Errorf("%v", err)
-			}
-		})
-	}
-}
-
-// A card is checked against the lab that runs, and a remedy names that lab's gateway.
-func TestWithOnOtherSubnets(t *testing.T) {
-	moved := must.Get(Scenario.Within(netip.MustParsePrefix("10.200.0.0/16")))(t)
-	if _, err := moved.Set(map[string]string{"address": "10.200.0.99/24"}); !errors.Is(err, fault.ErrReachable) {
-		t.Errorf("a card in the moved network: %v", err)
-	}
-	for _, v := range must.Get(moved.Set(map[string]string{"address": "10.50.0.99/24"}))(t).Variants {
-		for _, m := range v.Script().Remedies {
-			if m.ID == "can-reach" && m.Name != "can-reach=10.200.0.254" {
-				t.Errorf("the remedy is %s", m.Name)
-			}
-		}
-	}
+func TestCardStaysApart(t *testing.T) {
 	if _, err := Scenario.Within(netip.MustParsePrefix("10.51.0.0/16")); err == nil {
 		t.Error("the network is moved onto the card's subnet")
 	}
@@ -95,8 +53,6 @@ func at(worker1 string) snapshot.Snapshot {
 }
 
 func TestChecks(t *testing.T) {
-	card := fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}
-	s := &story{nic: card}
 	silent := at("10.51.7.21")
 	silent.NodeNetworks[1].BIRD.Items = nil
 	halfway := at("10.51.7.21")
@@ -116,10 +72,10 @@ func TestChecks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return test.at.Only(addressing...) }}
-			if well, saw, _ := allIsWell(t.Context(), r); well != test.well {
+			if well, saw, _ := addressed("")(t.Context(), r); well != test.well {
 				t.Errorf("all is well: %t, saw %q", well, saw)
 			}
-			if moved, saw, _ := s.hasMoved(t.Context(), r); moved != test.moved {
+			if moved, saw, _ := addressed(coreDNSNode)(t.Context(), r); moved != test.moved {
 				t.Errorf("moved: %t, saw %q", moved, saw)
 			}
 		})

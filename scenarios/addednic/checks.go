@@ -77,70 +77,54 @@ func birdRuns(ctx context.Context, r *framework.Run) error {
 // addressing are the sources that hold Calico's addresses and BIRD's sessions.
 var addressing = []snapshot.Source{snapshot.Nodes, snapshot.NodeNetworks}
 
-// addressesAndSessions asserts that Calico has the declared addresses, and that BIRD has
-// an established session with each of them.
-var addressesAndSessions = framework.Check{
-	ID: "addresses-and-sessions", Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up",
-	Reads: addressing, Holds: allIsWell,
-}
-
-func allIsWell(_ context.Context, r *framework.Run) (bool, string, error) {
-	at := r.Snapshot()
-	var wrong framework.Mismatches
-	up := 0
-	for _, n := range at.NodeNetworks {
-		want := addressOf(r.Topology, n.Node)
-		if got := calico.Address(at, n.Node); got != want {
-			wrong.Addf("%s has %s, not %s", n.Node, got, want)
-		}
-		for _, p := range calico.Sessions(n) {
-			if p.BGPState != snapshot.Established {
-				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
-				continue
-			}
-			up++
-		}
-	}
-	nodes := len(lab.Clusters[0].Nodes)
-	if all := nodes * (nodes - 1); up != all {
-		wrong.Addf("%d ends of BGP sessions are up, not %d", up, all)
-	}
-	return wrong.Result()
-}
-
-// addressMoved asserts that Calico has the card's address, and that the sessions of its
+// addressesAndSessions asserts that Calico has the declared addresses, and that BIRD has an established
+// session with each of them. addressMoved asserts that Calico has the card's, and that the sessions of its
 // node are down. Those between the others are up.
-func (s *story) addressMoved() framework.Check {
-	return framework.Check{
+var (
+	addressesAndSessions = framework.Check{
+		ID: "addresses-and-sessions", Name: "Calico's addresses are the Nodes' InternalIPs, and every session is up",
+		Reads: addressing, Holds: addressed(""),
+	}
+	addressMoved = framework.Check{
 		ID: "address-moved", Name: "Calico uses the card's address for " + coreDNSNode + ", and no session with it is up",
-		Reads: addressing, Holds: s.hasMoved, Bound: 5 * time.Second,
+		Reads: addressing, Holds: addressed(coreDNSNode), Bound: 5 * time.Second,
 	}
-}
+)
 
-func (s *story) hasMoved(_ context.Context, r *framework.Run) (bool, string, error) {
-	at := r.Snapshot()
-	if got := calico.Address(at, coreDNSNode); got != s.nic.Address.Addr() {
-		return false, fmt.Sprintf("Calico's address is %s", got), nil
-	}
-	var wrong framework.Mismatches
-	for _, n := range at.NodeNetworks {
-		if len(calico.Sessions(n)) == 0 {
-			wrong.Addf("%s has no neighbour", n.Node)
-		}
-		for _, p := range calico.Sessions(n) {
-			moved := n.Node == coreDNSNode || p.Neighbor == s.nic.Address.Addr()
-			if up := p.BGPState == snapshot.Established; up == moved {
-				wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
+// addressed asserts the addresses and sessions of the nodes, of which one may have moved to the card's address.
+func addressed(moved string) framework.Condition {
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		at := r.Snapshot()
+		var wrong framework.Mismatches
+		sessions := 0
+		for _, n := range at.NodeNetworks {
+			want := addressOf(r.Topology, n.Node)
+			if n.Node == moved {
+				want = card.Address.Addr()
+			}
+			if got := calico.Address(at, n.Node); got != want {
+				wrong.Addf("%s has %s, not %s", n.Node, got, want)
+			}
+			for _, p := range calico.Sessions(n) {
+				down := n.Node == moved || p.Neighbor == card.Address.Addr()
+				if up := p.BGPState == snapshot.Established; up == down {
+					wrong.Addf("on %s, %s is %s", n.Node, p.Name, p.BGPState)
+				}
+				sessions++
 			}
 		}
+		nodes := len(lab.Clusters[0].Nodes)
+		if all := nodes * (nodes - 1); sessions != all {
+			wrong.Addf("there are %d ends of BGP sessions, not %d", sessions, all)
+		}
+		return wrong.Result()
 	}
-	return wrong.Result()
 }
 
-func (s *story) finding(kind string, state detect.State, words ...string) framework.Finding {
+func finding(kind string, state detect.State, words ...string) framework.Finding {
 	return framework.Finding{
 		Detector: detect.NodeAddress{}.Name(), Kind: kind, State: state, Object: detect.Named(coreDNSNode),
-		Owner: coreDNSNode, Announcer: s.nic.Address.Addr().String(), Words: words,
+		Owner: coreDNSNode, Announcer: card.Address.Addr().String(), Words: words,
 	}
 }
 
@@ -155,7 +139,8 @@ func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
 		timelines[t.Probe.Name] = t
 	}
 	var reached time.Time
-	for _, p := range impacted() {
+	_, impacted := probes()
+	for _, p := range impacted {
 		t := timelines[p.Name]
 		loss, lost := t.FirstLoss(time.Time{})
 		if !lost {

@@ -20,7 +20,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -35,88 +34,38 @@ const (
 )
 
 // Scenario is the incident on a lab.
-var Scenario = scenario(lab, fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")})
-
-// coreDNSNode runs CoreDNS, and gets the card.
-const coreDNSNode = worker1
-
-func scenario(lab topology.Topology, nic fault.NIC) framework.Scenario {
-	lab.Routed = []netip.Prefix{nic.Address.Masked()}
-	variant := func(name string, role framework.Role, script func(fault.NIC) framework.Script) framework.Variant {
-		return framework.Variant{
-			Name: name, Role: role, Form: framework.Whole, Components: components, Images: images,
-			Script: func() framework.Script { return script(nic) },
-		}
-	}
-	fixed := variant(internalIP, framework.Fixed, fixedScript)
-	fixed.Images = append(slices.Clone(images), calico.OperatorImage())
-	return framework.Scenario{
-		Incident:   Record,
-		Owner:      framework.Maintainers,
-		Labels:     []framework.Label{framework.BGP},
-		SecondLab:  netip.MustParsePrefix("10.208.32.0/20"),
-		Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
-		OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
-		Topology:   lab,
-		Variants: []framework.Variant{
-			variant(firstFound, framework.Affected, affectedScript),
-			variant(restarted, framework.Affected, func(nic fault.NIC) framework.Script {
-				return restartedScript(nic, addressOf(lab, gateway))
-			}),
-			fixed,
-		},
-		Parameters: []framework.Parameter{
-			{Name: "nic", Default: nic.Name, About: "the card's name: none that Calico ignores"},
-			{Name: "address", Default: nic.Address.String(), About: "its address: none that other nodes have or can reach"},
-		},
-		Tested: []framework.Tested{{Name: "calico", Default: version, Varied: true}},
-		At: func(versions map[string]string) framework.Variant {
+var Scenario = framework.Scenario{
+	Incident:   Record,
+	Topology:   lab,
+	Owner:      framework.Maintainers,
+	Labels:     []framework.Label{framework.BGP},
+	SecondLab:  netip.MustParsePrefix("10.208.32.0/20"),
+	Budget:     framework.Budget{Whole: 180 * time.Second, Lab: 45 * time.Second, Detect: time.Second},
+	OnlyOwnLab: "Calico leaves ipsets, and routes of BIRD's, on nodes, which are not known to come back",
+	Variants: []framework.Variant{
+		variant(firstFound, framework.Affected, version, affectedScript),
+		variant(restarted, framework.Affected, version, restartedScript),
+		variant(internalIP, framework.Fixed, version, fixedScript, calico.OperatorImage()),
+	},
+	Tested: []framework.Tested{{Name: "calico", Default: version, Varied: true}},
+	At: func(versions map[string]string) framework.Variant {
+		other := versions["calico"]
+		return variant("calico-"+other, framework.Unclassified, other, func() framework.Script {
 			c := configured(calico.FirstFound, calico.DefaultPoll)
-			c.Version = versions["calico"]
-			v := variant("calico-"+c.Version, framework.Unclassified, func(nic fault.NIC) framework.Script {
-				s := &story{nic: nic}
-				script := s.common(c)
-				script.SymptomWithin = looksWithin
-				script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
-				return script
-			})
-			v.Components = maps.Clone(components)
-			v.Components["calico"] = c.Version
-			v.Images = imagesOf(c.Version)
-			return v
-		},
-		With: func(s framework.Scenario, values map[string]string) (framework.Scenario, error) {
-			made, err := with(s.Topology, nic, values)
-			made.Incident, made.Moved = s.Incident, s.Moved
-			return made, err
-		},
-	}
+			c.Version = other
+			return new(story).firstFound(c)
+		})
+	},
 }
 
-// with is the scenario on a lab with another card.
-func with(lab topology.Topology, nic fault.NIC, values map[string]string) (framework.Scenario, error) {
-	if name, given := values["nic"]; given {
-		nic.Name = name
+func variant(name string, role framework.Role, version string, script func() framework.Script, more ...string) framework.Variant {
+	return framework.Variant{
+		Name: name, Role: role, Form: framework.Whole, Script: script,
+		Components: map[string]string{
+			"calico": version, "bird": "1.6.8", "kube-proxy": kubeadm.KubernetesVersion, "coredns": kubeadm.CoreDNSVersion,
+		},
+		Images: slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage}, more),
 	}
-	if text, given := values["address"]; given {
-		address, err := netip.ParsePrefix(text)
-		if err != nil {
-			return framework.Scenario{}, fmt.Errorf("address %q: want an address with the length of its subnet, such as %s", text, nic.Address)
-		}
-		nic.Address = address
-	}
-	return scenario(lab, nic), nic.Check(lab)
-}
-
-var (
-	components = map[string]string{
-		"calico": version, "bird": "1.6.8", "kube-proxy": kubeadm.KubernetesVersion, "coredns": kubeadm.CoreDNSVersion,
-	}
-	images = imagesOf(version)
-)
-
-func imagesOf(version string) []string {
-	return slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage})
 }
 
 const (
@@ -132,17 +81,12 @@ const (
 	looksWithin = calico.DefaultPoll + 15*time.Second
 )
 
-// story is what the steps of one variant share: the card, and what they noted before the fault.
+// story is what the steps of one variant note before the fault.
 type story struct {
-	nic fault.NIC
-	// agents are calico-node's pods with their restarts, before the fault.
+	// agents are calico-node's pods with their restarts.
 	agents map[string]string
 	// plugged is when the card was plugged in.
 	plugged time.Time
-	// natOff is set where natOutgoing of Calico's pool is off. By default it is on, so
-	// that pods on the node with the card reach pods with hostNetwork, although these
-	// have no route to a pod there.
-	natOff bool
 }
 
 func configured(method string, poll time.Duration) calico.Calico {
@@ -151,57 +95,56 @@ func configured(method string, poll time.Duration) calico.Calico {
 
 // plugIn is the fault: the card, and nothing else.
 func (s *story) plugIn() framework.Fault {
-	f := fault.PlugNIC(s.nic)
-	inject := f.Inject
-	f.Inject = func(ctx context.Context, r *framework.Run) error {
-		err := inject(ctx, r)
+	f := fault.PlugNIC(card)
+	f.Inject = framework.InOrder(f.Inject, func(context.Context, *framework.Run) error {
 		s.plugged = time.Now()
-		return err
-	}
+		return nil
+	})
 	return f
 }
 
-func (s *story) common(c calico.Calico) framework.Script {
+// common is what all variants do. Without natOutgoing, which is on by default, pods on the node with
+// the card do not reach pods with hostNetwork, which have no route to a pod there.
+func (s *story) common(c calico.Calico, natOutgoing bool) framework.Script {
+	all, lost := probes()
 	return framework.Script{
-		Install:   s.install(c),
+		Install:   s.install(c, natOutgoing),
 		Endpoints: ends(),
-		Probes:    probes(),
+		Probes:    all,
 		Detectors: []detect.Detector{detect.NodeAddress{}},
-		Baseline: []framework.Check{
-			addressesAndSessions,
-		},
-		Fault:    s.plugIn(),
-		Impacted: impacted(),
-		Observe:  observe,
+		Baseline:  []framework.Check{addressesAndSessions},
+		Fault:     s.plugIn(),
+		Impacted:  lost,
+		Observe:   observe,
 	}
 }
 
-func factsHold() []framework.Check {
-	var checks []framework.Check
+// firstFound is the script of a Calico that finds the card by itself.
+func (s *story) firstFound(c calico.Calico) framework.Script {
+	script := s.common(c, true)
+	script.SymptomWithin = looksWithin
+	script.Expected = []framework.Finding{finding(detect.WrongAddress, detect.Active)}
+	return script
+}
+
+func affectedScript() framework.Script {
+	s := new(story)
+	script := s.firstFound(configured(calico.FirstFound, calico.DefaultPoll))
 	for i, f := range facts {
-		checks = append(checks, framework.Check{
+		script.Aftermath = append(script.Aftermath, framework.Check{
 			ID: f.id, Name: fmt.Sprintf("fact %d: %s", i+1, f.name), Holds: f.holds, Bound: 10 * time.Second,
 		})
 	}
-	return checks
-}
-
-func affectedScript(nic fault.NIC) framework.Script {
-	s := &story{nic: nic}
-	script := s.common(configured(calico.FirstFound, calico.DefaultPoll))
-	script.SymptomWithin = looksWithin
-	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
-	script.Aftermath = append(factsHold(),
-		s.addressMoved(),
+	script.Aftermath = append(script.Aftermath, addressMoved,
 		// Not in Expected: a poll that did not read the node's interfaces cannot name one.
 		framework.DetectorsSay("card-reported", "the detector names the node, the address, the interface, and that this appeared after boot",
-			s.finding(detect.WrongAddress, detect.Active, coreDNSNode, nic.Address.Addr().String(), " "+nic.Name+",", "appeared after boot")),
+			finding(detect.WrongAddress, detect.Active, coreDNSNode, card.Address.Addr().String(), " "+card.Name+",", "appeared after boot")),
 		framework.Check{ID: "not-restarted", Name: "calico-node was not restarted", Holds: s.notRestarted},
 	)
 	script.Remedies = []framework.Remedy{
 		{
 			ID: "restart-calico-node", Name: "restart calico-node",
-			Apply: framework.InOrder(restartAgents(master, worker1, worker2), birdRuns),
+			Apply: framework.InOrder(calico.Restarted(master, worker1, worker2), birdRuns),
 		},
 		{
 			ID: "restart-kube-proxy", Name: "restart kube-proxy",
@@ -209,10 +152,7 @@ func affectedScript(nic fault.NIC) framework.Script {
 				return kubeadm.KubeProxy.Restart(ctx, c, c.Nodes(), time.Minute, client.GracePeriodSeconds(0))
 			}),
 		},
-		{
-			ID: "remove-card", Name: "remove the card", Helps: true, Bound: 2 * time.Minute,
-			Apply: s.takeAway,
-		},
+		{ID: "remove-card", Name: "remove the card", Helps: true, Bound: 2 * time.Minute, Apply: s.takeAway},
 	}
 	return script
 }
@@ -238,40 +178,42 @@ func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
 }
 
 // restartedScript is the second form: no autodetection is due during the run, and Calico
-// uses the card's address when calico-node is restarted for another reason. Reached is an
-// address of the nodes' network.
-func restartedScript(nic fault.NIC, reached netip.Addr) framework.Script {
-	s := &story{nic: nic}
-	script := s.common(configured(calico.FirstFound, never))
+// uses the card's address when calico-node is restarted for another reason.
+func restartedScript() framework.Script {
+	s := new(story)
+	script := s.common(configured(calico.FirstFound, never), true)
 	script.Precursors = []framework.Precursor{{
 		ID: "card-unnoticed", Name: "the card is plugged in, and Calico has not checked its address yet", Fault: s.plugIn(),
-		Expected: []framework.Finding{s.finding(detect.NextAddress, detect.Latent)},
+		Expected: []framework.Finding{finding(detect.NextAddress, detect.Latent)},
 		Within:   time.Second,
 	}}
 	script.Fault = framework.Fault{
 		Name:   "restart calico-node on " + coreDNSNode,
-		Inject: restartAgents(coreDNSNode),
+		Inject: calico.Restarted(coreDNSNode),
 		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 			same, _, err := s.notRestarted(ctx, r)
 			return !same, "the old pod runs", err
 		},
 	}
-	script.Impacted = restartedImpacted()
-	script.Expected = []framework.Finding{s.finding(detect.WrongAddress, detect.Active)}
+	// Probes from the node itself lose no packets: the new BIRD restarts gracefully (-R) and keeps
+	// its routes for 240 s by default, which no run waits for.
+	script.Impacted = slices.DeleteFunc(script.Impacted, func(p probe.Probe) bool { return p.From == hostWorker1.Name })
+	script.Expected = []framework.Finding{finding(detect.WrongAddress, detect.Active)}
 	script.Aftermath = []framework.Check{
-		s.addressMoved(),
+		addressMoved,
 		{ID: "not-ready", Name: "calico-node on " + coreDNSNode + " is not ready, because its BGP sessions are down", Holds: notReady,
 			Bound: 15 * time.Second},
 	}
-	method := "can-reach=" + reached.String()
 	script.Remedies = []framework.Remedy{
 		{
 			ID: "internal-ip", Name: calico.InternalIP, Helps: true, Bound: 2 * time.Minute,
 			Apply: move(calico.InternalIP), Undo: breakAgain,
 		},
 		{
-			ID: "can-reach", Name: method, Helps: true, Bound: 2 * time.Minute,
-			Apply: move(method),
+			ID: "can-reach", Name: "can-reach with the gateway's address", Helps: true, Bound: 2 * time.Minute,
+			Apply: func(ctx context.Context, r *framework.Run) error {
+				return move("can-reach="+addressOf(r.Topology, gateway).String())(ctx, r)
+			},
 		},
 	}
 	return script
@@ -292,20 +234,9 @@ func breakAgain(ctx context.Context, r *framework.Run) error {
 	return framework.InOrder(labaccess.OnLab(configured(calico.FirstFound, never).Apply), started, birdRuns, flush)(ctx, r)
 }
 
-func restartAgents(nodes ...string) framework.Action {
-	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return calico.Restart(ctx, l, nodes...) })
-}
-
-// restartedImpacted are the probes that lose packets in the second form. Those from the node
-// itself do not: the new BIRD restarts gracefully (-R) and keeps its routes for 240 s by
-// default, which no run waits for.
-func restartedImpacted() []probe.Probe {
-	return slices.DeleteFunc(impacted(), func(p probe.Probe) bool { return p.From == hostWorker1.Name })
-}
-
-func fixedScript(nic fault.NIC) framework.Script {
-	s := &story{nic: nic, natOff: true}
-	script := s.common(configured(calico.InternalIP, poll))
+func fixedScript() framework.Script {
+	s := new(story)
+	script := s.common(configured(calico.InternalIP, poll), false)
 	// With a route to the pods on the router, their addresses need no masquerading.
 	script.Install = framework.InOrder(script.Install, func(ctx context.Context, r *framework.Run) error {
 		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(r.Topology, master))
@@ -330,9 +261,9 @@ func fixedScript(nic fault.NIC) framework.Script {
 	return script
 }
 
-func (s *story) install(c calico.Calico) framework.Action {
+func (s *story) install(c calico.Calico, natOutgoing bool) framework.Action {
 	steps := []framework.Action{s.plugIn().Undo, labaccess.StaticRemoved(podCIDR)} // left by a killed run
-	if s.natOff {
+	if !natOutgoing {
 		// CoreDNS keeps a connection to the API server, and that its translation.
 		steps = append(steps, labaccess.OnCluster(kubeadm.CoreDNS.Delete))
 	}
@@ -343,7 +274,7 @@ func (s *story) install(c calico.Calico) framework.Action {
 	})
 	return framework.InOrder(append(steps,
 		labaccess.OnLab(c.Apply), // first: it takes longest to come up
-		setNATOutgoing(!s.natOff), labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(servicesYAML),
+		setNATOutgoing(natOutgoing), labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(servicesYAML),
 		// A pod that is created earlier is retried only after 10 s and more.
 		labaccess.OnLab(calico.PodsCanStart), addons,
 		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), note)...)

@@ -3,6 +3,7 @@ package addednic
 import (
 	"net/netip"
 
+	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -11,7 +12,12 @@ const (
 	master  = "master"
 	worker1 = "worker1"
 	worker2 = "worker2"
+
+	coreDNSNode = worker1 // gets the card
 )
+
+// card is what the hypervisor plugs in.
+var card = fault.NIC{Node: coreDNSNode, Name: "eth1", Address: netip.MustParsePrefix("10.51.7.21/24")}
 
 var (
 	podCIDR = netip.MustParsePrefix("10.52.0.0/16")
@@ -23,7 +29,7 @@ var (
 // third. The gateway is every node's default route and no more:
 // packets that a node has no route for end there.
 var lab = topology.Topology{
-	Name: "added-nic", Networks: []topology.Network{nodeNet},
+	Name: "added-nic", Networks: []topology.Network{nodeNet}, Routed: []netip.Prefix{card.Address.Masked()},
 	Clusters: []topology.Cluster{{
 		ASN:     64512, // Calico's default
 		PodCIDR: podCIDR, NodeMask: 24,

@@ -100,20 +100,12 @@ var facts = []fact{
 	},
 }
 
-func probes() []probe.Probe {
-	var all []probe.Probe
+// probes are all probes of the facts, and those that lose packets.
+func probes() (all, lost []probe.Probe) {
 	for _, f := range facts {
-		all = append(append(all, f.lost...), f.fine...)
+		all, lost = append(append(all, f.lost...), f.fine...), append(lost, f.lost...)
 	}
-	return all
-}
-
-func impacted() []probe.Probe {
-	var all []probe.Probe
-	for _, f := range facts {
-		all = append(all, f.lost...)
-	}
-	return all
+	return all, lost
 }
 
 func ends() []framework.Endpoint {

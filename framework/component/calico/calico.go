@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -172,10 +174,12 @@ func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
 	})
 }
 
-// Restart deletes calico-node's pods on these nodes without a grace period, and waits until
-// their successors are started. They need not be ready.
-func Restart(ctx context.Context, lab *kindlab.Lab, nodes ...string) error {
-	return Agent.Restart(ctx, lab.Clusters[0], nodes, restartsWithin, client.GracePeriodSeconds(0))
+// Restarted is the action that deletes calico-node's pods on these nodes without a grace period,
+// and waits until their successors are started. They need not be ready.
+func Restarted(nodes ...string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return Agent.Restart(ctx, c, nodes, restartsWithin, client.GracePeriodSeconds(0))
+	})
 }
 
 // Peer adds a router to the BGP peers of every node. It waits until the API server knows
