@@ -167,7 +167,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err != nil {
 		return err
 	}
-	routing, err := f.routing()
+	routing, err := parsed("--routers", f.routers, bgprouter.Parse)
 	if err != nil {
 		return err
 	}
@@ -320,19 +320,19 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (f auditFlags) routing() ([]bgprouter.Declared, error) {
-	if f.routers == "" {
-		return nil, nil
+// parsed is what the file of a flag says; the zero value without one.
+func parsed[T any](flag, file string, parse func(name string, text []byte) (T, error)) (read T, err error) {
+	if file == "" {
+		return read, nil
 	}
-	text, err := os.ReadFile(f.routers)
+	text, err := os.ReadFile(file)
+	if err == nil {
+		read, err = parse(file, text)
+	}
 	if err != nil {
-		return nil, usagef("--routers: %w", err)
+		return read, usagef("%s: %w", flag, err)
 	}
-	routers, err := bgprouter.Parse(f.routers, text)
-	if err != nil {
-		return nil, usagef("--routers: %w", err)
-	}
-	return routers, nil
+	return read, nil
 }
 
 func (f auditFlags) planned() (*audit.Upgrade, error) {
@@ -355,21 +355,11 @@ func (f auditFlags) further() []string {
 }
 
 func (f auditFlags) suppressions() ([]audit.Suppression, error) {
-	if f.suppress == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(f.suppress)
-	if err != nil {
-		return nil, usagef("--suppress: %w", err)
-	}
-	all, err := audit.ParseSuppressions(f.suppress, text)
-	if err != nil {
-		return nil, usagef("--suppress: %w", err)
-	}
+	all, err := parsed("--suppress", f.suppress, audit.ParseSuppressions)
 	if f.redact {
 		all = audit.Anonymous(all)
 	}
-	return all, nil
+	return all, err
 }
 
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
@@ -465,14 +455,8 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 			return nil, usagef("--routers: %s: %w", f.routers, err)
 		}
 	}
-	if f.nodes != "" {
-		text, err := os.ReadFile(f.nodes)
-		if err != nil {
-			return nil, usagef("--nodes: %w", err)
-		}
-		if on.ByNode, err = audit.ParseNodes(f.nodes, text); err != nil {
-			return nil, usagef("--nodes: %w", err)
-		}
+	if on.ByNode, err = parsed("--nodes", f.nodes, audit.ParseNodes); err != nil {
+		return nil, err
 	}
 	client := f.client()
 	client.Nodes = on.ByNode

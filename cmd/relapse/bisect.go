@@ -93,7 +93,7 @@ minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 a
 		Example: "  relapse bisect node-drain cilium --from 1.11.0 --to 1.12.0 --pre",
 		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			scenario, err := o.subnets.one(args[0])
+			scenario, err := o.subnets.one(args[0], nil)
 			if err != nil {
 				return err
 			}

@@ -70,18 +70,14 @@ func describeCommand() *cobra.Command {
 		Short: "Describe an incident, and how it is reproduced",
 		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := on.one(args[0])
+			s, err := on.one(args[0], set)
 			if err != nil {
 				return err
 			}
-			one := []framework.Scenario{s}
-			if err := setParameters(one, set); err != nil {
-				return err
-			}
 			if clab != "" {
-				return containerlab.Write(clab, one[0].Topology)
+				return containerlab.Write(clab, s.Topology)
 			}
-			describe(cmd.OutOrStdout(), one[0])
+			describe(cmd.OutOrStdout(), s)
 			return nil
 		},
 	}

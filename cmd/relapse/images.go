@@ -33,11 +33,7 @@ func imagesCommand(s *settings) *cobra.Command {
 			Use:   "list",
 			Short: "List the images, which of them are in the cache, and what building them took",
 			Args:  noArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				catalogue, _, err := openCatalogue()
-				if err != nil {
-					return err
-				}
+			RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 				entries, err := catalogue.List(cmd.Context())
 				if err != nil {
 					return err
@@ -55,17 +51,13 @@ func imagesCommand(s *settings) *cobra.Command {
 					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\t%s\n", e.Ref, e.Component, e.Version, e.Form, size, cost, digest)
 				}
 				return table.Flush()
-			},
+			}),
 		},
 		&cobra.Command{
 			Use:   "verify",
 			Short: "Compare the cache with its digests; damaged images are built again when they are needed",
 			Args:  noArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				catalogue, _, err := openCatalogue()
-				if err != nil {
-					return err
-				}
+			RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 				damages, err := catalogue.Verify(cmd.Context())
 				if err != nil {
 					return err
@@ -77,7 +69,7 @@ func imagesCommand(s *settings) *cobra.Command {
 					return fmt.Errorf("%d images are damaged: relapse images build builds them again", len(damages))
 				}
 				return nil
-			},
+			}),
 		},
 		saveCommand(),
 		pruneCommand(),
@@ -101,11 +93,7 @@ waited for the compilation of other images, and the CPU time.`,
 		Example: "  relapse images build kube-proxy@1.13.5\n" +
 			"  relapse images build quay.io/cilium/cilium@1.11.4\n" +
 			"  relapse images build --label '!slow'",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			catalogue, _, err := openCatalogue()
-			if err != nil {
-				return err
-			}
+		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, args []string) error {
 			var refs []string
 			for _, arg := range args {
 				want, ok := images.ParseWant(arg)
@@ -139,7 +127,7 @@ waited for the compilation of other images, and the CPU time.`,
 			shown.Close()
 			fmt.Fprint(cmd.OutOrStdout(), summary)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&label, "label", "",
 		"images that the variants with these labels use, `EXPRESSION` as in 'cilium && !slow' (relapse list shows the labels)")
@@ -169,16 +157,12 @@ func saveCommand() *cobra.Command {
 		Short:   "Write an image of the cache to standard output, in the format of docker save",
 		Example: "  relapse images save relapse.dev/relapse:dev | docker load",
 		Args:    exactArgs(1, "an image of relapse images list"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, args []string) error {
 			if out, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
 				return usagef("standard output is a terminal, and an image is binary: redirect it to a file, or to docker load")
 			}
-			catalogue, _, err := openCatalogue()
-			if err != nil {
-				return err
-			}
 			return catalogue.Save(cmd.Context(), args[0], cmd.OutOrStdout())
-		},
+		}),
 	}
 }
 
@@ -192,7 +176,7 @@ more than --keep, and the files of interrupted builds. Images of the catalogue's
 recipes are kept; those of earlier recipes are removed. Prune refuses to run while images
 are built, and while a lab is up, because its nodes pull from the cache.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 			keep, err := units.FromHumanSize(size)
 			if err != nil {
 				return usagef("--keep: %q is not a size: expected one such as 10GB or 500MB", size)
@@ -204,17 +188,12 @@ are built, and while a lab is up, because its nodes pull from the cache.`,
 			if len(up) > 0 {
 				return fmt.Errorf("lab %s is up, and its nodes pull from the cache: take it down first (relapse down)", strings.Join(up, ", "))
 			}
-			catalogue, _, err := openCatalogue()
-			if err != nil {
-				return err
-			}
 			pruned, err := catalogue.Prune(cmd.Context(), keep)
-			if err != nil {
-				return err
+			if err == nil {
+				printPruned(cmd.OutOrStdout(), pruned, keep)
 			}
-			printPruned(cmd.OutOrStdout(), pruned, keep)
-			return nil
-		},
+			return err
+		}),
 	}
 	cmd.Flags().StringVar(&size, "keep", "10GB", "the largest size of the cache, `SIZE`")
 	return cmd

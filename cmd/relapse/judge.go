@@ -123,23 +123,17 @@ func asItRan(scenario framework.Scenario, run storedRun, stored verdict.Stored) 
 			return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.dir, err))
 		}
 	}
-	one := []framework.Scenario{scenario}
-	if err := setParameters(one, scenario.Own(stored.Parameters())); err != nil {
+	as, err := withParameters(scenario, stored.Parameters())
+	if err != nil {
 		return scenario, err
 	}
-	if one[0].Variants, err = onTheirLabs(one[0].Variants, scenario, run.report, stored.Parameters()); err != nil {
+	if as.Variants, err = onTheirLabs(as.Variants, scenario, run.report, stored.Parameters()); err != nil {
 		return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.dir, err))
 	}
-	versions := map[string]string{} // without the versions of other scenarios
-	for name, version := range stored.Versions() {
-		if _, there := scenario.Find(name); there {
-			versions[name] = version
-		}
-	}
 	if len(stored.Versions()) == 0 {
-		return one[0], nil
+		return as, nil
 	}
-	unclassified, err := one[0].Unclassified(versions)
+	unclassified, err := as.Unclassified(testedOf(scenario, stored.Versions()))
 	if err != nil {
 		return scenario, usagef("judging %s: %w", run.dir, err)
 	}
@@ -161,11 +155,10 @@ func onTheirLabs(
 		if err != nil {
 			return nil, err
 		}
-		one := []framework.Scenario{second}
-		if err := setParameters(one, second.Own(parameters)); err != nil {
+		if second, err = withParameters(second, parameters); err != nil {
 			return nil, err
 		}
-		for i, on := range one[0].Variants {
+		for i, on := range second.Variants {
 			if on.Name == v.Name {
 				all[i] = on
 			}

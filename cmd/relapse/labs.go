@@ -33,15 +33,11 @@ func upCommand(s *settings) *cobra.Command {
 }
 
 func up(ctx context.Context, s *settings, name string, on subnets, set map[string]string) error {
-	scenario, err := on.one(name)
+	scenario, err := on.one(name, set)
 	if err != nil {
 		return err
 	}
-	one := []framework.Scenario{scenario}
-	if err := setParameters(one, set); err != nil {
-		return err
-	}
-	scenario = one[0].ForMemory(host.MemoryGiB())
+	scenario = scenario.ForMemory(host.MemoryGiB())
 	log, err := s.logger()
 	if err != nil {
 		return err

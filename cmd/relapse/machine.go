@@ -75,6 +75,17 @@ func trustedOwner(file string, owner, uid int, sudo string) error {
 	return fmt.Errorf("%s belongs to uid %d, and relapse runs as uid %d: run it from a checkout of your own", file, owner, uid)
 }
 
+// onCatalogue is a command that works on the catalogue of the images.
+func onCatalogue(do func(cmd *cobra.Command, c *images.Catalogue, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		catalogue, _, err := openCatalogue()
+		if err != nil {
+			return err
+		}
+		return do(cmd, catalogue, args)
+	}
+}
+
 func openCatalogue() (*images.Catalogue, string, error) {
 	root, err := sourceRoot()
 	if err != nil {
@@ -93,11 +104,7 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether this machine can run labs, and print how to fix it if not",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			catalogue, _, err := openCatalogue()
-			if err != nil {
-				return err
-			}
+		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 			all := slices.Clone(scenarios.All)
 			if err := on.move(all); err != nil {
 				return err
@@ -111,7 +118,7 @@ func doctorCommand() *cobra.Command {
 				return err
 			}
 			return report.Err()
-		},
+		}),
 	}
 	on.register(cmd)
 	return cmd

@@ -207,14 +207,9 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 
 // readText reads the file that a flag names, and takes the text that is asked for from it.
 func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([]byte) (string, error)) (string, error) {
-	stream, file, err := open(flag, name, stdin)
+	all, file, err := readInput(flag, name, stdin)
 	if err != nil {
 		return "", err
-	}
-	defer stream.Close()
-	all, err := io.ReadAll(stream)
-	if err != nil {
-		return "", usagef("%s: reading %s: %w", flag, file, err)
 	}
 	text, err := take(all)
 	if err != nil {
@@ -226,30 +221,28 @@ func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([
 	return text, nil
 }
 
-// open opens a file, or the YAML and JSON files of a folder, which are one stream as they are for kubectl apply.
-func open(flag, name string, stdin io.Reader) (io.ReadCloser, string, error) {
-	if name == "-" {
-		return io.NopCloser(stdin), "standard input", nil
+// readInput reads the file that a flag names, or standard input, and returns what that is called. The YAML
+// and JSON files of a folder are one stream, as they are for kubectl apply.
+func readInput(flag, name string, stdin io.Reader) (text []byte, file string, err error) {
+	entries, notFolder := os.ReadDir(name)
+	switch file = name; {
+	case name == "-":
+		file = "standard input"
+		text, err = io.ReadAll(stdin)
+	case notFolder != nil:
+		text, err = os.ReadFile(name)
 	}
-	if entries, err := os.ReadDir(name); err == nil {
-		var all bytes.Buffer
-		for _, e := range entries {
-			if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
-				continue
-			}
-			text, err := os.ReadFile(filepath.Join(name, e.Name()))
-			if err != nil {
-				return nil, "", usagef("%s: %w", flag, err)
-			}
-			fmt.Fprintf(&all, "---\n%s\n", text)
+	for _, e := range entries {
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && err == nil {
+			var one []byte
+			one, err = os.ReadFile(filepath.Join(name, e.Name()))
+			text = fmt.Appendf(text, "---\n%s\n", one)
 		}
-		return io.NopCloser(&all), name, nil
 	}
-	f, err := os.Open(name)
 	if err != nil {
 		return nil, "", usagef("%s: %w", flag, err)
 	}
-	return f, name, nil
+	return text, file, nil
 }
 
 func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
@@ -304,13 +297,12 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 	if o.config == "" {
 		return nil, nil
 	}
-	stream, file, err := open("--config", o.config, stdin)
+	text, file, err := readInput("--config", o.config, stdin)
 	if err != nil {
 		return nil, err
 	}
-	defer stream.Close()
 	name, _ := qualify.ConfigMapOf(component) // a stream with one ConfigMap may give it any name
-	c, err := qualify.ReadConfigMap(stream, name)
+	c, err := qualify.ReadConfigMap(bytes.NewReader(text), name)
 	if err != nil {
 		return nil, usagef("--config: %s: %w", file, err)
 	}
@@ -329,13 +321,9 @@ func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (qualify.Giv
 	}
 	var files []releasefile.File
 	for _, name := range o.values {
-		stream, called, err := open("--values", name, stdin)
+		text, called, err := readInput("--values", name, stdin)
 		if err != nil {
 			return qualify.Given{}, nil, err
-		}
-		text, err := io.ReadAll(stream)
-		if err := errors.Join(err, stream.Close()); err != nil {
-			return qualify.Given{}, nil, usagef("--values: %w", err)
 		}
 		files = append(files, releasefile.File{Name: called, Text: text})
 	}
@@ -438,15 +426,11 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	if err := r.Broken(); err != nil && result.Verdict == qualify.Go {
 		l.Log.Warn("parts that do not decide could not be checked", "error", err)
 	}
-	return outcomeOfQualification(result.Verdict, r.Broken())
-}
-
-func outcomeOfQualification(v qualify.Verdict, broken error) error {
-	switch v {
+	switch result.Verdict {
 	case qualify.Go:
 		return nil
 	case qualify.NoGo:
-		return &verdictError{framework.Fail, broken}
+		return &verdictError{framework.Fail, r.Broken()}
 	}
-	return &verdictError{framework.Inconclusive, broken}
+	return &verdictError{framework.Inconclusive, r.Broken()}
 }

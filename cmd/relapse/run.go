@@ -457,19 +457,12 @@ func scenarioNamed(name string) (framework.Scenario, error) {
 func setParameters(chosen []framework.Scenario, set map[string]string) error {
 	var known []string
 	for i, s := range chosen {
-		values := map[string]string{}
 		for _, p := range s.Parameters {
 			known = append(known, p.Name)
-			if value, given := set[p.Name]; given {
-				values[p.Name] = value
-			}
-		}
-		if len(values) == 0 {
-			continue
 		}
 		var err error
-		if chosen[i], err = s.Set(values); err != nil {
-			return usagef("--set: %w", err)
+		if chosen[i], err = withParameters(s, set); err != nil {
+			return err
 		}
 	}
 	for name := range set {
@@ -478,6 +471,19 @@ func setParameters(chosen []framework.Scenario, set map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// withParameters is a scenario with the values of its own parameters.
+func withParameters(s framework.Scenario, set map[string]string) (framework.Scenario, error) {
+	own := s.Own(set)
+	if len(own) == 0 {
+		return s, nil
+	}
+	s, err := s.Set(own)
+	if err != nil {
+		return s, usagef("--set: %w", err)
+	}
+	return s, nil
 }
 
 // checkVariants refuses variants that no scenario has, and a choice that leaves a scenario

@@ -66,13 +66,7 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 	var known []string
 	var refused error
 	for _, s := range from {
-		versions := map[string]string{}
-		for name, version := range with {
-			if _, there := s.Find(name); there {
-				versions[name] = version
-			}
-		}
-		if len(versions) > 0 {
+		if versions := testedOf(s, with); len(versions) > 0 {
 			if err := checkUpgrade(s, versions); err != nil {
 				refused = cmp.Or(refused, err)
 			} else {

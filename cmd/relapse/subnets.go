@@ -53,13 +53,16 @@ func (s subnets) move(chosen []framework.Scenario) error {
 	return nil
 }
 
-func (s subnets) one(name string) (framework.Scenario, error) {
+// one is the scenario of a name, moved and with parameters.
+func (s subnets) one(name string, set map[string]string) (framework.Scenario, error) {
 	scenario, err := scenarioNamed(name)
 	if err != nil {
 		return scenario, err
 	}
 	one := []framework.Scenario{scenario}
-	err = s.move(one)
+	if err = s.move(one); err == nil {
+		err = setParameters(one, set)
+	}
 	return one[0], err
 }
 

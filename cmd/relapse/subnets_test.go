@@ -17,13 +17,13 @@ import (
 func TestNeedsNameSubnets(t *testing.T) {
 	catalogue := must.Get(images.Open("../.."))(t)
 	for on, want := range map[subnets]string{"": "10.4.94.0/24", "10.200.0.0/16": "10.200.0.0/24"} {
-		s := must.Get(on.one("node-drain"))(t)
+		s := must.Get(on.one("node-drain", nil))(t)
 		got := needs(catalogue, s.Topology).Subnets
 		if of := got[netip.MustParsePrefix(want)]; len(got) != len(s.Topology.Networks) || of != "nodes of node-drain" {
 			t.Errorf("subnets %v, of %v", got, s.Topology.Networks)
 		}
 	}
-	s := must.Get(subnets("10.200.0.0/16").one("masquerade-drift"))(t)
+	s := must.Get(subnets("10.200.0.0/16").one("masquerade-drift", nil))(t)
 	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
 	if want := "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR"; of != want {
 		t.Errorf("%q, want %q", of, want)
@@ -53,7 +53,7 @@ func TestSubnetsOfSeveralScenarios(t *testing.T) {
 			t.Errorf("%s: %q repeats it", s.Incident.Name, command)
 			continue
 		}
-		alone, err := subnets(part).one(s.Incident.Name)
+		alone, err := subnets(part).one(s.Incident.Name, nil)
 		if err != nil || fmt.Sprint(alone.Topology) != fmt.Sprint(s.Topology) {
 			t.Errorf("%s has %v, and who repeats it %v (%v)", s.Incident.Name, s.Topology.Networks, alone.Topology.Networks, err)
 		}
@@ -69,7 +69,7 @@ func TestSubnetsRefused(t *testing.T) {
 		"10.200.0.0/24": "--subnets: 10.200.0.0/24 is too small: the networks of node-drain need a /23",
 		"10.4.0.0/14":   "--subnets: 10.4.0.0/14 overlaps 10.5.112.0/21, the pod range of node-drain, which stays: choose another prefix",
 	} {
-		if _, err := on.one("node-drain"); err == nil || err.Error() != says || exitStatus(t.Context(), err) != exitUsage {
+		if _, err := on.one("node-drain", nil); err == nil || err.Error() != says || exitStatus(t.Context(), err) != exitUsage {
 			t.Errorf("%s: %v, want %q", on, err, says)
 		}
 	}

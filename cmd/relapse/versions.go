@@ -31,18 +31,13 @@ Below the table are also the modules that versions of the catalogue are built wi
 of those that the vendor has chosen, because those are not available or do not build.`,
 		Example: "  relapse versions cilium",
 		Args:    exactArgs(1, "the name of a component, such as cilium"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			catalogue, _, err := openCatalogue()
-			if err != nil {
-				return err
-			}
+		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, args []string) error {
 			found, err := catalogue.Releases(cmd.Context(), args[0])
-			if err != nil {
-				return err
+			if err == nil {
+				printReleases(cmd.OutOrStdout(), found)
 			}
-			printReleases(cmd.OutOrStdout(), found)
-			return nil
-		},
+			return err
+		}),
 	}
 }
 

@@ -14,16 +14,21 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
+// testedOf are the versions of what a scenario tests.
+func testedOf(s framework.Scenario, with map[string]string) map[string]string {
+	tested := maps.Clone(with)
+	maps.DeleteFunc(tested, func(name, _ string) bool {
+		_, there := s.Find(name)
+		return !there
+	})
+	return tested
+}
+
 // chooseVersions replaces each scenario by its script on the versions of --with.
 func chooseVersions(chosen []framework.Scenario, with map[string]string, from registry.Upstreams) error {
 	var known []string
 	for i, s := range chosen {
-		versions := map[string]string{}
-		for name, version := range with {
-			if _, there := s.Find(name); there {
-				versions[name] = version
-			}
-		}
+		versions := testedOf(s, with)
 		for _, t := range s.Tested {
 			known = append(known, t.Name, t.Component())
 		}

@@ -45,6 +45,7 @@ type plannedStep struct {
 type part struct {
 	scope, name string
 	began       time.Time
+	waits       bool
 }
 
 type scopedWait struct {
@@ -81,7 +82,7 @@ func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.
 			return now.Sub(s.began)
 		}, true
 	}
-	p := &part{scope, name, now}
+	p := &part{scope: scope, name: name, began: now}
 	b.parts = append(b.parts, p)
 	return func(_ error, now time.Time) time.Duration {
 		b.parts = slices.DeleteFunc(b.parts, func(other *part) bool { return other == p })
@@ -137,27 +138,24 @@ func (b *board) ended() bool {
 	return len(b.steps) > 0 && len(b.parts) == 0 && !slices.ContainsFunc(b.steps, func(s *plannedStep) bool { return s.state < done })
 }
 
-// belongs are the parts and waits of a step's scope. The first running step also has those
+// details are the waits and parts of a step's scope. The first running step also has those
 // of scopes in which no step runs, such as images.
-func (b *board) belongs(s *plannedStep) (parts []*part, waits []scopedWait) {
+func (b *board) details(s *plannedStep) []part {
 	all := b.running()
-	of := func(scope string) bool {
-		if scope == s.scope {
-			return true
-		}
-		return s == all[0] && !slices.ContainsFunc(all, func(u *plannedStep) bool { return u.scope == scope })
+	return slices.DeleteFunc(b.unplanned(), func(p part) bool {
+		return p.scope != s.scope && (s != all[0] || slices.ContainsFunc(all, func(u *plannedStep) bool { return u.scope == p.scope }))
+	})
+}
+
+// unplanned are what lasts besides the planned steps. Waits come first: they are the most specific.
+func (b *board) unplanned() (all []part) {
+	for _, w := range b.waits {
+		all = append(all, part{w.scope, w.text(), w.Began, true})
 	}
 	for _, p := range b.parts {
-		if of(p.scope) {
-			parts = append(parts, p)
-		}
+		all = append(all, *p)
 	}
-	for _, w := range b.waits {
-		if of(w.scope) {
-			waits = append(waits, w)
-		}
-	}
-	return parts, waits
+	return all
 }
 
 func (b *board) begun() bool { return !b.began.IsZero() || len(b.waits) > 0 }
@@ -185,24 +183,20 @@ func (b *board) still(now time.Time) []string {
 	var lines []string
 	steps := b.running()
 	for _, s := range steps {
-		parts, waits := b.belongs(s)
 		var details []string
-		for _, w := range waits { // first: they are the most specific
-			details = append(details, w.text())
-		}
-		for _, p := range parts {
-			details = append(details, fmt.Sprintf("%s (%s)", p.name, lasting(now.Sub(p.began))))
+		for _, d := range b.details(s) {
+			if !d.waits {
+				d.name += " (" + lasting(now.Sub(d.began)) + ")"
+			}
+			details = append(details, d.name)
 		}
 		lines = append(lines, line(s.scope, s.name, s.began, atMost(details, 4)))
 	}
 	if len(steps) > 0 {
 		return lines
 	}
-	for _, p := range b.parts {
+	for _, p := range b.unplanned() {
 		lines = append(lines, line(p.scope, p.name, p.began, nil))
-	}
-	for _, w := range b.waits {
-		lines = append(lines, line(w.scope, w.text(), w.Began, nil))
 	}
 	return atMost(lines, 4)
 }
@@ -311,7 +305,14 @@ func (p painter) body(b *board, now time.Time) body {
 		at := len(y.lines)
 		add(p.step(s, now), true)
 		if s.state == running {
-			for _, line := range p.details(b, s, now) {
+			var details []string
+			for _, d := range b.details(s) {
+				details = append(details, "    "+p.timed(d.name, now.Sub(d.began), 4))
+			}
+			if len(details) > 6 {
+				details = append(details[:5], fmt.Sprintf("    and %d more", len(details)-5))
+			}
+			for _, line := range details {
 				add(line, false)
 			}
 		}
@@ -324,11 +325,8 @@ func (p painter) body(b *board, now time.Time) body {
 	}
 	if len(b.running()) == 0 { // a step that is not in the plan
 		var details []string
-		for _, q := range b.parts {
-			details = append(details, p.mark(running)+" "+p.timed(q.name, now.Sub(q.began), 2))
-		}
-		for _, w := range b.waits {
-			details = append(details, p.mark(running)+" "+p.timed(w.text(), now.Sub(w.Began), 2))
+		for _, d := range b.unplanned() {
+			details = append(details, p.mark(running)+" "+p.timed(d.name, now.Sub(d.began), 2))
 		}
 		for _, line := range atMost(details, 6) {
 			add(line, false)
@@ -336,21 +334,6 @@ func (p painter) body(b *board, now time.Time) body {
 	}
 	y.first = max(0, y.first)
 	return y
-}
-
-func (p painter) details(b *board, s *plannedStep, now time.Time) []string {
-	parts, waits := b.belongs(s)
-	var all []string
-	for _, w := range waits { // first: they are the most specific
-		all = append(all, "    "+p.timed(w.text(), now.Sub(w.Began), 4))
-	}
-	for _, q := range parts {
-		all = append(all, "    "+p.timed(q.name, now.Sub(q.began), 4))
-	}
-	if len(all) > 6 {
-		all = append(all[:5], fmt.Sprintf("    and %d more", len(all)-5))
-	}
-	return all
 }
 
 func (p painter) step(s *plannedStep, now time.Time) string {
