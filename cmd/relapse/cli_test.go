@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -497,7 +496,7 @@ func TestOpenFolder(t *testing.T) {
 	for name, text := range map[string]string{"a.yaml": "kind: A", "b.json": `{"kind": "B"}`, "README.md": "# no YAML", "c.yml": "---\nkind: C"} {
 		must.Write(t, filepath.Join(dir, name), text)
 	}
-	stream, _, err := open("--manifests", dir, nil)
+	text, _, err := readInput("--manifests", dir, nil)
 	must.NoError(t, err)
-	must.Equal(t, "the stream", "---\nkind: A\n---\n{\"kind\": \"B\"}\n---\n---\nkind: C\n", string(must.Get(io.ReadAll(stream))(t)))
+	must.Equal(t, "the stream", "---\nkind: A\n---\n{\"kind\": \"B\"}\n---\n---\nkind: C\n", string(text))
 }

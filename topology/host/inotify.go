@@ -69,7 +69,7 @@ func (h host) raiseLimits(values map[string]string, announce func(string)) error
 			return err
 		}
 		announce(fmt.Sprintf("raising %s from %s to %s until the next boot", name, sysctl(before), values[name]))
-		if err := h.setSysctl(name, values[name]); err != nil {
+		if err := set(name, h.sysctl(name), values[name]); err != nil {
 			return err
 		}
 	}
@@ -79,25 +79,30 @@ func (h host) raiseLimits(values map[string]string, announce func(string)) error
 // lowerLimits reverts raiseLimits, except where the value was changed since.
 func (h host) lowerLimits(changes map[string]change, announce func(string)) error {
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
-		made := changes[name]
-		now := strings.TrimSpace(read(h.sysctl(name)))
-		switch {
-		case made.Before == nil || now == *made.Before: // the machine was rebooted
-		case now != made.After:
-			announce(fmt.Sprintf("leaving %s at %s: it was changed after it was raised to %s", name, now, made.After))
-		default:
-			announce(fmt.Sprintf("setting %s back from %s to %s", name, now, *made.Before))
-			if err := h.setSysctl(name, *made.Before); err != nil {
-				return err
-			}
+		path := h.sysctl(name)
+		if err := changes[name].revert(name, path, strings.TrimSpace(read(path)), announce); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (h host) setSysctl(name, value string) error {
+// revert sets a setting back that is at now, unless somebody else has changed it, or the machine was rebooted.
+func (c change) revert(name, path, now string, announce func(string)) error {
+	switch {
+	case c.Before == nil || now == *c.Before:
+		return nil
+	case now != c.After:
+		announce(fmt.Sprintf("leaving %s at %s: it was changed after it was set to %s", name, now, c.After))
+		return nil
+	}
+	announce(fmt.Sprintf("setting %s back from %s to %s", name, now, *c.Before))
+	return set(name, path, *c.Before)
+}
+
+func set(name, path, value string) error {
 	// Not writeFile: files of /proc cannot be replaced.
-	if err := os.WriteFile(h.sysctl(name), []byte(value+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(value+"\n"), 0o644); err != nil {
 		return fmt.Errorf("setting %s to %s: %w", name, value, err)
 	}
 	return nil

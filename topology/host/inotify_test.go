@@ -79,7 +79,7 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 		"set by the owner": {
 			since: "8192", want: "8192",
 			steps: []string{
-				"leaving " + instances + " at 8192: it was changed after it was raised to 512",
+				"leaving " + instances + " at 8192: it was changed after it was set to 512",
 				"setting " + watches + " back from 524288 to 192536",
 			},
 		},
@@ -100,7 +100,7 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 				t.Errorf("after raising: %s", c)
 			}
 			if test.since != "" {
-				must.NoError(t, h.setSysctl(instances, test.since))
+				must.NoError(t, set(instances, h.sysctl(instances), test.since))
 			}
 			steps = nil
 			for range 2 { // the second time there is nothing to do

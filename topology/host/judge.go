@@ -37,20 +37,20 @@ var essential = []string{
 
 func passed(name, found string) Check { return Check{Name: name, State: OK, Found: found} }
 
-func judgeRoot(uid int) Check {
-	c := passed("root", fmt.Sprintf("uid %d", uid))
-	if uid != 0 {
-		c.State, c.Want, c.Cure = Fatal, "relapse must run as root", "run it with sudo"
+// demand is a check of what only the machine's owner can change.
+func demand(met bool, name, found, want, cure string) Check {
+	if met {
+		return passed(name, found)
 	}
-	return c
+	return Check{Name: name, State: Fatal, Found: found, Want: want, Cure: cure}
+}
+
+func judgeRoot(uid int) Check {
+	return demand(uid == 0, "root", fmt.Sprintf("uid %d", uid), "relapse must run as root", "run it with sudo")
 }
 
 func judgeArchitecture(arch string) Check {
-	c := passed("architecture", arch)
-	if arch != "amd64" {
-		c.State, c.Want, c.Cure = Fatal, "the images are built for amd64", "use an amd64 machine"
-	}
-	return c
+	return demand(arch == "amd64", "architecture", arch, "the images are built for amd64", "use an amd64 machine")
 }
 
 // judgePackages compares the wanted packages with the output of dpkg-query
@@ -110,29 +110,19 @@ func (e engine) packages() (names []string) {
 func judgeEngine(e engine, apt, systemd bool) Check {
 	const name = "Docker engine"
 	address, err := url.Parse(e.address)
-	if err != nil || address.Scheme != "unix" {
-		return Check{
-			Name: name, State: Fatal, Found: "DOCKER_HOST=" + e.address,
-			Want: "Docker must run on this machine, where the network namespaces of its containers can be entered",
-			Cure: "unset DOCKER_HOST",
-		}
-	}
-	if e.err == nil && e.rootless {
-		return Check{
-			Name: name, State: Fatal, Found: "rootless " + e.version + " at " + e.address,
-			Want: "Docker must run as root: labs need its containers' network namespaces",
-			Cure: "unset DOCKER_HOST, and start the engine of root (systemctl start docker)",
-		}
-	}
-	if e.err == nil && strings.HasPrefix(e.root, "/var/snap/") {
-		return Check{
-			Name: name, State: Fatal, Found: "snap's " + e.version + " at " + e.address,
-			Want: "Docker must not be confined: labs mount the image cache and /run/relapse into containers",
-			Cure: "install Debian's or Docker's own package in place of the snap",
-		}
-	}
-	if e.err == nil {
-		return passed(name, e.version+" at "+e.address)
+	at := e.version + " at " + e.address
+	switch {
+	case err != nil || address.Scheme != "unix":
+		return demand(false, name, "DOCKER_HOST="+e.address,
+			"Docker must run on this machine, where the network namespaces of its containers can be entered", "unset DOCKER_HOST")
+	case e.err == nil && e.rootless:
+		return demand(false, name, "rootless "+at, "Docker must run as root: labs need its containers' network namespaces",
+			"unset DOCKER_HOST, and start the engine of root (systemctl start docker)")
+	case e.err == nil && strings.HasPrefix(e.root, "/var/snap/"):
+		return demand(false, name, "snap's "+at, "Docker must not be confined: labs mount the image cache and /run/relapse into containers",
+			"install Debian's or Docker's own package in place of the snap")
+	case e.err == nil:
+		return passed(name, at)
 	}
 	c := Check{Name: name, State: Curable, Found: e.err.Error(), Want: "Docker must answer at " + e.address}
 	// The error of Docker's client begins with the operation, which Want names.
@@ -158,15 +148,14 @@ func judgeEngine(e engine, apt, systemd bool) Check {
 }
 
 func judgeDockerCommand(e engine, apt bool) Check {
-	c := passed("docker command", "found")
+	const name = "docker command"
 	switch {
 	case e.command:
+		return passed(name, "found")
 	case apt:
-		c.State, c.Found, c.Want, c.Cure = Curable, "none", "kind needs it", aptInstall+" "+strings.Join(e.packages(), " ")
-	default:
-		c.State, c.Found, c.Want, c.Cure = Fatal, "none", "kind needs the docker command", "install Docker's command line client"
+		return Check{Name: name, State: Curable, Found: "none", Want: "kind needs it", Cure: aptInstall + " " + strings.Join(e.packages(), " ")}
 	}
-	return c
+	return demand(false, name, "none", "kind needs the docker command", "install Docker's command line client")
 }
 
 // judgeCapabilities checks the bounding set in status, the text of
@@ -174,23 +163,19 @@ func judgeDockerCommand(e engine, apt bool) Check {
 func judgeCapabilities(status string, last capability.Cap) (c Check, missing []string) {
 	set, err := bounding.Parse(status)
 	if err != nil {
-		return Check{
-			Name: "capabilities", State: Fatal, Found: err.Error(),
-			Want: "the capability bounding set must be readable", Cure: "mount /proc",
-		}, nil
+		return demand(false, "capabilities", err.Error(), "the capability bounding set must be readable", "mount /proc"), nil
 	}
 	missing = set.Missing(last)
-	c = passed("capabilities", "all granted")
+	found := "all granted"
 	if len(missing) > 0 {
-		c.Found = "all granted but " + strings.Join(missing, " ")
+		found = "all granted but " + strings.Join(missing, " ")
 	}
 	needed := slices.DeleteFunc(slices.Clone(missing), func(name string) bool { return !slices.Contains(essential, name) })
 	if len(needed) > 0 {
-		c.State, c.Found = Fatal, "not granted: "+strings.Join(needed, " ")
-		c.Want = "root must hold the capabilities that a lab needs"
-		c.Cure = "run relapse outside this container, or in a privileged one"
+		found = "not granted: " + strings.Join(needed, " ")
 	}
-	return c, missing
+	return demand(len(needed) == 0, "capabilities", found, "root must hold the capabilities that a lab needs",
+		"run relapse outside this container, or in a privileged one"), missing
 }
 
 type trial struct {
@@ -272,18 +257,15 @@ func judgeCgroups(mountinfo, unified string) Check {
 		c.Found = "v2"
 		wanted, controllers = controllersV2, strings.Fields(unified)
 	case !v1:
-		return Check{
-			Name: "cgroups", State: Fatal, Found: "none mounted", Want: "cgroups must be mounted",
-			Cure: aptInstall + " cgroupfs-mount",
-		}
+		return demand(false, "cgroups", "none mounted", "cgroups must be mounted", aptInstall+" cgroupfs-mount")
 	}
 	missing := slices.DeleteFunc(slices.Clone(wanted), func(name string) bool { return slices.Contains(controllers, name) })
-	if len(missing) > 0 {
-		c.State, c.Found = Fatal, c.Found+", without "+strings.Join(missing, " ")
-		c.Want = "Kubernetes needs the cgroup controllers " + strings.Join(wanted, " ")
-		c.Cure = "boot the kernel with cgroup_enable=" + strings.Join(missing, " cgroup_enable=")
+	if len(missing) == 0 {
+		return c
 	}
-	return c
+	return demand(false, "cgroups", c.Found+", without "+strings.Join(missing, " "),
+		"Kubernetes needs the cgroup controllers "+strings.Join(wanted, " "),
+		"boot the kernel with cgroup_enable="+strings.Join(missing, " cgroup_enable="))
 }
 
 type feature struct {
@@ -300,13 +282,11 @@ func judgeFeatures(features []feature) Check {
 			lack = append(lack, fmt.Sprintf("%s (%v)", f.name, f.err))
 		}
 	}
-	c := passed("kernel features", strings.Join(have, ", "))
-	if len(lack) > 0 {
-		c.State, c.Found = Fatal, "missing: "+strings.Join(lack, ", ")
-		c.Want = "the kernel must have the features that a lab's networks use"
-		c.Cure = "boot a distribution's standard kernel with its modules installed"
+	if len(lack) == 0 {
+		return passed("kernel features", strings.Join(have, ", "))
 	}
-	return c
+	return demand(false, "kernel features", "missing: "+strings.Join(lack, ", "),
+		"the kernel must have the features that a lab's networks use", "boot a distribution's standard kernel with its modules installed")
 }
 
 // judgeForwarding reports net.ipv4.ip_forward. Either value is right: packets of
@@ -338,7 +318,7 @@ func sysctl(value string) string {
 // judgeSubnets checks that no route overlaps the subnets. Routes of labs do not count:
 // a lab that must end before another one begins is no fault of the machine.
 func judgeSubnets(subnets map[netip.Prefix]string, overlaps []subnet.Overlap, err error) Check {
-	c := passed("lab subnets", "free")
+	const name, want = "lab subnets", "no route of this machine may overlap a lab's networks"
 	var taken []string
 	for _, o := range overlaps {
 		if !o.Lab() {
@@ -348,31 +328,21 @@ func judgeSubnets(subnets map[netip.Prefix]string, overlaps []subnet.Overlap, er
 	slices.Sort(taken)
 	switch {
 	case err != nil:
-		c.State, c.Found, c.Cure = Fatal, err.Error(), "run it with sudo"
+		return demand(false, name, err.Error(), want, "run it with sudo")
 	case len(taken) > 0:
-		c.State, c.Found = Fatal, strings.Join(taken, "; ")
-		c.Cure = "disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX"
+		return demand(false, name, strings.Join(taken, "; "), want,
+			"disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX")
 	}
-	if c.State != OK {
-		c.Want = "no route of this machine may overlap a lab's networks"
-	}
-	return c
+	return passed(name, "free")
 }
 
 func judgeCPUs(n int) Check {
-	c := passed("CPUs", strconv.Itoa(n))
-	if n < minCPUs {
-		c.State, c.Want, c.Cure = Fatal, fmt.Sprintf("a lab needs %d CPUs", minCPUs), "use a larger machine"
-	}
-	return c
+	return demand(n >= minCPUs, "CPUs", strconv.Itoa(n), fmt.Sprintf("a lab needs %d CPUs", minCPUs), "use a larger machine")
 }
 
 func judgeMemory(gib int) Check {
-	c := passed("memory", fmt.Sprintf("%d GiB", gib))
-	if gib < minMemoryGiB {
-		c.State, c.Want, c.Cure = Fatal, fmt.Sprintf("a lab needs %d GiB of memory", minMemoryGiB), "use a larger machine"
-	}
-	return c
+	return demand(gib >= minMemoryGiB, "memory", fmt.Sprintf("%d GiB", gib), fmt.Sprintf("a lab needs %d GiB of memory", minMemoryGiB),
+		"use a larger machine")
 }
 
 type disk struct {
@@ -383,13 +353,10 @@ type disk struct {
 }
 
 func judgeDisk(d disk, cure string) Check {
-	c := passed("disk for "+d.what, fmt.Sprintf("%.1f GB free at %s", float64(d.bytes)/1e9, d.path))
+	found := fmt.Sprintf("%.1f GB free at %s", float64(d.bytes)/1e9, d.path)
 	if d.err != nil {
-		c.Found = d.err.Error()
+		found = d.err.Error()
 	}
-	if d.err != nil || d.bytes < minFreeDisk {
-		c.State, c.Want = Fatal, fmt.Sprintf("%s needs %d GB of free disk", d.what, minFreeDisk/1_000_000_000)
-		c.Cure = cure
-	}
-	return c
+	return demand(d.err == nil && d.bytes >= minFreeDisk, "disk for "+d.what, found,
+		fmt.Sprintf("%s needs %d GB of free disk", d.what, minFreeDisk/1_000_000_000), cure)
 }

@@ -16,24 +16,18 @@ import (
 // the function returns. It needs root. /proc/modules was rejected as a source because it lists only
 // loaded modules, /boot/config because many machines have none.
 func kernelFeatures() []feature {
-	found := make(chan []feature)
-	go func() {
-		// Not unlocked: thread and namespace end with the goroutine.
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			found <- []feature{{"network namespaces", err}}
-			return
-		}
-		found <- []feature{
-			{name: "network namespaces"},
+	var inside []feature
+	err := inNewNamespace(func() error {
+		inside = []feature{
 			{"bridge", netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}})},
 			{"veth", addVeth()},
 			{"multipath routes", addMultipath()},
 			{"nf_tables NAT", addMasquerade()},
 			{"overlay", openOverlay()},
 		}
-	}()
-	return <-found
+		return nil
+	})
+	return append([]feature{{"network namespaces", err}}, inside...)
 }
 
 func addVeth() error {

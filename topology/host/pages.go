@@ -52,23 +52,8 @@ func (h host) enlargePages(announce func(string)) error {
 	}
 	announce(fmt.Sprintf("switching memory pages of 64 KiB on until the next boot, to build images faster: %s from %s to %s",
 		h.pages, before, after))
-	if err := os.WriteFile(h.pages, []byte(after+"\n"), 0o644); err != nil {
+	if err := set(h.pages, h.pages, after); err != nil {
 		announce(fmt.Sprintf("going on with smaller pages: %v", err))
-	}
-	return nil
-}
-
-// shrinkPages reverts enlargePages, except where the setting was changed since.
-func (h host) shrinkPages(made change, announce func(string)) error {
-	switch now := selected(read(h.pages)); {
-	case made.Before == nil || now == *made.Before: // the machine was rebooted
-	case now != made.After:
-		announce(fmt.Sprintf("leaving %s at %s: it was changed after it was set to %s", h.pages, now, made.After))
-	default:
-		announce(fmt.Sprintf("setting %s back from %s to %s", h.pages, now, *made.Before))
-		if err := os.WriteFile(h.pages, []byte(*made.Before+"\n"), 0o644); err != nil {
-			return fmt.Errorf("setting the size of memory pages back: %w", err)
-		}
 	}
 	return nil
 }

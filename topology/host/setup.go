@@ -138,7 +138,7 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 		return err
 	}
 	if r.Pages != nil {
-		if err := h.shrinkPages(*r.Pages, announce); err != nil {
+		if err := r.Pages.revert(h.pages, h.pages, selected(read(h.pages)), announce); err != nil {
 			return err
 		}
 	}
