@@ -80,6 +80,7 @@ If an incident is caused by the upgrade, and not by one version, the upgrade fro
 TO runs. The other incidents run with FROM and with TO, without harmless precursors and
 remedies. A version that refuses to start, and says why, is not affected.
 
+The upgrade comes first: if it alone makes the answer NO-GO, that is printed before the incidents run.
 In the middle of the rollout an agent of FROM that is not replaced yet is restarted under what
 TO has brought to the cluster, and in the middle of the rollback one of TO.
 

@@ -374,6 +374,9 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 	if err := r.askConfiguration(ctx, p); err != nil {
 		return err
 	}
+	if err := r.upgrades(ctx, p); err != nil {
+		return err
+	}
 	for n, t := range r.trials {
 		if r.in.Incidents[n].NotAsked != "" {
 			continue
@@ -382,23 +385,33 @@ func (r *Runner) Run(ctx context.Context, p Parts) error {
 			return err
 		}
 	}
-	if r.upgradable {
-		if err := r.upgrade(ctx, p, r.declared, &r.in.Upgrade, PartUpgrade); err != nil {
-			return err
-		}
-		if r.in.Otherwise != nil {
-			if err := r.save(); err != nil {
-				return err
-			}
-			if err := r.upgrade(ctx, p, *r.declared.Otherwise, &r.in.Otherwise.Upgrade, PartOtherwise); err != nil {
-				return err
-			}
-		}
-	}
 	if err := r.save(); err != nil {
 		return err
 	}
 	return report.SetLatest(r.Dir)
+}
+
+// upgrades measures the upgrade, which is what people wait for: it comes before the incidents. A NO-GO that
+// follows from it is certain.
+func (r *Runner) upgrades(ctx context.Context, p Parts) error {
+	if !r.upgradable {
+		return nil
+	}
+	if err := r.upgrade(ctx, p, r.declared, &r.in.Upgrade, PartUpgrade); err != nil {
+		return err
+	}
+	if err := r.save(); err != nil {
+		return err
+	}
+	if r.in.Otherwise != nil {
+		if err := r.upgrade(ctx, p, *r.declared.Otherwise, &r.in.Otherwise.Upgrade, PartOtherwise); err != nil {
+			return err
+		}
+	}
+	if q := r.Result(); q.Verdict == NoGo {
+		r.Progress.Note(scope, "certain, whatever the incidents say: "+q.Heading())
+	}
+	return r.save()
 }
 
 // upgrade measures the upgrade. Of a resumed qualification it judges the record again: the

@@ -158,6 +158,9 @@ func TestRun(t *testing.T) {
 			if strings.Contains(test.name, "available") && test.want == "" && len(p.asked)+p.upgrades > 0 {
 				t.Errorf("labs came up: %q, %d upgrades", p.asked, p.upgrades)
 			}
+			if test.errs["upgrade"] == engine.ErrInterrupted && len(p.asked) > 0 {
+				t.Errorf("%q came before the upgrade", p.asked)
+			}
 			q := r.Result()
 			says := q.Heading()
 			if err != nil {
@@ -241,9 +244,9 @@ func TestResume(t *testing.T) {
 	p := &fakeParts{steps: map[string]bisect.Step{
 		"node-drain 1.8.1":  ran(framework.Reproduced),
 		"node-drain 1.11.1": {Outcome: bisect.Skipped, Why: "not built: it broke"},
-	}, errs: map[string]error{"upgrade": engine.ErrInterrupted}}
+	}, errs: map[string]error{"masquerade-drift 1.11.1": engine.ErrInterrupted}}
 	first := qualified(t)
-	if err := first.Run(t.Context(), p); !errors.Is(err, engine.ErrInterrupted) || len(p.asked) != 3 {
+	if err := first.Run(t.Context(), p); !errors.Is(err, engine.ErrInterrupted) || len(p.asked) != 3 || p.upgrades != 1 {
 		t.Fatalf("%v after %q", err, p.asked)
 	}
 	resume := func(p *fakeParts, asked []string, upgrades int) *Runner {
@@ -257,7 +260,7 @@ func TestResume(t *testing.T) {
 		}
 		return r
 	}
-	resume(&fakeParts{}, []string{"node-drain 1.11.1"}, 1)
+	resume(&fakeParts{}, []string{"node-drain 1.11.1", "masquerade-drift 1.11.1"}, 0)
 	// One that is complete is only judged.
 	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
 	// Without a record an upgrade is measured again: the stored measures may be of an older
