@@ -16,16 +16,15 @@ import (
 // routers are in package bgprouter.
 var shows = map[string]func(detail) []Command{
 	detect.RouteOwnership{}.Name(): func(d detail) []Command {
-		return slices.Concat(d.holders(), d.announcer(), d.podsOn(d.Owner), d.routes())
+		return slices.Concat(d.holders(), d.announcer(), d.podsOn(d.Owner), d.onRouters(bgprouter.Show))
 	},
-	detect.ServiceRoute{}.Name(): func(d detail) []Command {
-		var all []Command
-		for _, s := range d.services() {
-			all = append(all,
-				d.kubectl("get", "service/"+s.Name, "--namespace="+s.Namespace, "--output=wide"),
-				d.kubectl("get", "endpointslices", "--namespace="+s.Namespace, "--selector=kubernetes.io/service-name="+s.Name))
+	detect.ServiceRoute{}.Name(): func(d detail) []Command { return append(d.balanced(), d.onRouters(bgprouter.Show)...) },
+	detect.Layer2{}.Name(): func(d detail) []Command {
+		all := d.balanced()
+		if d.Kind != detect.TwoSpeakers {
+			all = append(all, d.kubectl("get", "leases,servicel2statuses.metallb.io", "--all-namespaces"))
 		}
-		return append(all, d.routes()...)
+		return append(all, d.onRouters(bgprouter.ShowLink)...)
 	},
 	detect.NodeAddress{}.Name(): func(d detail) []Command {
 		node := d.Object.String()
@@ -68,8 +67,19 @@ func (d detail) kubectl(args ...string) Command {
 	return Command{Run: shellescape.QuoteCommand(slices.Concat([]string{"kubectl"}, d.by.Kubectl, args))}
 }
 
-// routes are the commands that show what the finding's routers say of its object.
-func (d detail) routes() []Command {
+// balanced are the commands that show the Services that have the finding's address.
+func (d detail) balanced() []Command {
+	var all []Command
+	for _, s := range d.services() {
+		all = append(all,
+			d.kubectl("get", "service/"+s.Name, "--namespace="+s.Namespace, "--output=wide"),
+			d.kubectl("get", "endpointslices", "--namespace="+s.Namespace, "--selector=kubernetes.io/service-name="+s.Name))
+	}
+	return all
+}
+
+// onRouters are the commands that show what the finding's routers say of its object.
+func (d detail) onRouters(show func(bgprouter.Declared, netip.Prefix) []string) []Command {
 	p, is := d.Object.Prefix()
 	if !is {
 		return nil
@@ -84,7 +94,7 @@ func (d detail) routes() []Command {
 		if declared.Kind == "" || declared.Kind == bgprouter.BMP {
 			on = name
 		}
-		for _, line := range bgprouter.Show(declared, p) {
+		for _, line := range show(declared, p) {
 			all = append(all, Command{On: on, Run: line})
 		}
 	}

@@ -29,6 +29,7 @@ import (
 var detectors = []detect.Detector{
 	detect.RouteOwnership{Peering: detect.Observed},
 	detect.ServiceRoute{Peering: detect.Observed},
+	detect.Layer2{},
 	detect.Permission{Peering: detect.Observed},
 	detect.ImageDrift{Peering: detect.Observed},
 	detect.ImagePin{},
@@ -83,6 +84,7 @@ func notRun(in scope) []NotRun {
 	if !in.routers {
 		add(detect.RouteOwnership{}.Name(), "routes that are missing or wrong", routers)
 		add(detect.ServiceRoute{}.Name(), "", routers)
+		add(detect.Layer2{}.Name(), "stations that nobody names, and stale neighbours", routers)
 		add(detect.Permission{}.Name(), "lost routes of the nodes concerned", routers)
 		add(detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers)
 	}
@@ -248,8 +250,11 @@ func (j judged) ids() map[detect.ID]bool {
 }
 
 func lacks(s snapshot.Snapshot) []snapshot.Missing {
-	// A ConfigMap is asked for by an upgrade, which says itself that it is missing, and by masquerade.
-	all := slices.DeleteFunc(s.Unavailable(), func(m snapshot.Missing) bool { return m.Source == "ConfigMaps" })
+	// A ConfigMap is asked for by an upgrade, which says itself that it is missing, and by masquerade. People let relapse
+	// run what it has run before: the neighbour table matters where something is announced by ARP.
+	all := slices.DeleteFunc(s.Unavailable(), func(m snapshot.Missing) bool {
+		return m.Source == "ConfigMaps" || len(s.L2Announcements.Items) == 0 && strings.HasPrefix(m.Source, "neighbour table of ")
+	})
 	if !scopeOf(s).nodes {
 		return all
 	}

@@ -93,7 +93,7 @@ var kinds = map[string]string{
 	"nodes": "NodeList", "pods": "PodList", "services": "ServiceList", "daemonsets": "DaemonSetList", "deployments": "DeploymentList",
 	"statefulsets": "StatefulSetList", "ciliumnodes": "CiliumNodeList", "ipamblocks": "IPAMBlockList", "endpointslices": "EndpointSliceList",
 	"ippools": "IPPoolList", "bgppeers": "BGPPeerList", "bgpconfigurations": "BGPConfigurationList", "ciliumpodippools": "CiliumPodIPPoolList",
-	"ciliumbgppeeringpolicies": "CiliumBGPPeeringPolicyList", "ciliumbgppeerconfigs": "CiliumBGPPeerConfigList", "ciliumbgpadvertisements": "CiliumBGPAdvertisementList", "bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "clusterrolebindings": "ClusterRoleBindingList", "bgppolicies": "BGPPolicyList", "frrconfigurations": "FRRConfigurationList",
+	"ciliumbgppeeringpolicies": "CiliumBGPPeeringPolicyList", "ciliumbgppeerconfigs": "CiliumBGPPeerConfigList", "ciliumbgpadvertisements": "CiliumBGPAdvertisementList", "bgpadvertisements": "BGPAdvertisementList", "ciliumbgpclusterconfigs": "CiliumBGPClusterConfigList", "ipaddresspools": "IPAddressPoolList", "servicel2statuses": "ServiceL2StatusList", "leases": "LeaseList", "clusterrolebindings": "ClusterRoleBindingList", "bgppolicies": "BGPPolicyList", "frrconfigurations": "FRRConfigurationList",
 	"clusterroles": "ClusterRoleList", "rolebindings": "RoleBindingList", "roles": "RoleList",
 	"customresourcedefinitions": "CustomResourceDefinitionList",
 }
@@ -269,7 +269,7 @@ func cluster(wrong bool) snapshot.Snapshot {
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
-		&s.BGPAdvertisements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
+		&s.BGPAdvertisements.Read, &s.L2Announcements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
 	} {
 		*read = true
 	}
@@ -325,6 +325,13 @@ func TestUnread(t *testing.T) {
 		change(&s)
 		return s
 	}
+	neighbours := func(s *snapshot.Snapshot) {
+		s.Routers[0].Links = snapshot.List[snapshot.LinkNeighbor]{Error: "not allowed"}
+	}
+	announced := func(s *snapshot.Snapshot) {
+		neighbours(s)
+		s.L2Announcements.Items = []snapshot.L2Announcement{{Service: "default/web", Node: "master1"}}
+	}
 	fib := func(s *snapshot.Snapshot) { s.Routers[0].Routes = snapshot.List[snapshot.Route]{Error: "no ip(8)"} }
 	for _, test := range []struct {
 		name      string
@@ -336,6 +343,8 @@ func TestUnread(t *testing.T) {
 		{"no FIB", []snapshot.Snapshot{without(fib), without(fib)}, []string{"FIB of tor1: no ip(8)"}, "tor1 is not judged by the routes that it lacks"},
 		{"no FIB once", []snapshot.Snapshot{cluster(false), without(fib), cluster(false)}, []string{"FIB of tor1: no ip(8) (in the read before the last)"}, ""},
 		{"no FIB at first", []snapshot.Snapshot{without(fib), cluster(false), cluster(false)}, []string{}, ""},
+		{"no neighbours, and nothing is announced by ARP", []snapshot.Snapshot{without(neighbours), without(neighbours)}, []string{}, ""},
+		{"no neighbours", []snapshot.Snapshot{without(announced), without(announced)}, []string{"neighbour table of tor1: not allowed"}, ""},
 		{"a source that was not asked for", []snapshot.Snapshot{cluster(false), without(func(s *snapshot.Snapshot) { s.Sources = s.Sources[1:] })}, []string{"Nodes: not asked for"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

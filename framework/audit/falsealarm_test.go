@@ -186,6 +186,16 @@ func TestFalseAlarms(t *testing.T) {
 			},
 		},
 		{
+			name: "layer2", judgement: judgement{notJudged: []string{noPods}},
+			faults: []fault{
+				{"the router sends to a node without an endpoint", []edit{{old: `5e:0b", confirmed: true} # arp`, new: `5e:0c", confirmed: true}`}}, judgement{findings: []string{"active stale-neighbour 10.4.94.128/32"}, notJudged: []string{noPods}}},
+				{"and asks again before it does", []edit{{old: `5e:0b", confirmed: true} # arp`, new: `5e:0c"}`}}, judgement{findings: []string{"latent stale-neighbour 10.4.94.128/32"}, notJudged: []string{noPods}}},
+				{"the endpoint moves, and the announcement stays", []edit{{old: "Cluster", new: "Local"}}, judgement{findings: []string{"active lease-without-endpoint 10.4.94.200/32", "active no-local-endpoint 192.0.2.1/32"}, notJudged: []string{noPods}}},
+				{"another machine answers", []edit{{old: `5e:0c", confirmed: true} # cilium`, new: `5e:4d", confirmed: true}`}}, judgement{findings: []string{"active two-speakers 10.4.94.200/32"}, notJudged: []string{noPods}}},
+				{"MetalLB and Cilium announce one Service", []edit{{old: "shop-cilium", new: "shop-arp"}}, judgement{findings: []string{"active two-speakers 10.4.94.128/32"}, notJudged: []string{noPods}}},
+			},
+		},
+		{
 			name: "openshift", judgement: judgement{notJudged: []string{"neither CiliumNodes, nor IPAMBlocks, nor Nodes have any"}},
 			faults: []fault{
 				{"the Service is lost", lost("192.0.2.1/32"), judgement{findings: []string{"active no-route 192.0.2.1/32"}, notJudged: []string{"neither CiliumNodes"}}},

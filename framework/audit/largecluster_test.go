@@ -88,7 +88,7 @@ func (size shape) snapshot() snapshot.Snapshot {
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Tags.Read,
-		&s.Accounts.Read, &s.CalicoAgents.Read, &s.Services.Read, &s.EndpointSlices.Read, &s.BGPAdvertisements.Read,
+		&s.Accounts.Read, &s.CalicoAgents.Read, &s.Services.Read, &s.EndpointSlices.Read, &s.BGPAdvertisements.Read, &s.L2Announcements.Read,
 	} {
 		*read = true
 	}

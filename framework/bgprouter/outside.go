@@ -18,11 +18,12 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// fib and fib6 list the FIB. Neither they nor vtysh, which gets commands that show something,
+// fib and fib6 list the FIB, neigh the neighbour table. Neither they nor vtysh, which gets commands that show something,
 // nor birdc, which is restricted (-r), can change anything.
 var (
-	fib  = []string{"ip", "-4", "-j", "-N", "route"}
-	fib6 = []string{"ip", "-6", "-j", "-N", "route"}
+	fib   = []string{"ip", "-4", "-j", "-N", "route"}
+	fib6  = []string{"ip", "-6", "-j", "-N", "route"}
+	neigh = []string{"ip", "-j", "neigh"}
 )
 
 // maxAnswer is the size in bytes of the longest answer of a program: two million routes of
@@ -218,6 +219,18 @@ func (o *outside) FIB(ctx context.Context) ([]bgp.Route, error) {
 		return nil, err
 	}
 	return bgp.KernelRoutes(ipv4, ipv6)
+}
+
+// Links implements snapshot.LinkReader. A router that forwards nothing has no entries.
+func (o *outside) Links(ctx context.Context) ([]bgp.LinkNeighbor, error) {
+	if !o.router.hasFIB() {
+		return nil, nil
+	}
+	text, err := o.run(ctx, neigh)
+	if err != nil {
+		return nil, err
+	}
+	return bgp.LinkNeighbors(text)
 }
 
 // line is the command line that runs a command on the router. ssh gives one to a shell.

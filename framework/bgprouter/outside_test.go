@@ -133,15 +133,17 @@ func TestOutside(t *testing.T) {
 "birdc -r show protocols all") cat ` + testdata + `/bird-2.17-protocols-both.txt;;
 "ip -4 -j -N route") cat ` + testdata + `/ip-route-frr.json;;
 "ip -6 -j -N route") cat ` + testdata + `/ip6-route-frr.json;;
+"ip -j neigh") echo '[{"dst":"10.65.4.130","dev":"eth0","lladdr":"02:42:0a:41:04:16","state":["STALE"]}]';;
 *) echo "unexpected: $*" >&2; exit 1;;
 esac`
-	for kind, want := range map[Kind][3]int{FRR: {7, 10, 2}, BIRD: {2, 10, 3}} {
+	for kind, want := range map[Kind][4]int{FRR: {7, 10, 2, 1}, BIRD: {2, 10, 3, 1}} {
 		t.Run(string(kind), func(t *testing.T) {
 			r := reader(t, as(t, kind, script))
 			paths := must.Get(r.RIB(t.Context()))(t)
 			routes := must.Get(r.FIB(t.Context()))(t)
 			neighbors := must.Get(r.Neighbors(t.Context()))(t)
-			must.Equal(t, "", want, [3]int{len(paths), len(routes), len(neighbors)})
+			links := must.Get(r.(snapshot.LinkReader).Links(t.Context()))(t)
+			must.Equal(t, "", want, [4]int{len(paths), len(routes), len(neighbors), len(links)})
 			var is snapshot.Router
 			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
 				t.Errorf("%+v, want IPv6", is)

@@ -48,13 +48,7 @@ func either(p netip.Prefix, v4, v6 string) string {
 // alone, or feeds by BMP, the program is not known: the commands of both that have one are for it.
 func Show(d Declared, p netip.Prefix) []string {
 	var lines []string
-	add := func(command []string) {
-		line := shellescape.QuoteCommand(slices.Concat(d.Command, d.as(command)))
-		if d.SSH != "" {
-			line = shellescape.QuoteCommand([]string{"ssh", d.SSH, line})
-		}
-		lines = append(lines, line)
-	}
+	add := func(command []string) { lines = append(lines, d.byHand(command)) }
 	switch d.Kind {
 	case "", BMP:
 		add(shows[FRR](d, p))
@@ -68,4 +62,18 @@ func Show(d Declared, p netip.Prefix) []string {
 		add([]string{"ip", either(p, "-4", "-6"), "route", "show", "to", "exact", p.String()})
 	}
 	return lines
+}
+
+// ShowLink is the command line that shows the station to which a router sends what is for an address.
+func ShowLink(d Declared, p netip.Prefix) []string {
+	return []string{d.byHand([]string{"ip", "neigh", "show", "to", p.Addr().String()})}
+}
+
+// byHand is the command line, for a shell, that runs a command on the router.
+func (d Declared) byHand(command []string) string {
+	line := shellescape.QuoteCommand(slices.Concat(d.Command, d.as(command)))
+	if d.SSH != "" {
+		line = shellescape.QuoteCommand([]string{"ssh", d.SSH, line})
+	}
+	return line
 }

@@ -59,10 +59,12 @@ type Snapshot struct {
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices,omitzero"`
 	// BGPAdvertisements are MetalLB's, Cilium's and Calico's.
 	BGPAdvertisements List[BGPAdvertisement] `json:"bgp_advertisements,omitzero"`
-	Proxies           []Proxy                `json:"proxies,omitempty"`
-	Firewalls         []Firewall             `json:"firewalls,omitempty"`
-	NAT               []NodeNAT              `json:"nat,omitempty"`
-	Outside           []HostSockets          `json:"outside,omitempty"`
+	// L2Announcements are MetalLB's and Cilium's.
+	L2Announcements List[L2Announcement] `json:"l2_announcements,omitzero"`
+	Proxies         []Proxy              `json:"proxies,omitempty"`
+	Firewalls       []Firewall           `json:"firewalls,omitempty"`
+	NAT             []NodeNAT            `json:"nat,omitempty"`
+	Outside         []HostSockets        `json:"outside,omitempty"`
 }
 
 // Isolation is the name of a source that is unavailable while packets of a lab could leave the

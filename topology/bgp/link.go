@@ -1,7 +1,10 @@
 package bgp
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -12,6 +15,9 @@ type LinkNeighbor struct {
 	Interface string     `json:"interface"`
 	// MAC is empty while the kernel knows no station.
 	MAC string `json:"mac,omitempty"`
+	// Confirmed is set if the station has answered just now, or the entry is configured: the states
+	// REACHABLE and PERMANENT. In others the kernel asks again once something is sent.
+	Confirmed bool `json:"confirmed,omitempty"`
 	// Answers are the stations that were heard for the address, where somebody listens on the link.
 	Answers []Answer `json:"answers,omitempty"`
 }
@@ -24,6 +30,31 @@ type Answer struct {
 	Replied    time.Time `json:"replied,omitzero"`
 	Gratuitous int       `json:"gratuitous,omitempty"`
 	Announced  time.Time `json:"announced,omitzero"`
+}
+
+// LinkNeighbors reads the output of `ip -j neigh`, in order of address and interface.
+func LinkNeighbors(text string) ([]LinkNeighbor, error) {
+	var entries []struct {
+		Dst, Dev, LLAddr string
+		State            []string
+	}
+	if err := json.Unmarshal([]byte(text), &entries); err != nil {
+		return nil, fmt.Errorf("reading the output of ip -j neigh: %w", err)
+	}
+	var all []LinkNeighbor
+	for _, e := range entries {
+		address, err := netip.ParseAddr(e.Dst)
+		if err != nil {
+			return nil, fmt.Errorf("reading the output of ip -j neigh: %w", err)
+		}
+		if slices.Contains(e.State, "FAILED") || slices.Contains(e.State, "INCOMPLETE") {
+			e.LLAddr = ""
+		}
+		confirmed := slices.Contains(e.State, "REACHABLE") || slices.Contains(e.State, "PERMANENT")
+		all = append(all, LinkNeighbor{Address: address, Interface: e.Dev, MAC: e.LLAddr, Confirmed: confirmed})
+	}
+	slices.SortFunc(all, CompareLinkNeighbors)
+	return all, nil
 }
 
 // CompareLinkNeighbors orders entries by address, then by interface.

@@ -1,0 +1,292 @@
+package detect
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Kinds of findings of Layer2.
+const (
+	// TwoSpeakers: an address of a Service that two stations announce or answer for.
+	TwoSpeakers = "two-speakers"
+	// StaleNeighbour: an address of a Service that a router sends to another node than the one that announces
+	// it. It is latent while that node passes the packets on.
+	StaleNeighbour = "stale-neighbour"
+	// LeaseWithoutEndpoint: an address of a Service of externalTrafficPolicy Local, announced by a node
+	// without a ready endpoint: it drops the packets.
+	LeaseWithoutEndpoint = "lease-without-endpoint"
+)
+
+// layer2Within is how long a change of the node that announces may take to the routers: the new node
+// announces the address by itself (gratuitous ARP), several times.
+const layer2Within = 3 * time.Second
+
+// Layer2 compares which node announces the addresses of Services on a link, as MetalLB and Cilium say, with the
+// stations to which routers send what is for them. An entry of a neighbour table counts if the router's FIB
+// sends by it, and is judged if the same interface has an address of the announcing node: then the node's
+// MAC is known there, and a proxy that answers for all of them is no other station. Without those
+// who announce, routers are compared with each other.
+type Layer2 struct{}
+
+// Name implements Detector.
+func (Layer2) Name() string { return "layer2" }
+
+// Reads implements Detector.
+func (Layer2) Reads() []snapshot.Source {
+	return []snapshot.Source{snapshot.Nodes, snapshot.Services, snapshot.EndpointSlices, snapshot.L2Announcements,
+		snapshot.BGPAdvertisements, snapshot.Routers}
+}
+
+// Detect implements Detector. Findings are in order of Service and address.
+func (d Layer2) Detect(history []snapshot.Snapshot) []Finding {
+	if len(history) == 0 {
+		return nil
+	}
+	now := history[len(history)-1]
+	findings := d.at(now)
+	for i := range findings {
+		f := &findings[i]
+		if f.State == Active && slices.ContainsFunc(history, func(s snapshot.Snapshot) bool {
+			return now.Time.Sub(s.Time) < layer2Within && !slices.ContainsFunc(d.at(s), func(o Finding) bool { return o.ID() == f.ID() })
+		}) {
+			f.State = Pending
+			f.Says += fmt.Sprintf(" Pending: this becomes active after %s.", layer2Within)
+		}
+	}
+	return findings
+}
+
+// at are the findings of one snapshot, of which routers need not be read.
+func (Layer2) at(s snapshot.Snapshot) (all []Finding) {
+	if !s.Nodes.Read || !s.Services.Read || !s.EndpointSlices.Read || !s.L2Announcements.Read || !s.BGPAdvertisements.Read {
+		return nil
+	}
+	l, judged := linksOf(s), map[netip.Addr]bool{}
+	for _, of := range s.Services.Items {
+		for _, a := range of.LoadBalancerIPs {
+			if !judged[a] {
+				judged[a], all = true, append(all, l.findings(a)...)
+			}
+		}
+	}
+	return all
+}
+
+// links are the addresses of Services on the links of routers.
+type links struct {
+	names map[netip.Addr]string // of nodes
+	ready map[string]bool       // nodes
+	// services have an address. announced, by Service, are the ready nodes that announce its addresses.
+	services  map[netip.Addr][]service
+	announced map[string][]snapshot.L2Announcement
+	entries   map[netip.Addr][]linkEntry
+	byBGP     []advertisement
+}
+
+// linkEntry is how a router sends what is for an address.
+type linkEntry struct {
+	snapshot.LinkNeighbor
+	router string
+	table  []snapshot.LinkNeighbor // the router's, where a MAC is known
+}
+
+func linksOf(s snapshot.Snapshot) *links {
+	l := &links{map[netip.Addr]string{}, map[string]bool{}, map[netip.Addr][]service{}, map[string][]snapshot.L2Announcement{}, map[netip.Addr][]linkEntry{}, advertisementsOf(s)}
+	for _, n := range s.Nodes.Items {
+		l.ready[n.Name] = n.Ready
+		for _, a := range n.InternalIPs {
+			l.names[a] = n.Name
+		}
+	}
+	services := servicesOf(s)
+	for _, of := range s.Services.Items {
+		for _, a := range of.LoadBalancerIPs {
+			if services[of.String()].ready {
+				l.services[a] = append(l.services[a], services[of.String()])
+			}
+		}
+	}
+	for _, o := range s.L2Announcements.Items {
+		if l.ready[o.Node] {
+			l.announced[o.Service] = append(l.announced[o.Service], o)
+		}
+	}
+	for _, r := range s.Routers {
+		l.read(r)
+	}
+	return l
+}
+
+// read adds the entries by which a router sends: those on an interface to which its FIB has the narrowest
+// route to the address, without a gateway.
+func (l *links) read(r snapshot.Router) {
+	var of bart.Lite
+	table := slices.DeleteFunc(slices.Clone(r.Links.Items), func(n snapshot.LinkNeighbor) bool { return n.MAC == "" })
+	for _, n := range table {
+		if l.services[n.Address] != nil {
+			of.Insert(netip.PrefixFrom(n.Address, n.Address.BitLen()))
+		}
+	}
+	narrowest := map[netip.Addr]snapshot.Route{}
+	for _, f := range r.Routes.Items {
+		for p := range of.Subnets(f.Prefix) {
+			was, there := narrowest[p.Addr()]
+			if !there || cmp.Or(cmp.Compare(was.Prefix.Bits(), f.Prefix.Bits()), cmp.Compare(f.Metric, was.Metric)) < 0 {
+				narrowest[p.Addr()] = f
+			}
+		}
+	}
+	for _, n := range table {
+		if slices.Contains(narrowest[n.Address].NextHops, snapshot.NextHop{Interface: n.Interface}) {
+			l.entries[n.Address] = append(l.entries[n.Address], linkEntry{n, r.Name, table})
+		}
+	}
+}
+
+// findings are of an address.
+func (l *links) findings(a netip.Addr) []Finding {
+	var holders []snapshot.L2Announcement
+	var names []string
+	for _, of := range l.services[a] {
+		holders, names = append(holders, l.announced[of.String()]...), append(names, of.String())
+	}
+	says := fmt.Sprintf("%s, the address of %s %s", a, plural(len(names), "Service", "Services"), and(names))
+	all := slices.Concat(l.both(a, says, holders), l.without(a, says, holders))
+	if len(holders) > 0 {
+		all = append(all, l.elsewhere(a, says, holders)...)
+	}
+	for i := range all {
+		all[i].Detector, all[i].Object = Layer2{}.Name(), Prefix(netip.PrefixFrom(a, a.BitLen()))
+	}
+	return all
+}
+
+// sayHolder says who says that a node announces an address.
+func sayHolder(o snapshot.L2Announcement) string {
+	if o.Lease != "" {
+		return fmt.Sprintf("%s, which holds the lease %s,", o.Node, o.Lease)
+	}
+	return o.Node + ", as MetalLB says in its ServiceL2Status,"
+}
+
+// both is the finding of an address that two nodes announce; or for which two nodes have just answered
+// routers, where nobody says which one is to.
+func (l *links) both(a netip.Addr, says string, holders []snapshot.L2Announcement) []Finding {
+	f, does, who := Finding{Kind: TwoSpeakers, State: Active}, "announce", map[string]string{}
+	for _, o := range holders {
+		who[o.Node] = strings.TrimSuffix(sayHolder(o), ",")
+	}
+	for _, e := range l.entries[a] {
+		if node, is := l.station(e); is && e.Confirmed && len(holders) == 0 {
+			f.Routers, does = append(f.Routers, e.router), "have just answered for"
+			who[node] = fmt.Sprintf("%s (%s) on the link of %s", node, e.MAC, e.router)
+		}
+	}
+	if len(who) < 2 {
+		return nil
+	}
+	f.Says = fmt.Sprintf("Nodes %s %s: %s. Which of them gets a packet is chance.", does, says,
+		strings.Join(slices.Sorted(maps.Values(who)), "; "))
+	return []Finding{f}
+}
+
+// station is what has the MAC of an entry, on that interface: a node, or else a machine by an address that is
+// of no Service, or the MAC.
+func (l *links) station(e linkEntry) (name string, node bool) {
+	name = e.MAC
+	for _, o := range e.table {
+		switch of := l.names[o.Address]; {
+		case o.Interface != e.Interface || o.MAC != e.MAC:
+		case of != "" && node && of != name:
+			return e.MAC, false // a proxy of several
+		case of != "":
+			name, node = of, true
+		case !node && l.services[o.Address] == nil && !o.Address.IsLinkLocalUnicast():
+			name = o.Address.String()
+		}
+	}
+	return name, node
+}
+
+// misleads reports whether an entry has another MAC than an announcing node, whose MAC is known on that interface.
+func (l *links) misleads(e linkEntry, holders []snapshot.L2Announcement) bool {
+	known := false
+	for _, o := range e.table {
+		announces := func(by snapshot.L2Announcement) bool { return by.Node == l.names[o.Address] }
+		if o.Interface == e.Interface && slices.ContainsFunc(holders, announces) {
+			if known = true; o.MAC == e.MAC {
+				return false
+			}
+		}
+	}
+	return known
+}
+
+// elsewhere are the findings of an address that routers send to stations that are not to get it, one for
+// each. A node that does not announce an address passes it on all the same, unless its policy is Local. An
+// entry that is not confirmed is asked again when it is used. A MAC alone may be a second card of a node.
+func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announcement) (all []Finding) {
+	wrong := map[string][]linkEntry{}
+	for _, e := range l.entries[a] {
+		if l.misleads(e, holders) {
+			name, _ := l.station(e)
+			wrong[name] = append(wrong[name], e)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		f := Finding{Kind: StaleNeighbour, State: Latent, Owner: holders[0].Node, Announcer: name}
+		confirmed, mac := false, wrong[name][0].MAC
+		for _, e := range wrong[name] {
+			f.Routers, confirmed = append(f.Routers, e.router), confirmed || e.Confirmed
+		}
+		lacks := slices.ContainsFunc(l.services[a], func(s service) bool { return s.Local && !s.on[name] && !s.draining[name] })
+		_, node := l.station(wrong[name][0])
+		why, active := name+" passes it on", false
+		switch {
+		case !node && !confirmed:
+			why = "it is no node"
+		case !node && name == mac:
+			f.Kind, why = TwoSpeakers, "two stations answer, unless that is another interface of "+f.Owner
+		case !node:
+			f.Kind, why, active = TwoSpeakers, "it is no node, and two stations answer", true
+		case !l.ready[name]:
+			why, active = name+" is not ready", true
+		case lacks:
+			why, active = name+" has no ready endpoint of its own, which externalTrafficPolicy Local asks for, and drops it", true
+		case !confirmed:
+			continue
+		}
+		if active && confirmed {
+			f.State = Active
+		}
+		f.Says = fmt.Sprintf("%s %s what is for %s, to %s (%s), and %s announces it: %s.", and(f.Routers), plural(len(f.Routers), "sends", "send"),
+			says, name, mac, sayHolder(holders[0]), why)
+		all = append(all, f)
+	}
+	return all
+}
+
+// without is the finding of a Service of policy Local, where no node that announces the address has a
+// ready endpoint. Where nodes announce it by BGP too, packets may come to others.
+func (l *links) without(a netip.Addr, says string, holders []snapshot.L2Announcement) []Finding {
+	for _, of := range l.services[a] {
+		serves := func(o snapshot.L2Announcement) bool { return of.on[o.Node] || of.draining[o.Node] }
+		byBGP := func(b advertisement) bool { return len(b.Nodes) > 0 && b.announces(a) && b.Serves(of.Service) }
+		if of.Local && len(of.on) > 0 && len(holders) > 0 && !slices.ContainsFunc(holders, serves) &&
+			(len(l.entries[a]) > 0 || !slices.ContainsFunc(l.byBGP, byBGP)) {
+			return []Finding{{Kind: LeaseWithoutEndpoint, State: Active, Announcer: holders[0].Node, Says: fmt.Sprintf(
+				"%s announces %s, and has no ready endpoint of its own: externalTrafficPolicy Local asks for one, and it drops the packets; endpoints are on %s.",
+				sayHolder(holders[0]), says, and(few(slices.Sorted(maps.Keys(of.on)))))}}
+		}
+	}
+	return nil
+}
