@@ -47,10 +47,7 @@ func (Layer2) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of Service and address.
-func (d Layer2) Detect(history []snapshot.Snapshot) []Finding {
-	if len(history) == 0 {
-		return nil
-	}
+func (d Layer2) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	now := history[len(history)-1]
 	findings := d.at(now)
 	for i := range findings {
@@ -165,7 +162,7 @@ func (l *links) findings(a netip.Addr) []Finding {
 		all = append(all, l.elsewhere(a, says, holders)...)
 	}
 	for i := range all {
-		all[i].Detector, all[i].Object = Layer2{}.Name(), Prefix(netip.PrefixFrom(a, a.BitLen()))
+		all[i].Object = Prefix(netip.PrefixFrom(a, a.BitLen()))
 	}
 	return all
 }
