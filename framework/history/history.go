@@ -216,37 +216,35 @@ type OtherPolls struct {
 	// findings that only the stored run or only today's detectors have.
 	At        time.Time
 	Number    int
-	Then, Now Poll
+	Then, Now []Finding
 }
 
 // Read reads the record in a folder, and runs the detectors again on each snapshot.
 func Read(dir string, d *Detection) (*History, OtherPolls, error) {
-	h := &History{}
 	var others OtherPolls
-	err := read(filepath.Join(dir, FileName), func(e Entry) bool {
-		if e.Poll == nil {
-			h.keep(e)
-			return true
-		}
-		p := d.Poll(e.Poll.Snapshot, e.At)
-		others.compare(e.Poll.Findings, p)
-		h.keepPoll(e.Poll.Snapshot, p)
-		return true
+	h, err := load(dir, func(s StoredPoll, ended time.Time) Poll {
+		p := d.Poll(s.Snapshot, ended)
+		others.compare(s.Findings, p)
+		return p
 	})
 	return h, others, err
 }
 
 // Load reads the record in a folder with the findings of that time.
 func Load(dir string) (*History, error) {
+	return load(dir, func(s StoredPoll, ended time.Time) Poll {
+		return Poll{Began: s.Snapshot.Time, Ended: ended, Unavailable: s.Snapshot.Unavailable(), Findings: s.Findings}
+	})
+}
+
+func load(dir string, poll func(s StoredPoll, ended time.Time) Poll) (*History, error) {
 	h := &History{}
 	err := read(filepath.Join(dir, FileName), func(e Entry) bool {
 		if e.Poll == nil {
 			h.keep(e)
-			return true
+		} else {
+			h.keepPoll(e.Poll.Snapshot, poll(*e.Poll, e.At))
 		}
-		h.keepPoll(e.Poll.Snapshot, Poll{
-			Began: e.Poll.Snapshot.Time, Ended: e.At, Unavailable: e.Poll.Snapshot.Unavailable(), Findings: e.Poll.Findings,
-		})
 		return true
 	})
 	return h, err
@@ -261,7 +259,7 @@ func (o *OtherPolls) compare(then []Finding, now Poll) {
 	}
 	if o.Differ++; o.Differ == 1 {
 		o.At, o.Number = now.Ended, o.All
-		o.Then, o.Now = Poll{Findings: onlyThen}, Poll{Findings: onlyNow}
+		o.Then, o.Now = onlyThen, onlyNow
 	}
 }
 

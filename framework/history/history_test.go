@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v, %+v", begin, others)
 	}
 	_, others, err = Read(dir, &Detection{Every: time.Second})
-	if err != nil || others.Differ != 2 || others.Number != 1 || len(others.Then.Findings) != 1 || len(others.Now.Findings) != 0 {
+	if err != nil || others.Differ != 2 || others.Number != 1 || len(others.Then) != 1 || len(others.Now) != 0 {
 		t.Errorf("without detectors: %+v, %v", others, err)
 	}
 }

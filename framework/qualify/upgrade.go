@@ -164,7 +164,7 @@ func (u Upgrade) rollouts(command string) Row {
 }
 
 // restartRow judges the restart of an agent in the middle of the rollout, and of the rollback;
-// false if there was none, as in a record that an older relapse wrote.
+// false if there was none.
 func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 	r := Row{Part: PartUpgrade, Name: "restart in the middle", State: Fine}
 	var fails, unknown, fine []string
@@ -232,12 +232,8 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stated []string) {
 	for _, p := range phase.Paths {
 		resting, _ := find(&rest, p.Name)
-		each := p.Each
-		if len(each) == 0 { // of an older relapse
-			each = []upgrade.ProbeCount{{Probe: p.Name, Due: p.Due, Answered: p.Answered, Lost: p.Lost, NotJudged: p.NotJudged}}
-		}
 		var over, open string // of the first probe that is so
-		for _, c := range each {
+		for _, c := range p.Each {
 			most := permitted(c.Due, phase, t)
 			one := upgrade.Path{Due: c.Due, Answered: c.Answered, Lost: c.Lost, NotJudged: c.NotJudged}
 			switch {

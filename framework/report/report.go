@@ -342,7 +342,7 @@ type Finding struct {
 // Remedy is the result of a documented remedy.
 type Remedy struct {
 	Name string `json:"name"`
-	// ID identifies the remedy in its scenario; reports of older versions have none.
+	// ID identifies the remedy in its scenario.
 	ID       string `json:"id,omitempty"`
 	Expected string `json:"expected"` // recovers or does-not-help
 	// Verdict is recovers, does-not-help, or unknown: it could not be judged.
@@ -360,26 +360,12 @@ type Remedy struct {
 // Check is a fact of the incident that was asserted beside probes and detectors.
 type Check struct {
 	Name string `json:"name"`
-	// ID identifies the check in its scenario; reports of older versions have none.
+	// ID identifies the check in its scenario.
 	ID     string `json:"id,omitempty"`
 	Holds  bool   `json:"holds"`
 	Reason string `json:"reason,omitempty"`
 	// Unknown is set if the fact could not be determined. Reason says why.
 	Unknown bool `json:"unknown,omitempty"`
-}
-
-// Same reports whether the entries of two reports are of one remedy.
-func (m Remedy) Same(o Remedy) bool { return same(m.ID, m.Name, o.ID, o.Name) }
-
-// Same reports whether the entries of two reports are of one check.
-func (c Check) Same(o Check) bool { return same(c.ID, c.Name, o.ID, o.Name) }
-
-// same compares names if one of the reports is of an older version.
-func same(id, name, otherID, otherName string) bool {
-	if id != "" && otherID != "" {
-		return id == otherID
-	}
-	return name == otherName
 }
 
 // Timings are how long the parts of the run took, in milliseconds.
@@ -441,7 +427,6 @@ func Read(path string) (Report, error) {
 	if err := r.checkNames(path); err != nil {
 		return Report{}, fmt.Errorf("reading the report: %w", err)
 	}
-	r.complete()
 	return r, nil
 }
 
@@ -459,23 +444,4 @@ func (r Report) checkNames(path string) error {
 		}
 	}
 	return nil
-}
-
-// complete adds what reports of older versions say in other fields.
-func (r *Report) complete() {
-	for _, v := range r.Variants {
-		for i, c := range v.Checks {
-			if strings.HasPrefix(c.Reason, "not known: ") {
-				v.Checks[i].Unknown = true
-			}
-		}
-		if v.Repeats == nil {
-			continue
-		}
-		for i := range v.Repeats.Runs {
-			if run := &v.Repeats.Runs[i]; run.Scope == "" {
-				run.Scope = fmt.Sprintf("%s %d/%d", v.Name, i+1, len(v.Repeats.Runs))
-			}
-		}
-	}
 }

@@ -109,19 +109,6 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Reports of older versions say in sentences what others say in fields.
-func TestReadsOlderReports(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "report.json")
-	const older = `{"schema":"relapse.report/v2","variants":[{"name":"old",
-		"checks":[{"name":"a","reason":"not known: no answer"},{"name":"b","reason":"it is gone"}],
-		"repeats":{"runs":[{"verdict":"missed"},{"verdict":"vacuous"}]}}]}`
-	must.Write(t, path, older)
-	v := must.Get(report.Read(path))(t).Variants[0]
-	if !v.Checks[0].Unknown || v.Checks[1].Unknown || v.Repeats.Runs[1].Scope != "old 2/2" {
-		t.Errorf("it reads as %+v, %+v", v.Checks, v.Repeats.Runs)
-	}
-}
-
 func TestEvidenceOf(t *testing.T) {
 	for name, want := range map[string][2]string{
 		"03-snapshot-after-fault.json": {"snapshot", "after-fault"}, "12-probes.json": {"", ""},

@@ -36,13 +36,9 @@ func (j Judgement) Same() bool {
 // OtherPoll is a poll whose findings differ.
 type OtherPoll struct {
 	Variant string
-	At      time.Time
 	// SinceFault is the time from the fault; zero before it.
 	SinceFault time.Duration
-	// Number is the number of the poll, from 1. All is the number of polls, and Differ the
-	// number of polls whose findings differ.
-	Number, All, Differ int
-	Then, Now           string // findings of the stored run only, and of today only
+	history.OtherPolls
 }
 
 // NotJudgeableError is why a stored run cannot be judged again.
@@ -233,23 +229,16 @@ func (s Stored) judge(scenario framework.Scenario, c Case, before []*Judge, j *J
 	}
 	one.Conclude(ended)
 	if others.Differ > 0 {
-		j.Polls = append(j.Polls, otherPoll(c.Label, others, one.faulted))
+		p := OtherPoll{Variant: c.Label, OtherPolls: others}
+		if !one.faulted.IsZero() {
+			p.SinceFault = max(0, others.At.Sub(one.faulted))
+		}
+		j.Polls = append(j.Polls, p)
 	}
 	for _, id := range one.missing {
 		j.NotOnRecord = append(j.NotOnRecord, c.Label+": "+id.String())
 	}
 	return one, nil
-}
-
-func otherPoll(label string, o history.OtherPolls, faulted time.Time) OtherPoll {
-	p := OtherPoll{
-		Variant: label, At: o.At, Number: o.Number, All: o.All, Differ: o.Differ,
-		Then: framework.DescribeFindings(o.Then.Findings), Now: framework.DescribeFindings(o.Now.Findings),
-	}
-	if !faulted.IsZero() && o.At.After(faulted) {
-		p.SinceFault = o.At.Sub(faulted)
-	}
-	return p
 }
 
 // ScopeOf is the part of the lab that belongs to a variant.
@@ -272,7 +261,7 @@ func (j Judgement) String() string {
 			when = p.SinceFault.Round(time.Millisecond).String() + " after the fault"
 		}
 		fmt.Fprintf(&b, "  %s: %d of %d polls find something else, the first at %s (poll %d, %s)\n    then alone: %s\n    now alone:  %s\n",
-			p.Variant, p.Differ, p.All, p.At.Format("15:04:05.000"), p.Number, when, p.Then, p.Now)
+			p.Variant, p.Differ, p.All, p.At.Format("15:04:05.000"), p.Number, when, framework.DescribeFindings(p.Then), framework.DescribeFindings(p.Now))
 	}
 	return b.String()
 }

@@ -159,13 +159,13 @@ func (r *Result) variants(title string, a, b report.Variant) {
 	}
 	r.verdict(title, "verdict", a.Verdict, b.Verdict)
 	for _, m := range a.Remedies {
-		i := slices.IndexFunc(b.Remedies, func(n report.Remedy) bool { return n.Same(m) })
+		i := slices.IndexFunc(b.Remedies, func(n report.Remedy) bool { return n.ID == m.ID })
 		if i >= 0 {
 			r.verdict(title, "remedy: "+m.Name, m.Verdict, b.Remedies[i].Verdict)
 		}
 	}
 	for _, c := range a.Checks {
-		i := slices.IndexFunc(b.Checks, func(d report.Check) bool { return d.Same(c) })
+		i := slices.IndexFunc(b.Checks, func(d report.Check) bool { return d.ID == c.ID })
 		if i >= 0 {
 			r.verdict(title, "check: "+c.Name, holds(c), holds(b.Checks[i]))
 		}

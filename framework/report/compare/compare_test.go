@@ -53,7 +53,7 @@ func TestReports(t *testing.T) {
 		{name: "a remedy that was not tried", b: func(r *report.Report) { r.Variants[0].Remedies = nil }},
 		{name: "a check", verdicts: 1, b: func(r *report.Report) { r.Variants[0].Checks[0].Holds = false }},
 		{name: "a check that could not be determined", verdicts: 1, b: func(r *report.Report) {
-			r.Variants[0].Checks[0] = report.Check{Name: "the routes are gone", Unknown: true}
+			r.Variants[0].Checks[0] = report.Check{ID: "gone", Name: "the routes are gone", Unknown: true}
 		}},
 		{
 			name: "a check and a remedy in other words", b: func(r *report.Report) {

@@ -81,8 +81,7 @@ func leadLines(s stored, l lead) []string {
 	return lines
 }
 
-// lostOfImpacted says how many of their packets the impacted probes have lost. Reports of
-// old versions count the packets of all probes together.
+// lostOfImpacted says how many of their packets the impacted probes have lost.
 func (s stored) lostOfImpacted() string {
 	var of report.Packets
 	for _, p := range s.Probes {
@@ -91,13 +90,7 @@ func (s stored) lostOfImpacted() string {
 			of.Lost += p.Lost
 		}
 	}
-	switch {
-	case of.Sent == 0:
-		return fmt.Sprintf("%d of %d packets of all probes lost", s.Packets.Lost, s.Packets.Sent)
-	case len(s.ProbesHurt) == 1:
-		return fmt.Sprintf("%d of its %d packets lost", of.Lost, of.Sent)
-	}
-	return fmt.Sprintf("%d of their %d packets lost", of.Lost, of.Sent)
+	return fmt.Sprintf("%d of %d packets lost", of.Lost, of.Sent)
 }
 
 // reasons say what is not as it must be: of the first variant, and of the others.
