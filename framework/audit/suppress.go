@@ -193,80 +193,82 @@ func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
 	return all, nil
 }
 
+// suppressionFields are the names of the fields, in the order in which errors list them.
+var suppressionFields = []string{"id", "detector", "kind", "object", "gap", "reason", "expires", "active", "owner", "routers"}
+
 func parseSuppression(item *yaml.Node, wrong func(line int, format string, args ...any) error) (Suppression, error) {
-	s, active := Suppression{Line: item.Line}, "false"
+	s, active, lines := Suppression{Line: item.Line}, "false", map[string]int{}
+	texts := map[string]*string{
+		"id": &s.ID, "detector": &s.Detector, "kind": &s.Kind, "object": &s.Object, "gap": &s.Gap,
+		"reason": &s.Reason, "expires": &s.Expires, "active": &active, "owner": &s.Owner,
+	}
 	if item.Kind != yaml.MappingNode {
 		return s, wrong(item.Line, "expected a suppression, with id (or detector, kind and object), reason and expires")
 	}
-	fields := []struct {
-		name string
-		to   *string
-		line int
-	}{
-		{"id", &s.ID, 0}, {"detector", &s.Detector, 0}, {"kind", &s.Kind, 0}, {"object", &s.Object, 0},
-		{"gap", &s.Gap, 0}, {"reason", &s.Reason, 0}, {"expires", &s.Expires, 0}, {"active", &active, 0}, {"owner", &s.Owner, 0},
+	isText := func(n *yaml.Node) bool {
+		return n.Kind == yaml.ScalarNode && n.Tag != "!!null" && strings.TrimSpace(n.Value) != ""
 	}
-	names, routers := []string{}, 0
-	for _, f := range fields {
-		names = append(names, f.name)
-	}
-	names = append(names, "routers")
 	for i := 0; i+1 < len(item.Content); i += 2 {
 		key, value := item.Content[i], item.Content[i+1]
-		at := slices.Index(names, key.Value)
+		name := key.Value
 		switch {
-		case key.Kind != yaml.ScalarNode || at < 0:
-			return s, wrong(key.Line, "field %q is not known%s: expected %s", key.Value, topology.Nearest(key.Value, names), strings.Join(names, ", "))
-		case key.Value == "routers" && routers > 0:
-			return s, wrong(key.Line, "field routers: line %d has it already", routers)
-		case key.Value == "routers":
-			routers = key.Line
-			if value.Kind != yaml.SequenceNode || len(value.Content) == 0 {
-				return s, wrong(value.Line, "field routers: expected a list of the names of routers, such as [tor1]")
-			}
-			for _, name := range value.Content {
-				if name.Kind != yaml.ScalarNode || name.Tag == "!!null" || strings.TrimSpace(name.Value) == "" {
-					return s, wrong(name.Line, "field routers: expected the name of a router")
+		case key.Kind != yaml.ScalarNode || !slices.Contains(suppressionFields, name):
+			return s, wrong(key.Line, "field %q is not known%s: expected %s", name, topology.Nearest(name, suppressionFields),
+				strings.Join(suppressionFields, ", "))
+		case lines[name] > 0:
+			return s, wrong(key.Line, "field %s: line %d has it already", name, lines[name])
+		case texts[name] != nil && !isText(value):
+			return s, wrong(value.Line, "field %s: expected a text", name)
+		case texts[name] != nil:
+			*texts[name] = value.Value
+		case value.Kind != yaml.SequenceNode || len(value.Content) == 0:
+			return s, wrong(value.Line, "field routers: expected a list of the names of routers, such as [tor1]")
+		default:
+			for _, router := range value.Content {
+				if !isText(router) {
+					return s, wrong(router.Line, "field routers: expected the name of a router")
 				}
-				s.Routers = append(s.Routers, name.Value)
+				s.Routers = append(s.Routers, router.Value)
 			}
-			continue
-		case fields[at].line > 0:
-			return s, wrong(key.Line, "field %s: line %d has it already", key.Value, fields[at].line)
-		case value.Kind != yaml.ScalarNode || value.Tag == "!!null" || strings.TrimSpace(value.Value) == "":
-			return s, wrong(value.Line, "field %s: expected a text", key.Value)
 		}
-		*fields[at].to, fields[at].line = value.Value, key.Line
-	}
-	lineOf := func(name string) int { return max(item.Line, fields[slices.Index(names, name)].line) }
-	known := detectorNames()
-	switch {
-	case s.ID != "" && s.Detector+s.Kind+s.Object+s.Gap != "":
-		return s, wrong(lineOf("id"), "field id: expected either id, or detector, kind and object, or gap and object")
-	case s.Gap != "" && s.Detector+s.Kind != "":
-		return s, wrong(lineOf("gap"), "field gap: expected either gap and object, or detector, kind and object")
-	case s.ID != "" && !anID.MatchString(s.ID):
-		return s, wrong(lineOf("id"), "field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
-	case s.ID+s.Gap+s.Detector == "":
-		return s, wrong(item.Line, "fields id, detector and gap are missing: expected id, or detector, kind and object, or gap and object")
-	case s.ID+s.Gap == "" && !slices.Contains(known, s.Detector):
-		return s, wrong(lineOf("detector"), "field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
-	case s.ID+s.Gap == "" && s.Kind == "":
-		return s, wrong(item.Line, "field kind is missing: expected a kind that an audit prints, or * for all")
-	case s.ID == "" && s.Object == "":
-		return s, wrong(item.Line, "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*")
-	case active != "true" && active != "false":
-		return s, wrong(lineOf("active"), "field active: %q: expected true or false", active)
-	case s.Reason == "":
-		return s, wrong(item.Line, "field reason is missing: expected why nobody has to act")
-	case s.Expires == "":
-		return s, wrong(item.Line, "field expires is missing: expected the last day, such as 2027-01-31")
-	}
-	if _, err := time.Parse(time.DateOnly, s.Expires); err != nil {
-		return s, wrong(lineOf("expires"), "field expires: %q: expected a date such as 2027-01-31", s.Expires)
+		lines[name] = key.Line
 	}
 	s.Active = active == "true"
+	if field, says := s.wrong(active); says != "" {
+		return s, wrong(max(item.Line, lines[field]), "%s", says)
+	}
 	return s, nil
+}
+
+// wrong says what is wrong with the fields together, and with which of them; empty: nothing.
+func (s Suppression) wrong(active string) (field, says string) {
+	known := detectorNames()
+	_, noDate := time.Parse(time.DateOnly, s.Expires)
+	switch {
+	case s.ID != "" && s.Detector+s.Kind+s.Object+s.Gap != "":
+		return "id", "field id: expected either id, or detector, kind and object, or gap and object"
+	case s.Gap != "" && s.Detector+s.Kind != "":
+		return "gap", "field gap: expected either gap and object, or detector, kind and object"
+	case s.ID != "" && !anID.MatchString(s.ID):
+		return "id", fmt.Sprintf("field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
+	case s.ID+s.Gap+s.Detector == "":
+		return "", "fields id, detector and gap are missing: expected id, or detector, kind and object, or gap and object"
+	case s.ID+s.Gap == "" && !slices.Contains(known, s.Detector):
+		return "detector", fmt.Sprintf("field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
+	case s.ID+s.Gap == "" && s.Kind == "":
+		return "", "field kind is missing: expected a kind that an audit prints, or * for all"
+	case s.ID == "" && s.Object == "":
+		return "", "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*"
+	case active != "true" && active != "false":
+		return "active", fmt.Sprintf("field active: %q: expected true or false", active)
+	case s.Reason == "":
+		return "", "field reason is missing: expected why nobody has to act"
+	case s.Expires == "":
+		return "", "field expires is missing: expected the last day, such as 2027-01-31"
+	case noDate != nil:
+		return "expires", fmt.Sprintf("field expires: %q: expected a date such as 2027-01-31", s.Expires)
+	}
+	return "", ""
 }
 
 func detectorNames() []string {
