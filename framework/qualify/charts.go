@@ -1,6 +1,7 @@
 package qualify
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,86 +111,99 @@ func (c *Charts) noted(users map[string]any, notes []reference.Note) {
 	walk(users, "")
 }
 
-func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
-	row := func(name string, state State, says string) Row {
-		return Row{Part: PartConfiguration, Name: name, State: state, Says: says}
+// listed are the rows of lists: one for each that is not empty.
+func listed(lists ...list) (rows []Row) {
+	for _, l := range lists {
+		if n := len(l.items); n > 0 {
+			r := Row{Part: PartConfiguration, Name: l.name, State: l.state, Says: l.says + strings.Join(l.items, cmp.Or(l.between, ", ")) + l.end}
+			if l.count != "" {
+				r.To = fmt.Sprintf("%s: %d", l.count, n)
+			}
+			rows = append(rows, r)
+		}
 	}
-	whole := row(c.ConfigMap, Fine, fmt.Sprintf("the charts of %s and %s render it with %d and %d keys from %s", from, to, c.From, c.To, source))
-	whole.Decides = true
-	whole.From, whole.To, whole.Back = fmt.Sprintf("%d keys", c.From), fmt.Sprintf("%d keys", c.To), fmt.Sprintf("%d keys", c.From)
+	return rows
+}
+
+// list is a row about some items. Says comes before them and end after them, and count is what the cell
+// calls their number; empty: it has none.
+type list struct {
+	name, count        string
+	state              State
+	items              []string
+	says, between, end string
+}
+
+// defaultsOf are flags or keys whose defaults change.
+func defaultsOf(to string, all []Effective) (items []string) {
+	for _, d := range all {
+		items = append(items, fmt.Sprintf("%s: %s, %s with %s", d.Field, orNothing(d.From), orNothing(d.To), to))
+	}
+	return items
+}
+
+func (c Charts) rows(from, to, source string, v *Values, command string) []Row {
+	whole := Row{
+		Part: PartConfiguration, Name: c.ConfigMap, State: Fine, Decides: true, From: fmt.Sprintf("%d keys", c.From),
+		To: fmt.Sprintf("%d keys", c.To), Back: fmt.Sprintf("%d keys", c.From),
+		Says: fmt.Sprintf("the charts of %s and %s render it with %d and %d keys from %s", from, to, c.From, c.To, source),
+	}
 	if c.Refused != "" {
 		whole.To, whole.State, whole.Command = "refused", Fails, command
 		whole.Says = fmt.Sprintf("the chart of %s refuses the values of %s: %s", to, source, c.Refused)
 		whole.Remedy = "change the values as the chart says"
 	}
 	rows := []Row{whole}
-	if v != nil && len(v.NotOfTo) > 0 {
-		rows = append(rows, row("values that are gone", Warning,
-			fmt.Sprintf("the chart of %s does not read values that the one of %s reads: %s", to, from, strings.Join(v.NotOfTo, ", "))))
-	}
-	if v != nil && len(v.NotOfFrom) > 0 {
-		rows = append(rows, row("values that are new", Warning,
-			fmt.Sprintf("the chart of %s does not read values that only the one of %s reads, also after a rollback: %s", from, to, strings.Join(v.NotOfFrom, ", "))))
-	}
-	if v != nil && len(v.Unread) > 0 {
-		rows = append(rows, row("values without effect", Warning, strings.Join(v.Unread, "; ")))
-	}
 	if v != nil {
-		if pins := v.pins(); len(pins) > 0 {
-			rows = append(rows, row("pinned images", Warning, fmt.Sprintf(
-				"your values name images themselves, which the chart of %s does not change: %s; the lab upgrades to %s all the same", to, strings.Join(pins, ", "), to)))
-		}
+		rows = append(rows, listed(
+			list{name: "values that are gone", state: Warning, items: v.NotOfTo,
+				says: fmt.Sprintf("the chart of %s does not read values that the one of %s reads: ", to, from)},
+			list{name: "values that are new", state: Warning, items: v.NotOfFrom,
+				says: fmt.Sprintf("the chart of %s does not read values that only the one of %s reads, also after a rollback: ", from, to)},
+			list{name: "values without effect", state: Warning, items: v.Unread, between: "; "},
+			list{name: "pinned images", state: Warning, items: v.pins(), end: fmt.Sprintf("; the lab upgrades to %s all the same", to),
+				says: fmt.Sprintf("your values name images themselves, which the chart of %s does not change: ", to)},
+		)...)
 	}
 	var added []string
 	for _, change := range c.Changes {
 		if change.Kind == Added && change.Note == "" {
 			added = append(added, change.Key+": "+change.To)
-			continue
+		} else {
+			rows = append(rows, change.row(from, to))
 		}
-		r := row(change.Key, Warning, "")
-		r.From, r.To = orNothing(change.From), orNothing(change.To)
-		switch change.Kind {
-		case Added:
-			r.From, r.State = "not set", Fine
-			r.Says = fmt.Sprintf("%s: the chart of %s sets it to %s, and that of %s does not set it", change.Key, to, r.To, from)
-		case Removed:
-			r.To = "not set"
-			r.Says = fmt.Sprintf("%s: the chart of %s sets it to %s, and that of %s does not set it", change.Key, from, r.From, to)
-		default:
-			r.Says = fmt.Sprintf("%s: %s, %s with the chart of %s", change.Key, r.From, r.To, to)
-		}
-		r.Says += quoted(to, change.Note)
-		rows = append(rows, r)
 	}
-	if n := len(added); n > 0 {
-		r := row("added keys", Fine, fmt.Sprintf("keys that only the chart of %s sets: %s", to, strings.Join(added, "; ")))
-		r.To = fmt.Sprintf("added: %d", n)
-		rows = append(rows, r)
-	}
+	rows = append(rows, listed(list{name: "added keys", count: "added", state: Fine, items: added, between: "; ",
+		says: fmt.Sprintf("keys that only the chart of %s sets: ", to)})...)
 	for _, noted := range c.Noted {
-		r := row("values "+noted.Key, Warning, fmt.Sprintf("you set %s to %s%s", noted.Key, noted.To, quoted(to, noted.Note)))
-		rows = append(rows, r)
+		rows = append(rows, Row{Part: PartConfiguration, Name: "values " + noted.Key, State: Warning,
+			Says: fmt.Sprintf("you set %s to %s%s", noted.Key, noted.To, quoted(to, noted.Note))})
 	}
-	if n := len(c.NotRead); n > 0 {
-		r := row("no longer read", Warning, fmt.Sprintf("keys that agent or operator of %s read, and none of %s: %s", from, to, strings.Join(c.NotRead, ", ")))
-		r.To = fmt.Sprintf("keys: %d", n)
-		rows = append(rows, r)
+	return append(rows, listed(
+		list{name: "no longer read", count: "keys", state: Warning, items: c.NotRead,
+			says: fmt.Sprintf("keys that agent or operator of %s read, and none of %s: ", from, to)},
+		list{name: "defaults", count: "changed", state: Warning, items: defaultsOf(to, c.Defaults), between: "; ",
+			says: "unset flags of agent and operator whose defaults change: "},
+		list{name: "read by neither", count: "keys", state: NotLookedAt, items: c.Neither,
+			says: "keys that the vendor states for no program of either version: "},
+	)...)
+}
+
+// row is that of a key which both charts set, or one of them with a note.
+func (c Change) row(from, to string) Row {
+	r := Row{Part: PartConfiguration, Name: c.Key, From: orNothing(c.From), To: orNothing(c.To), State: Warning}
+	switch c.Kind {
+	case Added:
+		r.From, r.State = "not set", Fine
+		r.Says = fmt.Sprintf("%s: the chart of %s sets it to %s, and that of %s does not set it", c.Key, to, r.To, from)
+	case Removed:
+		r.To = "not set"
+		r.Says = fmt.Sprintf("%s: the chart of %s sets it to %s, and that of %s does not set it", c.Key, from, r.From, to)
+	default:
+		r.Says = fmt.Sprintf("%s: %s, %s with the chart of %s", c.Key, r.From, r.To, to)
 	}
-	if n := len(c.Defaults); n > 0 {
-		var all []string
-		for _, d := range c.Defaults {
-			all = append(all, fmt.Sprintf("%s: %s, %s with %s", d.Field, orNothing(d.From), orNothing(d.To), to))
-		}
-		r := row("defaults", Warning, "unset flags of agent and operator whose defaults change: "+strings.Join(all, "; "))
-		r.To = fmt.Sprintf("changed: %d", n)
-		rows = append(rows, r)
-	}
-	if n := len(c.Neither); n > 0 {
-		r := row("read by neither", NotLookedAt, "keys that the vendor states for no program of either version: "+strings.Join(c.Neither, ", "))
-		r.To = fmt.Sprintf("keys: %d", n)
-		rows = append(rows, r)
-	}
-	return rows
+	r.Says += quoted(to, c.Note)
+	return r
 }
 
 func quoted(version, note string) string {

@@ -176,12 +176,12 @@ func (c Configuration) rows(from, to, command string) []Row {
 
 func driftRows(drifts []configdrift.Drift, to string) []Row {
 	var rows []Row
-	var defaults []configdrift.Drift
+	var defaults []Effective
 	var neither []string
 	for _, d := range drifts {
 		switch d.Kind {
 		case configdrift.DefaultChanged:
-			defaults = append(defaults, d)
+			defaults = append(defaults, Effective{Field: d.Key, From: d.Before, To: d.After})
 			continue
 		case configdrift.Unknown:
 			neither = append(neither, d.Key)
@@ -199,22 +199,12 @@ func driftRows(drifts []configdrift.Drift, to string) []Row {
 		}
 		rows = append(rows, r)
 	}
-	if len(defaults) > 0 {
-		r := Row{Part: PartConfiguration, Name: "defaults", To: fmt.Sprintf("changed: %d", len(defaults)), State: Warning}
-		var all []string
-		for _, d := range defaults {
-			all = append(all, fmt.Sprintf("%s: %s, %s with %s", d.Key, orNothing(d.Before), orNothing(d.After), to))
-		}
-		r.Says = "unset keys whose defaults change: " + strings.Join(all, "; ")
-		rows = append(rows, r)
-	}
-	if n := len(neither); n > 0 {
-		rows = append(rows, Row{
-			Part: PartConfiguration, Name: "read by neither", To: fmt.Sprintf("keys: %d", n), State: NotLookedAt,
-			Says: "keys that the vendor states for agent and operator of neither version: " + strings.Join(neither, ", "),
-		})
-	}
-	return rows
+	return append(rows, listed(
+		list{name: "defaults", count: "changed", state: Warning, items: defaultsOf(to, defaults), between: "; ",
+			says: "unset keys whose defaults change: "},
+		list{name: "read by neither", count: "keys", state: NotLookedAt, items: neither,
+			says: "keys that the vendor states for agent and operator of neither version: "},
+	)...)
 }
 
 // remedy is what makes the new version start: changes of the keys that the drifts name.
