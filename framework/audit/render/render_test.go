@@ -138,17 +138,17 @@ func TestAlarms(t *testing.T) {
 		{"a hint", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Hint)} }), true, true, []string{"note"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var log sarifLog
+			var log sarif
 			must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", test.r)), &log))
 			var levels []string
 			for _, r := range log.Runs[0].Results {
 				levels = append(levels, r.Level)
 			}
-			for _, n := range log.Runs[0].Invocations[0].Notifications {
+			for _, n := range log.Runs[0].Invocations[0].ToolExecutionNotifications {
 				levels = append(levels, n.Level)
 			}
-			if d := cmp.Diff(test.levels, levels); d != "" || log.Runs[0].Invocations[0].Successful != test.successful {
-				t.Errorf("SARIF: success %t; levels (-want +got):\n%s", log.Runs[0].Invocations[0].Successful, d)
+			if d := cmp.Diff(test.levels, levels); d != "" || log.Runs[0].Invocations[0].ExecutionSuccessful != test.successful {
+				t.Errorf("SARIF: success %t; levels (-want +got):\n%s", log.Runs[0].Invocations[0].ExecutionSuccessful, d)
 			}
 			must.Equal(t, "OpenMetrics: complete", number(test.complete), parsed(t, written(t, "openmetrics", test.r))[complete])
 		})
@@ -198,44 +198,62 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
-// What SARIF's schema asks for (OASIS, sarif-schema-2.1.0.json): required properties, enumerations,
-// and indices that point at something.
-func TestSARIF(t *testing.T) {
-	var log sarifLog
-	in := json.NewDecoder(strings.NewReader(written(t, "sarif", full())))
-	in.DisallowUnknownFields()
-	must.NoError(t, in.Decode(&log))
-	run := log.Runs[0]
-	if log.Version != "2.1.0" || len(log.Runs) != 1 || run.Tool.Driver.Name == "" {
-		t.Errorf("%+v", log)
+// sarif is what SARIF's schema asks for (OASIS, sarif-schema-2.1.0.json), as far as it is read here.
+type sarif struct {
+	Version string
+	Runs    []struct {
+		Tool struct {
+			Driver struct{ Rules, Notifications []struct{ ID string } }
+		}
+		Invocations []struct {
+			ExecutionSuccessful        bool
+			StartTimeUtc, EndTimeUtc   time.Time
+			ToolExecutionNotifications []struct {
+				Level      string
+				Descriptor struct {
+					ID    string
+					Index int
+				}
+			}
+		}
+		Results []struct {
+			RuleID, Level       string
+			RuleIndex           int
+			Message             struct{ Text string }
+			PartialFingerprints map[string]string
+			Suppressions        []struct{ Kind, Status, Justification string }
+		}
 	}
-	ids := map[string]bool{}
+}
+
+// Required properties and enumerations are there, indices point at something, and rules are unique.
+func TestSARIF(t *testing.T) {
+	var log sarif
+	must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", full())), &log))
+	run := log.Runs[0]
+	seen := map[string]bool{} // of rules and findings
+	for _, r := range run.Tool.Driver.Rules {
+		if seen[r.ID] {
+			t.Errorf("rule %s is there twice", r.ID)
+		}
+		seen[r.ID] = true
+	}
 	for _, r := range run.Results {
-		id := r.Fingerprints["relapseFinding/v1"]
-		if run.Tool.Driver.Rules[r.RuleIndex].ID != r.RuleID || !slices.Contains([]string{"none", "note", "warning", "error"}, r.Level) || r.Message.Text == "" || len(id) != 12 || ids[id] {
+		id := r.PartialFingerprints["relapseFinding/v1"]
+		if run.Tool.Driver.Rules[r.RuleIndex].ID != r.RuleID || !slices.Contains([]string{"note", "warning", "error"}, r.Level) || r.Message.Text == "" || len(id) != 12 || seen[id] {
 			t.Errorf("%+v", r)
 		}
-		ids[id] = true
+		seen[id] = true
 		for _, s := range r.Suppressions {
 			if s.Kind != "external" || s.Status != "accepted" || s.Justification == "" {
 				t.Errorf("%+v", s)
 			}
 		}
 	}
-	for _, n := range run.Invocations[0].Notifications {
-		if run.Tool.Driver.Notifications[n.Descriptor.Index].ID != n.Descriptor.ID || n.Message.Text == "" {
+	for _, n := range run.Invocations[0].ToolExecutionNotifications {
+		if run.Tool.Driver.Notifications[n.Descriptor.Index].ID != n.Descriptor.ID {
 			t.Errorf("%+v", n)
 		}
-	}
-	for _, at := range []string{run.Invocations[0].Start, run.Invocations[0].End} {
-		must.Get(time.Parse(time.RFC3339, at))(t)
-	}
-	seen := map[string]bool{} // rules are unique
-	for _, r := range run.Tool.Driver.Rules {
-		if seen[r.ID] {
-			t.Errorf("rule %s is there twice", r.ID)
-		}
-		seen[r.ID] = true
 	}
 }
 

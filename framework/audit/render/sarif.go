@@ -2,80 +2,18 @@ package render
 
 import (
 	"io"
+	"slices"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
 )
 
-// The parts of SARIF 2.1.0 that an audit writes, under the names of the standard (OASIS,
-// sarif-v2.1.0-errata01, section 3).
-type (
-	sarifLog struct {
-		Schema  string     `json:"$schema"`
-		Version string     `json:"version"`
-		Runs    []sarifRun `json:"runs"`
-	}
-	sarifRun struct {
-		Tool        sarifTool         `json:"tool"`
-		Invocations []sarifInvocation `json:"invocations"`
-		Results     []sarifResult     `json:"results"`
-		Properties  map[string]any    `json:"properties"`
-	}
-	sarifTool struct {
-		Driver sarifDriver `json:"driver"`
-	}
-	sarifDriver struct {
-		Name          string            `json:"name"`
-		Rules         []sarifDescriptor `json:"rules"`
-		Notifications []sarifDescriptor `json:"notifications"`
-	}
-	sarifDescriptor struct {
-		ID    string       `json:"id"`
-		Short sarifMessage `json:"shortDescription"`
-	}
-	sarifMessage struct {
-		Text string `json:"text"`
-	}
-	sarifInvocation struct {
-		Successful    bool                `json:"executionSuccessful"`
-		Start         string              `json:"startTimeUtc"`
-		End           string              `json:"endTimeUtc"`
-		Notifications []sarifNotification `json:"toolExecutionNotifications"`
-	}
-	sarifNotification struct {
-		Descriptor sarifReference `json:"descriptor"`
-		Level      string         `json:"level"`
-		Message    sarifMessage   `json:"message"`
-	}
-	sarifReference struct {
-		ID    string `json:"id"`
-		Index int    `json:"index"`
-	}
-	sarifResult struct {
-		RuleID       string             `json:"ruleId"`
-		RuleIndex    int                `json:"ruleIndex"`
-		Level        string             `json:"level"`
-		Message      sarifMessage       `json:"message"`
-		Locations    []sarifLocation    `json:"locations"`
-		Fingerprints map[string]string  `json:"partialFingerprints"`
-		Suppressions []sarifSuppression `json:"suppressions"`
-		Properties   map[string]any     `json:"properties"`
-	}
-	sarifLocation struct {
-		Logical []sarifLogical `json:"logicalLocations"`
-	}
-	sarifLogical struct {
-		FullyQualifiedName string `json:"fullyQualifiedName"`
-		Kind               string `json:"kind"`
-	}
-	sarifSuppression struct {
-		Kind          string         `json:"kind"`
-		Status        string         `json:"status"`
-		Justification string         `json:"justification"`
-		Properties    map[string]any `json:"properties"`
-	}
-)
+// object is an object of SARIF 2.1.0, under the names of the standard (OASIS, sarif-v2.1.0-errata01,
+// section 3).
+type object = map[string]any
+
+func message(text string) object { return object{"text": text} }
 
 // What notifications are of, in the order of their descriptors.
 const (
@@ -85,11 +23,11 @@ const (
 	unusedSuppression
 )
 
-var notices = []sarifDescriptor{
-	notRead:           {"not-read", sarifMessage{"A source that could not be read."}},
-	notRun:            {"not-run", sarifMessage{"A detector that did not run, or not with all that it reads."}},
-	notJudged:         {"not-judged", sarifMessage{"What a router lacks without being expected to have it."}},
-	unusedSuppression: {"unused-suppression", sarifMessage{"A suppression that matches nothing."}},
+var notices = []object{
+	notRead:           {"id": "not-read", "shortDescription": message("A source that could not be read.")},
+	notRun:            {"id": "not-run", "shortDescription": message("A detector that did not run, or not with all that it reads.")},
+	notJudged:         {"id": "not-judged", "shortDescription": message("What a router lacks without being expected to have it.")},
+	unusedSuppression: {"id": "unused-suppression", "shortDescription": message("A suppression that matches nothing.")},
 }
 
 // SARIF writes a result for the trackers of findings that read SARIF 2.1.0. The ID of a finding is
@@ -100,19 +38,9 @@ func SARIF(to io.Writer, r audit.Result) error {
 	if err != nil {
 		return err
 	}
-	run := sarifRun{
-		Tool:    sarifTool{sarifDriver{Name: "relapse audit", Rules: []sarifDescriptor{}, Notifications: notices}},
-		Results: []sarifResult{},
-		Properties: map[string]any{
-			"schema": r.Schema, "reads": r.Reads, "nodes": r.Nodes, "routers": r.Routers, "ran": r.Ran, "outcome": r.Outcome(),
-		},
-	}
-	if r.Planned != nil {
-		run.Properties["upgrade"] = r.Planned
-	}
-	said := []sarifNotification{}
+	said := []object{}
 	notify := func(of int, level, text string) {
-		said = append(said, sarifNotification{sarifReference{notices[of].ID, of}, level, sarifMessage{text}})
+		said = append(said, object{"descriptor": object{"id": notices[of]["id"], "index": of}, "level": level, "message": message(text)})
 	}
 	for _, m := range r.Unread {
 		notify(notRead, "error", m.String())
@@ -130,30 +58,43 @@ func SARIF(to io.Writer, r audit.Result) error {
 	for _, s := range r.Unused {
 		notify(unusedSuppression, "note", unused(s))
 	}
-	run.Invocations = []sarifInvocation{{len(r.Unread) == 0, utc(r.Began), utc(r.Ended), said}}
+	results, rules := []object{}, []string{}
 	for _, f := range all(r) {
-		run.add(f, []sarifSuppression{})
+		results = append(results, result(f, &rules, []object{}))
 	}
 	for _, s := range r.Suppressed {
-		run.add(stated{s.Finding, string(s.State)}, []sarifSuppression{{
-			Kind: "external", Status: "accepted", Justification: s.By.Reason,
-			Properties: map[string]any{"expires": s.By.Expires, "owner": s.By.Owner, "line": s.By.Line},
-		}})
+		results = append(results, result(stated{s.Finding, string(s.State)}, &rules, []object{{
+			"kind": "external", "status": "accepted", "justification": s.By.Reason,
+			"properties": object{"expires": s.By.Expires, "owner": s.By.Owner, "line": s.By.Line},
+		}}))
 	}
-	return encode(to, sarifLog{
-		Schema: "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run},
+	described := []object{}
+	for _, rule := range rules {
+		described = append(described, object{"id": rule, "shortDescription": message("Detector and kind: " + rule + ".")})
+	}
+	properties := object{
+		"schema": r.Schema, "reads": r.Reads, "nodes": r.Nodes, "routers": r.Routers, "ran": r.Ran, "outcome": r.Outcome(),
+	}
+	if r.Planned != nil {
+		properties["upgrade"] = r.Planned
+	}
+	return encode(to, object{
+		"$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json", "version": "2.1.0",
+		"runs": []object{{
+			"tool": object{"driver": object{"name": "relapse audit", "rules": described, "notifications": notices}},
+			"invocations": []object{{
+				"executionSuccessful": len(r.Unread) == 0, "startTimeUtc": utc(r.Began), "endTimeUtc": utc(r.Ended), "toolExecutionNotifications": said,
+			}},
+			"results": results, "properties": properties,
+		}},
 	})
 }
 
-func (run *sarifRun) add(f stated, suppressed []sarifSuppression) {
-	rule := sarifDescriptor{f.Detector + "/" + f.Kind, sarifMessage{"Detector " + f.Detector + ": " + f.Kind + "."}}
-	driver := &run.Tool.Driver
-	at := 0
-	for at < len(driver.Rules) && driver.Rules[at].ID != rule.ID {
-		at++
-	}
-	if at == len(driver.Rules) {
-		driver.Rules = append(driver.Rules, rule)
+// result is that of a finding, whose rule is added to the rules.
+func result(f stated, rules *[]string, suppressed []object) object {
+	rule := f.Detector + "/" + f.Kind
+	if !slices.Contains(*rules, rule) {
+		*rules = append(*rules, rule)
 	}
 	level := "warning"
 	switch f.State {
@@ -162,18 +103,19 @@ func (run *sarifRun) add(f stated, suppressed []sarifSuppression) {
 	case string(detect.Hint):
 		level = "note"
 	}
-	locations := []sarifLocation{{[]sarifLogical{{f.Object.String(), "resource"}}}}
+	logical := []object{{"fullyQualifiedName": f.Object.String(), "kind": "resource"}}
 	for _, name := range f.Routers {
-		locations[0].Logical = append(locations[0].Logical, sarifLogical{name, "router"})
+		logical = append(logical, object{"fullyQualifiedName": name, "kind": "router"})
 	}
-	run.Results = append(run.Results, sarifResult{
-		RuleID: rule.ID, RuleIndex: at, Level: level, Message: sarifMessage{f.Says}, Locations: locations,
-		Fingerprints: map[string]string{"relapseFinding/v1": f.ID}, Suppressions: suppressed,
-		Properties: map[string]any{
+	return object{
+		"ruleId": rule, "ruleIndex": slices.Index(*rules, rule), "level": level, "message": message(f.Says),
+		"locations":           []object{{"logicalLocations": logical}},
+		"partialFingerprints": object{"relapseFinding/v1": f.ID}, "suppressions": suppressed,
+		"properties": object{
 			"state": f.State, "owner": f.Owner, "announcer": f.Announcer, "routers": orNone(f.Routers), "pods": orNone(f.Pods),
 			"layers": orNone(f.Layers), "more_layers": f.MoreLayers, "again": orNone(f.Again), "incidents": orNone(f.Incidents),
 		},
-	})
+	}
 }
 
 func orNone[T any](items []T) []T { return append([]T{}, items...) }
