@@ -428,7 +428,7 @@ func Nearest(name string, names []string) string {
 	// A name of which more than half differs is another name, not a typing error.
 	best, least := "", max(1, len(name)/2)
 	for _, n := range names {
-		if d := distance(name, n); d <= least && n != "" {
+		if d := Distance(name, n); d <= least && n != "" {
 			// On a tie the first declared wins.
 			if d < least || best == "" {
 				best, least = n, d
@@ -453,8 +453,8 @@ func Nearest(name string, names []string) string {
 	return "; none is declared"
 }
 
-// distance is Levenshtein's: the number of bytes to insert, remove or replace.
-func distance(a, b string) int {
+// Distance is Levenshtein's: the number of bytes to insert, remove or replace.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

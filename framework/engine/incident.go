@@ -109,7 +109,7 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 	if err := v.untilExpected(ctx, form.Expected, injected, cmp.Or(form.Within, expectedWithin)); err != nil {
 		return err
 	}
-	if err := v.untilWatched(ctx, "", later(v.h.Now(), injected.Add(precursorFor))); err != nil {
+	if err := v.untilWatched(ctx, "", verdict.Later(v.h.Now(), injected.Add(precursorFor))); err != nil {
 		return err
 	}
 	for _, c := range form.Aftermath {
@@ -212,7 +212,7 @@ func (v *variantRun) findings(ctx context.Context) error {
 // observe watches to the end of Observe and, without a symptom, until no finding is active.
 func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	s := v.c.Script
-	end := later(v.h.Now(), v.judge.Injected().Add(s.Observe))
+	end := verdict.Later(v.h.Now(), v.judge.Injected().Add(s.Observe))
 	if err := v.untilWatched(ctx, "", end); err != nil {
 		return err
 	}
@@ -333,13 +333,6 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 	return v.untilFound(ctx, history.StillFound, "findings that persist", since, v.pollWithin(), func(saw history.View) bool {
 		return v.judge.StillReported(saw, since)
 	})
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func slug(name string) string {

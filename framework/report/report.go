@@ -445,3 +445,11 @@ func (r Report) checkNames(path string) error {
 	}
 	return nil
 }
+
+// Span says how long something took, as exactly as it is worth.
+func Span(d time.Duration) string {
+	if d < time.Second {
+		return d.String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}

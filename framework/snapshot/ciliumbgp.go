@@ -178,7 +178,7 @@ func (e ciliumBGPEntry) pods(pools []*object[ciliumPodIPPool]) (cidrs bool, name
 		return e.Type == "PodCIDR", nil, nil
 	}
 	for _, pool := range pools {
-		selected, err := selects(e.Selector, poolLabels(pool))
+		selected, err := selects(e.Selector, labelsOf(pool, "io.cilium.podippool"))
 		if err != nil {
 			return false, nil, err
 		}
@@ -189,15 +189,6 @@ func (e ciliumBGPEntry) pods(pools []*object[ciliumPodIPPool]) (cidrs bool, name
 	return false, names, nil
 }
 
-// poolLabels are the labels by which Cilium selects a pool: its name, and the namespace, which it
-// has none of, are among them.
-func poolLabels(pool *object[ciliumPodIPPool]) map[string]string {
-	all := map[string]string{}
-	maps.Copy(all, pool.labels)
-	all["io.cilium.podippool.name"], all["io.cilium.podippool.namespace"] = pool.name, pool.namespace
-	return all
-}
-
 // addresses are the LoadBalancer addresses of the Services that an entry of type Service selects:
 // those that it may aggregate, and those of policy Local, which never are. Those of other families
 // than the peers' are left out.
@@ -206,7 +197,7 @@ func (e ciliumBGPEntry) addresses(services []*object[Service], families map[stri
 		return nil, nil, nil
 	}
 	for _, s := range services {
-		selected, err := selects(e.Selector, serviceLabels(s))
+		selected, err := selects(e.Selector, labelsOf(s, "io.kubernetes.service"))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -294,12 +285,11 @@ func selects(s *metav1.LabelSelector, of map[string]string) (bool, error) {
 	return err == nil && selector.Matches(labels.Set(of)), err
 }
 
-// serviceLabels are the labels by which Cilium selects a Service: name and namespace are among
-// them.
-func serviceLabels(s *object[Service]) map[string]string {
+// labelsOf are the labels by which Cilium selects an object: name and namespace are among them.
+func labelsOf[T any](o *object[T], prefix string) map[string]string {
 	all := map[string]string{}
-	maps.Copy(all, s.labels)
-	all["io.kubernetes.service.name"], all["io.kubernetes.service.namespace"] = s.name, s.namespace
+	maps.Copy(all, o.labels)
+	all[prefix+".name"], all[prefix+".namespace"] = o.name, o.namespace
 	return all
 }
 

@@ -331,7 +331,8 @@ func milliseconds(d *time.Duration) *int64 {
 	return new(d.Milliseconds())
 }
 
-func later(a, b time.Time) time.Time {
+// Later is the later one of two moments.
+func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

@@ -135,7 +135,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 	if errors.As(err, new(*unavailableError)) || errors.Is(err, probe.ErrGone) || errors.Is(err, errNotDone) {
 		return err
 	}
-	if why := j.tooFewSince(v, later(applied, clean)); why != "" {
+	if why := j.tooFewSince(v, Later(applied, clean)); why != "" {
 		return errors.New(why)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -118,7 +119,7 @@ func Text(to io.Writer, r audit.Result) error {
 }
 
 func head(r audit.Result) string {
-	text := fmt.Sprintf("read %d times: %s, %s", r.Reads, amount(r.Nodes, "node"), amount(len(r.Routers), "router"))
+	text := fmt.Sprintf("read %d times: %s, %s", r.Reads, page.Count(r.Nodes, "node"), page.Count(len(r.Routers), "router"))
 	if r.Planned != nil {
 		text += "; " + r.Planned.String()
 	}
@@ -130,7 +131,7 @@ func finding(line func(string, ...any), f audit.Finding) {
 	line("    %s", strings.Join(objects(f), "; "))
 	for i, s := range f.Layers {
 		if more := len(f.Layers) + f.MoreLayers - i; i == layersShown {
-			line("    and %s of layers: -o json", amount(more, "statement"))
+			line("    and %s of layers: -o json", page.Count(more, "statement"))
 			break
 		}
 		line("    %s, %s: %s", s.Layer, s.Where, s.Says)
@@ -176,7 +177,7 @@ func objects(f audit.Finding) []string {
 		}
 	}
 	if n := len(f.Pods); n > 0 {
-		all = append(all, amount(n, "pod"))
+		all = append(all, page.Count(n, "pod"))
 	}
 	return all
 }
@@ -204,12 +205,5 @@ func Summary(r audit.Result) string {
 
 // Costs is one line on what reading took.
 func Costs(c audit.Cost) string {
-	return fmt.Sprintf("%s, %s received, at most %s of memory", amount(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
-}
-
-func amount(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%s, %s received, at most %s of memory", page.Count(c.Requests, "request"), units.HumanSize(float64(c.Bytes)), units.BytesSize(float64(c.PeakMemory)))
 }

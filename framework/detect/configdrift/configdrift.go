@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Kind is what is wrong with a key.
@@ -455,7 +457,7 @@ func (c comparison) elsewhere(key string) string {
 		if o.Type == OfChart || max(len(key)-len(other), len(other)-len(key)) > least {
 			continue
 		}
-		if d := edits(key, other); d < least || d == least && nearest != "" && other < nearest {
+		if d := topology.Distance(key, other); d < least || d == least && nearest != "" && other < nearest {
 			nearest, least = other, d
 		}
 	}
@@ -472,24 +474,4 @@ func (c comparison) sameWord(key string) bool {
 	_, before := takes(key, c.from.name(), o, c.to.config[key])
 	_, after := takes(key, c.to.name(), n, c.to.config[key])
 	return slices.Contains(Worded(), key) && before && after
-}
-
-// edits is the Levenshtein distance.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = min(diagonal, row[j], row[j+1]) + 1
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
-	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
 )
@@ -84,14 +83,7 @@ func (r Result) printTimes(out io.Writer) {
 	fmt.Fprintf(out, "\ntimes:\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, t := range r.Times {
-		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\n", t.Variant, t.What, round(t.A), round(t.B))
+		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\n", t.Variant, t.What, report.Span(t.A), report.Span(t.B))
 	}
 	w.Flush()
-}
-
-func round(d time.Duration) string {
-	if d < time.Second {
-		return d.String()
-	}
-	return d.Round(100 * time.Millisecond).String()
 }

@@ -321,7 +321,7 @@ func (a *axis) changeLanes(changes []snapshot.Change) {
 		l.Diamonds = append(l.Diamonds, tick{a.at(c.At), change(c)})
 	}
 	for i := first; i < len(a.Lanes); i++ {
-		a.Lanes[i].Says = count(len(a.Lanes[i].Diamonds), "change")
+		a.Lanes[i].Says = Count(len(a.Lanes[i].Diamonds), "change")
 	}
 }
 
@@ -369,7 +369,8 @@ func seconds(ms int64) string {
 	return fmt.Sprintf("%d min %d s", ms/60_000, ms%60_000/1000)
 }
 
-func count(n int, what string) string {
+// Count is a number of things.
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -83,14 +83,14 @@ func row(r report.Report) string {
 			expected++
 		}
 		if took, known := metrics.TimeToDetectOf(v); known && (detected == "" || took < fastestDetection) {
-			fastestDetection, detected = took, span(took)
+			fastestDetection, detected = took, report.Span(took)
 		}
 		for _, m := range v.Remedies {
 			if m.TimeToRecoverMS == nil || m.Verdict != "recovers" {
 				continue
 			}
 			if took := time.Duration(*m.TimeToRecoverMS) * time.Millisecond; remedy == "" || took < fastestRemedy {
-				fastestRemedy, remedy = took, plain.Cell(m.Name)+": "+span(took)
+				fastestRemedy, remedy = took, plain.Cell(m.Name)+": "+report.Span(took)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func row(r report.Report) string {
 	}
 	took := time.Duration(r.Timings.Total) * time.Millisecond
 	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n",
-		plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, span(took))
+		plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, report.Span(took))
 }
 
 // unexpected has a line for each unexpected variant and each conflict between shards.
@@ -142,11 +142,4 @@ func short(text string) string {
 		line = string(cut[:letters]) + "…"
 	}
 	return plain.Code(line)
-}
-
-func span(d time.Duration) string {
-	if d < time.Second {
-		return d.String()
-	}
-	return d.Round(100 * time.Millisecond).String()
 }
