@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -13,7 +12,6 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
@@ -127,15 +125,12 @@ func (b *bird) start(ctx context.Context) (err error) {
 	if b.process, err = startProcess(b.log, b.fail, birdProgram, "-f", "-c", birdConfig); err != nil {
 		return err
 	}
-	err = await.Until(ctx, "BIRD to answer", 5*time.Millisecond, startWithin, func(ctx context.Context) (bool, string, error) {
+	err = b.process.answers(ctx, "BIRD", func(ctx context.Context) error {
 		_, err := b.run(ctx, "show status")
-		return err == nil || b.process.ended() != nil, fmt.Sprint(err), nil
-	})
-	if err := cmp.Or(b.process.ended(), err); err != nil {
 		return err
-	}
-	if len(b.config.Peers) == 0 {
-		return nil // it does not listen
+	})
+	if err != nil || len(b.config.Peers) == 0 { // without peers it does not listen
+		return err
 	}
 	return awaitListening(ctx, b.config.Listen)
 }

@@ -107,7 +107,7 @@ func (c *Client) RemoveStatic(ctx context.Context, prefix netip.Prefix) error {
 func (c *Client) call(ctx context.Context, method, path string, body, out any) (err error) {
 	defer func() {
 		if err != nil {
-			err = c.failed(method+" "+path, err)
+			err = fmt.Errorf("router at %s: %s %s: %w", c.name, method, path, err)
 		}
 	}()
 	var content io.Reader
@@ -139,8 +139,4 @@ func (c *Client) call(ctx context.Context, method, path string, body, out any) (
 		return nil
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
-}
-
-func (c *Client) failed(doing string, err error) error {
-	return fmt.Errorf("router at %s: %s: %w", c.name, doing, err)
 }

@@ -68,48 +68,17 @@ func ReadConfig(r io.Reader) (Config, error) {
 	return c, c.Validate()
 }
 
-// Validate returns all errors of the configuration, joined.
+// Validate returns all errors of the configuration, joined, which the validation of a topology does not find.
 func (c Config) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("router configuration: "+format, args...))
-	}
-	if c.Kind != "" && !slices.Contains(topology.RouterKinds, c.Kind) {
-		wrong("kind: want one of %q, or none for %q, got %q", topology.RouterKinds, topology.RouterKinds[0], c.Kind)
-	}
-	if c.AS == 0 {
-		wrong("as: must not be 0 (RFC 7607)")
-	}
-	if !c.RouterID.Is4() || c.RouterID.IsUnspecified() {
-		wrong("router_id: want an IPv4 address, got %q", c.RouterID)
-	}
-	if len(c.Listen) == 0 {
-		wrong("listen: want at least one of the router's addresses")
-	}
-	for i, a := range c.Listen {
-		if !a.Is4() {
-			wrong("listen[%d]: want an IPv4 address, got %q", i, a)
-		}
-	}
-	seen := map[netip.Prefix]int{}
 	for i, p := range c.Peers {
-		if !p.Prefix.Addr().Is4() || p.Prefix != p.Prefix.Masked() {
-			wrong("peers[%d].prefix: want an IPv4 prefix without host bits, got %q", i, p.Prefix)
-		} else if first, ok := seen[p.Prefix]; ok {
-			// GoBGP and FRR select a peer group by the address alone.
-			wrong("peers[%d].prefix: %s is also the prefix of peers[%d]", i, p.Prefix, first)
-		} else {
-			seen[p.Prefix] = i
+		// GoBGP and FRR select a peer group by the address alone.
+		if first := slices.IndexFunc(c.Peers, func(o Peers) bool { return o.Prefix == p.Prefix }); first < i {
+			errs = append(errs, fmt.Errorf("router configuration: peers[%d].prefix: %s is also the prefix of peers[%d]", i, p.Prefix, first))
 		}
 		if p.BFD != (topology.BFD{}) && c.kind() != topology.FRR {
-			wrong("peers[%d].bfd: %s has no BFD", i, c.kind())
+			errs = append(errs, fmt.Errorf("router configuration: peers[%d].bfd: %s has no BFD", i, c.kind()))
 		}
-		if p.AS == 0 {
-			wrong("peers[%d].as: must not be 0 (RFC 7607)", i)
-		}
-	}
-	if c.Sockets == "" {
-		wrong("sockets: want the folder for the router's socket")
 	}
 	return errors.Join(errs...)
 }

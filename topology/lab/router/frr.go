@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -181,12 +180,12 @@ func (f *frr) start(ctx context.Context) (err error) {
 		}
 		f.processes = append(f.processes, p)
 		terminal := &vty{path: socket}
-		err = await.Until(ctx, daemon+" to answer", 5*time.Millisecond, startWithin, func(ctx context.Context) (bool, string, error) {
+		err = p.answers(ctx, daemon, func(ctx context.Context) error {
 			_, err := terminal.run(ctx, "show version")
-			return err == nil || p.ended() != nil, fmt.Sprint(err), nil
+			return err
 		})
 		terminal.close()
-		if err := cmp.Or(p.ended(), err); err != nil {
+		if err != nil {
 			return err
 		}
 	}

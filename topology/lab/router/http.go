@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 
@@ -38,58 +39,38 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /neighbors", serve(s.speaker.neighbors))
 	mux.HandleFunc("GET /fib", serve(func(context.Context) ([]bgp.Route, error) { return s.fib() }))
 	mux.HandleFunc("GET /links", serve(func(context.Context) ([]bgp.LinkNeighbor, error) { return s.arp.links() }))
-	mux.HandleFunc("PUT /links/{addr}", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("PUT /links/{addr}", change(func(r *http.Request) ([2]netip.Addr, error) {
 		address, err := netip.ParseAddr(r.PathValue("addr"))
 		own, err2 := netip.ParseAddr(r.FormValue("own"))
-		if err := errors.Join(err, err2); err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		if err := s.arp.watch(address, own); err != nil {
-			refuse(w, http.StatusInternalServerError, err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("DELETE /neighbors/{addr}", func(w http.ResponseWriter, r *http.Request) {
-		neighbor, err := netip.ParseAddr(r.PathValue("addr"))
+		return [2]netip.Addr{address, own}, errors.Join(err, err2)
+	}, func(_ context.Context, of [2]netip.Addr) error { return s.arp.watch(of[0], of[1]) }))
+	mux.HandleFunc("DELETE /neighbors/{addr}", change(func(r *http.Request) (netip.Addr, error) {
+		return netip.ParseAddr(r.PathValue("addr"))
+	}, s.speaker.clear))
+	mux.HandleFunc("PUT /static/{prefix...}", change(parseStatic, s.addStatic))
+	mux.HandleFunc("DELETE /static/{prefix...}", change(func(r *http.Request) (netip.Prefix, error) {
+		return parsePrefix(r.PathValue("prefix"))
+	}, s.removeStatic))
+	return mux
+}
+
+// change makes the change that a request asks for.
+func change[T any](parse func(*http.Request) (T, error), do func(context.Context, T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		wanted, err := parse(r)
 		if err != nil {
 			refuse(w, http.StatusBadRequest, err)
 			return
 		}
-		if err := s.speaker.clear(r.Context(), neighbor); err != nil {
-			refuse(w, http.StatusInternalServerError, err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("PUT /static/{prefix...}", func(w http.ResponseWriter, r *http.Request) {
-		st, err := parseStatic(w, r)
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		if err := s.addStatic(r.Context(), st); errors.Is(err, errUnresolved) {
+		switch err := do(r.Context(), wanted); {
+		case errors.Is(err, errUnresolved):
 			refuse(w, http.StatusUnprocessableEntity, err)
-		} else if err != nil {
+		case err != nil:
 			refuse(w, http.StatusInternalServerError, err)
-		} else {
+		default:
 			w.WriteHeader(http.StatusNoContent)
 		}
-	})
-	mux.HandleFunc("DELETE /static/{prefix...}", func(w http.ResponseWriter, r *http.Request) {
-		prefix, err := parsePrefix(r.PathValue("prefix"))
-		if err != nil {
-			refuse(w, http.StatusBadRequest, err)
-			return
-		}
-		if err := s.removeStatic(r.Context(), prefix); err != nil {
-			refuse(w, http.StatusInternalServerError, err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	})
-	return mux
+	}
 }
 
 func serve[T any](read func(context.Context) (T, error)) http.HandlerFunc {
@@ -121,13 +102,13 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-func parseStatic(w http.ResponseWriter, r *http.Request) (Static, error) {
+func parseStatic(r *http.Request) (Static, error) {
 	prefix, err := parsePrefix(r.PathValue("prefix"))
 	if err != nil {
 		return Static{}, err
 	}
 	var st Static
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&st); err != nil {
 		return Static{}, fmt.Errorf("parsing the static route to %s: %w", prefix, err)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -9,6 +10,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/await"
 )
 
 // process is a program that runs beside the router and ends with it. A router that is
@@ -40,6 +43,15 @@ func startProcess(l *log.Logger, fail func(error), name string, args ...string) 
 		}
 	}()
 	return p, nil
+}
+
+// answers waits until the program answers a command, and returns an error if it ends before.
+func (p *process) answers(ctx context.Context, name string, run func(context.Context) error) error {
+	err := await.Until(ctx, name+" to answer", 5*time.Millisecond, startWithin, func(ctx context.Context) (bool, string, error) {
+		err := run(ctx)
+		return err == nil || p.ended() != nil, fmt.Sprint(err), nil
+	})
+	return cmp.Or(p.ended(), err)
 }
 
 // ended is an error with the reason if the program has ended.
