@@ -15,7 +15,7 @@
 // join. Its links follow, and its address on the first of them becomes the address of the Node
 // object. A node with a kernel of its own is a container like the others.
 //
-// Labels under relapse.dev hold the data that containerlab has no field for.
+// A label holds each node's name in the topology.
 package containerlab
 
 import (
@@ -26,7 +26,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"text/template"
 
@@ -38,46 +37,17 @@ import (
 
 // LabLabel is the label of the namespace kube-system that says that a cluster is a lab. Its
 // value is true.
-const LabLabel = labelPrefix + "lab"
+const LabLabel = "relapse.dev/lab"
 
-// labelPrefix is the prefix of all labels.
-const labelPrefix = "relapse.dev/"
+// labelName is the label with the name in the topology.
+const labelName = "relapse.dev/name"
 
-// gracefulRestart marks peers of a router in labelPeers.
-const gracefulRestart = "graceful-restart"
-
-// Labels, without their prefix.
+// containerlab's kinds of nodes.
 const (
-	labelType        = "type"         // a key of kinds
-	labelName        = "name"         // the name in the topology
-	labelSubnet      = "subnet"       // of a network
-	labelASN         = "asn"          // of a cluster or router
-	labelPodCIDR     = "pod-cidr"     // of a cluster
-	labelNodeMask    = "node-mask"    // of a cluster
-	labelServiceCIDR = "service-cidr" // of a cluster
-	labelCluster     = "cluster"      // of a node
-	labelRole        = "role"         // of a node
-	labelKernel      = "kernel"       // of a guest
-	labelVia         = "via"          // of a node or host: routers, comma-separated
-	labelRouterID    = "router-id"    // of a router
-	labelRouterKind  = "router-kind"  // of a router that is not GoBGP
-	labelPeers       = "peers"        // of a router: network:asn[:graceful-restart], comma-separated
-	labelImage       = "image"        // of a host with another image than the common one
-)
-
-// kinds are containerlab's kinds of the file's nodes, by type.
-var kinds = map[string]string{
-	typeNetwork:                 "bridge",
-	typeCluster:                 "k8s-kind",
-	string(topology.KindNode):   "ext-container",
-	string(topology.KindRouter): "linux",
-	string(topology.KindHost):   "linux",
-}
-
-// Types of the file's nodes that are no members of the lab.
-const (
-	typeNetwork = "network"
-	typeCluster = "cluster"
+	kindNetwork = "bridge"
+	kindCluster = "k8s-kind"
+	kindNode    = "ext-container"
+	kindOther   = "linux" // routers and hosts
 )
 
 // Images of containerlab's examples.
@@ -86,9 +56,7 @@ const (
 	hostImage   = "docker.io/wbitt/network-multitool:alpine-extra"
 )
 
-const header = `# A containerlab topology, written by relapse: ./lab.sh up deploys it. Labels under
-# relapse.dev hold the data that containerlab has no field for.
-`
+const header = "# A containerlab topology, written by relapse: ./lab.sh up deploys it.\n"
 
 type node struct {
 	Kind          string            `yaml:"kind"`
@@ -247,7 +215,7 @@ func (e *export) build() error {
 	}
 	for _, n := range e.t.Networks {
 		e.bridges[n.Name] = e.key(n.Name)
-		if err := e.node(e.bridges[n.Name], n.Name, typeNetwork, node{}, map[string]string{labelSubnet: n.Subnet.String()}); err != nil {
+		if err := e.node(e.bridges[n.Name], n.Name, node{Kind: kindNetwork}); err != nil {
 			return err
 		}
 	}
@@ -268,13 +236,9 @@ func (e *export) build() error {
 		}
 	}
 	for _, h := range e.t.Hosts {
-		n := node{Image: hostImage, NetworkMode: "none", Sysctls: forwarding}
+		n := node{Kind: kindOther, Image: hostImage, NetworkMode: "none", Sysctls: forwarding}
 		m := topology.Member{Kind: topology.KindHost, Name: h.Name, Links: h.Links, Via: h.Via}
-		labels := map[string]string{labelVia: strings.Join(h.Via, ",")}
-		if h.Image != "" {
-			labels[labelImage] = h.Image
-		}
-		if err := e.member(nodes[h.Name], m, n, labels); err != nil {
+		if err := e.member(nodes[h.Name], m, n); err != nil {
 			return err
 		}
 	}
@@ -282,21 +246,6 @@ func (e *export) build() error {
 }
 
 func (e *export) router(key string, r topology.Router) error {
-	labels := map[string]string{labelASN: asn(r.ASN), labelRouterID: r.ID.String()}
-	if r.Kind != "" {
-		labels[labelRouterKind] = string(r.Kind)
-	}
-	var peers []string
-	for _, p := range r.Peers {
-		text := p.Network + ":" + asn(p.ASN)
-		if p.GracefulRestart {
-			text += ":" + gracefulRestart
-		}
-		peers = append(peers, text)
-	}
-	if len(peers) > 0 {
-		labels[labelPeers] = strings.Join(peers, ",")
-	}
 	config := "frr/" + key + ".conf"
 	text, err := router.FRRConfig(e.bgp(r))
 	if err != nil {
@@ -304,10 +253,10 @@ func (e *export) router(key string, r topology.Router) error {
 	}
 	e.add(config, text, 0o644)
 	n := node{
-		Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
+		Kind: kindOther, Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
 		Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
 	}
-	return e.member(key, topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n, labels)
+	return e.member(key, topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n)
 }
 
 // kindContainer is kind's name of the container of a cluster's next node
@@ -327,31 +276,21 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 	if err := e.render(config, kindConfig, 0o644, c); err != nil {
 		return err
 	}
-	n := node{StartupConfig: config, Extras: &extras{}}
+	n := node{Kind: kindCluster, StartupConfig: config, Extras: &extras{}}
 	// Without a CNI plugin no node gets ready.
 	n.Extras.Kind.Deploy.Wait = "0s"
-	err := e.node(key, c.Name, typeCluster, n, map[string]string{
-		labelASN:         asn(c.ASN),
-		labelPodCIDR:     c.PodCIDR.String(),
-		labelNodeMask:    strconv.Itoa(c.NodeMask),
-		labelServiceCIDR: c.ServiceCIDR.String(),
-	})
-	if err != nil {
+	if err := e.node(key, c.Name, n); err != nil {
 		return err
 	}
 	for i, n := range c.Nodes {
-		labels := map[string]string{labelCluster: c.Name, labelRole: string(n.Role), labelVia: strings.Join(n.Via, ",")}
-		if n.Kernel != "" {
-			labels[labelKernel] = n.Kernel
-		}
 		m := topology.Member{Kind: topology.KindNode, Name: n.Name, Links: n.Links, Via: n.Via}
-		made := node{Stages: &stages{}}
+		made := node{Kind: kindNode, Stages: &stages{}}
 		made.Stages.Create.WaitFor = []waitFor{{Node: key, Stage: "create"}}
 		for _, setting := range sysctls() {
 			// Without a variable: containerlab takes the variables of its own environment.
 			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))
 		}
-		if err := e.member(nodes[n.Name], m, made, labels, afterJoin(c, i)...); err != nil {
+		if err := e.member(nodes[n.Name], m, made, afterJoin(c, i)...); err != nil {
 			return err
 		}
 	}
@@ -381,7 +320,7 @@ func afterJoin(c topology.Cluster, i int) []string {
 
 // member adds a node with links, and with commands that follow the links' commands. containerlab
 // does not configure addresses for the kinds linux and ext-container, so exec does.
-func (e *export) member(key string, m topology.Member, n node, labels map[string]string, after ...string) error {
+func (e *export) member(key string, m topology.Member, n node, after ...string) error {
 	// eth0 of a kind node is on Docker's network, which containerlab cannot link.
 	first := 0
 	if m.Kind == topology.KindNode {
@@ -405,7 +344,7 @@ func (e *export) member(key string, m topology.Member, n node, labels map[string
 		n.Exec = append(n.Exec, route)
 	}
 	n.Exec = append(n.Exec, after...)
-	return e.node(key, m.Name, string(m.Kind), n, labels)
+	return e.node(key, m.Name, n)
 }
 
 // bridgePort is the name of the next link's interface at the bridge. It contains a hash
@@ -416,12 +355,8 @@ func (e *export) bridgePort() string {
 	return fmt.Sprintf("r%06x-%d", h.Sum32()&0xffffff, len(e.file.Topology.Links))
 }
 
-func (e *export) node(key, name, typ string, n node, labels map[string]string) error {
-	n.Kind = kinds[typ]
-	n.Labels = map[string]string{labelPrefix + labelType: typ, labelPrefix + labelName: name}
-	for k, v := range labels {
-		n.Labels[labelPrefix+k] = v
-	}
+func (e *export) node(key, name string, n node) error {
+	n.Labels = map[string]string{labelName: name}
 	var k, v yaml.Node
 	k.SetString(key)
 	if err := v.Encode(n); err != nil {
@@ -431,5 +366,3 @@ func (e *export) node(key, name, typ string, n node, labels map[string]string) e
 	nodes.Content = append(nodes.Content, &k, &v)
 	return nil
 }
-
-func asn(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,13 +1,12 @@
 package containerlab
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/relapse-dev/relapse/topology"
 )
 
 // Deployed is what containerlab has deployed from a folder.
@@ -48,17 +47,13 @@ func ReadDeployed(dir string) (Deployed, error) {
 	}
 	d := Deployed{Containers: map[string]string{}}
 	for short, n := range data.Nodes {
-		name := short
-		if given := n.Labels[labelPrefix+labelName]; given != "" {
-			name = given
-		}
 		switch n.Kind {
-		case kinds[typeCluster]:
+		case kindCluster:
 			d.Clusters = append(d.Clusters, short)
-		case kinds[string(topology.KindNode)]:
+		case kindNode:
 			d.External = append(d.External, n.LongName)
-		case "linux":
-			d.Containers[name] = n.LongName
+		case kindOther:
+			d.Containers[cmp.Or(n.Labels[labelName], short)] = n.LongName
 		}
 	}
 	slices.Sort(d.Clusters)
