@@ -25,8 +25,7 @@ const releasesFile = "releases.txt"
 // Releases are the versions of a component that there are, as far as is known
 // without asking for each of them.
 type Releases struct {
-	Component string
-	Ways      []Way
+	Ways []Way
 	// Versions are in the vendor's list, the module proxy's lists or the catalogue,
 	// lowest first. The proxy need not serve all of them.
 	Versions []Release
@@ -65,7 +64,7 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 	if err != nil {
 		return Releases{}, err
 	}
-	found := Releases{Component: name, Refused: map[string]error{}}
+	found := Releases{Refused: map[string]error{}}
 	versions, err := described.releases()
 	if err != nil {
 		return Releases{}, err

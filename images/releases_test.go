@@ -43,8 +43,7 @@ func TestReleases(t *testing.T) {
 	c := open(t, newRoot(t, with(vendored, "v/releases.txt", "# all of them\n1.0.0 1.2.0-rc1 1.1.1 # and\n\n2.1.0\n")))
 	mustBuild(t, c, must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)...)
 	want := Releases{
-		Component: "v",
-		Ways:      []Way{{Image: "x.dev/v", Form: Slice, From: "1.0.0", Below: "2.0.0", Unlisted: []string{"x.dev/vendor"}}},
+		Ways: []Way{{Image: "x.dev/v", Form: Slice, From: "1.0.0", Below: "2.0.0", Unlisted: []string{"x.dev/vendor"}}},
 		Versions: []Release{
 			{Version: "1.0.0", Images: []string{"x.dev/v:1.0.0"}},
 			{Version: "1.1.1", Images: []string{"x.dev/v:1.1.1"}, Built: []string{"x.dev/v:1.1.1"}},

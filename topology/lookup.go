@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 )
@@ -19,12 +18,10 @@ const (
 // Member is what nodes, routers and hosts have in common: a name that is unique
 // in the lab, links and, except on routers, a default route.
 type Member struct {
-	Kind Kind
-	Name string
-	// Cluster is the name of a node's cluster; empty for other members.
-	Cluster string
-	Links   []Link
-	Via     []string
+	Kind  Kind
+	Name  string
+	Links []Link
+	Via   []string
 }
 
 // LinkOn returns the member's link to a network, and its index: 0 is eth0.
@@ -35,15 +32,6 @@ func (m Member) LinkOn(network string) (Link, int) {
 		return Link{}, i
 	}
 	return m.Links[i], i
-}
-
-// NextHop is one next hop of a member's default route.
-type NextHop struct {
-	// Router is the router's name. Address is its address on Network, to which
-	// the member has a link too.
-	Router  string
-	Network string
-	Address netip.Addr
 }
 
 // Bridge is the address of the network's bridge on the machine: the first one
@@ -70,7 +58,7 @@ func (t Topology) Members() []Member {
 	var ms []Member
 	for _, c := range t.Clusters {
 		for _, n := range c.Nodes {
-			ms = append(ms, Member{Kind: KindNode, Name: n.Name, Cluster: c.Name, Links: n.Links, Via: n.Via})
+			ms = append(ms, Member{Kind: KindNode, Name: n.Name, Links: n.Links, Via: n.Via})
 		}
 	}
 	for _, r := range t.Routers {
@@ -106,16 +94,12 @@ func (t Topology) MembersOn(network string) []Member {
 }
 
 // NextHops resolves a member's Via: one next hop for each router, on the first
-// network that the two share. It leaves out routers that do not exist or share
-// no network with the member; a valid topology has none.
-func (t Topology) NextHops(m Member) []NextHop {
-	var hops []NextHop
+// network that the two share. A valid topology has no router that shares none.
+func (t Topology) NextHops(m Member) []netip.Addr {
+	var hops []netip.Addr
 	for _, name := range m.Via {
-		r, ok := t.router(name)
-		if !ok {
-			continue
-		}
-		if h, ok := t.nextHop(m.Links, r); ok {
+		r, _ := t.router(name)
+		if h, ok := nextHop(m.Links, r); ok {
 			hops = append(hops, h)
 		}
 	}
@@ -126,13 +110,13 @@ func (t Topology) router(name string) (Router, bool) {
 	return find(t.Routers, func(r Router) bool { return r.Name == name })
 }
 
-func (t Topology) nextHop(links []Link, r Router) (NextHop, bool) {
+func nextHop(links []Link, r Router) (netip.Addr, bool) {
 	for _, l := range links {
 		if rl, ok := linkOn(r.Links, l.Network); ok {
-			return NextHop{Router: r.Name, Network: l.Network, Address: rl.Address}, true
+			return rl.Address, true
 		}
 	}
-	return NextHop{}, false
+	return netip.Addr{}, false
 }
 
 func linkOn(links []Link, network string) (Link, bool) {
@@ -153,8 +137,5 @@ func (c Cluster) NodeRanges() []netip.Prefix {
 
 // NextRange is the IPv4 prefix of the same length that comes after p.
 func NextRange(p netip.Prefix) netip.Prefix {
-	addr := p.Addr().As4()
-	after := binary.BigEndian.Uint32(addr[:]) + 1<<(32-p.Bits())
-	binary.BigEndian.PutUint32(addr[:], after)
-	return netip.PrefixFrom(netip.AddrFrom4(addr), p.Bits())
+	return netip.PrefixFrom(address(number(p.Addr())+1<<(32-p.Bits())), p.Bits())
 }

@@ -67,8 +67,8 @@ const maxMaskSpan = 16
 // Validate reports whether the lab can be built. Its error is an
 // *InvalidError that holds every problem, in the order of the declaration.
 func (t Topology) Validate() error {
-	v := validator{t: t}
-	v.lab()
+	v := validator{t: t, members: map[string]string{}, addresses: map[netip.Addr]string{}, routerIDs: map[netip.Addr]string{}}
+	v.name("name", t.Name, maxLabName)
 	v.networks()
 	v.clusters()
 	v.routers()
@@ -94,13 +94,6 @@ func (v *validator) add(path, format string, args ...any) {
 	v.problems = append(v.problems, Problem{Path: path, Says: fmt.Sprintf(format, args...)})
 }
 
-func (v *validator) lab() {
-	v.members = map[string]string{}
-	v.addresses = map[netip.Addr]string{}
-	v.routerIDs = map[netip.Addr]string{}
-	v.name("name", v.t.Name, maxLabName)
-}
-
 // name checks that a container or an interface can have the name.
 func (v *validator) name(path, name string, limit int) {
 	switch {
@@ -121,14 +114,7 @@ func (v *validator) container(path, name string) {
 // member checks a name in the name space that nodes, routers and hosts share.
 func (v *validator) member(path, name string) {
 	v.container(path+".name", name)
-	if name == "" {
-		return
-	}
-	if first, ok := v.members[name]; ok {
-		v.add(path+".name", "%q is also the name of %s", name, first)
-		return
-	}
-	v.members[name] = path
+	v.unique(v.members, path, name)
 }
 
 func (v *validator) networks() {
@@ -260,7 +246,7 @@ func (v *validator) routers() {
 		path := fmt.Sprintf("routers[%d]", i)
 		v.member(path, r.Name)
 		if r.Kind != "" && !slices.Contains(RouterKinds, r.Kind) {
-			v.add(path+".kind", "no kind of router %q%s", r.Kind, Nearest(string(r.Kind), kindNames()))
+			v.add(path+".kind", "no kind of router %q%s", r.Kind, Nearest(r.Kind, RouterKinds))
 		}
 		v.asn(path+".asn", r.ASN)
 		switch first, taken := v.routerIDs[r.ID]; {
@@ -287,15 +273,6 @@ func (v *validator) routers() {
 			}
 		}
 	}
-}
-
-// kindNames are RouterKinds as strings.
-func kindNames() []string {
-	var names []string
-	for _, k := range RouterKinds {
-		names = append(names, string(k))
-	}
-	return names
 }
 
 func (v *validator) hosts() {
@@ -381,7 +358,7 @@ func (v *validator) via(path string, links []Link, via []string) {
 			v.add(at, "no router %q%s", name, Nearest(name, names))
 			continue
 		}
-		if _, ok := v.t.nextHop(links, r); !ok {
+		if _, ok := nextHop(links, r); !ok {
 			v.add(at, "router %q shares no network with this member", name)
 		}
 	}
@@ -424,9 +401,9 @@ func (v *validator) ranges() {
 
 // Nearest renders the end of a sentence about a name that does not exist: the
 // most similar of names, or all of them if none is similar.
-func Nearest(name string, names []string) string {
+func Nearest[S ~string](name S, names []S) string {
 	// A name of which more than half differs is another name, not a typing error.
-	best, least := "", max(1, len(name)/2)
+	best, least := S(""), max(1, len(name)/2)
 	for _, n := range names {
 		if d := Distance(name, n); d <= least && n != "" {
 			// On a tie the first declared wins.
@@ -438,7 +415,7 @@ func Nearest(name string, names []string) string {
 	if best == "" && name != "" {
 		// "tor" is similar to "tor-network", however long the rest is.
 		for _, n := range names {
-			if n != "" && (strings.HasPrefix(n, name) || strings.HasPrefix(name, n)) {
+			if n != "" && (strings.HasPrefix(string(n), string(name)) || strings.HasPrefix(string(name), string(n))) {
 				best = n
 				break
 			}
@@ -454,7 +431,7 @@ func Nearest(name string, names []string) string {
 }
 
 // Distance is Levenshtein's: the number of bytes to insert, remove or replace.
-func Distance(a, b string) int {
+func Distance[S ~string](a, b S) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -476,9 +453,5 @@ func Distance(a, b string) int {
 
 // lastAddr is the broadcast address of an IPv4 prefix.
 func lastAddr(p netip.Prefix) netip.Addr {
-	a := p.Addr().As4()
-	for i := p.Bits(); i < 32; i++ {
-		a[i/8] |= 1 << (7 - i%8)
-	}
-	return netip.AddrFrom4(a)
+	return address(number(p.Addr()) | uint32(sizeOf(p)-1))
 }

@@ -127,11 +127,7 @@ func (c *checker) members(ctx context.Context) {
 		if m.Kind == topology.KindRouter { // readRouters says more
 			continue
 		}
-		var hops []netip.Addr
-		for _, hop := range c.t.NextHops(m) {
-			hops = append(hops, hop.Address)
-		}
-		slices.SortFunc(hops, netip.Addr.Compare)
+		hops := slices.SortedFunc(slices.Values(c.t.NextHops(m)), netip.Addr.Compare)
 		if !slices.Equal(has.Gateways, hops) {
 			c.missing("%s %s: a default route via %v and nothing else; container %s has %v", m.Kind, m.Name, hops, container, has.Gateways)
 		}

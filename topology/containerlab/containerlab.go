@@ -339,7 +339,7 @@ func (e *export) member(key string, m topology.Member, n node, after ...string) 
 	if hops := e.t.NextHops(m); len(hops) > 0 {
 		route := "ip route replace default"
 		for _, h := range hops {
-			route += " nexthop via " + h.Address.String()
+			route += " nexthop via " + h.String()
 		}
 		n.Exec = append(n.Exec, route)
 	}

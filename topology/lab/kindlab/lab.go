@@ -386,11 +386,7 @@ func (l *Lab) wireMember(ctx context.Context, name string) error {
 	if !ok {
 		return fmt.Errorf("lab %q has no member %q", l.Topology.Name, name)
 	}
-	var hops []netip.Addr
-	for _, hop := range l.Topology.NextHops(declared) {
-		hops = append(hops, hop.Address)
-	}
-	return l.member(name).wire(ctx, hops)
+	return l.member(name).wire(ctx, l.Topology.NextHops(declared))
 }
 
 func (l *Lab) member(name string) *member {

@@ -87,10 +87,7 @@ func serve[T any](read func(context.Context) (T, error)) http.HandlerFunc {
 func (s *server) now() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := s.status
-	status.Kind, status.AS, status.RouterID = s.config.kind(), s.config.AS, s.config.RouterID
-	status.Statics = s.staticsLocked()
-	return status
+	return s.status
 }
 
 // parsePrefix accepts an IPv4 prefix without host bits.

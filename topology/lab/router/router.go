@@ -13,9 +13,7 @@ package router
 
 import (
 	"net/netip"
-	"time"
 
-	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
@@ -49,17 +47,10 @@ type Rejected struct {
 type Status struct {
 	// Ready means that the router accepts BGP sessions and that the FIB was reconciled
 	// at least once.
-	Ready    bool                `json:"ready"`
-	Kind     topology.RouterKind `json:"kind"`
-	AS       uint32              `json:"as"`
-	RouterID netip.Addr          `json:"router_id"`
-	Statics  []Static            `json:"statics"`
+	Ready bool `json:"ready"`
 	// Rejected are next hops that are on no link. FRR and BIRD reject such paths
 	// themselves: FRR has them in the RIB, and not as best, and BIRD does not have them.
 	Rejected []Rejected `json:"rejected"`
-	// Synced is when the FIB was last reconciled: with the RIB, where the router installs
-	// the routes of the RIB, else with the unreachable default route.
-	Synced time.Time `json:"synced,omitzero"`
-	// Error is the error of that reconciliation; empty if it succeeded.
+	// Error is the error of the last reconciliation; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 }

@@ -53,8 +53,7 @@ type server struct {
 	mu      sync.Mutex
 	table   table
 	statics map[netip.Prefix]Static
-	// status has Ready, Rejected, Synced and Error of the last reconciliation.
-	status Status
+	status  Status
 }
 
 func newServer(c Config, t table, l *log.Logger) *server {
@@ -256,7 +255,6 @@ func (s *server) applyLocked(paths []bgp.Path, statics []Static, removable func(
 	}
 	err = errors.Join(errs...)
 	s.status.Rejected = rejected
-	s.status.Synced = time.Now()
 	s.status.Error = ""
 	if err != nil {
 		s.status.Error = err.Error()
