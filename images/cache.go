@@ -139,7 +139,6 @@ func (e *entry) used() time.Time {
 	return info.ModTime()
 }
 
-// entries reads all images, in order of their keys.
 func (c *cache) entries() ([]entry, error) {
 	folders, err := os.ReadDir(c.layouts())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +175,6 @@ func (l imageLayout) blob(digest v1.Hash) string {
 	return filepath.Join(string(l.Path), "blobs", digest.Algorithm, digest.Hex)
 }
 
-// link takes blobs of another layout.
 func (l imageLayout) link(from imageLayout, blobs []v1.Descriptor) error {
 	for _, b := range blobs {
 		if err := os.Link(from.blob(b.Digest), l.blob(b.Digest)); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -186,7 +184,6 @@ func (l imageLayout) link(from imageLayout, blobs []v1.Descriptor) error {
 	return nil
 }
 
-// finish writes configuration, manifest and index. The blobs of the layers are there.
 func (l imageLayout) finish(ref string, config *v1.ConfigFile, layers []v1.Descriptor, cost Cost) error {
 	described, err := l.writeJSON(config, types.OCIConfigJSON)
 	if err != nil {

@@ -101,7 +101,6 @@ func (c *Catalogue) readFolder(folder string) ([]*Recipe, error) {
 	return append(own, versions...), err
 }
 
-// recipe returns the recipe of a ref of the catalogue, or of a version asked of At.
 func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()

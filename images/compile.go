@@ -35,7 +35,6 @@ func newCompiler(cache *cache, dir string) compiler {
 	return compiler{cache: cache, dir: dir, memory: memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
-// memory is this machine's memory in bytes; zero if it is unknown.
 func memory() uint64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -48,7 +47,6 @@ func memory() uint64 {
 // two compilers run at once. Each takes up to 1 GiB.
 const memoryToLinkBeside = 7 << 30
 
-// groupKey is what programs must have in common to be built together.
 type groupKey struct {
 	module        goModule
 	tags, ldflags string

@@ -96,7 +96,6 @@ type vendorModule struct {
 // vendorGo, as a language version, stands for the one in the vendor's own go.mod.
 const vendorGo = "vendor"
 
-// staging are modules that a release keeps in its own tree.
 type staging struct {
 	Folder string `json:"folder"` // in the release's module
 	// Modules are the modules that are taken from the tree.
@@ -126,7 +125,6 @@ func (m vendorModule) at(version string) module.Version {
 	return module.Version{Path: m.Module, Version: cmp.Or(m.Published[version], "v"+version)}
 }
 
-// componentFile is the name of a component's description in its folder.
 const componentFile = "component.yaml"
 
 // readComponent reads the component.yaml of a folder; nil if it has none.
@@ -213,7 +211,6 @@ func (c *component) build(version string) (*versionBuild, error) {
 	return b, nil
 }
 
-// catalogued returns the versions that the catalogue has, lowest first.
 func (c *component) catalogued() []string {
 	var all []string
 	for _, image := range c.Images {

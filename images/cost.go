@@ -63,7 +63,6 @@ func (c Cost) add(other Cost) Cost { return Cost{Took: c.Took + other.Took, CPU:
 
 func (m *meter) cost() Cost { return Cost{Took: time.Since(m.began) - m.waited, CPU: m.cpu} }
 
-// ownCPU is the CPU time of this process until now, without its children's.
 func ownCPU() time.Duration {
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {

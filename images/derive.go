@@ -21,7 +21,6 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// versionBuild is how the programs of one version of a component are built.
 type versionBuild struct {
 	component *component
 	vendor    vendorModule
@@ -103,7 +102,6 @@ func (b *versionBuild) derive(vendorGoMod []byte) ([]byte, error) {
 // to the go command, by an overlay: nothing is there on the disk.
 const stagingFolder = "./staging/"
 
-// vendorGoMod returns the go.mod from which a version is derived, by Go's module cache.
 func (b *versionBuild) vendorGoMod(ctx context.Context) ([]byte, error) {
 	if b.vendor.Requirements != "" {
 		return os.ReadFile(filepath.Join(b.component.folder, b.vendor.Requirements))
@@ -220,7 +218,6 @@ func (b *versionBuild) missingFile(folder string) string {
 	return filepath.Join(folder, fmt.Sprintf("%s-%s.missing", filepath.Base(b.component.folder), b.version))
 }
 
-// deriveInto derives the go.mod and go.sum of a version into a folder of the cache.
 func (b *versionBuild) deriveInto(ctx context.Context, folder string) error {
 	v := b.vendor.at(b.version)
 	vendor, err := b.vendorGoMod(ctx)
@@ -274,7 +271,6 @@ func (e *CommandError) Reason() string {
 	return strings.TrimPrefix(line, "go: ")
 }
 
-// output runs a command. Its error is a *CommandError.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

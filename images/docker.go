@@ -54,7 +54,6 @@ func (c *Catalogue) Save(ctx context.Context, ref string, w io.Writer) error {
 	return nil
 }
 
-// archive writes an image as docker save would write it.
 func (e entry) archive(w io.Writer, as string) error {
 	image, err := e.Image(e.Digest)
 	if err != nil {

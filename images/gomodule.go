@@ -88,7 +88,6 @@ func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[s
 	return packages, nil
 }
 
-// source returns the folder of a required module in Go's module cache.
 func (m goModule) source(ctx context.Context, path string) (string, error) {
 	v, err := m.require(path)
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 // something else of the same inputs.
 const generation = "1"
 
-// keys returns the key of each image; refs has each image after its base.
 func (c *Catalogue) keys(ctx context.Context, refs []string) (map[string]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +166,6 @@ func hashPackage(ctx context.Context, h hash.Hash, m goModule, p Program) error 
 	}
 }
 
-// hashRequirement hashes a module's version and checksum as go.mod and go.sum have them.
 func hashRequirement(h hash.Hash, m goModule, modulePath string) error {
 	mod, err := m.require(modulePath)
 	if err != nil {
@@ -220,7 +218,6 @@ func hashTree(h hash.Hash, root string, skip func(path string, entry fs.DirEntry
 	})
 }
 
-// hashFile hashes one file's name, whether it is executable, and its content.
 func hashFile(h hash.Hash, path, name string) error {
 	f, err := os.Open(path)
 	if err != nil {

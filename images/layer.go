@@ -32,7 +32,6 @@ const (
 // layerWriter writes one layer into an image's layout.
 type layerWriter struct{ *tar.Writer }
 
-// layer writes one layer with what fill puts into it.
 func (l imageLayout) layer(fill func(*layerWriter) error) (v1.Descriptor, error) {
 	blob, err := l.newBlob()
 	if err != nil {

@@ -78,7 +78,6 @@ func (r *Recipe) provePrograms(files []string) error {
 	return nil
 }
 
-// provePackages compares the versions of Debian packages in a tree with the versions in the recipe.
 func (r *Recipe) provePackages(tree string) error {
 	if len(r.Debian.Versions) == 0 {
 		return nil
@@ -97,7 +96,6 @@ func (r *Recipe) provePackages(tree string) error {
 	return errors.Join(errs...)
 }
 
-// debianVersions reads the versions of packages from dpkg's status file.
 func debianVersions(file string) (map[string]string, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -121,7 +121,6 @@ func (f File) permissions() (fs.FileMode, error) {
 
 func (r *Recipe) needsRoot() bool { return r.Debian != nil || r.Run != "" }
 
-// holds returns the module version that holds the recipe's component.
 func (r *Recipe) holds() module.Version {
 	if r.build != nil {
 		return r.build.vendor.at(r.build.version)
@@ -208,7 +207,6 @@ func (r *Recipe) file() string {
 	return filepath.Join(r.folder, "image.yaml")
 }
 
-// wrong makes an error with the place it is at.
 func (r *Recipe) wrong(field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %s: %s", r.file(), r.Ref, field, fmt.Sprintf(format, args...))
 }
@@ -220,7 +218,6 @@ var suite = regexp.MustCompile(`^[a-z]+$`)
 // nothing that a shell or apt-get would take for something else.
 var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 
-// validate returns all that is wrong with the recipe taken alone.
 func (r *Recipe) validate() []error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {

@@ -255,7 +255,6 @@ func (c *Catalogue) near(ref string) []string {
 	return near
 }
 
-// listWithin bounds the question for a proxy's list.
 const listWithin = 30 * time.Second
 
 func listed(ctx context.Context, path string) ([]string, error) {

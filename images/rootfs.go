@@ -31,7 +31,6 @@ func (r *rootfs) newFolder(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// unpack adds layers of an image as one folder.
 func (r *rootfs) unpack(ctx context.Context, log *buildLog, image imageLayout, layers []v1.Descriptor) error {
 	dir, err := r.newFolder("layers")
 	if err != nil {
@@ -215,7 +214,6 @@ done | tar --create --no-recursion --files-from=- | tar --extract --directory=` 
 `
 }
 
-// script runs a shell script as root in the tree, and returns the folder with what it changed.
 func (r *rootfs) script(ctx context.Context, log *buildLog, script string) (string, error) {
 	upper, err := r.newFolder("changes")
 	if err != nil {

@@ -146,7 +146,6 @@ func (m vendorModule) substituted() []string {
 	return slices.Compact(paths)
 }
 
-// chosen is what a go.mod takes for each module that it requires or replaces.
 func chosen(mod *modfile.File) map[string]module.Version {
 	all := map[string]module.Version{}
 	for _, q := range mod.Require {

@@ -207,7 +207,6 @@ func (t Topology) kept() []keeps {
 	return all
 }
 
-// private returns an error unless a prefix is a private IPv4 prefix.
 func private(p netip.Prefix) error {
 	switch {
 	case !p.IsValid() || !p.Addr().Is4():

@@ -94,7 +94,6 @@ func (v *validator) add(path, format string, args ...any) {
 	v.problems = append(v.problems, Problem{Path: path, Says: fmt.Sprintf(format, args...)})
 }
 
-// name checks that a container or an interface can have the name.
 func (v *validator) name(path, name string, limit int) {
 	switch {
 	case name == "":
@@ -106,12 +105,10 @@ func (v *validator) name(path, name string, limit int) {
 	}
 }
 
-// container checks a name that becomes a container's, after the lab's name.
 func (v *validator) container(path, name string) {
 	v.name(path, name, max(1, maxHostName-len("-")-min(len(v.t.Name), maxLabName)))
 }
 
-// member checks a name in the name space that nodes, routers and hosts share.
 func (v *validator) member(path, name string) {
 	v.container(path+".name", name)
 	v.unique(v.members, path, name)
@@ -133,7 +130,6 @@ func (v *validator) networks() {
 	}
 }
 
-// unique reports a name that was used before in its own name space.
 func (v *validator) unique(first map[string]string, path, name string) {
 	if name == "" {
 		return
@@ -157,7 +153,6 @@ var reserved = []struct {
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
 }
 
-// prefix checks that p is a usable IPv4 prefix, and returns whether it is.
 func (v *validator) prefix(path string, p netip.Prefix) bool {
 	switch {
 	case !p.IsValid():

@@ -24,7 +24,6 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// auditFlags are the flags of an audit.
 type auditFlags struct {
 	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade, nodes, image, listen string
 	rbac, redact, manifest, calico                                                                 bool
@@ -375,7 +374,6 @@ func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	return by
 }
 
-// reads reads the cluster, and returns what that took, or the reads of a folder.
 func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {
@@ -403,7 +401,6 @@ func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tel
 // of their own: of FRR 30 s at first, and later more.
 const fedWithin = 3 * time.Minute
 
-// connection reaches a cluster and its routers.
 type connection struct {
 	audit.Access
 	// meter counts what reading the cluster takes.

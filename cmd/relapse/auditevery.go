@@ -92,14 +92,12 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 	return &auditError{status: auditStatus(state), watched: true}
 }
 
-// lastState is the last line in JSON.
 type lastState struct {
 	Time  time.Time `json:"time"`
 	Event string    `json:"event"`
 	audit.Result
 }
 
-// print writes a line, as JSON or as text.
 func (f auditFlags) print(cmd *cobra.Command, value any, text string) error {
 	var err error
 	if f.output == "json" {

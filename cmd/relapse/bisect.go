@@ -49,7 +49,6 @@ func (o *storedOptions) folder(command, name string) (string, error) {
 	return dir, nil
 }
 
-// check refuses a time limit in which nothing can run.
 func (o *storedOptions) check() error {
 	if o.timeout <= 0 {
 		return usagef("--timeout: %s: expected more than 0", o.timeout)
@@ -237,7 +236,6 @@ func openBisection(
 	return b, nil
 }
 
-// openedLabs is what bisect and qualify need to run labs on this machine.
 type openedLabs struct {
 	suite.Options
 	display *display.Display

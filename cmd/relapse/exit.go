@@ -67,7 +67,6 @@ func judgedAs(v framework.RunVerdict, broken error) error {
 	return &verdictError{v, broken}
 }
 
-// besides adds an error that has no effect on a verdict to what a run comes to.
 func besides(outcome, err error) error {
 	var verdict *verdictError
 	if errors.As(outcome, &verdict) {

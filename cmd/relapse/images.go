@@ -134,7 +134,6 @@ waited for the compilation of other images, and the CPU time.`,
 	return cmd
 }
 
-// imagesUsed are the images of the variants that a label expression selects; empty: of all.
 func imagesUsed(label string) ([]string, error) {
 	chosen, variants, err := selection{all: label == "", label: label}.scenarios(nil)
 	if err != nil {

@@ -75,7 +75,6 @@ func trustedOwner(file string, owner, uid int, sudo string) error {
 	return fmt.Errorf("%s belongs to uid %d, and relapse runs as uid %d: run it from a checkout of your own", file, owner, uid)
 }
 
-// onCatalogue is a command that works on the catalogue of the images.
 func onCatalogue(do func(cmd *cobra.Command, c *images.Catalogue, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		catalogue, _, err := openCatalogue()

@@ -30,7 +30,6 @@ func (o on) check(r *prepared) error {
 	return nil
 }
 
-// open finds the lab, and checks that it fits the scenario, whose labs it becomes.
 func (o on) open(ctx context.Context, chosen []framework.Scenario, s *suite.Options) error {
 	if o.lab == "" {
 		return nil

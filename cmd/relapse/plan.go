@@ -123,7 +123,6 @@ func describePlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wante
 	}
 }
 
-// withText is the value of --with, in order of names.
 func withText(with map[string]string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(with)) {

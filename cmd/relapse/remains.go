@@ -28,7 +28,6 @@ func remains(before []string) error {
 // a process and to its group.
 const oneSignal = time.Second
 
-// endAtNextSignal ends the process at the next interrupt, and names what it leaves.
 func endAtNextSignal(before []string) {
 	first, again := time.Now(), make(chan os.Signal, 1)
 	signal.Notify(again, os.Interrupt, syscall.SIGTERM)

@@ -326,7 +326,6 @@ func (r *prepared) finish(one report.Report) (err error) {
 	return err
 }
 
-// repeatedFlags are the flags that affect a scenario's verdict.
 var repeatedFlags = []string{
 	"variant", "label", "set", "ablate", "repeat", "wait", "with", "expect", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
 }
@@ -473,7 +472,6 @@ func setParameters(chosen []framework.Scenario, set map[string]string) error {
 	return nil
 }
 
-// withParameters is a scenario with the values of its own parameters.
 func withParameters(s framework.Scenario, set map[string]string) (framework.Scenario, error) {
 	own := s.Own(set)
 	if len(own) == 0 {

@@ -71,7 +71,6 @@ func ofRoot(dir string) bool {
 	return true
 }
 
-// unpack writes the folders and files of a gzipped tar below dir. Anything else in it is an error.
 func unpack(dir string, archive []byte) error {
 	compressed, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {

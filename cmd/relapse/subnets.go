@@ -53,7 +53,6 @@ func (s subnets) move(chosen []framework.Scenario) error {
 	return nil
 }
 
-// one is the scenario of a name, moved and with parameters.
 func (s subnets) one(name string, set map[string]string) (framework.Scenario, error) {
 	scenario, err := scenarioNamed(name)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
-// testedOf are the versions of what a scenario tests.
 func testedOf(s framework.Scenario, with map[string]string) map[string]string {
 	tested := maps.Clone(with)
 	maps.DeleteFunc(tested, func(name, _ string) bool {

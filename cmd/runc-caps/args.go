@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// requestKind is the kind of the file in which runc reads capabilities.
 type requestKind int
 
 const (
@@ -26,7 +25,6 @@ var (
 	}
 )
 
-// requestFile returns the file with the capabilities that the runc command line args request.
 func requestFile(args []string) (string, requestKind) {
 	_, args = flagValue(args, nil, globalValues, false)
 	if len(args) == 0 {

@@ -43,7 +43,6 @@ func without(missing []string, request []byte, kind requestKind) ([]byte, bool, 
 	})
 }
 
-// edit replaces the value at path in a JSON object, unless it is missing or null.
 func edit(object json.RawMessage, path []string, change func(json.RawMessage) (json.RawMessage, bool, error)) (json.RawMessage, bool, error) {
 	if len(path) == 0 {
 		return change(object)

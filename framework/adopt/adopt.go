@@ -164,7 +164,6 @@ func kubeconfigOf(cluster string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// readKubeconfig reads the current context of a kubeconfig, with the files that it names.
 func readKubeconfig(path string) ([]byte, error) {
 	config, err := clientcmd.LoadFromFile(path)
 	if err == nil {

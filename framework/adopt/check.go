@@ -76,7 +76,6 @@ func (c *checker) missing(format string, args ...any) {
 	c.found = append(c.found, fmt.Sprintf(format, args...))
 }
 
-// scenario checks what no lab of this kind can give.
 func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 	if !s.Foreign {
 		c.missing("scenario %s runs on relapse's own labs alone: %s", s.Incident.Name,
@@ -134,7 +133,6 @@ func (c *checker) members(ctx context.Context) {
 	}
 }
 
-// cluster checks the nodes, and that no component is in the way of the scenario's own.
 func (c *checker) cluster(ctx context.Context) {
 	spec := c.t.Clusters[0]
 	look := kindlab.Look(c.docker, c.t, c.foreign)

@@ -15,7 +15,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// clusterLabel is kind's label of the containers of a cluster.
 const clusterLabel = "io.x-k8s.kind.cluster"
 
 // containerOf is the container of a node. Another machine may have a cluster of kind with the same

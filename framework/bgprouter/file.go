@@ -65,7 +65,6 @@ type Declared struct {
 	File string `yaml:"file"`
 }
 
-// keys are the keys that routers of a kind have, besides name and kind.
 var keys = map[Kind][]string{
 	FRR:   {"ssh", "command", "become"},
 	BIRD:  {"ssh", "command", "become"},
@@ -74,7 +73,6 @@ var keys = map[Kind][]string{
 	BMP:   {"address"},
 }
 
-// kinds are all, in order.
 var kinds = []string{string(FRR), string(BIRD), string(GoBGP), string(MRT), string(BMP)}
 
 // given are the keys that a router has, besides name and kind.
@@ -95,7 +93,6 @@ func (d Declared) given() []string {
 	return all
 }
 
-// roles are the roles that a file can name.
 var roles = []string{tor, snapshot.RoleSpine, snapshot.RoleRouteServer}
 
 // tor is the role that a snapshot does not name.
@@ -116,7 +113,6 @@ func (d Declared) as(command []string) []string {
 	return slices.Concat([]string{sudo, "-n"}, command)
 }
 
-// sudo is what Become may be.
 const sudo = "sudo"
 
 // hasFIB reports whether the router's FIB can be read, and means something.

@@ -61,7 +61,6 @@ func Readers(routers []Declared, station *Station) (map[string]snapshot.RouterRe
 	return all, nil
 }
 
-// errNoFIB is the error of a router whose FIB cannot be read.
 var errNoFIB = errors.New("the FIB cannot be read in this way")
 
 // AtOnce is how many routers are asked for their RIB at a time: bgpd does nothing else meanwhile, and a full
@@ -91,7 +90,6 @@ func (v *vrfs) answered(names []string, err error) {
 	v.names, v.err = names, err
 }
 
-// describe names the VRFs, which are not read.
 func (v *vrfs) describe(is *snapshot.Router) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -174,7 +172,6 @@ func (o *outside) vtysh(ctx context.Context, command string) (string, error) {
 	return o.run(ctx, []string{"vtysh", "-c", command})
 }
 
-// birdc runs a command of BIRD that cannot change anything.
 func (o *outside) birdc(ctx context.Context, command string) (string, error) {
 	return o.run(ctx, []string{"birdc", "-r", command})
 }

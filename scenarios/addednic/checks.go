@@ -128,7 +128,6 @@ func finding(kind string, state detect.State, words ...string) framework.Finding
 	}
 }
 
-// factOver is the time of traffic over which a fact must hold.
 const factOver = time.Second
 
 // holds asserts the fact over a second of traffic, all of it after each probe of the

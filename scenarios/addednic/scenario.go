@@ -23,7 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// version is Calico's.
 const version = "3.28.5"
 
 // The variants, which differ in Calico's autodetection method or interval.
@@ -280,7 +279,6 @@ func (s *story) install(c calico.Calico, natOutgoing bool) framework.Action {
 		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), note)...)
 }
 
-// move changes the autodetection method, and rolls calico-node.
 func move(method string) framework.Action {
 	return framework.InOrder(labaccess.OnLab(configured(method, poll).Apply), calico.Agent.Everywhere(time.Minute))
 }

@@ -60,7 +60,6 @@ func byName(from, to framework.Endpoint, service string) probe.Probe {
 	}.WithDefaults()
 }
 
-// byTCP is a probe that connects for each packet.
 func byTCP(from, to framework.Endpoint) probe.Probe {
 	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.TCP}.WithDefaults()
 }

@@ -33,7 +33,6 @@ var permitted = framework.Check{
 	},
 }
 
-// agentsAreOld asserts that each node runs an agent of the old version.
 func (u upgrade) agentsAreOld(_ context.Context, r *framework.Run) (bool, string, error) {
 	runs := map[string]string{}
 	for _, p := range r.Snapshot().PodImages.Items {
@@ -52,14 +51,12 @@ func (u upgrade) agentsAreOld(_ context.Context, r *framework.Run) (bool, string
 	return wrong.Result()
 }
 
-// saysOK asserts that the agent without sessions finds nothing wrong with itself.
 func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {
 	said, err := release.InAgent(ctx, labaccess.Lab(r).Node(worker1), `exec crictl exec --sync "$id" cilium-dbg status --brief`)
 	said = strings.TrimSpace(said)
 	return said == "OK", said, err
 }
 
-// logs asserts that the log of a node's agent says what it may not list.
 func logs(node string) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		said, err := release.InAgent(ctx, labaccess.Lab(r).Node(node), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)

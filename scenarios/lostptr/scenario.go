@@ -103,7 +103,6 @@ func at(version string) kubeadm.DNS {
 `}}
 }
 
-// within bounds a rollout of CoreDNS: two pods one after the other.
 const within = 90 * time.Second
 
 func rolled(version string) framework.Action { return at(version).Install(within) }

@@ -69,7 +69,6 @@ func configuredToMasquerade(want bool) framework.Condition {
 	}
 }
 
-// podAddresses is the source of the probe pods' own addresses.
 var podAddresses = []snapshot.Source{snapshot.Pods}
 
 // seenAs asserts that these far endpoints have seen each probe from a pod with the pod's own address

@@ -380,7 +380,6 @@ func (d drift) script(role framework.Role) framework.Script {
 	return s
 }
 
-// start runs the database on a host.
 func start(host framework.Endpoint) framework.Action {
 	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return mariadb.Start(ctx, l.Host(host.Name), grants) })
 }

@@ -200,7 +200,6 @@ func (s *story) startOperator(version string) framework.Action {
 	}
 }
 
-// within bounds a remedy.
 const within = 2 * time.Minute
 
 func (s *story) remedies() []framework.Remedy {
@@ -247,5 +246,4 @@ func (s *story) install() framework.Action {
 	}, workload.ProbesOn(master, owner))
 }
 
-// routes is what the checks read of snapshots.
 var routes = []snapshot.Source{snapshot.Routers}

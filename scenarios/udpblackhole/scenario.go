@@ -190,7 +190,6 @@ func (i *incident) remedies() []framework.Remedy {
 	}
 }
 
-// roll replaces kube-proxy on every node by one of a version.
 func (i *incident) roll(ctx context.Context, l *kindlab.Lab, version string) error {
 	p, err := i.proxy(version)
 	if err == nil {

@@ -160,7 +160,6 @@ func unguard(ctx context.Context, r *framework.Run) error {
 	return bystander.Delete(ctx, labaccess.Cluster(r))
 }
 
-// podChains are the chains for single pods that FORWARD leads to on a node.
 func podChains(s snapshot.Snapshot, node string) map[string]bool {
 	chains := map[string]bool{}
 	for _, f := range s.Firewalls {

@@ -33,7 +33,6 @@ type Feed struct {
 	used int // bytes of memory
 }
 
-// fed is what is fed of one peer, or the Loc-RIB.
 type fed struct {
 	Neighbor
 	localAS uint32
@@ -185,7 +184,6 @@ func ours(h bmp.BMPPeerHeader) bool {
 	return h.PeerDistinguisher == 0 && (loc(h) || h.PeerType == bmp.BMP_PEER_TYPE_GLOBAL && !h.IsAdjRIBOut())
 }
 
-// known is the peer of a header, nil if there is none yet.
 func (f *Feed) known(h bmp.BMPPeerHeader) *fed {
 	switch {
 	case !ours(h):
@@ -507,7 +505,6 @@ func (f *Feed) tables() (view View, all []*fedTable) {
 	return view, all
 }
 
-// route is what tells the routes of peers apart.
 type route struct {
 	prefix  netip.Prefix
 	nextHop netip.Addr

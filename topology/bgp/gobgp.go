@@ -78,7 +78,6 @@ func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 	return p.Path, p.rank, nil
 }
 
-// attributes sets what the attributes of a path say.
 func (p *ranked) attributes(attrs []bgp.PathAttributeInterface) {
 	p.LocalPref = defaultLocalPref
 	for _, attr := range attrs {
@@ -104,7 +103,6 @@ func (p *ranked) attributes(attrs []bgp.PathAttributeInterface) {
 	p.rank.localPref, p.rank.med = p.LocalPref, p.MED
 }
 
-// origins are the names of ORIGIN's values.
 var origins = []string{"igp", "egp", "incomplete"}
 
 // GoBGPNeighbor converts a peer of GoBGP's API.

@@ -41,7 +41,6 @@ func (c daemonConfig) runtimes() (map[string]json.RawMessage, error) {
 	return runtimes, nil
 }
 
-// register returns the configuration with the program at path as default OCI runtime.
 func (c daemonConfig) register(path string) (daemonConfig, error) {
 	runtimes, err := c.runtimes()
 	if err != nil {

@@ -78,7 +78,6 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 	return report, report.Err()
 }
 
-// missingPackages are the Debian packages that cure what was observed.
 func (o observed) missingPackages() []string {
 	_, missing := judgePackages(o.needs.Packages, o.dpkg, o.apt)
 	return append(missing, o.engine.packages()...)

@@ -152,7 +152,6 @@ func (h host) buildShim(ctx context.Context, source string) error {
 	return os.Rename(built, h.shim)
 }
 
-// reload makes dockerd reload its configuration, and waits until runtime is its default.
 func (h host) reload(ctx context.Context, runtime string) error {
 	pid, ok := h.dockerd()
 	if !ok {

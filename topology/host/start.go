@@ -64,7 +64,6 @@ const (
 	forwardingSetting = "net.ipv4.ip_forward"
 )
 
-// systemd is there where it runs.
 const systemd = "/run/systemd/system"
 
 // rememberDocker records the machine as it is before dockerd runs, which the package starts under systemd.

@@ -201,7 +201,6 @@ func (b *board) still(now time.Time) []string {
 	return atMost(lines, 4)
 }
 
-// atMost are at most n texts. If there are more, the last one says how many.
 func atMost(texts []string, n int) []string {
 	if len(texts) <= n {
 		return texts

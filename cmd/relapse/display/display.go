@@ -36,7 +36,6 @@ type Look struct {
 	Log *slog.Logger
 }
 
-// shown is what displays of one output have in common.
 type shown struct {
 	out io.Writer
 	Look
@@ -57,7 +56,6 @@ const (
 	StepEnds   = "step ends"
 )
 
-// stillEvery is the longest time without a line while a step lasts.
 const stillEvery = 15 * time.Second
 
 // New makes a display on an output.
@@ -218,7 +216,6 @@ func (d *Display) Loses(scope string, probes []string) {
 	d.Note(scope, d.paint("losing packets", red)+": "+few(probes, 4))
 }
 
-// few are the first n names, and how many more there are.
 func few(names []string, n int) string {
 	if len(names) <= n+1 {
 		return strings.Join(names, ", ")

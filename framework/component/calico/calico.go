@@ -31,7 +31,6 @@ func Images(version string) []string {
 	return []string{"docker.io/calico/node:v" + version, "docker.io/calico/cni:v" + version, manifestImage(version)}
 }
 
-// manifestImage holds Calico's own manifest, manifests/calico.yaml.
 func manifestImage(version string) string { return "relapse.dev/calico-manifest:v" + version }
 
 // Autodetection methods: IP_AUTODETECTION_METHOD of calico-node.

@@ -33,7 +33,6 @@ var installationYAML string
 
 var installation = template.Must(template.New("installation.yaml").Option("missingkey=error").Parse(installationYAML))
 
-// renderers are the pods in which the operator's code renders.
 var renderers = workload.Pods{Namespace: metav1.NamespaceSystem, Labels: map[string]string{"app": "tigera-operator-render"}}
 
 // renderWithin bounds the pull and the run of the operator's renderer.

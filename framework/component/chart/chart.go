@@ -35,7 +35,6 @@ type Chart struct {
 	defaults map[string]any // values.yaml, with those of the charts it depends on
 }
 
-// vendor is where a vendor's Go module has the chart of its version.
 type vendor struct{ module, folder string }
 
 var vendors = map[string]vendor{

@@ -31,13 +31,11 @@ const (
 	brokenOff       // its newest start ended for a reason that says nothing of the version
 )
 
-// progress is a stage, and what the agent says in it.
 type progress struct {
 	stage stage
 	says  string
 }
 
-// see notes how the starts in a log ended, and returns how far the agent has come.
 func (s *Starts) see(a AgentLog) progress {
 	if s.ends == nil {
 		s.ends = map[types.UID][]agentlog.End{}

@@ -92,7 +92,6 @@ func changed[T any](change func(*T)) func(*unstructured.Unstructured) error {
 	}
 }
 
-// apply applies kubeadm's objects of addons, with changes.
 func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) error {
 	objects, err := addons(ctx, lab, names...)
 	if err != nil {

@@ -227,7 +227,6 @@ func (d DNS) half(pods []corev1.Pod) (bool, string) {
 	return count[true] == DNSReplicas && count[false] == 1, fmt.Sprintf("%d pods of it, %d others", count[true], count[false])
 }
 
-// declare applies the objects, with the Deployment changed.
 func (d DNS) declare(ctx context.Context, lab *kindlab.Lab, change func(*appsv1.Deployment)) error {
 	return apply(ctx, lab, changes{
 		"ConfigMap": changed(func(m *corev1.ConfigMap) { m.Data["Corefile"] = d.Config.Text }),

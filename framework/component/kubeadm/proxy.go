@@ -156,7 +156,6 @@ func (p Proxy) SyncedEverywhere(bound time.Duration) framework.Action {
 	})
 }
 
-// askProxy asks kube-proxy for its mode and for the metric that Synced waits for.
 const askProxy = `curl -sS -m 5 http://` + metricsAddress + `/proxyMode && echo &&
 curl -sS -m 20 http://` + metricsAddress + `/metrics | grep '^` + lastSync + `'`
 

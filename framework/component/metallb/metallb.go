@@ -27,7 +27,6 @@ const (
 	namespace = "metallb-system"
 )
 
-// installed is where the release is.
 var installed = install.Release{Name: name, Namespace: namespace}
 
 // Speaker announces addresses on each node, and Controller allocates them.

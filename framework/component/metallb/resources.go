@@ -121,7 +121,6 @@ func NewResources(text string, n Network) (Resources, error) {
 	return a.Resources, a.complete()
 }
 
-// adapter collects resources.
 type adapter struct {
 	Resources
 	Network
@@ -224,7 +223,6 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 	return nil
 }
 
-// names reports whether a peer names a profile of BFD.
 func names(peer, profile *unstructured.Unstructured) bool {
 	name, _, _ := unstructured.NestedString(peer.Object, "spec", "bfdProfile")
 	return name == profile.GetName()
@@ -278,7 +276,6 @@ func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) err
 	return nil
 }
 
-// peer gives a peer the lab's router.
 func (a *adapter) peer(f objects.Fields) error {
 	f.Set("peerAddress", a.Router.Address.String())
 	f.Set("peerASN", int64(a.Router.ASN))
@@ -423,7 +420,6 @@ func (a *adapter) assign(pools []*unstructured.Unstructured) error {
 	return unstructured.SetNestedField(pools[0].Object, true, "spec", "autoAssign")
 }
 
-// own adds the lab's own object of a kind.
 func (a *adapter) own(kind, why string, pool ...any) error {
 	text := defaults[kind]
 	if len(pool) > 0 {
@@ -444,7 +440,6 @@ func (a *adapter) own(kind, why string, pool ...any) error {
 	return err
 }
 
-// announces reports whether an advertisement of a kind announces a pool.
 func (a *adapter) announces(by string, pool *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(a.Objects, func(o *unstructured.Unstructured) bool {
 		if o.GetKind() != by {

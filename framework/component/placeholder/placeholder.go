@@ -244,7 +244,6 @@ type Variable struct {
 	Path []string
 }
 
-// encrypted is the name of a value that SOPS has encrypted.
 const encrypted = "encrypted by SOPS"
 
 // In are the variables of a parsed document, in order of their paths.

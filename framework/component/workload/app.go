@@ -139,7 +139,6 @@ func (a *App) createService(ctx context.Context, c *kindlab.Cluster, service str
 	return nil
 }
 
-// start runs a pod that is not yet behind the Services, and waits until it is ready.
 func (a *App) start(ctx context.Context, c *kindlab.Cluster) (AppPod, error) {
 	a.made++
 	pod := agentPod(a.Name, a.Node, "/run/agent.sock", "/run", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})

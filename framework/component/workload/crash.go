@@ -108,7 +108,6 @@ func (c Crashed) Ready(ctx context.Context, cluster *kindlab.Cluster, bound time
 	return c, cmp.Or(ended, err)
 }
 
-// among is the index of the pod; negative if it is not there.
 func (c Crashed) among(pods []corev1.Pod) int {
 	return slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == c.Pod.UID })
 }
@@ -146,7 +145,6 @@ func (c Crashed) again(pods []corev1.Pod) (bool, string) {
 	return true, ""
 }
 
-// started are the containers of the pod, as it is now, that it did not have.
 func (c Crashed) started(now corev1.Pod) []string {
 	var names []string
 	for name, id := range containers(now) {
@@ -158,7 +156,6 @@ func (c Crashed) started(now corev1.Pod) []string {
 	return names
 }
 
-// containers are the identifiers of a pod's newest containers, by their names.
 func containers(pod corev1.Pod) map[string]string {
 	ids := map[string]string{}
 	for _, s := range pod.Status.ContainerStatuses {

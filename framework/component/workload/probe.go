@@ -22,7 +22,6 @@ const ProbeImage = "relapse.dev/probe:dev"
 // ProbeLabel is the label that holds a probe pod's Name.
 const ProbeLabel = "relapse.dev/probe"
 
-// probes are the probe pods of a cluster.
 var probes = Pods{metav1.NamespaceDefault, client.MatchingLabels{"app": "probe"}}
 
 // socketDir is where an agent keeps its control socket, in a pod as well as on its node: the

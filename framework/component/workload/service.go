@@ -76,7 +76,6 @@ func (s LoadBalancer) Announced(ctx context.Context, r *framework.Run) error {
 	return nil
 }
 
-// translated waits for the rules of a node's kube-proxy in iptables mode.
 func (s LoadBalancer) translated(ctx context.Context, r *framework.Run, node string) error {
 	return await.Until(ctx, fmt.Sprintf("kube-proxy of %s to translate %s", node, s.Address), 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {

@@ -152,7 +152,6 @@ serializeImagePulls: false
 registryPullQPS: 0
 `))
 
-// kindProvider is kind with Docker's command line.
 func (l *Lab) kindProvider() *cluster.Provider {
 	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log}))
 }
@@ -299,7 +298,6 @@ func (l *Lab) openNewCluster(ctx context.Context, c topology.Cluster) (*Cluster,
 // some seconds, several times that if other labs run. It is kubeadm's own bound for the API server.
 const controlPlaneServes = 4 * time.Minute
 
-// runs waits until Docker has started the member's container.
 func (m *member) runs(ctx context.Context) error {
 	return await.Until(ctx, "container "+m.container+" to run", 50*time.Millisecond, 5*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
@@ -533,7 +531,6 @@ func newToken() (id, secret string) {
 	return text[:6], text[6:22]
 }
 
-// join joins a running node to the cluster, and waits until pods can be bound to it.
 func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error {
 	var script strings.Builder
 	err := joinScript.Execute(&script, map[string]any{

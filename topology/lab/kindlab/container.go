@@ -249,7 +249,6 @@ func thaw(folder, id string) {
 // Logs returns the output of the member's main process; for a guest its console.
 func (m *member) Logs(ctx context.Context) (string, error) { return m.logs(ctx, time.Time{}) }
 
-// logs are the logs since a time; the zero time selects all.
 func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
 	options := container.LogsOptions{ShowStdout: true, ShowStderr: true}
 	if !since.IsZero() {

@@ -59,7 +59,6 @@ type foreign struct {
 	nodes   map[string]*before
 }
 
-// before is what a node was before the lab was adopted.
 type before struct {
 	object corev1.Node
 	kernel kernelState
@@ -268,7 +267,6 @@ func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
 	return b, nil
 }
 
-// lines runs a command and returns the sorted lines of its output.
 func (m *member) lines(ctx context.Context, command ...string) ([]string, error) {
 	text, err := m.Exec(ctx, command...)
 	return slices.Sorted(slices.Values(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }))), err
@@ -290,7 +288,6 @@ func (c *Cluster) advertised(ctx context.Context) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(address, uint16(*slice.Ports[0].Port)), nil
 }
 
-// equip adds what a lab of relapse has besides its topology.
 func (l *Lab) equip(ctx context.Context) error {
 	images, err := l.load(ctx, AdoptedImages(l.Topology))
 	if err != nil {
@@ -341,7 +338,6 @@ func (l *Lab) startBeside(ctx context.Context, host, image string) error {
 	return m.start(ctx)
 }
 
-// powerOn starts a node, and lays its cables.
 func (l *Lab) powerOn(ctx context.Context, n *Node) error {
 	if err := n.member.start(ctx); err != nil {
 		return err
@@ -393,7 +389,6 @@ func (l *Lab) putBack(ctx context.Context, names []string) error {
 	})
 }
 
-// registerAgain creates the Node object of a node as it was, if there is none.
 func (l *Lab) registerAgain(ctx context.Context, name string) error {
 	was := l.foreign.nodes[name].object
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: was.Labels, Annotations: was.Annotations}, Spec: was.Spec}
@@ -404,7 +399,6 @@ func (l *Lab) registerAgain(ctx context.Context, name string) error {
 	return nil
 }
 
-// restore puts back what was there before the lab was adopted.
 func (l *Lab) restore(ctx context.Context) error {
 	c := l.Clusters[0]
 	var errs []error
@@ -458,7 +452,6 @@ func (c *Cluster) describeAs(ctx context.Context, was *corev1.Node) error {
 	})
 }
 
-// cleanTo removes what was not on the node before, and restores its rules.
 func (n *Node) cleanTo(ctx context.Context, was *before) error {
 	for i, family := range families {
 		present, err := n.Exec(ctx, family+"-save")
@@ -502,7 +495,6 @@ func others(list, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// leave restores an adopted lab, removes what was added, and releases it.
 func (l *Lab) leave(ctx context.Context) error {
 	err := errors.Join(l.restore(ctx), down(ctx, l.docker, l.Topology.Name, l.options.step))
 	l.Release()

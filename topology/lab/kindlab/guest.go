@@ -80,7 +80,6 @@ func (l *Lab) seat(node string) int {
 	return int(h.Sum32()>>1) + place
 }
 
-// chooseAccelerator chooses the guests' accelerator, and notes it if it is not KVM.
 func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (guest.Choice, error) {
 	l.choosing.Lock()
 	defer l.choosing.Unlock()

@@ -8,7 +8,6 @@ import (
 	kindlog "sigs.k8s.io/kind/pkg/log"
 )
 
-// kindLogger passes kind's messages to a structured logger, its progress lines as debug messages.
 type kindLogger struct{ log *slog.Logger }
 
 var _ kindlog.Logger = kindLogger{}

@@ -30,7 +30,6 @@ const (
 	hostImage     = "relapse.dev/host:dev"
 )
 
-// routerImages are the images of routers, by kind.
 var routerImages = map[topology.RouterKind]string{
 	topology.GoBGP: "relapse.dev/tor:dev",
 	topology.FRR:   "relapse.dev/frr:10.3",
@@ -204,14 +203,12 @@ func mirrorsDir(lab string) string { return filepath.Join(stateDir(lab), "certs.
 
 func (l *Lab) mirrorsDir() string { return mirrorsDir(l.Topology.Name) }
 
-// mirrorsBind mounts the registry mirrors into a node.
 func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
 
 func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
 	return l.load(ctx, containerImages(l.Topology))
 }
 
-// load loads images into Docker, and returns its references by image.
 func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error) {
 	loaded := map[string]string{}
 	err := l.options.step("images into Docker", func() error {
@@ -265,7 +262,6 @@ func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string
 // AgentSocket is the probe agent's socket in a host's file system.
 const AgentSocket = runDir + "/agent.sock"
 
-// agent is a container of the probe agent.
 func agent(image string) *container.Config {
 	return &container.Config{Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket}}
 }
@@ -278,7 +274,6 @@ func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) erro
 	return l.wireMember(ctx, h.Name)
 }
 
-// nodesOn are the addresses of the nodes on a network.
 func (l *Lab) nodesOn(network string) []netip.Addr {
 	var all []netip.Addr
 	for _, c := range l.Topology.Clusters {
@@ -291,7 +286,6 @@ func (l *Lab) nodesOn(network string) []netip.Addr {
 	return all
 }
 
-// startRouter runs a router and waits until it accepts sessions.
 func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) error {
 	config := router.Config{Kind: r.Kind, AS: r.ASN, RouterID: r.ID, Sockets: runDir}
 	for _, link := range r.Links {
@@ -344,7 +338,6 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 	return err
 }
 
-// runFolder is the machine's path of a router's, host's or guest's runDir.
 func (l *Lab) runFolder(member string) string {
 	return filepath.Join(stateDir(l.Topology.Name), member)
 }

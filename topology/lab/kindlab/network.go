@@ -282,7 +282,6 @@ func onlyRootConnects(lab string, port uint16) error {
 	return conn.Flush()
 }
 
-// outputChain is the chain of what the machine's own processes send.
 const outputChain = "output"
 
 var (
@@ -337,7 +336,6 @@ func (e *OtherReleaseError) Error() string {
 // RelapseStatus is 3: the machine cannot run it.
 func (*OtherReleaseError) RelapseStatus() int { return 3 }
 
-// rulesFile is the file with the fingerprint of the rules that the lab was given.
 func (l *Lab) rulesFile() string { return filepath.Join(stateDir(l.Topology.Name), "isolation") }
 
 func recordRules(file string, hooks []hook) error {

@@ -86,7 +86,6 @@ func (n *Node) Exists(ctx context.Context) (bool, error) {
 // On two CPUs with a load of 40, labs of four nodes took 38 to 113 s.
 const nodeBoots = 3 * time.Minute
 
-// boot waits until a node that was powered on can run containers, and wires it.
 func (n *Node) boot(ctx context.Context) error {
 	if n.guest != nil {
 		if err := n.guest.Ready(ctx, guestBoots); err != nil {

@@ -33,7 +33,6 @@ func (o object) String() string {
 // passing are resources whose objects come and go by themselves.
 var passing = []string{"events", "endpoints", "endpointslices", "componentstatuses", "apiservices"}
 
-// list lists the objects of every type that can be listed and deleted.
 func (c *Cluster) list(ctx context.Context) ([]object, error) {
 	config := c.Client.RESTConfig()
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)

@@ -129,7 +129,6 @@ func (l *Lab) writeMirrors() error {
 	return nil
 }
 
-// mirror is what the hosts.toml of a node's containerd says of the registry.
 func (r *Registry) mirror() string {
 	return fmt.Sprintf("\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", r.Addr)
 }
@@ -221,7 +220,6 @@ func (l *Lab) serve(ctx context.Context) error {
 	return l.copyServed(ctx, l.Registry())
 }
 
-// pushed returns refs without the images that upstreams provide.
 func (l *Lab) pushed(refs []string) []string {
 	if len(l.options.Upstreams) == 0 {
 		return refs
@@ -271,7 +269,6 @@ func (l *Lab) registryLink(r *Registry) topology.Link {
 	return topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: r.Addr.Addr()}
 }
 
-// answers waits until a started registry answers or has ended.
 func (r *Registry) answers(ctx context.Context) error {
 	var ended error
 	err := await.Until(ctx, "the lab's registry at "+r.Addr.String(), 50*time.Millisecond, time.Minute,

@@ -163,7 +163,6 @@ func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Ad
 	return nil
 }
 
-// neighborsOf are the nodes' addresses on the network that they share with a router.
 func (l *Lab) neighborsOf(name string, nodes []string) ([]netip.Addr, error) {
 	member, _ := l.Topology.Member(name)
 	var neighbors []netip.Addr

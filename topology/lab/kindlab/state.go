@@ -23,7 +23,6 @@ func isName(lab string) bool {
 
 func stateDir(lab string) string { return filepath.Join(StateDir, lab) }
 
-// holder is the content of a lock file: the process that holds the lab.
 type holder struct {
 	PID     int       `json:"pid"`
 	Command string    `json:"command"`

@@ -17,7 +17,6 @@ import (
 // Upstreams are the base URLs of the vendors' registries, by the host in the names of images.
 type Upstreams map[string]string
 
-// own are the vendors' own registries.
 var own = Upstreams{
 	"docker.io":       "https://registry-1.docker.io",
 	"gcr.io":          "https://gcr.io",

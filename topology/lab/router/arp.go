@@ -33,7 +33,6 @@ type arp struct {
 	watched map[netip.Addr]*watched
 }
 
-// watched is an address on a link.
 type watched struct {
 	iface   net.Interface
 	answers []bgp.Answer

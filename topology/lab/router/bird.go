@@ -25,7 +25,6 @@ const (
 // birdWithin bounds a command of BIRD.
 const birdWithin = 10 * time.Second
 
-// bird is BIRD 2: Debian's program as a process. It installs its routes.
 type bird struct {
 	config Config
 	log    *log.Logger
@@ -184,7 +183,6 @@ func (b *bird) setStatics(ctx context.Context, statics []Static) error {
 	return err
 }
 
-// run runs a command as birdc does.
 func (b *bird) run(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, birdWithin)
 	defer cancel()

@@ -15,7 +15,6 @@ import (
 // Socket is the name of the socket in Config.Sockets, which serves the HTTP API of this package.
 const Socket = "router.sock"
 
-// bgpPort is the port that peers dial, assigned by IANA.
 const bgpPort = 179
 
 // holdTime is offered to peers, in seconds. It detects a silent peer soon, and tolerates a machine

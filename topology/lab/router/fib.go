@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// defaultPrefix is the prefix of a default route.
 var defaultPrefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
 // guard is the default route of a router without another one. It prevents packets from leaving the
@@ -23,7 +22,6 @@ var guard = bgp.Route{
 	Metric:   guardMetric,
 }
 
-// errUnresolved says that a next hop is on no link.
 var errUnresolved = errors.New("not usable as next hop")
 
 type link struct {
@@ -176,7 +174,6 @@ func diff(present, wanted []bgp.Route, removable func(bgp.Route) bool) (replace,
 	return replace, remove
 }
 
-// same compares the fields that the router sets.
 func same(a, b bgp.Route) bool {
 	return a.Prefix == b.Prefix && a.Type == b.Type && a.Protocol == b.Protocol &&
 		a.Metric == b.Metric && slices.Equal(a.NextHops, b.NextHops)

@@ -40,7 +40,6 @@ const startWithin = 10 * time.Second
 // others. Without watchfrr, which would restart one that ends: the router fails instead.
 var frrDaemons = []string{"mgmtd", "zebra", "staticd", "bgpd"}
 
-// frr is FRR: Debian's daemons as processes. zebra installs the routes.
 type frr struct {
 	config Config
 	log    *log.Logger
@@ -204,7 +203,6 @@ func idsOf(name string) (uid, gid int, err error) {
 	return uid, gid, err
 }
 
-// awaitListening waits until a program accepts sessions on addresses.
 func awaitListening(ctx context.Context, addrs []netip.Addr) error {
 	return await.Until(ctx, fmt.Sprintf("a program to listen on port %d", bgpPort), 5*time.Millisecond, startWithin,
 		func(context.Context) (bool, string, error) {

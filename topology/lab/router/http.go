@@ -54,7 +54,6 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// change makes the change that a request asks for.
 func change[T any](parse func(*http.Request) (T, error), do func(context.Context, T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		wanted, err := parse(r)

@@ -54,7 +54,6 @@ func (p *process) answers(ctx context.Context, name string, run func(context.Con
 	return cmp.Or(p.ended(), err)
 }
 
-// ended is an error with the reason if the program has ended.
 func (p *process) ended() error {
 	select {
 	case <-p.done:
@@ -64,7 +63,6 @@ func (p *process) ended() error {
 	}
 }
 
-// end ends the program, and kills it if it has not ended after stopTimeout.
 func (p *process) end(l *log.Logger) {
 	close(p.stop)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended

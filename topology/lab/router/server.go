@@ -38,7 +38,6 @@ type table interface {
 	Remove(bgp.Route) error
 }
 
-// server is a BGP router with a FIB.
 type server struct {
 	config  Config
 	log     *log.Logger
@@ -134,7 +133,6 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	}
 }
 
-// serveHTTP serves the HTTP API until shutdown is called.
 func (s *server) serveHTTP(wg *sync.WaitGroup) (shutdown func(), err error) {
 	if err := os.MkdirAll(s.config.Sockets, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder for the socket: %w", err)
@@ -183,7 +181,6 @@ func (s *server) request() {
 	}
 }
 
-// reconcileLoop reconciles on request until ctx ends.
 func (s *server) reconcileLoop(ctx context.Context) {
 	var retry <-chan time.Time
 	for {
@@ -329,7 +326,6 @@ func (s *server) installLocked(ctx context.Context, prefix netip.Prefix) error {
 	})
 }
 
-// nextHopsTo are a table's next hops to a prefix, by protocol: BGP and static routes.
 func nextHopsTo(prefix netip.Prefix, table []bgp.Route) map[bgp.RouteProtocol][]bgp.NextHop {
 	hops := map[bgp.RouteProtocol][]bgp.NextHop{}
 	for _, r := range table {

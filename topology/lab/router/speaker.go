@@ -9,7 +9,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-// speaker is the software that speaks BGP. There is an implementation for each kind of router.
 type speaker interface {
 	// start starts it. It accepts sessions when start returns.
 	start(ctx context.Context) error

@@ -20,7 +20,6 @@ type steady struct {
 // No peer opens a session again so soon.
 const jitter = time.Second
 
-// steadied replaces the times of an answer.
 func (s *steady) steadied(answer []bgp.Neighbor) []bgp.Neighbor {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,6 @@ func (r reference) same(s reference) bool {
 	return r.Kind == s.Kind && r.group() == s.group() && r.Namespace == s.Namespace && r.Name == s.Name
 }
 
-// dropped are the objects of a release that the one after it lacks and Helm deletes.
 func dropped(before, after []reference) []reference {
 	return slices.DeleteFunc(slices.Clone(before), func(r reference) bool {
 		return r.Kept || slices.ContainsFunc(after, r.same)

@@ -113,7 +113,6 @@ func talos(d map[string]any) bool {
 		at(d, "cluster", "inlineManifests") != nil || at(d, "cluster", "extraManifests") != nil)
 }
 
-// candidate is a document, or a part of one, that has values.
 type candidate struct {
 	document, part map[string]any
 	form           form
@@ -299,7 +298,6 @@ func either(a, b any) any {
 	return b
 }
 
-// inner parses values that an object has as text.
 func (r *reader) inner(value any) (map[string]any, error) {
 	if value, is := value.(map[string]any); is {
 		return value, nil

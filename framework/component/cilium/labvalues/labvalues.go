@@ -68,7 +68,6 @@ func (a *adapter) is(path, text string) bool {
 	return fmt.Sprint(value) == text
 }
 
-// set replaces what is not that value already.
 func (a *adapter) set(path string, value any, why string) {
 	was, users := a.get(path)
 	if chart.Text(was) == chart.Text(value) {
@@ -279,7 +278,6 @@ func (a *adapter) without(path, why string, others func(item any) bool) {
 	}
 }
 
-// addresses gives the lab's own devices and addresses.
 func (a *adapter) addresses(lab Lab) {
 	const deviceWhy = "that is the device of the lab's nodes"
 	replacesProxy := a.is("kubeProxyReplacement", "true")

@@ -40,7 +40,6 @@ const (
 // AnnouncedLabels are [Announced].
 func AnnouncedLabels() map[string]string { return labelsOf(Announced) }
 
-// labelsOf is a label, written as "key: value".
 func labelsOf(label string) map[string]string {
 	key, value, _ := strings.Cut(label, ": ")
 	return map[string]string{key: value}
@@ -113,7 +112,6 @@ func (a *adapter) take(o *unstructured.Unstructured, networks []netip.Prefix) er
 	return nil
 }
 
-// rangeOf is the range of a pool's block.
 func rangeOf(block map[string]any) string {
 	if cidr, is := block["cidr"].(string); is {
 		return cidr

@@ -88,7 +88,6 @@ func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
 	return operator.Ready(ctx, c, startsWithin)
 }
 
-// installed is where the release is.
 var installed = install.Release{Name: name, Namespace: namespace}
 
 func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
