@@ -64,7 +64,6 @@ func TestExitStatus(t *testing.T) {
 		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
 		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},
 		{"a lab that is held", held, exitMachine},
-		{"a lab of another release", &verdictError{framework.Inconclusive, &kindlab.OtherReleaseError{Lab: "node-drain"}}, exitMachine},
 		{"a lab that is held, found by a run", &verdictError{framework.Inconclusive, held}, exitMachine},
 		{"a subnet that is in use", errors.Join(&kindlab.OverlapError{Subnet: netip.MustParsePrefix("10.0.0.0/8")}), exitMachine},
 		{"a vendor's registry that does not answer", &verdictError{framework.Inconclusive, &registry.UpstreamError{Host: "docker.io"}}, exitMachine},

@@ -104,8 +104,8 @@ func containerImages(t topology.Topology) []string {
 
 func hostImageOf(h topology.Host) string { return cmp.Or(h.Image, hostImage) }
 
-// Attach takes over a lab that an earlier run left running. The error is an
-// *OtherReleaseError if that run was of another release, whose labs differ.
+// Attach takes over a lab that an earlier run left running, and isolates it anew: that run may have been
+// of another release.
 func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 	l, err := hold(docker, t, o)
 	if err != nil {
@@ -147,8 +147,13 @@ func (l *Lab) attach(ctx context.Context) error {
 	if err := CheckKept(ctx, l.docker, l.Topology); err != nil {
 		return err
 	}
-	if err := checkRules(l.Topology.Name, l.rulesFile(), isolation(bridgesOf(l.Topology))); err != nil {
+	if err := isolate(l.Topology.Name, bridgesOf(l.Topology), tableFamily()); err != nil {
 		return err
+	}
+	for _, c := range l.Topology.Clusters {
+		if err := l.closeControlPlane(ctx, l.Node(c.Nodes[0].Name)); err != nil {
+			return err
+		}
 	}
 	if len(l.Topology.Clusters) == 0 {
 		return nil
@@ -183,9 +188,6 @@ func (l *Lab) makeStateDir() error {
 	}
 	if err := os.MkdirAll(filepath.Join(l.mirrorsDir(), "_default"), 0o700); err != nil {
 		return fmt.Errorf("creating the state folder of lab %q: %w", l.Topology.Name, err)
-	}
-	if err := recordRules(l.rulesFile(), isolation(bridgesOf(l.Topology))); err != nil {
-		return err
 	}
 	if len(l.Topology.Clusters) == 0 {
 		return nil

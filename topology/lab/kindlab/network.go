@@ -3,14 +3,12 @@ package kindlab
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -181,7 +179,7 @@ func tableFamily() nftables.TableFamily {
 	return nftables.TableFamilyINet
 }
 
-// isolate installs the lab's nftables table. Rules in Docker's chains were rejected: a table is
+// isolate installs the lab's nftables table, in place of one that is there. Rules in Docker's chains were rejected: a table is
 // removed in one step and does not interfere with Docker. Its priority is before Docker's rules.
 func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
 	conn, err := nftables.New()
@@ -189,6 +187,8 @@ func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
 		return fmt.Errorf("opening nftables: %w", err)
 	}
 	table := conn.AddTable(&nftables.Table{Family: family, Name: tableName(lab)})
+	conn.DelTable(table)
+	conn.AddTable(table)
 	for _, hook := range isolation(bridges) {
 		chain := conn.AddChain(&nftables.Chain{
 			Name: hook.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook.number, Priority: hook.priority,
@@ -306,65 +306,6 @@ func bridgesOf(t topology.Topology) []bridge {
 
 // machineOn is the machine's own address on a network.
 func machineOn(n topology.Network) netip.Addr { return n.Subnet.Addr().Next() }
-
-func fingerprint(hooks []hook) (string, error) {
-	sum := sha256.New()
-	for _, h := range hooks {
-		fmt.Fprintf(sum, "%s %d\n", h.name, len(h.rules))
-		for _, rule := range h.rules {
-			for _, e := range rule {
-				text, err := expr.Marshal(byte(tableFamily()), e)
-				if err != nil {
-					return "", fmt.Errorf("encoding a rule of chain %s: %w", h.name, err)
-				}
-				fmt.Fprintf(sum, "%x\n", text)
-			}
-		}
-	}
-	return fmt.Sprintf("%x\n", sum.Sum(nil)), nil
-}
-
-// OtherReleaseError says that a running lab was brought up by another release of relapse,
-// which isolated it by other rules.
-type OtherReleaseError struct{ Lab string }
-
-func (e *OtherReleaseError) Error() string {
-	return fmt.Sprintf("lab %q was brought up by another release of relapse, which isolates labs by other rules: "+
-		"run without --reuse, which replaces it", e.Lab)
-}
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*OtherReleaseError) RelapseStatus() int { return 3 }
-
-func (l *Lab) rulesFile() string { return filepath.Join(stateDir(l.Topology.Name), "isolation") }
-
-func recordRules(file string, hooks []hook) error {
-	text, err := fingerprint(hooks)
-	if err == nil {
-		err = os.WriteFile(file, []byte(text), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("recording how the lab is isolated: %w", err)
-	}
-	return nil
-}
-
-// checkRules returns an *OtherReleaseError where the file of a running lab has other rules
-// than these. Releases before the file wrote none.
-func checkRules(lab, file string, hooks []hook) error {
-	want, err := fingerprint(hooks)
-	if err != nil {
-		return err
-	}
-	was, err := os.ReadFile(file)
-	switch {
-	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("reading how lab %q is isolated: %w", lab, err)
-	case string(was) != want:
-		return &OtherReleaseError{lab}
-	}
-	return nil
-}
 
 // Isolated returns an error where rules that isolate the lab are gone: its packets could
 // leave the machine. Another program may have removed them (nft flush ruleset).

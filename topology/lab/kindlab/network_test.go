@@ -2,18 +2,14 @@ package kindlab
 
 import (
 	"bytes"
-	"errors"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/relapse-dev/relapse/topology/must"
 )
 
 type packet struct {
@@ -144,31 +140,6 @@ func TestIsolation(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			if drops(t, rules[test.hook], test.packet) != test.drops {
 				t.Errorf("it is dropped: %t", !test.drops)
-			}
-		})
-	}
-}
-
-// A kept lab of a release with other rules is not one that has lost rules.
-func TestRulesOfAnotherRelease(t *testing.T) {
-	file, hooks := filepath.Join(t.TempDir(), "isolation"), isolation(bridges("rl-nodes", "rl-uplink"))
-	for _, test := range []struct {
-		name  string
-		was   []hook // none: a release that recorded no rules
-		other bool
-	}{
-		{"no rules recorded", nil, true},
-		{"the same rules", hooks, false},
-		{"a chain less", hooks[:2], true},
-		{"another bridge", isolation(bridges("rl-nodes", "rl-other")), true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if test.was != nil {
-				must.NoError(t, recordRules(file, test.was))
-			}
-			err := checkRules("x", file, hooks)
-			if errors.As(err, new(*OtherReleaseError)) != test.other || !test.other && err != nil {
-				t.Errorf("%v, want another release: %t", err, test.other)
 			}
 		})
 	}
