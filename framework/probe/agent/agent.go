@@ -407,6 +407,27 @@ func (a *Agent) Session(ctx context.Context, rwc io.ReadWriteCloser) error {
 	return lines.Err()
 }
 
+// attempt is what a probe does in each slot; nil of a UDP probe, which the ticks send.
+func (a *Agent) attempt(s *session, p *sending, probe wire.Probe) (func(slot uint32), error) {
+	switch p.kind {
+	case wire.TCP:
+		return a.connectTo(s, p, probe.To, probe.Timeout), nil
+	case wire.UDPFlow:
+		return a.flowTo(s, p, probe), nil
+	case wire.UDPConnected:
+		return a.connectedTo(s, p, probe)
+	case wire.Stream:
+		t := a.newStream(s, p, probe.To, probe.Timeout)
+		p.ended = func() { time.AfterFunc(probe.Timeout, t.close) } // replies under way still count
+		return t.send, nil
+	case wire.DNS:
+		return a.lookUpAndConnect(s, p, probe)
+	case wire.MySQL:
+		return a.logInTo(s, p, probe)
+	}
+	return nil, nil
+}
+
 func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -424,40 +445,12 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 			return 0, fmt.Errorf("probe %d is running already", r.Probe.ID)
 		}
 		p := newSending(*r.Probe)
+		attempt, err := a.attempt(s, p, *r.Probe)
+		if err != nil {
+			return 0, fmt.Errorf("probe %d: %w", p.id, err)
+		}
 		s.probes[p.id] = p
-		switch p.kind {
-		case wire.TCP:
-			a.attemptEvery(s, p, a.connectTo(s, p, r.Probe.To, r.Probe.Timeout))
-		case wire.UDPFlow:
-			a.attemptEvery(s, p, a.flowTo(s, p, *r.Probe))
-		case wire.UDPConnected:
-			attempt, err := a.connectedTo(s, p, *r.Probe)
-			if err != nil {
-				delete(s.probes, p.id)
-				return 0, err
-			}
-			a.attemptEvery(s, p, attempt)
-		case wire.Stream:
-			t := a.newStream(s, p, r.Probe.To, r.Probe.Timeout)
-			a.attemptEvery(s, p, t.send)
-			quit := p.quit
-			p.quit = func() {
-				quit()
-				time.AfterFunc(r.Probe.Timeout, t.close) // replies under way still count
-			}
-		case wire.DNS:
-			attempt, err := a.lookUpAndConnect(s, p, *r.Probe)
-			if err != nil {
-				delete(s.probes, p.id)
-				return 0, err
-			}
-			a.attemptEvery(s, p, attempt)
-		case wire.MySQL:
-			attempt, err := a.logInTo(s, p, *r.Probe)
-			if err != nil {
-				delete(s.probes, p.id)
-				return 0, err
-			}
+		if attempt != nil {
 			a.attemptEvery(s, p, attempt)
 		}
 		a.arm()

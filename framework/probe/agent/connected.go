@@ -35,7 +35,7 @@ func (a *Agent) connectedTo(s *session, p *sending, probe wire.Probe) (func(slot
 	}
 	conn, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(probe.To))
 	if err != nil {
-		return nil, fmt.Errorf("probe %d: connecting a socket: %w", probe.ID, err)
+		return nil, fmt.Errorf("connecting a socket: %w", err)
 	}
 	c := &connected{agent: a, session: s, probe: p, conn: conn, answers: probe.RefusalAnswers, told: true}
 	context.AfterFunc(s.ctx, func() { conn.Close() })

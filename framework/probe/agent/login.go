@@ -43,7 +43,7 @@ func (a *Agent) logInTo(s *session, p *sending, probe wire.Probe) (func(slot uin
 	}
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, fmt.Errorf("probe %d: configuring the MySQL driver: %w", probe.ID, err)
+		return nil, fmt.Errorf("configuring the MySQL driver: %w", err)
 	}
 	return func(slot uint32) {
 		ctx, cancel := context.WithTimeout(s.ctx, probe.Timeout)

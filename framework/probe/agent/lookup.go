@@ -33,7 +33,7 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 		_, err = packQuery(0, first)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("probe %d: name %q: %w", probe.ID, probe.Lookup.Name, err)
+		return nil, fmt.Errorf("name %q: %w", probe.Lookup.Name, err)
 	}
 	resolver := net.Dialer{LocalAddr: a.local("udp4", 0)}
 	return func(slot uint32) {
@@ -60,14 +60,7 @@ func (a *Agent) lookUpAndConnect(s *session, p *sending, probe wire.Probe) (func
 		rtt := wire.Monotonic() - start
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if err == nil {
-			conn.Close()
-			p.answered(slot, rtt)
-			return
-		}
-		if errno := syscall.Errno(0); errors.As(err, &errno) {
-			p.refused(unix.ErrnoName(errno))
-		}
+		p.connected(conn, err, slot, rtt)
 	}, nil
 }
 

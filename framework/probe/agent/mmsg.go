@@ -127,12 +127,11 @@ func (b *batch) ancillary(i int) ancillary {
 	var a ancillary
 	rest := b.control[i][:min(int(b.hdrs[i].hdr.Controllen), controlSize)]
 	for len(rest) >= unix.SizeofCmsghdr {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&rest[0]))
-		size := int(h.Len)
-		if size < unix.CmsgLen(0) || size > len(rest) {
+		h, body, next, err := unix.ParseOneSocketControlMessage(rest)
+		if err != nil {
 			break
 		}
-		body := rest[unix.CmsgLen(0):size]
+		rest = next
 		switch {
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TTL && len(body) >= 4:
 			a.ttl = uint8(*(*int32)(unsafe.Pointer(&body[0])))
@@ -141,11 +140,6 @@ func (b *batch) ancillary(i int) ancillary {
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SCM_TIMESTAMPNS && len(body) >= int(unsafe.Sizeof(unix.Timespec{})):
 			a.stamp = (*unix.Timespec)(unsafe.Pointer(&body[0])).Nano()
 		}
-		next := unix.CmsgSpace(len(body))
-		if next > len(rest) {
-			break
-		}
-		rest = rest[next:]
 	}
 	return a
 }

@@ -2,10 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,8 +47,9 @@ type sending struct {
 	epoch, interval int64
 	next            uint32
 	stopped         bool
-	// quit ends the goroutine of a probe that is not UDP.
-	quit context.CancelFunc
+	// quit ends the goroutine of a probe that is not UDP, and ended comes after that.
+	quit  context.CancelFunc
+	ended func()
 
 	sent, answers wire.Runs
 	rtt           []uint32
@@ -72,7 +72,7 @@ func newSending(p wire.Probe) *sending {
 		id: p.ID, kind: p.Kind, to: sockaddr(p.To), interval: interval,
 		// A multiple of the interval, for all agents alike: see the package's comment.
 		epoch: next(wire.Monotonic()+int64(lead), interval),
-		quit:  func() {},
+		quit:  func() {}, ended: func() {},
 	}
 }
 
@@ -101,6 +101,7 @@ func (p *sending) refused(why string) {
 func (p *sending) stop() {
 	p.stopped = true
 	p.quit()
+	p.ended()
 }
 
 // report hands over what happened; the slices are the report's from then on.
@@ -172,15 +173,18 @@ func (a *Agent) connectTo(s *session, p *sending, to netip.AddrPort, timeout tim
 		rtt := wire.Monotonic() - start
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if err == nil {
-			conn.Close()
-			p.answered(slot, rtt)
-			return
-		}
-		if errno := syscall.Errno(0); errors.As(err, &errno) {
-			p.refused(unix.ErrnoName(errno))
-		}
+		p.connected(conn, err, slot, rtt)
 	}
+}
+
+// connected notes what became of a connection that is not needed any more.
+func (p *sending) connected(conn net.Conn, err error, slot uint32, rtt int64) {
+	if err == nil {
+		conn.Close()
+		p.answered(slot, rtt)
+		return
+	}
+	p.told(err, slot, rtt, false)
 }
 
 // attemptEvery makes an attempt once an interval, for as long as the probe
