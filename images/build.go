@@ -160,8 +160,7 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 		close(b.ready[ref])
 	}
 	err = b.run(ctx, missing)
-	var failed *BuildError
-	if errors.As(err, &failed) {
+	if failed, is := errors.AsType[*BuildError](err); is {
 		failed.Near = c.near(failed.Ref)
 	}
 	if removeErr := remove(); err == nil && removeErr != nil {

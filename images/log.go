@@ -79,12 +79,10 @@ func (c *cache) newLog(name string, m *meter) (*buildLog, error) {
 // end of the log where a command failed that wrote to it.
 func (l *buildLog) close(ctx context.Context, ref string, err error) error {
 	l.file.Close()
-	var exit *exec.ExitError
-	var known *BuildError
 	switch {
-	case err == nil || errors.As(err, &known):
+	case err == nil || errors.As(err, new(*BuildError)):
 		return err
-	case ctx.Err() != nil || !errors.As(err, &exit):
+	case ctx.Err() != nil || !errors.As(err, new(*exec.ExitError)):
 		return fmt.Errorf("building image %s: %w", ref, err)
 	}
 	tail, readErr := l.tail()

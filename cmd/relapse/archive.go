@@ -72,13 +72,12 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 		}
 	}
 	m, err := archive.Write(run.dir, output, o)
-	var large *archive.TooLargeError
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return usagef("%s exists already: choose another file with -o, or remove it", output)
 	case errors.Is(err, fs.ErrNotExist):
 		return usagef("%w", err)
-	case errors.As(err, &large):
+	case errors.As(err, new(*archive.TooLargeError)):
 		return usagef("--max-size: %w", err)
 	case err != nil:
 		return err

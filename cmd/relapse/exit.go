@@ -68,8 +68,7 @@ func judgedAs(v framework.RunVerdict, broken error) error {
 }
 
 func besides(outcome, err error) error {
-	var verdict *verdictError
-	if errors.As(outcome, &verdict) {
+	if verdict, is := errors.AsType[*verdictError](outcome); is {
 		verdict.broken = errors.Join(verdict.broken, err)
 		return verdict
 	}

@@ -35,9 +35,8 @@ judged, because its evidence is of an older format.`,
 			worst := framework.Pass
 			for _, dir := range args {
 				same, err := judgeRun(cmd, dir)
-				var not *verdict.NotJudgeableError
 				switch {
-				case errors.As(err, &not):
+				case errors.As(err, new(*verdict.NotJudgeableError)):
 					worst = framework.Worst(worst, framework.Inconclusive)
 				case err == nil && !same:
 					worst = framework.Worst(worst, framework.Fail)

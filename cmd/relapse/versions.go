@@ -78,8 +78,7 @@ func printReleases(out io.Writer, r images.Releases) {
 			continue
 		}
 		reason := err.Error()
-		var failed *images.CommandError
-		if errors.As(err, &failed) {
+		if failed, is := errors.AsType[*images.CommandError](err); is {
 			reason = failed.Reason()
 		}
 		fmt.Fprintf(out, "\nthe proxy does not list the versions of %s: %s\n", path, reason)

@@ -231,8 +231,7 @@ func hostAndPort(text string) bool {
 }
 
 func oneLine(err error) string {
-	var wrong *yaml.TypeError
-	if errors.As(err, &wrong) && len(wrong.Errors) > 0 {
+	if wrong, is := errors.AsType[*yaml.TypeError](err); is && len(wrong.Errors) > 0 {
 		return strings.NewReplacer(" in type bgprouter.Declared", "", "[]bgprouter.Declared", "a list", "bgprouter.Declared",
 			"a router").Replace(wrong.Errors[0])
 	}

@@ -96,11 +96,10 @@ func (b *board) over(key stepKey, err error, now time.Time) {
 		return
 	}
 	s.over = true
-	var skip *engine.Skipped
 	switch {
 	case s.state != pending: // it began, and its end set the state
 		return
-	case errors.As(err, &skip):
+	case errors.As(err, new(*engine.Skipped)):
 		s.state = skipped
 	case err != nil:
 		s.state = failed

@@ -350,8 +350,7 @@ func (l *Lab) powerOn(ctx context.Context, n *Node) error {
 		// The kernel removes the old one some time after the kill.
 		err := await.Until(ctx, "the old "+c.port+" to go", 20*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
 			_, err := netlink.LinkByName(c.port)
-			var gone netlink.LinkNotFoundError
-			if errors.As(err, &gone) {
+			if errors.As(err, new(netlink.LinkNotFoundError)) {
 				return true, "", nil
 			}
 			return false, "it is there", err

@@ -197,8 +197,7 @@ func (c *Client) explain(image, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var answer *transport.Error
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+	if answer, is := errors.AsType[*transport.Error](err); is && answer.StatusCode == http.StatusNotFound {
 		return fmt.Errorf("%s: %w", doing, &NotFoundError{Image: image, Registry: c.addr})
 	}
 	return fmt.Errorf("%s: registry %s: %w", doing, c.addr, err)

@@ -116,8 +116,7 @@ func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 
 // reason is an error without the URL, which UpstreamError has already.
 func reason(err error) error {
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, is := errors.AsType[*url.Error](err); is {
 		return request.Err
 	}
 	return err
