@@ -9,17 +9,18 @@ import (
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // The version of the agents, and the versions of the charts.
@@ -31,6 +32,29 @@ const (
 	affectedVariant = "cilium-" + old + "-chart-" + affected
 	fixedVariant    = "cilium-" + old + "-chart-" + fixed
 )
+
+const (
+	master  = "master"
+	worker1 = "worker1" // whose agent is restarted
+	worker2 = "worker2"
+)
+
+var (
+	nodes   = []string{master, worker1, worker2}
+	tors    = []string{"tor1", "tor2"}
+	pods    = netip.MustParsePrefix("10.68.64.0/20")
+	nodeNet = topology.NewNetwork("nodes", "10.68.4.0/24")
+	uplink  = topology.NewNetwork("uplink", "10.68.5.0/24")
+)
+
+// lab is the cluster that Record draws. The ToRs keep the routes of an agent that restarts.
+var lab = topology.Topology{
+	Name: "lost-permission", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
+	Clusters: []topology.Cluster{{
+		PodCIDR: pods, NodeMask: 24,
+		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
+	}},
+}.Behind(topology.GracefulRestart(topology.TwoToRs(nodeNet, uplink)))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -300,4 +324,54 @@ func install(version string) framework.Action {
 		}
 		return at(r, version).Ready(ctx, labaccess.Cluster(r), nodes)
 	})
+}
+
+func sessions(id, name string, with ...string) framework.Check {
+	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(nodeNet.Name, nodes, with)}
+}
+
+// permitted asserts that the detector has no finding: latent ones harm no traffic, and nothing
+// else looks for them.
+var permitted = framework.Check{
+	ID: "permitted", Name: "the detector finds no permission that the agents lack", AsksDetectors: true, Bound: 10 * time.Second,
+	Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		for _, f := range r.Findings() {
+			if f.Detector == (detect.Permission{}).Name() {
+				wrong.Addf("%s", f.Says)
+			}
+		}
+		return wrong.Result()
+	},
+}
+
+func (u upgrade) agentsAreOld(_ context.Context, r *framework.Run) (bool, string, error) {
+	runs := map[string]string{}
+	for _, p := range r.Snapshot().PodImages.Items {
+		for _, c := range p.Containers {
+			if c.Name == "cilium-agent" {
+				runs[p.Node] = c.Image
+			}
+		}
+	}
+	var wrong framework.Mismatches
+	for _, node := range nodes {
+		if runs[node] != cilium.Agent(u.from) {
+			wrong.Addf("%s runs %q", node, runs[node])
+		}
+	}
+	return wrong.Result()
+}
+
+func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {
+	said, err := release.InAgent(ctx, labaccess.Lab(r).Node(worker1), `exec crictl exec --sync "$id" cilium-dbg status --brief`)
+	said = strings.TrimSpace(said)
+	return said == "OK", said, err
+}
+
+func logs(node string) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		said, err := release.InAgent(ctx, labaccess.Lab(r).Node(node), `crictl logs "$id" 2>&1 | grep forbidden | tail -1`)
+		return strings.Contains(said, "failed to list") && strings.Contains(said, "ciliumbgppeeringpolicies.cilium.io is forbidden"), said, err
+	}
 }

@@ -1,19 +1,25 @@
 package nodedrain
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -26,6 +32,87 @@ const (
 	oldVariant = "cilium-" + affected
 	newVariant = "cilium-" + fixed
 )
+
+// The incident's names.
+const (
+	master1 = "master1"
+	master2 = "master2"
+	master3 = "master3"
+	node1   = "node1"
+)
+
+var (
+	podCIDR = netip.MustParsePrefix("10.5.112.0/21")
+	nodeNet = topology.NewNetwork("nodes", "10.4.94.0/24")
+	uplink  = topology.NewNetwork("uplink", "10.4.36.0/24")
+	tors    = []string{"tor1", "tor2"}
+)
+
+// lab is the cluster that Record draws, with the incident's names and addresses.
+// master1 is the only control plane: in the incident all three masters were, which
+// changes nothing for the routes. kube-controller-manager gives the nodes their
+// Node.spec.podCIDRs in the order in which they are listed.
+var lab = topology.Topology{
+	Name: "node-drain", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
+	Clusters: []topology.Cluster{{
+		PodCIDR: podCIDR, NodeMask: 24,
+		Nodes: []topology.Node{nodeNet.Node(master1, 32), nodeNet.Node(master3, 31), nodeNet.Node(master2, 21), nodeNet.Node(node1, 23)},
+	}},
+}.Behind([]topology.Router{tor(tors[0], 239), tor(tors[1], 238)})
+
+func tor(name string, last byte) topology.Router {
+	outer := uplink.Last(last)
+	return topology.Router{
+		Name: name, ASN: topology.TorASN, ID: outer.Address, Links: []topology.Link{outer, nodeNet.Last(last)},
+		Peers: []topology.Peers{{Network: nodeNet.Name, ASN: topology.ClusterASN}},
+	}
+}
+
+func addressOf(lab topology.Topology, name string) netip.Addr {
+	addr, _ := lab.AddressOn(name, nodeNet.Name)
+	return addr
+}
+
+// routerParameter chooses the software of the ToRs.
+var routerParameter = framework.Parameter{
+	Name: "router", Default: string(topology.GoBGP), About: "what speaks BGP on the ToRs: gobgp, frr or bird",
+}
+
+// withRouters is a scenario with ToRs of another kind. The script is the same.
+func withRouters(s framework.Scenario, values map[string]string) (framework.Scenario, error) {
+	kind := topology.RouterKind(cmp.Or(values[routerParameter.Name], routerParameter.Default))
+	if !slices.Contains(topology.RouterKinds, kind) {
+		return framework.Scenario{}, fmt.Errorf("%s %q: want one of %q", routerParameter.Name, kind, topology.RouterKinds)
+	}
+	if kind == topology.GoBGP {
+		return s, nil
+	}
+	s.Topology.Routers = slices.Clone(s.Topology.Routers)
+	for i := range s.Topology.Routers {
+		s.Topology.Routers[i].Kind = kind
+	}
+	_, version, _ := strings.Cut(kindlab.RouterImage(kind), ":")
+	software := strings.ToUpper(string(kind)) + " " + version
+	s.Incident.Diagram = strings.Replace(s.Incident.Diagram, "GoBGP", software, 1)
+	s.Variants = slices.Clone(s.Variants)
+	for i, v := range s.Variants {
+		s.Variants[i].Components = withRouter(v.Components, kind, version)
+	}
+	at := s.At
+	s.At = func(versions map[string]string) framework.Variant {
+		v := at(versions)
+		v.Components = withRouter(v.Components, kind, version)
+		return v
+	}
+	return s, nil
+}
+
+// withRouter are a variant's components with the software of the ToRs.
+func withRouter(components map[string]string, kind topology.RouterKind, version string) map[string]string {
+	with := maps.Clone(components)
+	with[string(kind)] = version
+	return with
+}
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -292,4 +379,72 @@ func agreeingAllocations(ctx context.Context, r *framework.Run) error {
 		labaccess.NodesReplaced(master3, master2), // in the order of their ranges, so that each gets its own again
 		incident(r.Topology, affected, cilium.Kubernetes).Announced(staying...),
 	)(ctx, r)
+}
+
+// What the checks read of snapshots.
+var (
+	allocations = []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes}
+	routes      = []snapshot.Source{snapshot.Routers}
+)
+
+// allocationsAreTheIncidents compares both allocations with the table: if they agreed
+// by chance, no probe would lose packets after the fault.
+func allocationsAreTheIncidents(_ context.Context, r *framework.Run) (bool, string, error) {
+	at := r.Snapshot()
+	spec, use := map[string][]netip.Prefix{}, map[string][]netip.Prefix{}
+	for _, n := range at.Nodes.Items {
+		spec[n.Name] = n.PodCIDRs
+	}
+	for _, n := range at.CiliumNodes.Items {
+		use[n.Name] = n.PodCIDRs
+	}
+	var wrong framework.Mismatches
+	for _, row := range table {
+		if !slices.Equal(spec[row.node], []netip.Prefix{row.spec}) || !slices.Equal(use[row.node], []netip.Prefix{row.use}) {
+			wrong.Addf("%s has %v in Node.spec and uses %v, not %s and %s", row.node, spec[row.node], use[row.node], row.spec, row.use)
+		}
+	}
+	return wrong.Result()
+}
+
+func specOf(a allocation) netip.Prefix { return a.spec }
+func useOf(a allocation) netip.Prefix  { return a.use }
+
+func routersFollow(rangeOf func(allocation) netip.Prefix, nodes []string) framework.Condition {
+	via := map[netip.Prefix][]string{}
+	for _, node := range nodes {
+		via[rangeOf(rowOf(node))] = []string{node}
+	}
+	return check.Routes(podCIDR, nodeNet.Name, via)
+}
+
+// hops asserts over how many hops probes from outside reach the pods, untranslated.
+func hops(n int) framework.Condition { return check.Hops(outside, n) }
+
+// The findings of the incident.
+var (
+	routeOwnership = detect.RouteOwnership{}.Name()
+
+	// unannounced is the incident itself: the routers have lost the victim's range.
+	unannounced = framework.Finding{
+		Detector: routeOwnership, Kind: detect.Unannounced, State: detect.Active, Object: detect.Prefix(orphan), Owner: victim, Routers: tors,
+	}
+)
+
+func announced(kind string, prefix netip.Prefix, owner, announcer string) framework.Finding {
+	return framework.Finding{
+		Detector: routeOwnership, Kind: kind, State: detect.Latent, Object: detect.Prefix(prefix),
+		Owner: owner, Announcer: announcer, Routers: tors,
+	}
+}
+
+// swapped are the latent findings before the incident: each range in use is announced
+// by the node that has it in Node.spec.
+func swapped() []framework.Finding {
+	var want []framework.Finding
+	for _, row := range table {
+		announcer := slices.IndexFunc(table, func(a allocation) bool { return a.spec == row.use })
+		want = append(want, announced(detect.WrongAnnouncer, row.use, row.node, table[announcer].node))
+	}
+	return want
 }

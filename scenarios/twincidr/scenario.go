@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/semver"
@@ -29,6 +30,59 @@ const (
 	affectedVariant = "cilium-" + affected
 	fixedVariant    = "cilium-" + fixed
 )
+
+const (
+	master = "master"
+	// newcomer joins. Its name sorts before owner's, whose range is the lowest: the operator
+	// lists CiliumNodes in order of name.
+	newcomer = "new"
+	owner    = "worker"
+)
+
+var (
+	nodes   = []string{master, newcomer, owner}
+	tors    = []string{"tor1", "tor2"}
+	nodeNet = topology.NewNetwork("nodes", "10.69.4.0/24")
+	uplink  = topology.NewNetwork("uplink", "10.69.5.0/24")
+	podCIDR = netip.MustParsePrefix("10.69.128.0/17")
+)
+
+// The ranges of pods, in the order in which cilium-operator gives them out.
+var (
+	lowest = netip.MustParsePrefix("10.69.128.0/27")
+	second = netip.MustParsePrefix("10.69.128.32/27")
+	third  = netip.MustParsePrefix("10.69.128.64/27")
+)
+
+// others are the nodes of a large cluster that have a CiliumNode and no machine: what a starting
+// operator does with each is the time in which it gives away a range that has an owner. Their names
+// sort before owner's. Nothing is sent to their addresses, which are in elsewhere.
+const others = 400
+
+var elsewhere = netip.MustParsePrefix("10.69.64.0/20")
+
+func members(lab topology.Topology) (order []string, address map[string]netip.Addr) {
+	order, address = []string{owner, master, newcomer}, map[string]netip.Addr{}
+	for _, name := range order {
+		address[name], _ = lab.AddressOn(name, nodeNet.Name)
+	}
+	at := elsewhere.Addr()
+	for i := range others {
+		name := fmt.Sprintf("other-%03d", i)
+		at = at.Next()
+		order, address[name] = append(order, name), at
+	}
+	return order, address
+}
+
+// lab is the cluster that Record draws.
+var lab = topology.Topology{
+	Name: "twin-cidr", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
+	Clusters: []topology.Cluster{{
+		PodCIDR: podCIDR, NodeMask: lowest.Bits(),
+		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(newcomer, 22), nodeNet.Node(owner, 21)},
+	}},
+}.Behind(topology.TwoToRs(nodeNet, uplink))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -247,3 +301,26 @@ func (s *story) install() framework.Action {
 }
 
 var routes = []snapshot.Source{snapshot.Routers}
+
+// oneOrigin asserts that the routers send each node its own range, and twoOrigins that they
+// share the lowest out between its owner and the newcomer.
+var (
+	oneOrigin  = sends(map[netip.Prefix][]string{lowest: {owner}, second: {master}, third: {newcomer}})
+	twoOrigins = sends(map[netip.Prefix][]string{lowest: {owner, newcomer}, second: {master}})
+)
+
+func sends(via map[netip.Prefix][]string) framework.Condition {
+	return check.Routes(podCIDR, nodeNet.Name, via)
+}
+
+func operatorKnows(ctx context.Context, r *framework.Run) (bool, string, error) {
+	says, err := cilium.OperatorError(ctx, labaccess.Cluster(r), owner)
+	return refused(says), fmt.Sprintf("it says %q", says), err
+}
+
+// refused reports whether the operator says that the lowest range is taken: "requested CIDR
+// (10.69.128.0/27) is already allocated" (ErrCIDRAllocated, pkg/ipam/allocator/podcidr of 1.12.0
+// and 1.12.3).
+func refused(says string) bool {
+	return strings.Contains(says, "requested CIDR ("+lowest.String()+") is already allocated")
+}
