@@ -47,46 +47,31 @@ func (Layer2) Reads() []snapshot.Source {
 }
 
 // Detect implements Detector. Findings are in order of Service and address.
-func (d Layer2) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
-	now := history[len(history)-1]
-	findings := d.at(now)
-	for i := range findings {
-		f := &findings[i]
-		if f.State == Active && slices.ContainsFunc(history, func(s snapshot.Snapshot) bool {
-			return now.Time.Sub(s.Time) < layer2Within && !slices.ContainsFunc(d.at(s), func(o Finding) bool { return o.ID() == f.ID() })
-		}) {
-			f.State = Pending
-			f.Says += fmt.Sprintf(" Pending: this becomes active after %s.", layer2Within)
+func (d Layer2) Detect(history []snapshot.Snapshot, x *Index) []Finding {
+	vs := newViews(history, x, Observed)
+	findings := linksOf(vs.now()).findings()
+	for i := range history {
+		if vs.now().Time.Sub(history[i].Time) >= layer2Within {
+			continue
+		}
+		earlier := linksOf(vs.at(i)).findings()
+		for j := range findings {
+			f := &findings[j]
+			if f.State == Active && !slices.ContainsFunc(earlier, func(o Finding) bool { return o.ID() == f.ID() }) {
+				f.State = Pending
+				f.Says += fmt.Sprintf(" Pending: this becomes active after %s.", layer2Within)
+			}
 		}
 	}
 	return findings
 }
 
-// at are the findings of one snapshot, of which routers need not be read.
-func (Layer2) at(s snapshot.Snapshot) (all []Finding) {
-	if !s.Nodes.Read || !s.Services.Read || !s.EndpointSlices.Read || !s.L2Announcements.Read || !s.BGPAdvertisements.Read {
-		return nil
-	}
-	l, judged := linksOf(s), map[netip.Addr]bool{}
-	for _, of := range s.Services.Items {
-		for _, a := range of.LoadBalancerIPs {
-			if !judged[a] {
-				judged[a], all = true, append(all, l.findings(a)...)
-			}
-		}
-	}
-	return all
-}
-
 // links are the addresses of Services on the links of routers.
 type links struct {
-	names map[netip.Addr]string // of nodes
-	ready map[string]bool       // nodes
-	// services have an address. announced, by Service, are the ready nodes that announce its addresses.
-	services  map[netip.Addr][]service
-	announced map[string][]snapshot.L2Announcement
-	entries   map[netip.Addr][]linkEntry
-	byBGP     []advertisement
+	*view
+	// at are the Services with an address, those that have endpoints.
+	at      map[netip.Addr][]service
+	entries map[netip.Addr][]linkEntry
 }
 
 // linkEntry is how a router sends what is for an address.
@@ -96,28 +81,20 @@ type linkEntry struct {
 	table  []snapshot.LinkNeighbor // the router's, where a MAC is known
 }
 
-func linksOf(s snapshot.Snapshot) *links {
-	l := &links{map[netip.Addr]string{}, map[string]bool{}, map[netip.Addr][]service{}, map[string][]snapshot.L2Announcement{}, map[netip.Addr][]linkEntry{}, advertisementsOf(s)}
-	for _, n := range s.Nodes.Items {
-		l.ready[n.Name] = n.Ready
-		for _, a := range n.InternalIPs {
-			l.names[a] = n.Name
-		}
+// linksOf has no Services if a source was not read. Routers need not be.
+func linksOf(v *view) *links {
+	l := &links{v, map[netip.Addr][]service{}, map[netip.Addr][]linkEntry{}}
+	if !v.Nodes.Read || !v.Services.Read || !v.EndpointSlices.Read || !v.L2Announcements.Read || !v.BGPAdvertisements.Read {
+		return l
 	}
-	services := servicesOf(s)
-	for _, of := range s.Services.Items {
-		for _, a := range of.LoadBalancerIPs {
-			if services[of.String()].ready {
-				l.services[a] = append(l.services[a], services[of.String()])
+	for _, s := range v.Services.Items {
+		for _, a := range s.LoadBalancerIPs {
+			if of := v.services()[s.String()]; of.ready {
+				l.at[a] = append(l.at[a], of)
 			}
 		}
 	}
-	for _, o := range s.L2Announcements.Items {
-		if l.ready[o.Node] {
-			l.announced[o.Service] = append(l.announced[o.Service], o)
-		}
-	}
-	for _, r := range s.Routers {
+	for _, r := range v.Routers {
 		l.read(r)
 	}
 	return l
@@ -129,7 +106,7 @@ func (l *links) read(r snapshot.Router) {
 	var of bart.Lite
 	table := slices.DeleteFunc(slices.Clone(r.Links.Items), func(n snapshot.LinkNeighbor) bool { return n.MAC == "" })
 	for _, n := range table {
-		if l.services[n.Address] != nil {
+		if l.at[n.Address] != nil {
 			of.Insert(netip.PrefixFrom(n.Address, n.Address.BitLen()))
 		}
 	}
@@ -149,13 +126,27 @@ func (l *links) read(r snapshot.Router) {
 	}
 }
 
-// findings are of an address.
-func (l *links) findings(a netip.Addr) []Finding {
-	var holders []snapshot.L2Announcement
-	var names []string
-	for _, of := range l.services[a] {
-		holders, names = append(holders, l.announced[of.String()]...), append(names, of.String())
+// findings are of each address once, though Services may share it.
+func (l *links) findings() (all []Finding) {
+	judged := map[netip.Addr]bool{}
+	for _, s := range l.Services.Items {
+		for _, a := range s.LoadBalancerIPs {
+			if !judged[a] && l.at[a] != nil {
+				judged[a], all = true, append(all, l.of(a)...)
+			}
+		}
 	}
+	return all
+}
+
+func (l *links) of(a netip.Addr) []Finding {
+	var names []string
+	for _, s := range l.at[a] {
+		names = append(names, s.String())
+	}
+	holders := slices.DeleteFunc(slices.Clone(l.L2Announcements.Items), func(o snapshot.L2Announcement) bool {
+		return !slices.Contains(names, o.Service) || !l.nodes[o.Node].Ready
+	})
 	says := fmt.Sprintf("%s, the address of %s %s", a, plural(len(names), "Service", "Services"), and(names))
 	all := slices.Concat(l.both(a, says, holders), l.without(a, says, holders))
 	if len(holders) > 0 {
@@ -201,13 +192,13 @@ func (l *links) both(a netip.Addr, says string, holders []snapshot.L2Announcemen
 func (l *links) station(e linkEntry) (name string, node bool) {
 	name = e.MAC
 	for _, o := range e.table {
-		switch of := l.names[o.Address]; {
+		switch of := l.addresses[o.Address]; {
 		case o.Interface != e.Interface || o.MAC != e.MAC:
 		case of != "" && node && of != name:
 			return e.MAC, false // a proxy of several
 		case of != "":
 			name, node = of, true
-		case !node && l.services[o.Address] == nil && !o.Address.IsLinkLocalUnicast():
+		case !node && l.at[o.Address] == nil && !o.Address.IsLinkLocalUnicast():
 			name = o.Address.String()
 		}
 	}
@@ -218,7 +209,7 @@ func (l *links) station(e linkEntry) (name string, node bool) {
 func (l *links) misleads(e linkEntry, holders []snapshot.L2Announcement) bool {
 	known := false
 	for _, o := range e.table {
-		announces := func(by snapshot.L2Announcement) bool { return by.Node == l.names[o.Address] }
+		announces := func(by snapshot.L2Announcement) bool { return by.Node == l.addresses[o.Address] }
 		if o.Interface == e.Interface && slices.ContainsFunc(holders, announces) {
 			if known = true; o.MAC == e.MAC {
 				return false
@@ -245,7 +236,7 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 		for _, e := range wrong[name] {
 			f.Routers, confirmed = append(f.Routers, e.router), confirmed || e.Confirmed
 		}
-		lacks := slices.ContainsFunc(l.services[a], func(s service) bool { return s.Local && !s.on[name] && !s.draining[name] })
+		lacks := slices.ContainsFunc(l.at[a], func(s service) bool { return s.Local && !s.on[name] && !s.draining[name] })
 		_, node := l.station(wrong[name][0])
 		why, active := name+" passes it on", false
 		switch {
@@ -255,7 +246,7 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 			f.Kind, why = TwoSpeakers, "two stations answer, unless that is another interface of "+f.Owner
 		case !node:
 			f.Kind, why, active = TwoSpeakers, "it is no node, and two stations answer", true
-		case !l.ready[name]:
+		case !l.nodes[name].Ready:
 			why, active = name+" is not ready", true
 		case lacks:
 			why, active = name+" has no ready endpoint of its own, which externalTrafficPolicy Local asks for, and drops it", true
@@ -275,11 +266,10 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 // without is the finding of a Service of policy Local, where no node that announces the address has a
 // ready endpoint. Where nodes announce it by BGP too, packets may come to others.
 func (l *links) without(a netip.Addr, says string, holders []snapshot.L2Announcement) []Finding {
-	for _, of := range l.services[a] {
+	for _, of := range l.at[a] {
 		serves := func(o snapshot.L2Announcement) bool { return of.on[o.Node] || of.draining[o.Node] }
-		byBGP := func(b advertisement) bool { return len(b.Nodes) > 0 && b.announces(a) && b.Serves(of.Service) }
 		if of.Local && len(of.on) > 0 && len(holders) > 0 && !slices.ContainsFunc(holders, serves) &&
-			(len(l.entries[a]) > 0 || !slices.ContainsFunc(l.byBGP, byBGP)) {
+			(len(l.entries[a]) > 0 || !l.view.announced(of.Service, a)) {
 			return []Finding{{Kind: LeaseWithoutEndpoint, State: Active, Announcer: holders[0].Node, Says: fmt.Sprintf(
 				"%s announces %s, and has no ready endpoint of its own: externalTrafficPolicy Local asks for one, and it drops the packets; endpoints are on %s.",
 				sayHolder(holders[0]), says, and(few(slices.Sorted(maps.Keys(of.on)))))}}

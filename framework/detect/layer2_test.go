@@ -136,7 +136,7 @@ func TestLayer2(t *testing.T) {
 		{"announcements were not read", []snapshot.Snapshot{at(0, local("worker2"), to(mac2), unread)}, "", "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := Layer2{}.Detect(test.history, nil)
+			got := Layer2{}.Detect(test.history, NewIndex(test.history))
 			if test.kind == "" {
 				if len(got) != 0 {
 					t.Errorf("%+v", got)
@@ -157,11 +157,12 @@ func TestLayer2SharedAddress(t *testing.T) {
 	w.Services.Items = append(w.Services.Items, snapshot.Service{Namespace: "default", Name: "udp", LoadBalancerIPs: w.Services.Items[0].LoadBalancerIPs})
 	w.EndpointSlices.Items = append(w.EndpointSlices.Items, snapshot.EndpointSlice{Namespace: "default", Service: "udp", Ready: w.EndpointSlices.Items[0].Ready})
 	w.L2Announcements.Items = append(w.L2Announcements.Items, snapshot.L2Announcement{Service: "default/udp", Node: "worker1"})
-	if got := (Layer2{}).Detect([]snapshot.Snapshot{w.Snapshot}, nil); len(got) > 0 {
+	detected := func() []Finding { return Run([]Detector{Layer2{}}, []snapshot.Snapshot{w.Snapshot}) }
+	if got := detected(); len(got) > 0 {
 		t.Errorf("%+v", got)
 	}
 	w.L2Announcements.Items[1].Node = "worker2"
-	if got := (Layer2{}).Detect([]snapshot.Snapshot{w.Snapshot}, nil); len(got) != 1 || got[0].Kind != TwoSpeakers || !strings.Contains(got[0].Says, "Services default/web and default/udp: worker1") {
+	if got := detected(); len(got) != 1 || got[0].Kind != TwoSpeakers || !strings.Contains(got[0].Says, "Services default/web and default/udp: worker1") {
 		t.Errorf("%+v", got)
 	}
 }
