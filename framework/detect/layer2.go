@@ -46,7 +46,7 @@ func (Layer2) Reads() []snapshot.Source {
 		snapshot.BGPAdvertisements, snapshot.Routers}
 }
 
-// Detect implements Detector. Findings are in order of Service and address.
+// Detect implements Detector. Findings are in order of address.
 func (d Layer2) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	vs := newViews(history, x, Observed)
 	findings := linksOf(vs.now()).findings()
@@ -126,15 +126,9 @@ func (l *links) read(r snapshot.Router) {
 	}
 }
 
-// findings are of each address once, though Services may share it.
 func (l *links) findings() (all []Finding) {
-	judged := map[netip.Addr]bool{}
-	for _, s := range l.Services.Items {
-		for _, a := range s.LoadBalancerIPs {
-			if !judged[a] && l.at[a] != nil {
-				judged[a], all = true, append(all, l.of(a)...)
-			}
-		}
+	for _, a := range slices.SortedFunc(maps.Keys(l.at), netip.Addr.Compare) {
+		all = append(all, l.of(a)...)
 	}
 	return all
 }
@@ -236,7 +230,7 @@ func (l *links) elsewhere(a netip.Addr, says string, holders []snapshot.L2Announ
 		for _, e := range wrong[name] {
 			f.Routers, confirmed = append(f.Routers, e.router), confirmed || e.Confirmed
 		}
-		lacks := slices.ContainsFunc(l.at[a], func(s service) bool { return s.Local && !s.on[name] && !s.draining[name] })
+		lacks := slices.ContainsFunc(l.at[a], func(s service) bool { return s.Local && len(s.on) > 0 && !s.on[name] && !s.draining[name] })
 		_, node := l.station(wrong[name][0])
 		why, active := name+" passes it on", false
 		switch {

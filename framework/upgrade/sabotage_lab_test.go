@@ -35,9 +35,10 @@ const hidesNew = `nft add table ip sabotage
 nft 'add chain ip sabotage output { type filter hook output priority -300; }'
 nft 'add rule ip sabotage output ip daddr 10.96.0.0/16 ip daddr != { 10.96.0.1, 10.96.0.77 } drop'`
 
-// silences drops what a node sends of gratuitous ARP, whose sender and target are the same.
+// silences drops what a node sends of gratuitous ARP, whose sender and target are the same. The program itself says so
+// (da, TC_ACT_SHOT): there are kernels without tc's actions.
 const silences = `tc qdisc add dev eth0 clsact
-tc filter add dev eth0 egress protocol arp bpf bytecode '6,32 0 0 28,7 0 0 0,32 0 0 38,29 0 1 0,6 0 0 4294967295,6 0 0 0' action drop`
+tc filter add dev eth0 egress protocol arp bpf da bytecode '6,32 0 0 28,7 0 0 0,32 0 0 38,29 0 1 0,6 0 0 2,6 0 0 0'`
 
 // byARP are MetalLB's objects as most people have them, whose addresses some nodes announce.
 const byARP = `apiVersion: metallb.io/v1beta1
