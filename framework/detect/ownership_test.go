@@ -478,6 +478,7 @@ func TestImportsNothingThatActs(t *testing.T) {
 		"github.com/relapse-dev/relapse/framework/detect",               // for a detector that is a package of its own
 		"github.com/relapse-dev/relapse/framework/detect/autodetection", // which is held to the same
 		"golang.org/x/mod/semver",                                       // functions of strings
+		"github.com/relapse-dev/relapse/topology",                       // declarations and words
 		"github.com/gaissmai/bart",                                      // a trie
 	}
 	files := must.Get(filepath.Glob("*.go"))(t)
