@@ -31,32 +31,24 @@ type Catalogue struct {
 	known map[string]string // keys by ref, each worked out once
 }
 
-// Option changes how Open opens a catalogue.
-type Option func(*Catalogue)
-
-// WithCache keeps images in the folder dir in place of relapse/images in the
-// user's cache folder ($XDG_CACHE_HOME, or ~/.cache).
-func WithCache(dir string) Option { return func(c *Catalogue) { c.cache = &cache{dir: dir} } }
-
 // Open reads the recipes below images/ of the source tree at root. The error lists everything that
 // is wrong with them, each with its file and field. Recipes are read from the tree and not
-// embedded, because go:embed takes nothing from folders that are modules of their own.
-func Open(root string, options ...Option) (*Catalogue, error) {
+// embedded, because go:embed takes nothing from folders that are modules of their own. Images are
+// kept in relapse/images in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache).
+func Open(root string) (*Catalogue, error) {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("choosing the image cache's folder: %w", err)
+	}
+	return openIn(filepath.Join(user, "relapse", "images"), root)
+}
+
+func openIn(kept, root string) (*Catalogue, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("opening image recipes: %w", err)
 	}
-	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, known: map[string]string{}}
-	for _, option := range options {
-		option(c)
-	}
-	if c.cache == nil {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return nil, fmt.Errorf("choosing the image cache's folder: %w", err)
-		}
-		c.cache = &cache{dir: filepath.Join(user, "relapse", "images")}
-	}
+	c := &Catalogue{root: root, recipes: map[string]*Recipe{}, known: map[string]string{}, cache: &cache{dir: kept}}
 	folders, err := os.ReadDir(filepath.Join(root, "images"))
 	if err != nil {
 		return nil, fmt.Errorf("reading image recipes: %w", err)

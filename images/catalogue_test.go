@@ -24,7 +24,7 @@ func newRoot(t *testing.T, files map[string]string) string {
 // open opens a source tree's catalogue with a cache of its own.
 func open(t *testing.T, root string) *Catalogue {
 	t.Helper()
-	return must.Get(Open(root, WithCache(filepath.Join(root, "cache"))))(t)
+	return must.Get(openIn(filepath.Join(root, "cache"), root))(t)
 }
 
 func TestOpenReportsBadRecipes(t *testing.T) {
@@ -91,7 +91,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := Open(newRoot(t, test.files), WithCache(t.TempDir()))
+			_, err := openIn(t.TempDir(), newRoot(t, test.files))
 			if err == nil {
 				t.Fatal("Open accepted it")
 			}
@@ -105,7 +105,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 }
 
 func TestOpenReadsThisTree(t *testing.T) {
-	node := must.Get(must.Get(Open("..", WithCache(t.TempDir())))(t).Recipe("relapse.dev/node:v1.34.4"))(t)
+	node := must.Get(must.Get(openIn(t.TempDir(), ".."))(t).Recipe("relapse.dev/node:v1.34.4"))(t)
 	must.Equal(t, "the node's stop signal", "SIGRTMIN+3", node.StopSignal)
 }
 

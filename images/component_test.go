@@ -168,7 +168,7 @@ func TestRecipeAndGoModDisagree(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			root := newRoot(t, test.files)
-			_, err := Open(root, WithCache(t.TempDir()))
+			_, err := openIn(t.TempDir(), root)
 			if want := strings.ReplaceAll(test.want, "ROOT", root); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}

@@ -62,7 +62,7 @@ func TestKernelModules(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			onKernel(t, test.modules, test.config)
-			c := must.Get(Open(root, WithCache(cache)))(t)
+			c := must.Get(openIn(cache, root))(t)
 			refs := must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)
 			built := builtEntry(t, c, refs[0])
 			digests[built.Digest.String()] = true

@@ -68,12 +68,6 @@ func (c *Catalogue) Prune(ctx context.Context, keep int64) (Pruned, error) {
 	if p.Builds, err = c.cache.cleanIdle(); err != nil {
 		return p, err
 	}
-	// One index of all images, which nothing reads since each image has a layout of its own.
-	for _, former := range []string{"blobs", "index.json", "oci-layout"} {
-		if err := os.RemoveAll(filepath.Join(c.cache.dir, former)); err != nil {
-			return p, fmt.Errorf("removing the cache of an older relapse: %w", err)
-		}
-	}
 	entries, err := c.cache.entries()
 	if err != nil {
 		return p, err

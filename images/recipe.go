@@ -223,6 +223,11 @@ func (r *Recipe) validate() []error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, r.wrong(field, format, args...))
 	}
+	absolute := func(field, p string) {
+		if !path.IsAbs(p) {
+			wrong(field, "expected an absolute path, got %q", p)
+		}
+	}
 	if tag, err := name.NewTag(r.Ref, name.StrictValidation); err != nil {
 		wrong("ref", "%v", err)
 	} else if !strings.Contains(tag.RegistryStr(), ".") || !strings.Contains(r.Ref, "/") {
@@ -248,6 +253,7 @@ func (r *Recipe) validate() []error {
 	}
 	proved := false // by a program or a package
 	for i, p := range r.Programs {
+		absolute(fmt.Sprintf("programs[%d].path", i), p.Path)
 		proved = r.validateProgram(fmt.Sprintf("programs[%d]", i), p, wrong) || proved
 	}
 	if r.Debian != nil {
@@ -259,27 +265,24 @@ func (r *Recipe) validate() []error {
 		wrong("version", "nothing proves it: expected module and one of its programs, or the version of a package under debian.versions")
 	}
 	for i, f := range r.Files {
+		absolute(fmt.Sprintf("files[%d].path", i), f.Path)
 		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
 	}
 	if k := r.KernelModules; k != nil && (r.build == nil || !filepath.IsLocal(k.Source) || !path.IsAbs(k.Path)) {
 		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source,
 			k.Path)
 	}
-	if r.Licenses != "" && !path.IsAbs(r.Licenses) {
-		wrong("licenses", "expected an absolute path, got %q", r.Licenses)
+	if r.Licenses != "" {
+		absolute("licenses", r.Licenses)
 	}
 	if r.Licenses != "" && r.build != nil {
 		wrong("licenses", "expected only in an image.yaml: a version of a component may have modules without a folder of their own")
 	}
 	for _, d := range r.Directories {
-		if !path.IsAbs(d) {
-			wrong("directories", "expected an absolute path, got %q", d)
-		}
+		absolute("directories", d)
 	}
 	for from := range r.Links {
-		if !path.IsAbs(from) {
-			wrong("links", "expected an absolute path, got %q", from)
-		}
+		absolute("links", from)
 	}
 	return errs
 }
@@ -307,9 +310,6 @@ func (r *Recipe) validateProgram(at string, p Program, wrong func(field, format 
 	if path.Base(p.Package) == "." || p.Package == "" || strings.HasPrefix(p.Package, "-") {
 		wrong(at+".package", "expected a package path or ./FOLDER, got %q", p.Package)
 	}
-	if !path.IsAbs(p.Path) {
-		wrong(at+".path", "expected an absolute path, got %q", p.Path)
-	}
 	if _, err := r.module(p.In).read(); err != nil {
 		wrong(at+".in", "%v", err)
 		return false
@@ -329,9 +329,6 @@ func (r *Recipe) validateProgram(at string, p Program, wrong func(field, format 
 }
 
 func (r *Recipe) validateFile(at string, f File, wrong func(field, format string, args ...any)) {
-	if !path.IsAbs(f.Path) {
-		wrong(at+".path", "expected an absolute path, got %q", f.Path)
-	}
 	if _, err := f.permissions(); err != nil {
 		wrong(at+".mode", "%v", err)
 	}

@@ -231,28 +231,17 @@ func (c *Catalogue) near(ref string) []string {
 		built[of] = true
 	}
 	name, _, _ := strings.Cut(failed.Ref, ":")
-	var below, above string
+	var versions []string
 	for of := range built {
 		image, tag, _ := strings.Cut(of, ":")
-		version := "v" + strings.TrimPrefix(tag, "v")
-		if image != name || of == ref || !semver.IsValid(version) {
-			continue
-		}
-		if semver.Compare(version, "v"+failed.Version) < 0 {
-			if below == "" || semver.Compare(version, below) > 0 {
-				below = version
-			}
-		} else if above == "" || semver.Compare(version, above) < 0 {
-			above = version
+		if version := strings.TrimPrefix(tag, "v"); image == name && of != ref && semver.IsValid("v"+version) {
+			versions = append(versions, version)
 		}
 	}
-	var near []string
-	for _, version := range []string{below, above} {
-		if version != "" {
-			near = append(near, strings.TrimPrefix(version, "v"))
-		}
-	}
-	return near
+	compare := func(a, b string) int { return semver.Compare("v"+a, "v"+b) }
+	slices.SortFunc(versions, compare)
+	above, _ := slices.BinarySearchFunc(versions, failed.Version, compare)
+	return versions[max(0, above-1):min(len(versions), above+1)]
 }
 
 const listWithin = 30 * time.Second

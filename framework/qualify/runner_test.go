@@ -467,7 +467,8 @@ func TestSliceToWhole(t *testing.T) {
 // An incident whose lab has an image that is built of neither version does not run, and the
 // upgrade is asked for by its own image.
 func TestLeftOut(t *testing.T) {
-	c := must.Get(images.Open(filepath.Join("..", ".."), images.WithCache(t.TempDir())))(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	c := must.Get(images.Open(filepath.Join("..", "..")))(t)
 	s := tested("ipvs-deadlock", "kube-proxy")
 	s.At = func(versions map[string]string) framework.Variant {
 		return framework.Variant{Form: framework.Whole, Images: []string{"k8s.gcr.io/kube-proxy:v" + versions["kube-proxy"]}}
