@@ -9,14 +9,12 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/install"
 	"github.com/relapse-dev/relapse/framework/component/workload"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -129,16 +127,7 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 // Configure creates MetalLB's resources. It waits until the webhook answers, and ends at once
 // if that refuses one.
 func Configure(ctx context.Context, c *kindlab.Cluster, r Resources) error {
-	var refused error
-	err := await.Until(ctx, "MetalLB's webhook to answer", 500*time.Millisecond, webhookWithin,
-		func(ctx context.Context) (bool, string, error) {
-			err := workload.ApplyObjects(ctx, c, r.Objects...)
-			if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // one that is not up is an internal error
-				refused = err
-			}
-			return err == nil || refused != nil, "", err
-		})
-	return cmp.Or(refused, err)
+	return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.Objects...)
 }
 
 // Uninstall removes the speakers and the controller. Everything else of the release stays, as

@@ -7,12 +7,15 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -20,6 +23,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -48,6 +52,20 @@ func ApplyObjects(ctx context.Context, c *kindlab.Cluster, objects ...*unstructu
 		}
 	}
 	return nil
+}
+
+// ApplyWhenTaken is ApplyObjects as soon as the API server takes the objects: when it knows their
+// types, and their webhook answers. It ends at once if they are refused.
+func ApplyWhenTaken(ctx context.Context, c *kindlab.Cluster, what string, within time.Duration, objects ...*unstructured.Unstructured) error {
+	var refused error
+	err := await.Until(ctx, what, 200*time.Millisecond, within, func(ctx context.Context) (bool, string, error) {
+		err := ApplyObjects(ctx, c, objects...)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) { // a webhook that is not up is an internal error
+			refused = err
+		}
+		return err == nil || refused != nil, "", err
+	})
+	return cmp.Or(refused, err)
 }
 
 // Objects reads a manifest (YAML documents), in its order.

@@ -129,17 +129,16 @@ func Open(docker *client.Client, container, name, dir string) *Guest {
 	return &Guest{name: name, dir: dir, container: container, docker: docker}
 }
 
-// ExitError is a command that ended with another status than 0.
+// ExitError is a command that ended with another status than 0 on a guest or another member of a lab.
 type ExitError struct {
-	Guest   string
+	Member  string
 	Command []string
 	Status  int
 	Output  string // standard output and standard error, interleaved
 }
 
 func (e *ExitError) Error() string {
-	return fmt.Sprintf("on %s: %s: exit status %d: %s",
-		e.Guest, Quote(e.Command), e.Status, strings.TrimSpace(e.Output))
+	return fmt.Sprintf("on %s: %s: exit status %d: %s", e.Member, Quote(e.Command), e.Status, LastLines(e.Output, 15))
 }
 
 // Quote is a command as one types it. A script of several lines is cut after its first one,
@@ -176,7 +175,7 @@ func (g *Guest) ExecInput(ctx context.Context, input io.Reader, command ...strin
 		return stdout.String(), fmt.Errorf("on %s: %s: %w", g.name, Quote(command), err)
 	}
 	if status.Status != 0 {
-		return stdout.String(), &ExitError{Guest: g.name, Command: command, Status: status.Status, Output: output.String()}
+		return stdout.String(), &ExitError{Member: g.name, Command: command, Status: status.Status, Output: output.String()}
 	}
 	return stdout.String(), nil
 }
@@ -279,7 +278,12 @@ func (g *Guest) consoleEnd(ctx context.Context, n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(console), "\n")
+	return LastLines(console, n)
+}
+
+// LastLines are the last n lines of a text.
+func LastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 

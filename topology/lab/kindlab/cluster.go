@@ -30,6 +30,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
 
@@ -219,7 +220,7 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	}
 	if err != nil {
 		if failed := exec.RunErrorForError(err); failed != nil {
-			err = fmt.Errorf("%w: %s", err, lastLines(string(failed.Output), 15))
+			err = fmt.Errorf("%w: %s", err, guest.LastLines(string(failed.Output), 15))
 		}
 		return fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
 	}

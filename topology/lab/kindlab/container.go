@@ -50,26 +50,8 @@ func (m *member) Name() string { return m.name }
 // Container is the name of the member's container.
 func (m *member) Container() string { return m.container }
 
-// ExecError is a command that failed on a member of a lab.
-type ExecError struct {
-	Member   string
-	Command  []string
-	ExitCode int
-	Output   string // standard output and standard error, interleaved
-}
-
-func (e *ExecError) Error() string {
-	return fmt.Sprintf("on %s: %s: exit status %d: %s",
-		e.Member, guest.Quote(e.Command), e.ExitCode, lastLines(e.Output, 15))
-}
-
-func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
 // Exec runs a command on the member and returns its standard output. The error
-// is an *ExecError if the exit status is not 0.
+// is a *guest.ExitError if the exit status is not 0.
 func (m *member) Exec(ctx context.Context, command ...string) (string, error) {
 	return m.ExecInput(ctx, nil, command...)
 }
@@ -77,11 +59,7 @@ func (m *member) Exec(ctx context.Context, command ...string) (string, error) {
 // ExecInput is Exec with a standard input, which may be nil.
 func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...string) (string, error) {
 	if m.guest != nil {
-		out, err := m.guest.ExecInput(ctx, input, command...)
-		if exit := new(guest.ExitError); errors.As(err, &exit) {
-			err = &ExecError{Member: m.name, Command: command, ExitCode: exit.Status, Output: exit.Output}
-		}
-		return out, err
+		return m.guest.ExecInput(ctx, input, command...)
 	}
 	wrap := func(err error) error { return fmt.Errorf("on %s: %s: %w", m.name, guest.Quote(command), err) }
 	exec, err := m.docker.ContainerExecCreate(ctx, m.container, container.ExecOptions{
@@ -116,7 +94,7 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		return "", wrap(err)
 	}
 	if status.ExitCode != 0 {
-		return stdout.String(), &ExecError{Member: m.name, Command: command, ExitCode: status.ExitCode, Output: output.String()}
+		return stdout.String(), &guest.ExitError{Member: m.name, Command: command, Status: status.ExitCode, Output: output.String()}
 	}
 	return stdout.String(), nil
 }

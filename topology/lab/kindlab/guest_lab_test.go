@@ -124,8 +124,8 @@ func TestGuestNode(t *testing.T) {
 			t.Errorf("%q, %v", out, err)
 		}
 		_, err := node.Exec(ctx, "sh", "-c", "echo why; exit 3")
-		var exit *kindlab.ExecError
-		if !errors.As(err, &exit) || exit.ExitCode != 3 || exit.Member != "second" || exit.Output != "why\n" {
+		var exit *guest.ExitError
+		if !errors.As(err, &exit) || exit.Status != 3 || exit.Member != "second" || exit.Output != "why\n" {
 			t.Errorf("got %v", err)
 		}
 	})

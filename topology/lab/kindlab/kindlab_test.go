@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -223,14 +224,14 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			`lab "node-drain" is held by process 17 (relapse run node-drain) since 03:04:05: wait for it to end, or interrupt it`},
 		{&OwnKernelError{Member: "worker"},
 			"worker is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it"},
-		{&ExecError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, ExitCode: 3, Output: "no\n"},
+		{&guest.ExitError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, Status: 3, Output: "no\n"},
 			"on master1: sh -c 'exit 3': exit status 3: no"},
-		{&ExecError{Member: "master1", Command: []string{"sh", "-c", "set -e\nfalse\ntrue\n"}, ExitCode: 1, Output: "no\n"},
+		{&guest.ExitError{Member: "master1", Command: []string{"sh", "-c", "set -e\nfalse\ntrue\n"}, Status: 1, Output: "no\n"},
 			"on master1: sh -c 'set -e ... (3 more lines): exit status 1: no"},
 	} {
 		must.Equal(t, "", test.want, test.err.Error())
 	}
-	long := &ExecError{Member: "m", Command: []string{"x"}, Output: strings.Repeat("line\n", 1000)}
+	long := &guest.ExitError{Member: "m", Command: []string{"x"}, Output: strings.Repeat("line\n", 1000)}
 	if n := strings.Count(long.Error(), "\n"); n > 15 {
 		t.Errorf("a failed command's error has %d lines", n)
 	}

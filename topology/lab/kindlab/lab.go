@@ -335,7 +335,7 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 		})
 	if err != nil && ctx.Err() == nil {
 		log, logErr := l.member(r.Name).Logs(ctx)
-		return errors.Join(fmt.Errorf("%w; its log ends with: %s", err, lastLines(log, 5)), logErr)
+		return errors.Join(fmt.Errorf("%w; its log ends with: %s", err, guest.LastLines(log, 5)), logErr)
 	}
 	return err
 }

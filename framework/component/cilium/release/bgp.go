@@ -7,15 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -384,25 +381,21 @@ func labelsOfService(selector any, with map[string]string) (map[string]string, b
 // Apply waits until the operator has registered the types. Objects of another version of them become
 // objects of this one.
 func (b BGP) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
-	var all []*unstructured.Unstructured
-	for _, o := range b.Objects {
-		o = o.DeepCopy()
-		o.SetAPIVersion(string(types))
-		all = append(all, o)
-	}
-	return apply(ctx, c, all)
+	return apply(ctx, c, of(types, b.Objects))
 }
 
-// apply ends at once if the API server refuses an object.
+// of are the objects in a version of their types: those of layer 2 have one alone.
+func of(types Types, objects []*unstructured.Unstructured) (all []*unstructured.Unstructured) {
+	for _, o := range objects {
+		o = o.DeepCopy()
+		if o.GetKind() != kindLayer2 {
+			o.SetAPIVersion(string(types))
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
 func apply(ctx context.Context, c *kindlab.Cluster, all []*unstructured.Unstructured) error {
-	var refused error
-	err := await.Until(ctx, "Cilium's types to be known", 200*time.Millisecond, typesWithin,
-		func(ctx context.Context) (bool, string, error) {
-			err := workload.ApplyObjects(ctx, c, all...)
-			if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-				refused = err
-			}
-			return err == nil || refused != nil, "", err
-		})
-	return cmp.Or(refused, err)
+	return workload.ApplyWhenTaken(ctx, c, "Cilium's types to be known", typesWithin, all...)
 }

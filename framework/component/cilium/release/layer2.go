@@ -84,14 +84,7 @@ func (l Layer2) Apply(ctx context.Context, c *kindlab.Cluster, types Types) erro
 	if types == Policy {
 		types = Alpha
 	}
-	all := make([]*unstructured.Unstructured, len(l.Objects))
-	for i, o := range l.Objects {
-		all[i] = o.DeepCopy()
-		if o.GetKind() == kindPool {
-			all[i].SetAPIVersion(string(types))
-		}
-	}
-	return apply(ctx, c, all)
+	return apply(ctx, c, of(types, l.Objects))
 }
 
 // LeftOut says for each of a user's objects of Cilium's that a lab does not have because the values do
