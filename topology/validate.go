@@ -397,6 +397,17 @@ func (v *validator) ranges() {
 // Nearest renders the end of a sentence about a name that does not exist: the
 // most similar of names, or all of them if none is similar.
 func Nearest[S ~string](name S, names []S) string {
+	switch best := Similar(name, names); {
+	case best != "":
+		return fmt.Sprintf("; nearest is %q", best)
+	case len(names) > 0:
+		return fmt.Sprintf("; there are %q", names)
+	}
+	return "; none is declared"
+}
+
+// Similar is the most similar of names; empty if none is similar.
+func Similar[S ~string](name S, names []S) S {
 	// A name of which more than half differs is another name, not a typing error.
 	best, least := S(""), max(1, len(name)/2)
 	for _, n := range names {
@@ -411,18 +422,11 @@ func Nearest[S ~string](name S, names []S) string {
 		// "tor" is similar to "tor-network", however long the rest is.
 		for _, n := range names {
 			if n != "" && (strings.HasPrefix(string(n), string(name)) || strings.HasPrefix(string(name), string(n))) {
-				best = n
-				break
+				return n
 			}
 		}
 	}
-	switch {
-	case best != "":
-		return fmt.Sprintf("; nearest is %q", best)
-	case len(names) > 0:
-		return fmt.Sprintf("; there are %q", names)
-	}
-	return "; none is declared"
+	return best
 }
 
 // Distance is Levenshtein's: the number of bytes to insert, remove or replace.

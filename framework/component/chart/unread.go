@@ -214,8 +214,8 @@ func (p Path) Hint(charts ...*Chart) string {
 		walk(c.defaults, "")
 	}
 	slices.Sort(known)
-	if nearest, is := strings.CutPrefix(topology.Nearest(p.String(), slices.Compact(known)), "; nearest is "); is {
-		return "nearest: " + strings.Trim(nearest, `"`)
+	if nearest := topology.Similar(p.String(), slices.Compact(known)); nearest != "" {
+		return "nearest: " + nearest
 	}
 	return ""
 }
@@ -223,6 +223,6 @@ func (p Path) Hint(charts ...*Chart) string {
 // resembles reports whether each key may be meant to be the key of the other path.
 func (p Path) resembles(other Path) bool {
 	return slices.EqualFunc(p, other, func(key, meant string) bool {
-		return key == meant || strings.HasPrefix(topology.Nearest(key, []string{meant}), "; nearest is ")
+		return key == meant || topology.Similar(key, []string{meant}) != ""
 	})
 }

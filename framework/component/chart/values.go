@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Merge returns the values of several files: of two values with the same path the later one
@@ -38,13 +40,8 @@ func merge(into, values map[string]any) {
 
 // Get returns the value at a path such as a.b.c.
 func Get(values map[string]any, path string) (any, bool) {
-	first, rest, deeper := strings.Cut(path, ".")
-	value, there := values[first]
-	if !there || !deeper {
-		return value, there
-	}
-	inner, _ := value.(map[string]any)
-	return Get(inner, rest)
+	value, there, _ := unstructured.NestedFieldNoCopy(values, strings.Split(path, ".")...)
+	return value, there
 }
 
 // Set sets the value at a path.
@@ -66,14 +63,7 @@ func Set(values map[string]any, path string, value any) {
 
 // Remove removes the value at a path, so that the chart's default applies.
 func Remove(values map[string]any, path string) {
-	first, rest, deeper := strings.Cut(path, ".")
-	if !deeper {
-		delete(values, first)
-		return
-	}
-	if inner, is := values[first].(map[string]any); is {
-		Remove(inner, rest)
-	}
+	unstructured.RemoveNestedField(values, strings.Split(path, ".")...)
 }
 
 // Put gives a value that some values have at this path to others, or removes it from them if those

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -62,47 +63,29 @@ func NewProxyConfig(text, mode string, pods netip.Prefix) (ProxyConfig, error) {
 	if !slices.Contains(ProxyModes, c.Mode) {
 		return ProxyConfig{}, fmt.Errorf("kube-proxy has no mode %q on Linux%s", c.Mode, topology.Nearest(c.Mode, ProxyModes))
 	}
-	// replace sets a field, given by its path, or removes it if the value is nil.
-	replace := func(value any, why string, path ...string) {
-		at := fields
-		for _, name := range path[:len(path)-1] {
-			inner, is := at[name].(map[string]any)
-			if !is {
-				if value == nil {
-					return
-				}
-				inner = map[string]any{}
-				at[name] = inner
-			}
-			at = inner
-		}
-		last := path[len(path)-1]
-		was, there := at[last]
-		if there && was != nil && was != "" && fmt.Sprint(was) != fmt.Sprint(value) {
-			with := "nothing"
-			if value != nil {
-				with = fmt.Sprint(value)
-			}
-			c.Replaced = append(c.Replaced, fmt.Sprintf("%s: %v is replaced by %s: %s", strings.Join(path, "."), was, with, why))
+	// replace sets a field, or removes it if the value is nil.
+	replace := func(path string, value any, why string) {
+		if was, _ := chart.Get(fields, path); was != nil && was != "" && fmt.Sprint(was) != fmt.Sprint(value) {
+			c.Replaced = append(c.Replaced, fmt.Sprintf("%s: %v is replaced by %v: %s", path, was, cmp.Or(value, any("nothing")), why))
 		}
 		if value == nil {
-			delete(at, last)
+			chart.Remove(fields, path)
 			return
 		}
-		at[last] = value
+		chart.Set(fields, path, value)
 	}
-	replace("kubeproxy.config.k8s.io/v1alpha1", "it is the only version", "apiVersion")
+	replace("apiVersion", "kubeproxy.config.k8s.io/v1alpha1", "it is the only version")
 	fields["kind"] = "KubeProxyConfiguration"
 	fields["mode"] = c.Mode
-	replace("/var/lib/kube-proxy/kubeconfig.conf", "it is kubeadm's", "clientConnection", "kubeconfig")
-	replace(pods.String(), "it is the range of the lab's pods", "clusterCIDR")
-	replace(nil, "the nodes are the lab's", "hostnameOverride")
-	replace(nil, "the nodes are the lab's", "nodePortAddresses")
-	replace(metricsAddress, "relapse asks kube-proxy there", "metricsBindAddress")
-	replace(0, "the machine's limit is not a node's to set", "conntrack", "maxPerCore")
+	replace("clientConnection.kubeconfig", "/var/lib/kube-proxy/kubeconfig.conf", "it is kubeadm's")
+	replace("clusterCIDR", pods.String(), "it is the range of the lab's pods")
+	replace("hostnameOverride", nil, "the nodes are the lab's")
+	replace("nodePortAddresses", nil, "the nodes are the lab's")
+	replace("metricsBindAddress", metricsAddress, "relapse asks kube-proxy there")
+	replace("conntrack.maxPerCore", 0, "the machine's limit is not a node's to set")
 	if local, _ := fields["detectLocalMode"].(string); local == "BridgeInterface" || local == "InterfaceNamePrefix" {
-		replace("ClusterCIDR", "the lab's pods have other interfaces", "detectLocalMode")
-		replace(nil, "the lab's pods have other interfaces", "detectLocal")
+		replace("detectLocalMode", "ClusterCIDR", "the lab's pods have other interfaces")
+		replace("detectLocal", nil, "the lab's pods have other interfaces")
 	}
 	out, err := yaml.Marshal(fields)
 	c.Text = string(out)

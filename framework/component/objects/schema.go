@@ -127,7 +127,11 @@ func (s *Said) fields(path string, schema, fields map[string]any) {
 		case any:
 			s.walk(at, others, fields[name])
 		case len(schema) > 0 && schema["x-kubernetes-preserve-unknown-fields"] != true && schema["additionalProperties"] != true:
-			s.Unknown = append(s.Unknown, strings.TrimPrefix(at, ".")+nearest(name, known))
+			near := topology.Similar(name, slices.Sorted(maps.Keys(known)))
+			if near != "" {
+				near = " (nearest is " + near + ")"
+			}
+			s.Unknown = append(s.Unknown, strings.TrimPrefix(at, ".")+near)
 			delete(fields, name)
 		}
 	}
@@ -139,15 +143,6 @@ func (s *Said) fields(path string, schema, fields map[string]any) {
 			s.refuse(path+"."+name, "it is missing")
 		}
 	}
-}
-
-// nearest says which field one is nearest to, if any is near.
-func nearest(name string, known map[string]any) string {
-	_, near, is := strings.Cut(topology.Nearest(name, slices.Sorted(maps.Keys(known))), "; nearest is ")
-	if !is {
-		return ""
-	}
-	return " (nearest is " + strings.Trim(near, `"`) + ")"
 }
 
 func (s *Said) scalar(path string, schema map[string]any, value any) {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/mod/semver"
 	"helm.sh/helm/v3/pkg/strvals"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
@@ -257,11 +258,7 @@ func describe(d map[string]any) string {
 }
 
 func at(d map[string]any, keys ...string) any {
-	var value any = d
-	for _, key := range keys {
-		inner, _ := value.(map[string]any)
-		value = inner[key]
-	}
+	value, _, _ := unstructured.NestedFieldNoCopy(d, keys...)
 	return value
 }
 
