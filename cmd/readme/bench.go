@@ -147,7 +147,6 @@ type measurement struct {
 	judged      []int
 }
 
-// series is the samples of one figure.
 type series struct {
 	figure  figures.Figure // without Measured
 	samples []float64

@@ -171,7 +171,6 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 	}, between, tell)
 }
 
-// after is when a number of requests have been sent, at a rate.
 func after(requests int, rate float32) time.Duration {
 	return time.Duration(float64(requests) / float64(rate) * float64(time.Second))
 }

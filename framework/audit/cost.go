@@ -94,7 +94,6 @@ func (t metered) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// counted counts what is read of an answer, as it is read.
 type counted struct {
 	io.ReadCloser
 	add func(n int)

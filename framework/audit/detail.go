@@ -90,7 +90,6 @@ func only[T any](items []T, holds func(T) bool) []T {
 	return kept
 }
 
-// detail is a finding, with what its details are made of.
 type detail struct {
 	detect.Finding
 	read snapshot.Snapshot

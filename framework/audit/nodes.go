@@ -109,7 +109,6 @@ func ParseNodes(file string, text []byte) (*Nodes, error) {
 
 func (n *Nodes) pods() string { return "/api/v1/namespaces/" + n.namespace + "/pods" }
 
-// permits reports whether a GET reads nodes.
 func (n *Nodes) permits(path, query string) bool {
 	if n == nil {
 		return false
@@ -206,7 +205,6 @@ func notReady(p corev1.Pod) string {
 	return "phase " + string(p.Status.Phase)
 }
 
-// reading is one read of all nodes.
 type reading struct {
 	of     *Nodes
 	client *typedcorev1.CoreV1Client

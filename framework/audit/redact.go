@@ -58,7 +58,6 @@ func Redact(reads []snapshot.Snapshot, r Result, by []bgprouter.Declared, hosts 
 	return x, err
 }
 
-// idsOf are the IDs of findings and of all suppressions.
 func idsOf(r Result) (all []string) {
 	for _, findings := range [][]Finding{r.Findings, r.Once} {
 		for _, f := range findings {

@@ -56,13 +56,11 @@ type ciliumIntent struct {
 	ipv6, silent bool
 }
 
-// nodeFamily is a node in a family.
 type nodeFamily struct {
 	node string
 	ipv6 bool
 }
 
-// poolOf is a pool in a family.
 type poolOf struct {
 	name string
 	ipv6 bool
@@ -229,7 +227,6 @@ func (v *view) poolsDiffer(p, q netip.Prefix) bool {
 	return v.pools[p] != v.pools[q] || v.layer == calicoLayer && v.pools[p] == ""
 }
 
-// somewhere reports whether a router has a route to a range.
 func (v *view) somewhere(p netip.Prefix) bool {
 	return slices.ContainsFunc(v.routers, func(r *router) bool { return v.covered(r, p) })
 }

@@ -106,10 +106,8 @@ func (d GoneEndpoints) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	return findings
 }
 
-// target is a port of a Service, by their places.
 type target struct{ service, port int }
 
-// serves reports whether an address is an endpoint that may have connections.
 func serves(s *lookup, service snapshot.Service, port snapshot.ServicePort, address netip.AddrPort) bool {
 	return slices.ContainsFunc(s.slicesOf()[service.String()], func(i int) bool {
 		slice := &s.EndpointSlices.Items[i]

@@ -244,7 +244,6 @@ func (v *view) podsIn(p netip.Prefix) []snapshot.Pod {
 	return pods
 }
 
-// router is a router, with its neighbours that are nodes.
 type router struct {
 	snapshot.Router
 	// routing is made when it is first asked for, as what follows from it.

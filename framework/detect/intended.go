@@ -164,7 +164,6 @@ func (i intended) of(p netip.Prefix) []origin {
 	return origins
 }
 
-// owner returns the eldest of them.
 func (i intended) owner(p netip.Prefix) (string, bool) {
 	origins := i.of(p)
 	if len(origins) == 0 {
@@ -173,7 +172,6 @@ func (i intended) owner(p netip.Prefix) (string, bool) {
 	return origins[0].node, true
 }
 
-// owns reports whether a node is one of them.
 func (i intended) owns(node string, p netip.Prefix) bool {
 	return slices.ContainsFunc(i.of(p), func(o origin) bool { return o.node == node })
 }

@@ -299,7 +299,6 @@ func wantedOn(s *lookup, service snapshot.Service, port snapshot.ServicePort, no
 	return w
 }
 
-// servers are those endpoints of a port that are wanted.
 func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort,
 	wanted func(snapshot.EndpointSlice) []netip.Addr) map[netip.AddrPort]bool {
 	found := map[netip.AddrPort]bool{}
@@ -350,7 +349,6 @@ type lasted struct {
 	since time.Time
 }
 
-// ofKind returns the differences of one kind, sorted.
 func ofKind(differences map[difference]time.Time, kind string) []lasted {
 	var all []lasted
 	for d, since := range differences {

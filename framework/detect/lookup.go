@@ -73,7 +73,6 @@ func lookups(history []snapshot.Snapshot) []*lookup {
 	return all
 }
 
-// firsts are the first places in a list by name.
 func firsts[T any](items []T, name func(*T) string) map[string]int {
 	all := make(map[string]int, len(items))
 	for i := range items {

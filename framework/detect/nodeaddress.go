@@ -133,7 +133,6 @@ type claim struct {
 	addr netip.Addr
 }
 
-// claims are the addresses that CNIs use for a node.
 func (a addressing) claims(n snapshot.Node) []claim {
 	var all []claim
 	if p := n.Calico.Address; p.IsValid() {

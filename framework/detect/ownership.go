@@ -417,7 +417,6 @@ func (o ownership) counts(r *router, w *way, to speaker, p netip.Prefix) bool {
 	return to.name != "" || o.now.peering == Declared || owned && len(r.announcers(p).pods) > 0
 }
 
-// speakers are the nodes by which a router has routes to exactly a prefix.
 func (o ownership) speakers(r *router, p netip.Prefix) (all []speaker) {
 	for _, w := range r.routing().exactly(p) {
 		if to, ok := o.speaker(r, w); ok && o.counts(r, w, to, p) {

@@ -113,7 +113,6 @@ type aggregate struct {
 	nextHops []netip.Addr
 }
 
-// aggregatesOf are the aggregates of a spine.
 func (v *view) aggregatesOf(r *router) *bart.Table[aggregate] {
 	all := &bart.Table[aggregate]{}
 	if r.Role != snapshot.RoleSpine {
@@ -390,7 +389,6 @@ type Gap struct {
 	Of      string `json:"of,omitempty"`
 }
 
-// few are the first of some names, and how many more there are.
 func few(names []string) []string {
 	if more := len(names) - maxNamed; more > 0 {
 		return append(names[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))

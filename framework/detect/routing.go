@@ -42,7 +42,6 @@ type way struct {
 	alone []*way
 }
 
-// hop is where a way leads.
 type hop struct {
 	// nextHop is where packets are sent, neighbor the peer that announced it.
 	nextHop, neighbor netip.Addr
@@ -234,7 +233,6 @@ func (t *routing) learned(p netip.Prefix) bool {
 	return len(ways) > 0 && ways[0].protocol == snapshot.RouteBGP
 }
 
-// exactly are the ways to exactly a prefix, those of BGP first.
 func (t *routing) exactly(p netip.Prefix) []*way {
 	ways, _ := t.prefixes.Get(p)
 	return ways

@@ -117,7 +117,6 @@ func (o ownership) sayTwins(p netip.Prefix, owner, later string, routers []strin
 	return fmt.Sprintf("%s: %s, and packets that reach one node are lost to pods on the other.", says, strings.Join(to, ", "))
 }
 
-// unlike lists the routers that have a route.
 func unlike(routers []string) string {
 	if len(routers) == 0 {
 		return ""

@@ -293,7 +293,6 @@ func sameRule(rule snapshot.Rule, wanted string) func(*hidden) bool {
 	return func(h *hidden) bool { return h.rule.Text == rule.Text && h.wanted == wanted }
 }
 
-// findOrAdd returns the first of all that matches, and adds one if there is none.
 func findOrAdd(all *[]*hidden, matches func(*hidden) bool, otherwise hidden) *hidden {
 	if i := slices.IndexFunc(*all, matches); i >= 0 {
 		return (*all)[i]
@@ -362,7 +361,6 @@ func current(history []*lookup, node string, f, past snapshot.Flow) bool {
 	return f.Established
 }
 
-// podRoute is the routers' route to a pod.
 type podRoute struct {
 	prefix  netip.Prefix
 	routers []string

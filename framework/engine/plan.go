@@ -36,7 +36,6 @@ type PlanStep struct {
 	Do func(context.Context) error
 }
 
-// planRun is the state of a Plan that runs.
 type planRun struct {
 	*Plan
 	session *Session

@@ -29,7 +29,6 @@ const (
 	churnPort   = 8080
 )
 
-// label marks the load's Services.
 var label = map[string]string{"relapse.dev/load": "services"}
 
 // service makes a Service without selector: Kubernetes does not write its

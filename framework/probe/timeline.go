@@ -178,7 +178,6 @@ const (
 	lost
 )
 
-// span is a time from which on, and until when, something was so.
 type span struct{ from, until time.Time }
 
 func (t *Timeline) outcome(slot uint32) outcome {
@@ -266,7 +265,6 @@ func (t *Timeline) at(slot uint32) time.Time {
 	return t.Started.Add(time.Duration(slot) * t.Probe.Interval)
 }
 
-// from returns the first slot at or after a time.
 func (t *Timeline) from(at time.Time) uint32 {
 	d := at.Sub(t.Started)
 	if d <= 0 {

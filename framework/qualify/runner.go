@@ -437,7 +437,6 @@ func (r *Runner) upgrade(ctx context.Context, p Parts, u upgrade.Upgrade, in *Up
 	return nil
 }
 
-// scope is the scope of the progress.
 const scope = "qualify"
 
 // checkAvailable finds a version that is not published, or whose upgrade needs a module that

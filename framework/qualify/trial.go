@@ -73,7 +73,6 @@ func (t trial) versions() []string {
 	return []string{t.from, t.to}
 }
 
-// seen is where the incident has the result for one of the versions.
 func (t trial) seen(i *Incident, version string) *Seen {
 	if version == t.from {
 		return &i.From
@@ -92,7 +91,6 @@ func (t trial) String() string {
 // notRun is the reason why a part has no result yet.
 const notRun = "it has not run yet"
 
-// incident is what is known of the incident before the trial.
 func (t trial) incident() (Incident, error) {
 	u, err := t.at(t.to)
 	if err != nil {

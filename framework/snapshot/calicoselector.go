@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// labelTest is whether labels are selected.
 type labelTest func(labels map[string]string) bool
 
 // calicoWord is one word of a selector of Calico: a bracket, an operator, a text in quotes, or a name.
@@ -52,7 +51,6 @@ func (p *selectorParser) next() string {
 	return word
 }
 
-// takes reports whether the next word is this one, and takes it.
 func (p *selectorParser) takes(word string) bool {
 	is := len(p.words) > 0 && p.words[0] == word
 	if is {

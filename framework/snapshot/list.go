@@ -35,14 +35,12 @@ type resource struct {
 	keep func(runtime.Object) (any, error)
 }
 
-// listed is a list whose objects are read as a T.
 type listed[T any] struct {
 	*resource
 	// order sorts the items of the T's own source; nil: by namespace and name.
 	order func(a, b T) int
 }
 
-// object is an object that was read as a T.
 type object[T any] struct {
 	kind, namespace, name string
 	labels                map[string]string // where the resource is selectable

@@ -138,7 +138,6 @@ func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
 	return all, nil
 }
 
-// is reports whether a binding in a namespace means the account by a subject.
 func (a Account) is(s rbacv1.Subject, namespace string) bool {
 	const all = "system:serviceaccounts"
 	switch s.Kind {

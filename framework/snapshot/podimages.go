@@ -123,7 +123,6 @@ func cronJob(job string, pod time.Time) (name string, is bool) {
 	return job[:max(0, at)], err == nil && at > 0 && age >= -time.Minute && age < 7*24*time.Hour
 }
 
-// trouble says what is wrong with a container, as far as its status says.
 func trouble(s corev1.ContainerStatus) string {
 	var says []string
 	if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {

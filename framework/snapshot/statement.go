@@ -67,7 +67,6 @@ func (s *statements) add(layer Layer, where, object, node, format string, args .
 // nameOf is the node that has an address, or the address itself.
 func (s *statements) nameOf(a netip.Addr) string { return cmp.Or(s.nodes[a], a.String()) }
 
-// named is an address, with the node that has it.
 func (s *statements) named(a netip.Addr) string {
 	switch {
 	case !a.IsValid():
@@ -90,7 +89,6 @@ func (s Snapshot) Statements() []Statement {
 	return all
 }
 
-// statements are Statements, with the names of nodes by their addresses.
 func (s Snapshot) statements(nodes map[netip.Addr]string, bulk bool) []partStatement {
 	to := &statements{nodes: nodes, services: map[netip.Addr]string{}, bulk: bulk}
 	for _, one := range s.Services.Items {

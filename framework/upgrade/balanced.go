@@ -75,7 +75,6 @@ type balancer struct {
 	local bool
 }
 
-// with is the Service with other labels.
 func (b balancer) with(labels map[string]string) balancer {
 	b.labels = labels
 	return b

@@ -267,7 +267,6 @@ func (w wholeCilium) peering(lab topology.Topology) release.Peering {
 	return p
 }
 
-// proxy installs kube-proxy, or removes it if Cilium replaces it.
 func (w wholeCilium) proxy() framework.Action {
 	if w.values.ReplacesKubeProxy() {
 		return labaccess.OnCluster(kubeadm.KubeProxy.Delete)

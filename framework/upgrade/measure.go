@@ -96,7 +96,6 @@ type reading struct {
 	polls     []history.Poll
 }
 
-// span is a time that is measured, zero where it was not.
 type span struct{ began, ended time.Time }
 
 // watched is the time for which a step watched the lab. If the step was interrupted, it is

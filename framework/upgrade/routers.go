@@ -58,7 +58,6 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 	return all
 }
 
-// state is the state of one router in one poll.
 type state struct {
 	at time.Time
 	// hops are the next hops of each prefix, and origins the neighbours that announce it.

@@ -129,7 +129,6 @@ type PathKind struct {
 // says in one sentence what is wrong with them, or why there is no upgrade between the versions.
 type declare func(from, to string, s Settings) (Upgrade, error)
 
-// declarations are all upgrades, by component.
 var declarations = map[string]declare{
 	"calico":      ofValues("calico", func(Settings) Upgrade { return calicoUpgrade() }),
 	"cilium":      ciliumUpgrade,

@@ -22,7 +22,6 @@ var (
 	}).Parse(htmlText))
 )
 
-// view is what the template renders.
 type view struct {
 	audit.Result
 	Head, Summary string

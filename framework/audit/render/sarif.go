@@ -90,7 +90,6 @@ func SARIF(to io.Writer, r audit.Result) error {
 	})
 }
 
-// result is that of a finding, whose rule is added to the rules.
 func result(f stated, rules *[]string, suppressed []object) object {
 	rule := f.Detector + "/" + f.Kind
 	if !slices.Contains(*rules, rule) {

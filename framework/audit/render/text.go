@@ -27,7 +27,6 @@ type group struct {
 	Findings []audit.Finding
 }
 
-// groups are the findings, the worst first.
 func groups(r audit.Result) []group {
 	var all []group
 	for _, g := range []group{
@@ -50,7 +49,6 @@ type gap struct {
 	Lines []string
 }
 
-// gaps are what was not read, not run and not judged.
 func gaps(r audit.Result) []gap {
 	var unread, notRun, notJudged []string
 	for _, n := range r.NotRun {
@@ -162,7 +160,6 @@ func why(s audit.Suppression) string {
 	return fmt.Sprintf("suppressed%s until %s (line %d): %s", by, s.Expires, s.Line, s.Reason)
 }
 
-// unused says where a suppression is that matches nothing.
 func unused(s audit.Suppression) string {
 	return fmt.Sprintf("line %d, %s: %s", s.Line, s.Of(), s.Reason)
 }

@@ -289,7 +289,6 @@ func (s configured) name() string { return s.Version }
 
 func (s configured) option(key string) (Option, bool) { return s.table.option(s.Reference, key) }
 
-// force is a value in force, and the key that it is from.
 type force struct {
 	value, key string
 	set        bool   // in the ConfigMap

@@ -28,7 +28,6 @@ type retired struct {
 	conflict string
 }
 
-// since is a default from a version on.
 type since struct{ version, value string }
 
 // retiredKeys are keys that have another name, and deprecated keys of which the upgrade notes

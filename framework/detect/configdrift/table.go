@@ -229,7 +229,6 @@ func (t *Table) option(r Reference, key string) (Option, bool) {
 	return Option{}, false
 }
 
-// minorNote is a note with its minor.
 type minorNote struct {
 	minor string
 	Note
@@ -274,7 +273,6 @@ func removes(says, version string) bool {
 // deprecates reports whether a note says that what it is about is still there, but not for long.
 func deprecates(says string) bool { return warning.MatchString(says) || planned.MatchString(says) }
 
-// minor is the beginning of a version, such as 1.12.
 func minor(version string) string {
 	n := numbers(version)
 	return fmt.Sprintf("%d.%d", n[0], n[1])

@@ -41,7 +41,6 @@ func (t Tracer) Trace(declared []string, target netip.Addr) []Path {
 	return t.onward(Path{Expected: declared, Hops: declared[:1]}, target)
 }
 
-// onward returns the continuations of a path.
 func (t Tracer) onward(p Path, target netip.Addr) []Path {
 	at := p.Hops[len(p.Hops)-1]
 	if at == p.Expected[len(p.Expected)-1] {

@@ -234,7 +234,6 @@ func (s scanner) bytes(list string) string {
 	return strings.Join(parts, ",")
 }
 
-// place is where a string of JSON is.
 type place struct {
 	// key is the key of the value, or of the list around it. above are the keys around that, the
 	// outermost first.

@@ -199,7 +199,6 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 // rows is in how many rows the flags of marks are.
 const rows = 4
 
-// marks are the events with a label.
 func (a *axis) marks() {
 	for _, e := range a.Events {
 		if e.Sign != "" {

@@ -59,7 +59,6 @@ func capped(lines []string, n int) []string {
 	return append(kept, fmt.Sprintf("%-11sand %d more", "", len(lines)-len(kept)))
 }
 
-// line is one of the screen, behind what it is about.
 func line(about, text string) string {
 	return fmt.Sprintf("%-10s %s", about, strings.Join(strings.Fields(text), " "))
 }
