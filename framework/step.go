@@ -60,10 +60,8 @@ func (s StepID) String() string {
 	return string(s.Kind) + "/" + s.Part
 }
 
-// MarshalText implements encoding.TextMarshaler.
 func (s StepID) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (s *StepID) UnmarshalText(text []byte) error {
 	kind, part, _ := strings.Cut(string(text), "/")
 	if kind == "" {

@@ -128,7 +128,6 @@ func (p *metricsPage) set(state audit.Result, err error) {
 	p.text, p.err = text.Bytes(), err
 }
 
-// ServeHTTP implements http.Handler.
 func (p *metricsPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

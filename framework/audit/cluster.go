@@ -118,7 +118,6 @@ type readOnly struct {
 	nodes *Nodes
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) }) ||
 		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
@@ -151,10 +150,8 @@ func (a Access) rate() float32 {
 	return a.Config.RateLimiter.QPS()
 }
 
-// Kubernetes implements snapshot.Access.
 func (a Access) Kubernetes(context.Context) (*rest.Config, error) { return a.Config, nil }
 
-// Routers implements snapshot.Access.
 func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, error) {
 	return a.Routing, nil
 }
@@ -168,15 +165,12 @@ type oneRead struct {
 	unreachable error
 }
 
-// Nodes implements snapshot.Access.
 func (r oneRead) Nodes(context.Context) (map[string]snapshot.Machine, error) {
 	return r.nodes, r.unreachable
 }
 
-// Outside implements snapshot.Access.
 func (Access) Outside(context.Context) (map[string]snapshot.Machine, error) {
 	return nil, errNotReached
 }
 
-// Registry implements snapshot.Access.
 func (Access) Registry(context.Context) (snapshot.Registry, error) { return nil, errNotReached }

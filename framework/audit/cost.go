@@ -78,7 +78,6 @@ type metered struct {
 	*Meter
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t metered) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := r.URL.Path
 	for _, is := range resources {

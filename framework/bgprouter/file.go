@@ -118,7 +118,6 @@ const sudo = "sudo"
 // hasFIB reports whether the router's FIB can be read, and means something.
 func (d Declared) hasFIB() bool { return d.runs() && d.Role != snapshot.RoleRouteServer }
 
-// Describe implements snapshot.RouterDescriber.
 func (d Declared) Describe(is *snapshot.Router) {
 	if d.Role != tor {
 		is.Role = d.Role

@@ -22,12 +22,10 @@ type overGRPC struct {
 	io.Closer
 }
 
-// RIB implements snapshot.RouterReader.
 func (g overGRPC) RIB(ctx context.Context) ([]bgp.Path, error) {
 	return g.families.both(ctx, g.api.RIB)
 }
 
-// Neighbors implements snapshot.RouterReader.
 func (g overGRPC) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) { return g.api.Neighbors(ctx) }
 
 // newGRPC makes a reader of a GoBGP, which does not connect yet.

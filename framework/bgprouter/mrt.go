@@ -67,10 +67,8 @@ func (d *dumped) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	return d.last.Neighbors, d.err
 }
 
-// FIB implements snapshot.RouterReader.
 func (d *dumped) FIB(context.Context) ([]bgp.Route, error) { return nil, errNoFIB }
 
-// Describe implements snapshot.RouterDescriber.
 func (d *dumped) Describe(is *snapshot.Router) {
 	d.router.Describe(is)
 	d.mu.Lock()

@@ -161,7 +161,6 @@ func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 b
 	return append(paths, more...), nil
 }
 
-// Describe implements snapshot.RouterDescriber.
 func (o *outside) Describe(is *snapshot.Router) {
 	o.router.Describe(is)
 	o.families.describe(is)
@@ -176,7 +175,6 @@ func (o *outside) birdc(ctx context.Context, command string) (string, error) {
 	return o.run(ctx, []string{"birdc", "-r", command})
 }
 
-// RIB implements snapshot.RouterReader.
 func (o *outside) RIB(ctx context.Context) ([]bgp.Path, error) {
 	select {
 	case o.turn <- true:
@@ -194,7 +192,6 @@ func (o *outside) RIB(ctx context.Context) ([]bgp.Path, error) {
 	return paths, err
 }
 
-// Neighbors implements snapshot.RouterReader.
 func (o *outside) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
 	if o.router.Kind == FRR {
 		return bgp.FRR{Show: o.vtysh}.Neighbors(ctx)
@@ -202,7 +199,6 @@ func (o *outside) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
 	return bgp.BIRD{Ask: o.birdc}.Neighbors(ctx)
 }
 
-// FIB implements snapshot.RouterReader.
 func (o *outside) FIB(ctx context.Context) ([]bgp.Route, error) {
 	if !o.router.hasFIB() {
 		return nil, errNoFIB

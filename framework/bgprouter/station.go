@@ -296,7 +296,6 @@ func (f *feeding) feedLocked() (*feed, error) {
 	return is, nil
 }
 
-// RIB implements snapshot.RouterReader.
 func (f *feeding) RIB(context.Context) ([]bgp.Path, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -310,7 +309,6 @@ func (f *feeding) RIB(context.Context) ([]bgp.Path, error) {
 	return is.RIB(), nil
 }
 
-// Neighbors implements snapshot.RouterReader.
 func (f *feeding) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -321,10 +319,8 @@ func (f *feeding) Neighbors(context.Context) ([]bgp.Neighbor, error) {
 	return is.Neighbors(), nil
 }
 
-// FIB implements snapshot.RouterReader.
 func (f *feeding) FIB(context.Context) ([]bgp.Route, error) { return nil, errNoFIB }
 
-// Describe implements snapshot.RouterDescriber.
 func (f *feeding) Describe(is *snapshot.Router) {
 	f.router.Describe(is)
 	f.mu.Lock()

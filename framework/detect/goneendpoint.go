@@ -31,10 +31,8 @@ const endpointSettle = 3 * time.Second
 // examined, nor are proxies without connection tracking.
 type GoneEndpoints struct{}
 
-// Name implements Detector.
 func (GoneEndpoints) Name() string { return "gone-endpoints" }
 
-// Reads implements Detector.
 func (GoneEndpoints) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.NAT, snapshot.Pods}
 }

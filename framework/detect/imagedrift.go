@@ -31,10 +31,8 @@ type ImageDrift struct {
 	Peering Peering
 }
 
-// Name implements Detector.
 func (ImageDrift) Name() string { return "image-drift" }
 
-// Reads implements Detector.
 func (d ImageDrift) Reads() []snapshot.Source {
 	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes, snapshot.CalicoBlocks,
 		snapshot.Routers}, d.Peering.announcing()...)

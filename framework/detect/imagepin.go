@@ -26,10 +26,8 @@ const (
 // workloads, and pods that have none: static ones, and those without an owner.
 type ImagePin struct{}
 
-// Name implements Detector.
 func (ImagePin) Name() string { return "image-pin" }
 
-// Reads implements Detector.
 func (ImagePin) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Workloads, snapshot.RunningImages, snapshot.Tags}
 }

@@ -64,10 +64,8 @@ type IPVSConvergence struct {
 	Except func(service string) bool
 }
 
-// Name implements Detector.
 func (IPVSConvergence) Name() string { return "ipvs-convergence" }
 
-// Reads implements Detector.
 func (IPVSConvergence) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.Proxies}
 }

@@ -37,10 +37,8 @@ const layer2Within = 3 * time.Second
 // who announce, routers are compared with each other.
 type Layer2 struct{}
 
-// Name implements Detector.
 func (Layer2) Name() string { return "layer2" }
 
-// Reads implements Detector.
 func (Layer2) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Nodes, snapshot.Services, snapshot.EndpointSlices, snapshot.L2Announcements,
 		snapshot.BGPAdvertisements, snapshot.Routers}

@@ -52,10 +52,8 @@ type NodeAddress struct {
 	Peering Peering
 }
 
-// Name implements Detector.
 func (NodeAddress) Name() string { return "node-address" }
 
-// Reads implements Detector.
 func (NodeAddress) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoAgents, snapshot.NodeNetworks, snapshot.NodeTables}
 }

@@ -25,7 +25,6 @@ func (o Object) String() string {
 	return o.name
 }
 
-// MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler. Text in the form of a prefix becomes a

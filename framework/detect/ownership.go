@@ -64,10 +64,8 @@ type RouteOwnership struct {
 	Peering Peering
 }
 
-// Name implements Detector.
 func (RouteOwnership) Name() string { return "route-ownership" }
 
-// Reads implements Detector.
 func (d RouteOwnership) Reads() []snapshot.Source {
 	return append([]snapshot.Source{snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers},
 		d.Peering.announcing()...)

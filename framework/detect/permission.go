@@ -36,10 +36,8 @@ type Permission struct {
 	Peering Peering
 }
 
-// Name implements Detector.
 func (Permission) Name() string { return "permission" }
 
-// Reads implements Detector.
 func (d Permission) Reads() []snapshot.Source {
 	return append([]snapshot.Source{snapshot.RunningImages, snapshot.Accounts, snapshot.Nodes, snapshot.Pods, snapshot.CiliumNodes,
 		snapshot.CalicoBlocks, snapshot.Routers}, d.Peering.announcing()...)

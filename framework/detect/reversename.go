@@ -22,10 +22,8 @@ type ReverseName struct{}
 // withoutReverseNames are the versions that have the incident.
 var withoutReverseNames = []string{"1.11.4", "1.12.0"}
 
-// Name implements Detector.
 func (ReverseName) Name() string { return "reverse-name" }
 
-// Reads implements Detector.
 func (ReverseName) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.RunningImages, snapshot.EndpointSlices}
 }

@@ -34,10 +34,8 @@ type ServiceRoute struct {
 	Peering Peering
 }
 
-// Name implements Detector.
 func (ServiceRoute) Name() string { return "service-route" }
 
-// Reads implements Detector.
 func (ServiceRoute) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Nodes, snapshot.Services, snapshot.EndpointSlices, snapshot.BGPAdvertisements, snapshot.Routers}
 }

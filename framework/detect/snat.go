@@ -44,10 +44,8 @@ type SNAT struct {
 	Peering Peering
 }
 
-// Name implements Detector.
 func (SNAT) Name() string { return "snat" }
 
-// Reads implements Detector.
 func (d SNAT) Reads() []snapshot.Source {
 	reads := []snapshot.Source{snapshot.Nodes, snapshot.Pods, snapshot.Routers, snapshot.NAT, snapshot.Sockets}
 	if d.Peering == Observed {

@@ -30,10 +30,8 @@ const (
 // table, or a reboot, removes them.
 type StaleFirewallRules struct{}
 
-// Name implements Detector.
 func (StaleFirewallRules) Name() string { return "stale-firewall-rules" }
 
-// Reads implements Detector.
 func (StaleFirewallRules) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Pods, snapshot.Firewalls}
 }

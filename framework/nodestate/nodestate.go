@@ -79,7 +79,6 @@ type handler struct {
 	free      chan bool // full while a request is answered
 }
 
-// ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case subtle.ConstantTimeCompare([]byte(r.Header.Get(KeyHeader)), []byte(h.key)) != 1:

@@ -13,15 +13,9 @@ type Gap struct {
 
 // LongestGap returns the longest gap with a packet that was sent at or after from, and
 // before to. Of one that began earlier that is the rest; of one that ends later it is
-// all. The zero Gap says that nothing was lost.
-func (t *Timeline) LongestGap(from, to time.Time) Gap { return t.longestGap(from, to, t.outcome) }
-
-// LongestGapOneWay is LongestGap for OneWay.
-func (t *Timeline) LongestGapOneWay(from, to time.Time) Gap {
-	return t.longestGap(from, to, t.outcomeOneWay)
-}
-
-func (t *Timeline) longestGap(from, to time.Time, outcomeOf func(slot uint32) outcome) Gap {
+// all. The zero Gap says that nothing was lost. With oneWay the outcomes are those of OneWay.
+func (t *Timeline) LongestGap(from, to time.Time, oneWay bool) Gap {
+	outcomeOf := t.outcomes(oneWay)
 	var longest, now Gap
 	within := t.from(to)
 	end := t.sent.end()
@@ -55,17 +49,10 @@ func (t *Timeline) longestGap(from, to time.Time, outcomeOf func(slot uint32) ou
 // LongestSilence returns the longest time with a packet that was due at or after from, and
 // before to, in which no packet is known to have been answered: packets were lost, were not
 // sent, or have no known outcome. Began is the first of these packets. Like a gap it is the
-// rest of one that began earlier, and all of one that ends later.
-func (t *Timeline) LongestSilence(from, to time.Time) Gap {
-	return t.longestSilence(from, to, t.outcome)
-}
-
-// LongestSilenceOneWay is LongestSilence for OneWay.
-func (t *Timeline) LongestSilenceOneWay(from, to time.Time) Gap {
-	return t.longestSilence(from, to, t.outcomeOneWay)
-}
-
-func (t *Timeline) longestSilence(from, to time.Time, outcomeOf func(slot uint32) outcome) Gap {
+// rest of one that began earlier, and all of one that ends later. With oneWay the outcomes are those
+// of OneWay.
+func (t *Timeline) LongestSilence(from, to time.Time, oneWay bool) Gap {
+	outcomeOf := t.outcomes(oneWay)
 	if t.Started.IsZero() {
 		return Gap{from, to.Sub(from)}
 	}
@@ -95,6 +82,13 @@ func (t *Timeline) longestSilence(from, to time.Time, outcomeOf func(slot uint32
 // end is no agent, or did not report, a packet without an answer is unjudged.
 func (t *Timeline) OneWay(from, to time.Time) Counts {
 	return t.count(t.from(from), min(t.from(to), t.sent.end()), t.outcomeOneWay)
+}
+
+func (t *Timeline) outcomes(oneWay bool) func(slot uint32) outcome {
+	if oneWay {
+		return t.outcomeOneWay
+	}
+	return t.outcome
 }
 
 // outcomeOneWay is the outcome of a slot's request.

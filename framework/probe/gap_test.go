@@ -25,11 +25,11 @@ func TestLongestGap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw(c.slots, 1000)
-			got := line.LongestGap(ms(c.from), ms(c.to))
+			got := line.LongestGap(ms(c.from), ms(c.to), false)
 			if got.Lasted != c.want || got.Lasted > 0 && !got.Began.Equal(ms(c.began)) {
 				t.Errorf("%s from %s, want %s from %s", got.Lasted, got.Began, c.want, ms(c.began))
 			}
-			if got := line.LongestGapOneWay(ms(c.from), ms(c.to)); got.Lasted != c.way {
+			if got := line.LongestGap(ms(c.from), ms(c.to), true); got.Lasted != c.way {
 				t.Errorf("one way %s, want %s", got.Lasted, c.way)
 			}
 		})
@@ -56,16 +56,16 @@ func TestLongestSilence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw(c.slots, 1000)
-			got := line.LongestSilence(ms(c.from), ms(c.to))
+			got := line.LongestSilence(ms(c.from), ms(c.to), false)
 			if got.Lasted != c.want || got.Lasted > 0 && !got.Began.Equal(ms(c.began)) {
 				t.Errorf("%s from %s, want %s from %s", got.Lasted, got.Began, c.want, ms(c.began))
 			}
-			if got := line.LongestSilenceOneWay(ms(c.from), ms(c.to)); got.Lasted != c.oneWay {
+			if got := line.LongestSilence(ms(c.from), ms(c.to), true); got.Lasted != c.oneWay {
 				t.Errorf("one way %s, want %s", got.Lasted, c.oneWay)
 			}
 		})
 	}
-	if got := (&Timeline{}).LongestSilence(ms(0), ms(50)); got.Lasted != 50*time.Millisecond {
+	if got := (&Timeline{}).LongestSilence(ms(0), ms(50), false); got.Lasted != 50*time.Millisecond {
 		t.Errorf("a probe that was not started: %s", got.Lasted)
 	}
 }

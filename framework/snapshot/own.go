@@ -25,7 +25,6 @@ type Own struct {
 	Proc string
 }
 
-// Exec implements Machine.
 func (Own) Exec(ctx context.Context, command ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	// A shell's child may wait for a kube-proxy that hangs.
@@ -38,13 +37,10 @@ func (Own) Exec(ctx context.Context, command ...string) (string, error) {
 	return string(out), nil
 }
 
-// PID implements Machine.
 func (Own) PID(context.Context) (int, error) { return os.Getpid(), nil }
 
-// Netns implements Machine.
 func (Own) Netns(context.Context) (string, error) { return "/proc/self/ns/net", nil }
 
-// Path implements Machine.
 func (Own) Path(_ context.Context, path string) (string, error) { return path, nil }
 
 func (o Own) read(name string) ([]byte, error) {

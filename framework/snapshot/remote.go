@@ -19,16 +19,12 @@ type Remote struct {
 
 func (r Remote) err() error { return cmp.Or(r.why, errors.New("it is not reached from here")) }
 
-// Exec implements Machine.
 func (r Remote) Exec(context.Context, ...string) (string, error) { return "", r.err() }
 
-// PID implements Machine.
 func (r Remote) PID(context.Context) (int, error) { return 0, r.err() }
 
-// Netns implements Machine.
 func (r Remote) Netns(context.Context) (string, error) { return "", r.err() }
 
-// Path implements Machine.
 func (r Remote) Path(context.Context, string) (string, error) { return "", r.err() }
 
 // perNode is perName of the nodes.

@@ -30,7 +30,6 @@ type timed struct {
 	clock *serverClock
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	asked := time.Now()
 	response, err := t.to.RoundTrip(r)

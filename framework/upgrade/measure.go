@@ -382,9 +382,9 @@ func (k PathKind) measure(all []probe.Timeline, s span) Path {
 			continue
 		}
 		t := &all[i]
-		c, gap, silence := t.Between(s.began, s.ended), t.LongestGap(s.began, s.ended), t.LongestSilence(s.began, s.ended)
+		c, gap, silence := t.Between(s.began, s.ended), t.LongestGap(s.began, s.ended, k.OneWay), t.LongestSilence(s.began, s.ended, k.OneWay)
 		if k.OneWay {
-			c, gap, silence = t.OneWay(s.began, s.ended), t.LongestGapOneWay(s.began, s.ended), t.LongestSilenceOneWay(s.began, s.ended)
+			c = t.OneWay(s.began, s.ended)
 		}
 		one := ProbeCount{name, t.Due(s.began, s.ended), c.Received, c.Lost, c.Unjudged + c.InFlight}
 		p.Each = append(p.Each, one)

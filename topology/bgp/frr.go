@@ -259,7 +259,6 @@ func parseAS(text string) (uint32, error) {
 // frrAS is an AS number, which is a string in the notation with dots.
 type frrAS uint32
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (a *frrAS) UnmarshalJSON(text []byte) error {
 	as, err := parseAS(strings.Trim(string(text), `"`))
 	*a = frrAS(as)

@@ -17,10 +17,8 @@ type Detector struct {
 	ConfigMap string
 }
 
-// Name implements detect.Detector.
 func (Detector) Name() string { return "config-drift" }
 
-// Reads implements detect.Detector.
 func (d Detector) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.ConfigMaps(d.ConfigMap)}
 }

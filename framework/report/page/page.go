@@ -60,13 +60,12 @@ func Style() template.CSS { return template.CSS(style) }
 
 type view struct {
 	report.Report
-	Machine   []pair
-	Built     []built
-	Main      *section  // the variant of the first screen
-	Sections  []section // all of them, the main one first
-	Issue     string    // Markdown
-	Unread    []string
-	Generated string
+	Machine  []pair
+	Built    []built
+	Main     *section  // the variant of the first screen
+	Sections []section // all of them, the main one first
+	Issue    string    // Markdown
+	Unread   []string
 }
 
 type pair struct{ Name, Value string }

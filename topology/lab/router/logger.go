@@ -45,7 +45,6 @@ func (l *bgpLogger) Debug(string, bgplog.Fields) {}
 // SetLevel does nothing: the level is fixed.
 func (l *bgpLogger) SetLevel(bgplog.LogLevel) {}
 
-// GetLevel implements log.Logger.
 func (l *bgpLogger) GetLevel() bgplog.LogLevel { return bgplog.WarnLevel }
 
 // line is a message with its fields, sorted by name.

@@ -98,7 +98,6 @@ func Refuse(c *option.DaemonConfig) error {
 // hostEndpoint is the vendor's, but for the address of a pod.
 type hostEndpoint struct{ testutils.TestEndpoint }
 
-// IPv4Address implements datapath.Endpoint.
 func (*hostEndpoint) IPv4Address() addressing.CiliumIPv4 { return nil }
 
 var log = logging.DefaultLogger.WithField(logfields.LogSubsys, "slice")
