@@ -11,10 +11,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
-	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
 // screenLines bounds the summary of a run, with the empty line above.
@@ -62,7 +62,7 @@ func widthOf(out io.Writer) int {
 // reservation says what a verdict is limited to; empty for a complete run.
 func reservation(r report.Report) string {
 	switch {
-	case r.Ablated == string(engine.AblateAll):
+	case r.Ablated == string(verdict.AblateAll):
 		return " (each part is switched off in turn, and must change the verdict)"
 	case r.Ablated != "":
 		return " (without " + r.Ablated + ")"

@@ -26,6 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
@@ -66,7 +67,7 @@ junit.xml and evidence/; OUTPUT/NAME/latest links to the newest. The oldest runs
 scenario are removed when there are more than --keep-runs, or when they take more than
 1 GB. OUTPUT/metrics.prom has the metrics of the newest runs, for Prometheus.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			options.Ablate = engine.Part(ablate)
+			options.Ablate = verdict.Part(ablate)
 			var err error
 			if options.Upstreams, err = from.upstreams(); err != nil {
 				return err
@@ -117,7 +118,7 @@ const keepBytes = 1e9
 
 func partNames() string {
 	var names []string
-	for _, p := range engine.Parts {
+	for _, p := range verdict.Parts {
 		names = append(names, string(p))
 	}
 	return strings.Join(names, ", ")
@@ -227,7 +228,7 @@ func (r *prepared) checkNumbers() error {
 		return usagef("--timeout: %s: expected more than 0", o.Timeout)
 	case r.how.keep.Runs < 1:
 		return usagef("--keep-runs: %d: expected 1 or more: this run is always kept", r.how.keep.Runs)
-	case o.Ablate != "" && !slices.Contains(engine.Parts, o.Ablate):
+	case o.Ablate != "" && !slices.Contains(verdict.Parts, o.Ablate):
 		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
 	case o.Repeat < 1:
 		return usagef("--repeat: %d: expected 1 or more", o.Repeat)

@@ -21,51 +21,23 @@ const (
 	// the routers are the nodes' peers.
 	Declared Peering = iota
 	// Observed: by what is seen, for a cluster and routers of which nobody says that they are
-	// peers. A router is expected to have the range of a node only if
-	//
-	//   - it has learned a pod range of this cluster by BGP, from any of its nodes. Otherwise
-	//     the cluster does not announce pod ranges to it: it has an overlay (Flannel, Cilium
-	//     without BGP), or announces Services alone (MetalLB, Cilium).
-	//   - the node is one of its BGP neighbours, whether the session is up or not. Otherwise
-	//     it is another rack's, or has no BGP. A router that accepts neighbours from a range
-	//     of addresses forgets one whose session is down: on a link where other nodes are
-	//     neighbours this is left open (Gap). So is a range of IPv6 of a node that has sessions
-	//     of IPv4 alone, if it is by sessions of IPv6 that others announce theirs.
-	//   - the node is ready. That of another is gone, or goes.
-	//   - it accepts all that the node announces to it, as far as it counts what it rejects.
-	//   - the node announces to it no other prefixes alone: it would be one of the nodes that
-	//     announce Services only, if another program than the CNI (MetalLB) or settings of
-	//     nodes (Cilium) may do that.
-	//   - it has no range of the node of another pool. One of several pools may be meant to
-	//     stay inside.
-	//   - the CNI's own objects do not keep the range back: an IPPool of Calico that is not
-	//     exported, or CiliumBGPAdvertisements to the node's peers without it. Where they say
-	//     that it is announced, the two conditions before this one are not asked. Cilium's may
-	//     keep it back by a fault (a label has changed): that is left open if others of its
-	//     pool are announced, or an advertisement is selected by no peer.
-	//
-	// Of a router of which somebody has said that it gets the pod ranges (snapshot.Router.Pods) only
-	// the third and the last of these are asked. One of which somebody has said that it gets Services
-	// alone (snapshot.Router.Services) is expected to have none.
-	//
-	// A spine has a range inside an aggregate that it has learned from the cluster: by way of a
-	// router that is read, or of the nodes' AS, or where its route to the node leads. It is not
-	// expected to have one; without one that is open, unless another router tells that the
-	// cluster announces no pod ranges.
+	// peers. A router is expected to have the range of a node unless one of the reasons below says
+	// why not: it has learned a pod range of this cluster by BGP, the node is one of its neighbours,
+	// ready, and announces pods' ranges, and the CNI's own objects do not keep the range back. Of a
+	// router of which somebody has said what it gets (snapshot.Router.Pods, Services) less is asked.
+	// A spine has the range inside an aggregate that it has learned from the cluster.
 	//
 	// The same rule holds for every CNI. It goes by routes first, because the objects say which
 	// peers a node has, and not which of the routers that are read these are. Its price is
 	// that a router to which no node announces anything is not judged: Unjudged says so, and
-	// where that may be a fault (Gap.Open), as where another router has what it lacks, and the
-	// nodes are its neighbours or on its links.
+	// where that may be a fault (Gap.Open).
 	//
 	// A route to a node that does not own the range counts only where there is none to the
-	// owner: nodes with a mesh (Calico) announce each other's ranges as well.
-	//
-	// An unknown neighbour in the nodes' AS counts as a node that was removed only by a route
-	// to a pod range of this cluster: it may be a node of another one. A Service needs a route
-	// on some router only if a node that announces it is a neighbour of one, and a route that
-	// leads anywhere will do, because the node that announces it may be in another rack.
+	// owner: nodes with a mesh (Calico) announce each other's ranges as well. An unknown neighbour
+	// in the nodes' AS counts as a node that was removed only by a route to a pod range of this
+	// cluster: it may be a node of another one. A Service needs a route on some router only if a
+	// node that announces it is a neighbour of one, and a route that leads anywhere will do,
+	// because the node that announces it may be in another rack.
 	Observed
 )
 

@@ -439,9 +439,9 @@ func testCases() []testCase {
 			new: func(w *world, s *framework.Script) { s.Refuses = refuses("keys exclude each other") }},
 		{name: "it does not refuse to start, although it must", status: 1, refused: true,
 			new: func(w *world, s *framework.Script) { s.Refuses = refuses("") }},
-		{name: "every part is switched off in turn", options: Options{Ablate: AblateAll}, remedies: true, status: 0},
+		{name: "every part is switched off in turn", options: Options{Ablate: verdict.AblateAll}, remedies: true, status: 0},
 		{
-			name: "every part is switched off in turn, and the baseline is bad", remedies: true, status: 4, options: Options{Ablate: AblateAll, Variants: []string{"new"}},
+			name: "every part is switched off in turn, and the baseline is bad", remedies: true, status: 4, options: Options{Ablate: verdict.AblateAll, Variants: []string{"new"}},
 			new: installing(func(w *world) { w.loses(outToB) }),
 		},
 		{
@@ -483,13 +483,13 @@ func testCases() []testCase {
 			},
 		},
 		{
-			name: "every part is switched off in turn, and the incident comes without the fault", remedies: true, status: 1, options: Options{Ablate: AblateAll},
+			name: "every part is switched off in turn, and the incident comes without the fault", remedies: true, status: 1, options: Options{Ablate: verdict.AblateAll},
 			old: func(w *world, s *framework.Script) {
 				s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) { w.loses(outToA); return true, "", nil }
 			},
 		},
 		{
-			name: "every part is switched off in turn, and the lab heals without a remedy", remedies: true, status: 1, options: Options{Ablate: AblateAll},
+			name: "every part is switched off in turn, and the lab heals without a remedy", remedies: true, status: 1, options: Options{Ablate: verdict.AblateAll},
 			old: onInject(func(w *world) { w.breaks(outToA); after(20*time.Second, w.heals) }),
 		},
 		{
@@ -536,11 +536,11 @@ func testCases() []testCase {
 		{name: "side by side, and the affected version hangs sooner than on record", beside: true, status: 0,
 			old: survives(1, 9*time.Second), new: survives(framework.MaxTrials+1, 10*time.Second)},
 		{name: "side by side, three times", beside: true, options: Options{Repeat: 3}, status: 0},
-		{name: "side by side, every part is switched off in turn", beside: true, options: Options{Ablate: AblateAll}, remedies: true, status: 0},
+		{name: "side by side, every part is switched off in turn", beside: true, options: Options{Ablate: verdict.AblateAll}, remedies: true, status: 0},
 		{name: "side by side, one variant alone", beside: true, options: Options{Variants: []string{"old"}}, status: 0},
-		{name: "no fault", options: Options{Ablate: AblateFault}, remedies: true, status: 4},
-		{name: "no detector", options: Options{Ablate: AblateDetector}, remedies: true, status: 1},
-		{name: "no remedy", options: Options{Ablate: AblateRemedy}, remedies: true, status: 1},
+		{name: "no fault", options: Options{Ablate: verdict.AblateFault}, remedies: true, status: 4},
+		{name: "no detector", options: Options{Ablate: verdict.AblateDetector}, remedies: true, status: 1},
+		{name: "no remedy", options: Options{Ablate: verdict.AblateRemedy}, remedies: true, status: 1},
 		{name: "one variant alone", options: Options{Variants: []string{"new"}}, status: 0},
 		{
 			name: "the symptom takes its time, and has it", status: 0,
@@ -595,7 +595,7 @@ func testCases() []testCase {
 		},
 		{
 			name: "every part is switched off in turn, and traffic alone comes back without the remedy", remedies: true, status: 1,
-			options: Options{Ablate: AblateAll, Variants: []string{"old"}},
+			options: Options{Ablate: verdict.AblateAll, Variants: []string{"old"}},
 			old: func() change {
 				injections := 0
 				return func(w *world, s *framework.Script) {

@@ -51,7 +51,7 @@ func (v *variantRun) startProbes(ctx context.Context, without ...framework.Endpo
 
 func (v *variantRun) startWatch(ctx context.Context) error {
 	d := &history.Detection{Every: v.c.Every(), Scope: verdict.ScopeOf(v.lane.scenario, v.c.Variant)}
-	if v.c.Ablate != AblateDetector {
+	if v.c.Ablate != verdict.AblateDetector {
 		d.Detectors = v.c.Script.Detectors
 	}
 	return v.StartWatch(ctx, v.c.Script.Reads(), v.others(), d, v.newNews().poll)
@@ -61,7 +61,7 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 func (v *variantRun) inject(ctx context.Context, f framework.Fault) (done history.Act, over time.Time) {
 	done = v.h.Do(history.Inject, "", func(a *history.Act) {
 		a.Saw = f.Name
-		if v.c.Ablate != AblateFault {
+		if v.c.Ablate != verdict.AblateFault {
 			v.injected = append(v.injected, f) // before Inject: a failed injection is undone, too
 			a.Err = f.Inject(ctx, v.run)
 		}
@@ -76,10 +76,10 @@ func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.
 			return holds && err == nil, saw, err
 		}
 		var err error
-		if a.Holds, a.Saw, err = tookEffect(ctx); err != nil && (v.c.Ablate == AblateFault || ctx.Err() != nil) {
+		if a.Holds, a.Saw, err = tookEffect(ctx); err != nil && (v.c.Ablate == verdict.AblateFault || ctx.Err() != nil) {
 			a.Err = fmt.Errorf("checking whether %q took effect: %w", f.Name, err)
 		}
-		if a.Holds || v.c.Ablate == AblateFault || a.Err != nil {
+		if a.Holds || v.c.Ablate == verdict.AblateFault || a.Err != nil {
 			return
 		}
 		err = await.Until(ctx, f.Name+" to take effect", 100*time.Millisecond, effectWithin, tookEffect)
@@ -129,7 +129,7 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 
 // takeBack undoes a precursor that must be gone before the rest of the script runs.
 func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor) error {
-	if !form.Undone || v.c.Ablate == AblateFault {
+	if !form.Undone || v.c.Ablate == verdict.AblateFault {
 		return nil
 	}
 	done := v.h.Do(history.Undo, "", func(a *history.Act) { a.Err = form.Fault.Undo(ctx, v.run) })
@@ -255,7 +255,7 @@ func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framewor
 	// After a remedy that could not be judged, no other is tried: no undo is needed.
 	var entry report.Remedy
 	tried := v.judge.Tried(r, v.h.UnderWay(id), &entry)
-	if r.Undo == nil || v.c.Ablate == AblateRemedy || tried != nil && !errors.Is(tried, verdict.ErrNotAsExpected) {
+	if r.Undo == nil || v.c.Ablate == verdict.AblateRemedy || tried != nil && !errors.Is(tried, verdict.ErrNotAsExpected) {
 		return nil
 	}
 	began := v.h.Now()
@@ -270,7 +270,7 @@ func (v *variantRun) remedy(ctx context.Context, r framework.Remedy, id framewor
 }
 
 func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
-	if v.c.Ablate == AblateRemedy {
+	if v.c.Ablate == verdict.AblateRemedy {
 		return nil
 	}
 	if !r.ReplacesEndpoints {
@@ -294,7 +294,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 // remedy that began at a moment.
 func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, began time.Time) error {
 	bound := max(time.Second, r.Bound-v.h.Now().Sub(began))
-	if v.c.Ablate == AblateRemedy {
+	if v.c.Ablate == verdict.AblateRemedy {
 		bound = switchedOffFor
 	}
 	called := v.h.Now()
@@ -324,7 +324,7 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 		return err
 	}
 	v.MarkPackets(history.Mark{Moment: history.Watched, Until: end})
-	if v.c.Ablate == AblateDetector {
+	if v.c.Ablate == verdict.AblateDetector {
 		return nil
 	}
 	// After a change findings may be pending, so that no finding is active for a moment; and

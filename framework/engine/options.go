@@ -19,20 +19,6 @@ var ErrInterrupted = errors.New("interrupted")
 // run's time.
 const UndoWithin = 2 * time.Minute
 
-// Part is a part of the harness that can be switched off: see package verdict.
-type Part = verdict.Part
-
-// Parts of a run.
-const (
-	AblateFault    = verdict.AblateFault
-	AblateDetector = verdict.AblateDetector
-	AblateRemedy   = verdict.AblateRemedy
-	AblateAll      = verdict.AblateAll
-)
-
-// Parts lists what Options.Ablate takes.
-var Parts = verdict.Parts
-
 // Progress shows what runs are doing. Several goroutines call it.
 type Progress interface {
 	// Scenario returns the Progress of one scenario.
@@ -103,7 +89,7 @@ type Options struct {
 	// own nodes. Nil: all run in one.
 	Second *framework.Scenario
 	// Ablate, Repeat and Wait are as in verdict.Options.
-	Ablate Part
+	Ablate verdict.Part
 	Repeat int
 	Wait   time.Duration
 	// Parameters are the values that the scenario was given, by name, and Versions the

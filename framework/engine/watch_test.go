@@ -111,7 +111,7 @@ func TestWatchSaysWhatWasSeenSince(t *testing.T) {
 
 type detectorFunc func([]snapshot.Snapshot) []detect.Finding
 
-func (detectorFunc) Name() string                                                     { return "func" }
+func (detectorFunc) Name() string                                                     { return "said" }
 func (detectorFunc) Reads() []snapshot.Source                                         { return nil }
 func (f detectorFunc) Detect(h []snapshot.Snapshot, _ *detect.Index) []detect.Finding { return f(h) }
 

@@ -82,8 +82,8 @@ func unclean(h *history.History) error {
 // touched are the nodes, or parts, whose upgrade began, in order.
 func touched(u Upgrade, h *history.History) []string {
 	return slices.DeleteFunc(slices.Clone(u.changed()), func(node string) bool {
-		whole, _ := h.Step(stepNode(upgrading, node))
-		half, _ := h.Step(stepHalf(upgrading, node))
+		whole, _ := h.Step(stepOf(kindNode, upgrading, node))
+		half, _ := h.Step(stepOf(kindHalf, upgrading, node))
 		return whole.Began.IsZero() && half.Began.IsZero()
 	})
 }
@@ -165,15 +165,15 @@ func (r reading) sources(m *Measures) {
 		s, _ := r.h.Step(id)
 		return s.Ended
 	}
-	add(&Phase{}, ended(stepKernels(beforeUpgrade))) // what arrived before the rest is not of it
+	add(&Phase{}, ended(stepOf(kindKernels, beforeUpgrade, ""))) // what arrived before the rest is not of it
 	add(&m.Resting, ended(stepRest))
 	if m.Upgrade != nil {
 		add(&m.Upgrade.During, m.Upgrade.During.Ended)
-		add(&m.Upgrade.After, ended(stepAfter(upgrading)))
+		add(&m.Upgrade.After, ended(stepOf(kindAfter, upgrading, "")))
 	}
 	if m.Back != nil {
 		add(&m.Back.During, m.Back.During.Ended)
-		add(&m.Back.After, ended(stepAfter(rollingBack)))
+		add(&m.Back.After, ended(stepOf(kindAfter, rollingBack, "")))
 	}
 }
 
@@ -269,13 +269,13 @@ func (r reading) rollout(d direction, from, to string, parts []string) (*Rollout
 	if during.began.IsZero() {
 		return nil, ""
 	}
-	after, _ := r.h.Step(stepAfter(d))
+	after, _ := r.h.Step(stepOf(kindAfter, d, ""))
 	for _, part := range parts {
 		if act, _, asked := after.Act(history.StillWorks, part); asked && !act.Holds {
 			fails("some time later, on node "+part+": ", after, act)
 		}
 	}
-	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepAfter(d)))
+	rolled.During, rolled.After = r.phase(during), r.phase(r.watched(stepOf(kindAfter, d, "")))
 	if rolled.Restart != nil { // a record of an older relapse is judged as it was then
 		r.attribute(rolled.During.Paths, begun, during.ended)
 	}
@@ -313,7 +313,7 @@ func (r reading) attribute(paths []Path, steps []begunStep, ended time.Time) {
 }
 
 func (r reading) restarted(d direction, node string) *Restart {
-	s, over := r.h.Step(stepRestart(d))
+	s, over := r.h.Step(stepOf(kindRestart, d, ""))
 	act, done, _ := s.Act(history.Restart, node)
 	restart := &Restart{Node: node, Began: act.Began, NotBack: act.Saw, NotDone: act.Error}
 	if act.Holds {
@@ -353,7 +353,7 @@ func (r reading) left() ([]Difference, string) {
 
 // kernels are the texts of all nodes' kernels at a moment; false if not all were read.
 func (r reading) kernels(when string) (map[string]string, bool) {
-	s, ended := r.h.Step(stepKernels(when))
+	s, ended := r.h.Step(stepOf(kindKernels, when, ""))
 	if !ended {
 		return nil, false
 	}

@@ -176,7 +176,7 @@ func (t *trip) rollout(d direction, from, to string) []engine.PlanStep {
 		steps = append(steps, engine.PlanStep{ID: step.id, Name: step.name, Due: func() bool { return t.isDue(d, step) }, Do: do})
 	}
 	return append(steps, engine.PlanStep{
-		ID: stepAfter(d), Name: fmt.Sprintf("after %s, for %s", to, restFor), Due: func() bool { return t.goesOn(d) },
+		ID: stepOf(kindAfter, d, ""), Name: fmt.Sprintf("after %s, for %s", to, restFor), Due: func() bool { return t.goesOn(d) },
 		Do: func(ctx context.Context) error {
 			if err := t.watch(ctx, restFor); err != nil {
 				return err
@@ -363,7 +363,7 @@ func (t *trip) watchLoss(ctx context.Context, node string) error {
 
 // readKernels is the step that records what the kernel of each node holds.
 func (t *trip) readKernels(when string, due func() bool) engine.PlanStep {
-	return engine.PlanStep{ID: stepKernels(when), Name: "read the nodes' kernels", Due: due, Do: func(ctx context.Context) error {
+	return engine.PlanStep{ID: stepOf(kindKernels, when, ""), Name: "read the nodes' kernels", Due: due, Do: func(ctx context.Context) error {
 		for _, node := range t.upgrade.Nodes {
 			act := t.h.Do(history.ReadKernel, node, func(a *history.Act) { a.Saw, a.Err = t.upgrade.kernel(ctx, t.Run(), node) })
 			if act.Err != nil {

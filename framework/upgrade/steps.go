@@ -36,24 +36,12 @@ const (
 
 var stepRest = framework.StepID{Kind: kindRest}
 
-func stepNode(d direction, node string) framework.StepID {
-	return framework.StepID{Kind: kindNode, Part: string(d) + "/" + node}
-}
-
-func stepHalf(d direction, part string) framework.StepID {
-	return framework.StepID{Kind: kindHalf, Part: string(d) + "/" + part}
-}
-
-func stepRestart(d direction) framework.StepID {
-	return framework.StepID{Kind: kindRestart, Part: string(d)}
-}
-
-func stepAfter(d direction) framework.StepID {
-	return framework.StepID{Kind: kindAfter, Part: string(d)}
-}
-
-func stepKernels(when string) framework.StepID {
-	return framework.StepID{Kind: kindKernels, Part: when}
+// stepOf is a step of a kind, in a direction or at a moment, and of a part; empty: of none.
+func stepOf[D ~string](kind framework.StepKind, when D, part string) framework.StepID {
+	if part != "" {
+		part = "/" + part
+	}
+	return framework.StepID{Kind: kind, Part: string(when) + part}
 }
 
 // rolloutStep is a step of a rollout, which does something to a part of the component.
@@ -68,22 +56,22 @@ type rolloutStep struct {
 // rolloutSteps are the steps that replace one version by another, without the watch after them.
 func (u Upgrade) rolloutSteps(d direction, from, to string) []rolloutStep {
 	restart := func(part string) rolloutStep {
-		return rolloutStep{stepRestart(d), history.Restart, part, from, from + " restarted on " + part}
+		return rolloutStep{stepOf(kindRestart, d, ""), history.Restart, part, from, from + " restarted on " + part}
 	}
 	var steps []rolloutStep
 	if u.Release != nil {
-		id := framework.StepID{Kind: kindRelease, Part: string(d)}
+		id := stepOf(kindRelease, d, "")
 		steps = append(steps, rolloutStep{id, history.Release, "", to, to + " released to the cluster"})
 	}
 	parts := u.changed()
 	for i, part := range parts {
 		if u.Half != nil {
-			steps = append(steps, rolloutStep{stepHalf(d, part), history.Roll, part, to, "half of " + part + " gets " + to})
+			steps = append(steps, rolloutStep{stepOf(kindHalf, d, part), history.Roll, part, to, "half of " + part + " gets " + to})
 		}
 		if u.Half != nil && u.Crash != nil && i == 0 {
 			steps = append(steps, restart(part))
 		}
-		steps = append(steps, rolloutStep{stepNode(d, part), history.Roll, part, to, part + " gets " + to})
+		steps = append(steps, rolloutStep{stepOf(kindNode, d, part), history.Roll, part, to, part + " gets " + to})
 		if u.Half == nil && u.Crash != nil && i+1 == len(parts)/2 { // with one node there is no half
 			steps = append(steps, restart(parts[len(parts)-1]))
 		}

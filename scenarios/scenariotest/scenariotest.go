@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/suite"
+	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/host"
 )
@@ -91,7 +92,7 @@ func Judge(t *testing.T, s framework.Scenario, o engine.Options) report.Report {
 // every one of them must change the verdict.
 func Ablations(t *testing.T, s framework.Scenario) {
 	t.Helper()
-	EachPartMatters(t, s, Judge(t, s, engine.Options{Ablate: engine.AblateAll, Output: filepath.Join(output(t), "ablations")}))
+	EachPartMatters(t, s, Judge(t, s, engine.Options{Ablate: verdict.AblateAll, Output: filepath.Join(output(t), "ablations")}))
 }
 
 // EachPartMatters fails the test if the verdicts of a run with --ablate=all are not as
@@ -114,7 +115,7 @@ func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 		}
 	}
 	expect(got).To(gomega.Equal(want))
-	expect(r.Ablated).To(gomega.Equal(string(engine.AblateAll)))
+	expect(r.Ablated).To(gomega.Equal(string(verdict.AblateAll)))
 	mustPass(t, r)
 }
 

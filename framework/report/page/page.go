@@ -81,14 +81,11 @@ type section struct {
 	Axis     *axis
 	Tables   []table
 	Evidence []file
-	Others   []other // of the main section
+	Others   []section // of the main section
 }
 
 // maxPaths is how many broken paths are shown.
 const maxPaths = 4
-
-// other is a variant, on the first screen of another.
-type other struct{ ID, Title, Role, Versions, Verdict string }
 
 // Write renders dir/report.html from dir/report.json and the evidence that it names. live are
 // the histories of a run of this process, by their folders of evidence; the others are read.
@@ -139,9 +136,7 @@ func render(dir string, r report.Report, live map[string]*history.History) ([]by
 	}
 	if len(v.Sections) > 0 {
 		v.Main = &v.Sections[0]
-		for _, s := range v.Sections[1:] {
-			v.Main.Others = append(v.Main.Others, other{s.ID, s.Title(), s.Role, versions(s.Components), s.Verdict})
-		}
+		v.Main.Others = v.Sections[1:]
 	}
 	v.Issue = issue(v)
 	var text bytes.Buffer

@@ -101,28 +101,12 @@ func reasons(variants []stored, first stored, l lead) []string {
 		}
 	}
 	add(first, l.Alarms)
-	if thin := first.thin(); thin != "" {
-		all = append(all, line("traffic", thin))
-	}
 	for _, s := range variants {
 		if s.Title() != first.Variant.Title() {
 			add(s, s.Reasons)
 		}
 	}
 	return all
-}
-
-// thin says which probes had less traffic than their rate asks for; empty if none had.
-// A busy machine skips a packet now and then: up to a tenth is not reported.
-func (s stored) thin() string {
-	judged := func(p report.Probe) int { return p.Answered + p.Lost }
-	thin := slices.DeleteFunc(slices.Clone(s.Probes), func(p report.Probe) bool { return 10*judged(p) >= 9*p.Due })
-	if len(thin) == 0 {
-		return ""
-	}
-	worst := slices.MinFunc(thin, func(a, b report.Probe) int { return judged(a)*b.Due - judged(b)*a.Due })
-	return fmt.Sprintf("%d of %d probes had too few packets, fewest %s: %d due, %d sent, %d answered or lost",
-		len(thin), len(s.Probes), worst.Name, worst.Due, worst.Sent, judged(worst))
 }
 
 // remedies are the lines of a variant's remedies, the fastest first.
