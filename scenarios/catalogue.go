@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/lostpermission"
 	"github.com/relapse-dev/relapse/scenarios/lostptr"
+	"github.com/relapse-dev/relapse/scenarios/lostselector"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/twincidr"
@@ -27,4 +28,5 @@ var All = []framework.Scenario{
 	twincidr.Scenario,
 	lostpermission.Scenario,
 	lostptr.Scenario,
+	lostselector.Scenario,
 }

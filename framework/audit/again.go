@@ -47,7 +47,8 @@ var shows = map[string]func(detail) []Command{
 	detect.ReverseName{}.Name(): func(d detail) []Command {
 		return append(d.pods(), d.kubectl("get", "endpointslices", "--all-namespaces", "--selector=service.kubernetes.io/headless", "--output=yaml"))
 	},
-	detect.ImagePin{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
+	detect.LostSelector{}.Name(): func(d detail) []Command { return []Command{d.kubectl("get", "nodes", "--show-labels")} },
+	detect.ImagePin{}.Name():     func(d detail) []Command { return append(d.template(), d.pods()...) },
 	configdrift.Detector{}.Name(): func(d detail) []Command {
 		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
 		namespace, name, _ := strings.Cut(of, "/")

@@ -34,6 +34,7 @@ var detectors = []detect.Detector{
 	detect.ImageDrift{Peering: detect.Observed},
 	detect.ImagePin{},
 	detect.ReverseName{},
+	detect.LostSelector{},
 }
 
 // overTime are detectors that need the nodes, at least in part. They judge by all reads so far: what they

@@ -37,14 +37,41 @@ func Cordon(nodes ...string) framework.Fault {
 }
 
 func unschedulable(nodes []string, value bool) framework.Action {
+	return patched(nodes, `{"spec":{"unschedulable":%t}}`, value)
+}
+
+// RemoveLabel removes a label from nodes. Undo gives it to them, without a value.
+func RemoveLabel(label string, nodes ...string) framework.Fault {
+	return framework.Fault{
+		Name:   "kubectl label node " + strings.Join(nodes, " ") + " " + label + "-",
+		Inject: patched(nodes, `{"metadata":{"labels":{%q:null}}}`, label),
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+			var wrong framework.Mismatches
+			for _, name := range nodes {
+				var node corev1.Node
+				if err := labaccess.Cluster(r).Client.Resources().Get(ctx, name, "", &node); err != nil {
+					return false, "", err
+				}
+				if _, there := node.Labels[label]; there {
+					wrong.Addf("%s has the label", name)
+				}
+			}
+			return wrong.Result()
+		},
+		Undo: patched(nodes, `{"metadata":{"labels":{%q:""}}}`, label),
+	}
+}
+
+// patched is the action that merges JSON into nodes.
+func patched(nodes []string, format string, value any) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		var errs []error
 		for _, name := range nodes {
 			node := &corev1.Node{}
 			node.Name = name
-			patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, value))
-			if err := labaccess.Cluster(r).Kube().Patch(ctx, node, patch); err != nil {
-				errs = append(errs, fmt.Errorf("setting spec.unschedulable of node %s to %t: %w", name, value, err))
+			patch := fmt.Appendf(nil, format, value)
+			if err := labaccess.Cluster(r).Kube().Patch(ctx, node, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+				errs = append(errs, fmt.Errorf("merging %s into node %s: %w", patch, name, err))
 			}
 		}
 		return errors.Join(errs...)

@@ -13,6 +13,7 @@ const CalicoBGP = "calico"
 // (github.com/projectcalico/calico/libcalico-go/lib/apis/crd.projectcalico.org/v1, 3.28).
 type calicoBGPConfiguration struct {
 	Spec struct {
+		Mesh            *bool `json:"nodeToNodeMeshEnabled"` // by default it is on
 		LoadBalancerIPs []struct {
 			CIDR string `json:"cidr"`
 		} `json:"serviceLoadBalancerIPs"`

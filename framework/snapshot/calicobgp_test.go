@@ -45,7 +45,13 @@ func TestCalicoBGP(t *testing.T) {
 			calicoObject("BGPPeer", "reflectors", `{"nodeSelector":"has(node.kubernetes.io/exclude-from-external-load-balancers)","peerSelector":"route-reflector == 'true'"}`)),
 		path + "bgpconfigurations": calicoList("BGPConfiguration",
 			calicoObject("BGPConfiguration", "node.b", `{"logSeverityScreen":"Info"}`),
-			calicoObject("BGPConfiguration", "default", `{"asNumber":64513,"serviceLoadBalancerIPs":[{"cidr":"192.0.2.0/24"},{"cidr":"2001:db8::/112"}],"serviceClusterIPs":[{"cidr":"10.96.0.0/12"}]}`)),
+			calicoObject("BGPConfiguration", "default", `{"asNumber":64513,"nodeToNodeMeshEnabled":false,"serviceLoadBalancerIPs":[{"cidr":"192.0.2.0/24"},{"cidr":"2001:db8::/112"}],"serviceClusterIPs":[{"cidr":"10.96.0.0/12"}]}`)),
+		"/apis/cilium.io/v2/ciliumbgpclusterconfigs": answer(http.StatusOK, `{"kind":"AList","apiVersion":"cilium.io/v2","items":[
+			{"metadata":{"name":"all"},"spec":{}},
+			{"metadata":{"name":"rack"},"spec":{"nodeSelector":{"matchLabels":{"rack":"a"},"matchExpressions":[{"key":"edge","operator":"DoesNotExist"}]}}}]}`),
+		"/apis/metallb.io/v1beta1/bgpadvertisements": answer(http.StatusOK, `{"kind":"AList","apiVersion":"metallb.io/v1beta1","items":[{"metadata":{"name":"edge","namespace":"metallb-system"},
+			"spec":{"nodeSelectors":[{"matchLabels":{"rack":"a"}},{"matchExpressions":[{"key":"node.kubernetes.io/exclude-from-external-load-balancers","operator":"Exists"}]}]}}]}`),
+		"/apis/metallb.io/v1beta1/ipaddresspools": answer(http.StatusOK, `{"kind":"AList","apiVersion":"metallb.io/v1beta1","items":[]}`),
 	}))(t)
 	same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
 	pools, err := calicoIPPools.items(t.Context(), c)
@@ -64,7 +70,18 @@ func TestCalicoBGP(t *testing.T) {
 	}, peers, same); err != nil || diff != "" {
 		t.Errorf("peers: %v\n%s", err, diff)
 	}
-	advertisements, err := c.bgpAdvertisements(t.Context())
+	const excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
+	selections, err := c.nodeSelections(t.Context())
+	if diff := cmp.Diff([]NodeSelection{
+		{Kind: "BGPAdvertisement", Name: "metallb-system/edge", Field: "spec.nodeSelectors", Nodes: []string{"control"}, Labels: []string{excluded, "rack"}, Needs: []string{excluded}},
+		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.nodeSelector", Nodes: []string{"control"}, Labels: []string{excluded}, Needs: []string{excluded}},
+		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.peerSelector", Labels: []string{"route-reflector"}},
+		{Kind: "BGPPeer", Name: "tor", Field: "spec.nodeSelector", Nodes: []string{"a", "b"}, Labels: []string{excluded}},
+		{Kind: "CiliumBGPClusterConfig", Name: "rack", Field: "spec.nodeSelector", Labels: []string{"edge", "rack"}},
+	}, selections, same); err != nil || diff != "" {
+		t.Errorf("selections: %v\n%s", err, diff)
+	}
+	advertisements, err := c.calicoAdvertisements(t.Context())
 	at := netip.MustParseAddr
 	if diff := cmp.Diff([]BGPAdvertisement{
 		{Name: "serviceLoadBalancerIPs 192.0.2.0/24", Speaker: CalicoBGP, Ranges: []AddressRange{{at("192.0.2.0"), at("192.0.2.255")}}, Nodes: []string{"a", "b"}, AggregationLength: 24},
@@ -124,13 +141,13 @@ func TestCalicoSelector(t *testing.T) {
 		"has(zone) || rack == 'a-1' && role == 'worker'":  true,
 		"(has(zone) || has(rack)) && !(role == 'worker')": false,
 	} {
-		test, err := calicoSelector(text)
+		test, _, err := calicoSelector(text)
 		if err != nil || test(labels) != want {
 			t.Errorf("%s: want %t, error %v", text, want, err)
 		}
 	}
 	for _, text := range []string{"rack", "rack = 'a'", "has(rack", "rack == 'a' rack", "rack in {'a'", "(all()", "has(rack) &&", "rack == '"} {
-		if _, err := calicoSelector(text); err == nil {
+		if _, _, err := calicoSelector(text); err == nil {
 			t.Errorf("%s: no error", text)
 		}
 	}

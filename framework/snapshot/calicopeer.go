@@ -32,6 +32,7 @@ type calicoPeer struct {
 		Node         string   `json:"node"`
 		NodeSelector string   `json:"nodeSelector"`
 		PeerIP       string   `json:"peerIP"`
+		PeerSelector string   `json:"peerSelector"`
 		Filters      []string `json:"filters"`
 	} `json:"spec"`
 }
@@ -59,7 +60,7 @@ func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
 				return nil, fmt.Errorf("%s: spec.peerIP: %w", of, err)
 			}
 		}
-		selected, err := calicoSelector(cmp.Or(spec.NodeSelector, "all()"))
+		selected, _, err := calicoSelector(cmp.Or(spec.NodeSelector, "all()"))
 		if err != nil {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", of, err)
 		}

@@ -14,30 +14,31 @@ type labelTest func(labels map[string]string) bool
 var calicoWord = regexp.MustCompile(`^\s*(\(|\)|\{|\}|,|&&|\|\||==|!=|!|'[^']*'|"[^"]*"|[A-Za-z0-9_./-]+)`)
 
 // calicoSelector reads a selector of Calico (libcalico-go/lib/selector), such as
-// has(rack) && role in {'a', 'b'}.
-func calicoSelector(text string) (labelTest, error) {
+// has(rack) && role in {'a', 'b'}. The labels are those that it names, in order.
+func calicoSelector(text string) (test labelTest, labels []string, err error) {
 	p := selectorParser{}
 	for rest := text; strings.TrimSpace(rest) != ""; {
 		m := calicoWord.FindStringSubmatch(rest)
 		if m == nil {
-			return nil, fmt.Errorf("%q: unexpected %q", text, strings.TrimSpace(rest))
+			return nil, nil, fmt.Errorf("%q: unexpected %q", text, strings.TrimSpace(rest))
 		}
 		p.words, rest = append(p.words, m[1]), rest[len(m[0]):]
 	}
-	test := p.either()
+	test = p.either()
 	if p.err == nil && len(p.words) > 0 {
 		p.err = fmt.Errorf("unexpected %q", p.words[0])
 	}
 	if p.err != nil {
-		return nil, fmt.Errorf("%q: %w", text, p.err)
+		return nil, nil, fmt.Errorf("%q: %w", text, p.err)
 	}
-	return test, nil
+	slices.Sort(p.labels)
+	return test, slices.Compact(p.labels), nil
 }
 
-// selectorParser has the words that are left.
+// selectorParser has the words that are left, and the labels so far.
 type selectorParser struct {
-	words []string
-	err   error
+	words, labels []string
+	err           error
 }
 
 // next is the next word; empty at the end, which is an error.
@@ -99,6 +100,7 @@ func (p *selectorParser) one() labelTest {
 	case "has":
 		p.expect("(")
 		label := p.next()
+		p.labels = append(p.labels, label)
 		p.expect(")")
 		return func(l map[string]string) bool { _, there := l[label]; return there }
 	default:
@@ -108,6 +110,7 @@ func (p *selectorParser) one() labelTest {
 
 // comparison is of a label with texts. One that is missing is none of them.
 func (p *selectorParser) comparison(label string) labelTest {
+	p.labels = append(p.labels, label)
 	text := func() string { return strings.Trim(p.next(), `'"`) }
 	switch operator := p.next(); operator {
 	case "==":

@@ -25,6 +25,8 @@ type Node struct {
 	Excluded bool `json:"excluded_from_load_balancers,omitempty"`
 	// Arch is the processor's kind, as in status.nodeInfo: amd64, arm64.
 	Arch string `json:"arch,omitempty"`
+	// Kubelet is kubelet's version, which names some distributions: v1.33.1, v1.33.1+k3s1.
+	Kubelet string `json:"kubelet,omitempty"`
 	// Calico is what calico-node says of the node, in its annotations.
 	Calico CalicoNode `json:"calico,omitzero"`
 	// KubeRouterAddresses are those that kube-router uses for BGP
@@ -72,7 +74,7 @@ var listedNodes = listing(resource{GroupVersionResource: corev1.SchemeGroupVersi
 
 func nodeOf(o *corev1.Node) (n Node, own bool, err error) {
 	n = Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Unschedulable: o.Spec.Unschedulable,
-		Arch: same(o.Status.NodeInfo.Architecture)}
+		Arch: same(o.Status.NodeInfo.Architecture), Kubelet: same(o.Status.NodeInfo.KubeletVersion)}
 	_, n.Excluded = o.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, a := range o.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

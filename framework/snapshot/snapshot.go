@@ -41,7 +41,9 @@ type Snapshot struct {
 	CalicoBlocks List[CalicoBlock] `json:"calico_blocks,omitzero"`
 	CalicoPools  List[CalicoPool]  `json:"calico_pools,omitzero"`
 	CalicoPeers  List[CalicoPeer]  `json:"calico_peers,omitzero"`
-	Pods         List[Pod]         `json:"pods,omitzero"`
+	// NodeSelections are in order of kind and name.
+	NodeSelections List[NodeSelection] `json:"node_selections,omitzero"`
+	Pods           List[Pod]           `json:"pods,omitzero"`
 	// Tags are in order of image.
 	Workloads List[Workload]  `json:"workloads,omitzero"`
 	PodImages List[PodImages] `json:"pod_images,omitzero"`

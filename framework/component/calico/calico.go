@@ -181,14 +181,38 @@ func Restarted(nodes ...string) framework.Action {
 	})
 }
 
-// Peer adds a router to the BGP peers of every node. It waits until the API server knows
-// Calico's types, which takes a moment after Apply.
+// Peer adds a router to the BGP peers of every node.
 func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, asn uint32) error {
-	manifest := fmt.Sprintf(`apiVersion: crd.projectcalico.org/v1
+	return declare(ctx, c, fmt.Sprintf(`apiVersion: crd.projectcalico.org/v1
 kind: BGPPeer
 metadata: {name: router}
 spec: {peerIP: "%s", asNumber: %d}
-`, router, asn)
+`, router, asn))
+}
+
+// Reflected is the action that ends the mesh of the nodes: a node is a route reflector, and each node has BGP
+// sessions with the nodes that a selector selects.
+func Reflected(reflector, selector string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return declare(ctx, c, fmt.Sprintf(`apiVersion: v1
+kind: Node
+metadata: {name: %s, annotations: {projectcalico.org/RouteReflectorClusterID: 244.0.0.1}}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: BGPPeer
+metadata: {name: reflectors}
+spec: {nodeSelector: all(), peerSelector: %s}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: false}
+`, reflector, selector))
+	})
+}
+
+// declare waits until the API server knows Calico's types, which takes a moment after Apply.
+func declare(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 	return await.Until(ctx, "Calico's types to be known", 200*time.Millisecond, restartsWithin,
 		func(ctx context.Context) (bool, string, error) {
 			err := workload.Apply(ctx, c, manifest)
