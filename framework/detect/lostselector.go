@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,19 +13,18 @@ import (
 const (
 	// SelectsNoNode is active: no object of a kind selects a node any more.
 	SelectsNoNode = "selects-no-node"
-	// RemovedLabel is latent: a selector selects nodes by a label that an upgrade removes.
+	// RemovedLabel is latent: a selector selects nodes by a label that kubeadm no longer sets.
 	RemovedLabel = "removed-label"
 )
 
-// LostSelector finds objects of BGP that choose nodes by labels, and choose none. An object that selects no
-// node beside others of its kind that select some may be of a rack without nodes, and is no finding.
+// LostSelector finds objects of BGP that choose nodes by labels, and choose none: Calico's BGPPeers,
+// Cilium's CiliumBGPClusterConfigs and CiliumBGPPeeringPolicies, and MetalLB's BGPAdvertisements (not its
+// BGPPeers). An object that selects no node beside others of its kind that select some may be of a rack
+// without nodes, and is no finding; nor is one of Calico's where the nodes have a mesh.
 type LostSelector struct{}
 
-// removedLabels are those that kubeadm has set and removes at an upgrade (to 1.24 and 1.25: kubeadm,
-// KEP-2067), or that the API has replaced (k8s.io/api/core/v1/well_known_labels.go).
-var removedLabels = []string{
-	"node-role.kubernetes.io/master", "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
-}
+// removedLabel is a label that kubeadm has set up to 1.23, and that its upgrade to 1.24 removes (KEP-2067).
+const removedLabel = "node-role.kubernetes.io/master"
 
 // Name implements Detector.
 func (LostSelector) Name() string { return "lost-selector" }
@@ -37,66 +37,78 @@ func (LostSelector) Reads() []snapshot.Source {
 // Detect implements Detector. There is one finding for each selector, in their order.
 func (LostSelector) Detect(history []snapshot.Snapshot, _ *Index) (findings []Finding) {
 	now := history[len(history)-1]
-	if len(now.Nodes.Items) == 0 {
-		return nil
-	}
-	type group struct{ kind, field string }
-	selecting := map[group]bool{}
-	for _, s := range now.NodeSelections.Items {
-		of := group{s.Kind, s.Field}
-		selecting[of] = selecting[of] || len(s.Nodes) > 0
-	}
-	for _, s := range now.NodeSelections.Items {
-		object := Named(s.Kind + " " + s.Name)
-		switch removed := removedOf(s, now.Nodes.Items); {
-		case !selecting[group{s.Kind, s.Field}] && !(s.Mesh && s.Field == peerSelector):
+	selections := now.NodeSelections.Items
+	for _, s := range selections {
+		object := Named(s.Kind + " " + s.Name + ", " + s.Field)
+		switch {
+		case s.Mesh || len(now.Nodes.Items) == 0:
+		case len(s.Nodes) == 0 && !replaced(s, selections):
 			findings = append(findings, Finding{
 				Kind: SelectsNoNode, State: Active, Object: object,
-				Says: fmt.Sprintf("%s selects no node: its %s names %s. No other %s selects one by %s: %s.",
-					object, s.Field, labelsOf(s.Labels), s.Kind, s.Field, effect(s)),
+				Says: fmt.Sprintf("%s %s selects no node by the labels that its %s names (%s), and no other object selects one in its place: %s.",
+					s.Kind, s.Name, s.Field, cmp.Or(and(s.Labels), "none"), effect(s)),
 			})
-		case len(removed) > 0:
+		case slices.Contains(s.Needs, removedLabel) && ofKubeadm(s, now.Nodes.Items):
 			findings = append(findings, Finding{
 				Kind: RemovedLabel, State: Latent, Object: object,
-				Says: fmt.Sprintf("%s selects %s by the label %s (%s). Kubernetes has replaced that label, and an upgrade removes it from nodes: then the object selects no node.",
-					object, and(s.Nodes), and(removed), s.Field),
+				Says: fmt.Sprintf("%s %s selects %s by the label %s (%s). kubeadm sets that label no longer since 1.24, and its upgrade to 1.24 removes it. "+
+					"Once these nodes are upgraded or made anew, the object selects no node.", s.Kind, s.Name, and(s.Nodes), removedLabel, s.Field),
 			})
 		}
 	}
 	return findings
 }
 
+// replaced reports whether other objects do what a selector that selects no node was to do. The peers of a
+// selector of Calico are replaced if each node that was to have them has others.
+func replaced(s snapshot.NodeSelection, all []snapshot.NodeSelection) bool {
+	if s.Field != peerSelector {
+		return slices.ContainsFunc(all, func(o snapshot.NodeSelection) bool {
+			return vendor(o) == vendor(s) && o.Field == s.Field && len(o.Nodes) > 0
+		})
+	}
+	return !slices.ContainsFunc(s.Of, func(node string) bool {
+		return !slices.ContainsFunc(all, func(o snapshot.NodeSelection) bool {
+			switch {
+			case o.Kind != s.Kind || o.Name == s.Name:
+				return false
+			case o.Field == peerSelector:
+				return len(o.Nodes) > 0 && slices.Contains(o.Of, node)
+			}
+			byNodes := slices.ContainsFunc(all, func(p snapshot.NodeSelection) bool {
+				return p.Kind == o.Kind && p.Name == o.Name && p.Field == peerSelector
+			})
+			return !byNodes && slices.Contains(o.Nodes, node)
+		})
+	})
+}
+
 // peerSelector is the field by which a BGPPeer of Calico selects the nodes that are peers.
 const peerSelector = "spec.peerSelector"
 
-func labelsOf(labels []string) string {
-	if len(labels) == 0 {
-		return "no label"
+// vendor is one for both kinds of Cilium, of which the later replaces the earlier.
+func vendor(s snapshot.NodeSelection) string {
+	if strings.HasPrefix(s.Kind, "Cilium") {
+		return "Cilium"
 	}
-	return and(labels)
+	return s.Kind
 }
 
-// effect is what follows if no object of a kind selects a node.
+// effect is what follows if no object selects a node.
 func effect(s snapshot.NodeSelection) string {
-	if s.Kind == "BGPAdvertisement" {
+	switch {
+	case s.Kind == "BGPAdvertisement":
 		return "no node announces the addresses of Services by BGP"
-	}
-	if s.Field == peerSelector {
-		return "nodes have no BGP session with such a peer, and the mesh of nodes is off"
+	case s.Field == peerSelector:
+		return "there is no BGP session of " + and(s.Of) + " with such a peer"
 	}
 	return "no node has a BGP session by it"
 }
 
-// removedOf are the labels of a selector that an upgrade removes from the nodes that it selects. k3s and
-// RKE2 still set them.
-func removedOf(s snapshot.NodeSelection, nodes []snapshot.Node) (labels []string) {
-	kept := slices.ContainsFunc(nodes, func(n snapshot.Node) bool {
-		return slices.Contains(s.Nodes, n.Name) && (strings.Contains(n.Kubelet, "+k3s") || strings.Contains(n.Kubelet, "+rke2"))
+// ofKubeadm reports whether no selected node is of a distribution that sets labels by itself, as k3s, RKE2
+// and OpenShift do: their versions of kubelet have a suffix.
+func ofKubeadm(s snapshot.NodeSelection, nodes []snapshot.Node) bool {
+	return !slices.ContainsFunc(nodes, func(n snapshot.Node) bool {
+		return slices.Contains(s.Nodes, n.Name) && (n.Kubelet == "" || strings.ContainsAny(n.Kubelet, "+-"))
 	})
-	for _, label := range s.Needs {
-		if !kept && slices.Contains(removedLabels, label) {
-			labels = append(labels, label)
-		}
-	}
-	return labels
 }

@@ -10,31 +10,38 @@ import (
 
 func TestLostSelector(t *testing.T) {
 	reflectors := func(nodes ...string) snapshot.NodeSelection {
-		return snapshot.NodeSelection{Kind: "BGPPeer", Name: "reflectors", Field: "spec.peerSelector", Nodes: nodes,
+		return snapshot.NodeSelection{Kind: "BGPPeer", Name: "reflectors", Field: "spec.peerSelector", Of: []string{"node1"}, Nodes: nodes,
 			Labels: []string{"node-role.kubernetes.io/master"}, Needs: slices.Repeat([]string{"node-role.kubernetes.io/master"}, len(nodes))}
 	}
 	rack := func(kind, name string, nodes ...string) snapshot.NodeSelection {
 		return snapshot.NodeSelection{Kind: kind, Name: name, Field: "spec.nodeSelector", Nodes: nodes, Labels: []string{"rack"}}
 	}
-	meshed := reflectors()
-	meshed.Mesh = true
-	others := reflectors("node1")
-	others.Needs = nil
-	const removed = "latent BGPPeer reflectors selects node1 by the label node-role.kubernetes.io/master (spec.peerSelector). Kubernetes has replaced that label, and an upgrade removes it from nodes: then the object selects no node."
+	meshed, others := reflectors(), reflectors("node1")
+	meshed.Mesh, others.Needs = true, nil
+	second := reflectors("node2")
+	second.Name, second.Needs = "second", nil
+	router := rack("BGPPeer", "tor", "node1")
+	const gone = "active BGPPeer reflectors selects no node by the labels that its spec.peerSelector names (node-role.kubernetes.io/master), and no other object selects one in its place: there is no BGP session of node1 with such a peer."
 	for _, tt := range []struct {
 		name, kubelet string
 		is            []snapshot.NodeSelection
 		want          []string
 	}{
-		{"the label is gone", "v1.24.0", []snapshot.NodeSelection{rack("BGPPeer", "reflectors", "node1"), reflectors()}, []string{
-			"active BGPPeer reflectors selects no node: its spec.peerSelector names node-role.kubernetes.io/master. No other BGPPeer selects one by spec.peerSelector: nodes have no BGP session with such a peer, and the mesh of nodes is off."}},
+		{"the label is gone", "v1.24.0", []snapshot.NodeSelection{rack("BGPPeer", "reflectors", "node1"), reflectors()}, []string{gone}},
 		{"nodes are peers of each other", "v1.24.0", []snapshot.NodeSelection{meshed}, nil},
-		{"before the upgrade", "v1.23.0", []snapshot.NodeSelection{reflectors("node1")}, []string{removed}},
+		{"other reflectors", "v1.24.0", []snapshot.NodeSelection{reflectors(), second}, nil},
+		{"a router outside", "v1.24.0", []snapshot.NodeSelection{reflectors(), router}, nil},
+		{"reflectors of another rack", "v1.24.0", []snapshot.NodeSelection{reflectors(), {Kind: "BGPPeer", Name: "r2", Field: "spec.peerSelector", Of: []string{"node2"}, Nodes: []string{"node2"}}},
+			[]string{gone}},
+		{"before the upgrade", "v1.23.0", []snapshot.NodeSelection{reflectors("node1")}, []string{
+			"latent BGPPeer reflectors selects node1 by the label node-role.kubernetes.io/master (spec.peerSelector). kubeadm sets that label no longer since 1.24, and its upgrade to 1.24 removes it. " +
+				"Once these nodes are upgraded or made anew, the object selects no node."}},
 		{"nodes without the label are selected too", "v1.23.0", []snapshot.NodeSelection{others}, nil},
 		{"a distribution that keeps the label", "v1.33.1+k3s1", []snapshot.NodeSelection{reflectors("node1")}, nil},
 		{"a rack without nodes", "v1.33.1", []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a", "node1"), rack("CiliumBGPClusterConfig", "b")}, nil},
+		{"the policy of before", "v1.33.1", []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a", "node1"), rack("CiliumBGPPeeringPolicy", "b")}, nil},
 		{"no rack has nodes", "v1.33.1", []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a"), rack("BGPAdvertisement", "metallb-system/b", "node1")}, []string{
-			"active CiliumBGPClusterConfig a selects no node: its spec.nodeSelector names rack. No other CiliumBGPClusterConfig selects one by spec.nodeSelector: no node has a BGP session by it."}},
+			"active CiliumBGPClusterConfig a selects no node by the labels that its spec.nodeSelector names (rack), and no other object selects one in its place: no node has a BGP session by it."}},
 		{name: "no such object", kubelet: "v1.33.1"},
 		{name: "no node", is: []snapshot.NodeSelection{rack("CiliumBGPClusterConfig", "a")}},
 	} {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func TestNodeAnnotations(t *testing.T) {
 				return
 			}
 			must.NoError(t, err)
-			if got := nodes[0]; got.Calico != c.want.Calico || !slices.Equal(got.KubeRouterAddresses, c.want.KubeRouterAddresses) {
+			if got := nodes[0]; !reflect.DeepEqual(got.Calico, c.want.Calico) || !slices.Equal(got.KubeRouterAddresses, c.want.KubeRouterAddresses) {
 				t.Errorf("got %+v and %v, want %+v and %v", got.Calico, got.KubeRouterAddresses, c.want.Calico, c.want.KubeRouterAddresses)
 			}
 		})

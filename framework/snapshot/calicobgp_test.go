@@ -27,10 +27,12 @@ func TestCalicoBGP(t *testing.T) {
 	node := func(name string, labels map[string]string) corev1.Node {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}
+	reflector := node("a", nil)
+	reflector.Annotations = map[string]string{"projectcalico.org/labels": `{"route-reflector":"true"}`}
 	const path = "/apis/crd.projectcalico.org/v1/"
 	read := func(answers map[string]http.HandlerFunc) (*cluster, error) {
 		answers[nodesPath] = protobuf(t, &corev1.NodeList{Items: []corev1.Node{
-			node("b", nil), node("a", nil), node("control", map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
+			node("b", nil), reflector, node("control", map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
 		}})
 		return newCluster(serve(t, answers))
 	}
@@ -75,8 +77,11 @@ func TestCalicoBGP(t *testing.T) {
 	if diff := cmp.Diff([]NodeSelection{
 		{Kind: "BGPAdvertisement", Name: "metallb-system/edge", Field: "spec.nodeSelectors", Nodes: []string{"control"}, Labels: []string{excluded, "rack"}, Needs: []string{excluded}},
 		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.nodeSelector", Nodes: []string{"control"}, Labels: []string{excluded}, Needs: []string{excluded}},
-		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.peerSelector", Labels: []string{"route-reflector"}},
+		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.peerSelector", Of: []string{"control"}, Nodes: []string{"a"}, Labels: []string{"route-reflector"}, Needs: []string{"route-reflector"}},
 		{Kind: "BGPPeer", Name: "tor", Field: "spec.nodeSelector", Nodes: []string{"a", "b"}, Labels: []string{excluded}},
+		{Kind: "BGPPeer", Name: "tor6", Field: "spec.nodeSelector", Nodes: []string{"a", "b", "control"}},
+		{Kind: "BGPPeer", Name: "tor7", Field: "spec.nodeSelector", Nodes: []string{"b"}},
+		{Kind: "CiliumBGPClusterConfig", Name: "all", Field: "spec.nodeSelector", Nodes: []string{"a", "b", "control"}},
 		{Kind: "CiliumBGPClusterConfig", Name: "rack", Field: "spec.nodeSelector", Labels: []string{"edge", "rack"}},
 	}, selections, same); err != nil || diff != "" {
 		t.Errorf("selections: %v\n%s", err, diff)
@@ -137,7 +142,7 @@ func TestCalicoSelector(t *testing.T) {
 		"all()": true, "global()": false, "has(rack)": true, "!has(rack)": false, "has(node.kubernetes.io/x)": true,
 		"rack == 'a-1'": true, `rack == "b"`: false, "rack != 'b'": true, "zone != 'b'": true, "zone == ''": false,
 		"rack in {'b', 'a-1'}": true, "rack not in {'b','c'}": true, "zone not in {'b'}": true, "zone in {}": false,
-		"rack contains '-'": true, "rack starts with 'a'": true, "rack ends with 'a'": false,
+		"rack contains '-'": true, "rack starts with 'a'": true, "rack startswith 'a'": true, "rack endswith 'a'": false, "rack notin {'b'}": true, " ": true, "rack ends with 'a'": false,
 		"has(zone) || rack == 'a-1' && role == 'worker'":  true,
 		"(has(zone) || has(rack)) && !(role == 'worker')": false,
 	} {

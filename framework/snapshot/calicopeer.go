@@ -65,7 +65,7 @@ func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", of, err)
 		}
 		for _, n := range nodes {
-			if spec.Node == n.name || spec.Node == "" && selected(n.labels) {
+			if spec.Node == n.name || spec.Node == "" && selected(bgpLabels(n)) {
 				p.Nodes = append(p.Nodes, n.name)
 			}
 		}

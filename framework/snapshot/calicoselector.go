@@ -16,6 +16,9 @@ var calicoWord = regexp.MustCompile(`^\s*(\(|\)|\{|\}|,|&&|\|\||==|!=|!|'[^']*'|
 // calicoSelector reads a selector of Calico (libcalico-go/lib/selector), such as
 // has(rack) && role in {'a', 'b'}. The labels are those that it names, in order.
 func calicoSelector(text string) (test labelTest, labels []string, err error) {
+	if strings.TrimSpace(text) == "" {
+		text = "all()"
+	}
 	p := selectorParser{}
 	for rest := text; strings.TrimSpace(rest) != ""; {
 		m := calicoWord.FindStringSubmatch(rest)
@@ -122,14 +125,16 @@ func (p *selectorParser) comparison(label string) labelTest {
 	case "contains":
 		value := text()
 		return func(l map[string]string) bool { is, there := l[label]; return there && strings.Contains(is, value) }
-	case "starts", "ends":
-		p.expect("with")
+	case "starts", "ends", "startswith", "endswith":
+		if !strings.HasSuffix(operator, "with") {
+			p.expect("with")
+		}
 		value, has := text(), strings.HasPrefix
-		if operator == "ends" {
+		if strings.HasPrefix(operator, "ends") {
 			has = strings.HasSuffix
 		}
 		return func(l map[string]string) bool { is, there := l[label]; return there && has(is, value) }
-	case "in", "not":
+	case "in", "not", "notin":
 		if operator == "not" {
 			p.expect("in")
 		}

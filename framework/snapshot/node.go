@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -41,6 +42,8 @@ type CalicoNode struct {
 	Address netip.Prefix `json:"address,omitzero"`
 	// RouteReflector is the cluster ID of a node that is one: such nodes are in no mesh.
 	RouteReflector string `json:"route_reflector,omitempty"`
+	// Labels are those that Calico has of its node besides Kubernetes' (calicoctl label nodes).
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Nodes is the source of the Nodes, in order of name.
@@ -104,6 +107,7 @@ func nodeOf(o *corev1.Node) (n Node, own bool, err error) {
 const (
 	calicoAddress         = "projectcalico.org/IPv4Address"
 	calicoRouteReflector  = "projectcalico.org/RouteReflectorClusterID"
+	calicoLabels          = "projectcalico.org/labels"
 	kubeRouterLocalSource = "kube-router.io/bgp-local-addresses"
 )
 
@@ -115,6 +119,11 @@ func (n *Node) readAnnotations(annotations map[string]string) error {
 			return fmt.Errorf("%s: %w", calicoAddress, err)
 		}
 		n.Calico.Address = p
+	}
+	if text := annotations[calicoLabels]; text != "" {
+		if err := json.Unmarshal([]byte(text), &n.Calico.Labels); err != nil {
+			return fmt.Errorf("%s: %w", calicoLabels, err)
+		}
 	}
 	if text := annotations[kubeRouterLocalSource]; text != "" {
 		for part := range strings.SplitSeq(text, ",") {

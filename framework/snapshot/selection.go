@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// NodeSelection is a selector by which an object of BGP chooses nodes.
+// NodeSelection is a selector by which an object of BGP chooses nodes. An object without a selector is of all.
 type NodeSelection struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -22,6 +22,8 @@ type NodeSelection struct {
 	// Labels are those that it names, in order, and Needs those without which it would select no node.
 	Labels []string `json:"labels,omitempty"`
 	Needs  []string `json:"needs,omitempty"`
+	// Of are the nodes that have what spec.peerSelector selects as peers, in order.
+	Of []string `json:"of,omitempty"`
 	// Mesh is set for the peers of Calico whose nodes are also peers of each other, whatever is selected.
 	Mesh bool `json:"mesh,omitempty"`
 }
@@ -55,29 +57,34 @@ func (c *cluster) nodeSelections(ctx context.Context) ([]NodeSelection, error) {
 		all = append(all, s)
 	}
 	for _, o := range configs {
-		if by := o.is.Spec.NodeSelector; by != nil || o.err != nil {
-			add("CiliumBGPClusterConfig", "spec.nodeSelector", o, o.name, o.err, valuesOf(by)...)
-		}
+		add("CiliumBGPClusterConfig", nodeSelector, o, o.name, o.err, valueOf(o.is.Spec.NodeSelector))
 	}
 	for _, o := range policies {
-		if by := o.is.Spec.NodeSelector; by != nil || o.err != nil {
-			add("CiliumBGPPeeringPolicy", "spec.nodeSelector", o, o.name, o.err, valuesOf(by)...)
-		}
+		add("CiliumBGPPeeringPolicy", nodeSelector, o, o.name, o.err, valueOf(o.is.Spec.NodeSelector))
 	}
 	for _, o := range advertisements {
-		if len(o.is.Spec.NodeSelectors) > 0 || o.err != nil {
-			add("BGPAdvertisement", "spec.nodeSelectors", o, o.namespace+"/"+o.name, o.err, o.is.Spec.NodeSelectors...)
+		selectors := o.is.Spec.NodeSelectors
+		if len(selectors) == 0 {
+			selectors = []metav1.LabelSelector{{}}
 		}
+		add("BGPAdvertisement", "spec.nodeSelectors", o, o.namespace+"/"+o.name, o.err, selectors...)
 	}
 	slices.SortStableFunc(all, func(a, b NodeSelection) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	return all, err
 }
 
-func valuesOf(s *metav1.LabelSelector) []metav1.LabelSelector {
+// The fields of selectors.
+const (
+	nodeSelector = "spec.nodeSelector"
+	peerSelector = "spec.peerSelector"
+)
+
+// valueOf is a selector, which selects all where there is none.
+func valueOf(s *metav1.LabelSelector) metav1.LabelSelector {
 	if s == nil {
-		return nil
+		return metav1.LabelSelector{}
 	}
-	return []metav1.LabelSelector{*s}
+	return *s
 }
 
 // selection is what any of some selectors selects.
@@ -105,14 +112,14 @@ func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSel
 func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeSelection {
 	s := NodeSelection{Labels: names}
 	for _, n := range nodes {
-		if selects(n.labels) {
+		if selects(bgpLabels(n)) {
 			s.Nodes = append(s.Nodes, n.name)
 		}
 	}
 	slices.Sort(s.Nodes)
 	for _, name := range names {
 		stays := slices.ContainsFunc(nodes, func(n *object[Node]) bool {
-			of := maps.Clone(n.labels)
+			of := maps.Clone(bgpLabels(n))
 			delete(of, name)
 			return selects(of)
 		})
@@ -123,40 +130,76 @@ func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeS
 	return s
 }
 
-// calicoSelections are those of BGPPeers that name no node. A peer without an address is each node that
-// its peerSelector selects.
+// calicoSelections are those of BGPPeers. A peer without an address is each node that its peerSelector selects.
 func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (all []NodeSelection, err error) {
 	peers, err := calicoBGPPeers.in(ctx, c)
 	if err != nil || len(peers) == 0 {
 		return nil, c.absent(ctx, err, calicoBGPPeers.resource)
 	}
-	configurations, err := calicoBGPConfigurations.in(ctx, c)
-	if err := c.absent(ctx, err, calicoBGPConfigurations.resource); err != nil {
+	mesh, err := c.calicoMesh(ctx, nodes)
+	if err != nil {
 		return nil, err
 	}
-	mesh := !slices.ContainsFunc(configurations, func(o *object[calicoBGPConfiguration]) bool {
-		on := o.is.Spec.Mesh
-		return o.name == "default" && on != nil && !*on
-	})
 	for _, of := range peers {
 		if of.err != nil {
 			return nil, of.err
 		}
-		for field, text := range map[string]string{"spec.nodeSelector": of.is.Spec.NodeSelector, "spec.peerSelector": of.is.Spec.PeerSelector} {
-			if text == "" {
-				continue
-			}
-			selected, names, err := calicoSelector(text)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", of, field, err)
-			}
-			s := selectionBy(nodes, names, selected)
-			s.Kind, s.Name, s.Field, s.Mesh = "BGPPeer", of.name, field, mesh
-			all = append(all, s)
+		spec := of.is.Spec
+		by, err := calicoSelection(nodes, cmp.Or(spec.NodeSelector, "all()"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", of, nodeSelector, err)
 		}
+		if spec.Node != "" {
+			by = NodeSelection{Nodes: []string{spec.Node}}
+		}
+		by.Kind, by.Name, by.Field, by.Mesh = "BGPPeer", of.name, nodeSelector, mesh
+		all = append(all, by)
+		if spec.PeerSelector == "" {
+			continue
+		}
+		to, err := calicoSelection(nodes, spec.PeerSelector)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", of, peerSelector, err)
+		}
+		to.Kind, to.Name, to.Field, to.Mesh, to.Of = "BGPPeer", of.name, peerSelector, mesh, by.Nodes
+		all = append(all, to)
 	}
-	slices.SortFunc(all, func(a, b NodeSelection) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Field, b.Field))
-	})
 	return all, nil
+}
+
+func calicoSelection(nodes []*object[Node], text string) (NodeSelection, error) {
+	selected, names, err := calicoSelector(text)
+	if err != nil {
+		return NodeSelection{}, err
+	}
+	return selectionBy(nodes, names, selected), nil
+}
+
+// calicoMesh reports whether Calico's nodes are peers of each other: by default, but for route reflectors.
+func (c *cluster) calicoMesh(ctx context.Context, nodes []*object[Node]) (bool, error) {
+	configurations, err := calicoBGPConfigurations.in(ctx, c)
+	if err := c.absent(ctx, err, calicoBGPConfigurations.resource); err != nil {
+		return false, err
+	}
+	mesh := !slices.ContainsFunc(nodes, func(n *object[Node]) bool { return n.is.Calico.RouteReflector != "" })
+	for _, o := range configurations {
+		if o.name != "default" {
+			continue
+		}
+		if o.err != nil {
+			return false, o.err
+		}
+		mesh = mesh && (o.is.Spec.Mesh == nil || *o.is.Spec.Mesh)
+	}
+	return mesh, nil
+}
+
+// bgpLabels are a node's labels, with those that Calico keeps of it beside Kubernetes.
+func bgpLabels(n *object[Node]) map[string]string {
+	all := maps.Clone(n.is.Calico.Labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, n.labels)
+	return all
 }

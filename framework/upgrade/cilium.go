@@ -58,11 +58,17 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 // The types by which BGP is configured are the newest of the old version. If the new one has
 // newer ones, and still serves the old ones, they change as the last step of the upgrade.
 //
-// Graceful restart is the user's setting. Of a user who gives no manifests it is not known: the upgrade is
+// Graceful restart is the user's setting. Of a user whose manifests have no peers it is not known: the upgrade is
 // made with the vendor's default, which is none, and otherwise with it.
 func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
 	u, err := ciliumUnder(from, to, given, false)
-	if err == nil && given.Manifests == "" && release.Values(given.Values).BGP() {
+	if err != nil {
+		return u, err
+	}
+	if _, peers, err := release.OfBGP(given.Manifests); err != nil || peers {
+		return u, err
+	}
+	if release.Values(given.Values).BGP() {
 		var other Upgrade
 		other, err = ciliumUnder(from, to, given, true)
 		u.Otherwise = &other
@@ -154,30 +160,35 @@ type wholeCilium struct {
 
 // peer adapts the user's objects of BGP. If there are none, the lab has its own.
 func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
+	some, _, err := release.OfBGP(given.Manifests)
 	switch {
-	case given.Manifests == "" && !w.values.BGP():
-		return nil
-	case given.Manifests == "":
-		w.bgp.Labels, w.bgp.Under = release.AnnouncedLabels(), release.DefaultRestart
-		if w.graceful {
-			w.bgp.Under = "with graceful restart of BGP"
-		}
-		w.bgp.Say("CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool " +
-			"are replaced by one peer, to which pod ranges and the address of a Service are announced: once without graceful restart, the vendor's default, " +
-			"with which a router drops the routes of a node while its agent is replaced, and once with it. --manifests FILE takes your own")
-		return nil
-	case !w.values.BGP() && !w.values.Layer2():
+	case err != nil:
+		return fmt.Errorf("objects of Cilium: %w", err)
+	case given.Manifests != "" && !w.values.BGP() && !w.values.Layer2():
 		return errors.New("the manifests of Cilium are its objects of BGP and of layer 2, which it does not read unless the values have " +
 			"bgpControlPlane.enabled or l2announcements.enabled: true")
-	case w.values.BGP() && types == release.Policy:
+	case some && w.values.BGP() && types == release.Policy:
 		return errors.New("manifests with objects of BGP are taken from Cilium 1.16 on, which reads them")
 	}
-	left, err := release.LeftOut(given.Manifests, w.values.BGP(), w.values.Layer2())
-	if t := w.on(given.Subnets); err == nil && w.values.BGP() {
+	some = some && w.values.BGP()
+	var left []string
+	if given.Manifests != "" {
+		left, err = release.LeftOut(given.Manifests, some, w.values.Layer2())
+	}
+	if t := w.on(given.Subnets); err == nil && some {
 		w.bgp, err = w.peering(t).Adapt(given.Manifests, append(w.networks(t), w.pool))
 	}
 	if err != nil {
 		return fmt.Errorf("objects of Cilium: %w", err)
+	}
+	if w.values.BGP() && !some {
+		w.bgp.Labels, w.bgp.Under = release.AnnouncedLabels(), release.DefaultRestart
+		if w.graceful {
+			w.bgp.Under = release.GracefulRestart
+		}
+		w.bgp.Say("CiliumBGPClusterConfig, CiliumBGPPeerConfig, CiliumBGPAdvertisement and CiliumLoadBalancerIPPool " +
+			"are replaced by one peer, to which pod ranges and the address of a Service are announced: once without graceful restart, the vendor's default, " +
+			"with which a router drops the routes of a node while its agent is replaced, and once with it. --manifests FILE takes your own")
 	}
 	w.bgp.Replaced = append(w.bgp.Replaced, left...)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -78,7 +79,9 @@ func TestMigration(t *testing.T) {
 // Graceful restart is theirs, or the vendor's default.
 func TestCiliumManifests(t *testing.T) {
 	const config = "apiVersion: cilium.io/v2\nkind: CiliumBGPPeerConfig\nmetadata: {name: c}\nspec: {gracefulRestart: {enabled: true}}\n"
-	bgp := ReadValues(t, "cilium-native-bgp")
+	const layer2 = "apiVersion: cilium.io/v2alpha1\nkind: CiliumL2AnnouncementPolicy\nmetadata: {name: l}\nspec: {loadBalancerIPs: true}\n"
+	bgp, both := ReadValues(t, "cilium-native-bgp"), ReadValues(t, "cilium-native-bgp")
+	both["l2announcements"] = map[string]any{"enabled": true}
 	for _, test := range []struct {
 		from, to, manifests string
 		values              map[string]any
@@ -87,6 +90,8 @@ func TestCiliumManifests(t *testing.T) {
 		{"1.17.8", "1.18.8", config, bgp, "with graceful restart of BGP, as in the manifests"},
 		{"1.18.8", "1.19.6", "", bgp, "without graceful restart of BGP, the vendor's default"},
 		{"1.18.8", "1.19.6", "", nil, ""},
+		{"1.18.8", "1.19.6", layer2, both, "without graceful restart of BGP, the vendor's default"},
+		{"1.15.19", "1.18.8", layer2, both, "without graceful restart of BGP, the vendor's default"},
 		{"1.18.8", "1.19.6", config, nil, "the manifests of Cilium are its objects of BGP and of layer 2, which it does not read unless the values have bgpControlPlane.enabled or l2announcements.enabled: true"},
 		{"1.15.19", "1.18.8", config, bgp, "manifests with objects of BGP are taken from Cilium 1.16 on, which reads them"},
 		{"1.11.6", "1.12.0", config, nil, "the lab of an upgrade of cilium takes no mode and no manifests"},
@@ -98,6 +103,10 @@ func TestCiliumManifests(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s to %s: %q, want %q", test.from, test.to, got, test.want)
+		}
+		// Where nobody has said which graceful restart the user has, both are tried.
+		if unsaid := got == release.DefaultRestart; (u.Otherwise != nil) != unsaid || unsaid && u.Otherwise.Under != release.GracefulRestart {
+			t.Errorf("%s to %s: otherwise %v", test.from, test.to, u.Otherwise)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func script(role framework.Role, version, label string) framework.Script {
 
 func finding(kind string, state detect.State) framework.Finding {
 	return framework.Finding{
-		Detector: detect.LostSelector{}.Name(), Kind: kind, State: state, Object: detect.Named("BGPPeer reflectors"), Words: []string{oldLabel},
+		Detector: detect.LostSelector{}.Name(), Kind: kind, State: state, Object: detect.Named("BGPPeer reflectors, spec.peerSelector"), Words: []string{oldLabel},
 	}
 }
 

@@ -178,6 +178,9 @@ func (a *adapter) session() *unstructured.Unstructured {
 	at.Set("peerASN", int64(a.lab.RoutersASN))
 	at.Set("peerAddress", a.lab.Routers[0].String())
 	a.Under = restartOf(one)
+	if a.lab.GracefulRestart { // the lab's own, where the user's objects do not say
+		a.Under = GracefulRestart
+	}
 	if one.config == nil {
 		a.Own("the manifests have none of the peer", a.own[1])
 		one.config, one.fields["peerConfigRef"] = a.own[1], map[string]any{"name": a.own[1].GetName()}
@@ -186,6 +189,9 @@ func (a *adapter) session() *unstructured.Unstructured {
 	one.cluster.Object["spec"] = spec
 	return a.configure(one.config)
 }
+
+// GracefulRestart is that of the lab's own objects with it.
+const GracefulRestart = "with graceful restart of BGP"
 
 // DefaultRestart is the graceful restart of an agent whose objects say nothing of it.
 const DefaultRestart = "without graceful restart of BGP, the vendor's default"

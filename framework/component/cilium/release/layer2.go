@@ -3,6 +3,7 @@ package release
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,7 +50,7 @@ func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (
 	}
 	if l.Labels == nil {
 		l.Labels = labelsOf(answered)
-		l.Own("none selects a Service of type LoadBalancer", own[1])
+		l.Own("none selects Services of type LoadBalancer by labels that the lab's can have", own[1])
 	}
 	l.Objects = append(l.Objects, own[0])
 	return l, l.Missing()
@@ -59,6 +60,7 @@ func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (
 // is for addresses of load balancers.
 func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
 	o.SetNamespace("")
+	o.SetAPIVersion(string(Alpha)) // the only version of the type
 	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 	if spec == nil {
 		spec = map[string]any{}
@@ -87,26 +89,45 @@ func (l Layer2) Apply(ctx context.Context, c *kindlab.Cluster, types Types) erro
 	return apply(ctx, c, of(types, l.Objects))
 }
 
-// LeftOut says for each of a user's objects of Cilium's that a lab does not have because the values do
-// not switch on what reads it. The error says that no object is of Cilium's types.
+// bgpKinds are the types of a user's objects that say what Cilium announces by BGP.
+var bgpKinds = []string{kindCluster, kindPeer, kindAdvertisement, kindPool, string(Policy)}
+
+// OfBGP reports whether objects have one of BGP, and whether they say who the peers are and how they restart.
+func OfBGP(text string) (some, peers bool, err error) {
+	all, err := objects.Read(text)
+	for _, o := range all {
+		kind := o.GetKind()
+		of := o.GroupVersionKind().Group == group && slices.Contains(bgpKinds, kind)
+		some, peers = some || of, peers || of && kind != kindAdvertisement && kind != kindPool
+	}
+	return some, peers, err
+}
+
+// LeftOut says for each of a user's objects that a lab does not have it because the values do not switch on
+// what reads it. The error says that no object is of Cilium's types of BGP and layer 2.
 func LeftOut(text string, bgp, layer2 bool) (told []string, err error) {
 	all, err := objects.Read(text)
-	foreign := 0
+	used := 0
 	for _, o := range all {
 		name, kind := objects.Name(o), o.GetKind()
+		of := o.GroupVersionKind().Group == group && (kind == kindLayer2 || slices.Contains(bgpKinds, kind))
 		switch {
-		case o.GroupVersionKind().Group != group:
-			foreign++
+		case !of && bgp: // Adapt says it
+		case !of:
+			told = append(told, fmt.Sprintf("%s: left out: it is not of Cilium's types of BGP and layer 2", name))
 		case kind == kindLayer2 && !layer2:
 			told = append(told, fmt.Sprintf("%s: left out: the values lack l2announcements.enabled: true", name))
 		case kind == kindPool && !bgp:
 			told = append(told, fmt.Sprintf("%s: left out: the addresses for which the lab's nodes answer by ARP are in their network", name))
-		case kind != kindLayer2 && kind != kindPool && !bgp:
+		case kind != kindLayer2 && !bgp:
 			told = append(told, fmt.Sprintf("%s: left out: the values lack bgpControlPlane.enabled: true", name))
 		}
+		if of {
+			used++
+		}
 	}
-	if err == nil && foreign == len(all) {
-		err = fmt.Errorf("none of its %d objects is of Cilium's types: expected %s, %s, %s, %s or %s",
+	if err == nil && used == 0 {
+		err = fmt.Errorf("none of its %d objects is of Cilium's types of BGP and layer 2: expected %s, %s, %s, %s or %s",
 			len(all), kindCluster, kindPeer, kindAdvertisement, kindPool, kindLayer2)
 	}
 	return told, err

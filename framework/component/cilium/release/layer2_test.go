@@ -20,14 +20,14 @@ func TestAdaptLayer2(t *testing.T) {
 		return "apiVersion: cilium.io/v2alpha1\nkind: CiliumL2AnnouncementPolicy\nmetadata: {name: l2}\nspec: {" + spec + "}\n---\n"
 	}
 	for _, test := range []struct{ name, text, labels, said string }{
-		{"none", "", "map[answered-by:lab]", "CiliumL2AnnouncementPolicy: none selects a Service of type LoadBalancer: the lab has its own"},
+		{"none", "", "map[answered-by:lab]", "CiliumL2AnnouncementPolicy: none selects Services of type LoadBalancer by labels that the lab's can have: the lab has its own"},
 		{"all Services", policy("loadBalancerIPs: true, nodeSelector: {matchLabels: {kubernetes.io/os: linux}}"), "map[answered-by:lab]",
 			"CiliumL2AnnouncementPolicy l2: nodeSelector: a map of 1 is removed: the agents of a and b answer"},
 		{"by a label", policy("loadBalancerIPs: true, interfaces: [^eth0$], serviceSelector: {matchLabels: {lb: l2}}"), "map[answered-by:lab lb:l2]",
 			"CiliumL2AnnouncementPolicy l2: interfaces: a list of 1 is removed: the nodes have one network"},
 		{"all but one", policy("loadBalancerIPs: true, serviceSelector: {matchExpressions: [{key: lb, operator: NotIn, values: [bgp]}]}"), "map[answered-by:lab]", ""},
 		{"by name", policy("loadBalancerIPs: true, serviceSelector: {matchLabels: {io.kubernetes.service.name: web}}"), "map[answered-by:lab]",
-			"CiliumL2AnnouncementPolicy: none selects a Service of type LoadBalancer: the lab has its own"},
+			"CiliumL2AnnouncementPolicy: none selects Services of type LoadBalancer by labels that the lab's can have: the lab has its own"},
 		{"external addresses, then others", policy("externalIPs: true") + policy("loadBalancerIPs: true, serviceSelector: {matchLabels: {lb: l2}}"), "map[answered-by:lab lb:l2]", ""},
 	} {
 		l := must.Get(AdaptLayer2(test.text, addresses, []string{"a", "b"}))(t)
@@ -51,7 +51,8 @@ func TestAdaptLayer2(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	text := "{apiVersion: cilium.io/v2, kind: CiliumLoadBalancerIPPool, metadata: {name: p}}\n---\n" +
 		"{apiVersion: cilium.io/v2, kind: CiliumBGPClusterConfig, metadata: {name: c}}\n---\n" +
-		"{apiVersion: cilium.io/v2alpha1, kind: CiliumL2AnnouncementPolicy, metadata: {name: l}}\n"
+		"{apiVersion: cilium.io/v2alpha1, kind: CiliumL2AnnouncementPolicy, metadata: {name: l}}\n---\n" +
+		"{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: np}}\n"
 	for _, test := range []struct {
 		bgp, layer2 bool
 		want        []string
@@ -61,12 +62,13 @@ func TestLeftOut(t *testing.T) {
 		{false, true, []string{
 			"CiliumLoadBalancerIPPool p: left out: the addresses for which the lab's nodes answer by ARP are in their network",
 			"CiliumBGPClusterConfig c: left out: the values lack bgpControlPlane.enabled: true",
+			"CiliumNetworkPolicy np: left out: it is not of Cilium's types of BGP and layer 2",
 		}},
 	} {
 		if got := must.Get(LeftOut(text, test.bgp, test.layer2))(t); !slices.Equal(got, test.want) {
 			t.Errorf("with BGP %t and layer 2 %t: %q, want %q", test.bgp, test.layer2, got, test.want)
 		}
 	}
-	_, err := LeftOut("{apiVersion: v1, kind: Secret, metadata: {name: s}}", true, true)
-	must.Contain(t, fmt.Sprint(err), "none of its 1 objects is of Cilium's types: expected CiliumBGPClusterConfig, ")
+	_, err := LeftOut("{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: np}}", true, true)
+	must.Contain(t, fmt.Sprint(err), "none of its 1 objects is of Cilium's types of BGP and layer 2: expected CiliumBGPClusterConfig, ")
 }
