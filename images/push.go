@@ -124,12 +124,9 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 }
 
 func push(tag name.Tag, e entry, options ...remote.Option) error {
-	if there, err := remote.Head(tag, options...); err == nil && there.Digest == e.Digest {
-		return nil
-	}
 	image, err := e.Image(e.Digest)
 	if err != nil {
 		return err
 	}
-	return remote.Write(tag, image, options...)
+	return remote.Push(tag, image, options...)
 }

@@ -4,7 +4,6 @@ package calico
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -66,9 +65,8 @@ const DefaultPoll = time.Minute
 // configuration are replaced, and those of the same one as well: each
 // calico-node autodetects its address again. It does not wait for them.
 func (c Calico) Apply(ctx context.Context, lab *kindlab.Lab) error {
-	images := registry.New(lab.Registry().Addr.String())
-	manifest, err := images.File(ctx, manifestImage(c.Version), "/calico.yaml")
-	if err = errors.Join(err, images.Close()); err != nil {
+	manifest, err := registry.New(lab.Registry().Addr.String()).File(ctx, manifestImage(c.Version), "/calico.yaml")
+	if err != nil {
 		return err
 	}
 	cluster := lab.Clusters[0]

@@ -5,7 +5,6 @@ package kuberouter
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -170,18 +169,15 @@ func Log(ctx context.Context, node *kindlab.Node) (string, error) {
 
 // Digest asks the lab's registry for the current digest of an image.
 func Digest(ctx context.Context, r *framework.Run, image string) (string, error) {
-	c := registry.New(labaccess.Lab(r).Registry().Addr.String())
-	digest, err := c.Resolve(ctx, image)
-	return digest, errors.Join(err, c.Close())
+	return registry.New(labaccess.Lab(r).Registry().Addr.String()).Resolve(ctx, image)
 }
 
 // LatestMoved is the action that makes the name without tag refer to an image, as the vendor does
 // with each release.
 func LatestMoved(image string) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
-		c := registry.New(labaccess.Lab(r).Registry().Addr.String())
-		_, err := c.Move(ctx, Untagged, image)
-		return errors.Join(err, c.Close())
+		_, err := registry.New(labaccess.Lab(r).Registry().Addr.String()).Move(ctx, Untagged, image)
+		return err
 	}
 }
 

@@ -251,18 +251,18 @@ func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
 		}
 		host, err := registry.HostOf(image)
 		if err != nil {
-			return errors.Join(err, to.Close())
+			return err
 		}
 		from, known := caches[host]
 		if !known {
 			errs = append(errs, fmt.Errorf("image %s: no upstream for %s", image, host))
 			continue
 		}
-		if err := to.Copy(ctx, []string{image}, from.Addr.String()); err != nil {
+		if err := to.Copy(ctx, image, from.Addr.String()); err != nil {
 			errs = append(errs, &registry.UpstreamError{Host: host, URL: l.options.Upstreams[host], Image: image, Err: err})
 		}
 	}
-	return errors.Join(append(errs, to.Close())...)
+	return errors.Join(errs...)
 }
 
 func (l *Lab) registryLink(r *Registry) topology.Link {

@@ -94,7 +94,6 @@ func TestUpstream(t *testing.T) {
 	digest := func(at, image string) string {
 		t.Helper()
 		c := registry.New(strings.TrimPrefix(at, "http://"))
-		defer c.Close()
 		return must.Get(c.Resolve(ctx, image))(t)
 	}
 	inLab := lab.Registry().Addr.String()
@@ -109,7 +108,6 @@ func TestUpstream(t *testing.T) {
 		want := digest(url, served)
 		must.Equal(t, "", want, digest(inLab, served))
 		c := registry.New(inLab)
-		defer c.Close()
 		if got, err := c.Move(ctx, "docker.io/cloudnativelabs/kube-router", served); err != nil || got != want {
 			t.Errorf("%s, %v, want %s", got, err, want)
 		}

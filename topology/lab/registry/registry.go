@@ -21,26 +21,19 @@ import (
 )
 
 // Client is a client of one registry, over plain HTTP.
-type Client struct {
-	addr      string
-	transport *http.Transport
-}
+type Client struct{ addr string }
 
 // New makes a client of the registry at addr ("host:port"). It does not connect yet.
-func New(addr string) *Client {
+func New(addr string) *Client { return &Client{addr} }
+
+var direct = func() *http.Transport {
 	t := remote.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy = nil // proxies cannot reach a lab's addresses
-	return &Client{addr: addr, transport: t}
-}
+	return t
+}()
 
-// Close ends idle connections. The error is always nil.
-func (c *Client) Close() error {
-	c.transport.CloseIdleConnections()
-	return nil
-}
-
-func (c *Client) options(ctx context.Context) []remote.Option {
-	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(c.transport), remote.WithUserAgent("relapse")}
+func options(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(direct), remote.WithUserAgent("relapse")}
 }
 
 // NotFoundError says that the registry has no image of that name.
@@ -70,7 +63,7 @@ func (c *Client) Resolve(ctx context.Context, image string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	found, err := remote.Head(ref, c.options(ctx)...)
+	found, err := remote.Head(ref, options(ctx)...)
 	if err != nil {
 		return "", c.explain(image, "resolving "+image, err)
 	}
@@ -96,11 +89,11 @@ func (c *Client) Move(ctx context.Context, image, to string) (string, error) {
 	if target.Context().String() != tag.Context().String() {
 		return "", fmt.Errorf("%s: they are in different repositories", doing)
 	}
-	found, err := remote.Get(target, c.options(ctx)...)
+	found, err := remote.Get(target, options(ctx)...)
 	if err != nil {
 		return "", c.explain(to, doing, err)
 	}
-	if err := remote.Tag(tag, found, c.options(ctx)...); err != nil {
+	if err := remote.Tag(tag, found, options(ctx)...); err != nil {
 		return "", c.explain(image, doing, err)
 	}
 	return found.Digest.String(), nil
@@ -113,7 +106,7 @@ func (c *Client) File(ctx context.Context, image, file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err := remote.Image(ref, c.options(ctx)...)
+	img, err := remote.Image(ref, options(ctx)...)
 	if err != nil {
 		return nil, c.explain(image, doing, err)
 	}
@@ -138,57 +131,22 @@ func (c *Client) File(ctx context.Context, image, file string) ([]byte, error) {
 	}
 }
 
-// Copy copies images that this registry does not have from the vendors' registries,
-// under the same names. If from is not empty it copies from that host instead.
-func (c *Client) Copy(ctx context.Context, images []string, from string) error {
-	var errs []error
-	for _, image := range images {
-		if err := c.copyOne(ctx, image, from); err != nil {
-			errs = append(errs, err)
-		}
+// Copy copies an image that this registry does not have from another one, under the same name.
+func (c *Client) Copy(ctx context.Context, image, from string) error {
+	doing, other := "copying "+image, New(from)
+	source, err := other.here(image)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
-}
-
-func (c *Client) copyOne(ctx context.Context, image, from string) error {
-	doing := "copying " + image
 	target, err := c.here(image)
 	if err != nil {
 		return err
 	}
-	var source name.Reference
-	options := []remote.Option{remote.WithContext(ctx)}
-	if from == "" {
-		source, err = name.ParseReference(image)
-	} else {
-		other := New(from)
-		defer other.Close()
-		source, err = other.here(image)
-		options = other.options(ctx)
-	}
+	found, err := remote.Get(source, options(ctx)...)
 	if err != nil {
-		return err
+		return other.explain(image, doing, err)
 	}
-	found, err := remote.Get(source, options...)
-	if err != nil {
-		return c.explain(image, doing, err)
-	}
-	if there, err := remote.Head(target, c.options(ctx)...); err == nil && there.Digest == found.Digest {
-		return nil
-	}
-	if found.MediaType.IsIndex() {
-		index, err := found.ImageIndex()
-		if err != nil {
-			return fmt.Errorf("%s: %w", doing, err)
-		}
-		err = remote.WriteIndex(target, index, c.options(ctx)...)
-		return c.explain(image, doing, err)
-	}
-	img, err := found.Image()
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return c.explain(image, doing, remote.Write(target, img, c.options(ctx)...))
+	return c.explain(image, doing, remote.Push(target, found, options(ctx)...))
 }
 
 // explain adds the operation to an error of the library. The result wraps a

@@ -24,9 +24,7 @@ func serve(t *testing.T) (string, *Client) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	addr := strings.TrimPrefix(server.URL, "http://")
-	c := New(addr)
-	t.Cleanup(func() { c.Close() })
-	return addr, c
+	return addr, New(addr)
 }
 
 func push(t *testing.T, c *Client, image string, index bool) string {
@@ -38,14 +36,14 @@ func push(t *testing.T, c *Client, image string, index bool) string {
 		if randomErr != nil {
 			t.Fatal(randomErr)
 		}
-		err = remote.WriteIndex(ref, i, c.options(t.Context())...)
+		err = remote.WriteIndex(ref, i, options(t.Context())...)
 		digest, _ = i.Digest()
 	} else {
 		i, randomErr := random.Image(64, 1)
 		if randomErr != nil {
 			t.Fatal(randomErr)
 		}
-		err = remote.Write(ref, i, c.options(t.Context())...)
+		err = remote.Write(ref, i, options(t.Context())...)
 		digest, _ = i.Digest()
 	}
 	must.NoError(t, err)
@@ -73,7 +71,6 @@ func TestErrors(t *testing.T) {
 	addr, c := serve(t)
 	digest := push(t, c, router+":v1.5.1", false)
 	gone := New("127.0.0.1:1") // no program listens on the port of tcpmux
-	t.Cleanup(func() { gone.Close() })
 	tests := []struct {
 		name string
 		do   func() error
@@ -116,12 +113,14 @@ func TestCopy(t *testing.T) {
 		images[2]: push(t, upstream, images[2], false),
 	}
 	for range 2 { // the second time there is nothing to do
-		must.NoError(t, lab.Copy(t.Context(), images, upstreamAddr))
+		for _, image := range images {
+			must.NoError(t, lab.Copy(t.Context(), image, upstreamAddr))
+		}
 	}
 	for _, image := range images {
 		must.Equal(t, image, want[image], resolve(t, lab, image))
 	}
-	err := lab.Copy(t.Context(), []string{router + ":none", images[0]}, upstreamAddr)
+	err := lab.Copy(t.Context(), router+":none", upstreamAddr)
 	must.Fail(t, err, "copying "+router+":none: the registry at")
 }
 
@@ -129,7 +128,7 @@ func TestFile(t *testing.T) {
 	_, c := serve(t)
 	const image = "relapse.dev/manifest:v1"
 	content := must.Get(crane.Image(map[string][]byte{"calico.yaml": []byte("kind: List\n"), "other": nil}))(t)
-	must.NoError(t, remote.Write(must.Get(c.here(image))(t), content, c.options(t.Context())...))
+	must.NoError(t, remote.Write(must.Get(c.here(image))(t), content, options(t.Context())...))
 	if got, err := c.File(t.Context(), image, "/calico.yaml"); err != nil || string(got) != "kind: List\n" {
 		t.Errorf("File = %q, %v", got, err)
 	}
