@@ -259,14 +259,18 @@ func TestAuditReadsOnly(t *testing.T) {
 }
 
 // Healthy clusters, and each of them with a fault at a time, are judged on a real API server as on the fake one.
-func TestAuditFaults(t *testing.T) {
+func TestAuditFaults(t *testing.T) { faultsOnServer(t, "TestFalseAlarms", 60) }
+
+// faultsOnServer runs a test of package audit, which has so many subtests at least, on a real API server.
+func faultsOnServer(t *testing.T, test string, least int, flags ...string) {
+	t.Helper()
 	c := startEtcd(t)
 	c.startAPIServer(t)
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run", "^TestFalseAlarms$", "../../framework/audit")
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"test"}, flags...), "-count=1", "-v", "-run", "^"+test+"$", "../../framework/audit")...)
 	cmd.Env = append(os.Environ(), "RELAPSE_TEST_API="+c.server, "RELAPSE_TEST_ETCD="+c.etcd, "RELAPSE_TEST_TOKEN="+adminToken)
 	out, err := cmd.CombinedOutput()
-	faults := strings.Count(string(out), "    --- PASS: TestFalseAlarms/")
-	if t.Logf("%d clusters", faults); err != nil || faults < 60 {
+	faults := strings.Count(string(out), "    --- PASS: "+test+"/")
+	if t.Logf("%d clusters", faults); err != nil || faults < least {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

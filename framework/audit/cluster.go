@@ -57,8 +57,8 @@ func Role() string {
 const RoleHint = "relapse audit --rbac prints the ClusterRole that permits all of it"
 
 // RequestsPerSecond limit the requests of all clients to an API server, if nothing else is asked for;
-// twice as many may follow each other at once. A read takes 21 of a small cluster, and up
-// to 28 where addresses of Services are announced; each 500 objects more are one more.
+// twice as many may follow each other at once. A read takes 23 of a small cluster, and up
+// to 30 where addresses of Services are announced; each 500 objects more are one more.
 const RequestsPerSecond = 5
 
 // Client says which cluster is read, and how.

@@ -11,6 +11,7 @@ import (
 	"text/template"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -308,19 +309,7 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 			t.Fatalf("%s has no %q", folder, e.old)
 		}
 	}
-	s := newServer(t)
-	s.ahead = ahead
-	var documents []string
-	for _, document := range strings.Split(text["objects.yaml"], "\n---\n") {
-		if strings.TrimSpace(document) != "" {
-			documents = append(documents, document)
-			s.object(t, document)
-		}
-	}
-	config := s.config(t)
-	if realAPI != "" {
-		config = onReal(t, documents)
-	}
+	config := configOf(t, text["objects.yaml"], ahead)
 	var routers []snapshot.Router
 	must.NoError(t, yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers))
 	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: config}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
@@ -340,6 +329,24 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 		reads = append(reads, read)
 	}
 	return must.Get(Judge(reads, nil))(t)
+}
+
+// configOf reaches an API server that has some objects: a real one, where there is one.
+func configOf(t *testing.T, objects string, ahead time.Duration) *rest.Config {
+	t.Helper()
+	s := newServer(t)
+	s.ahead = ahead
+	var documents []string
+	for _, document := range strings.Split(objects, "\n---\n") {
+		if strings.TrimSpace(document) != "" {
+			documents = append(documents, document)
+			s.object(t, document)
+		}
+	}
+	if realAPI != "" {
+		return onReal(t, documents)
+	}
+	return s.config(t)
 }
 
 func (e edit) apply(text string) string {
