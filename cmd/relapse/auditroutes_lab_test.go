@@ -131,7 +131,9 @@ func TestAuditRoutes(t *testing.T) {
 }
 
 // The same with faults in the tables of real routers.
-func TestAuditRouterFaults(t *testing.T) { faultsOnServer(t, "TestRouterFaults", 20, "-tags", "lab,night") }
+func TestAuditRouterFaults(t *testing.T) {
+	faultsOnServer(t, "TestRouterFaults", 20, "-tags", "lab,night")
+}
 
 func since(began time.Time) time.Duration { return time.Since(began).Round(100 * time.Millisecond) }
 

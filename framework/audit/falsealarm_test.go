@@ -174,6 +174,8 @@ func TestFalseAlarms(t *testing.T) {
 					judgement{findings: []string{"latent wrong-announcer 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
 				{"a static route has them go to a machine that is gone", []edit{{old: "#static", new: "- {prefix: 10.0.2.0/24, type: unicast, protocol: static, metric: 20, next_hops: [{address: 10.4.94.77, interface: swp1}]}"}},
 					judgement{findings: []string{"active unannounced 10.0.2.0/24", "latent absent-node 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
+				{"a static route of BIRD discards them", []edit{{old: "#static", new: "- {prefix: 10.0.2.0/24, type: blackhole, protocol: bird, metric: 32}"}},
+					judgement{findings: []string{"active unannounced 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
 				{"worker2's session has ended, and its route is kept", []edit{{old: "established # worker2", new: "idle"}}, judgement{findings: []string{"latent stale-route 10.0.2.0/24"}, notJudged: []string{"of cp1", "of worker3"}}},
 			},
 		},

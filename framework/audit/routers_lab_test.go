@@ -121,6 +121,7 @@ func routerFaults(kind string) []routerFault {
 // A healthy cluster behind FRR and behind BIRD, each a process in a network namespace, has no finding, and one with each
 // fault in the routers' tables that finding alone. The routers are read as an audit reads them.
 func TestRouterFaults(t *testing.T) {
+	ctx := t.Context() // that of a subtest ends before the fault is undone
 	startMachines(t)
 	objects := string(must.Get(os.ReadFile(filepath.Join("testdata", "falsealarms", "layer2", "objects.yaml")))(t))
 	objects = strings.NewReplacer("10.4.94.", faultsSubnet, `ago "5s"`, `ago "-1h"`).Replace(objects) // the lease holds on
@@ -128,7 +129,7 @@ func TestRouterFaults(t *testing.T) {
 	for kind, other := range map[string]string{"frr": "bird", "bird": "frr"} {
 		declared := bgprouter.Declared{Name: kind, Kind: bgprouter.Kind(kind), Command: []string{"docker", "exec", containerOf(kind)}}
 		access := Access{Config: configOf(t, at(t, objects, time.Now()), 0), Routing: must.Get(bgprouter.Readers([]bgprouter.Declared{declared}, nil))(t)}
-		collector := must.Get(snapshot.Open(t.Context(), oneRead{Access: access, unreachable: errNotReached}, sources(scope{routers: true})...))(t)
+		collector := must.Get(snapshot.Open(ctx, oneRead{Access: access, unreachable: errNotReached}, sources(scope{routers: true})...))(t)
 		t.Cleanup(func() { collector.Close() })
 		collector.Allow(time.Minute)
 		named := strings.NewReplacer("TOR", kind, "OTHER", other)
@@ -141,7 +142,7 @@ func TestRouterFaults(t *testing.T) {
 		becomes := func(t *testing.T, want ...string) {
 			t.Helper()
 			what := fmt.Sprintf("%s to have the findings %q", kind, want)
-			must.NoError(t, await.Until(t.Context(), what, 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
+			must.NoError(t, await.Until(ctx, what, 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
 				inMachine(t, kind, "for a in 11 12 128 200 "+machines[other]+"; do ip neigh flush to "+faultsSubnet+"$a; echo >/dev/udp/"+faultsSubnet+"$a/9; done")
 				r, err := Judge([]snapshot.Snapshot{collector.Collect(ctx), collector.Collect(ctx)}, nil)
 				if err != nil {
@@ -154,10 +155,12 @@ func TestRouterFaults(t *testing.T) {
 		t.Run(kind, func(t *testing.T) { becomes(t) })
 		for _, f := range routerFaults(kind) {
 			t.Run(kind+"/"+f.name, func(t *testing.T) {
+				t.Cleanup(func() {
+					run(f.undo)
+					becomes(t)
+				})
 				run(f.do)
 				becomes(t, f.findings...)
-				run(f.undo)
-				becomes(t)
 			})
 		}
 	}

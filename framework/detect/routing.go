@@ -80,7 +80,7 @@ func newRouting(r snapshot.Router) *routing {
 	for i, f := range r.Routes.Items {
 		// BGP's routes are in the RIB; the kernel's are the router's own links.
 		if f.Protocol == snapshot.RouteBGP || f.Protocol == snapshot.RouteKernel || f.Prefix.Bits() <= 0 ||
-			f.Protocol == snapshot.RouteBIRD && (originated.Get(f.Prefix) || t.ofRIB(f, direct)) {
+			f.Protocol == snapshot.RouteBIRD && (originated.Get(f.Prefix) || len(f.NextHops) > 0 && t.ofRIB(f, direct)) {
 			continue
 		}
 		d := decision{metric: f.Metric}
