@@ -39,11 +39,11 @@ func run(base string, all bool, output string) error {
 	if all {
 		runs = tree.All()
 	} else {
-		files, err := changedFiles(base)
+		change, err := readChange(base)
 		if err != nil {
 			return err
 		}
-		runs = tree.Select(files)
+		runs = tree.Select(change)
 	}
 	if output == "matrix" {
 		return json.NewEncoder(os.Stdout).Encode(map[string][]Run{"include": runs})
@@ -61,19 +61,40 @@ func run(base string, all bool, output string) error {
 	return nil
 }
 
-// changedFiles are the paths below the root of what a commit or work tree has changed, with files
-// that are gone.
-func changedFiles(base string) ([]string, error) {
+// A Change is what a commit or work tree has changed.
+type Change struct {
+	Files   []string        // paths below the root, with those that are gone
+	Modules map[string]bool // modules of go.mod whose line changed
+	// Declared returns the exported names that a Go file declares, before or after the change.
+	Declared func(file string) []string
+}
+
+func readChange(base string) (Change, error) {
 	base, err := mergeBase(base)
 	if err != nil || base == "" {
-		return nil, err
+		return Change{}, err
 	}
 	changed, err := git("diff", "--name-only", "--no-renames", base, "--")
 	if err != nil {
-		return nil, err
+		return Change{}, err
 	}
 	added, err := git("ls-files", "--others", "--exclude-standard")
-	return strings.Fields(changed + "\n" + added), err
+	if err != nil {
+		return Change{}, err
+	}
+	mod, err := git("diff", "--unified=0", base, "--", "go.mod")
+	if err != nil {
+		return Change{}, err
+	}
+	return Change{
+		Files:   strings.Fields(changed + "\n" + added),
+		Modules: changedModules(mod),
+		Declared: func(file string) []string {
+			before, _ := git("show", base+":"+file) // a file of the change has none
+			after, _ := os.ReadFile(file)           // a file that is gone has none
+			return append(exported(before), exported(string(after))...)
+		},
+	}, nil
 }
 
 // mergeBase returns the commit to compare with, or "" if there is none.
@@ -91,6 +112,22 @@ func mergeBase(base string) (string, error) {
 		return "", nil
 	}
 	return base, nil
+}
+
+// changedModules returns the module of each changed line of a difference of go.mod.
+func changedModules(diff string) map[string]bool {
+	modules := map[string]bool{}
+	for line := range strings.Lines(diff) {
+		if strings.HasPrefix(line, "+++") || strings.HasPrefix(line, "---") || !strings.ContainsAny(line[:1], "+-") {
+			continue
+		}
+		for _, word := range strings.Fields(strings.TrimPrefix(strings.TrimSpace(line[1:]), "require")) {
+			if strings.Contains(word, "/") {
+				modules[word] = true
+			}
+		}
+	}
+	return modules
 }
 
 func git(args ...string) (string, error) {

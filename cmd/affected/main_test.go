@@ -37,7 +37,8 @@ func TestSelect(t *testing.T) {
 		{name: "a file that is not Go's", file: "scenarios/unpinnedimage/testdata/x", needs: []string{"scenarios/unpinnedimage"}},
 		{name: "the engine", file: "framework/engine/execution.go"},
 		{name: "isolation of labs", file: "topology/lab/kindlab/network.go", needs: []string{"topology/lab/kindlab"}},
-		{name: "a package that the core has, too", file: "framework/detect/ipvsconvergence.go"},
+		{name: "a detector of one scenario", file: "framework/detect/ipvsconvergence.go", needs: []string{"scenarios/ipvsdeadlock"}},
+		{name: "the core's detector, which declares one of another scenario", file: "framework/detect/ownership.go", needs: []string{"scenarios/twincidr"}},
 		{name: "load on Service proxies", file: "framework/load/load.go", needed: []string{"scenarios/ipvsdeadlock"}},
 		{name: "a recipe", file: "images/kube-router/component.yaml", needs: []string{"images", "scenarios/masqueradedrift", "scenarios/unpinnedimage"}},
 		{name: "a recipe of a component that the core has, too", file: "images/cilium/component.yaml", needed: cilium},
@@ -46,14 +47,18 @@ func TestSelect(t *testing.T) {
 		{name: "guests' images", file: "images/guest/image.yaml", needs: []string{"images", "scenarios/ipvsdeadlock", "topology/lab/kindlab"}},
 		{name: "guests", file: "topology/lab/guest/guest.go", needs: []string{"scenarios/ipvsdeadlock", "topology/lab/guest", "topology/lab/kindlab"}},
 		{name: "the CLI", file: "cmd/relapse/run.go", needs: []string{"cmd/relapse"}},
-		{name: "a fault", file: "framework/fault/nic.go", needs: []string{"framework/fault"}},
+		{name: "a fault of one scenario", file: "framework/fault/nic.go", needed: []string{"framework/fault", "scenarios/addednic"}},
 		{name: "the factory of images", file: "images/key.go", needs: []string{"images"}},
 		{name: "a package that is gone", file: "framework/nowhere/nothing.go"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tree := must.Get(thisTree())(t)
+			change := Change{Files: []string{test.file}, Declared: func(file string) []string {
+				text, _ := os.ReadFile(file)
+				return exported(string(text))
+			}}
 			var got []string
-			for _, r := range tree.Select([]string{test.file}) {
+			for _, r := range tree.Select(change) {
 				got = append(got, r.Package)
 			}
 			if len(test.needed) == 0 && len(test.without) == 0 && !slices.Equal(got, test.needs) {
@@ -73,6 +78,23 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+// A module that the core uses as well is proven by the core.
+func TestSelectModules(t *testing.T) {
+	tree := must.Get(thisTree())(t)
+	needs := func(modules string) (packages []string) {
+		for _, r := range tree.Select(Change{Files: []string{"go.mod"}, Modules: changedModules(modules)}) {
+			packages = append(packages, r.Package)
+		}
+		return packages
+	}
+	if got := needs("-\thelm.sh/helm/v3 v3.20.1\n+\thelm.sh/helm/v3 v3.20.2\n"); !slices.Contains(got, "framework/component/chart") || slices.Contains(got, "scenarios/ipvsdeadlock") {
+		t.Errorf("Helm: %q", got)
+	}
+	if got := needs("+require sigs.k8s.io/kind v0.33.0\n"); slices.Contains(got, "scenarios/twincidr") {
+		t.Errorf("kind, which the core uses: %q", got)
+	}
+}
+
 func TestAll(t *testing.T) {
 	tree := must.Get(thisTree())(t)
 	var got []string
@@ -86,8 +108,20 @@ func TestAll(t *testing.T) {
 	}
 }
 
+func TestExported(t *testing.T) {
+	got := exported("package p\n\nfunc A() {}\n\nfunc (t T) M() {}\n\ntype T struct {\n\tF int\n}\n\nvar (\n\tV = 1\n\tw = 2\n)\n\nconst C = 3\n\ntype G[X any] struct{}\n")
+	for _, name := range []string{"A", "T", "V", "C", "G"} {
+		if !slices.Contains(got, name) {
+			t.Errorf("%q are without %q", got, name)
+		}
+	}
+	if slices.Contains(got, "w") {
+		t.Errorf("%q have w", got)
+	}
+}
+
 // The change is everything since the commit to compare with: committed or not, new or gone.
-func TestChangedFiles(t *testing.T) {
+func TestReadChange(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(file, text string) { must.Write(t, file, text) }
 	run := func(args ...string) {
@@ -103,20 +137,26 @@ func TestChangedFiles(t *testing.T) {
 	write("gone.go", "package m\n\nfunc Gone() {}\n")
 	write("same.go", "package m\n")
 	commit()
-	if files, err := changedFiles(""); err != nil || len(files) != 0 {
-		t.Errorf("the first commit: %q, %v", files, err)
+	if change, err := readChange(""); err != nil || len(change.Files) != 0 {
+		t.Errorf("the first commit: %q, %v", change.Files, err)
 	}
 	write("committed.go", "package m\n")
 	commit()
 	write("go.mod", "module m\n\nrequire example.net/a v1.0.1\n")
 	write("new/new.go", "package new\n")
 	must.NoError(t, os.Remove("gone.go"))
-	files, err := changedFiles("")
-	slices.Sort(files)
-	if want := []string{"committed.go", "go.mod", "gone.go", "new/new.go"}; err != nil || !slices.Equal(files, want) {
-		t.Errorf("%q, %v; want %q", files, err, want)
+	change, err := readChange("")
+	slices.Sort(change.Files)
+	if want := []string{"committed.go", "go.mod", "gone.go", "new/new.go"}; err != nil || !slices.Equal(change.Files, want) {
+		t.Errorf("%q, %v; want %q", change.Files, err, want)
 	}
-	if _, err := changedFiles("nothing"); err == nil {
+	if !change.Modules["example.net/a"] {
+		t.Errorf("modules: %v", change.Modules)
+	}
+	if got := change.Declared("gone.go"); !slices.Equal(got, []string{"Gone"}) {
+		t.Errorf("a file that is gone declares %q", got)
+	}
+	if _, err := readChange("nothing"); err == nil {
 		t.Error("a commit that is not there")
 	}
 }

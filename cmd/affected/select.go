@@ -9,73 +9,142 @@ import (
 	"strings"
 )
 
-// Select returns the tests in labs that changed files need besides the core. A package's tests
-// are needed if a file belongs to
+// Select returns the tests in labs that a change needs besides the core. A package's tests
+// are needed if the change touches
 //
 //   - the package itself,
-//   - a package that its tests use and the core's tests do not use,
+//   - a package, or a module of go.mod, that its tests use and the core's tests do not use,
+//   - a file of a shared package, if the package names something that this file declares,
+//     and the core does not,
 //   - the images of a scenario's components, or of guests.
 //
-// What the core uses is proven by the core, and by the night. cmd/relapse imports all packages: its tests
+// What the core uses is proven by the core. cmd/relapse imports all packages: its tests
 // are needed for changes of the package itself.
-func (t *Tree) Select(files []string) []Run {
+func (t *Tree) Select(change Change) []Run {
 	var runs []Run
 	for _, p := range t.inLabs() {
 		r := p.run("")
 		if p.nightly && r.Tags == "lab" {
 			continue
 		}
-		if r.Reason = t.reason(p, files); r.Reason != "" {
+		if r.Reason = t.reason(p, change); r.Reason != "" {
 			runs = append(runs, r)
 		}
 	}
 	return runs
 }
 
-// reason says which of some files needs a package's tests, or nothing.
-func (t *Tree) reason(p *pkg, files []string) string {
-	files = slices.DeleteFunc(slices.Clone(files), func(file string) bool { return path.Ext(file) == ".md" })
-	for _, file := range files {
-		if strings.HasPrefix(file, p.folder+"/") {
+// reason says what of a change needs a package's tests, or nothing.
+func (t *Tree) reason(p *pkg, change Change) string {
+	for _, file := range change.Files {
+		if strings.HasPrefix(file, p.folder+"/") && !documents(file) {
 			return file + " is its own"
 		}
 	}
 	if strings.HasPrefix(p.folder, "cmd/") {
 		return ""
 	}
-	uses := t.uses(p)
-	for _, file := range files {
-		if owner := t.owner(file); owner != nil && uses[owner.ImportPath] && !t.core[owner.ImportPath] {
+	var alone []*pkg // packages of this project that its tests use and the core's do not
+	for path := range t.uses(p) {
+		used := t.packages[path]
+		if used == nil || t.core[path] {
+			continue
+		}
+		if used.folder != "" {
+			alone = append(alone, used)
+		} else if used.Module != nil && change.Modules[used.Module.Path] {
+			return "go.mod has another version of " + used.Module.Path
+		}
+	}
+	for _, file := range change.Files {
+		if documents(file) {
+			continue
+		}
+		if owner := t.owner(file); owner != nil && slices.Contains(alone, owner) {
 			return file + " is of a package that it uses"
 		}
-		if component := t.images(p, uses, file); component != "" {
+		if component, ok := t.images(p, file); ok {
 			return file + " is of the images of " + component
+		}
+		if name := t.declares(file, append(alone, p), change); name != "" {
+			return file + " declares " + name
 		}
 	}
 	return ""
 }
 
+func documents(file string) bool { return path.Ext(file) == ".md" }
+
 // guest is the field of a node that makes it a guest, in a scenario's topology.
 var guest = regexp.MustCompile(`\bKernel(:| =) *"\d`)
 
-// images is the scenario's component, or guests, to whose images a file belongs; empty if there is none. A
-// component's package is named as the folder of its images is, without hyphens.
-func (t *Tree) images(p *pkg, uses map[string]bool, file string) (component string) {
+// images says whether a file belongs to the images of a scenario's component, or of
+// guests. A component's package is named as the folder of its images is, without hyphens.
+func (t *Tree) images(p *pkg, file string) (component string, ok bool) {
 	if strings.HasPrefix(file, "images/guest/") || strings.HasPrefix(file, "topology/lab/guest/") {
-		for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
-			if source, err := os.ReadFile(filepath.Join(p.Dir, name)); err == nil && guest.Match(source) {
-				return "guests"
-			}
-		}
-		return ""
+		return "guests", guest.MatchString(p.text(true))
 	}
-	rest, is := strings.CutPrefix(file, "images/")
-	if !is {
-		rest, is = strings.CutPrefix(file, "framework/component/")
+	rest, ok := strings.CutPrefix(file, "images/")
+	if !ok {
+		rest, ok = strings.CutPrefix(file, "framework/component/")
 	}
 	folder, _, found := strings.Cut(rest, "/")
-	if is && found && strings.HasPrefix(p.folder, "scenarios/") && uses[module+"framework/component/"+strings.ReplaceAll(folder, "-", "")] {
-		return folder
+	component = module + "framework/component/" + strings.ReplaceAll(folder, "-", "")
+	return folder, ok && found && strings.HasPrefix(p.folder, "scenarios/") && t.uses(p)[component]
+}
+
+// declares returns a name that a shared Go file declares, that these packages use, and that
+// no package of the core uses.
+func (t *Tree) declares(file string, packages []*pkg, change Change) string {
+	owner := t.owner(file)
+	if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || owner == nil || !t.core[owner.ImportPath] {
+		return ""
+	}
+	for _, name := range change.Declared(file) {
+		name = path.Base(owner.folder) + "." + name
+		if !t.named[name] && slices.ContainsFunc(packages, func(p *pkg) bool { return p.names()[name] }) {
+			return name
+		}
 	}
 	return ""
+}
+
+var qualified = regexp.MustCompile(`\b\w+\.[A-Z]\w*`)
+
+// names returns the names of other packages that a package's files use, such as
+// detect.Ownership. Tests do not count.
+func (p *pkg) names() map[string]bool {
+	if p.used == nil {
+		p.used = map[string]bool{}
+		for _, name := range qualified.FindAllString(p.text(false), -1) {
+			p.used[name] = true
+		}
+	}
+	return p.used
+}
+
+func (p *pkg) text(tests bool) string {
+	files := p.GoFiles
+	if tests {
+		files = slices.Concat(files, p.TestGoFiles, p.XTestGoFiles)
+	}
+	var text strings.Builder
+	for _, file := range files {
+		source, _ := os.ReadFile(filepath.Join(p.Dir, file)) // go list has just seen it
+		text.Write(source)
+	}
+	return text.String()
+}
+
+var declaration = regexp.MustCompile(`(?m)^(?:func|type|var|const|\t)\s*([A-Z]\w*)(?:\(|\[| |$)`)
+
+// exported returns the exported names that a Go file declares: of functions, types, variables and
+// constants, those in parentheses too, and more: of fields, which no other package names
+// by the package's name.
+func exported(source string) []string {
+	var names []string
+	for _, match := range declaration.FindAllStringSubmatch(source, -1) {
+		names = append(names, match[1])
+	}
+	return names
 }

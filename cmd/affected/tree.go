@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -44,16 +45,19 @@ type Run struct {
 type Tree struct {
 	packages map[string]*pkg // by import path, those of other modules as well
 	core     map[string]bool // import paths that the core's tests use
+	named    map[string]bool // names that these packages use, with the package: detect.Ownership
 }
 
 type pkg struct {
 	ImportPath, Dir                    string
 	GoFiles, TestGoFiles, XTestGoFiles []string
 	Imports, TestImports, XTestImports []string
+	Module                             *struct{ Path string }
 
 	folder  string // below the root, "" for packages of other modules
 	labs    bool   // it has tests with the build tag lab
 	nightly bool   // all of those tests have the build tag night as well
+	used    map[string]bool
 }
 
 func readTree() (*Tree, error) {
@@ -62,7 +66,7 @@ func readTree() (*Tree, error) {
 		return nil, err
 	}
 	cmd := exec.Command("go", "list", "-deps", "-test", "-tags", "lab,night",
-		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", "./...")
+		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports,Module", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -93,9 +97,14 @@ func readTree() (*Tree, error) {
 	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	tree.core = map[string]bool{}
+	tree.core, tree.named = map[string]bool{}, map[string]bool{}
 	for _, folder := range core {
 		tree.addUses(tree.core, tree.packages[module+folder], unproven)
+	}
+	for path := range tree.core {
+		if p := tree.packages[path]; p != nil && p.folder != "" {
+			maps.Copy(tree.named, p.names())
+		}
 	}
 	return tree, nil
 }
