@@ -301,6 +301,9 @@ func (l *fakeLab) Probes(ctx context.Context, _ *framework.Run, declared []frame
 		go (&fakeAgent{world: l.worldOf(declared), name: ends[i].Name, names: names, conn: theirs}).serve()
 		var err error
 		if ends[i].Agent, err = probe.Connect(ctx, ends[i].Name, ours); err != nil {
+			for _, connected := range ends[:i] { // the context ended between two of them
+				err = errors.Join(err, connected.Agent.Close())
+			}
 			return nil, err
 		}
 	}
