@@ -63,8 +63,7 @@ func run(base string, all bool, output string) error {
 
 // A Change is what a commit or work tree has changed.
 type Change struct {
-	Files   []string        // paths below the root, with those that are gone
-	Modules map[string]bool // modules of go.mod whose line changed
+	Files []string // paths below the root, with those that are gone
 	// Declared returns the exported names that a Go file declares, before or after the change.
 	Declared func(file string) []string
 }
@@ -82,13 +81,8 @@ func readChange(base string) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	mod, err := git("diff", "--unified=0", base, "--", "go.mod")
-	if err != nil {
-		return Change{}, err
-	}
 	return Change{
-		Files:   strings.Fields(changed + "\n" + added),
-		Modules: changedModules(mod),
+		Files: strings.Fields(changed + "\n" + added),
 		Declared: func(file string) []string {
 			before, _ := git("show", base+":"+file) // a file of the change has none
 			after, _ := os.ReadFile(file)           // a file that is gone has none
@@ -112,22 +106,6 @@ func mergeBase(base string) (string, error) {
 		return "", nil
 	}
 	return base, nil
-}
-
-// changedModules returns the module of each changed line of a difference of go.mod.
-func changedModules(diff string) map[string]bool {
-	modules := map[string]bool{}
-	for line := range strings.Lines(diff) {
-		if strings.HasPrefix(line, "+++") || strings.HasPrefix(line, "---") || !strings.ContainsAny(line[:1], "+-") {
-			continue
-		}
-		for _, word := range strings.Fields(strings.TrimPrefix(strings.TrimSpace(line[1:]), "require")) {
-			if strings.Contains(word, "/") {
-				modules[word] = true
-			}
-		}
-	}
-	return modules
 }
 
 func git(args ...string) (string, error) {

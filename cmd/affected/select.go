@@ -13,7 +13,7 @@ import (
 // are needed if the change touches
 //
 //   - the package itself,
-//   - a package, or a module of go.mod, that its tests use and the core's tests do not use,
+//   - a package that its tests use and the core's tests do not use,
 //   - a file of a shared package, if the package names something that this file declares,
 //     and the core does not,
 //   - the images of a scenario's components, or of guests.
@@ -52,8 +52,6 @@ func (t *Tree) reason(p *pkg, change Change) string {
 		}
 		if used.folder != "" {
 			alone = append(alone, used)
-		} else if used.Module != nil && change.Modules[used.Module.Path] {
-			return "go.mod has another version of " + used.Module.Path
 		}
 	}
 	for _, file := range change.Files {

@@ -52,7 +52,6 @@ type pkg struct {
 	ImportPath, Dir                    string
 	GoFiles, TestGoFiles, XTestGoFiles []string
 	Imports, TestImports, XTestImports []string
-	Module                             *struct{ Path string }
 
 	folder  string // below the root, "" for packages of other modules
 	labs    bool   // it has tests with the build tag lab
@@ -66,7 +65,7 @@ func readTree() (*Tree, error) {
 		return nil, err
 	}
 	cmd := exec.Command("go", "list", "-deps", "-test", "-tags", "lab,night",
-		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports,Module", "./...")
+		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

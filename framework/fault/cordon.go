@@ -16,49 +16,37 @@ import (
 // Cordon marks nodes as unschedulable, as kubectl cordon does. Pods and machines are not
 // touched. Undo is kubectl uncordon.
 func Cordon(nodes ...string) framework.Fault {
+	const patch = `{"spec":{"unschedulable":%t}}`
 	return framework.Fault{
 		Name:   "kubectl cordon " + strings.Join(nodes, " "),
-		Inject: unschedulable(nodes, true),
-		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
-			var wrong framework.Mismatches
-			for _, name := range nodes {
-				var node corev1.Node
-				if err := labaccess.Cluster(r).Client.Resources().Get(ctx, name, "", &node); err != nil {
-					return false, "", err
-				}
-				if !node.Spec.Unschedulable {
-					wrong.Addf("%s is schedulable", name)
-				}
-			}
-			return wrong.Result()
-		},
-		Undo: unschedulable(nodes, false),
+		Inject: patched(nodes, patch, true), Undo: patched(nodes, patch, false),
+		TookEffect: each(nodes, "is schedulable", func(n *corev1.Node) bool { return !n.Spec.Unschedulable }),
 	}
-}
-
-func unschedulable(nodes []string, value bool) framework.Action {
-	return patched(nodes, `{"spec":{"unschedulable":%t}}`, value)
 }
 
 // RemoveLabel removes a label from nodes. Undo gives it to them, without a value.
 func RemoveLabel(label string, nodes ...string) framework.Fault {
 	return framework.Fault{
 		Name:   "kubectl label node " + strings.Join(nodes, " ") + " " + label + "-",
-		Inject: patched(nodes, `{"metadata":{"labels":{%q:null}}}`, label),
-		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
-			var wrong framework.Mismatches
-			for _, name := range nodes {
-				var node corev1.Node
-				if err := labaccess.Cluster(r).Client.Resources().Get(ctx, name, "", &node); err != nil {
-					return false, "", err
-				}
-				if _, there := node.Labels[label]; there {
-					wrong.Addf("%s has the label", name)
-				}
+		Inject: patched(nodes, `{"metadata":{"labels":{%q:null}}}`, label), Undo: patched(nodes, `{"metadata":{"labels":{%q:""}}}`, label),
+		TookEffect: each(nodes, "has the label", func(n *corev1.Node) bool { _, there := n.Labels[label]; return there }),
+	}
+}
+
+// each holds if nothing is wrong with any of some nodes.
+func each(nodes []string, what string, wrong func(*corev1.Node) bool) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		var all framework.Mismatches
+		for _, name := range nodes {
+			var node corev1.Node
+			if err := labaccess.Cluster(r).Client.Resources().Get(ctx, name, "", &node); err != nil {
+				return false, "", err
 			}
-			return wrong.Result()
-		},
-		Undo: patched(nodes, `{"metadata":{"labels":{%q:""}}}`, label),
+			if wrong(&node) {
+				all.Addf("%s %s", name, what)
+			}
+		}
+		return all.Result()
 	}
 }
 
