@@ -1,11 +1,9 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -60,16 +58,11 @@ func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
 				return nil, fmt.Errorf("%s: spec.peerIP: %w", of, err)
 			}
 		}
-		selected, _, err := calicoSelector(cmp.Or(spec.NodeSelector, "all()"))
+		selected, err := of.is.selection(calicoNodes(nodes))
 		if err != nil {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", of, err)
 		}
-		for _, n := range nodes {
-			if spec.Node == n.name || spec.Node == "" && selected(bgpLabels(n)) {
-				p.Nodes = append(p.Nodes, n.name)
-			}
-		}
-		slices.Sort(p.Nodes)
+		p.Nodes = selected.Nodes
 		all = append(all, p)
 	}
 	return all, nil

@@ -112,14 +112,14 @@ func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSel
 func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeSelection {
 	s := NodeSelection{Labels: names}
 	for _, n := range nodes {
-		if selects(bgpLabels(n)) {
+		if selects(n.labels) {
 			s.Nodes = append(s.Nodes, n.name)
 		}
 	}
 	slices.Sort(s.Nodes)
 	for _, name := range names {
 		stays := slices.ContainsFunc(nodes, func(n *object[Node]) bool {
-			of := maps.Clone(bgpLabels(n))
+			of := maps.Clone(n.labels)
 			delete(of, name)
 			return selects(of)
 		})
@@ -140,24 +140,21 @@ func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (
 	if err != nil {
 		return nil, err
 	}
+	nodes = calicoNodes(nodes)
 	for _, of := range peers {
 		if of.err != nil {
 			return nil, of.err
 		}
-		spec := of.is.Spec
-		by, err := calicoSelection(nodes, cmp.Or(spec.NodeSelector, "all()"))
+		by, err := of.is.selection(nodes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", of, nodeSelector, err)
 		}
-		if spec.Node != "" {
-			by = NodeSelection{Nodes: []string{spec.Node}}
-		}
 		by.Kind, by.Name, by.Field, by.Mesh = "BGPPeer", of.name, nodeSelector, mesh
 		all = append(all, by)
-		if spec.PeerSelector == "" {
+		if of.is.Spec.PeerSelector == "" {
 			continue
 		}
-		to, err := calicoSelection(nodes, spec.PeerSelector)
+		to, err := calicoSelection(nodes, of.is.Spec.PeerSelector)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", of, peerSelector, err)
 		}
@@ -165,6 +162,17 @@ func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (
 		all = append(all, to)
 	}
 	return all, nil
+}
+
+// selection are the nodes that have the peer.
+func (p calicoPeer) selection(nodes []*object[Node]) (NodeSelection, error) {
+	if p.Spec.Node == "" {
+		return calicoSelection(nodes, cmp.Or(p.Spec.NodeSelector, "all()"))
+	}
+	if slices.ContainsFunc(nodes, func(n *object[Node]) bool { return n.name == p.Spec.Node }) {
+		return NodeSelection{Nodes: []string{p.Spec.Node}}, nil
+	}
+	return NodeSelection{}, nil
 }
 
 func calicoSelection(nodes []*object[Node], text string) (NodeSelection, error) {
@@ -194,12 +202,14 @@ func (c *cluster) calicoMesh(ctx context.Context, nodes []*object[Node]) (bool, 
 	return mesh, nil
 }
 
-// bgpLabels are a node's labels, with those that Calico keeps of it beside Kubernetes.
-func bgpLabels(n *object[Node]) map[string]string {
-	all := maps.Clone(n.is.Calico.Labels)
-	if all == nil {
-		all = map[string]string{}
+// calicoNodes are nodes with the labels that Calico keeps of them beside Kubernetes'.
+func calicoNodes(nodes []*object[Node]) (all []*object[Node]) {
+	for _, n := range nodes {
+		of := *n
+		of.labels = map[string]string{}
+		maps.Copy(of.labels, n.is.Calico.Labels)
+		maps.Copy(of.labels, n.labels)
+		all = append(all, &of)
 	}
-	maps.Copy(all, n.labels)
 	return all
 }
