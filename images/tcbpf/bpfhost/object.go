@@ -1,3 +1,17 @@
+// Package bpfhost loads the BPF programs that Cilium attaches to a node's
+// network card: from-netdev and to-netdev of bpf/bpf_host.c, with what they call. To-netdev is the one that masquerades
+// pods' packets where the agent is told to leave that to BPF, and from-netdev
+// is where the answers get the pods' addresses again. The source is the
+// vendor's, unmodified, from the module of a version.
+//
+// The agent slices of the scenario bring objects that the vendor's code has
+// compiled, against headers that the vendor's code has written from the
+// ConfigMap (images/cilium/rules/datapath).
+//
+// What loads and attaches is this package, in the place of tc and the vendor's
+// fork of iproute2. Maps live for as long as the programs that look at them, and
+// are not pinned but for that of tail calls (Pin). What the agent's other parts would keep in them is not
+// there, but for what Know puts there.
 package bpfhost
 
 import (
@@ -87,14 +101,6 @@ func (o Object) Maps() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// Translates tells whether to-netdev looks at the map of translations, or
-// calls another program that may.
-func (o Object) Translates() bool {
-	return slices.ContainsFunc(o.Maps(), func(m string) bool {
-		return strings.HasSuffix(m, snatMap) || strings.Contains(m, callsMap)
-	})
 }
 
 // Programs are from-netdev and to-netdev, loaded, with what they call.

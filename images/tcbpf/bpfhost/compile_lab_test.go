@@ -1,21 +1,5 @@
-// Package bpfhost loads the BPF programs that Cilium attaches to a node's
-// network card, and compiles them for a test: from-netdev and to-netdev of
-// bpf/bpf_host.c, with what they call. To-netdev is the one that masquerades
-// pods' packets where the agent is told to leave that to BPF, and from-netdev
-// is where the answers get the pods' addresses again. The source is the
-// vendor's, unmodified, from the module of a version.
-//
-// The agent slices of the scenario bring objects that the vendor's code has
-// compiled, against headers that the vendor's code has written from the
-// ConfigMap (images/cilium/rules/datapath). Compile is for objects without an
-// agent: there the vendor's own sample headers take their place, which it
-// compiles its tests with, and what matters is defined as the agent would
-// (pkg/datapath/linux/config, WriteNodeConfig): see Config.
-//
-// What loads and attaches is this package, in the place of tc and the vendor's
-// fork of iproute2. Maps live for as long as the programs that look at them, and
-// are not pinned but for that of tail calls (Pin). What the agent's other parts would keep in them is not
-// there, but for what Know puts there.
+//go:build lab
+
 package bpfhost
 
 import (
@@ -26,6 +10,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Mode is how BPF NodePort answers (node-port-mode).
@@ -38,7 +24,8 @@ const (
 	Hybrid Mode = "hybrid"
 )
 
-// Config is what the agent would write into node_config.h.
+// Config is what the agent would write into node_config.h (pkg/datapath/linux/config, WriteNodeConfig). The
+// vendor's own sample headers, which it compiles its tests with, have the rest.
 type Config struct {
 	Mode Mode
 	// Node is the address that pods are hidden behind.
@@ -97,4 +84,12 @@ func Compile(ctx context.Context, module, into string, c Config) (string, error)
 		}
 	}
 	return object, nil
+}
+
+// Translates tells whether to-netdev looks at the map of translations, or
+// calls another program that may.
+func (o Object) Translates() bool {
+	return slices.ContainsFunc(o.Maps(), func(m string) bool {
+		return strings.HasSuffix(m, snatMap) || strings.Contains(m, callsMap)
+	})
 }
