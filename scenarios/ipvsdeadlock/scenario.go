@@ -168,7 +168,7 @@ func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []fram
 		return netip.AddrPortFrom(vip(p.Node, web), wire.DefaultPort)
 	})
 	pod := framework.Server("pod", func(*framework.Run) netip.AddrPort {
-		return netip.AddrPortFrom(t.app.Standby.IP, wire.DefaultPort)
+		return netip.AddrPortFrom(t.standbyIP, wire.DefaultPort)
 	})
 	from := func(to framework.Endpoint) probe.Probe {
 		// A guest without hardware support takes time from kube-proxy for each packet.

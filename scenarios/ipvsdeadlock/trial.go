@@ -8,11 +8,16 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/load"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -58,10 +63,13 @@ const (
 
 // trial is a load on the kube-proxy of a node, and how kube-proxy survived it.
 type trial struct {
-	proxy    kubeproxy.Proxy
-	app      workload.App
-	services load.Services
-	hang     kubeproxy.Hang
+	proxy kubeproxy.Proxy
+	// serving is web's pod, and standby the one that is put in its place by the next rollout.
+	serving, standby framework.ProbePod
+	// standbyIP is the address of standby.
+	standbyIP netip.Addr
+	services  load.Services
+	hang      kubeproxy.Hang
 	// ticks is how many ticks kube-proxy must survive. It is probabilistic: of 66 loads, 61 hung an
 	// affected one in the first tick, four in the second, and one survived both (rates.json).
 	ticks   int
@@ -70,8 +78,10 @@ type trial struct {
 }
 
 func newTrial(p kubeproxy.Proxy) *trial {
+	name := nameOf(p.Node, web)
 	return &trial{
-		proxy: p, app: workload.App{Name: nameOf(p.Node, web), Node: master},
+		proxy:   p,
+		serving: framework.ProbePod{Name: name + "-1", Node: master}, standby: framework.ProbePod{Name: name + "-2", Node: master},
 		services: load.Services{
 			Node: p.Node, Host: backends, Held: nameOf(p.Node, busy), HeldVIP: vip(p.Node, busy), HeldRange: busyRange,
 			Port:          8081 + uint16(slices.Index(edges, p.Node)),
@@ -131,11 +141,56 @@ func (a standing) String() string {
 	return text
 }
 
+// startApp runs the application behind web, and creates idle without pods.
 func (t *trial) startApp(ctx context.Context, r *framework.Run) error {
-	if err := t.app.Install(ctx, labaccess.Cluster(r), nameOf(t.proxy.Node, web), vip(t.proxy.Node, web)); err != nil {
-		return err
+	return framework.InOrder(
+		workload.ServiceRemoved(nameOf(t.proxy.Node, late)), // of an earlier run
+		t.selects(idle, "none"), workload.Added(t.serving), t.startStandby, t.selects(web, t.serving.Name),
+	)(ctx, r)
+}
+
+func (t *trial) startStandby(ctx context.Context, r *framework.Run) (err error) {
+	if err = workload.Added(t.standby)(ctx, r); err == nil {
+		t.standbyIP, err = workload.ProbeIP(ctx, labaccess.Cluster(r), t.standby)
 	}
-	return t.app.Reserve(ctx, labaccess.Cluster(r), nameOf(t.proxy.Node, idle), vip(t.proxy.Node, idle))
+	return err
+}
+
+// selects is the action that has a Service select a pod.
+func (t *trial) selects(service, pod string) framework.Action {
+	return workload.ClusterIP(nameOf(t.proxy.Node, service), corev1.ProtocolTCP, netip.AddrPortFrom(vip(t.proxy.Node, service), wire.DefaultPort), pod)
+}
+
+// roll replaces the pod of the application: the standby serves in its place, also behind idle and late, and it still
+// answers until kube-proxy has had time to learn of that.
+func (t *trial) roll(ctx context.Context, r *framework.Run) error {
+	t.serving, t.standby = t.standby, t.serving
+	steps := []framework.Action{workload.ServiceRemoved(nameOf(t.proxy.Node, late))}
+	for _, service := range []string{late, idle, web} {
+		steps = append(steps, t.selects(service, t.serving.Name))
+	}
+	return framework.InOrder(append(steps, t.endpointsFollow, t.fairChance, t.startStandby)...)(ctx, r)
+}
+
+// endpointsFollow waits until the standby of before is the only endpoint of each Service.
+func (t *trial) endpointsFollow(ctx context.Context, r *framework.Run) error {
+	want := t.standbyIP.String()
+	return await.Until(ctx, "the Services to lead to "+want, 100*time.Millisecond, time.Minute,
+		func(ctx context.Context) (bool, string, error) {
+			var wrong framework.Mismatches
+			for _, service := range []string{late, idle, web} {
+				//lint:ignore SA1019 kube-proxy 1.13 reads v1 Endpoints and nothing else.
+				var e corev1.Endpoints
+				key := client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: nameOf(t.proxy.Node, service)}
+				if err := client.IgnoreNotFound(labaccess.Cluster(r).Kube().Get(ctx, key, &e)); err != nil {
+					return false, "", err
+				}
+				if s := e.Subsets; len(s) != 1 || len(s[0].Addresses) != 1 || s[0].Addresses[0].IP != want {
+					wrong.Addf("%s leads to %v", service, s)
+				}
+			}
+			return wrong.Result()
+		})
 }
 
 // inject is the load, until kube-proxy hangs or has survived its ticks, and then what happens
@@ -144,14 +199,7 @@ func (t *trial) inject(ctx context.Context, r *framework.Run) error {
 	if err := t.throughTicks(ctx, r); err != nil {
 		return err
 	}
-	c := labaccess.Cluster(r)
-	if err := t.app.Expose(ctx, c, nameOf(t.proxy.Node, late), vip(t.proxy.Node, late)); err != nil {
-		return err
-	}
-	if err := t.app.Serve(ctx, c, nameOf(t.proxy.Node, idle)); err != nil {
-		return err
-	}
-	return t.app.Roll(ctx, c, func(ctx context.Context) error { return t.fairChance(ctx, r) })
+	return t.roll(ctx, r)
 }
 
 // throughTicks runs the load, and notes how kube-proxy survived it.

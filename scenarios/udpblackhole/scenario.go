@@ -9,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/host"
@@ -231,28 +232,20 @@ func (i *incident) install(ctx context.Context, r *framework.Run) error {
 		labaccess.OnCluster(workload.StopProbes), labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, clean,
 		labaccess.OnLab(proxy.Declare),
 		framework.AtOnce(
-			workload.Probes(append(workload.OnEach(nodes...), statsd)...), declare("statsd", statsdIP, statsd.Name),
-			declare("neighbour", neighbourIP, master),
+			workload.Probes(append(workload.OnEach(nodes...), statsd)...), statsdTo(statsd.Name),
+			workload.ClusterIP("neighbour", corev1.ProtocolUDP, neighbourIP, master),
 		),
 		proxy.SyncedEverywhere(within),
 	)(ctx, r)
 }
 
-// declare creates a UDP Service in front of a probe pod, or changes the one that it selects.
-func declare(name string, at netip.AddrPort, pod string) framework.Action {
-	return workload.Applied(fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: default}
-spec:
-  clusterIP: %s
-  selector: {%s: %s}
-  ports:
-  - {protocol: UDP, port: %d, targetPort: %d}
-`, name, at.Addr(), workload.ProbeLabel, pod, at.Port(), wire.DefaultPort))
+// statsdTo is the action that has statsd lead to a probe pod.
+func statsdTo(pod string) framework.Action {
+	return workload.ClusterIP("statsd", corev1.ProtocolUDP, statsdIP, pod)
 }
 
 // serve gives the Service its endpoint again, in a pod with another address.
-var serve = framework.InOrder(workload.Added(statsd), declare("statsd", statsdIP, statsd.Name))
+var serve = framework.InOrder(workload.Added(statsd), statsdTo(statsd.Name))
 
 // ofService are the arguments of conntrack(8) that choose the connections to the Service.
 var ofService = fmt.Sprintf("-p udp --orig-dst %s --orig-port-dst %d", statsdIP.Addr(), statsdIP.Port())
@@ -298,7 +291,7 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	before := refusals(r.Timelines(), anew)
-	if err := declare("statsd", statsdIP, "none")(ctx, r); err != nil {
+	if err := statsdTo("none")(ctx, r); err != nil {
 		return err
 	}
 	err = await.Until(ctx, "each node to refuse new senders", 50*time.Millisecond, within, func(context.Context) (bool, string, error) {

@@ -60,24 +60,15 @@ func ProbeIP(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (net
 func ProbeSocket(p framework.ProbePod) string { return socketDir + "/" + ProbeKey(p).Name + ".sock" }
 
 func probePod(p framework.ProbePod) *corev1.Pod {
-	hostDir := corev1.HostPathDirectoryOrCreate
-	pod := agentPod("probe", p.Node, ProbeSocket(p), socketDir, corev1.VolumeSource{
-		HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: &hostDir},
-	})
-	pod.Name, pod.Namespace, pod.Labels = ProbeKey(p).Name, ProbeKey(p).Namespace, map[string]string{"app": "probe", ProbeLabel: p.Name}
-	pod.Spec.HostNetwork, pod.Spec.DNSPolicy = p.HostNetwork, corev1.DNSClusterFirst
-	pod.Spec.Hostname, pod.Spec.Subdomain = p.Hostname, p.Subdomain
+	dns := corev1.DNSClusterFirst
 	if p.HostNetwork {
-		pod.Spec.DNSPolicy = corev1.DNSClusterFirstWithHostNet
+		dns = corev1.DNSClusterFirstWithHostNet
 	}
-	return pod
-}
-
-// agentPod is a pod on a node with one container, which runs a probe agent. Its socket is in
-// a folder on a volume.
-func agentPod(container, node, socket, folder string, volume corev1.VolumeSource) *corev1.Pod {
-	return &corev1.Pod{Spec: corev1.PodSpec{
-		NodeName: node, // without the scheduler
+	key := ProbeKey(p)
+	labels := map[string]string{"app": "probe", ProbeLabel: p.Name}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Namespace: key.Namespace, Labels: labels}, Spec: corev1.PodSpec{
+		NodeName:    p.Node, // without the scheduler
+		HostNetwork: p.HostNetwork, DNSPolicy: dns, Hostname: p.Hostname, Subdomain: p.Subdomain,
 		// A node may be unready, or removed, in the middle of a script.
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		// Short, but not zero: the object must exist until the process,
@@ -86,10 +77,12 @@ func agentPod(container, node, socket, folder string, volume corev1.VolumeSource
 		AutomountServiceAccountToken:  new(bool),
 		EnableServiceLinks:            new(bool),
 		Containers: []corev1.Container{{
-			Name: container, Image: ProbeImage, Args: []string{"agent", "--socket", socket},
-			VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: folder}},
+			Name: "probe", Image: ProbeImage, Args: []string{"agent", "--socket", ProbeSocket(p)},
+			VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
 		}},
-		Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: volume}},
+		Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: socketDir, Type: new(corev1.HostPathDirectoryOrCreate)},
+		}}},
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
@@ -54,14 +55,24 @@ spec:
 
 // Headless is the action that creates a headless Service of a name in front of the probe pod with a Name.
 func Headless(name, pod string) framework.Action {
+	return inFront(name, corev1.ClusterIPNone, pod, corev1.ProtocolTCP, wire.DefaultPort)
+}
+
+// ClusterIP is the action that creates a Service at an address in front of the probe pod with a Name, or has the
+// Service that exists select that pod.
+func ClusterIP(name string, protocol corev1.Protocol, at netip.AddrPort, pod string) framework.Action {
+	return inFront(name, at.Addr().String(), pod, protocol, at.Port())
+}
+
+func inFront(name, clusterIP, pod string, protocol corev1.Protocol, port uint16) framework.Action {
 	return Applied(fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default}
 spec:
-  clusterIP: None
+  clusterIP: %s
   selector: {%s: %s}
-  ports: [{name: probe, port: %d}]
-`, name, ProbeLabel, pod, wire.DefaultPort))
+  ports: [{name: probe, protocol: %s, port: %d, targetPort: %d}]
+`, name, clusterIP, ProbeLabel, pod, protocol, port, wire.DefaultPort))
 }
 
 // Announced waits until the Service has its address, each router has a path to it by each of the
@@ -90,7 +101,18 @@ func (s LoadBalancer) translated(ctx context.Context, r *framework.Run, node str
 
 // Remove deletes the Service. One that is not there is no error.
 func (s LoadBalancer) Remove(ctx context.Context, r *framework.Run) error {
-	return RemoveService(ctx, labaccess.Cluster(r), s.Name)
+	return ServiceRemoved(s.Name)(ctx, r)
+}
+
+// ServiceRemoved is the action that deletes a Service of the namespace default. One that is not there is no error.
+func ServiceRemoved(name string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault}}
+		if err := c.Kube().Delete(ctx, service); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting Service %s: %w", name, err)
+		}
+		return nil
+	})
 }
 
 // addressWithin bounds the wait for the address of a Service. A controller that was started a
