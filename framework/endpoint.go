@@ -57,9 +57,17 @@ func Server(name string, address func(*Run) netip.AddrPort) Endpoint {
 	return Endpoint{Name: name, Address: address}
 }
 
+// ServerAt is a Server at a fixed address.
+func ServerAt(name string, address netip.AddrPort) Endpoint {
+	return Server(name, func(*Run) netip.AddrPort { return address })
+}
+
 // To is the UDP probe from the endpoint to another one.
-func (e Endpoint) To(other Endpoint) probe.Probe {
-	return probe.Probe{From: e.Name, To: other.Name}.WithDefaults()
+func (e Endpoint) To(other Endpoint) probe.Probe { return e.Over(probe.UDP, other) }
+
+// Over is the probe from the endpoint to another one over a protocol.
+func (e Endpoint) Over(protocol probe.Protocol, other Endpoint) probe.Probe {
+	return probe.Probe{From: e.Name, To: other.Name, Protocol: protocol}.WithDefaults()
 }
 
 // Both returns the UDP probes between the endpoint and each of the others, in both directions.

@@ -2,6 +2,7 @@ package framework
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -38,4 +39,10 @@ type Run struct {
 	Evidence func(name string, v any)
 	// Note adds a line to the progress of the run.
 	Note func(text string)
+}
+
+// Address is the address of a node, a router or a host of the lab, on its first network.
+func (r *Run) Address(member string) netip.Addr {
+	m, _ := r.Topology.Member(member)
+	return m.Links[0].Address
 }

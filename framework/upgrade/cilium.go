@@ -320,11 +320,11 @@ const apiServerPort = 6443
 
 func ciliumSlice(speaker bool) Upgrade {
 	s := small{component: "cilium", number: 62}
-	at := func(r *framework.Run, version string) cilium.Cilium {
+	at := func(version string) cilium.Cilium {
 		if !speaker {
 			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
 		}
-		c := cilium.Announcing(version, r.Topology, nil)
+		c := cilium.Announcing(version, s.topology().Clusters[0], nil)
 		c.OnDelete = true
 		return c
 	}
@@ -346,25 +346,23 @@ func ciliumSlice(speaker bool) Upgrade {
 			return images
 		},
 		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			agents := func(ctx context.Context, r *framework.Run) error {
-				if speaker {
-					return at(r, version).Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), allNodes)
-				}
-				return errors.Join(workload.Routed(allNodes...)(ctx, r), at(r, version).WriteRules(ctx, labaccess.Cluster(r), allNodes))
+			agents := framework.InOrder(workload.Routed(allNodes...), at(version).WriteRules(allNodes...))
+			if speaker {
+				agents = at(version).Announced(allNodes...)
 			}
 			return framework.InOrder(cilium.Uninstalled(allNodes, s.podCIDR()), labaccess.OnLab(kubeadm.ApplyKubeProxy), agents,
 				installed(services{kubeProxy: true, sessions: speaker}))(ctx, r)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(r, version).Declare(ctx, labaccess.Cluster(r))
+			return at(version).Declare(ctx, r)
 		},
 		Nodes: allNodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(r, version).Roll(ctx, labaccess.Lab(r), node)
+			return at(version).Roll(ctx, labaccess.Lab(r), node)
 		},
 	}.withAgents(all(cilium.Pods), agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-		return at(r, version).Works(ctx, labaccess.Lab(r), node, began)
+		return at(version).Works(ctx, labaccess.Lab(r), node, began)
 	})
 }
 

@@ -20,13 +20,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// addressOf is the address of a node's or a host's eth0 in the lab. A node's pods are hidden
-// behind its own.
-func addressOf(r *framework.Run, name string) netip.Addr {
-	member, _ := r.Topology.Member(name)
-	return member.Links[0].Address
-}
-
 func masquerading(want bool) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches
@@ -107,7 +100,7 @@ func seenAs(to ...string) framework.Condition {
 func behindNodes(r *framework.Run, probes []probe.Probe, matters func(probe.Source) bool) *framework.Mismatches {
 	wrong := &framework.Mismatches{}
 	for _, p := range probes {
-		at := addressOf(r, p.From)
+		at := r.Address(p.From)
 		if !slices.ContainsFunc(r.Timelines(), func(t probe.Timeline) bool {
 			return t.Probe.Name == p.Name && slices.ContainsFunc(t.Sources, func(s probe.Source) bool { return s.Address == at && matters(s) })
 		}) {
@@ -129,8 +122,8 @@ var denied = framework.Check{
 		}
 		wrong := behindNodes(r, logins(dbServer, db), func(s probe.Source) bool { return s.Denied > 0 })
 		for _, n := range nodes {
-			if !mariadb.Denied(log, app.User, addressOf(r, n)) {
-				wrong.Addf("the log has no line about %s, %s", n, addressOf(r, n))
+			if !mariadb.Denied(log, app.User, r.Address(n)) {
+				wrong.Addf("the log has no line about %s, %s", n, r.Address(n))
 			}
 		}
 		return wrong.Result()
@@ -160,7 +153,7 @@ func oldFlowsKeepTheirAddress(ctx context.Context, r *framework.Run) (bool, stri
 	if holds, saw, err := seenAs(db.Name)(ctx, r); !holds || err != nil {
 		return false, saw, err
 	}
-	at := addressOf(r, db.Name).String()
+	at := r.Address(db.Name).String()
 	if err := forget(ctx, r, "--orig-src", "--proto", "udp", "--orig-dst", at); err != nil {
 		return false, "", err
 	}

@@ -251,9 +251,7 @@ func (d drift) cured() cilium.Cilium {
 	if d.bpf {
 		base = cilium.DSR
 	}
-	c := d.cilium(d.to, base.With(translatedOff).With(translatedNative))
-	c.Restart = "with the new keys"
-	return c
+	return d.cilium(d.to, base.With(translatedOff).With(translatedNative)).Restarted("with the new keys")
 }
 
 func (d drift) variant(role framework.Role) framework.Variant {
@@ -280,7 +278,7 @@ var (
 
 func server(host framework.Endpoint) framework.Endpoint {
 	return framework.Server("MariaDB on "+host.Name, func(r *framework.Run) netip.AddrPort {
-		return netip.AddrPortFrom(addressOf(r, host.Name), mariadb.Port)
+		return netip.AddrPortFrom(r.Address(host.Name), mariadb.Port)
 	})
 }
 
@@ -312,11 +310,11 @@ func (d drift) script(role framework.Role) framework.Script {
 	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{
 		Install: framework.InOrder(
-			framework.AtOnce(start(db), start(neighbour), cilium.Uninstalled(nodes, podCIDR)), workload.Routed(nodes...), writeRules(d.old()),
+			framework.AtOnce(start(db), start(neighbour), cilium.Uninstalled(nodes, podCIDR)), workload.Routed(nodes...), d.old().WriteRules(nodes...),
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(nodes...),
 			// The old agents do not notice.
-			labaccess.OnCluster(d.next().Configure),
+			d.next().Configure,
 		),
 		Endpoints: []framework.Endpoint{pod1, pod2, db, neighbour, dbServer, neighbourServer},
 		// The neighbour admits the application at its pod's address alone, and so does the database.
@@ -325,8 +323,10 @@ func (d drift) script(role framework.Role) framework.Script {
 		Latent:    d.warns,
 		Baseline:  []framework.Check{rules("no rule masquerades", false)},
 		Fault:     d.upgrade(&starts),
-		Refuses:   func(ctx context.Context, r *framework.Run) (string, error) { return d.refusal(ctx, r, &starts) },
-		Observe:   5 * time.Second,
+		Refuses: func(ctx context.Context, r *framework.Run) (string, error) {
+			return d.next().Refusals(ctx, r, nodes, &starts)
+		},
+		Observe: 5 * time.Second,
 		Aftermath: []framework.Check{{
 			ID: "inside-untouched", Name: "inside the native CIDR pods are seen with their own addresses",
 			Reads: podAddresses, Holds: seenAs(neighbourServer.Name, node1, node2),
@@ -362,19 +362,17 @@ func (d drift) script(role framework.Role) framework.Script {
 					"packet", Holds: flowsAreHidden, Bound: restartedWithin,
 			})
 		// The programs translate each packet separately: no connection has to be forgotten.
-		s.Remedies = []framework.Remedy{newKeys("", writeRules(d.cured()))}
+		s.Remedies = []framework.Remedy{newKeys("", d.cured().WriteRules(nodes...))}
 	default:
 		s.Expected = hiddenSources("CILIUM_POST_nat", "cilium masquerade non-cluster", "MASQUERADE")
 		s.Aftermath = append(s.Aftermath, denied, framework.Check{
 			ID: "old-flows", Name: "a flow from before the upgrade keeps its address until it is a new flow to the kernel",
 			Reads: podAddresses, Holds: oldFlowsKeepTheirAddress,
 		})
-		again := d.next()
-		again.Restart = "by the operator"
 		s.Remedies = []framework.Remedy{
 			// Not in default-on: with BPF it changed nothing either, in a separate run.
-			{ID: "restart-agents", Name: "restart every agent", Apply: writeRules(again)},
-			newKeys(", translated connections forgotten", framework.InOrder(writeRules(d.cured()), forgetTranslated)),
+			{ID: "restart-agents", Name: "restart every agent", Apply: d.next().Restarted("by the operator").WriteRules(nodes...)},
+			newKeys(", translated connections forgotten", framework.InOrder(d.cured().WriteRules(nodes...), forgetTranslated)),
 		}
 	}
 	return s
@@ -407,11 +405,6 @@ func newKeys(more string, apply framework.Action) framework.Remedy {
 	return framework.Remedy{ID: "new-keys", Name: "the new keys, agents restarted" + more, Helps: true, Bound: 2 * time.Minute, Apply: apply}
 }
 
-// writeRules brings the agents to a state, with their rules written.
-func writeRules(c cilium.Cilium) framework.Action {
-	return labaccess.OnCluster(func(ctx context.Context, l *kindlab.Cluster) error { return c.WriteRules(ctx, l, nodes) })
-}
-
 // upgrade gives the DaemonSet another image, as `helm upgrade --reuse-values` does. The
 // ConfigMap stays.
 func (d drift) upgrade(starts *cilium.Starts) framework.Fault {
@@ -419,10 +412,10 @@ func (d drift) upgrade(starts *cilium.Starts) framework.Fault {
 	return framework.Fault{
 		Name: fmt.Sprintf("upgrade Cilium %s to %s", d.from, d.to),
 		Inject: func(ctx context.Context, r *framework.Run) error {
-			if err := next.Try(ctx, labaccess.Cluster(r), nodes, starts); err != nil {
+			if err := next.Try(nodes, starts)(ctx, r); err != nil {
 				return err
 			}
-			said, err := d.refusal(ctx, r, starts)
+			said, err := next.Refusals(ctx, r, nodes, starts)
 			if said != "" {
 				r.Note("the agents refuse to start: " + said)
 			}
@@ -443,13 +436,8 @@ func (d drift) upgrade(starts *cilium.Starts) framework.Fault {
 			}
 			return wrong.Result()
 		},
-		Undo: writeRules(d.old()), Replaced: true,
+		Undo: d.old().WriteRules(nodes...), Replaced: true,
 	}
-}
-
-// refusal is what the new version's agents say that do not start.
-func (d drift) refusal(ctx context.Context, r *framework.Run, starts *cilium.Starts) (string, error) {
-	return d.next().Refusals(ctx, labaccess.Cluster(r), nodes, starts)
 }
 
 // forgetTranslated ends the translations that the kernel would keep without a rule.

@@ -280,7 +280,7 @@ func TestHops(t *testing.T) {
 func TestIncidentsConfiguration(t *testing.T) {
 	served := Scenario.Variants[0].Images // serves both versions: one is a remedy
 	for _, version := range []string{affected, fixed} {
-		c := incident(lab, version, cilium.ClusterPool)
+		c := incident(version, cilium.ClusterPool)
 		for _, image := range []string{c.Agent, c.Operator} {
 			if !slices.Contains(served, image) || !strings.HasSuffix(image, ":v"+version) {
 				t.Errorf("%s is to run %s; the lab serves %v", version, image, served)
@@ -292,13 +292,13 @@ func TestIncidentsConfiguration(t *testing.T) {
 		} {
 			must.Equal(t, key, want, c.Config[key])
 		}
-		want := []topology.BGPPeer{
-			{Router: "tor1", Address: netip.MustParseAddr("10.4.94.239"), ASN: 64524, ClusterASN: 64513},
-			{Router: "tor2", Address: netip.MustParseAddr("10.4.94.238"), ASN: 64524, ClusterASN: 64513},
-		}
-		if !slices.Equal(c.Peers, want) {
-			t.Errorf("peers are %v, want both ToRs on the nodes' network", c.Peers)
-		}
+	}
+	want := []topology.BGPPeer{
+		{Router: "tor1", Address: netip.MustParseAddr("10.4.94.239"), ASN: 64524, ClusterASN: 64513},
+		{Router: "tor2", Address: netip.MustParseAddr("10.4.94.238"), ASN: 64524, ClusterASN: 64513},
+	}
+	if got := lab.BGPPeers(); !slices.Equal(got, want) {
+		t.Errorf("peers are %v, want both ToRs on the nodes' network", got)
 	}
 	if lab.Clusters[0].Nodes[0].Name == removed {
 		t.Errorf("the operator runs on %s, which goes away", removed)

@@ -65,14 +65,8 @@ func TestHowOftenAllocationsDisagree(t *testing.T) {
 
 // unforced installs Cilium on all nodes at once, and returns both allocations by node.
 func unforced(ctx context.Context, r *framework.Run) (spec, use map[string]string, err error) {
-	if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
-		return nil, nil, err
-	}
-	c := incident(r.Topology, affected, cilium.ClusterPool)
-	if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
-		return nil, nil, err
-	}
-	if err := c.RunAgents(ctx, labaccess.Cluster(r), all); err != nil {
+	c := incident(affected, cilium.ClusterPool)
+	if err := framework.InOrder(cilium.Uninstalled(all, podCIDR), c.Configure, c.RunAgents(all...))(ctx, r); err != nil {
 		return nil, nil, err
 	}
 	err = await.Until(ctx, "ranges of all nodes", 100*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {

@@ -222,22 +222,13 @@ func TestSliceThatCannotStart(t *testing.T) {
 		{
 			// The slice says so, and marks the message as its own.
 			"a configuration that the slice cannot run", func(ctx context.Context, r *framework.Run) error {
-				if err := cilium.Uninstall(ctx, labaccess.Lab(r), labaccess.Cluster(r), all, podCIDR); err != nil {
-					return err
-				}
-				c := incident(r.Topology, affected, cilium.ClusterPool)
-				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
-					return err
-				}
-				if err := createCiliumNodes(ctx, r); err != nil {
+				c := incident(affected, cilium.ClusterPool)
+				if err := framework.InOrder(cilium.Uninstalled(all, podCIDR), c.Configure, createCiliumNodes)(ctx, r); err != nil {
 					return err
 				}
 				// Not before: with this key the operator assigns no pod ranges.
 				c.Config = c.Config.With(cilium.Config{"bgp-announce-lb-ip": "true"})
-				if err := c.Configure(ctx, labaccess.Cluster(r)); err != nil {
-					return err
-				}
-				return c.Announce(ctx, labaccess.Lab(r), labaccess.Cluster(r), all)
+				return framework.InOrder(c.Configure, c.Announced(all...))(ctx, r)
 			},
 		},
 		{

@@ -68,11 +68,6 @@ func tor(name string, last byte) topology.Router {
 	}
 }
 
-func addressOf(lab topology.Topology, name string) netip.Addr {
-	addr, _ := lab.AddressOn(name, nodeNet.Name)
-	return addr
-}
-
 // routerParameter chooses the software of the ToRs.
 var routerParameter = framework.Parameter{
 	Name: "router", Default: string(topology.GoBGP), About: "what speaks BGP on the ToRs: gobgp, frr or bird",
@@ -142,7 +137,7 @@ var Scenario = framework.Scenario{
 			s := common(version)
 			s.Expected = []framework.Finding{unannounced}
 			s.Refuses = func(ctx context.Context, r *framework.Run) (string, error) {
-				return incident(r.Topology, version, cilium.ClusterPool).Refusals(ctx, labaccess.Cluster(r), staying, new(cilium.Starts))
+				return incident(version, cilium.ClusterPool).Refusals(ctx, r, staying, new(cilium.Starts))
 			}
 			return s
 		})
@@ -196,9 +191,9 @@ func rowOf(node string) allocation {
 	return table[slices.IndexFunc(table, func(a allocation) bool { return a.node == node })]
 }
 
-// incident is Cilium as the incident's cluster ran it, at a version, on a lab.
-func incident(lab topology.Topology, version, ipam string) cilium.Cilium {
-	return cilium.Announcing(version, lab, cilium.Config{"ipam": ipam})
+// incident is Cilium as the incident's cluster ran it, at a version.
+func incident(version, ipam string) cilium.Cilium {
+	return cilium.Announcing(version, lab.Clusters[0], cilium.Config{"ipam": ipam})
 }
 
 // The endpoints of the probes: a pod on each node, and the host beyond the routers.
@@ -209,7 +204,7 @@ var (
 
 func common(version string) framework.Script {
 	return framework.Script{
-		Install: framework.InOrder(uninstall, configure(version), createCiliumNodes, announce(version, all...),
+		Install: framework.InOrder(uninstall, incident(version, cilium.ClusterPool).Configure, createCiliumNodes, announce(version, all...),
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(all...)),
 		Endpoints: append(framework.PodsOn(all...), outside),
@@ -262,11 +257,7 @@ func affectedScript() framework.Script {
 	s.Remedies = []framework.Remedy{
 		{
 			ID: "restart-agents", Name: "restart every agent",
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				again := incident(r.Topology, affected, cilium.ClusterPool)
-				again.Restart = "by the operator"
-				return again.Announced(staying...)(ctx, r)
-			},
+			Apply: incident(affected, cilium.ClusterPool).Restarted("by the operator").Announced(staying...),
 		},
 		{
 			ID: "restart-hosts", Name: "restart every host but the API server's", ReplacesEndpoints: true,
@@ -276,7 +267,7 @@ func affectedScript() framework.Script {
 		{
 			ID: "static-route", Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return labaccess.Lab(r).AddStatic(ctx, orphan, addressOf(r.Topology, victim))
+				return labaccess.Lab(r).AddStatic(ctx, orphan, r.Address(victim))
 			},
 			Undo: labaccess.StaticRemoved(orphan),
 		},
@@ -340,46 +331,31 @@ func uninstall(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	if whole {
-		return release.Uninstall(ctx, labaccess.Lab(r), all, podCIDR)
+		return release.Uninstalled(all, podCIDR)(ctx, r)
 	}
 	return cilium.Uninstalled(all, podCIDR)(ctx, r)
 }
 
-func configure(version string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return incident(r.Topology, version, cilium.ClusterPool).Configure(ctx, labaccess.Cluster(r))
-	}
-}
-
-func createCiliumNodes(ctx context.Context, r *framework.Run) error {
-	return cilium.CreateNodes(ctx, labaccess.Cluster(r), ciliumOrder, func(node string) netip.Addr { return addressOf(r.Topology, node) })
-}
+var createCiliumNodes = cilium.CreateNodes(ciliumOrder, (*framework.Run).Address)
 
 func announce(version string, nodes ...string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return incident(r.Topology, version, cilium.ClusterPool).Announced(nodes...)(ctx, r)
-	}
+	return incident(version, cilium.ClusterPool).Announced(nodes...)
 }
 
 // restartHosts cuts the power of the remaining machines and switches it on again. The
 // API server's machine is not restarted: without it nothing could be observed.
-func restartHosts(ctx context.Context, r *framework.Run) error {
-	hosts := slices.DeleteFunc(slices.Clone(staying), func(n string) bool { return n == labaccess.Cluster(r).Nodes()[0] })
-	return labaccess.SessionsUp(hosts, labaccess.OnNodes(hosts, func(ctx context.Context, n *kindlab.Node) error {
-		return errors.Join(n.Stop(ctx), n.Start(ctx))
-	}))(ctx, r)
-}
+var restartHosts = labaccess.SessionsUp(staying[1:], labaccess.OnNodes(staying[1:], func(ctx context.Context, n *kindlab.Node) error {
+	return errors.Join(n.Stop(ctx), n.Start(ctx))
+}))
 
 // agreeingAllocations moves the cluster to the one allocation that the speaker announces: the nodes
 // are removed and join as new machines, and agents and pods get their ranges from Node.spec. The
 // API server's machine is kept, and cleaned as a reboot would do it.
-func agreeingAllocations(ctx context.Context, r *framework.Run) error {
-	return framework.InOrder(
-		cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject),
-		labaccess.NodesReplaced(master3, master2), // in the order of their ranges, so that each gets its own again
-		incident(r.Topology, affected, cilium.Kubernetes).Announced(staying...),
-	)(ctx, r)
-}
+var agreeingAllocations = framework.InOrder(
+	cilium.Uninstalled(staying, podCIDR), framework.AtOnce(fault.RemoveNode(master3).Inject, fault.RemoveNode(master2).Inject),
+	labaccess.NodesReplaced(master3, master2), // in the order of their ranges, so that each gets its own again
+	incident(affected, cilium.Kubernetes).Announced(staying...),
+)
 
 // What the checks read of snapshots.
 var (

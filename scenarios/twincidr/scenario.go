@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,18 +62,21 @@ const others = 400
 
 var elsewhere = netip.MustParsePrefix("10.69.64.0/20")
 
-func members(lab topology.Topology) (order []string, address map[string]netip.Addr) {
-	order, address = []string{owner, master, newcomer}, map[string]netip.Addr{}
-	for _, name := range order {
-		address[name], _ = lab.AddressOn(name, nodeNet.Name)
-	}
-	at := elsewhere.Addr()
+// createNodes is the action that makes the CiliumNodes of the nodes and of the others.
+func createNodes() framework.Action {
+	order, at := []string{owner, master, newcomer}, map[string]netip.Addr{}
+	next := elsewhere.Addr()
 	for i := range others {
 		name := fmt.Sprintf("other-%03d", i)
-		at = at.Next()
-		order, address[name] = append(order, name), at
+		next = next.Next()
+		order, at[name] = append(order, name), next
 	}
-	return order, address
+	return cilium.CreateNodes(order, func(r *framework.Run, name string) netip.Addr {
+		if slices.Contains(nodes, name) {
+			return r.Address(name)
+		}
+		return at[name]
+	})
 }
 
 // lab is the cluster that Record draws.
@@ -124,8 +128,8 @@ type story struct {
 	given netip.Prefix
 }
 
-func (s *story) cilium(lab topology.Topology, operator string) cilium.Cilium {
-	c := cilium.Announcing(s.version, lab, cilium.Config{
+func (s *story) cilium(operator string) cilium.Cilium {
+	c := cilium.Announcing(s.version, lab.Clusters[0], cilium.Config{
 		"ipam":                    cilium.ClusterPool,
 		"auto-direct-node-routes": "false", // nodes reach each other's pods over the ToRs
 		// A log line for each CiliumNode gives the race more time.
@@ -148,11 +152,7 @@ var (
 
 // flows are the probes of the owner's pod, each packet from another port: ToRs choose a next hop
 // for each flow, and a flow is lost or is not.
-var flows = []probe.Probe{flow(outside, pod(owner)), flow(pod(owner), outside)}
-
-func flow(from, to framework.Endpoint) probe.Probe {
-	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.UDPFlow}.WithDefaults()
-}
+var flows = []probe.Probe{outside.Over(probe.UDPFlow, pod(owner)), pod(owner).Over(probe.UDPFlow, outside)}
 
 func (s *story) script(role framework.Role) framework.Script {
 	script := framework.Script{
@@ -234,7 +234,7 @@ func (s *story) twin() bool { return s.given.IsValid() && s.given != third }
 
 // joinWithout lets the newcomer join while no operator runs, and starts the operator of a version.
 func (s *story) joinWithout(version string) framework.Action {
-	return framework.InOrder(cilium.StopOperator, s.join(s.startOperator(version)))
+	return framework.InOrder(cilium.StopOperator, s.join(s.cilium(version).Configure))
 }
 
 // join makes the newcomer's CiliumNode anew, does what comes then, and waits until the
@@ -248,27 +248,17 @@ func (s *story) join(then ...framework.Action) framework.Action {
 	return labaccess.SessionsUp([]string{newcomer}, framework.InOrder(rejoin, framework.InOrder(then...), noteRange))
 }
 
-func (s *story) startOperator(version string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return s.cilium(r.Topology, version).Configure(ctx, labaccess.Cluster(r))
-	}
-}
-
 const within = 2 * time.Minute
 
 func (s *story) remedies() []framework.Remedy {
 	return []framework.Remedy{
 		{
 			ID: "restart-agents", Name: "restart every agent", Watch: 5 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				again := s.cilium(r.Topology, s.version)
-				again.Restart = "by the operator"
-				return again.Announced(nodes...)(ctx, r)
-			},
+			Apply: s.cilium(s.version).Restarted("by the operator").Announced(nodes...),
 		},
 		{
 			ID: "fixed-operator", Name: "cilium-operator " + fixed + " alone", Watch: 5 * time.Second,
-			Apply: framework.InOrder(cilium.StopOperator, s.startOperator(fixed), cilium.OperatorUp),
+			Apply: framework.InOrder(cilium.StopOperator, s.cilium(fixed).Configure, cilium.OperatorUp),
 		},
 		{
 			// That operator has refused the owner its range, and gives it away again once
@@ -285,19 +275,15 @@ func (s *story) remedies() []framework.Remedy {
 }
 
 func (s *story) install() framework.Action {
-	return framework.InOrder(func(ctx context.Context, r *framework.Run) error {
-		if semver.MajorMinor("v"+s.version) != "v1.12" {
+	if semver.MajorMinor("v"+s.version) != "v1.12" {
+		return func(context.Context, *framework.Run) error {
 			return fmt.Errorf("the script is for Cilium 1.12, not for %s: the speaker of 1.11 announces Node.spec.podCIDRs, "+
 				"whatever the CiliumNodes say", s.version)
 		}
-		create := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
-			order, address := members(r.Topology)
-			return cilium.CreateNodes(ctx, c, order, func(name string) netip.Addr { return address[name] })
-		})
-		wanted := s.cilium(r.Topology, s.version)
-		return framework.InOrder(cilium.Uninstalled(nodes, podCIDR), labaccess.OnCluster(wanted.Configure), create,
-			wanted.Announced(nodes...))(ctx, r)
-	}, workload.ProbesOn(master, owner))
+	}
+	wanted := s.cilium(s.version)
+	return framework.InOrder(cilium.Uninstalled(nodes, podCIDR), wanted.Configure, createNodes(), wanted.Announced(nodes...),
+		workload.ProbesOn(master, owner))
 }
 
 var routes = []snapshot.Source{snapshot.Routers}

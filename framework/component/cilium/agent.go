@@ -10,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium/agentlog"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -70,23 +72,21 @@ func (s Cilium) Logs(ctx context.Context, c *kindlab.Cluster, nodes []string) (m
 	return logs, nil
 }
 
-// WriteRules brings configuration and agents to this state, and waits until the
+// WriteRules is the action that brings configuration and agents to this state, and waits until the
 // agent of each of these nodes has written its rules.
-func (s Cilium) WriteRules(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
-	_, err := s.runUntil(ctx, c, nodes, "to write its rules", AgentLog.WroteRules)
-	return err
+func (s Cilium) WriteRules(nodes ...string) framework.Action {
+	return s.runUntil(nodes, "to write its rules", AgentLog.WroteRules)
 }
 
 // Try is WriteRules for a state in which the agents may refuse to start. It waits
 // until the agent of each of these nodes is up, or has refused twice in a row. An agent
 // that ends for another reason says nothing of its version: kubelet starts it again, and
 // if that does not help the wait fails. What is seen goes into starts.
-func (s Cilium) Try(ctx context.Context, c *kindlab.Cluster, nodes []string, starts *Starts) error {
-	_, err := s.runUntil(ctx, c, nodes, "to write its rules, or to refuse to start twice", func(a AgentLog) bool {
+func (s Cilium) Try(nodes []string, starts *Starts) framework.Action {
+	return s.runUntil(nodes, "to write its rules, or to refuse to start twice", func(a AgentLog) bool {
 		p := starts.see(a)
 		return p.stage == up || p.stage == refuses
 	})
-	return err
 }
 
 // restartedWithin bounds how long a wait for an agent's next start may take. Kubelet
@@ -97,11 +97,11 @@ const restartedWithin = 2 * time.Minute
 // are up. An agent refuses where its version says so twice in a row, in the same words. Refusals
 // waits for the second start, but for what starts has seen before. It is an error if an agent has
 // ended for another reason, or has not come so far: whether that version starts is then unknown.
-func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string, starts *Starts) (said string, err error) {
+func (s Cilium) Refusals(ctx context.Context, r *framework.Run, nodes []string, starts *Starts) (said string, err error) {
 	var broken error
 	err = await.Until(ctx, "each agent of "+s.Agent+" to be up, or to refuse to start twice", 100*time.Millisecond, restartedWithin,
 		func(ctx context.Context) (bool, string, error) {
-			logs, err := s.Logs(ctx, c, nodes)
+			logs, err := s.Logs(ctx, labaccess.Cluster(r), nodes)
 			if err != nil {
 				return false, "", err
 			}
@@ -115,30 +115,33 @@ func (s Cilium) Refusals(ctx context.Context, c *kindlab.Cluster, nodes []string
 	return said, nil
 }
 
-func (s Cilium) runUntil(ctx context.Context, c *kindlab.Cluster, nodes []string, what string, holds func(AgentLog) bool) (logs map[string]AgentLog, err error) {
-	if err := s.Configure(ctx, c); err != nil {
-		return nil, err
-	}
-	if err := s.apply(ctx, c, agentsManifest); err != nil {
-		return nil, err
-	}
-	// Not ready: one that refuses never is.
-	if err := agents.Started(ctx, c, nodes, agentsWithin); err != nil {
-		return nil, err
-	}
-	err = await.Until(ctx, "each agent of "+s.Agent+" "+what, 100*time.Millisecond, agentsWithin,
-		func(ctx context.Context) (bool, string, error) {
-			if logs, err = s.Logs(ctx, c, nodes); err != nil {
-				return false, "", err
-			}
-			for _, node := range nodes {
-				if log, there := logs[node]; !there {
-					return false, node + " has none", nil
-				} else if !holds(log) {
-					return false, node + ": " + log.String(), nil
+func (s Cilium) runUntil(nodes []string, what string, holds func(AgentLog) bool) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		if err := s.Configure(ctx, r); err != nil {
+			return err
+		}
+		if err := s.apply(ctx, r, agentsManifest); err != nil {
+			return err
+		}
+		c := labaccess.Cluster(r)
+		// Not ready: one that refuses never is.
+		if err := agents.Started(ctx, c, nodes, agentsWithin); err != nil {
+			return err
+		}
+		return await.Until(ctx, "each agent of "+s.Agent+" "+what, 100*time.Millisecond, agentsWithin,
+			func(ctx context.Context) (bool, string, error) {
+				logs, err := s.Logs(ctx, c, nodes)
+				if err != nil {
+					return false, "", err
 				}
-			}
-			return true, "", nil
-		})
-	return logs, err
+				for _, node := range nodes {
+					if log, there := logs[node]; !there {
+						return false, node + " has none", nil
+					} else if !holds(log) {
+						return false, node + ": " + log.String(), nil
+					}
+				}
+				return true, "", nil
+			})
+	}
 }

@@ -19,7 +19,6 @@ import (
 	"text/template"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,21 +105,20 @@ type Cilium struct {
 	// Operator is the image of cilium-operator. Empty: none runs.
 	Operator string
 	Config   Config
-	// Peers are the peers of the BGP speaker, which only the slice of Agent has.
+	// Speaker is set for the slice of Agent, whose BGP speaker has the lab's routers for peers.
 	// The other slices have none, and keep their state on the node.
-	Peers []topology.BGPPeer
+	Speaker bool
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
 	// OnDelete replaces no agent: the caller deletes one after the other (Roll).
 	OnDelete bool
 }
 
-// Announcing is Cilium at a version whose agents announce pods' ranges to the routers of a lab: native
+// Announcing is Cilium at a version whose agents announce pods' ranges to the routers of a cluster's lab: native
 // routing, no masquerade, the MetalLB speaker. With has further keys, and other values of these.
-func Announcing(version string, lab topology.Topology, with Config) Cilium {
-	cluster := lab.Clusters[0]
+func Announcing(version string, cluster topology.Cluster, with Config) Cilium {
 	return Cilium{
-		Agent: Agent(version), Operator: Operator(version), Peers: lab.BGPPeers(),
+		Agent: Agent(version), Operator: Operator(version), Speaker: true,
 		Config: Native.With(Config{
 			"cluster-pool-ipv4-cidr":      cluster.PodCIDR.String(),
 			"cluster-pool-ipv4-mask-size": strconv.Itoa(cluster.NodeMask),
@@ -162,9 +160,9 @@ type place struct {
 	APIServer netip.AddrPort
 	// ControlPlane is the node on which the operator runs.
 	ControlPlane string
+	// Peers are the peers of the speakers; none: there are no speakers.
+	Peers []topology.BGPPeer
 }
-
-func placeIn(c *kindlab.Cluster) place { return place{c.APIServer(), c.Nodes()[0]} }
 
 func (s Cilium) manifest(t *template.Template, p place) (string, error) {
 	var text strings.Builder
@@ -178,48 +176,63 @@ func (s Cilium) manifest(t *template.Template, p place) (string, error) {
 	return text.String(), nil
 }
 
-func (s Cilium) apply(ctx context.Context, c *kindlab.Cluster, t *template.Template) error {
-	text, err := s.manifest(t, placeIn(c))
+func (s Cilium) apply(ctx context.Context, r *framework.Run, t *template.Template) error {
+	c := labaccess.Cluster(r)
+	at := place{APIServer: c.APIServer(), ControlPlane: c.Nodes()[0]}
+	if s.Speaker {
+		at.Peers = r.Topology.BGPPeers()
+	}
+	text, err := s.manifest(t, at)
 	if err != nil {
 		return err
 	}
 	return workload.Apply(ctx, c, text)
 }
 
-// Configure brings the ConfigMaps to this state, and the operator, where there
+// Restarted is the state after an operator has restarted every agent for a reason; an agent that was
+// restarted for the same reason is left alone.
+func (s Cilium) Restarted(why string) Cilium {
+	s.Restart = why
+	return s
+}
+
+// Configure is the action that brings the ConfigMaps to this state, and the operator, where there
 // is one. Running agents do not reread it: Run and Restart make them.
-func (s Cilium) Configure(ctx context.Context, c *kindlab.Cluster) error {
-	if err := s.apply(ctx, c, configManifest); err != nil || s.Operator == "" {
+func (s Cilium) Configure(ctx context.Context, r *framework.Run) error {
+	if err := s.apply(ctx, r, configManifest); err != nil || s.Operator == "" {
 		return err
 	}
-	return s.apply(ctx, c, operatorManifest)
+	return s.apply(ctx, r, operatorManifest)
 }
 
 // agentsWithin bounds how long agents take to start. They take seconds: the
 // rest is for nodes that have to pull an image with compilers, all at once.
 const agentsWithin = time.Minute
 
-// RunAgents brings the agents to this state, and waits until each of these
+// RunAgents is the action that brings the agents to this state, and waits until each of these
 // nodes runs one. They must be configured.
-func (s Cilium) RunAgents(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
-	if err := s.apply(ctx, c, agentsManifest); err != nil {
-		return err
+func (s Cilium) RunAgents(nodes ...string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		if err := s.apply(ctx, r, agentsManifest); err != nil {
+			return err
+		}
+		return agents.Ready(ctx, labaccess.Cluster(r), nodes, agentsWithin)
 	}
-	return agents.Ready(ctx, c, nodes, agentsWithin)
 }
 
-// Declare brings configuration, operator and the agents' manifest to this state, and
+// Declare is the action that brings configuration, operator and the agents' manifest to this state, and
 // waits until the operator works. With OnDelete the agents that run are as before.
-func (s Cilium) Declare(ctx context.Context, c *kindlab.Cluster) error {
+func (s Cilium) Declare(ctx context.Context, r *framework.Run) error {
+	c := labaccess.Cluster(r)
 	// Kubelet rejects pods that come before it knows how many it takes. One that is left keeps the
 	// controller from noticing that all others have gone, which the strategy Recreate waits for.
 	if err := operator.Pods.DeleteFailed(ctx, c); err != nil {
 		return err
 	}
-	if err := s.Configure(ctx, c); err != nil {
+	if err := s.Configure(ctx, r); err != nil {
 		return err
 	}
-	if err := s.apply(ctx, c, agentsManifest); err != nil || s.Operator == "" {
+	if err := s.apply(ctx, r, agentsManifest); err != nil || s.Operator == "" {
 		return err
 	}
 	return operator.Ready(ctx, c, agentsWithin)
@@ -256,7 +269,7 @@ func (s Cilium) Works(ctx context.Context, l *kindlab.Lab, node string, began ti
 				refused = p.says
 			}
 			works := log.WroteRules()
-			if len(s.Peers) > 0 {
+			if s.Speaker {
 				works = workload.Ready(log.Pod)
 			}
 			return works || refused != "", log.String(), nil
@@ -266,36 +279,23 @@ func (s Cilium) Works(ctx context.Context, l *kindlab.Lab, node string, began ti
 		return err
 	case refused != "":
 		return fmt.Errorf("the agent on %s refuses to start: %s", node, refused)
-	case len(s.Peers) > 0:
+	case s.Speaker:
 		return l.SessionsUp(ctx, nodes, began)
 	}
 	return nil
 }
 
-// Announce is Configure and RunAgents, and waits until each of the lab's
+// Announced is the action that does Configure and RunAgents, and waits until each of the lab's
 // routers has heard from the agent of each of these nodes. Agents that were
 // not replaced have nothing new to say: then it waits in vain.
-func (s Cilium) Announce(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string) error {
-	if err := s.Configure(ctx, c); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := s.RunAgents(ctx, c, nodes); err != nil {
-		return err
-	}
-	return l.SessionsUp(ctx, nodes, began)
-}
-
-// Announced is the action that does Announce.
 func (s Cilium) Announced(nodes ...string) framework.Action {
-	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return s.Announce(ctx, l, l.Clusters[0], nodes) })
+	return framework.InOrder(s.Configure, labaccess.SessionsUp(nodes, s.RunAgents(nodes...)))
 }
 
 // StopOperator is the action that deletes cilium-operator and waits until it has ended. Configure
 // starts it again.
-var StopOperator = labaccess.OnCluster(stopOperator)
-
-func stopOperator(ctx context.Context, c *kindlab.Cluster) error {
+func StopOperator(ctx context.Context, r *framework.Run) error {
+	c := labaccess.Cluster(r)
 	if err := operator.Delete(ctx, c); err != nil {
 		return err
 	}
@@ -323,23 +323,15 @@ func OperatorUp(ctx context.Context, r *framework.Run) error {
 		})
 }
 
-// Uninstall removes Cilium, and what its agents have left behind on these
+// Uninstalled is the action that removes Cilium, and what its agents have left behind on these
 // nodes. The probe pods go with it, because they were wired by its CNI plugin.
 // pods is the cluster's pod range. What is not there is no error.
-func Uninstall(ctx context.Context, l *kindlab.Lab, c *kindlab.Cluster, nodes []string, pods netip.Prefix) error {
-	var removals errgroup.Group
-	removals.Go(func() error { return agents.Delete(ctx, c) })
-	removals.Go(func() error { return stopOperator(ctx, c) })
-	removals.Go(func() error { return workload.StopProbes(ctx, c) })
-	if err := removals.Wait(); err != nil {
-		return err
-	}
-	return errors.Join(deleteNodes(ctx, c), clean(ctx, l, nodes, pods))
-}
-
-// Uninstalled is the action that does Uninstall.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
-	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return Uninstall(ctx, l, l.Clusters[0], nodes, pods) })
+	return framework.InOrder(
+		framework.AtOnce(labaccess.OnCluster(agents.Delete), StopOperator, labaccess.OnCluster(workload.StopProbes)),
+		func(ctx context.Context, r *framework.Run) error {
+			return errors.Join(deleteNodes(ctx, labaccess.Cluster(r)), clean(ctx, labaccess.Lab(r), nodes, pods))
+		})
 }
 
 // clean does what a reboot would do to what agents of any version have left: their rules, the BPF

@@ -20,30 +20,32 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestManifests renders what the API server is given, and reads it as YAML.
 func TestManifests(t *testing.T) {
-	at := place{netip.MustParseAddrPort("10.0.0.11:6443"), "master1"}
+	at := place{APIServer: netip.MustParseAddrPort("10.0.0.11:6443"), ControlPlane: "master1"}
+	speaks := at
+	speaks.Peers = []topology.BGPPeer{
+		{Address: netip.MustParseAddr("10.0.0.254"), ASN: 64524, ClusterASN: 64513},
+		{Address: netip.MustParseAddr("10.0.0.253"), ASN: 64524, ClusterASN: 64513},
+	}
 	for _, test := range []struct {
 		name      string
 		state     Cilium
+		at        place
 		manifests []*template.Template
 		objects   int
 	}{
 		{"speaker", Cilium{
 			Agent: Agent("1.11.6"), Operator: Operator("1.11.6"), Restart: "by the operator",
-			Config: Native.With(Config{"ipam": ClusterPool}),
-			Peers: []topology.BGPPeer{
-				{Address: netip.MustParseAddr("10.0.0.254"), ASN: 64524, ClusterASN: 64513},
-				{Address: netip.MustParseAddr("10.0.0.253"), ASN: 64524, ClusterASN: 64513},
-			},
-		}, []*template.Template{configManifest, operatorManifest, agentsManifest}, 10},
+			Config: Native.With(Config{"ipam": ClusterPool}), Speaker: true,
+		}, speaks, []*template.Template{configManifest, operatorManifest, agentsManifest}, 10},
 		{"rules", Cilium{
 			Agent: Rules("1.11.1"), Config: Config{"masquerade": "false"},
-		}, []*template.Template{configManifest, agentsManifest}, 5},
+		}, at, []*template.Template{configManifest, agentsManifest}, 5},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got string
 			objects := 0
 			for _, m := range test.manifests {
-				text := must.Get(test.state.manifest(m, at))(t)
+				text := must.Get(test.state.manifest(m, test.at))(t)
 				objects += len(must.Get(workload.Objects(text))(t))
 				got += "---\n" + text
 			}

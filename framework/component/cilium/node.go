@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -21,7 +23,7 @@ var ciliumNodes = schema.GroupVersionKind{Group: "cilium.io", Version: "v2", Kin
 // after its start, and to give a range to a CiliumNode after that.
 const operatorWithin = 2 * time.Minute
 
-// CreateNodes makes the CiliumNodes of nodes, as the nodes' agents would, and waits until
+// CreateNodes is the action that makes the CiliumNodes of nodes, as the nodes' agents would, and waits until
 // cilium-operator has given each its pod range. The operator gives the lowest range that is free to
 // the node that it hears of first, so ranges follow the order of names.
 //
@@ -29,44 +31,43 @@ const operatorWithin = 2 * time.Minute
 // those that were there when it began: so the first one's range is waited for. What it
 // has given it writes once a second (operator/cilium_node.go and
 // pkg/ipam/allocator/podcidr in 1.11): so the others are created at once.
-func CreateNodes(ctx context.Context, c *kindlab.Cluster, names []string, address func(name string) netip.Addr) error {
-	kube := c.Kube()
-	create := func(name string) error {
-		node := ciliumNode(name)
-		// With its address from the beginning, as the agents do it: when 1.11 sees an address come
-		// later, it installs the node's route and then removes the one of no address, which is the
-		// same (pkg/datapath/linux/node.go, updateDirectRoute).
-		node.Object["spec"] = map[string]any{
-			"addresses": []any{map[string]any{"type": "InternalIP", "ip": address(name).String()}},
+func CreateNodes(names []string, address func(r *framework.Run, name string) netip.Addr) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		c := labaccess.Cluster(r)
+		for i, name := range names {
+			if err := createNode(ctx, c, name, address(r, name)); err != nil {
+				return err
+			}
+			if i > 0 {
+				continue
+			}
+			if _, err := AwaitRange(ctx, c, name); err != nil {
+				return err
+			}
 		}
-		// The operator registers the type when it starts.
-		return await.Until(ctx, "CiliumNode "+name+" to be created", 100*time.Millisecond, operatorWithin,
-			func(ctx context.Context) (bool, string, error) {
-				err := kube.Create(ctx, node.DeepCopy())
-				return err == nil, "", err
-			})
+		for _, name := range names {
+			if _, err := AwaitRange(ctx, c, name); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	hasRange := func(name string) error {
-		_, err := AwaitRange(ctx, c, name)
-		return err
+}
+
+func createNode(ctx context.Context, c *kindlab.Cluster, name string, address netip.Addr) error {
+	node := ciliumNode(name)
+	// With its address from the beginning, as the agents do it: when 1.11 sees an address come
+	// later, it installs the node's route and then removes the one of no address, which is the
+	// same (pkg/datapath/linux/node.go, updateDirectRoute).
+	node.Object["spec"] = map[string]any{
+		"addresses": []any{map[string]any{"type": "InternalIP", "ip": address.String()}},
 	}
-	for i, name := range names {
-		if err := create(name); err != nil {
-			return err
-		}
-		if i > 0 {
-			continue
-		}
-		if err := hasRange(name); err != nil {
-			return err
-		}
-	}
-	for _, name := range names {
-		if err := hasRange(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	// The operator registers the type when it starts.
+	return await.Until(ctx, "CiliumNode "+name+" to be created", 100*time.Millisecond, operatorWithin,
+		func(ctx context.Context) (bool, string, error) {
+			err := c.Kube().Create(ctx, node.DeepCopy())
+			return err == nil, "", err
+		})
 }
 
 // Rejoin makes the CiliumNode of a node anew: it is deleted, and the node's agent, which is

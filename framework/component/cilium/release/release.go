@@ -331,29 +331,21 @@ func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 	return installed.Exists(ctx, c)
 }
 
-// Uninstall removes the release, if there is one, and what its agents have left on these
+// Uninstalled is the action that removes the release, if there is one, and what its agents have left on these
 // nodes. The probe pods go with it, because its CNI plugin has wired them. pods is the
 // cluster's range of pods.
-func Uninstall(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
-	c := l.Clusters[0]
-	// Without an agent cilium-cni waits for its limit before it releases a pod.
-	if err := workload.StopProbes(ctx, c); err != nil {
-		return err
+func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
+	remove := func(ctx context.Context, r *framework.Run) error {
+		return errors.Join(cilium.Uninstalled(nodes, pods)(ctx, r), installed.Remove(ctx, labaccess.Cluster(r)))
 	}
-	if err := errors.Join(cilium.Uninstall(ctx, l, c, nodes, pods), installed.Remove(ctx, c)); err != nil {
-		return err
-	}
-	return l.EachNode(ctx, nodes, func(ctx context.Context, node *kindlab.Node) error {
+	clean := labaccess.OnNodes(nodes, func(ctx context.Context, node *kindlab.Node) error {
 		if _, err := node.Exec(ctx, "sh", "-ec", cleaning); err != nil {
 			return fmt.Errorf("cleaning up after Cilium: %w", err)
 		}
 		return nil
 	})
-}
-
-// Uninstalled is the action that does Uninstall.
-func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
-	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return Uninstall(ctx, l, nodes, pods) })
+	// Without an agent cilium-cni waits for its limit before it releases a pod.
+	return framework.InOrder(labaccess.OnCluster(workload.StopProbes), remove, clean)
 }
 
 // cleaning removes the devices of agents, and the files that keep their BPF programs attached.
