@@ -2,14 +2,9 @@ package upgrade
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -56,79 +51,35 @@ func announcesAnew(labels map[string]string) askAgent {
 // outside goes to that pod. Cilium's connection tracking has the translation of a flow for some
 // time after it. Its tuple has the client and the pod, so the replies to a new flow from
 // the same port to the pod itself would come from the Service's address.
-var balanced = balancer{name: "balanced", pod: beside.Name}
+var balanced = workload.LoadBalancer{Name: "balanced", Pod: beside.Name}
 
-func freshlyBalanced(labels map[string]string) balancer {
-	return balancer{name: "fresh", pod: beside.Name, labels: labels}
-}
-
-// balancer is a Service of type LoadBalancer in front of a probe pod.
-type balancer struct {
-	name, pod string
-	// labels are those by which its address is announced.
-	labels map[string]string
-	// annotation chooses its address, as "key: value"; empty: any.
-	annotation string
-	// class is spec.loadBalancerClass; empty: none.
-	class string
-	// local is set for externalTrafficPolicy Local.
-	local bool
-}
-
-func (b balancer) with(labels map[string]string) balancer {
-	b.labels = labels
-	return b
+func freshlyBalanced(labels map[string]string) workload.LoadBalancer {
+	return workload.LoadBalancer{Name: "fresh", Pod: beside.Name, Labels: labels}
 }
 
 // withFresh does something while there is a new Service that has an address.
-func withFresh(ctx context.Context, r *framework.Run, fresh balancer, do func(netip.Addr) error) error {
-	if err := applyLoadBalancer(ctx, r, fresh); err != nil {
+func withFresh(ctx context.Context, r *framework.Run, fresh workload.LoadBalancer, do func(netip.Addr) error) error {
+	if err := fresh.Create(ctx, r); err != nil {
 		return err
 	}
-	address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), fresh.name)
+	address, err := fresh.Given(ctx, r)
 	if err == nil {
 		err = do(address)
 	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fresh.name}}
-	return errors.Join(err, labaccess.Cluster(r).Client.Resources().Delete(context.WithoutCancel(ctx), service))
-}
-
-func applyLoadBalancer(ctx context.Context, r *framework.Run, b balancer) error {
-	labels, err := json.Marshal(b.labels)
-	if err != nil {
-		return err
-	}
-	policy := "Cluster"
-	if b.local {
-		policy = "Local"
-	}
-	if b.class != "" {
-		policy += "\n  loadBalancerClass: " + b.class
-	}
-	return workload.Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: default, labels: %s, annotations: {%s}}
-spec:
-  type: LoadBalancer
-  externalTrafficPolicy: %s
-  selector: {%s: %s}
-  ports:
-  - {name: tcp, protocol: TCP, port: %d}
-  - {name: udp, protocol: UDP, port: %[7]d}
-`, b.name, labels, b.annotation, policy, workload.ProbeLabel, b.pod, wire.DefaultPort))
+	return errors.Join(err, fresh.Remove(context.WithoutCancel(ctx), r))
 }
 
 // balance is the action that creates the Service balanced, and addressed the one that notes its
 // address.
 func balance(labels map[string]string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		return applyLoadBalancer(ctx, r, balanced.with(labels))
-	}
+	b := balanced
+	b.Labels = labels
+	return b.Create
 }
 
 func addressed(address *netip.Addr) framework.Action {
 	return func(ctx context.Context, r *framework.Run) (err error) {
-		*address, err = workload.BalancerAddress(ctx, labaccess.Cluster(r), balanced.name)
+		*address, err = balanced.Given(ctx, r)
 		return err
 	}
 }

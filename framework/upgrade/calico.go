@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"context"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -23,26 +22,22 @@ func calicoUpgrade() Upgrade {
 	t := s.topology()
 	t.Clusters[0].ASN = calicoASN
 	t.Routers[0].Peers = []topology.Peers{{Network: "nodes", ASN: calicoASN, GracefulRestart: true}}
-	apply := func(ctx context.Context, r *framework.Run, version string) error {
-		c := calico.Calico{Version: version, PodCIDR: s.podCIDR(), Method: calico.InternalIP, Poll: calico.DefaultPoll, OnDelete: true}
-		return c.Apply(ctx, labaccess.Lab(r))
+	apply := func(version string) framework.Action {
+		return calico.Calico{Version: version, PodCIDR: s.podCIDR(), Method: calico.InternalIP, Poll: calico.DefaultPoll, OnDelete: true}.Apply
 	}
 	return Upgrade{
 		Component: "calico", Form: framework.Whole, Topology: t, Besides: withKubeProxy,
 		Images: func(version string) []string {
 			return append(calico.Images(version), kubeadm.KubeProxyImage, workload.ProbeImage)
 		},
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
+		Install: func(version string) framework.Action {
 			return framework.InOrder(
 				// A lab that is reused may have agents: with OnDelete they are not replaced.
-				labaccess.OnCluster(workload.StopProbes), labaccess.OnCluster(calico.Agent.Delete),
-				func(ctx context.Context, r *framework.Run) error { return apply(ctx, r, version) },
-				func(ctx context.Context, r *framework.Run) error {
-					return calico.Peer(ctx, labaccess.Cluster(r), addressOf(r, tor), topology.TorASN)
-				},
-				labaccess.OnLab(kubeadm.ApplyKubeProxy), labaccess.OnLab(calico.PodsCanStart), calico.Agent.Everywhere(2*time.Minute),
+				workload.StopProbes, labaccess.OnCluster(calico.Agent.Delete),
+				apply(version), calico.Peered(tor, topology.TorASN),
+				kubeadm.ApplyKubeProxy, calico.PodsCanStart, calico.Agent.Everywhere(2*time.Minute),
 				installed(services{kubeProxy: true, sessions: true}),
-			)(ctx, r)
+			)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
 		Release: apply,

@@ -118,20 +118,16 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 	var migrate Migration
 	if values.BGP() && types == release.Alpha && newer == release.V2 {
 		mode += fmt.Sprintf(" (objects of %s, which become objects of %s once all agents are of %s)", types, newer, to)
-		migrate = Migration{Name: fmt.Sprintf("the objects of BGP become objects of %s", newer), Do: func(ctx context.Context, r *framework.Run) error {
-			return w.configure(ctx, r, newer)
-		}}
+		migrate = Migration{Name: fmt.Sprintf("the objects of BGP become objects of %s", newer), Do: w.configure(newer)}
 	}
 	return Upgrade{
 		Component: "cilium", Form: framework.Whole, Topology: t, Replaced: replaced, Migrate: migrate,
 		Besides: fmt.Sprintf("installed by the vendor's chart in the mode %s; values that the lab sets: %s; %s; CoreDNS %s",
 			mode, strings.Join(set, ", "), beside, w.dns.Version),
 		Images: w.images, Install: w.install, Ends: ends, Paths: paths, Failovers: failovers, Nodes: allNodes,
-		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return w.at(version).Apply(ctx, labaccess.Lab(r))
-		},
+		Release: func(version string) framework.Action { return w.at(version).Apply },
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return w.at(version).Restart(ctx, labaccess.Cluster(r), node)
+			return w.at(version).Restart(node)(ctx, r)
 		},
 		Explain:   explainCilium,
 		Pods:      release.Pods,
@@ -208,12 +204,12 @@ func (w *wholeCilium) answer(given Settings) (err error) {
 	return nil
 }
 
-// configure creates the objects of BGP, or those of other types in their place.
-func (w wholeCilium) configure(ctx context.Context, r *framework.Run, types release.Types) error {
+// configure is the action that creates the objects of BGP, or those of other types in their place.
+func (w wholeCilium) configure(types release.Types) framework.Action {
 	if len(w.bgp.Objects) > 0 {
-		return w.bgp.Apply(ctx, labaccess.Cluster(r), types)
+		return w.bgp.Apply(types)
 	}
-	return w.peering(r.Topology).Apply(ctx, labaccess.Cluster(r), types)
+	return func(ctx context.Context, r *framework.Run) error { return w.peering(r.Topology).Apply(types)(ctx, r) }
 }
 
 func (w wholeCilium) at(version string) release.Release {
@@ -243,33 +239,25 @@ func (w wholeCilium) images(version string) []string {
 	return images
 }
 
-func (w wholeCilium) install(ctx context.Context, r *framework.Run, version string) error {
+func (w wholeCilium) install(version string) framework.Action {
 	values := w.values
-	steps := []framework.Action{release.Uninstalled(allNodes, w.podCIDR()), w.proxy(), labaccess.OnLab(w.at(version).Apply)}
+	steps := []framework.Action{release.Uninstalled(allNodes, w.podCIDR()), w.proxy(), w.at(version).Apply}
 	if values.BGP() {
-		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
-			return w.configure(ctx, r, release.TypesOf(version))
-		})
+		steps = append(steps, w.configure(release.TypesOf(version)))
 	}
-	steps = append(steps, func(ctx context.Context, r *framework.Run) error {
-		return w.at(version).Ready(ctx, labaccess.Cluster(r), allNodes)
-	})
+	steps = append(steps, w.at(version).Ready(allNodes...))
 	if values.Native() && !values.BGP() {
-		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
-			return release.Route(ctx, labaccess.Lab(r), allNodes)
-		})
+		steps = append(steps, release.Routed(allNodes...))
 	}
 	with := services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()}
 	steps = append(steps, framework.AtOnce(installed(with), w.dns.Install(dnsRollWithin)))
 	if values.Layer2() {
-		steps = append(steps, func(ctx context.Context, r *framework.Run) error {
-			return w.answering.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version))
-		}, w.layer2.install)
+		steps = append(steps, w.answering.Apply(release.TypesOf(version)), w.layer2.install)
 	}
 	if values.BGP() {
 		steps = append(steps, balance(w.bgp.Labels), addressed(w.balancer))
 	}
-	return framework.InOrder(steps...)(ctx, r)
+	return framework.InOrder(steps...)
 }
 
 func (w wholeCilium) peering(lab topology.Topology) release.Peering {
@@ -282,7 +270,7 @@ func (w wholeCilium) proxy() framework.Action {
 	if w.values.ReplacesKubeProxy() {
 		return labaccess.OnCluster(kubeadm.KubeProxy.Delete)
 	}
-	return labaccess.OnLab(kubeadm.ApplyKubeProxy)
+	return kubeadm.ApplyKubeProxy
 }
 
 func (w wholeCilium) works(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
@@ -345,19 +333,17 @@ func ciliumSlice(speaker bool) Upgrade {
 			}
 			return images
 		},
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
+		Install: func(version string) framework.Action {
 			agents := framework.InOrder(workload.Routed(allNodes...), at(version).WriteRules(allNodes...))
 			if speaker {
 				agents = at(version).Announced(allNodes...)
 			}
-			return framework.InOrder(cilium.Uninstalled(allNodes, s.podCIDR()), labaccess.OnLab(kubeadm.ApplyKubeProxy), agents,
-				installed(services{kubeProxy: true, sessions: speaker}))(ctx, r)
+			return framework.InOrder(cilium.Uninstalled(allNodes, s.podCIDR()), kubeadm.ApplyKubeProxy, agents,
+				installed(services{kubeProxy: true, sessions: speaker}))
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
-		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, r)
-		},
-		Nodes: allNodes,
+		Release: func(version string) framework.Action { return at(version).Declare },
+		Nodes:   allNodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(version).Roll(ctx, labaccess.Lab(r), node)
 		},

@@ -49,13 +49,13 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 		Images: func(version string) []string {
 			return []string{kubeadm.DNSImage(version), kubeadm.DNSImage(kubeadm.CoreDNSVersion), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
+		Install: func(version string) framework.Action {
 			ready := func(ctx context.Context, r *framework.Run) error {
 				return upstreamDNS.Ready(ctx, labaccess.Cluster(r), dnsRollWithin)
 			}
-			return framework.InOrder(workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(upstreamServer(lab)),
+			return framework.InOrder(workload.WireNodes, kubeadm.ApplyKubeProxy, workload.Applied(upstreamServer(lab)),
 				framework.AtOnce(installed(services{kubeProxy: true}), workload.Headless("directory", worker2), ready,
-					at(version).Install(dnsRollWithin)))(ctx, r)
+					at(version).Install(dnsRollWithin)))
 		},
 		Ends: s.ends(), Paths: paths,
 		Nodes: allNodes,

@@ -32,7 +32,9 @@ func TestFailover(t *testing.T) {
 		answers("m1", snapshot.Answer{MAC: "m2", Gratuitous: 3, Announced: time.Now()})
 		w.upgrade.Paths = append(w.upgrade.Paths, PathKind{Name: "vip, outside, UDP", Probes: []probe.Probe{{From: "out", To: "vip"}}})
 		version, undone := "1", 0
-		w.upgrade.Release = func(_ context.Context, _ *framework.Run, v string) error { version = v; return nil }
+		w.upgrade.Release = func(v string) framework.Action {
+			return func(context.Context, *framework.Run) error { version = v; return nil }
+		}
 		w.upgrade.Failovers = []FailoverKind{{
 			Name: "lost", Path: "vip", address: func() netip.Addr { return vip },
 			do: func(_ context.Context, _ *framework.Run, node string) (func(context.Context) error, error) {

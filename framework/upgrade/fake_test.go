@@ -80,7 +80,7 @@ func newWorld() *world {
 		Images: func(version string) []string {
 			return []string{"relapse.dev/thing:" + version, "relapse.dev/probe:dev"}
 		},
-		Install: func(context.Context, *framework.Run, string) error { return nil },
+		Install: func(string) framework.Action { return framework.InOrder() },
 		Paths: []PathKind{
 			{Name: "in", Probes: []probe.Probe{udp("one"), udp("two")}},
 			{Name: "in, one way", Probes: []probe.Probe{udp("one")}, OneWay: true},

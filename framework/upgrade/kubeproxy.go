@@ -65,18 +65,15 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: config.Mode, Replaced: config.Replaced,
 		Besides: "mode " + config.Mode + ", API server " + kubeadm.KubernetesVersion + ", " + podsWired,
 		Images:  func(version string) []string { return []string{kubeadm.ProxyImage(version), workload.ProbeImage} },
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
-			return framework.InOrder(labaccess.OnCluster(workload.StopProbes),
+		Install: func(version string) framework.Action {
+			return framework.InOrder(workload.StopProbes,
 				// A lab that is reused may have pods: with OnDelete they are not replaced.
-				labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, labaccess.OnLab(at(version).Declare),
-				framework.AtOnce(workload.Probes(pods...), applyService), at(version).SyncedEverywhere(within),
-			)(ctx, r)
+				labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, at(version).Declare,
+				framework.AtOnce(workload.Probes(pods...), applyService), at(version).SyncedEverywhere(within))
 		},
 		Ends: s.ends(), Paths: s.paths(udp, others, true),
-		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, labaccess.Lab(r))
-		},
-		Nodes: nodes,
+		Release: func(version string) framework.Action { return at(version).Declare },
+		Nodes:   nodes,
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(version).Roll(ctx, labaccess.Lab(r), node, within)
 		},
@@ -110,12 +107,12 @@ func kubeProxyOf13() Upgrade {
 	return Upgrade{
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: kubeadm.IPVS, Besides: podsWired,
 		Images: func(version string) []string { return []string{kubeproxy.Image(version), workload.ProbeImage} },
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
+		Install: func(version string) framework.Action {
 			starts := []framework.Action{workload.Probes(pods...), applyService}
 			for _, node := range nodes {
 				starts = append(starts, at(node, version).Apply)
 			}
-			return framework.InOrder(workload.WireNodes, framework.AtOnce(starts...))(ctx, r)
+			return framework.InOrder(workload.WireNodes, framework.AtOnce(starts...))
 		},
 		Ends: s.ends(), Paths: s.paths(guestUDPEvery, guestOtherEvery, true),
 		Nodes: nodes,

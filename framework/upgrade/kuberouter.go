@@ -34,17 +34,15 @@ func kubeRouterUpgrade() Upgrade {
 		Images: func(version string) []string {
 			return []string{kuberouter.Image(version), kubeadm.KubeProxyImage, workload.ProbeImage}
 		},
-		Install: func(ctx context.Context, r *framework.Run, version string) error {
+		Install: func(version string) framework.Action {
 			return framework.InOrder(
-				labaccess.OnCluster(workload.StopProbes), kuberouter.Clean, labaccess.OnLab(kubeadm.ApplyKubeProxy), at(version).Apply,
+				workload.StopProbes, kuberouter.Clean, kubeadm.ApplyKubeProxy, at(version).Apply,
 				// The kubelet retries a pod that comes too early only after a delay.
 				kuberouter.RangesWritten, installed(services{kubeProxy: true, sessions: true}),
-			)(ctx, r)
+			)
 		},
 		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
-		Release: func(ctx context.Context, r *framework.Run, version string) error {
-			return at(version).Declare(ctx, r)
-		},
+		Release:   func(version string) framework.Action { return at(version).Declare },
 		Nodes:     allNodes,
 		Pods:      []workload.Pods{kuberouter.Agent.Pods},
 		Roll:      restart(kuberouter.Agent),

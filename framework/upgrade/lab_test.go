@@ -130,13 +130,15 @@ func TestInstall(t *testing.T) {
 			}
 			u := must.Get(upgrade.Of("cilium", version, "1.19.5", upgrade.Settings{Values: values.OfLab()}))(t)
 			install := u.Install
-			u.Install = func(ctx context.Context, r *framework.Run, version string) error {
-				began := time.Now()
-				if err := install(ctx, r, version); err != nil {
-					return err
+			u.Install = func(version string) framework.Action {
+				return func(ctx context.Context, r *framework.Run) error {
+					began := time.Now()
+					if err := install(version)(ctx, r); err != nil {
+						return err
+					}
+					t.Logf("%s: %s: installed in %s; %s", file, values.Mode, time.Since(began).Round(time.Second), u.Explain(ctx, r, u.Nodes[0]))
+					return installed
 				}
-				t.Logf("%s: %s: installed in %s; %s", file, values.Mode, time.Since(began).Round(time.Second), u.Explain(ctx, r, u.Nodes[0]))
-				return installed
 			}
 			o := options(t)
 			if _, err := upgrade.Run(t.Context(), u, version, "1.19.5", suite.Labs(o), o.Options); !errors.Is(err, installed) {

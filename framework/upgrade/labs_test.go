@@ -40,14 +40,16 @@ func TestRun(t *testing.T) {
 			defer cancel()
 			w := newWorld()
 			w.noImages, w.noLab, w.noProbes, w.half = c.noImages, c.noLab, c.noProbes, c.half
-			w.upgrade.Install = func(ctx context.Context, _ *framework.Run, _ string) error {
-				if c.panics {
-					panic("no such thing")
+			w.upgrade.Install = func(string) framework.Action {
+				return func(ctx context.Context, _ *framework.Run) error {
+					if c.panics {
+						panic("no such thing")
+					}
+					if c.interrupt {
+						cancel()
+					}
+					return ctx.Err()
 				}
-				if c.interrupt {
-					cancel()
-				}
-				return ctx.Err()
 			}
 			output := t.TempDir()
 			m, err := w.run(ctx, t, output)

@@ -49,11 +49,11 @@ var speakers = []string{worker1, worker2}
 var answering = []framework.ProbePod{{Name: "arp-" + master, Node: master}, {Name: "arp-" + worker1, Node: worker1}, {Name: "arp-" + worker2, Node: worker2}}
 
 // services are the Services by endpoint.
-func (l layer2) services() map[string]balancer {
-	one := balancer{name: "by-arp", pod: answering[0].Name, labels: l.labels, annotation: l.annotation, class: l.class}
-	all := map[string]balancer{byARP: one}
+func (l layer2) services() map[string]workload.LoadBalancer {
+	one := workload.LoadBalancer{Name: "by-arp", Pod: answering[0].Name, Labels: l.labels, Annotation: l.annotation, Class: l.class}
+	all := map[string]workload.LoadBalancer{byARP: one}
 	if l.local {
-		one.name, one.pod, one.local = "by-arp-local", answering[1].Name, true
+		one.Name, one.Pod, one.Policy = "by-arp-local", answering[1].Name, "Local"
 		all[byARPLocal] = one
 	}
 	return all
@@ -90,19 +90,19 @@ func (l layer2) paths() (paths []PathKind) {
 // install creates the Services, and waits until a node answers for each.
 func (l layer2) install(ctx context.Context, r *framework.Run) error {
 	lab := labaccess.Lab(r)
-	if err := workload.AddProbes(ctx, labaccess.Cluster(r), answering); err != nil {
+	if err := workload.Added(answering...)(ctx, r); err != nil {
 		return err
 	}
 	for _, node := range allNodes {
-		if err := lab.WatchLink(ctx, "nodes", addressOf(r, node)); err != nil {
+		if err := lab.WatchLink(ctx, "nodes", r.Address(node)); err != nil {
 			return err
 		}
 	}
 	for name, service := range l.services() {
-		if err := applyLoadBalancer(ctx, r, service); err != nil {
+		if err := service.Create(ctx, r); err != nil {
 			return err
 		}
-		address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), service.name)
+		address, err := service.Given(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -147,9 +147,8 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 		return nil
 	}
 	pod := answering[slices.IndexFunc(answering, func(p framework.ProbePod) bool { return p.Node == node })]
-	return withFresh(ctx, r, balancer{name: "fresh-arp", pod: pod.Name, labels: l.labels, annotation: l.annotation, local: true}, func(address netip.Addr) error {
-		return answered(ctx, r, address, node)
-	})
+	fresh := workload.LoadBalancer{Name: "fresh-arp", Pod: pod.Name, Labels: l.labels, Annotation: l.annotation, Policy: "Local"}
+	return withFresh(ctx, r, fresh, func(address netip.Addr) error { return answered(ctx, r, address, node) })
 }
 
 // failovers are the ways in which the node that answers changes.
@@ -168,14 +167,14 @@ func (l layer2) failovers() []FailoverKind {
 		do: func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
 			cordon, service := fault.Cordon(node), l.services()[byARPLocal]
 			undo := func(ctx context.Context) error {
-				return errors.Join(cordon.Undo(ctx, r), applyLoadBalancer(ctx, r, service))
+				return errors.Join(cordon.Undo(ctx, r), service.Create(ctx, r))
 			}
 			if err := cordon.Inject(ctx, r); err != nil {
 				return undo, err
 			}
 			moved := service
-			moved.pod = answering[2].Name
-			return undo, applyLoadBalancer(ctx, r, moved)
+			moved.Pod = answering[2].Name
+			return undo, moved.Create(ctx, r)
 		},
 	})
 }

@@ -133,13 +133,13 @@ func (m *metalLB) choose(from, to, given string) (mode string, err error) {
 	return "", fmt.Errorf("%q is no mode of MetalLB: expected %s or %s", given, metallb.Native, metallb.FRR)
 }
 
-func (m metalLB) install(ctx context.Context, r *framework.Run, version string) error {
+func (m metalLB) install(version string) framework.Action {
 	steps := []framework.Action{
-		workload.WireNodes, labaccess.OnLab(kubeadm.ApplyKubeProxy),
+		workload.WireNodes, kubeadm.ApplyKubeProxy,
 		framework.AtOnce(
 			installed(services{kubeProxy: true}),
 			// A lab that is reused may have speakers: with OnDelete they are not replaced.
-			framework.InOrder(labaccess.OnCluster(metallb.Uninstall), m.configured(version)),
+			framework.InOrder(metallb.Uninstall, m.configured(version)),
 		),
 		metallb.Speaker.Everywhere(rollWithin),
 	}
@@ -150,14 +150,12 @@ func (m metalLB) install(ctx context.Context, r *framework.Run, version string) 
 		steps = append(steps, balance(nil), sessionsOfAnyAge,
 			func(ctx context.Context, r *framework.Run) error { return m.bfdUp(ctx, r, allNodes...) }, addressed(m.balancer))
 	}
-	return framework.InOrder(steps...)(ctx, r)
+	return framework.InOrder(steps...)
 }
 
 // configured is the action that brings a version to the cluster, whose webhook takes the resources.
 func (m metalLB) configured(version string) framework.Action {
-	return framework.InOrder(labaccess.OnLab(m.at(version).Apply), func(ctx context.Context, r *framework.Run) error {
-		return metallb.Configure(ctx, labaccess.Cluster(r), m.resources)
-	})
+	return framework.InOrder(m.at(version).Apply, m.resources.Create)
 }
 
 // bfdUp waits until the router has BFD with nodes, if their speakers have a profile.
@@ -168,17 +166,16 @@ func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) e
 	return labaccess.Lab(r).BFDUp(ctx, nodes)
 }
 
-// release brings a version to the cluster, and asks its controller for what it does for new
+// release is the action that brings a version to the cluster, and asks its controller for what it does for new
 // objects: the webhook takes the resources, and a new Service gets an address.
-func (m metalLB) release(ctx context.Context, r *framework.Run, version string) error {
-	if err := m.configured(version)(ctx, r); err != nil {
-		return err
-	}
+func (m metalLB) release(version string) framework.Action {
 	fresh := freshlyBalanced(nil)
 	if !m.resources.BGP {
-		fresh.annotation = m.layer2.annotation
+		fresh.Annotation = m.layer2.annotation
 	}
-	return withFresh(ctx, r, fresh, func(netip.Addr) error { return nil })
+	return framework.InOrder(m.configured(version), func(ctx context.Context, r *framework.Run) error {
+		return withFresh(ctx, r, fresh, func(netip.Addr) error { return nil })
+	})
 }
 
 // works asks the speaker of a node for new work, by BGP and by ARP, as far as the objects have both.

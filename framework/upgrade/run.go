@@ -112,7 +112,7 @@ func (t *trip) isClean() bool { return unclean(t.h) == nil }
 func (t *trip) goesOn(d direction) bool { return t.isClean() && !t.stopped[d] }
 
 func (t *trip) install(ctx context.Context) error {
-	err := t.h.Do(history.Install, "", func(a *history.Act) { a.Err = t.upgrade.Install(ctx, t.Run(), t.from) }).Err
+	err := t.h.Do(history.Install, "", func(a *history.Act) { a.Err = t.upgrade.Install(t.from)(ctx, t.Run()) }).Err
 	if err != nil {
 		return fmt.Errorf("installing %s %s: %w", t.upgrade.Component, t.from, err)
 	}
@@ -199,7 +199,7 @@ func (t *trip) isDue(d direction, s rolloutStep) bool {
 func (t *trip) carryOut(ctx context.Context, s rolloutStep) error {
 	switch s.id.Kind {
 	case kindRelease:
-		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Release(ctx, t.Run(), s.version) })
+		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Release(s.version)(ctx, t.Run()) })
 	case kindMigrate:
 		return t.bounded(ctx, s, func(ctx context.Context) error { return t.upgrade.Migrate.Do(ctx, t.Run()) })
 	case kindHalf:

@@ -33,11 +33,13 @@ func pathOf(t *testing.T, p Phase, name string) Path {
 func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.upgrade.Release = func(_ context.Context, _ *framework.Run, version string) error {
-			if version == "1" {
-				w.kernels["two"] = "== ip rule\n9: from all lookup 77\n"
+		w.upgrade.Release = func(version string) framework.Action {
+			return func(context.Context, *framework.Run) error {
+				if version == "1" {
+					w.kernels["two"] = "== ip rule\n9: from all lookup 77\n"
+				}
+				return nil
 			}
-			return nil
 		}
 		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
 			if node == "one" && version == "2" {

@@ -120,7 +120,7 @@ func TestSabotagedUpgrade(t *testing.T) {
 		{
 			name: "a second station answers", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
 			with: func(ctx context.Context, r *framework.Run, _ []string) error {
-				address, err := workload.BalancerAddress(ctx, labaccess.Cluster(r), "by-arp")
+				address, err := workload.LoadBalancer{Name: "by-arp"}.Given(ctx, r)
 				if err == nil {
 					_, err = labaccess.Lab(r).Node("master").Exec(ctx, "ip", "address", "add", address.String()+"/32", "dev", "lo")
 				}
@@ -138,15 +138,17 @@ func TestSabotagedUpgrade(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			u := must.Get(upgrade.Of(test.component, test.from, test.to, test.settings))(t)
 			release := u.Release
-			u.Release = func(ctx context.Context, r *framework.Run, version string) error {
-				err := release(ctx, r, version)
-				switch {
-				case version == test.to && test.with != nil:
-					err = errors.Join(err, test.with(ctx, r, u.Nodes))
-				case version == test.from && test.back != nil:
-					err = errors.Join(err, test.back(ctx, r, u.Nodes))
+			u.Release = func(version string) framework.Action {
+				return func(ctx context.Context, r *framework.Run) error {
+					err := release(version)(ctx, r)
+					switch {
+					case version == test.to && test.with != nil:
+						err = errors.Join(err, test.with(ctx, r, u.Nodes))
+					case version == test.from && test.back != nil:
+						err = errors.Join(err, test.back(ctx, r, u.Nodes))
+					}
+					return err
 				}
-				return err
 			}
 			o := options(t)
 			m, err := upgrade.Run(t.Context(), u, test.from, test.to, suite.Labs(o), o.Options)

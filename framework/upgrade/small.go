@@ -138,7 +138,7 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 			err = fmt.Errorf("removing a new pod from %s: %s", node, left) // a wait for that says nothing of the agent
 		}
 	}()
-	if err := workload.AddProbes(ctx, labaccess.Cluster(r), []framework.ProbePod{fresh}); err != nil {
+	if err := workload.Added(fresh)(ctx, r); err != nil {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
 	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), fresh)
@@ -326,7 +326,7 @@ func (s small) ends() []framework.Endpoint {
 	}
 	return append(ends, framework.HostEndpoint(s.topology().Hosts[0]),
 		behind("cluster IP", func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(clusterIP, wire.DefaultPort) }),
-		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(addressOf(r, worker1), nodePort) }))
+		behind("node port of "+worker1, func(r *framework.Run) netip.AddrPort { return netip.AddrPortFrom(r.Address(worker1), nodePort) }))
 }
 
 // SourcePath is the kind of path that is about the addresses from which pods' packets arrive:
@@ -344,11 +344,6 @@ func sourcePath() PathKind {
 		}
 	}
 	return k
-}
-
-func addressOf(r *framework.Run, name string) netip.Addr {
-	address, _ := r.Topology.AddressOn(name, "nodes")
-	return address
 }
 
 // paths are the kinds of paths through the lab, with the interval of the UDP probes and of

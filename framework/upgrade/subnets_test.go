@@ -25,7 +25,7 @@ func TestWithin(t *testing.T) {
 			}
 		}
 		r := &framework.Run{Topology: u.Topology}
-		if tor := addressOf(r, tor); tor.String() != "10.200.0.254" || u.Topology.Routers[0].ID != tor {
+		if tor := r.Address(tor); tor.String() != "10.200.0.254" || u.Topology.Routers[0].ID != tor {
 			t.Errorf("%s: the ToR has %s, and the ID %s", component, tor, u.Topology.Routers[0].ID)
 		}
 		for _, e := range u.Ends {

@@ -43,17 +43,17 @@ type Upgrade struct {
 	Fit func() error
 	// Images are the images that the lab's registry serves for a version.
 	Images func(version string) []string
-	// Install installs the component at a version, and everything else, on the lab,
+	// Install is the action that installs the component at a version, and everything else, on the lab,
 	// and replaces what an earlier run left. It returns when all of it works.
-	Install func(ctx context.Context, r *framework.Run, version string) error
+	Install func(version string) framework.Action
 	// Ends are the endpoints of the probes, and Paths the kinds of paths that the probes use.
 	Ends  []framework.Endpoint
 	Paths []PathKind
 	// Failovers are tried with both versions. None: no node answers for addresses by ARP.
 	Failovers []FailoverKind
-	// Release applies what a version has once per cluster: its types, RBAC, manifest
+	// Release is the action that applies what a version has once per cluster: its types, RBAC, manifest
 	// and operator. It replaces no agent. Nil: there is nothing of that kind.
-	Release func(ctx context.Context, r *framework.Run, version string) error
+	Release func(version string) framework.Action
 	// Nodes are in the order in which they are changed. Their kernels are compared.
 	Nodes []string
 	// Parts are what is changed in place of the agents of Nodes, for a component that

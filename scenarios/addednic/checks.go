@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/calico"
+	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -101,7 +102,7 @@ func addressed(moved string) framework.Condition {
 		var wrong framework.Mismatches
 		sessions := 0
 		for _, n := range at.NodeNetworks {
-			want := addressOf(r.Topology, n.Node)
+			want := r.Address(n.Node)
 			if n.Node == moved {
 				want = card.Address.Addr()
 			}
@@ -218,31 +219,17 @@ func inHostNetwork(node string) framework.Endpoint {
 	return framework.PodEndpoint(framework.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
 }
 
-// byVIP is redis by its ClusterIP.
-var byVIP = framework.Server("redis-vip", func(*framework.Run) netip.AddrPort {
-	return netip.AddrPortFrom(redisVIP, wire.DefaultPort)
-})
-
-// redisVIP is redis's ClusterIP, as services.yaml asks for it.
-var redisVIP = netip.MustParseAddr("10.96.70.1")
+// byVIP is redis by its ClusterIP, as services.yaml asks for it.
+var byVIP = framework.ServerAt("redis-vip", netip.AddrPortFrom(netip.MustParseAddr("10.96.70.1"), wire.DefaultPort))
 
 //go:embed services.yaml
 var servicesYAML string
 
-// dnsServer is what kubelet writes into pods' resolv.conf: kubeadm gives
-// CoreDNS's Service the tenth address of the range.
-var dnsServer = netip.MustParseAddrPort("10.96.0.10:53")
-
 // byName is a probe that resolves a Service's name and connects to its address.
 func byName(from, to framework.Endpoint, service string) probe.Probe {
-	return probe.Probe{
-		From: from.Name, To: to.Name, Protocol: probe.DNS,
-		Lookup: &probe.Lookup{Name: service + ".default.svc.cluster.local.", Server: dnsServer},
-	}.WithDefaults()
-}
-
-func byTCP(from, to framework.Endpoint) probe.Probe {
-	return probe.Probe{From: from.Name, To: to.Name, Protocol: probe.TCP}.WithDefaults()
+	p := from.Over(probe.DNS, to)
+	p.Lookup = &probe.Lookup{Name: service + ".default.svc.cluster.local.", Server: kubeadm.DNSAddress}
+	return p
 }
 
 // fact is one line of what was noted in production.
@@ -262,7 +249,7 @@ var facts = []fact{
 		id: "no-dns-works", name: "what needs no DNS works",
 		fine: []probe.Probe{
 			ipsOnly.To(redis), redis.To(ipsOnly),
-			byTCP(ipsOnly, byVIP),
+			ipsOnly.Over(probe.TCP, byVIP),
 		},
 	},
 	{

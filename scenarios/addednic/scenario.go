@@ -63,11 +63,6 @@ var lab = topology.Topology{
 	}},
 }.Behind([]topology.Router{{Name: gateway, ASN: 64500, ID: onNodes.Address, Links: []topology.Link{onNodes}}})
 
-func addressOf(lab topology.Topology, name string) netip.Addr {
-	addr, _ := lab.AddressOn(name, nodeNet.Name)
-	return addr
-}
-
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
 	Incident:   Record,
@@ -247,7 +242,7 @@ func restartedScript() framework.Script {
 		{
 			ID: "can-reach", Name: "can-reach with the gateway's address", Helps: true, Bound: 2 * time.Minute,
 			Apply: func(ctx context.Context, r *framework.Run) error {
-				return move("can-reach="+addressOf(r.Topology, gateway).String())(ctx, r)
+				return move("can-reach="+r.Address(gateway).String())(ctx, r)
 			},
 		},
 	}
@@ -262,11 +257,10 @@ func breakAgain(ctx context.Context, r *framework.Run) error {
 		return calico.Agent.Started(ctx, c, c.Nodes(), time.Minute)
 	})
 	flush := labaccess.OnNodes([]string{master, worker2}, func(ctx context.Context, node *kindlab.Node) error {
-		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", addressOf(r.Topology, coreDNSNode).
-			String())
+		_, err := node.Exec(ctx, "ip", "-4", "route", "flush", "proto", fmt.Sprint(unix.RTPROT_BIRD), "via", r.Address(coreDNSNode).String())
 		return err
 	})
-	return framework.InOrder(labaccess.OnLab(configured(calico.FirstFound, never).Apply), started, birdRuns, flush)(ctx, r)
+	return framework.InOrder(configured(calico.FirstFound, never).Apply, started, birdRuns, flush)(ctx, r)
 }
 
 func fixedScript() framework.Script {
@@ -274,10 +268,10 @@ func fixedScript() framework.Script {
 	script := s.common(configured(calico.InternalIP, poll), false)
 	// With a route to the pods on the router, their addresses need no masquerading.
 	script.Install = framework.InOrder(script.Install, func(ctx context.Context, r *framework.Run) error {
-		return labaccess.Lab(r).AddStatic(ctx, podCIDR, addressOf(r.Topology, master))
+		return labaccess.Lab(r).AddStatic(ctx, podCIDR, r.Address(master))
 	})
 	// A flow keeps the translation of its first packet: each connection of this probe is a new one.
-	script.Probes = append(script.Probes, byTCP(besideDNS, hostWorker2))
+	script.Probes = append(script.Probes, besideDNS.Over(probe.TCP, hostWorker2))
 	script.Detectors = append(script.Detectors, detect.SNAT{})
 	script.Baseline = append(script.Baseline, operatorAgrees)
 	script.Precursors = []framework.Precursor{{
@@ -302,31 +296,26 @@ func (s *story) install(c calico.Calico, natOutgoing bool) framework.Action {
 		// CoreDNS keeps a connection to the API server, and that its translation.
 		steps = append(steps, labaccess.OnCluster(kubeadm.CoreDNS.Delete))
 	}
-	addons := labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return kubeadm.ApplyAddons(ctx, l, coreDNSNode) })
 	note := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
 		s.agents, err = calico.Restarts(ctx, c)
 		return err
 	})
 	return framework.InOrder(append(steps,
-		labaccess.OnLab(c.Apply), // first: it takes longest to come up
-		setNATOutgoing(natOutgoing), labaccess.OnLab(kubeadm.ApplyKubeProxy), workload.Applied(servicesYAML),
+		c.Apply, // first: it takes longest to come up
+		calico.NATOutgoing(natOutgoing), kubeadm.ApplyKubeProxy, workload.Applied(servicesYAML),
 		// A pod that is created earlier is retried only after 10 s and more.
-		labaccess.OnLab(calico.PodsCanStart), addons,
+		calico.PodsCanStart, kubeadm.ApplyAddons(coreDNSNode),
 		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), note)...)
 }
 
 func move(method string) framework.Action {
-	return framework.InOrder(labaccess.OnLab(configured(method, poll).Apply), calico.Agent.Everywhere(time.Minute))
+	return framework.InOrder(configured(method, poll).Apply, calico.Agent.Everywhere(time.Minute))
 }
 
 // natOutgoing is the switch that in Calico does what Cilium's masquerade does.
 var natOutgoing = framework.Fault{
 	Name:       "switch natOutgoing of the pool on",
-	Inject:     setNATOutgoing(true),
+	Inject:     calico.NATOutgoing(true),
 	TookEffect: func(_ context.Context, r *framework.Run) (bool, string, error) { return natRules(r.Snapshot()) },
-	Undo:       setNATOutgoing(false),
-}
-
-func setNATOutgoing(on bool) framework.Action {
-	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return calico.NATOutgoing(ctx, c, on) })
+	Undo:       calico.NATOutgoing(false),
 }

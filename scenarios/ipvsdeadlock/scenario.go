@@ -164,15 +164,14 @@ func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []fram
 	// the next rollout puts behind it.
 	client := framework.PodOn(p.Node)
 	client.Name = "edge" // on each node: reports of all variants name the same probes
-	service := framework.Server(web, func(*framework.Run) netip.AddrPort {
-		return netip.AddrPortFrom(vip(p.Node, web), wire.DefaultPort)
-	})
+	service := framework.ServerAt(web, netip.AddrPortFrom(vip(p.Node, web), wire.DefaultPort))
 	pod := framework.Server("pod", func(*framework.Run) netip.AddrPort {
 		return netip.AddrPortFrom(t.standbyIP, wire.DefaultPort)
 	})
 	from := func(to framework.Endpoint) probe.Probe {
-		// A guest without hardware support takes time from kube-proxy for each packet.
-		return probe.Probe{From: client.Name, To: to.Name, Protocol: probe.TCP, Interval: 200 * time.Millisecond}.WithDefaults()
+		p := client.Over(probe.TCP, to)
+		p.Interval = 200 * time.Millisecond // a guest without hardware support takes time from kube-proxy for each packet
+		return p
 	}
 	s := framework.Script{
 		Install: framework.InOrder(workload.Wired(p.Node, master), framework.AtOnce(

@@ -108,7 +108,7 @@ func (u upgrade) variant(role framework.Role) framework.Variant {
 			up.Bound = 30 * time.Second // routers keep the routes of an agent whose session is not up yet
 			s.Aftermath = []framework.Check{up, permitted}
 		default: // without precursors
-			s.Install = framework.InOrder(s.Install, apply(u.to))
+			s.Install = framework.InOrder(s.Install, at(u.to).Apply)
 		}
 		if role != framework.Fixed {
 			active := u.lost(detect.Active)
@@ -145,12 +145,8 @@ const (
 )
 
 // at is a release: native routing, no masquerade, BGP, and no Services.
-func at(r *framework.Run, version string) release.Release {
-	return release.Release{Version: version, Values: release.Routed(labaccess.Cluster(r).APIServer())}
-}
-
-func apply(version string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error { return at(r, version).Apply(ctx, labaccess.Lab(r)) }
+func at(version string) release.Release {
+	return release.Release{Version: version, Values: release.NativeRouting(), NoServices: true}
 }
 
 var (
@@ -182,7 +178,7 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 		ID: "release-upgraded", Name: "helm upgrade to " + u.to + ", with updateStrategy OnDelete",
 		Fault: framework.Fault{
 			Name:   "helm upgrade to " + u.to,
-			Inject: apply(u.to),
+			Inject: at(u.to).Apply,
 			TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
 				pods, err := release.Pods[1].List(ctx, labaccess.Cluster(r))
 				if err != nil || len(pods) == 0 {
@@ -191,7 +187,7 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 				image := pods[0].Spec.Containers[0].Image
 				return image == cilium.Operator(u.to), "the operator is " + image, nil
 			},
-			Undo: apply(u.from), Replaced: true,
+			Undo: at(u.from).Apply, Replaced: true,
 		},
 		Expected: expected,
 		Aftermath: []framework.Check{
@@ -261,7 +257,9 @@ func restarted() framework.Fault {
 
 func (u upgrade) remedies() []framework.Remedy {
 	// back is the broken state again: the release of to, and an agent of from without peers.
-	back := framework.InOrder(apply(u.to), restart)
+	back := framework.InOrder(at(u.to).Apply, restart)
+	// agentBack takes the DaemonSet alone back to the old version, and worker1's agent with it.
+	agentBack := framework.InOrder(at(u.from).ApplyAgents, at(u.from).Restart(worker1))
 	return []framework.Remedy{
 		{
 			ID: "restart-agent", Name: "restart the agent again", Watch: 20 * time.Second,
@@ -269,32 +267,22 @@ func (u upgrade) remedies() []framework.Remedy {
 		},
 		{
 			ID: "image-back", Name: "kubectl rollout undo of the DaemonSet, to " + u.from + ", and a new pod", Watch: 20 * time.Second,
-			Apply: u.agentBack,
-			Undo:  apply(u.to),
+			Apply: agentBack,
+			Undo:  at(u.to).Apply,
 		},
 		{ID: "rule-back", Name: "the rule put back into the ClusterRole", Helps: true, Bound: within, Apply: permit, Undo: back},
 		{
 			ID: "agent-" + strings.ReplaceAll(u.to, ".", "-"), Name: "the agent of " + worker1 + " taken to " + u.to, Helps: true, Bound: within,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return at(r, u.to).Roll(ctx, labaccess.Lab(r), worker1)
-			},
+			Apply: labaccess.SessionsUp([]string{worker1}, at(u.to).Restart(worker1)),
 			Undo: func(ctx context.Context, r *framework.Run) error {
-				return errors.Join(u.agentBack(ctx, r), back(ctx, r)) // the lab goes on with the release, whatever became of the agent
+				return errors.Join(agentBack(ctx, r), back(ctx, r)) // the lab goes on with the release, whatever became of the agent
 			},
 		},
 		{
 			ID: "chart-" + strings.ReplaceAll(fixed, ".", "-"), Name: "the chart of " + fixed, Helps: true, Bound: within,
-			Apply: apply(fixed),
+			Apply: at(fixed).Apply,
 		},
 	}
-}
-
-// agentBack takes the DaemonSet alone back to the old version, and worker1's agent with it.
-func (u upgrade) agentBack(ctx context.Context, r *framework.Run) error {
-	if err := at(r, u.from).ApplyAgents(ctx, labaccess.Lab(r)); err != nil {
-		return err
-	}
-	return at(r, u.from).Restart(ctx, labaccess.Cluster(r), worker1)
 }
 
 // restart restarts worker1's agent, which gets no session, and has routers drop what they
@@ -316,14 +304,11 @@ func permit(ctx context.Context, r *framework.Run) error {
 }
 
 func install(version string) framework.Action {
-	return framework.InOrder(apply(version), func(ctx context.Context, r *framework.Run) error {
+	return framework.InOrder(at(version).Apply, func(ctx context.Context, r *framework.Run) error {
 		peering := release.PeeringOf(r.Topology)
 		peering.GracefulRestart, peering.RestartTime = true, restartTime
-		if err := peering.Apply(ctx, labaccess.Cluster(r), release.TypesOf(version)); err != nil {
-			return err
-		}
-		return at(r, version).Ready(ctx, labaccess.Cluster(r), nodes)
-	})
+		return peering.Apply(release.TypesOf(version))(ctx, r)
+	}, at(version).Ready(nodes...))
 }
 
 func sessions(id, name string, with ...string) framework.Check {

@@ -11,7 +11,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
-	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -91,7 +90,7 @@ func script(role framework.Role, version, label string) framework.Script {
 	c := calico.Calico{Version: version, PodCIDR: lab.Clusters[0].PodCIDR, Method: calico.InternalIP, Poll: calico.DefaultPoll}
 	s := framework.Script{
 		Install: framework.InOrder(
-			removal.Undo, labaccess.OnLab(c.Apply), selected(newLabel), labaccess.OnLab(calico.PodsCanStart),
+			removal.Undo, c.Apply, selected(newLabel), calico.PodsCanStart,
 			framework.AtOnce(calico.Agent.Everywhere(within), workload.ProbesOn(nodes...)),
 		),
 		Endpoints: pods,

@@ -22,7 +22,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 const (
@@ -208,7 +207,6 @@ var (
 func warnings(kind configdrift.Kind, keys ...string) []framework.Finding {
 	return drifted(detect.Latent, kind, keys)
 }
-
 func hints(kind configdrift.Kind, keys ...string) []framework.Finding {
 	return drifted(detect.Hint, kind, keys)
 }
@@ -310,7 +308,7 @@ func (d drift) script(role framework.Role) framework.Script {
 	var starts cilium.Starts // of the new version's agents
 	s := framework.Script{
 		Install: framework.InOrder(
-			framework.AtOnce(start(db), start(neighbour), cilium.Uninstalled(nodes, podCIDR)), workload.Routed(nodes...), d.old().WriteRules(nodes...),
+			framework.AtOnce(mariadb.Started(db.Name, grants), mariadb.Started(neighbour.Name, grants), cilium.Uninstalled(nodes, podCIDR)), workload.Routed(nodes...), d.old().WriteRules(nodes...),
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			workload.ProbesOn(nodes...),
 			// The old agents do not notice.
@@ -376,10 +374,6 @@ func (d drift) script(role framework.Role) framework.Script {
 		}
 	}
 	return s
-}
-
-func start(host framework.Endpoint) framework.Action {
-	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return mariadb.Start(ctx, l.Host(host.Name), grants) })
 }
 
 func rules(name string, masquerade bool) framework.Check {

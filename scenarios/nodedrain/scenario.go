@@ -89,24 +89,18 @@ func withRouters(s framework.Scenario, values map[string]string) (framework.Scen
 	_, version, _ := strings.Cut(kindlab.RouterImage(kind), ":")
 	software := strings.ToUpper(string(kind)) + " " + version
 	s.Incident.Diagram = strings.Replace(s.Incident.Diagram, "GoBGP", software, 1)
-	s.Variants = slices.Clone(s.Variants)
-	for i, v := range s.Variants {
-		s.Variants[i].Components = withRouter(v.Components, kind, version)
-	}
-	at := s.At
-	s.At = func(versions map[string]string) framework.Variant {
-		v := at(versions)
-		v.Components = withRouter(v.Components, kind, version)
+	withRouter := func(v framework.Variant) framework.Variant {
+		v.Components = maps.Clone(v.Components)
+		v.Components[string(kind)] = version
 		return v
 	}
+	s.Variants = slices.Clone(s.Variants)
+	for i, v := range s.Variants {
+		s.Variants[i] = withRouter(v)
+	}
+	at := s.At
+	s.At = func(versions map[string]string) framework.Variant { return withRouter(at(versions)) }
 	return s, nil
-}
-
-// withRouter are a variant's components with the software of the ToRs.
-func withRouter(components map[string]string, kind topology.RouterKind, version string) map[string]string {
-	with := maps.Clone(components)
-	with[string(kind)] = version
-	return with
 }
 
 // Scenario is the incident on a lab.

@@ -2,7 +2,6 @@ package nodedrain
 
 import (
 	"context"
-	"net/netip"
 
 	"golang.org/x/mod/semver"
 
@@ -11,8 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
-	"github.com/relapse-dev/relapse/topology"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // isWhole reports whether a version runs whole, with Cilium's BGP control plane in place of
@@ -36,29 +33,26 @@ func wholeVariant(version string) framework.Variant {
 
 // wholeIncident is Cilium by the vendor's chart, with the values that say what incident says
 // of a slice. Ranges of pods are set by the release.
-func wholeIncident(lab topology.Topology, version string, apiServer netip.AddrPort) release.Release {
-	values := release.Routed(apiServer)
+func wholeIncident(version string) release.Release {
+	values := release.NativeRouting()
 	values["ipam"] = map[string]any{"mode": cilium.ClusterPool}
 	// The removed node must not take the operator with it.
 	values["operator"] = map[string]any{
 		"replicas":     int64(1),
 		"nodeSelector": map[string]any{"kubernetes.io/hostname": lab.Clusters[0].Nodes[0].Name},
 	}
-	return release.Release{Version: version, Values: values}
+	return release.Release{Version: version, Values: values, NoServices: true}
 }
 
 // installWhole is install with the vendor's chart. The agents come last: each makes its
 // CiliumNode if there is none, and the order of CiliumNodes is the incident's.
 func installWhole(version string) framework.Action {
-	return func(ctx context.Context, r *framework.Run) error {
-		whole := wholeIncident(r.Topology, version, labaccess.Cluster(r).APIServer())
-		peer := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
-			return release.PeeringOf(r.Topology).Apply(ctx, c, release.TypesOf(version)) // MetalLB's speaker has no graceful restart
-		})
-		ready := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return whole.Ready(ctx, c, all) })
-		return framework.InOrder(
-			release.Uninstalled(all, podCIDR), labaccess.OnLab(whole.WithoutAgents().Apply), createCiliumNodes, peer,
-			labaccess.SessionsUp(all, framework.InOrder(labaccess.OnLab(whole.Apply), ready)),
-		)(ctx, r)
+	whole := wholeIncident(version)
+	peer := func(ctx context.Context, r *framework.Run) error {
+		return release.PeeringOf(r.Topology).Apply(release.TypesOf(version))(ctx, r) // MetalLB's speaker has no graceful restart
 	}
+	return framework.InOrder(
+		release.Uninstalled(all, podCIDR), whole.WithoutAgents().Apply, createCiliumNodes, peer,
+		labaccess.SessionsUp(all, framework.InOrder(whole.Apply, whole.Ready(all...))),
+	)
 }

@@ -33,10 +33,10 @@ func TestFormOfVersions(t *testing.T) {
 // The whole gets the incident's mode, and the lab's settings do not take it away.
 func TestWholeIncident(t *testing.T) {
 	server := netip.MustParseAddrPort("10.4.94.32:6443")
-	whole := wholeIncident(lab, "1.19.3", server)
+	whole := wholeIncident("1.19.3")
 	for path, want := range map[string]any{
 		"ipam.mode": "cluster-pool", "routingMode": "native", "autoDirectNodeRoutes": true, "enableIPv4Masquerade": false,
-		"bgpControlPlane.enabled": true, "k8sServiceHost": "10.4.94.32", "k8sServicePort": int64(6443),
+		"bgpControlPlane.enabled": true,
 	} {
 		if got, _ := chart.Get(whole.Values, path); got != want {
 			t.Errorf("%s is %v, want %v", path, got, want)
@@ -48,6 +48,9 @@ func TestWholeIncident(t *testing.T) {
 		if _, ours := chart.Get(whole.Values, s.Path); ours {
 			t.Errorf("the lab sets %s, which the incident has as well", s.Path)
 		}
+	}
+	if set["k8sServiceHost"] != "10.4.94.32" || set["k8sServicePort"] != int64(6443) {
+		t.Errorf("the agents do not reach the API server: %v", set)
 	}
 	if set["ipv4NativeRoutingCIDR"] != podCIDR.String() || set["ipam.operator.clusterPoolIPv4MaskSize"] != int64(24) {
 		t.Errorf("the ranges are not the incident's: %v", set)

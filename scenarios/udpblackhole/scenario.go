@@ -115,13 +115,9 @@ var (
 // The endpoints of the probes.
 var (
 	senders   = framework.PodsOn(nodes...)
-	service   = server("statsd", statsdIP)
-	neighbour = server("neighbour", neighbourIP)
+	service   = framework.ServerAt("statsd", statsdIP)
+	neighbour = framework.ServerAt("neighbour", neighbourIP)
 )
-
-func server(name string, at netip.AddrPort) framework.Endpoint {
-	return framework.Server(name, func(*framework.Run) netip.AddrPort { return at })
-}
 
 // steady are the senders that never pause, and anew those that send each packet from another
 // port. Each is told of refusals, and only packets that vanish are lost.
@@ -130,7 +126,9 @@ var steady, anew = fromEach(probe.UDPConnected), fromEach(probe.UDPFlow)
 func fromEach(protocol probe.Protocol) []probe.Probe {
 	var all []probe.Probe
 	for _, s := range senders {
-		all = append(all, probe.Probe{From: s.Name, To: service.Name, Protocol: protocol, RefusalAnswers: true}.WithDefaults())
+		p := s.Over(protocol, service)
+		p.RefusalAnswers = true
+		all = append(all, p)
 	}
 	return all
 }
@@ -143,17 +141,19 @@ const (
 	within = time.Minute
 )
 
-func (i *incident) proxy(version string) (kubeadm.Proxy, error) {
+func (i *incident) proxy(version string) kubeadm.Proxy {
 	config, err := kubeadm.NewProxyConfig("", i.mode, podCIDR)
-	return kubeadm.Proxy{Version: version, Config: config, Nodes: nodes}, err
+	if err != nil {
+		panic(err) // kubeadm's own configuration
+	}
+	return kubeadm.Proxy{Version: version, Config: config, Nodes: nodes}
 }
 
 func (i *incident) script(role framework.Role) framework.Script {
 	s := framework.Script{
 		Install:   i.install,
 		Endpoints: append(senders, service, neighbour),
-		Probes: append(append(append(senders[0].Both(senders[1]), steady...), anew...),
-			probe.Probe{From: worker, To: neighbour.Name, Protocol: probe.UDPConnected}.WithDefaults()),
+		Probes:    slices.Concat(senders[0].Both(senders[1]), steady, anew, []probe.Probe{senders[1].Over(probe.UDPConnected, neighbour)}),
 		Detectors: []detect.Detector{detect.GoneEndpoints{}},
 		Fault:     i.fault(),
 		Impacted:  steady, MinOutage: minOutage,
@@ -179,29 +179,24 @@ func (i *incident) script(role framework.Role) framework.Script {
 }
 
 func (i *incident) remedies() []framework.Remedy {
-	rolled := func(version string) framework.Action {
-		return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return i.roll(ctx, l, version) })
-	}
 	return []framework.Remedy{
-		{ID: "restart", Name: "restart kube-proxy on every node", Apply: rolled(i.version), Watch: 5 * time.Second},
+		{ID: "restart", Name: "restart kube-proxy on every node", Apply: i.rolled(i.version), Watch: 5 * time.Second},
 		{
 			ID: "forget", Name: "delete the Service's entries of connection tracking on every node", Helps: true, Bound: within, Apply: forget,
 			Undo: framework.InOrder(serve, i.end),
 		},
 		{ID: "endpoints", Name: "endpoints again", Helps: true, Bound: within, Apply: serve, Undo: i.end},
-		{ID: "fixed-version", Name: "kube-proxy " + fixedVersion, Helps: true, Bound: 2 * within, Apply: rolled(fixedVersion)},
+		{ID: "fixed-version", Name: "kube-proxy " + fixedVersion, Helps: true, Bound: 2 * within, Apply: i.rolled(fixedVersion)},
 	}
 }
 
-func (i *incident) roll(ctx context.Context, l *kindlab.Lab, version string) error {
-	p, err := i.proxy(version)
-	if err == nil {
-		err = p.Declare(ctx, l)
-	}
-	if err != nil {
-		return err
-	}
-	return l.EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error { return p.Roll(ctx, l, n.Name(), within) })
+func (i *incident) rolled(version string) framework.Action {
+	p := i.proxy(version)
+	return framework.InOrder(p.Declare, func(ctx context.Context, r *framework.Run) error {
+		return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
+			return p.Roll(ctx, labaccess.Lab(r), n.Name(), within)
+		})
+	})
 }
 
 // prepare removes what kube-proxy of an earlier variant has left in a node:
@@ -217,10 +212,7 @@ func (i *incident) install(ctx context.Context, r *framework.Run) error {
 			return err
 		}
 	}
-	proxy, err := i.proxy(i.version)
-	if err != nil {
-		return err
-	}
+	proxy := i.proxy(i.version)
 	clean := labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
 		if err := workload.Forget(ctx, n, "-p", "udp", "--orig-port-dst", strconv.Itoa(servicePort)); err != nil {
 			return err
@@ -229,8 +221,8 @@ func (i *incident) install(ctx context.Context, r *framework.Run) error {
 		return err
 	})
 	return framework.InOrder(
-		labaccess.OnCluster(workload.StopProbes), labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, clean,
-		labaccess.OnLab(proxy.Declare),
+		workload.StopProbes, labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, clean,
+		proxy.Declare,
 		framework.AtOnce(
 			workload.Probes(append(workload.OnEach(nodes...), statsd)...), statsdTo(statsd.Name),
 			workload.ClusterIP("neighbour", corev1.ProtocolUDP, neighbourIP, master),
@@ -290,13 +282,14 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 	if err != nil {
 		return err
 	}
-	before := refusals(r.Timelines(), anew)
+	before := refused(r)
 	if err := statsdTo("none")(ctx, r); err != nil {
 		return err
 	}
 	err = await.Until(ctx, "each node to refuse new senders", 50*time.Millisecond, within, func(context.Context) (bool, string, error) {
-		now := refusals(r.Timelines(), anew)
-		return moreOfEach(now, before), fmt.Sprintf("refused packets: %d, then %d", before, now), nil
+		now := refused(r)
+		none := slices.ContainsFunc(anew, func(p probe.Probe) bool { return now[p.Name] <= before[p.Name] })
+		return !none, fmt.Sprintf("refused packets: %v, then %v", before, now), nil
 	})
 	if err != nil {
 		return err
@@ -304,26 +297,13 @@ func (i *incident) end(ctx context.Context, r *framework.Run) error {
 	return workload.ProbePods(statsd).Delete(ctx, labaccess.Cluster(r))
 }
 
-// refusals are how many packets of each of some probes were refused.
-func refusals(timelines []probe.Timeline, of []probe.Probe) []int {
-	counts := make([]int, len(of))
-	for i, p := range of {
-		for _, t := range timelines {
-			if t.Probe.Name == p.Name {
-				counts[i] = t.Errors["ECONNREFUSED"]
-			}
-		}
+// refused are how many packets of each probe were refused.
+func refused(r *framework.Run) map[string]int {
+	counts := map[string]int{}
+	for _, t := range r.Timelines() {
+		counts[t.Probe.Name] = t.Errors["ECONNREFUSED"]
 	}
 	return counts
-}
-
-func moreOfEach(now, before []int) bool {
-	for n := range now {
-		if now[n] <= before[n] {
-			return false
-		}
-	}
-	return true
 }
 
 // reserve makes host-local give out the address after this one next. It is where the plugin
@@ -348,11 +328,10 @@ func (i *incident) received(ctx context.Context, r *framework.Run) (packets int,
 // heirGetsPackets gives the address to another pod, which no Service selects, and waits until
 // it has received packets.
 func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool, string, error) {
-	c, on := labaccess.Cluster(r), labaccess.Lab(r).Node(worker)
-	if _, err := on.Exec(ctx, "sh", "-c", fmt.Sprintf(reserve, i.gone.Prev())); err != nil {
+	if _, err := labaccess.Lab(r).Node(worker).Exec(ctx, "sh", "-c", fmt.Sprintf(reserve, i.gone.Prev())); err != nil {
 		return false, "", err
 	}
-	if err := workload.AddProbes(ctx, c, []framework.ProbePod{heir}); err != nil {
+	if err := workload.Added(heir)(ctx, r); err != nil {
 		return false, "", err
 	}
 	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), heir)

@@ -152,7 +152,7 @@ func common(before, after string, k kuberouter.KubeRouter) framework.Script {
 	change.Inject = framework.InOrder(precursor.Inject, change.Inject)
 	return framework.Script{
 		Install: framework.InOrder(
-			uninstall, kuberouter.LatestMoved(before), k.Apply,
+			workload.StopProbes, unguard, kuberouter.Clean, kuberouter.LatestMoved(before), k.Apply,
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			kuberouter.RangesWritten, framework.AtOnce(workload.ProbesOn(all...), sessionsOfAnyAge),
 		),
@@ -246,10 +246,6 @@ func ifNotPresentScript() framework.Script {
 // sessionsOfAnyAge waits for sessions with every node: no kube-router of an earlier run is left.
 func sessionsOfAnyAge(ctx context.Context, r *framework.Run) error {
 	return labaccess.Lab(r).SessionsUp(ctx, all, time.Time{})
-}
-
-func uninstall(ctx context.Context, r *framework.Run) error {
-	return framework.InOrder(labaccess.OnCluster(workload.StopProbes), unguard, kuberouter.Clean)(ctx, r)
 }
 
 // latestMoves is what the vendor does with a release.

@@ -61,15 +61,15 @@ type Calico struct {
 // DefaultPoll is how often calico-node checks its address by default.
 const DefaultPoll = time.Minute
 
-// Apply brings Calico to this configuration. The pods of an earlier
+// Apply is the action that brings Calico to this configuration. The pods of an earlier
 // configuration are replaced, and those of the same one as well: each
 // calico-node autodetects its address again. It does not wait for them.
-func (c Calico) Apply(ctx context.Context, lab *kindlab.Lab) error {
-	manifest, err := registry.New(lab.Registry().Addr.String()).File(ctx, manifestImage(c.Version), "/calico.yaml")
+func (c Calico) Apply(ctx context.Context, r *framework.Run) error {
+	manifest, err := registry.New(labaccess.Lab(r).Registry().Addr.String()).File(ctx, manifestImage(c.Version), "/calico.yaml")
 	if err != nil {
 		return err
 	}
-	cluster := lab.Clusters[0]
+	cluster := labaccess.Cluster(r)
 	objects, err := c.objects(string(manifest), cluster.APIServer())
 	if err != nil {
 		return err
@@ -154,15 +154,15 @@ const (
 const canStart = `test -s /var/lib/calico/nodename || { echo "the node's name is not written yet"; exit 1; }
 grep -q '^ *server: https://[^[]' /etc/cni/net.d/calico-kubeconfig || { echo "the API server's address is not written yet"; exit 1; }`
 
-// PodsCanStart waits until the newest calico-node runs on every node, has installed the CNI
+// PodsCanStart is the action that waits until the newest calico-node runs on every node, has installed the CNI
 // plugin and configured it. Until then the plugin refuses to add or remove pods, and
 // kubelet retries only after a while.
-func PodsCanStart(ctx context.Context, lab *kindlab.Lab) error {
-	cluster := lab.Clusters[0]
+func PodsCanStart(ctx context.Context, r *framework.Run) error {
+	cluster := labaccess.Cluster(r)
 	if err := Agent.Started(ctx, cluster, cluster.Nodes(), installsWithin); err != nil {
 		return err
 	}
-	return lab.EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
+	return labaccess.Lab(r).EachNode(ctx, cluster.Nodes(), func(ctx context.Context, node *kindlab.Node) error {
 		return await.Until(ctx, "Calico's CNI plugin to accept pods", 200*time.Millisecond, restartsWithin,
 			func(ctx context.Context) (bool, string, error) {
 				said, err := node.Exec(ctx, "sh", "-c", canStart)
@@ -179,13 +179,15 @@ func Restarted(nodes ...string) framework.Action {
 	})
 }
 
-// Peer adds a router to the BGP peers of every node.
-func Peer(ctx context.Context, c *kindlab.Cluster, router netip.Addr, asn uint32) error {
-	return declare(ctx, c, fmt.Sprintf(`apiVersion: crd.projectcalico.org/v1
+// Peered is the action that adds a router to the BGP peers of every node.
+func Peered(router string, asn uint32) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return declare(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: crd.projectcalico.org/v1
 kind: BGPPeer
 metadata: {name: router}
 spec: {peerIP: "%s", asNumber: %d}
-`, router, asn))
+`, r.Address(router), asn))
+	}
 }
 
 // Reflected is the action that ends the mesh of the nodes: a node is a route reflector, and each node has BGP

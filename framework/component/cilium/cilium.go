@@ -328,7 +328,7 @@ func OperatorUp(ctx context.Context, r *framework.Run) error {
 // pods is the cluster's pod range. What is not there is no error.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 	return framework.InOrder(
-		framework.AtOnce(labaccess.OnCluster(agents.Delete), StopOperator, labaccess.OnCluster(workload.StopProbes)),
+		framework.AtOnce(labaccess.OnCluster(agents.Delete), StopOperator, workload.StopProbes),
 		func(ctx context.Context, r *framework.Run) error {
 			return errors.Join(deleteNodes(ctx, labaccess.Cluster(r)), clean(ctx, labaccess.Lab(r), nodes, pods))
 		})

@@ -62,23 +62,22 @@ func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
 	return text.String(), nil
 }
 
-// ApplyAddons installs kube-proxy and CoreDNS with kubeadm's manifests, except that CoreDNS
+// ApplyAddons is the action that installs kube-proxy and CoreDNS with kubeadm's manifests, except that CoreDNS
 // is one pod on this node. It does not wait for them.
-func ApplyAddons(ctx context.Context, lab *kindlab.Lab, coreDNSNode string) error {
-	return apply(ctx, lab, changes{"Deployment": changed(func(dns *appsv1.Deployment) {
+func ApplyAddons(coreDNSNode string) framework.Action {
+	one := changes{"Deployment": changed(func(dns *appsv1.Deployment) {
 		dns.Spec.Replicas = new(int32(1))
 		dns.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": coreDNSNode}
-	})}, "kube-proxy", "coredns")
+	})}
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return apply(ctx, l, one, "kube-proxy", "coredns") })
 }
 
-// ApplyKubeProxy is ApplyAddons for kube-proxy alone.
-func ApplyKubeProxy(ctx context.Context, lab *kindlab.Lab) error {
-	return apply(ctx, lab, nil, "kube-proxy")
-}
-
-// InstallKubeProxy is the action that installs kube-proxy alone, and waits until it is ready on
+// ApplyKubeProxy is ApplyAddons for kube-proxy alone, and InstallKubeProxy also waits until it is ready on
 // every node.
-var InstallKubeProxy = framework.InOrder(labaccess.OnLab(ApplyKubeProxy), KubeProxyReady)
+var (
+	ApplyKubeProxy   = labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return apply(ctx, l, nil, "kube-proxy") })
+	InstallKubeProxy = framework.InOrder(ApplyKubeProxy, KubeProxyReady)
+)
 
 // changes are what is changed of kubeadm's objects, by kind.
 type changes map[string]func(*unstructured.Unstructured) error

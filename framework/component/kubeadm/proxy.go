@@ -103,9 +103,9 @@ type Proxy struct {
 // ProxyImage is the vendor's name of kube-proxy's image of a version.
 func ProxyImage(version string) string { return "registry.k8s.io/kube-proxy:v" + version }
 
-// Declare brings kube-proxy's objects to this version and configuration. It replaces no pod.
-func (p Proxy) Declare(ctx context.Context, lab *kindlab.Lab) error {
-	return apply(ctx, lab, changes{
+// Declare is the action that brings kube-proxy's objects to this version and configuration. It replaces no pod.
+func (p Proxy) Declare(ctx context.Context, r *framework.Run) error {
+	return apply(ctx, labaccess.Lab(r), changes{
 		"ConfigMap": changed(func(m *corev1.ConfigMap) { m.Data["config.conf"] = p.Config.Text }),
 		"DaemonSet": changed(func(set *appsv1.DaemonSet) {
 			spec := &set.Spec.Template.Spec

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -31,9 +33,13 @@ const (
 // startedWithin bounds how long the server takes to answer after its start.
 const startedWithin = 30 * time.Second
 
-// Start starts the server on a host where it does not run yet, executes the
+// Started is the action that starts the server on a host where it does not run yet, executes the
 // statements as root, and empties the server's logs.
-func Start(ctx context.Context, host *kindlab.Host, statements string) error {
+func Started(host, statements string) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error { return start(ctx, l.Host(host), statements) })
+}
+
+func start(ctx context.Context, host *kindlab.Host, statements string) error {
 	// The package leaves the socket's folder to systemd.
 	const start = `install -d -o mysql /run/mysqld
 pidof mariadbd >/dev/null || setsid mariadbd --user=mysql </dev/null >/dev/null 2>&1 &`

@@ -48,16 +48,16 @@ func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action
 		if err != nil {
 			return err
 		}
-		return Configure(ctx, labaccess.Cluster(run), resources)
+		return resources.Create(ctx, run)
 	}
 	// A lab that is reused may have speakers: with OnDelete they are not replaced.
-	return framework.InOrder(labaccess.OnCluster(Uninstall), labaccess.OnLab(r.Apply), configure, Speaker.Everywhere(startsWithin))
+	return framework.InOrder(Uninstall, r.Apply, configure, Speaker.Everywhere(startsWithin))
 }
 
 // MoveTo is the action that brings controller and speakers of every node to the release, as
 // helm upgrade does.
 func (r Release) MoveTo(ctx context.Context, run *framework.Run) error {
-	return framework.InOrder(labaccess.OnLab(r.Apply), RestartSpeakers)(ctx, run)
+	return framework.InOrder(r.Apply, RestartSpeakers)(ctx, run)
 }
 
 // RestartSpeakers is the action that replaces the speakers of every node. It does not wait for

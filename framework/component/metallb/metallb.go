@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/install"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -73,10 +75,10 @@ const (
 	webhookWithin = 3 * time.Minute
 )
 
-// Apply brings the cluster to this release as helm upgrade --install does, and waits until the
+// Apply is the action that brings the cluster to this release as helm upgrade --install does, and waits until the
 // controller of that version is ready. It replaces no speaker: Roll does that.
-func (r Release) Apply(ctx context.Context, lab *kindlab.Lab) error {
-	c := lab.Clusters[0]
+func (r Release) Apply(ctx context.Context, run *framework.Run) error {
+	c := labaccess.Cluster(run)
 	objects, err := r.render(ctx)
 	if err != nil {
 		return err
@@ -124,14 +126,14 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 	return installed.Render(of, chart.With(r.Values, r.Settings()))
 }
 
-// Configure creates MetalLB's resources. It waits until the webhook answers, and ends at once
+// Create is the action that creates the resources. It waits until MetalLB's webhook answers, and ends at once
 // if that refuses one.
-func Configure(ctx context.Context, c *kindlab.Cluster, r Resources) error {
-	return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.Objects...)
+func (r Resources) Create(ctx context.Context, run *framework.Run) error {
+	return workload.ApplyWhenTaken(ctx, labaccess.Cluster(run), "MetalLB's webhook to answer", webhookWithin, r.Objects...)
 }
 
-// Uninstall removes the speakers and the controller. Everything else of the release stays, as
+// Uninstall is the action that removes the speakers and the controller. Everything else of the release stays, as
 // do MetalLB's types and resources, until another release is applied.
-func Uninstall(ctx context.Context, c *kindlab.Cluster) error {
+var Uninstall = labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
 	return errors.Join(Speaker.Delete(ctx, c), Controller.Delete(ctx, c))
-}
+})

@@ -97,18 +97,10 @@ func ProbePods(p framework.ProbePod) Pods {
 	return Pods{probes.Namespace, client.MatchingLabels{"app": "probe", ProbeLabel: p.Name}}
 }
 
-// StartProbes runs these probe pods, in place of all existing ones, and waits until each
+// Probes is the action that runs these probe pods, in place of all existing ones, and waits until each
 // runs and has an address. A node that repeatedly cannot pull the image ends the wait.
-func StartProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
-	if err := StopProbes(ctx, c); err != nil {
-		return err
-	}
-	return AddProbes(ctx, c, pods)
-}
-
-// Probes is the action that runs these probe pods, in place of all existing ones (StartProbes).
 func Probes(pods ...framework.ProbePod) framework.Action {
-	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return StartProbes(ctx, c, pods) })
+	return framework.InOrder(StopProbes, Added(pods...))
 }
 
 // ProbesOn is Probes with one probe pod on each of these nodes.
@@ -116,11 +108,10 @@ func ProbesOn(nodes ...string) framework.Action { return Probes(OnEach(nodes...)
 
 // Added is Probes, but existing probe pods of other names stay.
 func Added(pods ...framework.ProbePod) framework.Action {
-	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return AddProbes(ctx, c, pods) })
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return addProbes(ctx, c, pods) })
 }
 
-// AddProbes is StartProbes, but existing probe pods of other names stay.
-func AddProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
+func addProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
 	for _, p := range pods {
 		if err := ProbePods(p).Delete(ctx, c); err != nil {
 			return err
@@ -164,5 +155,7 @@ func refused(pod corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && strings.HasPrefix(pod.Status.Reason, "OutOf")
 }
 
-// StopProbes deletes the probe pods and waits until they are gone.
-func StopProbes(ctx context.Context, c *kindlab.Cluster) error { return probes.Delete(ctx, c) }
+// StopProbes is the action that deletes the probe pods and waits until they are gone.
+func StopProbes(ctx context.Context, r *framework.Run) error {
+	return probes.Delete(ctx, labaccess.Cluster(r))
+}

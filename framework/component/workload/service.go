@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -22,13 +24,19 @@ import (
 // LoadBalancer is a Service of that type in front of a probe pod. Its methods are actions.
 type LoadBalancer struct {
 	Name string
-	// Policy is the Service's externalTrafficPolicy.
-	Policy  string
-	Address netip.Addr
 	// Pod is the Name of the probe pod.
 	Pod string
+	// Policy is the Service's externalTrafficPolicy; empty: Cluster.
+	Policy string
+	// Address is the one that is asked for; invalid: any.
+	Address netip.Addr
 	// Via are the nodes that announce the address to the lab's routers.
 	Via []string
+	// Labels are those by which the address is announced, and Annotation, as "key: value", chooses the address.
+	Labels     map[string]string
+	Annotation string
+	// Class is spec.loadBalancerClass; empty: none.
+	Class string
 }
 
 // Endpoint is the probe pod at the Service's address.
@@ -41,16 +49,28 @@ func (s LoadBalancer) Endpoint() framework.Endpoint {
 
 // Create creates the Service.
 func (s LoadBalancer) Create(ctx context.Context, r *framework.Run) error {
+	labels, err := json.Marshal(s.Labels)
+	if err != nil {
+		return err
+	}
+	more := ""
+	if s.Address.IsValid() {
+		more = "\n  loadBalancerIP: " + s.Address.String()
+	}
+	if s.Class != "" {
+		more += "\n  loadBalancerClass: " + s.Class
+	}
 	return Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
 kind: Service
-metadata: {name: %s, namespace: default}
+metadata: {name: %s, namespace: default, labels: %s, annotations: {%s}}
 spec:
   type: LoadBalancer
-  loadBalancerIP: %s
-  externalTrafficPolicy: %s
+  externalTrafficPolicy: %s%s
   selector: {%s: %s}
-  ports: [{name: udp, protocol: UDP, port: %d}]
-`, s.Name, s.Address, s.Policy, ProbeLabel, s.Pod, wire.DefaultPort))
+  ports:
+  - {name: tcp, protocol: TCP, port: %d}
+  - {name: udp, protocol: UDP, port: %[8]d}
+`, s.Name, labels, s.Annotation, cmp.Or(s.Policy, "Cluster"), more, ProbeLabel, s.Pod, wire.DefaultPort))
 }
 
 // Headless is the action that creates a headless Service of a name in front of the probe pod with a Name.
@@ -80,7 +100,7 @@ spec:
 // node translates it leaves a flow in connection tracking, and the flow is not translated for as
 // long as its packets come.
 func (s LoadBalancer) Announced(ctx context.Context, r *framework.Run) error {
-	if _, err := BalancerAddress(ctx, labaccess.Cluster(r), s.Name); err != nil {
+	if _, err := s.Given(ctx, r); err != nil {
 		return err
 	}
 	for _, node := range s.Via {
@@ -119,23 +139,22 @@ func ServiceRemoved(name string) framework.Action {
 // moment ago may have to become the leader first.
 const addressWithin = 2 * time.Minute
 
-// BalancerAddress waits until a Service of type LoadBalancer in the namespace default has an
-// address, and returns it.
-func BalancerAddress(ctx context.Context, c *kindlab.Cluster, service string) (netip.Addr, error) {
+// Given waits until the Service has an address, and returns it.
+func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (netip.Addr, error) {
 	var address netip.Addr
-	err := await.Until(ctx, "the Service "+service+" to have an address", 200*time.Millisecond, addressWithin,
+	err := await.Until(ctx, "the Service "+s.Name+" to have an address", 200*time.Millisecond, addressWithin,
 		func(ctx context.Context) (bool, string, error) {
-			var s corev1.Service
-			if err := c.Client.Resources().Get(ctx, service, metav1.NamespaceDefault, &s); err != nil {
+			var is corev1.Service
+			if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &is); err != nil {
 				return false, "", err
 			}
-			for _, ingress := range s.Status.LoadBalancer.Ingress {
+			for _, ingress := range is.Status.LoadBalancer.Ingress {
 				var err error
 				if address, err = netip.ParseAddr(ingress.IP); err == nil && address.Is4() {
 					return true, "", nil
 				}
 			}
-			return false, fmt.Sprintf("its status has %v", s.Status.LoadBalancer.Ingress), nil
+			return false, fmt.Sprintf("its status has %v", is.Status.LoadBalancer.Ingress), nil
 		})
 	return address, err
 }

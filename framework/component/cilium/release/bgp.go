@@ -10,9 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -386,9 +388,7 @@ func labelsOfService(selector any, with map[string]string) (map[string]string, b
 
 // Apply waits until the operator has registered the types. Objects of another version of them become
 // objects of this one.
-func (b BGP) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
-	return apply(ctx, c, of(types, b.Objects))
-}
+func (b BGP) Apply(types Types) framework.Action { return apply(of(types, b.Objects)) }
 
 // of are the objects in a version of their types: those of layer 2 have one alone.
 func of(types Types, objects []*unstructured.Unstructured) (all []*unstructured.Unstructured) {
@@ -402,6 +402,8 @@ func of(types Types, objects []*unstructured.Unstructured) (all []*unstructured.
 	return all
 }
 
-func apply(ctx context.Context, c *kindlab.Cluster, all []*unstructured.Unstructured) error {
-	return workload.ApplyWhenTaken(ctx, c, "Cilium's types to be known", typesWithin, all...)
+func apply(all []*unstructured.Unstructured) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return workload.ApplyWhenTaken(ctx, c, "Cilium's types to be known", typesWithin, all...)
+	})
 }

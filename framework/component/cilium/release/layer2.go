@@ -1,18 +1,17 @@
 package release
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Layer2 are the objects by which a lab's agents answer by ARP for addresses of Services.
@@ -82,11 +81,11 @@ func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
 
 // Apply creates the objects, the pool in the newest type of a version. It waits until the operator has
 // registered the types.
-func (l Layer2) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
+func (l Layer2) Apply(types Types) framework.Action {
 	if types == Policy {
 		types = Alpha
 	}
-	return apply(ctx, c, of(types, l.Objects))
+	return apply(of(types, l.Objects))
 }
 
 // bgpKinds are the types of a user's objects that say what Cilium announces by BGP.

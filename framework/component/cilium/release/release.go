@@ -52,6 +52,8 @@ type Release struct {
 	Version string
 	// Values are the user's. Settings take precedence over them.
 	Values Values
+	// NoServices is set for a lab in which nothing serves Services, that of the API server included.
+	NoServices bool
 }
 
 var (
@@ -73,12 +75,12 @@ const (
 	typesWithin = 2 * time.Minute
 )
 
-// Apply brings the cluster to this release as helm upgrade --install does: objects of the
+// Apply is the action that brings the cluster to this release as helm upgrade --install does: objects of the
 // release before it that this one lacks are deleted, after all others were applied. It
-// waits until the operator works. Agents that run are not replaced: Roll does that.
-func (r Release) Apply(ctx context.Context, l *kindlab.Lab) error {
-	c := l.Clusters[0]
-	objects, err := r.render(ctx, l.Topology.Clusters[0], c.APIServer())
+// waits until the operator works. Agents that run are not replaced: Restart does that.
+func (r Release) Apply(ctx context.Context, run *framework.Run) error {
+	c := labaccess.Cluster(run)
+	objects, err := r.render(ctx, run.Topology.Clusters[0], labaccess.Cluster(run).APIServer())
 	if err != nil {
 		return err
 	}
@@ -98,9 +100,13 @@ func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip
 	return installed.Render(of, r.Values.with(r.Settings(c, apiServer)))
 }
 
-// Ready waits until the agents of this release, which was applied, are ready on these
+// Ready is the action that waits until the agents of this release, which was applied, are ready on these
 // nodes, and kubelet accepts pods there.
-func (r Release) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
+func (r Release) Ready(nodes ...string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return r.ready(ctx, c, nodes) })
+}
+
+func (r Release) ready(ctx context.Context, c *kindlab.Cluster, nodes []string) error {
 	if err := agents.Ready(ctx, c, nodes, startsWithin); err != nil {
 		return err
 	}
@@ -129,19 +135,6 @@ func (r Release) Ready(ctx context.Context, c *kindlab.Cluster, nodes []string) 
 			}
 			return true, "", nil
 		})
-}
-
-// Roll replaces the agent of a node by that of this release, which was applied, and waits
-// until it is ready and, if it has BGP, until every router has heard from it.
-func (r Release) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
-	began, nodes := time.Now(), []string{node}
-	if err := r.Restart(ctx, l.Clusters[0], node); err != nil {
-		return err
-	}
-	if !r.Values.BGP() {
-		return nil
-	}
-	return l.SessionsUp(ctx, nodes, began)
 }
 
 // Peering gives every agent a session with each router, over which it announces the pods of
@@ -196,13 +189,15 @@ func TypesOf(version string) Types {
 // Announced is the label of what agents announce, as "key: value".
 const Announced = "announced-by: lab"
 
-// Apply waits until the operator has registered the types.
-func (p Peering) Apply(ctx context.Context, c *kindlab.Cluster, types Types) error {
-	all, err := workload.Objects(p.manifest(types))
-	if err != nil {
-		return err
+// Apply is the action that waits until the operator has registered the types, and creates the objects.
+func (p Peering) Apply(types Types) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		all, err := workload.Objects(p.manifest(types))
+		if err != nil {
+			return err
+		}
+		return apply(all)(ctx, r)
 	}
-	return apply(ctx, c, all)
 }
 
 func (p Peering) manifest(types Types) string {
@@ -282,20 +277,22 @@ spec:
   advertisements: [{advertisementType: PodCIDR}]
 `
 
-// Route gives every router static routes to the pods of these nodes, whose agents are ready.
-func Route(ctx context.Context, l *kindlab.Lab, nodes []string) error {
-	for _, node := range nodes {
-		ranges, err := cilium.PodRanges(ctx, l.Clusters[0], node)
-		if err != nil {
-			return err
-		}
-		for _, pods := range ranges {
-			if err := workload.RouteTo(ctx, l, node, pods); err != nil {
+// Routed is the action that gives every router static routes to the pods of these nodes, whose agents are ready.
+func Routed(nodes ...string) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error {
+		for _, node := range nodes {
+			ranges, err := cilium.PodRanges(ctx, l.Clusters[0], node)
+			if err != nil {
 				return err
 			}
+			for _, pods := range ranges {
+				if err := workload.RouteTo(ctx, l, node, pods); err != nil {
+					return err
+				}
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // WithoutAgents is the release with its operator, and without agents: the first half of an
@@ -305,25 +302,26 @@ func (r Release) WithoutAgents() Release {
 	return r
 }
 
-// ApplyAgents applies the DaemonSet of this release and nothing else of it, as kubectl rollout
+// ApplyAgents is the action that applies the DaemonSet of this release and nothing else of it, as kubectl rollout
 // undo does to get back to it: permissions and configuration stay. Agents that run are not
 // replaced: Restart does that.
-func (r Release) ApplyAgents(ctx context.Context, l *kindlab.Lab) error {
-	c := l.Clusters[0]
-	objects, err := r.render(ctx, l.Topology.Clusters[0], c.APIServer())
+func (r Release) ApplyAgents(ctx context.Context, run *framework.Run) error {
+	objects, err := r.render(ctx, run.Topology.Clusters[0], labaccess.Cluster(run).APIServer())
 	if err != nil {
 		return err
 	}
-	return workload.ApplyObjects(ctx, c, chart.Find(objects, "DaemonSet", name))
+	return workload.ApplyObjects(ctx, labaccess.Cluster(run), chart.Find(objects, "DaemonSet", name))
 }
 
-// Restart replaces the agents of nodes by those of this release, whose DaemonSet was applied,
+// Restart is the action that replaces the agents of nodes by those of this release, whose DaemonSet was applied,
 // and waits until they are ready, whatever routers hear from them.
-func (r Release) Restart(ctx context.Context, c *kindlab.Cluster, nodes ...string) error {
-	if err := agents.Restart(ctx, c, nodes, startsWithin); err != nil {
-		return err
-	}
-	return r.Ready(ctx, c, nodes)
+func (r Release) Restart(nodes ...string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		if err := agents.Restart(ctx, c, nodes, startsWithin); err != nil {
+			return err
+		}
+		return r.ready(ctx, c, nodes)
+	})
 }
 
 // Installed reports whether a release is on the cluster.
@@ -345,7 +343,7 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 		return nil
 	})
 	// Without an agent cilium-cni waits for its limit before it releases a pod.
-	return framework.InOrder(labaccess.OnCluster(workload.StopProbes), remove, clean)
+	return framework.InOrder(workload.StopProbes, remove, clean)
 }
 
 // cleaning removes the devices of agents, and the files that keep their BPF programs attached.

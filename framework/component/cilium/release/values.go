@@ -29,17 +29,14 @@ func (v Values) ReplacesKubeProxy() bool { return v.at("kubeProxyReplacement") =
 // of a tunnel, which is the default.
 func (v Values) Native() bool { return v.at("routingMode") == "native" }
 
-// Routed are the values of native routing with BGP, without masquerading and without Services. In a lab
-// without kube-proxy nothing serves the API server's Service.
-func Routed(apiServer netip.AddrPort) Values {
+// NativeRouting are the values of native routing with BGP, without masquerading and without Services.
+func NativeRouting() Values {
 	return Values{
 		"routingMode":          "native",
 		"autoDirectNodeRoutes": true,
 		"enableIPv4Masquerade": false,
 		"kubeProxyReplacement": false,
 		"bgpControlPlane":      map[string]any{"enabled": true},
-		"k8sServiceHost":       apiServer.Addr().String(),
-		"k8sServicePort":       int64(apiServer.Port()),
 		"operator":             map[string]any{"replicas": int64(1)},
 	}
 }
@@ -76,7 +73,7 @@ func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []chart.
 	if r.Values.Native() {
 		all = append(all, chart.Setting{Path: "ipv4NativeRoutingCIDR", Value: c.PodCIDR.String(), Why: ranges})
 	}
-	if r.Values.ReplacesKubeProxy() {
+	if r.Values.ReplacesKubeProxy() || r.NoServices {
 		all = append(all, chart.Setting{Path: "k8sServiceHost", Value: apiServer.Addr().String(), Why: server}, chart.Setting{Path: "k8sServicePort", Value: int64(apiServer.Port()), Why: server})
 	}
 	return all
