@@ -311,10 +311,8 @@ func isNode(t topology.Topology, name string) bool { return slices.Contains(node
 
 func nodesOf(t topology.Topology) []string {
 	var names []string
-	for _, c := range t.Clusters {
-		for _, n := range c.Nodes {
-			names = append(names, n.Name)
-		}
+	for _, n := range t.Nodes() {
+		names = append(names, n.Name)
 	}
 	return names
 }

@@ -56,10 +56,8 @@ func find[T any](all []T, is func(T) bool) (found T, ok bool) {
 // Members returns every node, router and host, in the order of declaration.
 func (t Topology) Members() []Member {
 	var ms []Member
-	for _, c := range t.Clusters {
-		for _, n := range c.Nodes {
-			ms = append(ms, Member{Kind: KindNode, Name: n.Name, Links: n.Links, Via: n.Via})
-		}
+	for _, n := range t.Nodes() {
+		ms = append(ms, Member{Kind: KindNode, Name: n.Name, Links: n.Links, Via: n.Via})
 	}
 	for _, r := range t.Routers {
 		ms = append(ms, Member{Kind: KindRouter, Name: r.Name, Links: r.Links})
@@ -68,6 +66,20 @@ func (t Topology) Members() []Member {
 		ms = append(ms, Member{Kind: KindHost, Name: h.Name, Links: h.Links, Via: h.Via})
 	}
 	return ms
+}
+
+// Nodes are the nodes of all clusters.
+func (t Topology) Nodes() []Node {
+	var all []Node
+	for _, c := range t.Clusters {
+		all = append(all, c.Nodes...)
+	}
+	return all
+}
+
+// Guests are the nodes that have a kernel of their own.
+func (t Topology) Guests() []Node {
+	return slices.DeleteFunc(t.Nodes(), func(n Node) bool { return n.Kernel == "" })
 }
 
 // Member returns the node, router or host of that name.

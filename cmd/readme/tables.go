@@ -137,11 +137,9 @@ func versions(s framework.Scenario) string {
 
 func guestKernels(t topology.Topology) []string {
 	var kernels []string
-	for _, c := range t.Clusters {
-		for _, n := range c.Nodes {
-			if n.Kernel != "" && !slices.Contains(kernels, n.Kernel) {
-				kernels = append(kernels, n.Kernel)
-			}
+	for _, n := range t.Guests() {
+		if !slices.Contains(kernels, n.Kernel) {
+			kernels = append(kernels, n.Kernel)
 		}
 	}
 	return kernels

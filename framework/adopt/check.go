@@ -89,10 +89,8 @@ func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 			c.missing("variant %s runs on relapse's own labs alone: %s", v.Name, v.OnlyOwnLab)
 		}
 	}
-	for _, n := range s.Topology.Clusters[0].Nodes {
-		if n.Kernel != "" {
-			c.missing("node %s needs a kernel of its own (%s), which a container does not have", n.Name, n.Kernel)
-		}
+	for _, n := range s.Topology.Guests() {
+		c.missing("node %s needs a kernel of its own (%s), which a container does not have", n.Name, n.Kernel)
 	}
 	for _, h := range c.t.Hosts {
 		if h.Image != "" {

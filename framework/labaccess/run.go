@@ -53,6 +53,13 @@ func SessionsUp(nodes []string, do framework.Action) framework.Action {
 	return since(do, nodes, (*kindlab.Lab).SessionsUp)
 }
 
+// StaticAdded is the action that gives every router a static route to a prefix over a node or a host.
+func StaticAdded(prefix netip.Prefix, member string) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		return Lab(r).AddStatic(ctx, prefix, r.Address(member))
+	}
+}
+
 // StaticRemoved is the action that takes a static route from every router. One that is not there is no error.
 func StaticRemoved(prefix netip.Prefix) framework.Action {
 	return OnLab(func(ctx context.Context, l *kindlab.Lab) error { return l.RemoveStatic(ctx, prefix) })

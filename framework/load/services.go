@@ -76,11 +76,8 @@ func (s Services) heldEndpoints() []netip.Addr {
 // for all.
 func (s Services) Create(ctx context.Context, r *framework.Run) error {
 	c := labaccess.Cluster(r)
-	host, _ := r.Topology.Member(s.Host)
-	for _, p := range []netip.Prefix{s.HeldRange, s.Churn.Range} {
-		if err := labaccess.Lab(r).AddStatic(ctx, p, host.Links[0].Address); err != nil {
-			return err
-		}
+	if err := framework.InOrder(labaccess.StaticAdded(s.HeldRange, s.Host), labaccess.StaticAdded(s.Churn.Range, s.Host))(ctx, r); err != nil {
+		return err
 	}
 	if err := create(ctx, c, service(s.Held, s.HeldVIP.String(), s.Port)); err != nil {
 		return err

@@ -201,15 +201,7 @@ func declare(scenario string, e *engine.Execution) {
 // with four on two CPUs, another lab takes up to twice its time, and sometimes a read that it
 // waits for takes too long.
 func Rooms(s framework.Scenario) int {
-	guests := 0
-	for _, c := range s.Topology.Clusters {
-		for _, n := range c.Nodes {
-			if n.Kernel != "" {
-				guests++
-			}
-		}
-	}
-	return max(1, guests)
+	return max(1, len(s.Topology.Guests()))
 }
 
 // What a lab needs when labs run in parallel. With three labs on two CPUs verdicts have changed.

@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/topology"
 )
 
 // firstSpeaker is the first version whose slice can have the BGP speaker.
@@ -172,7 +171,9 @@ func (w *wholeCilium) peer(types release.Types, given Settings) (err error) {
 		left, err = release.LeftOut(given.Manifests, some, w.values.Layer2())
 	}
 	if t := w.on(given.Subnets); err == nil && some {
-		w.bgp, err = w.peering(t).Adapt(given.Manifests, append(w.networks(t), w.pool))
+		peering := release.PeeringOf(t)
+		peering.LoadBalancers, peering.GracefulRestart = w.pool, w.graceful
+		w.bgp, err = peering.Adapt(given.Manifests, append(w.networks(t), w.pool))
 	}
 	if err != nil {
 		return fmt.Errorf("objects of Cilium: %w", err)
@@ -209,7 +210,7 @@ func (w wholeCilium) configure(types release.Types) framework.Action {
 	if len(w.bgp.Objects) > 0 {
 		return w.bgp.Apply(types)
 	}
-	return func(ctx context.Context, r *framework.Run) error { return w.peering(r.Topology).Apply(types)(ctx, r) }
+	return release.Peering{LoadBalancers: w.pool, GracefulRestart: w.graceful}.Apply(types)
 }
 
 func (w wholeCilium) at(version string) release.Release {
@@ -250,7 +251,7 @@ func (w wholeCilium) install(version string) framework.Action {
 		steps = append(steps, release.Routed(allNodes...))
 	}
 	with := services{kubeProxy: !values.ReplacesKubeProxy(), sessions: values.BGP()}
-	steps = append(steps, framework.AtOnce(installed(with), w.dns.Install(dnsRollWithin)))
+	steps = append(steps, framework.AtOnce(installed(with), w.dns.Apply(dnsRollWithin)))
 	if values.Layer2() {
 		steps = append(steps, w.answering.Apply(release.TypesOf(version)), w.layer2.install)
 	}
@@ -258,12 +259,6 @@ func (w wholeCilium) install(version string) framework.Action {
 		steps = append(steps, balance(w.bgp.Labels), addressed(w.balancer))
 	}
 	return framework.InOrder(steps...)
-}
-
-func (w wholeCilium) peering(lab topology.Topology) release.Peering {
-	p := release.PeeringOf(lab)
-	p.LoadBalancers, p.GracefulRestart = w.pool, w.graceful
-	return p
 }
 
 func (w wholeCilium) proxy() framework.Action {

@@ -55,13 +55,13 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 			}
 			return framework.InOrder(workload.WireNodes, kubeadm.ApplyKubeProxy, workload.Applied(upstreamServer(lab)),
 				framework.AtOnce(installed(services{kubeProxy: true}), workload.Headless("directory", worker2), ready,
-					at(version).Install(dnsRollWithin)))
+					at(version).Apply(dnsRollWithin)))
 		},
 		Ends: s.ends(), Paths: paths,
 		Nodes: allNodes,
 		Parts: []string{"Deployment coredns"},
 		Roll: func(ctx context.Context, r *framework.Run, _, version string) error {
-			return at(version).Apply(ctx, labaccess.Lab(r), dnsRollWithin)
+			return at(version).Apply(dnsRollWithin)(ctx, r)
 		},
 		Half: func(ctx context.Context, r *framework.Run, _, version string) error {
 			return at(version).ApplyHalf(ctx, labaccess.Lab(r), dnsRollWithin)

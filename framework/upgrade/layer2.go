@@ -223,11 +223,9 @@ func (s linkState) two(at time.Time) map[netip.Addr]string {
 func linksOf(t topology.Topology, links []snapshot.LinkNeighbor) linkState {
 	s := linkState{map[netip.Addr]string{}, map[netip.Addr]map[string]snapshot.Answer{}}
 	nodes, names := map[netip.Addr]string{}, map[string]string{}
-	for _, c := range t.Clusters {
-		for _, n := range c.Nodes {
-			for _, l := range n.Links {
-				nodes[l.Address] = n.Name
-			}
+	for _, n := range t.Nodes() {
+		for _, l := range n.Links {
+			nodes[l.Address] = n.Name
 		}
 	}
 	named := func(mac string) string {

@@ -111,7 +111,7 @@ func keeping(t topology.Topology, poll history.Poll, node string) string {
 			if _, up := s.sessions[n]; up {
 				continue
 			}
-			for _, prefix := range prefixesOf(s.origins) {
+			for _, prefix := range keysOf(netip.Prefix.Compare, s.origins) {
 				if slices.Contains(s.origins[prefix], n) {
 					all = append(all, fmt.Sprintf("%s has %s without a session", router.Name, prefix))
 				}
@@ -123,14 +123,9 @@ func keeping(t topology.Topology, poll history.Poll, node string) string {
 
 func nodeAddresses(t topology.Topology, node string) []netip.Addr {
 	var all []netip.Addr
-	for _, c := range t.Clusters {
-		for _, n := range c.Nodes {
-			for _, l := range n.Links {
-				if n.Name == node {
-					all = append(all, l.Address)
-				}
-			}
-		}
+	m, _ := t.Member(node)
+	for _, l := range m.Links {
+		all = append(all, l.Address)
 	}
 	return all
 }
@@ -158,7 +153,7 @@ func (r *Router) compare(t topology.Topology, before, now state, alone map[netip
 	event := func(format string, args ...any) {
 		r.Events = append(r.Events, RouterEvent{At: now.at, Says: fmt.Sprintf(format, args...)})
 	}
-	for _, prefix := range prefixesOf(before.origins, now.origins) {
+	for _, prefix := range keysOf(netip.Prefix.Compare, before.origins, now.origins) {
 		name := prefix.String()
 		switch is, was := len(now.origins[prefix]) > 0, len(before.origins[prefix]) > 0; {
 		case was && !is:
@@ -188,13 +183,13 @@ func (r *Router) compare(t topology.Topology, before, now state, alone map[netip
 			event("%s is answered for by %s at once", address, stations)
 		}
 	}
-	for _, address := range slices.SortedFunc(maps.Keys(now.answerers), netip.Addr.Compare) {
+	for _, address := range keysOf(netip.Addr.Compare, now.answerers) {
 		if was, is := before.answerers[address], now.answerers[address]; was != "" && is != was {
 			r.Answerers = append(r.Answerers, address.String())
 			event("%s is answered for by %s, and was by %s", address, is, was)
 		}
 	}
-	for _, address := range addressesOf(before.sessions, now.sessions) {
+	for _, address := range keysOf(netip.Addr.Compare, before.sessions, now.sessions) {
 		old, was := before.sessions[address]
 		established, is := now.sessions[address]
 		switch name := namesOf(t, []netip.Addr{address}); {
@@ -210,36 +205,22 @@ func (r *Router) compare(t topology.Topology, before, now state, alone map[netip
 	}
 }
 
-func prefixesOf(maps ...map[netip.Prefix][]netip.Addr) []netip.Prefix {
-	var all []netip.Prefix
-	for _, m := range maps {
-		for prefix := range m {
-			all = append(all, prefix)
-		}
+func keysOf[K comparable, V any](compare func(a, b K) int, of ...map[K]V) []K {
+	var all []K
+	for _, m := range of {
+		all = slices.AppendSeq(all, maps.Keys(m))
 	}
-	slices.SortFunc(all, netip.Prefix.Compare)
+	slices.SortFunc(all, compare)
 	return slices.Compact(all)
-}
-
-func addressesOf(maps ...map[netip.Addr]time.Time) []netip.Addr {
-	var all []netip.Addr
-	for _, m := range maps {
-		for address := range m {
-			all = append(all, address)
-		}
-	}
-	return sorted(all)
 }
 
 func namesOf(t topology.Topology, addresses []netip.Addr) string {
 	var names []string
 	for _, a := range addresses {
 		name := a.String()
-		for _, c := range t.Clusters {
-			for _, n := range c.Nodes {
-				if slices.ContainsFunc(n.Links, func(l topology.Link) bool { return l.Address == a }) {
-					name = n.Name
-				}
+		for _, n := range t.Nodes() {
+			if slices.ContainsFunc(n.Links, func(l topology.Link) bool { return l.Address == a }) {
+				name = n.Name
 			}
 		}
 		names = append(names, name)

@@ -209,14 +209,12 @@ func (u Upgrade) scenario(from, to string) framework.Scenario {
 
 func (u Upgrade) about() string {
 	var parts []string
-	for _, c := range u.Topology.Clusters {
-		for _, n := range c.Nodes {
-			text := fmt.Sprintf("%s (%s", n.Name, n.Role)
-			if n.Kernel != "" {
-				text += ", kernel " + n.Kernel
-			}
-			parts = append(parts, text+")")
+	for _, n := range u.Topology.Nodes() {
+		text := fmt.Sprintf("%s (%s", n.Name, n.Role)
+		if n.Kernel != "" {
+			text += ", kernel " + n.Kernel
 		}
+		parts = append(parts, text+")")
 	}
 	for _, r := range u.Topology.Routers {
 		parts = append(parts, r.Name+" (router)")

@@ -267,9 +267,7 @@ func fixedScript() framework.Script {
 	s := new(story)
 	script := s.common(configured(calico.InternalIP, poll), false)
 	// With a route to the pods on the router, their addresses need no masquerading.
-	script.Install = framework.InOrder(script.Install, func(ctx context.Context, r *framework.Run) error {
-		return labaccess.Lab(r).AddStatic(ctx, podCIDR, r.Address(master))
-	})
+	script.Install = framework.InOrder(script.Install, labaccess.StaticAdded(podCIDR, master))
 	// A flow keeps the translation of its first packet: each connection of this probe is a new one.
 	script.Probes = append(script.Probes, besideDNS.Over(probe.TCP, hostWorker2))
 	script.Detectors = append(script.Detectors, detect.SNAT{})

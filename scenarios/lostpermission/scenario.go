@@ -304,11 +304,8 @@ func permit(ctx context.Context, r *framework.Run) error {
 }
 
 func install(version string) framework.Action {
-	return framework.InOrder(at(version).Apply, func(ctx context.Context, r *framework.Run) error {
-		peering := release.PeeringOf(r.Topology)
-		peering.GracefulRestart, peering.RestartTime = true, restartTime
-		return peering.Apply(release.TypesOf(version))(ctx, r)
-	}, at(version).Ready(nodes...))
+	peering := release.Peering{GracefulRestart: true, RestartTime: restartTime}
+	return framework.InOrder(at(version).Apply, peering.Apply(release.TypesOf(version)), at(version).Ready(nodes...))
 }
 
 func sessions(id, name string, with ...string) framework.Check {

@@ -105,7 +105,7 @@ func at(version string) kubeadm.DNS {
 
 const within = 90 * time.Second
 
-func rolled(version string) framework.Action { return at(version).Install(within) }
+func rolled(version string) framework.Action { return at(version).Apply(within) }
 
 // script is what all variants do. They differ in version and hostname, and in what is expected.
 func script(role framework.Role, version, hostname string) framework.Script {
@@ -154,9 +154,7 @@ func script(role framework.Role, version, hostname string) framework.Script {
 	}}
 	if role == framework.Affected {
 		s.Remedies = []framework.Remedy{
-			{ID: "restart", Name: "kubectl rollout restart of CoreDNS", Watch: 10 * time.Second, Apply: func(ctx context.Context, r *framework.Run) error {
-				return at(version).Restart(ctx, labaccess.Lab(r), within)
-			}},
+			{ID: "restart", Name: "kubectl rollout restart of CoreDNS", Watch: 10 * time.Second, Apply: at(version).Restart(within)},
 			{ID: "coredns-1-12-1", Name: "CoreDNS " + fixed, Helps: true, Bound: 30 * time.Second, Apply: rolled(fixed)},
 		}
 	}

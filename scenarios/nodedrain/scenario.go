@@ -260,10 +260,7 @@ func affectedScript() framework.Script {
 		},
 		{
 			ID: "static-route", Name: "static route on the routers", Helps: true, Bound: 30 * time.Second,
-			Apply: func(ctx context.Context, r *framework.Run) error {
-				return labaccess.Lab(r).AddStatic(ctx, orphan, r.Address(victim))
-			},
-			Undo: labaccess.StaticRemoved(orphan),
+			Apply: labaccess.StaticAdded(orphan, victim), Undo: labaccess.StaticRemoved(orphan),
 		},
 		{
 			ID: "fixed-speaker", Name: "Cilium " + fixed, Helps: true, Bound: 2 * time.Minute,

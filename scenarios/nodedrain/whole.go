@@ -1,8 +1,6 @@
 package nodedrain
 
 import (
-	"context"
-
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -48,9 +46,7 @@ func wholeIncident(version string) release.Release {
 // CiliumNode if there is none, and the order of CiliumNodes is the incident's.
 func installWhole(version string) framework.Action {
 	whole := wholeIncident(version)
-	peer := func(ctx context.Context, r *framework.Run) error {
-		return release.PeeringOf(r.Topology).Apply(release.TypesOf(version))(ctx, r) // MetalLB's speaker has no graceful restart
-	}
+	peer := release.Peering{}.Apply(release.TypesOf(version)) // without graceful restart, which MetalLB's speaker has not
 	return framework.InOrder(
 		release.Uninstalled(all, podCIDR), whole.WithoutAgents().Apply, createCiliumNodes, peer,
 		labaccess.SessionsUp(all, framework.InOrder(whole.Apply, whole.Ready(all...))),

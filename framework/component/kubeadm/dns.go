@@ -156,36 +156,29 @@ var DNSAddress = netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), 53)
 // DNSReplicas is how many pods kubeadm's Deployment of CoreDNS has.
 const DNSReplicas = 2
 
-// Apply brings CoreDNS to this version and Corefile, and waits until its pods are ready and
+// Apply is the action that brings CoreDNS to this version and Corefile, and waits until its pods are ready and
 // those of another version are gone.
-func (d DNS) Apply(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
-	if err := d.declare(ctx, lab, func(*appsv1.Deployment) {}); err != nil {
-		return err
-	}
-	return d.rolled(ctx, lab, bound)
+func (d DNS) Apply(bound time.Duration) framework.Action {
+	return d.rolled(bound, func(*appsv1.Deployment) {})
 }
 
-func (DNS) rolled(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
-	if err := CoreDNS.Ready(ctx, lab.Clusters[0], bound); err != nil {
-		return err
-	}
-	return CoreDNS.Pods.Started(ctx, lab.Clusters[0], DNSReplicas, bound)
-}
-
-// Restart replaces the pods one after the other, as kubectl rollout restart does.
-func (d DNS) Restart(ctx context.Context, lab *kindlab.Lab, bound time.Duration) error {
-	err := d.declare(ctx, lab, func(set *appsv1.Deployment) {
+// Restart is the action that replaces the pods one after the other, as kubectl rollout restart does.
+func (d DNS) Restart(bound time.Duration) framework.Action {
+	return d.rolled(bound, func(set *appsv1.Deployment) {
 		set.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": time.Now().Format(time.RFC3339)}
 	})
-	if err != nil {
-		return err
-	}
-	return d.rolled(ctx, lab, bound)
 }
 
-// Install is the action that does Apply.
-func (d DNS) Install(bound time.Duration) framework.Action {
-	return labaccess.OnLab(func(ctx context.Context, lab *kindlab.Lab) error { return d.Apply(ctx, lab, bound) })
+func (d DNS) rolled(bound time.Duration, change func(*appsv1.Deployment)) framework.Action {
+	return labaccess.OnLab(func(ctx context.Context, lab *kindlab.Lab) error {
+		if err := d.declare(ctx, lab, change); err != nil {
+			return err
+		}
+		if err := CoreDNS.Ready(ctx, lab.Clusters[0], bound); err != nil {
+			return err
+		}
+		return CoreDNS.Pods.Started(ctx, lab.Clusters[0], DNSReplicas, bound)
+	})
 }
 
 // heldFor is how long ApplyHalf holds a rollout: far longer than anybody waits for it.

@@ -33,23 +33,11 @@ const (
 
 func guestImages(t topology.Topology) []string {
 	var refs []string
-	for _, n := range guestsOf(t) {
+	for _, n := range t.Guests() {
 		refs = append(refs, imageOf(n))
 	}
 	slices.Sort(refs)
 	return slices.Compact(refs)
-}
-
-func guestsOf(t topology.Topology) []topology.Node {
-	var guests []topology.Node
-	for _, c := range t.Clusters {
-		for _, n := range c.Nodes {
-			if n.Kernel != "" {
-				guests = append(guests, n)
-			}
-		}
-	}
-	return guests
 }
 
 func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image string) error {
@@ -76,7 +64,7 @@ func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image s
 func (l *Lab) seat(node string) int {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, l.Topology.Name) // a hash does not fail
-	place := slices.IndexFunc(guestsOf(l.Topology), func(n topology.Node) bool { return n.Name == node })
+	place := slices.IndexFunc(l.Topology.Guests(), func(n topology.Node) bool { return n.Name == node })
 	return int(h.Sum32()>>1) + place
 }
 
@@ -114,7 +102,7 @@ type GuestFacts struct {
 // Guests describes all running guests of the lab, in the order of the topology.
 func (l *Lab) Guests(ctx context.Context) ([]GuestFacts, error) {
 	var all []GuestFacts
-	for _, n := range guestsOf(l.Topology) {
+	for _, n := range l.Topology.Guests() {
 		node := l.Node(n.Name)
 		release, err := node.Exec(ctx, "uname", "-r")
 		if err != nil {

@@ -278,11 +278,9 @@ func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) erro
 
 func (l *Lab) nodesOn(network string) []netip.Addr {
 	var all []netip.Addr
-	for _, c := range l.Topology.Clusters {
-		for _, n := range c.Nodes {
-			if address, there := l.Topology.AddressOn(n.Name, network); there {
-				all = append(all, address)
-			}
+	for _, n := range l.Topology.Nodes() {
+		if address, there := l.Topology.AddressOn(n.Name, network); there {
+			all = append(all, address)
 		}
 	}
 	return all

@@ -189,9 +189,14 @@ func TypesOf(version string) Types {
 // Announced is the label of what agents announce, as "key: value".
 const Announced = "announced-by: lab"
 
-// Apply is the action that waits until the operator has registered the types, and creates the objects.
+// Apply is the action that waits until the operator has registered the types, and creates the objects. Without routers
+// the peers are those of the lab.
 func (p Peering) Apply(types Types) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
+		p := p
+		if of := PeeringOf(r.Topology); len(p.Routers) == 0 {
+			p.Routers, p.RoutersASN, p.ASN = of.Routers, of.RoutersASN, of.ASN
+		}
 		all, err := workload.Objects(p.manifest(types))
 		if err != nil {
 			return err
