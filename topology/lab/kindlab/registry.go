@@ -304,7 +304,8 @@ const dockerBridge = "bridge"
 func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
 	upstream := l.options.Upstreams[host]
 	err := r.create(ctx, []topology.Link{l.registryLink(r)},
-		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + upstream}},
+		// It listens on the lab's network alone: Docker's own is everybody's.
+		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + upstream, "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
 		&container.HostConfig{Sysctls: map[string]string{"net.ipv4.ip_forward": "0"}})
 	if err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +104,13 @@ func TestUpstream(t *testing.T) {
 		const want = `"HEAD /v2/kube-apiserver/manifests/v1.34.4?ns=registry.k8s.io HTTP/1.1" 200`
 		if !strings.Contains(logs["cache-registry.k8s.io"], want) || !strings.Contains(logs["registry"], strings.Replace(want, "200", "404", 1)) {
 			t.Errorf("no %s in\n%s", want, logs["cache-registry.k8s.io"])
+		}
+	})
+	t.Run("a cache does not listen on Docker's network", func(t *testing.T) {
+		is := must.Get(docker.ContainerInspect(ctx, "relapse-"+small.Name+"-cache-docker.io"))(t)
+		on := is.NetworkSettings.Networks["bridge"].IPAddress
+		if conn, err := net.DialTimeout("tcp", net.JoinHostPort(on, "5000"), time.Second); on == "" || !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%q: %v, %v; want it to be refused", on, conn, err)
 		}
 	})
 	t.Run("what is served is the vendor's, and its tags can be moved", func(t *testing.T) {
