@@ -19,7 +19,6 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/keptlab"
@@ -77,7 +76,7 @@ What a lab cannot have (devices, addresses, node selectors, images of your regis
 Hubble) is replaced, and each replacement is printed and stored.
 
 If an incident is caused by the upgrade, and not by one version, the upgrade from FROM to
-TO runs. The other incidents run with FROM and with TO, without harmless precursors and
+TO runs (a FROM that is newer is a downgrade). The other incidents run with FROM and with TO, without harmless precursors and
 remedies. A version that refuses to start, and says why, is not affected.
 
 The upgrade comes first: if it alone makes the answer NO-GO, that is printed before the incidents run.
@@ -284,12 +283,8 @@ func checkVersions(component, from, to string) error {
 			return usagef("%q is not a version: expected one such as 1.11.0", v)
 		}
 	}
-	switch c := bisect.Compare(from, to); {
-	case c == 0:
+	if from == to {
 		return usagef("FROM and TO are both %s: there is no upgrade", from)
-	case c > 0:
-		return usagef("FROM %s is newer than TO %s: that is the rollback, which relapse qualify %s %s %s includes",
-			from, to, component, to, from)
 	}
 	return nil
 }

@@ -38,13 +38,17 @@ type Release struct {
 func PathOf(r images.Releases, from, to string) Path {
 	p := Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
 	listed := map[string]bool{}
+	low, high := "v"+bisect.Minor(from), "v"+bisect.Minor(to)
+	if bisect.Compare(from, to) > 0 {
+		low, high = high, low
+	}
 	for _, release := range r.Versions {
 		v := release.Version
 		listed[v] = true
 		minor := bisect.Minor(v)
 		switch {
 		case semver.Prerelease("v"+v) != "":
-		case semver.Compare("v"+minor, "v"+bisect.Minor(from)) > 0 && semver.Compare("v"+minor, "v"+bisect.Minor(to)) < 0:
+		case semver.Compare("v"+minor, low) > 0 && semver.Compare("v"+minor, high) < 0:
 			if !slices.Contains(p.Skipped, minor) {
 				p.Skipped = append(p.Skipped, minor)
 			}
@@ -71,6 +75,10 @@ func (p Path) rows(from, to string) []Row {
 		skipped := strings.Join(p.Skipped, ", ")
 		minors.During, minors.State = "skips "+skipped, Warning
 		minors.Says = fmt.Sprintf("the upgrade skips %s; vendors test upgrades from one minor to the next", skipped)
+	}
+	if bisect.Compare(from, to) > 0 {
+		minors.State = Warning
+		minors.Says = fmt.Sprintf("%s is older than %s: a downgrade, which vendors support as the way back from an upgrade at most; %s", to, from, minors.Says)
 	}
 	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine}
 	releases.Says = "no list has a newer release of " + bisect.Minor(to)

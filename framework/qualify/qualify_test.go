@@ -516,6 +516,9 @@ func TestPathOf(t *testing.T) {
 	if p := PathOf(releases, "1.12.0", "1.12.2"); len(p.Skipped)+len(p.Newer)+len(p.Unlisted) > 0 {
 		t.Errorf("%+v", p)
 	}
+	if p := PathOf(releases, "1.9.0", "0.9.0"); len(p.Skipped) != 1 || p.Skipped[0] != "1.8" || !strings.Contains(p.rows("1.9.0", "0.9.0")[0].Says, "a downgrade") {
+		t.Errorf("%+v", p)
+	}
 	if p := PathOf(releases, "0.9.0", "1.9.0"); len(p.Skipped) != 1 || p.Skipped[0] != "1.8" {
 		t.Errorf("%+v", p)
 	}
