@@ -181,6 +181,7 @@ interrupted, after the lab was taken down.`,
 		versionsCommand(),
 		bisectCommand(&s),
 		qualifyCommand(&s),
+		adviseCommand(),
 		auditCommand(&s),
 		versionCommand(),
 	)

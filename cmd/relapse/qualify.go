@@ -15,6 +15,7 @@ import (
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
@@ -134,12 +135,9 @@ func qualifyCommand(s *settings) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
 	flags.StringVar(&o.imports, "import", "", "the folder with the files, or their ConfigMaps, that the Corefile of --config imports, `DIR`")
-	flags.StringArrayVar(&o.values, "values", nil,
-		"the values of your Helm release, or the object with them, `FILE`; several merge as with Helm; - is standard input")
-	flags.StringArrayVar(&o.setVars, "set-var", nil, "a variable of a template in these files, `NAME=VALUE`; repeatable")
+	o.registerValues(flags)
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
-	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
@@ -149,6 +147,14 @@ func qualifyCommand(s *settings) *cobra.Command {
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")
 	o.register(cmd, "print the plan, and run nothing")
 	return cmd
+}
+
+// registerValues declares the flags that give the user's values.
+func (o *qualifyOptions) registerValues(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&o.values, "values", nil,
+		"the values of your Helm release, or the object with them, `FILE`; several merge as with Helm; - is standard input")
+	flags.StringArrayVar(&o.setVars, "set-var", nil, "a variable of a template in these files, `NAME=VALUE`; repeatable")
+	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
 }
 
 func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q qualify.Request, err error) {
@@ -162,7 +168,7 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	if q.Thresholds, err = o.thresholds(); err != nil {
 		return q, err
 	}
-	if err := checkVersions(component, from, to); err != nil {
+	if err := checkVersions(from, to); err != nil {
 		return q, err
 	}
 	if q.Subnets, err = o.subnets.prefix(); err != nil {
@@ -277,7 +283,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 	return shellescape.QuoteCommand(words)
 }
 
-func checkVersions(component, from, to string) error {
+func checkVersions(from, to string) error {
 	for _, v := range []string{from, to} {
 		if semver.Canonical("v"+v) != "v"+v {
 			return usagef("%q is not a version: expected one such as 1.11.0", v)

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/scenarios"
+)
+
+const adviseHelp = `Advise says which incidents of the catalogue an upgrade has, whether your values rule them
+out, and which run has shown that. It runs nothing, takes no time, and needs neither root nor
+a checkout. It never says GO: it says what is known, and what was never run.
+
+With -o json it prints the results that the advice rests on, one a line.`
+
+func adviseCommand() *cobra.Command {
+	var o qualifyOptions
+	var file, format string
+	cmd := &cobra.Command{
+		Use:     "advise COMPONENT FROM TO",
+		Short:   "Say what is known of an upgrade, without a run",
+		Long:    adviseHelp,
+		Example: "  relapse advise cilium 1.18.6 1.19.3 --values values.yaml",
+		Args:    exactArgs(3, "the name of a component and two versions, such as cilium 1.18.6 1.19.3"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "text" && format != "json" {
+				return usagef("-o %q: expected text or json", format)
+			}
+			if err := checkVersions(args[1], args[2]); err != nil {
+				return err
+			}
+			known, err := knownResults(file)
+			if err != nil {
+				return err
+			}
+			given, _, err := o.givenValues(args, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			var values *qualify.Given
+			if len(o.values) > 0 {
+				values = &given
+			}
+			advice, err := qualify.Advise(scenarios.All, known, args[0], args[1], args[2], values)
+			if err != nil {
+				return usagef("%w", err)
+			}
+			if format == "json" {
+				return writeResults(cmd.OutOrStdout(), advice.Lines())
+			}
+			advice.Write(cmd.OutOrStdout())
+			return nil
+		},
+	}
+	o.registerValues(cmd.Flags())
+	cmd.Flags().StringVar(&file, "known", "", "results of your own besides, a `FILE` that advise merge writes")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "`FORMAT`: text or json")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "merge FILE DIR...",
+		Short: "Add the results of qualifications and bisections in folders of reports to a file",
+		Args:  cobra.MatchAll(cobra.MinimumNArgs(2)),
+		RunE:  func(_ *cobra.Command, args []string) error { return mergeResults(args[0], args[1:]) },
+	})
+	return cmd
+}
+
+// knownResults are the results that relapse has, and those of the user's file.
+func knownResults(file string) ([]qualify.Known, error) {
+	recorded, err := qualify.Recorded()
+	if err != nil || file == "" {
+		return recorded, err
+	}
+	own, err := readResults(file)
+	if err != nil {
+		return nil, usagef("--known: %w", err)
+	}
+	return qualify.Merge(recorded, own...), nil
+}
+
+func readResults(file string) ([]qualify.Known, error) {
+	from, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	all, err := qualify.ReadKnown(from)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return all, nil
+}
+
+func mergeResults(file string, dirs []string) error {
+	all, err := readResults(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return usagef("merging: %w", err)
+	}
+	for _, dir := range dirs {
+		more, err := qualify.Collect(dir)
+		if err != nil {
+			return usagef("merging: %w", err)
+		}
+		all = qualify.Merge(all, more...)
+	}
+	var text bytes.Buffer
+	if err := writeResults(&text, all); err != nil {
+		return err
+	}
+	return rundir.Replace(file, text.Bytes())
+}
+
+func writeResults(out io.Writer, all []qualify.Known) error {
+	lines := json.NewEncoder(out)
+	for _, k := range all {
+		if err := lines.Encode(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
