@@ -77,8 +77,8 @@ What a lab cannot have (devices, addresses, node selectors, images of your regis
 Hubble) is replaced, and each replacement is printed and stored.
 
 If an incident is caused by the upgrade, and not by one version, the upgrade from FROM to
-TO runs (a FROM that is newer is a downgrade). The other incidents run with FROM and with TO, without harmless precursors and
-remedies. A version that refuses to start, and says why, is not affected.
+TO runs. The other incidents run with FROM and with TO, without harmless precursors and
+remedies. A FROM that is newer than TO is a downgrade. A version that refuses to start, and says why, is not affected.
 
 The upgrade comes first: if it alone makes the answer NO-GO, that is printed before the incidents run.
 In the middle of the rollout an agent of FROM that is not replaced yet is restarted under what
