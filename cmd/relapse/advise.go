@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +48,9 @@ func adviseCommand() *cobra.Command {
 			}
 			var values *qualify.Given
 			if len(o.values) > 0 {
+				if err := qualify.CheckValues(args[0], args[1], args[2]); err != nil {
+					return usagef("--values: %w", err)
+				}
 				values = &given
 			}
 			advice, err := qualify.Advise(scenarios.All, known, args[0], args[1], args[2], values)
@@ -67,8 +70,12 @@ func adviseCommand() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "merge FILE DIR...",
 		Short: "Add the results of qualifications and bisections in folders of reports to a file",
-		Args:  cobra.MatchAll(cobra.MinimumNArgs(2)),
-		RunE:  func(_ *cobra.Command, args []string) error { return mergeResults(args[0], args[1:]) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			return someArgs("a file of results, and the folders of reports")(cmd, args[min(len(args), 1):])
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return mergeResults(cmd.OutOrStdout(), args[0], args[1:])
+		},
 	})
 	return cmd
 }
@@ -87,35 +94,42 @@ func knownResults(file string) ([]qualify.Known, error) {
 }
 
 func readResults(file string) ([]qualify.Known, error) {
-	from, err := os.Open(file)
+	text, err := rundir.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	defer from.Close()
-	all, err := qualify.ReadKnown(from)
+	all, err := qualify.ReadKnown(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return all, nil
 }
 
-func mergeResults(file string, dirs []string) error {
+func mergeResults(out io.Writer, file string, dirs []string) error {
 	all, err := readResults(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return usagef("merging: %w", err)
 	}
+	before, found := len(all), 0
 	for _, dir := range dirs {
-		more, err := qualify.Collect(dir)
+		more, err := qualify.Collect(dir, scenarios.All)
 		if err != nil {
 			return usagef("merging: %w", err)
 		}
-		all = qualify.Merge(all, more...)
+		all, found = qualify.Merge(all, more...), found+len(more)
+	}
+	if found == 0 {
+		return usagef("merging: no qualification or bisection with a result is in %s", strings.Join(dirs, ", "))
 	}
 	var text bytes.Buffer
 	if err := writeResults(&text, all); err != nil {
 		return err
 	}
-	return rundir.Replace(file, text.Bytes())
+	if err := rundir.Replace(file, text.Bytes()); err != nil {
+		return usagef("merging: %w", err)
+	}
+	fmt.Fprintf(out, "%s: %d results, %d more than before\n", file, len(all), len(all)-before)
+	return nil
 }
 
 func writeResults(out io.Writer, all []qualify.Known) error {

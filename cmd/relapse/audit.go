@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/audit"
@@ -25,74 +26,35 @@ import (
 )
 
 type auditFlags struct {
-	kubeconfig, context, routers, bmp, output, save, from, suppress, upgrade, nodes, image, listen string
-	rbac, redact, manifest, calico                                                                 bool
-	rate                                                                                           int
-	every                                                                                          time.Duration
+	overrides                                                                             clientcmd.ConfigOverrides
+	kubeconfig, routers, bmp, output, save, from, suppress, upgrade, nodes, image, listen string
+	rbac, redact, manifest, calico                                                        bool
+	rate                                                                                  int
+	every                                                                                 time.Duration
 }
 
 const auditHelp = `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
 can be read from outside. It reads both twice, 3 s apart (10 s with --nodes), and a third
 time if the reads disagree. A finding counts if the last read and the one before it have it.
-What was not read comes first.
+What was not read comes first. The client only lists: every other request is refused before
+it is sent.
 
-The cluster is that of a kubeconfig. The client only lists, in pages of 500, at most --rate
-requests a second, and with --nodes reads by pods: every other request is refused before it is sent. --rbac prints the
-ClusterRole that an audit needs. What is not permitted is named, and the rest is audited.
-Requests, bytes and memory are printed at the end.
-
+Routers are those of a YAML file; without it no route is judged:
+  - {name: tor1, kind: frr, ssh: ops@tor1.example}             # vtysh, and ip
+  - {name: tor2, kind: bird, command: [docker, exec, tor2]}    # birdc -r, and ip
+  - {name: tor3, kind: gobgp, address: "tor3:50051", ca: ca.pem}
 What only nodes know (rules, connections, IPVS, kube-proxy, BIRD) is read by pods that you
-start and remove:
-  relapse audit --nodes-manifest --image REGISTRY/nodestate:dev > nodes.yaml
-  kubectl apply -f nodes.yaml
-  relapse audit --nodes nodes.yaml
-  kubectl delete -f nodes.yaml
-Each node takes a request in each read. The ConfigMap kube-system/cilium-config is read as
-well if it may be (--rbac --upgrade).
-The manifest says of each privilege what it is for. "relapse images build relapse.dev/nodestate:dev"
-builds the image, which the nodes pull as --image. nodes.yaml has a key.
+start and remove.
 
---every 5m audits again every 5 minutes until Ctrl-C. It prints a line for each finding that
-comes (+), with its state, or goes (-), as both reads of an audit have or lack it, and for what
-is not read or not judged any more and again; with -o json one object a line. What a detector
-cannot look for stays. --listen :9110 serves the last state for Prometheus, at /metrics.
-
-Routers are those of a YAML file; without it no route is judged. They are read in the default
-VRF, for IPv4 and IPv6 (with --from the file only says how the commands that show a finding
-again reach them):
-  - {name: tor1, kind: frr, ssh: ops@tor1.example}                # vtysh, and ip
-  - {name: tor2, kind: bird, command: [docker, exec, tor2]}       # birdc -r, and ip
-  - {name: tor3, kind: gobgp, address: "tor3:50051", ca: ca.pem}  # gRPC
-  - {name: spine1, kind: mrt, file: rib.mrt.gz, role: spine}      # a table dump
-  - {name: rs1, kind: bmp, address: 192.0.2.1, role: route-server}  # feeds --bmp :11019
-ssh is the system's, and must log in without a question. A router is expected to have a
-node's pod range if it has learned a pod range of the cluster by BGP, and the node is one of
-its BGP neighbours; or if it has pods: true; and not if it has only: services. What that leaves
-out is printed as not judged, and so is what cannot be seen in the way in which a router is read,
-such as its FIB.
-
-Findings that --suppress lists are printed with the reason, and do not count:
-  - {id: 2edadcd36f84, reason: the rack moves in May, expires: 2027-05-31, owner: net}
-  - {detector: image-pin, kind: latest-tag, object: DaemonSet lab/*, reason: a lab, expires: 2027-12-31}
-expires is the last day, in UTC, by the clock of this machine, with --from as well. An expired
-suppression is a latent finding. An active finding is suppressed only with active: true, and with
-routers: [tor1] only one that is on no other router.
-
---upgrade cilium=VERSION also reads the ConfigMap kube-system/cilium-config, and finds what that
-version makes of its keys. The version that runs is that of the image of DaemonSet cilium;
-cilium=FROM..TO gives both. Versions without a table of keys are refused with the nearest.
-
---redact replaces addresses, and all words of the reads that are not the same everywhere, in
-what is printed and what --save keeps, as relapse archive --redact does. That is for reading,
-and --from does not take it. With --from and --save it is done for reads that were saved before.
-
--o writes text for people, json and sarif (2.1.0) for programs, openmetrics for Prometheus,
-and html, one page. Each has the findings, and what was not read, not run and not judged.
+framework/audit/README.md says what is read, judged and permitted, and how to suppress findings.
 
 Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
 cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
 settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.
 With --every it is that of the last state, and 130 before anything was judged.`
+
+// kubectlFlags choose the cluster, and the user who asks it, as kubectl's flags of these names do.
+var kubectlFlags = []string{"kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"}
 
 func auditCommand(s *settings) *cobra.Command {
 	var f auditFlags
@@ -100,7 +62,12 @@ func auditCommand(s *settings) *cobra.Command {
 		Use:   "audit",
 		Short: "Find what is wrong, or waits to happen, in a cluster of your own; changes nothing",
 		Long:  auditHelp,
-		Args:  noArgs,
+		Example: `  relapse audit --routers routers.yaml
+  relapse audit --routers routers.yaml --as system:serviceaccount:net:audit   # under the role that --rbac prints
+  relapse audit --nodes-manifest --image REGISTRY/nodestate:dev > nodes.yaml; kubectl apply -f nodes.yaml
+  relapse audit --routers routers.yaml --nodes nodes.yaml
+  relapse audit --routers routers.yaml --every 5m --listen :9110`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
 				return err
@@ -109,7 +76,12 @@ func auditCommand(s *settings) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the cluster (default KUBECONFIG, or ~/.kube/config)")
-	cmd.Flags().StringVar(&f.context, "context", "", "`NAME` of a context of the kubeconfig (default the current one)")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	as := clientcmd.AuthOverrideFlags{Impersonate: names.AuthOverrideFlags.Impersonate, ImpersonateGroups: names.AuthOverrideFlags.ImpersonateGroups}
+	clientcmd.BindOverrideFlags(&f.overrides, cmd.Flags(), clientcmd.ConfigOverrideFlags{
+		CurrentContext: names.CurrentContext, Timeout: names.Timeout, AuthOverrideFlags: as,
+		ContextOverrideFlags: clientcmd.ContextOverrideFlags{ClusterName: names.ContextOverrideFlags.ClusterName, AuthInfoName: names.ContextOverrideFlags.AuthInfoName},
+	})
 	cmd.Flags().StringVar(&f.routers, "routers", "", "`FILE` with the routers")
 	cmd.Flags().StringVar(&f.bmp, "bmp", "", "wait on `ADDRESS`, such as :11019, for the routers of kind bmp to feed their routes")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", strings.Join(render.Formats(), ", "))
@@ -182,6 +154,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
+	result.Relapse = thisVersion()
 	result.Cost = cost
 	if unreadable == nil && upgrade != nil {
 		// The reads are kept first: the other version can be given with --from.
@@ -293,10 +266,10 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	for alone, others := range map[string][]string{
-		"rbac": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"},
-		"nodes-manifest": {"kubeconfig", "context", "routers", "bmp", "nodes", "output", "save", "from", "rate",
-			"suppress", "redact", "upgrade", "every", "rbac"},
-		"from":  {"kubeconfig", "context", "bmp", "nodes", "save", "every", "rate"},
+		"rbac": append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"}, kubectlFlags...),
+		"nodes-manifest": append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate",
+			"suppress", "redact", "upgrade", "every", "rbac"}, kubectlFlags...),
+		"from":  append([]string{"bmp", "nodes", "save", "every", "rate"}, kubectlFlags...),
 		"every": {"save", "redact", "upgrade"},
 	} {
 		for _, other := range others {
@@ -366,10 +339,17 @@ func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 		return audit.Reached{}
 	}
 	by := audit.Reached{Routers: routing}
-	for _, flag := range []struct{ name, value string }{{"--kubeconfig=", f.kubeconfig}, {"--context=", f.context}} {
+	o := f.overrides
+	for _, flag := range []struct{ name, value string }{
+		{"--kubeconfig=", f.kubeconfig}, {"--context=", o.CurrentContext}, {"--cluster=", o.Context.Cluster}, {"--user=", o.Context.AuthInfo},
+		{"--as=", o.AuthInfo.Impersonate},
+	} {
 		if flag.value != "" {
 			by.Kubectl = append(by.Kubectl, flag.name+flag.value)
 		}
+	}
+	for _, group := range o.AuthInfo.ImpersonateGroups {
+		by.Kubectl = append(by.Kubectl, "--as-group="+group)
 	}
 	return by
 }
@@ -475,7 +455,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 }
 
 func (f auditFlags) client() audit.Client {
-	return audit.Client{Kubeconfig: f.kubeconfig, Context: f.context, Version: thisVersion(), Rate: f.rate, Further: f.further()}
+	return audit.Client{Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: thisVersion(), Rate: f.rate, Further: f.further()}
 }
 
 func auditStatus(r audit.Result) int {

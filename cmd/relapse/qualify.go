@@ -48,52 +48,22 @@ type qualifyOptions struct {
 	resume    string // the folder of an earlier qualification
 }
 
-const qualifyHelp = `Qualify judges an upgrade before it is made: the path through the vendor's releases,
-the effect on your own configuration, every incident of the catalogue that tests the
-component with both versions, and, on a lab under traffic, the upgrade itself and the
-rollback. Components have the names that relapse list prints.
+const qualifyHelp = `Qualify judges an upgrade before it is made: the vendor's releases on the way, the effect on
+your configuration, each incident of the catalogue that tests the component, with both
+versions, and, on a lab under traffic, the upgrade itself and the rollback. The upgrade comes
+first: if it alone makes the answer NO-GO, that is printed before the incidents run.
 
---config takes a ConfigMap, or a YAML stream that contains it; - is standard input:
-helm template ... | relapse qualify cilium 1.11.6 1.12.4 --config -
-Its keys are compared by what the vendor states of both versions. This works for Cilium only.
-For kube-proxy from 1.31 on it takes a KubeProxyConfiguration, and for CoreDNS a Corefile, or the ConfigMap with
-it: both versions run with it on the lab of the upgrade. What a Corefile imports is in the folder
-of --import. --manifests takes MetalLB's pools,
-peers and advertisements, or Cilium's objects of BGP and its policies of layer 2: without these the lab's BGP has no graceful
-restart, which is the vendor's default. --mode is kube-proxy's mode where no configuration names it:
-iptables, nftables, or ipvs, which runs on guests with kernels of their own. For MetalLB it is
-native or frr, in place of the chart's default.
-
---values takes the values of your Helm release: a file of values, what helm get values prints, or
-the object that has them (HelmRelease with its ConfigMaps, Application, HelmChart and
-HelmChartConfig, a kustomization with helmCharts, a helmfile), also in a stream of several. FROM
-may be left out where it states the chart's version. Variables of templates, such as
-${CLUSTER_ID}, get their values by --set-var and --vars; a value that the lab replaces anyway
-needs none. The vendor's charts of both versions render them: their ConfigMaps, or MetalLB's arguments and
-environment, are compared, and the lab's release is installed with them. This works for Cilium
-from 1.15 on, and for MetalLB.
-
-What a lab cannot have (devices, addresses, node selectors, images of your registry, Envoy,
-Hubble) is replaced, and each replacement is printed and stored.
-
-If an incident is caused by the upgrade, and not by one version, the upgrade from FROM to
-TO runs. The other incidents run with FROM and with TO, without harmless precursors and
-remedies. A FROM that is newer than TO is a downgrade. A version that refuses to start, and says why, is not affected.
-
-The upgrade comes first: if it alone makes the answer NO-GO, that is printed before the incidents run.
-In the middle of the rollout an agent of FROM that is not replaced yet is restarted under what
-TO has brought to the cluster, and in the middle of the rollback one of TO.
+FROM may be left out where a file of --values states the chart's version. A FROM that is newer
+than TO is a downgrade. What a lab cannot have of your settings is replaced, and each
+replacement is printed and stored.
 
 NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, an
 agent that was restarted in the middle does not work again, or traffic loses more than
 --max-gap and --max-lost allow, or more after the rollout than at rest.
 UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
-An incident that both versions have is a warning, and comes first in the table.
 
-OUTPUT/qualify/COMPONENT-FROM-to-TO/<time> has a report of each run, and the table as
-text, Markdown, JSON (relapse.qualification/v1) and JUnit. An interrupt takes the lab
-down, and --resume continues with the results in that folder: it repeats neither
-versions that ran nor an upgrade that was completed.
+OUTPUT/qualify/COMPONENT-FROM-to-TO/<time> has the reports, and the table as text, Markdown,
+JSON and JUnit. cmd/relapse/README.md, "Qualify", says which settings each component takes.
 
 Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`
 

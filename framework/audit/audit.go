@@ -293,6 +293,8 @@ func unread(s snapshot.Snapshot) []string {
 // Result is what an audit found.
 type Result struct {
 	Schema string `json:"schema"`
+	// Relapse is the version of the program that judged.
+	Relapse string `json:"relapse,omitempty"`
 	// Began is when the first read began, Ended when the last one did.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended"`

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/yaml"
 
@@ -551,7 +552,7 @@ func TestKubeconfigs(t *testing.T) {
 		"not there":          {"/no/such/file", "", "no such file"},
 		"an unknown context": {"", "b", `context "b" does not exist`},
 	} {
-		_, _, err := Client{Kubeconfig: test.file, Context: test.context}.Config()
+		_, _, err := Client{Kubeconfig: test.file, Overrides: clientcmd.ConfigOverrides{CurrentContext: test.context}}.Config()
 		must.Fail(t, err, test.want)
 	}
 }

@@ -63,9 +63,10 @@ const RequestsPerSecond = 5
 
 // Client says which cluster is read, and how.
 type Client struct {
-	// Kubeconfig is a file, by default KUBECONFIG or the user's own, and Context names one of its
-	// contexts, by default the current one.
-	Kubeconfig, Context string
+	// Kubeconfig is a file, by default KUBECONFIG or the user's own. Overrides take the place of
+	// what it says, as kubectl's flags do.
+	Kubeconfig string
+	Overrides  clientcmd.ConfigOverrides
 	// Version is of this program.
 	Version string
 	// Rate is the requests per second; 0: RequestsPerSecond.
@@ -81,7 +82,7 @@ type Client struct {
 func (c Client) Config() (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.Overrides)
 	config, err = loaded.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, "", errors.New("no cluster: expected a kubeconfig in --kubeconfig, in KUBECONFIG, or in ~/.kube/config")
@@ -92,7 +93,7 @@ func (c Client) Config() (config *rest.Config, name string, err error) {
 	if raw, err := loaded.RawConfig(); err == nil {
 		name = raw.CurrentContext
 	}
-	name = cmp.Or(c.Context, name)
+	name = cmp.Or(c.Overrides.CurrentContext, name)
 	config.UserAgent = "relapse-audit/" + strings.Trim(c.Version, "()")
 	rate := cmp.Or(c.Rate, RequestsPerSecond)
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(rate), 2*rate)

@@ -8,17 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/report/stored"
 )
 
@@ -29,20 +30,31 @@ type Known struct {
 	Component string `json:"component"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	When      string `json:"when"` // the day, as in 2026-11-27; empty: it is the record's, and proven by each run of the scenario
-	Verdict   string `json:"verdict"`
-	Under     string `json:"under,omitempty"` // settings of the qualification that the verdict depends on
-	Incident  string `json:"incident,omitempty"`
-	Remedy    string `json:"remedy,omitempty"`
-	Report    string `json:"report"` // the run's folder, below the folder of reports
+	// When is a day or a time, as in RFC 3339. Empty: it is the record's, and proven by each run of the scenario.
+	When     string `json:"when"`
+	Verdict  string `json:"verdict"`
+	Under    string `json:"under,omitempty"` // settings that the verdict depends on
+	Incident string `json:"incident,omitempty"`
+	Remedy   string `json:"remedy,omitempty"`
+	Report   string `json:"report"` // the run's folder, below the folder of reports, or a document
 }
 
-func (k Known) key() [5]string { return [5]string{k.Component, k.From, k.To, k.Incident, k.Under} }
+// usersOwn is a setting of which other results with the same words may have another.
+const usersOwn = "a user's configuration"
 
-// compare orders results: by component, incident and versions.
+// key tells results apart of which a later one takes an earlier one's place.
+func (k Known) key() [6]string {
+	key := [6]string{k.Component, k.From, k.To, k.Incident, k.Under}
+	if strings.Contains(k.Under, usersOwn) {
+		key[5] = k.Report
+	}
+	return key
+}
+
+// compare orders results: by component, incident and versions, and by time.
 func (k Known) compare(o Known) int {
 	return cmp.Or(cmp.Compare(k.Component, o.Component), cmp.Compare(k.Incident, o.Incident), bisect.Compare(k.From, o.From),
-		bisect.Compare(k.To, o.To), cmp.Compare(k.Under, o.Under))
+		bisect.Compare(k.To, o.To), cmp.Compare(k.Under, o.Under), cmp.Compare(k.When, o.When))
 }
 
 // String says the result and where it is from.
@@ -54,7 +66,27 @@ func (k Known) String() string {
 	if k.When == "" {
 		return text + ", by the record"
 	}
-	return text + " on " + k.When + ", " + k.Report
+	day, _, _ := strings.Cut(k.When, "T")
+	return text + " on " + day + ", " + k.Report
+}
+
+// check returns an error for what no run has had as its result.
+func (k Known) check() error {
+	day, _, _ := strings.Cut(k.When, "T")
+	_, err := time.Parse(time.DateOnly, day)
+	verdict := slices.Contains([]Verdict{Go, NoGo, Unknown}, Verdict(k.Verdict))
+	if k.Incident != "" {
+		verdict = bisect.OutcomeOf(framework.Verdict(k.Verdict)) != bisect.Skipped
+	}
+	switch {
+	case k.Component == "", !semver.IsValid("v" + k.From), !semver.IsValid("v" + k.To):
+		return errors.New("expected a component and two versions (from, to)")
+	case err != nil:
+		return fmt.Errorf("when: %q: expected a day such as 2026-11-27, or a time", k.When)
+	case !verdict:
+		return fmt.Errorf("verdict: %q: expected GO, NO-GO or UNKNOWN, or of an incident reproduced, missed, prevented or refused", k.Verdict)
+	}
+	return nil
 }
 
 //go:embed known.jsonl
@@ -72,8 +104,8 @@ func ReadKnown(from io.Reader) (all []Known, err error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("result %d: %w", len(all)+1, err)
 		}
-		if !semver.IsValid("v"+k.From) || !semver.IsValid("v"+k.To) || k.Component == "" || k.Verdict == "" {
-			return nil, fmt.Errorf("result %d: expected a component, two versions (from, to) and a verdict", len(all)+1)
+		if err := k.check(); err != nil {
+			return nil, fmt.Errorf("result %d: %w", len(all)+1, err)
 		}
 		all = append(all, k)
 	}
@@ -81,7 +113,7 @@ func ReadKnown(from io.Reader) (all []Known, err error) {
 
 // Merge adds results: of two of the same versions, incident and settings the later one stays.
 func Merge(all []Known, more ...Known) []Known {
-	newest := map[[5]string]Known{}
+	newest := map[[6]string]Known{}
 	for _, k := range slices.Concat(all, more) {
 		if was, there := newest[k.key()]; !there || was.When <= k.When {
 			newest[k.key()] = k
@@ -95,72 +127,102 @@ func Merge(all []Known, more ...Known) []Known {
 	return merged
 }
 
-// Collect reads the results of all qualifications and bisections in a folder of reports.
-func Collect(dir string) (all []Known, err error) {
-	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+// Collect reads the results of all qualifications and bisections in a folder of reports. A bisection is of one of
+// the scenarios.
+func Collect(dir string, scenarios []framework.Scenario) (all []Known, err error) {
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // it may be the link latest
+		return nil, err
+	}
+	var errs []error
+	each := func(file string, read func(run, report string) ([]Known, error)) {
+		runs, err := rundir.Find(dir, file, "evidence")
+		errs = append(errs, err)
+		for _, run := range runs {
+			report, _ := filepath.Rel(dir, run)
+			more, err := read(run, report)
+			all, errs = append(all, more...), append(errs, err)
+		}
+	}
+	each(FileJSON, func(run, report string) ([]Known, error) {
+		q, err := Read(run)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		run, name := filepath.Split(path)
-		report, err := filepath.Rel(dir, run)
-		if err != nil {
-			return err
-		}
-		switch name {
-		case FileJSON:
-			q, err := Read(run)
-			if err != nil {
-				return err
-			}
-			all = append(all, q.known(report)...)
-		case bisect.FileJSON:
-			var b bisect.Record
-			if err := stored.Read(run, bisect.FileJSON, bisect.Schema, &b); err != nil {
-				return err
-			}
-			written, err := os.Stat(path)
-			if err != nil {
-				return err
-			}
-			for _, step := range b.Steps {
-				if step.Outcome != bisect.Skipped {
-					all = append(all, Known{b.Component, step.Version, step.Version, written.ModTime().UTC().Format("2006-01-02"), step.Verdict,
-						"", b.Scenario, "", report})
-				}
-			}
-		}
-		return nil
+		return q.known(report), nil
 	})
-	return all, err
+	each(bisect.FileJSON, func(run, report string) ([]Known, error) {
+		var b bisect.Record
+		if err := stored.Read(run, bisect.FileJSON, bisect.Schema, &b); err != nil {
+			return nil, err
+		}
+		written, err := os.Stat(filepath.Join(run, bisect.FileJSON))
+		if err != nil {
+			return nil, err
+		}
+		return bisected(b, written.ModTime(), report, scenarios), nil
+	})
+	return all, errors.Join(errs...)
 }
 
-func (q Qualification) known(report string) []Known {
-	in := q.Inputs
-	under := []string{in.Mode, in.Under}
-	if in.Values != nil || in.Configuration.Source != "" {
-		// Other values may have another verdict: a part of their digest tells them apart.
-		under = append(under, fmt.Sprintf("with a user's configuration, %.8s", in.Settings))
+// bisected are the results of a bisection. Where the upgrade causes the incident, one version was given with it.
+func bisected(b bisect.Record, when time.Time, report string, scenarios []framework.Scenario) (all []Known) {
+	i := slices.IndexFunc(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
+	if i < 0 {
+		return nil
 	}
-	base := Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format("2006-01-02"), Report: report}
-	edge := base
-	edge.Verdict, edge.Under = string(q.Verdict), strings.Join(slices.DeleteFunc(under, func(s string) bool { return s == "" }), ", ")
-	for _, r := range q.Rows {
-		if r.State == Fails && edge.Remedy == "" {
-			edge.Remedy = r.Remedy
+	varied, _ := scenarios[i].Find(b.Component)
+	base := Known{Component: varied.Component(), When: when.UTC().Format(time.RFC3339), Incident: b.Scenario, Report: report}
+	var under []string
+	for _, t := range scenarios[i].Tested {
+		version := cmp.Or(b.With[t.Name], t.Default)
+		switch {
+		case t.Name == varied.Name:
+		case t.Component() == varied.Component():
+			base.From = version
+		case b.With[t.Name] != "":
+			under = append(under, t.Name+" "+version)
 		}
 	}
-	var all []Known
-	if q.Verdict != Unknown { // which is no knowledge: it may have been interrupted
+	base.Under = strings.Join(under, ", ")
+	for _, step := range b.Steps {
+		if step.Outcome != bisect.Skipped {
+			k := base
+			k.From, k.To, k.Verdict = cmp.Or(base.From, step.Version), step.Version, step.Verdict
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// known are the results of a qualification. UNKNOWN is one only where two settings have a verdict each.
+func (q Qualification) known(report string) (all []Known) {
+	in := q.Inputs
+	base := Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}
+	settings := []Inputs{in}
+	if in.Otherwise != nil {
+		other := in
+		other.Under, other.Upgrade = in.Otherwise.Under, in.Otherwise.Upgrade
+		settings = append(settings, other)
+	}
+	for _, each := range settings {
+		edge, judged := base, judge(each, q.Thresholds, q.Command)
+		if judged.Verdict == Unknown {
+			continue
+		}
+		edge.Verdict, edge.Under = string(judged.Verdict), each.under(q.Thresholds)
+		if i := slices.IndexFunc(judged.Rows, func(r Row) bool { return r.State == Fails && r.Remedy != "" }); i >= 0 {
+			edge.Remedy = judged.Rows[i].Remedy
+		}
 		all = append(all, edge)
 	}
 	for _, i := range in.Incidents {
 		for version, seen := range map[string]Seen{in.From: i.From, in.To: i.To} {
-			if seen.Outcome != bisect.Affected && seen.Outcome != bisect.Unaffected {
+			if bisect.OutcomeOf(framework.Verdict(seen.Verdict)) == bisect.Skipped {
 				continue
 			}
 			k := base
 			k.Incident, k.Verdict = i.Name, seen.Verdict
-			if k.Remedy = ""; seen.Outcome == bisect.Affected {
+			if seen.Outcome == bisect.Affected {
 				k.Remedy = joined(i.Remedies)
 			}
 			if !i.OfUpgrade {
@@ -172,11 +234,26 @@ func (q Qualification) known(report string) []Known {
 	return all
 }
 
+// under are the settings that a verdict depends on.
+func (in Inputs) under(t Thresholds) string {
+	all := []string{in.Mode, in.Under}
+	if in.Values != nil || in.Configuration.Source != "" {
+		all = append(all, usersOwn)
+	}
+	if t != DefaultThresholds {
+		all = append(all, fmt.Sprintf("at most %s and %s lost", duration(t.MaxGapMS), percent(t.MaxLost)))
+	}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ", ")
+}
+
 // Advice is what is known of an upgrade without a run. It is no verdict.
 type Advice struct {
 	Component, From, To string
-	Qualified           []Known // the upgrade as a whole; none: it was never qualified
-	Incidents           []Advised
+	// Qualified are verdicts of the upgrade as a whole, each under settings that need not be the user's; none: it was
+	// never qualified. Told are sentences about values that were not read.
+	Qualified []Known
+	Told      []string
+	Incidents []Advised
 }
 
 // Advised is what is known of an incident of the component.
@@ -195,6 +272,9 @@ type Advised struct {
 func Advise(all []framework.Scenario, results []Known, component, from, to string, values *Given) (Advice, error) {
 	trials, err := trialsOf(all, component, from, to)
 	a := Advice{Component: component, From: from, To: to}
+	if values != nil {
+		a.Told = values.Told
+	}
 	for _, k := range results {
 		if k.Component == component && k.Incident == "" && k.From == from && k.To == to {
 			a.Qualified = append(a.Qualified, k)
@@ -208,10 +288,8 @@ func Advise(all []framework.Scenario, results []Known, component, from, to strin
 
 func (t trial) advised(results []Known, values *Given) Advised {
 	a := Advised{Incident: t.scenario.Incident}
-	if needs := t.scenario.NeedsValue; values != nil && needs != "" {
-		if on, _ := chart.Get(values.values, needs); on == false || on == nil {
-			a.Impossible = "it needs " + needs
-		}
+	if values != nil && len(values.Told) == 0 { // or some were not read
+		a.Impossible = t.impossible(values.values)
 	}
 	i := Incident{OfUpgrade: t.old != ""}
 	component, _ := t.scenario.Find(t.varied)
@@ -219,11 +297,11 @@ func (t trial) advised(results []Known, values *Given) Advised {
 		if k.Component != component.Component() || k.Incident != a.Name {
 			continue
 		}
-		outcome := bisect.Unaffected
-		if k.Verdict == string(framework.Reproduced) || k.Verdict == string(framework.Missed) {
-			outcome = bisect.Affected
-		}
+		outcome := bisect.OutcomeOf(framework.Verdict(k.Verdict))
 		switch from, to := k.From == t.from, k.To == t.to; {
+		case k.Under != "":
+			a.Others = append(a.Others, k)
+			continue
 		case i.OfUpgrade && from && to, !i.OfUpgrade && to:
 			i.To.Outcome = outcome
 		case !i.OfUpgrade && from:
@@ -236,6 +314,17 @@ func (t trial) advised(results []Known, values *Given) Advised {
 	}
 	a.Outcome = i.outcome()
 	return a
+}
+
+// impossible says why the incident cannot happen with values of a chart; empty: it may.
+func (t trial) impossible(values map[string]any) string {
+	needs := t.scenario.NeedsValue
+	on, _ := chart.Get(values, needs)
+	further, _ := chart.Get(values, "extraConfig") // of the agent, past the values
+	if needs == "" || on != nil && on != false || further != nil {
+		return ""
+	}
+	return "it needs " + needs
 }
 
 // recorded are the results that the scenario's own variants stand for. A version that is affected in
@@ -259,21 +348,32 @@ func (t trial) recorded(component string) (all []Known) {
 	return all
 }
 
+// NeverQualified is the verdict of an upgrade that no qualification is known of.
+const NeverQualified = "never qualified"
+
 // Lines are the results that the advice rests on.
 func (a Advice) Lines() []Known {
 	all := slices.Clone(a.Qualified)
+	if len(all) == 0 {
+		all = append(all, Known{Component: a.Component, From: a.From, To: a.To, Verdict: NeverQualified})
+	}
 	for _, i := range a.Incidents {
-		all = append(all, i.Here...)
+		if i.Impossible == "" {
+			all = append(all, i.Here...)
+		}
 	}
 	return all
 }
 
 // Write prints the advice.
 func (a Advice) Write(out io.Writer) {
-	fmt.Fprintf(out, "%s %s to %s: what is known without a run. It is no verdict: relapse qualify %[1]s %[2]s %[3]s gives one.\n",
+	fmt.Fprintf(out, "%s %s to %s: what is known without a run. It is no verdict on your settings: relapse qualify %[1]s %[2]s %[3]s gives one.\n",
 		a.Component, a.From, a.To)
 	if len(a.Qualified) == 0 {
 		fmt.Fprintln(out, "\nThis upgrade was never qualified, as far as is known.")
+	}
+	for _, told := range a.Told {
+		fmt.Fprintf(out, "\nvalues: %s\n", told)
 	}
 	for _, k := range a.Qualified {
 		fmt.Fprintf(out, "\nqualified: %s\n", k)
@@ -299,6 +399,9 @@ func (a Advice) Write(out io.Writer) {
 		}
 		line("affected", i.Affected)
 		line("fixed", i.Fixed)
+		if i.Outcome == Fixed || i.Outcome == NeverThere {
+			continue
+		}
 		for _, remedy := range i.Remedies {
 			line("remedy", remedy)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -24,13 +26,25 @@ func TestAdvise(t *testing.T) {
 	must.NoError(t, os.MkdirAll(dir+"/qualify/b", 0o700))
 	must.NoError(t, q.Write(dir+"/qualify/a"))
 	unfinished := q
-	unfinished.Verdict, unfinished.Inputs.Incidents = Unknown, nil
+	unfinished.Verdict, unfinished.Inputs.Incidents, unfinished.Inputs.Upgrade = Unknown, nil, Upgrade{Why: notRun}
 	must.NoError(t, unfinished.Write(dir+"/qualify/b"))
-	known := Merge(nil, must.Get(Collect(dir))(t)...)
-	must.Equal(t, "", 4, len(known))
-
+	// A bisection of the upgrade's incident, and one beside another version of another component.
 	component := in.Component
-	flood, spill, drought := tested("flood", component), tested("spill", component+".from", component+".to"), tested("drought", component)
+	flood, spill, drought := tested("flood", component, "pipe"), tested("spill", component+".from", component+".to"), tested("drought", component)
+	flood.Tested[0].Varied, flood.Tested[1].Varied = true, false
+	all := []framework.Scenario{flood, spill, drought}
+	for name, b := range map[string]bisect.Record{
+		"c": {Scenario: "spill", Component: component + ".to", With: map[string]string{component + ".from": "1.2.0"}},
+		"d": {Scenario: "flood", Component: component, With: map[string]string{"pipe": "8.0.0"}},
+	} {
+		b.Schema = bisect.Schema
+		b.Steps = []bisect.Step{{Version: "1.3.0", Outcome: bisect.Affected, Verdict: "reproduced"}, {Version: "1.4.0", Outcome: bisect.Skipped}}
+		must.NoError(t, os.MkdirAll(dir+"/bisect/"+name, 0o700))
+		must.NoError(t, stored.Write(dir+"/bisect/"+name, bisect.FileJSON, b, nil))
+	}
+	known := Merge(nil, must.Get(Collect(dir, all))(t)...)
+	must.Equal(t, "results", 6, len(known))
+
 	drought.NeedsValue = "bgp.enabled"
 	drought.Variants = []framework.Variant{
 		{Role: framework.Affected, Components: map[string]string{component: "1.0.0"}},
@@ -39,7 +53,7 @@ func TestAdvise(t *testing.T) {
 		{Role: framework.Affected, Components: map[string]string{component: "0.9.0"}},
 		{Role: framework.Fixed, Components: map[string]string{component: "0.9.0"}},
 	}
-	all := []framework.Scenario{flood, spill, drought}
+	all[2] = drought
 	for _, tt := range []struct {
 		from, to                    string
 		values                      *Given
@@ -49,11 +63,13 @@ func TestAdvise(t *testing.T) {
 		lines                       int
 		says                        string
 	}{
-		{"1.0.0", "1.1.0", nil, 1, Introduced, Introduced, Fixed, "", 6, "qualified: NO-GO"},
-		{"1.0.0", "1.1.1", &Given{values: map[string]any{"bgp": map[string]any{"enabled": true}}}, 0, NotJudgeable, NotJudgeable, NotJudgeable, "", 2,
+		{"1.0.0", "1.1.0", nil, 1, Introduced, Introduced, Fixed, "", 6, "qualified: NO-GO on 2026-11-27, qualify/a"},
+		{"1.0.0", "1.1.1", &Given{values: map[string]any{"bgp": map[string]any{"enabled": true}}}, 0, NotJudgeable, NotJudgeable, NotJudgeable, "", 3,
 			"never qualified"},
-		{"1.1.0", "1.0.0", &Given{}, 0, Fixed, NotJudgeable, Introduced, "it needs bgp.enabled", 4, "elsewhere 1.0.0 to 1.1.0: reproduced on 2026-11-27, qualify/a"},
-		{"0.9.0", "1.1.0", nil, 0, NotJudgeable, NotJudgeable, NotJudgeable, "", 2, "outcome   not known"},
+		{"1.1.0", "1.0.0", &Given{}, 0, Fixed, NotJudgeable, Introduced, "it needs bgp.enabled", 3, "elsewhere 1.0.0 to 1.1.0: reproduced on 2026-11-27, qualify/a"},
+		{"1.2.0", "1.3.0", nil, 0, NotJudgeable, Introduced, NotJudgeable, "", 2, "elsewhere 1.3.0: reproduced (pipe 8.0.0) on"},
+		{"1.1.0", "1.0.0", &Given{Told: []string{"a Secret is not read"}}, 0, Fixed, NotJudgeable, Introduced, "", 5, "values: a Secret is not read"},
+		{"0.9.0", "1.1.0", nil, 0, NotJudgeable, NotJudgeable, NotJudgeable, "", 3, "outcome   not known"},
 	} {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
 			a := must.Get(Advise(all, known, component, tt.from, tt.to, tt.values))(t)
@@ -77,9 +93,19 @@ func TestMergeKnown(t *testing.T) {
 	later.When, later.Verdict = "2026-02-01", "NO-GO"
 	other.Under = "with graceful restart"
 	must.Equal(t, "", []Known{later, other}, Merge([]Known{later}, old, other))
-	_, err := ReadKnown(bytes.NewBufferString(`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"GO"} {"component":"c"}`))
-	if err == nil || !strings.Contains(err.Error(), "result 2: expected a component") {
-		t.Errorf("%v", err)
+	// Two users have other configurations.
+	other.Under, other.Report = usersOwn, "a"
+	theirs := other
+	theirs.Report = "b"
+	must.Equal(t, "", 2, len(Merge([]Known{other}, theirs)))
+	for text, want := range map[string]string{
+		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"GO","when":"2026-01-01"} {"component":"c"}`:             "result 2: expected a component",
+		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"fine","when":"2026-01-01"}`:                             `result 1: verdict: "fine"`,
+		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"GO","when":"yesterday"}`:                                `when: "yesterday"`,
+		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"unknown","incident":"x","when":"2026-01-01T01:02:03Z"}`: `verdict: "unknown"`,
+	} {
+		_, err := ReadKnown(bytes.NewBufferString(text))
+		must.Fail(t, err, want)
 	}
 	must.Get(Recorded())(t)
 }

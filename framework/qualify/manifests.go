@@ -67,7 +67,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 				name, component, from, strings.Join(before.Unknown, ", ")))
 		}
 		if lost := slices.DeleteFunc(after.Unknown, func(f string) bool { return slices.Contains(before.Unknown, f) }); len(lost) > 0 {
-			told = append(told, fmt.Sprintf("%s: %s %s has no longer the field %s: the API server drops it", name, component, to, strings.Join(lost, ", ")))
+			told = append(told, fmt.Sprintf("%s: %s %s does not have the field %s: the API server drops it", name, component, to, strings.Join(lost, ", ")))
 		}
 		if len(after.Refused) > 0 {
 			told = append(told, fmt.Sprintf("%s: the API server refuses it with %s %s: %s", name, component, to, strings.Join(after.Refused, "; ")))

@@ -57,6 +57,9 @@ type Thresholds struct {
 	MaxLost float64 `json:"max_lost"`
 }
 
+// DefaultThresholds hold if nobody chooses others.
+var DefaultThresholds = Thresholds{MaxGapMS: 1000, MaxLost: 0.001}
+
 // State is the result of a row.
 type State string
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
-	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -160,14 +159,14 @@ func (r *Runner) plan() error {
 		r.in.LeftOut = []string{"no incident of the catalogue is about " + r.Component}
 	}
 	r.trials = slices.DeleteFunc(r.trials, func(t trial) bool {
-		needs := t.scenario.NeedsValue
-		if needs == "" || r.Values == nil {
+		if r.Values == nil {
 			return false
 		}
-		if on, _ := chart.Get(r.Values.OfLab(), needs); on == true {
+		why := t.impossible(r.Values.OfLab())
+		if why == "" {
 			return false
 		}
-		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s cannot happen with your values: it needs %s", t.scenario.Incident.Name, needs))
+		r.in.LeftOut = append(r.in.LeftOut, fmt.Sprintf("%s cannot happen with your values: %s", t.scenario.Incident.Name, why))
 		return true
 	})
 	for _, t := range r.trials {

@@ -380,7 +380,11 @@ func compareCharts(from, to *chart.Chart, lab labvalues.Lab, users map[string]an
 	c.To = len(after)
 	var notes []reference.Note
 	if bisect.Minor(from.Version) != bisect.Minor(to.Version) { // they are written for each minor
-		if notes, err = reference.Notes(filepath.Join(to.Module, "Documentation/operations")); err != nil {
+		newer := to
+		if bisect.Compare(from.Version, to.Version) > 0 { // whose changes a downgrade takes back
+			newer = from
+		}
+		if notes, err = reference.Notes(filepath.Join(newer.Module, "Documentation/operations")); err != nil {
 			return Charts{}, nil, err
 		}
 	}

@@ -55,7 +55,8 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 // then pods are reached from outside by the node port alone.
 //
 // The types by which BGP is configured are the newest of the old version. If the new one has
-// newer ones, and still serves the old ones, they change as the last step of the upgrade.
+// newer ones, and still serves the old ones, they change as the last step of the upgrade. In a downgrade they are
+// the newest of the new version, which the old one may serve as well.
 //
 // Graceful restart is the user's setting. Of a user whose manifests have no peers it is not known: the upgrade is
 // made with the vendor's default, which is none, and otherwise with it.
@@ -80,6 +81,9 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 	s, values := small{component: "cilium", number: 62}, release.Values(given.Values)
 	w := wholeCilium{small: s, values: values, graceful: graceful, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
 	types, newer := release.TypesOf(from), release.TypesOf(to)
+	if atLeast(from, to) {
+		types = newer
+	}
 	if err := w.peer(types, given); err != nil {
 		return Upgrade{}, err
 	}

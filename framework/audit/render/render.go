@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report/plain"
@@ -16,7 +18,7 @@ var formats = []struct {
 	name  string
 	write func(io.Writer, audit.Result) error
 }{
-	{"text", Text}, {"json", JSON}, {"sarif", SARIF}, {"openmetrics", OpenMetrics}, {"html", HTML},
+	{"text", Text}, {"json", JSON}, {"yaml", YAML}, {"sarif", SARIF}, {"openmetrics", OpenMetrics}, {"html", HTML},
 }
 
 // Formats are the names of the formats.
@@ -40,6 +42,23 @@ func Write(to io.Writer, format string, r audit.Result) error {
 
 // JSON writes a result for programs, under audit.Schema.
 func JSON(to io.Writer, r audit.Result) error { return encode(to, r) }
+
+// YAML writes it with the same fields.
+func YAML(to io.Writer, r audit.Result) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return err
+	}
+	if text, err = yaml.Marshal(value); err != nil {
+		return err
+	}
+	_, err = to.Write(plain.JSON(text))
+	return err
+}
 
 // encode writes a value as JSON, without a character that a terminal obeys.
 func encode(to io.Writer, value any) error {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +81,7 @@ func written(t *testing.T, format string, r audit.Result) string {
 
 func TestGolden(t *testing.T) {
 	for format, name := range map[string]string{
-		"text": "audit.txt", "json": "audit.json", "sarif": "audit.sarif", "openmetrics": "audit.prom", "html": "audit.html",
+		"text": "audit.txt", "json": "audit.json", "yaml": "audit.yaml", "sarif": "audit.sarif", "openmetrics": "audit.prom", "html": "audit.html",
 	} {
 		got := written(t, format, full())
 		if format == "html" {
@@ -90,8 +92,8 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: written twice, it differs", format)
 		}
 	}
-	if Write(&bytes.Buffer{}, "yaml", full()) == nil {
-		t.Error("yaml is a format")
+	if Write(&bytes.Buffer{}, "toml", full()) == nil {
+		t.Error("toml is a format")
 	}
 }
 
@@ -203,7 +205,10 @@ type sarif struct {
 	Version string
 	Runs    []struct {
 		Tool struct {
-			Driver struct{ Rules, Notifications []struct{ ID string } }
+			Driver struct {
+				Name, Version, InformationURI string
+				Rules, Notifications          []rule
+			}
 		}
 		Invocations []struct {
 			ExecutionSuccessful        bool
@@ -217,12 +222,51 @@ type sarif struct {
 			}
 		}
 		Results []struct {
+			Locations []struct {
+				PhysicalLocation struct {
+					ArtifactLocation struct{ URI string }
+					Region           struct{ StartLine int }
+				}
+			}
 			RuleID, Level       string
 			RuleIndex           int
 			Message             struct{ Text string }
 			PartialFingerprints map[string]string
 			Suppressions        []struct{ Kind, Status, Justification string }
 		}
+	}
+}
+
+type rule struct {
+	ID, Name, HelpURI                       string
+	ShortDescription, FullDescription, Help struct{ Text string }
+	Properties                              map[string]any
+}
+
+// What GitHub's code scanning asks for besides ("SARIF support for code scanning": supported properties): texts of
+// a rule, its severity as a number in a string, and a relative path and a line of each result.
+func TestSARIFOfGitHub(t *testing.T) {
+	var log sarif
+	must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", full())), &log))
+	run := log.Runs[0]
+	for _, r := range run.Tool.Driver.Rules {
+		severity, err := strconv.ParseFloat(r.Properties["security-severity"].(string), 64)
+		if err != nil || severity <= 0 || severity > 10 || r.ShortDescription.Text == "" || r.FullDescription.Text == "" || r.Help.Text == "" || len(r.Name) > 255 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	for _, r := range run.Results {
+		at := r.Locations[0].PhysicalLocation
+		u, err := url.Parse(at.ArtifactLocation.URI)
+		if err != nil || u.IsAbs() || strings.HasPrefix(u.Path, "/") || strings.Contains(u.Path, "..") || u.RawQuery != "" || at.Region.StartLine != 1 {
+			t.Errorf("%+v, %v", at, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"DaemonSet lab/web": "cluster/DaemonSet/lab/web.yaml", "10.5.112.0/24": "cluster/10.5.112.0/24.yaml",
+		"../../a?b": "cluster/a%3Fb.yaml", "kube-proxy (edge1)": "cluster/kube-proxy/%28edge1%29.yaml",
+	} {
+		must.Equal(t, name, want, file(detect.Named(name)))
 	}
 }
 

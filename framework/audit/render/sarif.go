@@ -2,7 +2,10 @@ package render
 
 import (
 	"io"
+	"net/url"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/audit"
@@ -70,7 +73,11 @@ func SARIF(to io.Writer, r audit.Result) error {
 	}
 	described := []object{}
 	for _, rule := range rules {
-		described = append(described, object{"id": rule, "shortDescription": message("Detector and kind: " + rule + ".")})
+		about := message("Detector and kind: " + rule + ".")
+		described = append(described, object{
+			"id": rule, "name": rule, "shortDescription": about, "fullDescription": about, "help": message("What finds it, and the incidents behind it: " + home + guide),
+			"helpUri": home + guide, "properties": object{"tags": []string{"security", "network"}, "security-severity": severity(rule, results)},
+		})
 	}
 	properties := object{
 		"schema": r.Schema, "reads": r.Reads, "nodes": r.Nodes, "routers": r.Routers, "ran": r.Ran, "outcome": r.Outcome(),
@@ -81,7 +88,9 @@ func SARIF(to io.Writer, r audit.Result) error {
 	return encode(to, object{
 		"$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json", "version": "2.1.0",
 		"runs": []object{{
-			"tool": object{"driver": object{"name": "relapse audit", "rules": described, "notifications": notices}},
+			"tool": object{"driver": object{
+				"name": "relapse audit", "version": r.Relapse, "informationUri": home, "rules": described, "notifications": notices,
+			}},
 			"invocations": []object{{
 				"executionSuccessful": len(r.Unread) == 0, "startTimeUtc": utc(r.Began), "endTimeUtc": utc(r.Ended), "toolExecutionNotifications": said,
 			}},
@@ -108,13 +117,41 @@ func result(f stated, rules *[]string, suppressed []object) object {
 	}
 	return object{
 		"ruleId": rule, "ruleIndex": slices.Index(*rules, rule), "level": level, "message": message(f.Says),
-		"locations":           []object{{"logicalLocations": logical}},
+		"locations": []object{{
+			"physicalLocation": object{"artifactLocation": object{"uri": file(f.Object)}, "region": object{"startLine": 1}}, "logicalLocations": logical,
+		}},
 		"partialFingerprints": object{"relapseFinding/v1": f.ID}, "suppressions": suppressed,
 		"properties": object{
 			"state": f.State, "owner": f.Owner, "announcer": f.Announcer, "routers": orNone(f.Routers), "pods": orNone(f.Pods),
 			"layers": orNone(f.Layers), "more_layers": f.MoreLayers, "again": orNone(f.Again), "incidents": orNone(f.Incidents),
 		},
 	}
+}
+
+// home is where relapse comes from, and guide the page below it that explains findings.
+const (
+	home  = "https://github.com/relapse-dev/relapse"
+	guide = "/blob/main/framework/audit/README.md#incidents"
+)
+
+// file names an object as a file, which there is none of: GitHub refuses a result without the path of one.
+func file(o detect.Object) string {
+	parts := strings.Split(strings.Trim(path.Clean("/"+strings.ReplaceAll(o.String(), " ", "/")), "/"), "/")
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return "cluster/" + strings.Join(parts, "/") + ".yaml"
+}
+
+// severity is the worst of a rule's results, on the scale of 0 to 10 by which GitHub sorts alerts.
+func severity(rule string, results []object) string {
+	worst := "1.0"
+	for _, r := range results {
+		if r["ruleId"] == rule {
+			worst = max(worst, map[any]string{"error": "8.0", "warning": "5.0"}[r["level"]])
+		}
+	}
+	return worst
 }
 
 func orNone[T any](items []T) []T { return append([]T{}, items...) }
