@@ -90,7 +90,7 @@ func TestBadUsage(t *testing.T) {
 			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.11.6 1.12.0`},
 		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is not a version: expected one such as 1.11.0`},
 		{"advise of a component that is misspelt", []string{"advise", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
-		{"advise with results that are none", []string{"advise", "cilium", "1.11.6", "1.12.0", "--known", "testdata/hostile.json"}, `--known: open testdata/hostile.json: no such file or directory`},
+		{"advise with results that are none", []string{"advise", "cilium", "1.11.6", "1.12.0", "--known", "testdata/hostile.json"}, `--known: stat testdata/hostile.json: no such file or directory`},
 		{"qualify of no upgrade", []string{"qualify", "cilium", "1.11.6", "1.11.6"}, `FROM and TO are both 1.11.6: there is no upgrade`},
 		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
 		{
