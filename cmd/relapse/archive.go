@@ -20,18 +20,10 @@ func archiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "archive DIR",
 		Short: "Pack a stored run for a vendor; can replace addresses and names",
-		Long: `Archive packs a run's folder into one file for a vendor's issue tracker: a tar archive,
-compressed with gzip, with report.json, report.html, the evidence and a manifest with all
-hashes. If it would exceed --max-size, the largest files are left out, and the manifest
-names them; report.json and report.html are always included.
-
---redact replaces addresses and the names of nodes, routers, hosts, pods, namespaces and
-of this machine, and in snapshots every word that is not known to be the same everywhere,
-each by the same replacement in all files. Addresses of one subnet stay in one subnet, so
-that routes make sense; the last byte of an IPv4 address and the first bytes of private
-ranges stay, and so do versions, numbers, times and common names such as kube-system and
-127.0.0.1. Of the run's command its scenario and flags stay. No replacement can be undone,
-and such a run is not judged again. Check the page before you send it.
+		Long: `Archive packs a run's folder into one file for a vendor's issue tracker, with a manifest of
+all hashes. If it would exceed --max-size, the largest files are left out. --redact replaces
+addresses and names, the same one by the same in all files; check the page before you send it.
+framework/report/README.md says what is replaced.
 
 Exit status: 0 packed; 2 bad input, or --max-size is too small.`,
 		Args: exactArgs(1, "the folder of a run, such as reports/node-drain/latest"),

@@ -69,23 +69,11 @@ func bisectCommand(s *settings) *cobra.Command {
 		Use:   "bisect NAME COMPONENT",
 		Short: "Find the version of a component that broke it, or fixed it",
 		Long: `Bisect runs a scenario's script on versions of a component, without harmless
-precursors and remedies, until it is known with which versions the outcome changes. Both
-ends run first. Vendors port fixes back, so the versions of each minor are searched as a
-branch of their own, whose ends run as well: what came in one minor and went in a later one
-is found, too. A change between two branches is exact only if the releases of the older
-branch were judged from its first one on: begin --from there.
+precursors and remedies, until it is known with which versions the outcome changes. Each
+minor is searched as a branch of its own, because vendors port fixes back.
 
-A version is affected if its verdict is reproduced or missed, and not affected if it is
-prevented or refused. A version that is not available, does not build or cannot be
-judged is skipped, and so is an end that lacks what the incident is about. If the
-incident is probabilistic, a version that shows no symptom runs again until an affected
-version would have survived so many trials with a probability of less than 1%, by the
-recorded rates.
-
-The lab stays up between two runs, unless one version would take something over from
-another, and goes down at the end or at an interrupt.
 OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json, which
---resume continues from.
+--resume continues from. cmd/relapse/README.md, "Bisect", says how versions are judged.
 
 Exit status: 0 the version of each change is known; 1 both ends are alike, and those of each
 minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 as for all commands.`,

@@ -22,15 +22,10 @@ func judgeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "judge DIR...",
 		Short: "Judge stored runs with the current engine and detectors",
-		Long: `Judge judges stored runs again, from their evidence only. The current detectors read
-each snapshot of the run, and the current engine judges their findings and the outcome
-of each packet. Changes to the lab, and results of checks that do not ask detectors, are
-taken from the record. A run that "relapse archive --redact" has packed is judged by the
-names that the scenario declares.
-Of a qualification, the upgrade is judged by its record, and the rest by the stored
-inputs.
-The output says where the verdict differs from the stored one, and in which poll
-detectors find something else. Nothing is written.
+		Long: `Judge judges stored runs again, from their evidence only: with today's detectors and
+engine. What was done to the lab is taken from the record. Of a qualification, the upgrade is
+judged by its record, and the rest by the stored inputs. The output says where the verdict
+differs from the stored one. Nothing is written.
 
 Exit status: 0 all verdicts are as stored; 1 one is not; 2 bad input; 4 a run cannot be
 judged, because its evidence is of an older format.`,

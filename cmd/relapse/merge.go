@@ -27,16 +27,10 @@ func mergeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge DIR...",
 		Short: "Make one report of the runs of several processes or machines",
-		Long: `Merge takes the newest run of each scenario from each folder, and merges the runs of one
-scenario into one: report.json, report.html, junit.xml and the evidence of all, in
-OUTPUT/NAME/<time>. OUTPUT/junit.xml holds all scenarios, OUTPUT/summary.md has their
-results on one screen, OUTPUT/metrics.prom is for Prometheus, and OUTPUT/index.html
-links to all. Conflicts between the parts are printed and are in the report: a variant
-that ran twice, different versions of relapse or of an image, different machines.
-
-With --expect, a scenario without a report in any folder is inconclusive, and so is one of which no
-report has a variant, or whose reports are of two versions of relapse or two digests of an image. Without it,
-merge cannot know that a run is missing. relapse plan says which scenarios to expect.
+		Long: `Merge takes the newest run of each scenario from each folder, and makes one report of each
+scenario, and one page, summary, junit.xml and metrics.prom of all. Conflicts between the
+parts are printed and are in the report. With --expect, what relapse plan names and no folder
+has is inconclusive. framework/report/README.md says what is merged.
 
 Exit status: as of run, for all runs together; a variant with two different verdicts is
 inconclusive at best; 2 bad input.`,

@@ -32,21 +32,10 @@ func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [NAME...]",
 		Short: "Distribute scenarios over machines: a GitHub matrix, or Kubernetes Jobs",
-		Long: `Plan distributes scenarios, by default all, over shards that take about the same time,
-by how long each scenario usually takes (relapse list), and writes them for the system
-that runs them:
-
-  github  the matrix of a job of GitHub Actions, as one line of JSON
-  jobs    Kubernetes Jobs: kubectl create -f -; their reports are in the
-          PersistentVolumeClaim relapse-reports; the annotation relapse.dev/merge is the
-          command that merges them
-
-A scenario is never split. The pods of jobs are privileged, run the image of relapse
-with a Docker engine of their own, and build what the scenarios need. A Job starts a pod
-again that was killed or evicted. It does not start one again that ended with a verdict.
-
-"relapse images build relapse.dev/relapse:dev" builds the image, and "relapse images save"
-writes it for docker load. Push it to a registry of the cluster, and name it by --image.
+		Long: `Plan distributes scenarios, by default all, over shards that take about the same time, and
+writes them for the system that runs them: github, the matrix of a job of GitHub Actions, or
+jobs, Kubernetes Jobs for kubectl create -f -. A scenario is never split.
+cmd/relapse/README.md, "The night", says what the Jobs need.
 
 Exit status: 0 done; 2 bad input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
