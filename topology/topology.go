@@ -17,7 +17,9 @@ import (
 type Topology struct {
 	// Name is part of the name of every container, network and rule of the lab.
 	// It has lower-case letters, digits and dashes, 32 characters at most.
-	Name     string
+	Name string
+	// Dual has everything of the lab speak IPv6 beside IPv4, at the addresses that Family derives.
+	Dual     bool
 	Networks []Network
 	Clusters []Cluster
 	Routers  []Router

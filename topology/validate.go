@@ -229,6 +229,8 @@ func (v *validator) node(path string, n Node, first bool) {
 	switch {
 	case n.Kernel != "" && !slices.Contains(Kernels, n.Kernel):
 		v.add(path+".kernel", "no guest kernel %q%s", n.Kernel, Nearest(n.Kernel, Kernels))
+	case n.Kernel != "" && v.t.Dual:
+		v.add(path+".kernel", "a guest speaks IPv4 alone, and the lab is dual: expected none, not %q", n.Kernel)
 	case n.Kernel != "" && n.Role == ControlPlane:
 		v.add(path+".kernel", "a control plane runs on the machine's kernel: expected none, not %q", n.Kernel)
 	}

@@ -33,7 +33,7 @@ func tableReader(node string, m Machine) func(context.Context) NodeTable {
 func routesOf(ctx context.Context, m Machine) ([]Route, error) {
 	var routes []Route
 	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) (err error) {
-		routes, err = bgp.Routes(ctx, h)
+		routes, err = bgp.Routes(ctx, h, false)
 		return err
 	})
 	return routes, err

@@ -17,18 +17,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ipv4Unicast is the only address family of labs.
 var ipv4Unicast = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 
-// ipv6Unicast is the other one of routers that are not a lab's.
-var ipv6Unicast = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+// GoBGPFamilies are the address families that are read: unicast of IPv4, then of IPv6.
+var GoBGPFamilies = []*api.Family{ipv4Unicast, {Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}}
 
-// ListGoBGP requests all paths of the global IPv4 unicast table. The binary form is cheaper than a
-// protobuf message for every attribute.
-var ListGoBGP = &api.ListPathRequest{
-	TableType:        api.TableType_GLOBAL,
-	Family:           ipv4Unicast,
-	EnableOnlyBinary: true,
+// ListGoBGP requests all paths of the global unicast table of IPv4, or of IPv6. The binary form is
+// cheaper than a protobuf message for every attribute.
+func ListGoBGP(v6 bool) *api.ListPathRequest {
+	ask := &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: ipv4Unicast, EnableOnlyBinary: true}
+	if v6 {
+		ask.Family = GoBGPFamilies[1]
+	}
+	return ask
 }
 
 // GoBGPPaths converts a destination of GoBGP's API. GoBGP lists paths by preference and
@@ -140,11 +141,7 @@ func (g *GoBGP) RIB(ctx context.Context, v6 bool) ([]Path, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading GoBGP's AS: %w", err)
 	}
-	ask := ListGoBGP
-	if v6 {
-		ask = &api.ListPathRequest{TableType: ask.TableType, Family: ipv6Unicast, EnableOnlyBinary: true}
-	}
-	list, err := g.api.ListPath(ctx, ask)
+	list, err := g.api.ListPath(ctx, ListGoBGP(v6))
 	if err != nil {
 		return nil, fmt.Errorf("listing GoBGP's RIB: %w", err)
 	}

@@ -112,8 +112,8 @@ func (r Route) String() string {
 	return b.String()
 }
 
-// Routes lists the main IPv4 table of a kernel, in order of prefix and metric.
-func Routes(ctx context.Context, h *netlink.Handle) ([]Route, error) {
+// Routes lists the main table of a kernel in order of prefix and metric: of IPv4, or of both families.
+func Routes(ctx context.Context, h *netlink.Handle, dual bool) ([]Route, error) {
 	links, err := rtnl.Dump(ctx, h.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing links: %w", err)
@@ -122,33 +122,39 @@ func Routes(ctx context.Context, h *netlink.Handle) ([]Route, error) {
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
-	// Without a filter the library leaves out all tables but main. A nil route
-	// in place of an empty one is a panic in netlink 1.3.1.
-	list, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, 0)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing routes: %w", err)
+	families := map[int]netip.Addr{netlink.FAMILY_V4: netip.IPv4Unspecified()}
+	if dual {
+		families[netlink.FAMILY_V6] = netip.IPv6Unspecified()
 	}
-	routes := make([]Route, 0, len(list))
-	for _, r := range list {
-		routes = append(routes, fromNetlink(r, names))
+	routes := []Route{}
+	for family, unspecified := range families {
+		// Without a filter the library leaves out all tables but main. A nil route
+		// in place of an empty one is a panic in netlink 1.3.1.
+		list, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(family, &netlink.Route{}, 0)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("listing routes: %w", err)
+		}
+		for _, r := range list {
+			routes = append(routes, fromNetlink(r, netip.PrefixFrom(unspecified, 0), names))
+		}
 	}
 	slices.SortFunc(routes, CompareRoutes)
 	return routes, nil
 }
 
-func fromNetlink(n netlink.Route, names map[int]string) Route {
+// fromNetlink converts a route of a family, whose default route has a prefix.
+func fromNetlink(n netlink.Route, byDefault netip.Prefix, names map[int]string) Route {
 	r := Route{
-		Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Type: routeType(n.Type), Protocol: routeProtocol(int(n.Protocol)),
-		Metric: n.Priority, Source: address(n.Src),
+		Prefix: byDefault, Type: routeType(n.Type), Protocol: routeProtocol(int(n.Protocol)), Metric: n.Priority, Source: address(n.Src),
 	}
 	if n.Dst != nil {
 		bits, _ := n.Dst.Mask.Size()
 		r.Prefix = netip.PrefixFrom(address(n.Dst.IP), bits)
 	}
-	// A multipath route has no link of its own.
-	if n.LinkIndex != 0 {
+	// A multipath route has no link of its own, and of IPv6 those that discard packets are on lo.
+	if n.LinkIndex != 0 && (byDefault.Addr().Is4() || r.Type == RouteUnicast) {
 		r.NextHops = append(r.NextHops, NextHop{Address: gateway(n.Gw, n.Via), Interface: names[n.LinkIndex]})
 	}
 	for _, hop := range n.MultiPath {

@@ -42,6 +42,8 @@ func TestFromNetlink(t *testing.T) {
 			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: RouteUnreachable, Protocol: RouteStatic, Metric: 9}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { must.Equal(t, "", tt.want, fromNetlink(tt.in, names), byValue) })
+		t.Run(tt.name, func(t *testing.T) {
+			must.Equal(t, "", tt.want, fromNetlink(tt.in, netip.PrefixFrom(netip.IPv4Unspecified(), 0), names), byValue)
+		})
 	}
 }

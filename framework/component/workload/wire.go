@@ -9,12 +9,13 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// conflist is a node's CNI configuration: the pods' range is Node.spec's.
+// conflist is a node's CNI configuration: the pods' ranges are Node.spec's.
 const conflist = `{"cniVersion": "1.0.0", "name": "relapse", "plugins": [{"type": "ptp", "mtu": 1500, "ipMasq": false,
- "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+ "ipam": {"type": "host-local", "ranges": [%s], "routes": [%s]}}]}
 `
 
 // writeConflist leaves no moment with half a file: pods may start meanwhile. Several may run at
@@ -28,21 +29,30 @@ func Wire(ctx context.Context, lab *kindlab.Lab, node string) error {
 	if err != nil {
 		return err
 	}
-	text := strings.NewReader(fmt.Sprintf(conflist, pods))
+	var ranges, routes []string
+	for _, p := range pods {
+		ranges = append(ranges, fmt.Sprintf(`[{"subnet": %q}]`, p))
+		all := netip.IPv4Unspecified()
+		if p.Addr().Is6() {
+			all = netip.IPv6Unspecified()
+		}
+		routes = append(routes, fmt.Sprintf(`{"dst": "%s/0"}`, all))
+	}
+	text := strings.NewReader(fmt.Sprintf(conflist, strings.Join(ranges, ", "), strings.Join(routes, ", ")))
 	if _, err := lab.Node(node).ExecInput(ctx, text, "sh", "-c", writeConflist); err != nil {
 		return fmt.Errorf("writing the CNI configuration of %s: %w", node, err)
 	}
 	return nil
 }
 
-// Route gives every router of the lab a static route to the pods of a node, by
-// Node.spec, and returns their range.
-func Route(ctx context.Context, lab *kindlab.Lab, node string) (netip.Prefix, error) {
-	pods, err := lab.Clusters[0].PodRange(ctx, node)
-	if err != nil {
-		return netip.Prefix{}, err
+// Route gives every router of the lab static routes to the pods of a node, by
+// Node.spec, and returns their ranges.
+func Route(ctx context.Context, lab *kindlab.Lab, node string) ([]netip.Prefix, error) {
+	pods, err := lab.Clusters[0].PodRanges(ctx, node)
+	for _, p := range pods {
+		err = errors.Join(err, RouteTo(ctx, lab, node, p))
 	}
-	return pods, RouteTo(ctx, lab, node, pods)
+	return pods, err
 }
 
 // Routed is the action that routes to the pods of these nodes (Route).
@@ -65,6 +75,9 @@ func RouteTo(ctx context.Context, lab *kindlab.Lab, node string, pods netip.Pref
 		router, err := lab.Router(declared.Name)
 		if err != nil {
 			return err
+		}
+		if pods.Addr().Is6() {
+			at = topology.IPv6.Addr(at)
 		}
 		if err := errors.Join(router.AddStatic(ctx, pods, at), router.Close()); err != nil {
 			return err

@@ -85,15 +85,22 @@ func (c *Cluster) APIServer() netip.AddrPort {
 	return apiEndpoint(c.spec)
 }
 
-// PodRange reads a node's Node.spec.podCIDR.
-func (c *Cluster) PodRange(ctx context.Context, node string) (netip.Prefix, error) {
+// PodRanges reads a node's Node.spec.podCIDRs: one of each family of the lab.
+func (c *Cluster) PodRanges(ctx context.Context, node string) ([]netip.Prefix, error) {
 	var object corev1.Node
 	if err := c.Kube().Get(ctx, client.ObjectKey{Name: node}, &object); err != nil {
-		return netip.Prefix{}, fmt.Errorf("reading the pod range of node %q: %w", node, err)
+		return nil, fmt.Errorf("reading the pod ranges of node %q: %w", node, err)
 	}
-	given, err := netip.ParsePrefix(object.Spec.PodCIDR)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("reading Node.spec.podCIDR of %q: %w", node, err)
+	var given []netip.Prefix
+	for _, text := range object.Spec.PodCIDRs {
+		one, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading Node.spec.podCIDRs of %q: %w", node, err)
+		}
+		given = append(given, one)
+	}
+	if families := c.lab.Topology.Families(); len(given) != len(families) {
+		return nil, fmt.Errorf("Node.spec.podCIDRs of %q are %v: want one of each of %v", node, given, families)
 	}
 	return given, nil
 }
@@ -118,6 +125,9 @@ func apiEndpoint(c topology.Cluster) netip.AddrPort {
 var initPatches = template.Must(template.New("init").Parse(`kind: ClusterConfiguration
 metadata: {name: config}
 controlPlaneEndpoint: "{{.Endpoint}}"
+{{- if .Dual}}
+networking: {podSubnet: "{{.Pods}}", serviceSubnet: "{{.Services}}"}
+{{- end}}
 featureGates: # the 16 keys of a control plane take seconds with RSA
   PublicKeysECDSA: true
 etcd:
@@ -128,6 +138,9 @@ controllerManager:
   extraArgs: # the only instance need not wait for a lease after a restart
     leader-elect: "false"
     node-cidr-mask-size-ipv4: "{{.NodeMask}}" # kubeadm knows only this name of the flag
+{{- if .Dual}}
+    node-cidr-mask-size-ipv6: "{{.NodeMaskV6}}"
+{{- end}}
     # With its default of 20 requests a second it takes 5 s to start its controllers.
     kube-api-qps: "1000"
     kube-api-burst: "1000"
@@ -143,6 +156,9 @@ bootstrapTokens:
 - {token: "{{.Token}}", ttl: 1m0s}
 nodeRegistration:
   name: "{{.Name}}"
+{{- if .Dual}}
+  kubeletExtraArgs: {node-ip: "{{.Addresses}}"}
+{{- end}}
 # Pods may run on the first node, so it has no taint; registerAll sets its label.
 # The last phase would restart kubelet to rotate certificates valid for a year.
 skipPhases: [preflight, mark-control-plane, addon, kubelet-finalize]
@@ -162,8 +178,11 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	first := c.Nodes[0]
 	var patches strings.Builder
 	id, secret := newToken()
+	// kind itself makes a cluster of IPv4: Docker gives its node no address of IPv6, addIPv6 does.
 	err := initPatches.Execute(&patches, map[string]any{
 		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name, "Token": id + "." + secret,
+		"Dual": l.Topology.Dual, "Pods": l.Topology.Prefixes(c.PodCIDR), "Services": l.Topology.Prefixes(c.ServiceCIDR),
+		"Addresses": l.Topology.Addrs(first.Links[0].Address), "NodeMaskV6": topology.IPv6.Prefix(c.NodeRanges()[0]).Bits(),
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
@@ -223,6 +242,9 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 			err = fmt.Errorf("%w: %s", err, guest.LastLines(string(failed.Output), 15))
 		}
 		return fmt.Errorf("creating cluster %q with kind: %w", c.Name, err)
+	}
+	if err := l.Node(first.Name).addIPv6(ctx); err != nil {
+		return err
 	}
 	return l.closeControlPlane(ctx, l.Node(first.Name))
 }
@@ -394,7 +416,7 @@ nodeRegistration:
   name: "{{.Name}}"
   criSocket: unix:///run/containerd/containerd.sock
   kubeletExtraArgs:
-  - {name: node-ip, value: "{{.Address}}"}
+  - {name: node-ip, value: "{{.Addresses}}"}
 discovery:
   file: {kubeConfigPath: /kind/discovery.conf}
   tlsBootstrapToken: "{{.Token}}"
@@ -412,12 +434,14 @@ func (c *Cluster) registerAll(ctx context.Context) error {
 	for i, given := range c.spec.NodeRanges() {
 		n := c.spec.Nodes[i]
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
-		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), []string{given.String()}
+		all := c.lab.Topology.Prefixes(given)
+		node.Spec.PodCIDR, node.Spec.PodCIDRs = given.String(), strings.Split(all, ",")
 		err := objects.Create(ctx, node)
 		if i == 0 && (err == nil || apierrors.IsAlreadyExists(err)) {
 			// Its kubelet may have created the object. A kubelet must not set this label.
 			err = objects.Patch(ctx, node, k8s.Patch{PatchType: types.MergePatchType, Data: fmt.Appendf(nil,
-				`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}},"spec":{"podCIDR":%[1]q,"podCIDRs":[%[1]q]}}`, given)})
+				`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}},"spec":{"podCIDR":%q,"podCIDRs":["%s"]}}`,
+				given, strings.ReplaceAll(all, ",", `","`))})
 		}
 		if err != nil {
 			return fmt.Errorf("registering node %q: %w", n.Name, err)
@@ -535,7 +559,7 @@ func newToken() (id, secret string) {
 func (c *Cluster) join(ctx context.Context, n topology.Node, token string) error {
 	var script strings.Builder
 	err := joinScript.Execute(&script, map[string]any{
-		"Name": n.Name, "Address": n.Links[0].Address, "Token": token,
+		"Name": n.Name, "Addresses": c.lab.Topology.Addrs(n.Links[0].Address), "Token": token,
 		"Endpoint": apiEndpoint(c.spec), "Authority": base64.StdEncoding.EncodeToString(c.authority),
 	})
 	if err != nil {

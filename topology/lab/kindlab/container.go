@@ -30,6 +30,8 @@ const (
 	labelMember = "dev.relapse.member"
 	// labelRouter is the kind of a router.
 	labelRouter = "dev.relapse.router"
+	// labelDual is "true" on the networks of a lab of two families.
+	labelDual = "dev.relapse.dual"
 	// kind's own label, the only one of the containers that kind makes.
 	labelKindCluster = "io.x-k8s.kind.cluster"
 )
@@ -42,6 +44,8 @@ type member struct {
 	docker    *client.Client
 	// guest is the guest in the container; nil without one.
 	guest *guest.Guest
+	// dual are the links that have addresses of IPv6, too; none in a lab of IPv4.
+	dual []topology.Link
 }
 
 // Name is the member's name in the topology.
@@ -282,7 +286,7 @@ func (m *member) start(ctx context.Context) error {
 	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
 		return fmt.Errorf("starting container %q: %w", m.container, err)
 	}
-	return nil
+	return m.addIPv6(ctx)
 }
 
 // nameServer is asked for the names that a lab does not know. Nobody has the address

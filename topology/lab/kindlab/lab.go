@@ -16,6 +16,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
+	"github.com/google/nftables"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/topology"
@@ -119,6 +120,9 @@ func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o O
 }
 
 func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
+	if t.Dual && tableFamily() != nftables.TableFamilyINet {
+		return nil, &noIPv6Error{}
+	}
 	unlock, _, err := lock(t.Name) // the caller runs Down before, which cleans up after a kill
 	if err != nil {
 		return nil, err
@@ -287,7 +291,7 @@ func (l *Lab) nodesOn(network string) []netip.Addr {
 }
 
 func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) error {
-	config := router.Config{Kind: r.Kind, AS: r.ASN, RouterID: r.ID, Sockets: runDir}
+	config := router.Config{Kind: r.Kind, AS: r.ASN, RouterID: r.ID, Sockets: runDir, Dual: l.Topology.Dual}
 	for _, link := range r.Links {
 		config.Listen = append(config.Listen, link.Address)
 	}
@@ -298,6 +302,10 @@ func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) 
 			peers.BFDPeers = l.nodesOn(p.Network)
 		}
 		config.Peers = append(config.Peers, peers)
+		if l.Topology.Dual { // a session of either family carries both
+			peers.Prefix, peers.BFDPeers = topology.IPv6.Prefix(peers.Prefix), nil
+			config.Peers = append(config.Peers, peers)
+		}
 	}
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -384,6 +392,10 @@ func (l *Lab) wireMember(ctx context.Context, name string) error {
 
 func (l *Lab) member(name string) *member {
 	m := &member{name: name, lab: l.Topology.Name, container: containerName(l.Topology.Name, name), docker: l.docker}
+	if l.Topology.Dual {
+		declared, _ := l.Topology.Member(name)
+		m.dual = declared.Links
+	}
 	for _, c := range l.Topology.Clusters {
 		for _, n := range c.Nodes {
 			if n.Name != name {

@@ -8,10 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // InNetns runs do on a thread in the member's network namespace. Sockets and
@@ -55,38 +60,107 @@ var forwarding = map[string]string{
 	"net/ipv4/conf/*/accept_source_route": "0",
 }
 
+// dualStack are the sysctls of a member that speaks IPv6, too. Docker has disabled IPv6 where it
+// has given no address of it. Own addresses need no detection of duplicates, which takes seconds.
+var dualStack = map[string]string{
+	"net/ipv6/conf/*/disable_ipv6":        "0",
+	"net/ipv6/conf/*/accept_dad":          "0",
+	"net/ipv6/conf/*/dad_transmits":       "0",
+	"net/ipv6/conf/*/accept_ra":           "0",
+	"net/ipv6/conf/*/accept_redirects":    "0",
+	"net/ipv6/conf/all/keep_addr_on_down": "1", // as of IPv4
+	"net/ipv6/conf/all/forwarding":        "1",
+	"net/ipv6/fib_multipath_hash_policy":  "1",
+}
+
+// addIPv6 gives the links of a member of a dual lab their addresses of IPv6. Docker could not without
+// changes of the machine: it would set the machine's own forwarding of IPv6, and give it addresses in the lab.
+func (m *member) addIPv6(ctx context.Context) error {
+	if len(m.dual) == 0 || m.guest != nil {
+		return nil
+	}
+	return m.InNetns(ctx, func() error {
+		if err := m.setSysctls(dualStack); err != nil {
+			return err
+		}
+		links, err := rtnl.Dump(ctx, netlink.LinkList)
+		if err != nil {
+			return fmt.Errorf("on %s: listing links: %w", m.name, err)
+		}
+		for _, link := range links {
+			addresses, err := rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
+			if err != nil {
+				return fmt.Errorf("on %s: listing the addresses of %s: %w", m.name, link.Attrs().Name, err)
+			}
+			for _, has := range addresses {
+				own, _ := netip.AddrFromSlice(has.IP.To4())
+				if !slices.ContainsFunc(m.dual, func(l topology.Link) bool { return l.Address == own }) {
+					continue
+				}
+				size, _ := has.Mask.Size()
+				given := topology.IPv6.Prefix(netip.PrefixFrom(own, size))
+				err := netlink.AddrReplace(link, &netlink.Addr{
+					IPNet: &net.IPNet{IP: given.Addr().AsSlice(), Mask: net.CIDRMask(given.Bits(), 128)}, Flags: unix.IFA_F_NODAD,
+				})
+				if err != nil {
+					return fmt.Errorf("on %s: giving %s the address %s: %w", m.name, link.Attrs().Name, given, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// setSysctls sets sysctls, by patterns of their paths, in the member's namespace, which this thread is in.
+func (m *member) setSysctls(values map[string]string) error {
+	for pattern, value := range values {
+		paths, err := filepath.Glob("/proc/sys/" + pattern)
+		if err != nil {
+			return fmt.Errorf("sysctl %s: %w", pattern, err)
+		}
+		for _, path := range paths {
+			if err := os.WriteFile(path, []byte(value), 0); err != nil {
+				return fmt.Errorf("on %s: setting %s: %w", m.name, strings.TrimPrefix(path, "/proc/sys/"), err)
+			}
+		}
+	}
+	return nil
+}
+
 // wire sets the member's sysctls, and its default route to the lab's routers.
 func (m *member) wire(ctx context.Context, nextHops []netip.Addr) error {
 	if m.guest != nil {
 		return m.guest.Wire(ctx, forwarding, nextHops)
 	}
 	return m.InNetns(ctx, func() error {
-		for pattern, value := range forwarding {
-			paths, err := filepath.Glob("/proc/sys/" + pattern)
-			if err != nil {
-				return fmt.Errorf("sysctl %s: %w", pattern, err)
-			}
-			for _, path := range paths {
-				if err := os.WriteFile(path, []byte(value), 0); err != nil {
-					return fmt.Errorf("on %s: setting %s: %w", m.name, strings.TrimPrefix(path, "/proc/sys/"), err)
-				}
+		if err := m.setSysctls(forwarding); err != nil || len(nextHops) == 0 {
+			return err
+		}
+		if len(m.dual) > 0 {
+			if err := m.setDefault(topology.IPv6, nextHops); err != nil {
+				return err
 			}
 		}
-		if len(nextHops) == 0 {
-			return nil
-		}
-		route := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}
-		for _, hop := range nextHops {
-			route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: hop.AsSlice()})
-		}
-		if err := setNextHopLinks(route); err != nil {
-			return fmt.Errorf("on %s: %w", m.name, err)
-		}
-		if err := netlink.RouteReplace(route); err != nil {
-			return fmt.Errorf("on %s: setting the default route to %v: %w", m.name, nextHops, err)
-		}
-		return nil
+		return m.setDefault(topology.IPv4, nextHops)
 	})
+}
+
+// setDefault sets the default route of a family, to the addresses that belong to those of next hops.
+func (m *member) setDefault(family topology.Family, nextHops []netip.Addr) error {
+	route := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}
+	if family == topology.IPv6 {
+		route.Dst = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	for _, hop := range nextHops {
+		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: family.Addr(hop).AsSlice()})
+	}
+	if err := setNextHopLinks(route); err != nil {
+		return fmt.Errorf("on %s: %w", m.name, err)
+	}
+	if err := netlink.RouteReplace(route); err != nil {
+		return fmt.Errorf("on %s: setting the default route of %s to %v: %w", m.name, family, nextHops, err)
+	}
+	return nil
 }
 
 // setNextHopLinks sets the interface of each next hop, which a multipath route requires.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -49,7 +50,7 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 	for _, n := range t.Networks {
 		_, err := docker.NetworkCreate(ctx, networkName(t.Name, n.Name), network.CreateOptions{
 			Driver: "bridge",
-			Labels: map[string]string{labelLab: t.Name},
+			Labels: map[string]string{labelLab: t.Name, labelDual: strconv.FormatBool(t.Dual)},
 			Options: map[string]string{
 				"com.docker.network.bridge.name":                 bridgeName(t.Name, n.Name),
 				"com.docker.network.bridge.enable_ip_masquerade": "false",
@@ -141,7 +142,7 @@ func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) 
 	return nil
 }
 
-// keptSubnets rejects a running lab whose networks are on other subnets than the topology's:
+// keptSubnets rejects a running lab whose networks are on other subnets than the topology's, or of other families:
 // it is not the same lab. A network that does not exist is no error.
 func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	for _, n := range t.Networks {
@@ -156,6 +157,10 @@ func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology
 			return fmt.Errorf("network %q of lab %q has the subnet %s, and not %s: use the --subnets that it was brought up with, "+
 				"or run without --reuse, which takes it down first", n.Name, t.Name, has, n.Subnet)
 		}
+		if has := made.Labels[labelDual] == "true"; has != t.Dual {
+			return fmt.Errorf("lab %q speaks IPv6: %t; asked for is %t: use the --family that it was brought up with, "+
+				"or run without --reuse, which takes it down first", t.Name, has, t.Dual)
+		}
 	}
 	return nil
 }
@@ -167,6 +172,16 @@ func subnetsOf(all []network.IPAMConfig) string {
 	}
 	return strings.Join(subnets, " and ")
 }
+
+// noIPv6Error says that the machine cannot have a lab of two families.
+type noIPv6Error struct{}
+
+func (*noIPv6Error) Error() string {
+	return "a lab of two families needs IPv6, and this machine's kernel has none: run with --family ipv4"
+}
+
+// RelapseStatus is 3: the machine cannot run it.
+func (*noIPv6Error) RelapseStatus() int { return 3 }
 
 func tableName(lab string) string { return "relapse-" + lab }
 
@@ -232,7 +247,7 @@ type bridge struct {
 //   - It takes nothing from the lab but the answers to what it has asked for, at its own
 //     address on the bridge: relapse
 //     serves nothing on the machine's own addresses, and other programs do not expect a
-//     lab.
+//     lab. The machine has no address of IPv6 there: of that it tracks and takes nothing.
 func isolation(bridges []bridge) []hook {
 	beforeDocker := nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)
 	prerouting := hook{name: "prerouting", number: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityRaw}
@@ -247,7 +262,9 @@ func isolation(bridges []bridge) []hook {
 				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
 				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b.machine.AsSlice()},
 			})
-		prerouting.rules = append(prerouting.rules, slices.Concat(notToMachine, []expr.Any{&expr.Notrack{}}))
+		ofIPv6 := slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyNFPROTO, expr.CmpOpEq, []byte{unix.NFPROTO_IPV6}))
+		prerouting.rules = append(prerouting.rules,
+			slices.Concat(notToMachine, []expr.Any{&expr.Notrack{}}), slices.Concat(ofIPv6, []expr.Any{&expr.Notrack{}}))
 		forward.rules = append(forward.rules,
 			slices.Concat(is(expr.MetaKeyIIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name), drop),
 			slices.Concat(is(expr.MetaKeyOIFNAME, expr.CmpOpEq, name), is(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name), drop))
@@ -260,7 +277,8 @@ func isolation(bridges []bridge) []hook {
 				Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: binaryutil.NativeEndian.PutUint32(0),
 			},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)},
-		}, drop), slices.Concat(notToMachine, drop)) // which is not tracked, and so is not new
+		}, drop), slices.Concat(notToMachine, drop), // which is not tracked, and so is not new
+			slices.Concat(ofIPv6, drop[1:])) // without a counter: neighbour discovery comes all the time
 	}
 	return []hook{prerouting, forward, output, input}
 }

@@ -57,19 +57,23 @@ timeformat protocol iso long us;
 debug protocols { states };
 protocol device {
 }
+{{- range $f := .Families}}
 protocol kernel {
-	ipv4 { import none; export all; };
+	{{$f}} { import none; export all; };
 	merge paths on limit 64;
 }
 protocol static {
-	ipv4;
-{{- range .Statics}}
+	{{$f}};
+{{- range $.Statics}}
+{{- if eq .Prefix.Addr.Is4 (eq $f "ipv4")}}
 	route {{.Prefix}}{{range .NextHops}} via {{.}}{{end}};
 {{- end}}
+{{- end}}
 }
+{{- end}}
 {{- range $i, $p := .Peers}}
 protocol bgp peers{{$i}} {
-	local {{$p.Local}} as {{$.AS}};
+	local{{with $p.Local}} {{.}}{{end}} as {{$.AS}};
 	neighbor range {{$p.Prefix}} as {{$p.AS}};
 	dynamic name "peers{{$i}}_";
 	direct;
@@ -78,7 +82,9 @@ protocol bgp peers{{$i}} {
 	keepalive time {{$.Keepalive}};
 	error wait time 1, 1; # by default a peer is refused for a minute after an error
 	graceful restart {{if $p.GracefulRestart}}aware{{else}}off{{end}};
-	ipv4 { import all; export where source = RTS_BGP; };
+{{- range $.Families}}
+	{{.}} { import all; export where source = RTS_BGP;{{if $.Dual}} next hop prefer global;{{end}} };
+{{- end}}
 }
 {{- end}}
 `))

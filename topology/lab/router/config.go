@@ -32,6 +32,8 @@ type Config struct {
 	// Listen are the router's addresses on which it accepts sessions. They must
 	// exist when the router starts.
 	Listen []netip.Addr `json:"listen"`
+	// Dual has the router carry IPv6 beside IPv4, in each session, and listen on its addresses of IPv6, too.
+	Dual bool `json:"dual,omitempty"`
 	// Peers are the neighbours from which it accepts sessions.
 	Peers []Peers `json:"peers"`
 	// Sockets is the folder of the socket.
@@ -80,6 +82,14 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// listen are the addresses on which the router accepts sessions: those of IPv6 may come after its start.
+func (c Config) listen() []netip.Addr {
+	if !c.Dual {
+		return c.Listen
+	}
+	return append(slices.Clone(c.Listen), netip.IPv6Unspecified())
 }
 
 func (c Config) kind() topology.RouterKind { return cmp.Or(c.Kind, topology.RouterKinds[0]) }

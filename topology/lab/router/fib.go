@@ -10,16 +10,23 @@ import (
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
 
-var defaultPrefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-
-// guard is the default route of a router without another one. It prevents packets from leaving the
+// guard is the default route of a router without another one, and guardV6 that of IPv6. It prevents packets from leaving the
 // lab by a default route that a container engine may add. Its type is unreachable, not blackhole,
 // so that senders get an ICMP error instead of a timeout.
-var guard = bgp.Route{
-	Prefix:   defaultPrefix,
-	Type:     bgp.RouteUnreachable,
-	Protocol: bgp.RouteStatic,
-	Metric:   guardMetric,
+var guard, guardV6 = unreachable(netip.IPv4Unspecified()), unreachable(netip.IPv6Unspecified())
+
+func unreachable(unspecified netip.Addr) bgp.Route {
+	return bgp.Route{
+		Prefix: netip.PrefixFrom(unspecified, 0), Type: bgp.RouteUnreachable, Protocol: bgp.RouteStatic, Metric: guardMetric,
+	}
+}
+
+// families says of each family of a router whether it is IPv6, IPv4 first.
+func families(dual bool) []bool {
+	if dual {
+		return []bool{false, true}
+	}
+	return []bool{false}
 }
 
 var errUnresolved = errors.New("not usable as next hop")
@@ -61,13 +68,16 @@ func resolve(ls []link, addr netip.Addr) (bgp.NextHop, error) {
 // plan returns the routes that the router should have in the kernel: the routes of the
 // RIB, the static ones and guard. It rejects next hops that are not on a link of
 // table, and returns them with the reason.
-func plan(paths []bgp.Path, statics []Static, table []bgp.Route) ([]bgp.Route, []Rejected) {
+func plan(dual bool, paths []bgp.Path, statics []Static, table []bgp.Route) ([]bgp.Route, []Rejected) {
 	ls := links(table)
 	taken := map[netip.Prefix]bool{}
 	for _, l := range ls {
 		taken[l.prefix] = true
 	}
 	routes := []bgp.Route{guard}
+	if dual {
+		routes = append(routes, guardV6)
+	}
 	rejected := []Rejected{}
 
 	// offer adds a route to prefix unless there is a better one.

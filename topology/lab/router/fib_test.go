@@ -128,7 +128,7 @@ func TestPlan(t *testing.T) {
 			table: twoLinks, want: []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			routes, rejected := plan(tt.paths, tt.statics, tt.table)
+			routes, rejected := plan(false, tt.paths, tt.statics, tt.table)
 			must.Equal(t, "routes", append([]bgp.Route{guard}, tt.want...), routes, byValue)
 			must.Equal(t, "rejected", tt.rejected, rejected, byValue)
 		})

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/netip"
@@ -82,24 +83,35 @@ router bgp {{.AS}}
 {{- end}}
  bgp listen range {{$p.Prefix}} peer-group peers{{$i}}
 {{- end}}
- address-family ipv4 unicast
+{{- range .Families}}
+ address-family {{.}} unicast
   maximum-paths 64
   maximum-paths ibgp 64
-{{- range $i, $p := .Peers}}
+{{- range $i, $p := $.Peers}}
   neighbor peers{{$i}} activate
+{{- if $.Dual}}
+  neighbor peers{{$i}} route-map global in
+{{- end}}
 {{- end}}
  exit-address-family
+{{- end}}
 exit
+{{- if .Dual}}
+route-map global permit 10
+ set ipv6 next-hop prefer-global
+exit
+{{- end}}
 `))
 
-// settings are a Config with its timers in seconds, for templates.
+// settings are a Config with its timers in seconds and its families, for templates.
 type settings struct {
 	Config
 	Hold, Keepalive int
+	Families        []topology.Family
 }
 
 func settingsOf(c Config) settings {
-	return settings{Config: c, Hold: holdTime, Keepalive: holdTime / 3}
+	return settings{Config: c, Hold: holdTime, Keepalive: holdTime / 3, Families: topology.Topology{Dual: c.Dual}.Families()}
 }
 
 // FRRConfig is the configuration of FRR's bgpd for a router.
@@ -164,7 +176,7 @@ func (f *frr) start(ctx context.Context) (err error) {
 			args = append(args, "-f", file)
 		}
 		if daemon == "bgpd" {
-			for _, a := range f.config.Listen {
+			for _, a := range f.config.listen() {
 				args = append(args, "-l", a.String())
 			}
 		}
@@ -236,7 +248,13 @@ func (f *frr) reader() bgp.FRR {
 	return bgp.FRR{Show: func(ctx context.Context, command string) (string, error) { return f.bgp.run(ctx, command) }}
 }
 
-func (f *frr) paths(ctx context.Context) ([]bgp.Path, error) { return f.reader().RIB(ctx, false) }
+func (f *frr) paths(ctx context.Context) (paths []bgp.Path, err error) {
+	for _, v6 := range families(f.config.Dual) {
+		some, failed := f.reader().RIB(ctx, v6)
+		paths, err = append(paths, some...), errors.Join(err, failed)
+	}
+	return paths, err
+}
 
 func (f *frr) neighbors(ctx context.Context) ([]bgp.Neighbor, error) {
 	neighbors, err := f.reader().Neighbors(ctx)
@@ -290,7 +308,11 @@ func staticCommands(statics []Static) []string {
 	var commands []string
 	for _, s := range statics {
 		for _, a := range s.NextHops {
-			commands = append(commands, fmt.Sprintf("ip route %s %s", s.Prefix, a))
+			protocol := "ip"
+			if a.Is6() {
+				protocol = "ipv6"
+			}
+			commands = append(commands, fmt.Sprintf("%s route %s %s", protocol, s.Prefix, a))
 		}
 	}
 	return commands

@@ -35,8 +35,11 @@ type goBGP struct {
 
 func (g *goBGP) start(ctx context.Context) error {
 	var listen, grpc []string
+	for _, a := range g.config.listen() {
+		listen = append(listen, a.String())
+	}
 	for _, a := range g.config.Listen {
-		listen, grpc = append(listen, a.String()), append(grpc, netip.AddrPortFrom(a, GoBGPPort).String())
+		grpc = append(grpc, netip.AddrPortFrom(a, GoBGPPort).String())
 	}
 	g.bgp = gobgp.NewBgpServer(gobgp.LoggerOption(&bgpLogger{log: g.log, fatal: g.fail}), gobgp.GrpcListenAddress(strings.Join(grpc, ",")))
 	go g.bgp.Serve() // never ends: GoBGP cannot stop it
@@ -70,6 +73,11 @@ func (g *goBGP) accept(ctx context.Context, p Peers) error {
 	peers := &api.PeerGroup{
 		Conf:   &api.PeerGroupConf{PeerGroupName: group, PeerAsn: p.AS},
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: holdTime, KeepaliveInterval: holdTime / 3}},
+	}
+	if g.config.Dual {
+		for _, f := range bgp.GoBGPFamilies {
+			peers.AfiSafis = append(peers.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: f, Enabled: true}})
+		}
 	}
 	if p.GracefulRestart {
 		// The router retains routes of its peers (RFC 4724), but does not announce graceful
@@ -139,13 +147,16 @@ func (g *goBGP) stop() {
 func (g *goBGP) paths(ctx context.Context) ([]bgp.Path, error) {
 	paths := []bgp.Path{}
 	var bad error
-	err := g.bgp.ListPath(ctx, bgp.ListGoBGP, func(d *api.Destination) {
-		some, err := bgp.GoBGPPaths(d, g.config.AS)
+	for _, v6 := range families(g.config.Dual) {
+		err := g.bgp.ListPath(ctx, bgp.ListGoBGP(v6), func(d *api.Destination) {
+			some, err := bgp.GoBGPPaths(d, g.config.AS)
+			bad = errors.Join(bad, err)
+			paths = append(paths, some...)
+		})
 		bad = errors.Join(bad, err)
-		paths = append(paths, some...)
-	})
-	if err := errors.Join(err, bad); err != nil {
-		return nil, fmt.Errorf("listing the RIB: %w", err)
+	}
+	if bad != nil {
+		return nil, fmt.Errorf("listing the RIB: %w", bad)
 	}
 	// Stable: GoBGP lists the paths to one prefix by preference.
 	slices.SortStableFunc(paths, func(a, b bgp.Path) int { return bgp.ComparePrefixes(a.Prefix, b.Prefix) })

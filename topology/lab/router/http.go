@@ -89,11 +89,11 @@ func (s *server) now() Status {
 	return s.status
 }
 
-// parsePrefix accepts an IPv4 prefix without host bits.
+// parsePrefix accepts a prefix without host bits.
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
-	if err != nil || !p.Addr().Is4() || p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%q is not an IPv4 prefix without host bits", s)
+	if err != nil || p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("%q is not a prefix without host bits", s)
 	}
 	return p, nil
 }
@@ -117,8 +117,8 @@ func parseStatic(r *http.Request) (Static, error) {
 		return Static{}, fmt.Errorf("static route to %s: expected at least one next hop", prefix)
 	}
 	for _, a := range st.NextHops {
-		if !a.Is4() {
-			return Static{}, fmt.Errorf("static route to %s: next hop %q is not an IPv4 address", prefix, a)
+		if a.BitLen() != prefix.Addr().BitLen() {
+			return Static{}, fmt.Errorf("static route to %s: next hop %q is not an address of its family", prefix, a)
 		}
 	}
 	return st, nil

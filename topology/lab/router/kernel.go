@@ -52,8 +52,10 @@ func setSysctls(root string) error {
 	return errors.Join(errs...)
 }
 
-// kernel is the main IPv4 routing table of a network namespace. It is not safe for concurrent use.
+// kernel is the main routing table of a network namespace, of IPv4 or of both families. It is not safe for
+// concurrent use.
 type kernel struct {
+	dual   bool
 	handle *netlink.Handle
 	// setup is for requests for which handle has no method.
 	setup *nl.SocketHandle
@@ -64,7 +66,7 @@ type kernel struct {
 	known map[int]bool
 }
 
-func openKernel() (*kernel, error) {
+func openKernel(dual bool) (*kernel, error) {
 	if err := setSysctls("/proc/sys"); err != nil {
 		return nil, fmt.Errorf("preparing the network namespace: %w", err)
 	}
@@ -77,13 +79,18 @@ func openKernel() (*kernel, error) {
 		handle.Close()
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE)
+	groups := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE}
+	if dual {
+		groups = append(groups, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE)
+	}
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, groups...)
 	if err != nil {
 		setup.Close()
 		handle.Close()
 		return nil, fmt.Errorf("subscribing to netlink events: %w", err)
 	}
 	return &kernel{
+		dual:   dual,
 		handle: handle,
 		setup:  &nl.SocketHandle{Socket: setup},
 		events: events,
@@ -126,7 +133,7 @@ func (k *kernel) Routes() ([]bgp.Route, error) {
 	if err := k.readLinks(ctx); err != nil {
 		return nil, err
 	}
-	return bgp.Routes(ctx, k.handle)
+	return bgp.Routes(ctx, k.handle, k.dual)
 }
 
 func (k *kernel) readLinks(ctx context.Context) error {
@@ -216,7 +223,7 @@ var (
 // toNetlink is what the kernel tells routes apart by, without TOS, which is not used.
 func toNetlink(r bgp.Route) *netlink.Route {
 	return &netlink.Route{
-		Dst:      &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), 32)},
+		Dst:      &net.IPNet{IP: r.Prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.Prefix.Bits(), r.Prefix.Addr().BitLen())},
 		Priority: r.Metric,
 	}
 }

@@ -186,9 +186,9 @@ func runPeer(ctx context.Context, l *log.Logger) error {
 		Timers:          &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, IdleHoldTimeAfterReset: 1}},
 		GracefulRestart: &api.GracefulRestart{Enabled: true, RestartTime: uint32(restartTime / time.Second), LocalRestarting: true},
 		AfiSafis: []*api.AfiSafi{{
-			Config:            &api.AfiSafiConfig{Family: bgp.ListGoBGP.Family, Enabled: true},
+			Config:            &api.AfiSafiConfig{Family: bgp.GoBGPFamilies[0], Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
-		}},
+		}, {Config: &api.AfiSafiConfig{Family: bgp.GoBGPFamilies[1], Enabled: true}}}, // which a router of IPv4 does not negotiate
 	}}); err != nil {
 		return err
 	}
@@ -344,8 +344,12 @@ func (p *peer) path(t *testing.T, announced netip.Prefix, nextHop netip.Addr) *a
 		must.NoError(t, err)
 		return a
 	}
+	family := bgp.GoBGPFamilies[0]
+	if announced.Addr().Is6() {
+		family = bgp.GoBGPFamilies[1]
+	}
 	return &api.Path{
-		Family: bgp.ListGoBGP.Family,
+		Family: family,
 		Nlri:   pack(anypb.New(&api.IPAddressPrefix{Prefix: announced.Addr().String(), PrefixLen: uint32(announced.Bits())})),
 		Pattrs: []*anypb.Any{
 			pack(anypb.New(&api.OriginAttribute{Origin: 0})),
@@ -361,7 +365,7 @@ func (p *peer) announce(t *testing.T, announced netip.Prefix, nextHop netip.Addr
 
 func (p *peer) withdraw(t *testing.T, announced netip.Prefix) {
 	t.Helper()
-	must.Get(p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.ListGoBGP.Family, Path: p.path(t, announced, p.own)}))(t)
+	must.Get(p.api.DeletePath(t.Context(), &api.DeletePathRequest{Family: bgp.GoBGPFamilies[0], Path: p.path(t, announced, p.own)}))(t)
 }
 
 type lab struct {
@@ -418,7 +422,7 @@ func (l *lab) start(t *testing.T) {
 // routes is what the kernel says of a prefix; not by way of the router.
 func (l *lab) routes(t *testing.T, p netip.Prefix) []bgp.Route {
 	t.Helper()
-	all := must.Get(bgp.Routes(t.Context(), l.handle))(t)
+	all := must.Get(bgp.Routes(t.Context(), l.handle, true))(t)
 	return slices.DeleteFunc(all, func(r bgp.Route) bool { return r.Prefix != p })
 }
 
@@ -485,7 +489,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 	within(t, l.ns, func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/r1/rp_filter", []byte("2"), 0o644) })
 	l.start(t)
 	l.awaitRoutes(t, left)
-	l.awaitRoutes(t, defaultPrefix, guard)
+	l.awaitRoutes(t, guard.Prefix, guard)
 	within(t, l.ns, func() error {
 		for file, want := range map[string]string{
 			"ip_forward": "1", "conf/r1/rp_filter": "0", "conf/r2/send_redirects": "0", "conf/all/send_redirects": "0",
@@ -608,7 +612,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 	})
 	t.Run("default route that comes later", func(t *testing.T) {
 		must.NoError(t, l.handle.RouteAdd(&netlink.Route{Gw: gateway, Protocol: unix.RTPROT_BOOT}))
-		t.Logf("removed after %s", l.awaitRoutes(t, defaultPrefix, guard))
+		t.Logf("removed after %s", l.awaitRoutes(t, guard.Prefix, guard))
 	})
 	t.Run("link goes down and up", func(t *testing.T) {
 		link := must.Get(l.handle.LinkByName("r1"))(t)
@@ -670,7 +674,7 @@ func testRouter(t *testing.T, kind topology.RouterKind) {
 	if got := l.routes(t, once); len(got) > 0 {
 		t.Errorf("left behind: %v", got)
 	}
-	l.awaitRoutes(t, defaultPrefix, guard)
+	l.awaitRoutes(t, guard.Prefix, guard)
 	if entries, err := os.ReadDir(l.config.Sockets); err != nil || len(entries) > 0 {
 		t.Errorf("sockets left behind: %v %v", entries, err)
 	}
@@ -793,4 +797,51 @@ func testLatency(t *testing.T, kind topology.RouterKind) {
 	if worst := max(announced[rounds-1], closed[rounds-1]); worst > 250*time.Millisecond {
 		t.Errorf("the FIB followed after %s, want 250 ms at most", worst)
 	}
+}
+
+// A router of two families has routes of both, by one session and by two, and no way out for either.
+func TestDual(t *testing.T) {
+	forEachKind(t, func(t *testing.T, kind topology.RouterKind) {
+		l := newLab(t, kind)
+		l.config.Dual = true
+		l.config.Peers = append(l.config.Peers,
+			Peers{Prefix: prefix("fd00:1::/64"), AS: peersAS}, Peers{Prefix: prefix("fd00:2::/64"), AS: peersAS})
+		l.start(t)
+		// Its addresses of IPv6 come after its start, as in a lab.
+		for _, end := range []struct {
+			ns            netns.NsHandle
+			link, address string
+		}{{l.ns, "r1", "fd00:1::1/64"}, {l.ns, "r2", "fd00:2::1/64"}, {l.ns1, "eth0", "fd00:1::2/64"}, {l.ns2, "eth0", "fd00:2::2/64"}} {
+			within(t, end.ns, func() error {
+				link := must.Get(netlink.LinkByName(end.link))(t)
+				address := must.Get(netlink.ParseAddr(end.address))(t)
+				address.Flags = unix.IFA_F_NODAD
+				return netlink.AddrAdd(link, address)
+			})
+		}
+		one, two, three := prefix("fd00:99:1::/64"), prefix("fd00:99:2::/64"), prefix("10.99.1.0/24")
+		hop1, hop2 := bgp.NextHop{Address: addr("fd00:1::2"), Interface: "r1"}, bgp.NextHop{Address: addr("fd00:2::2"), Interface: "r2"}
+		p1 := startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", three)
+		p1.announce(t, one, hop1.Address)
+		l.awaitRoutes(t, three, l.bgpRoute(three, bgp.NextHop{Address: p1.own, Interface: "r1"}))
+		l.awaitRoutes(t, one, l.bgpRoute(one, hop1))
+		p2 := startPeer(t, l.ns2, peersAS, "192.0.2.130", "fd00:2::1")
+		p2.announce(t, one, hop2.Address)
+		l.awaitRoutes(t, one, l.bgpRoute(one, hop1, hop2))
+		must.NoError(t, l.client.AddStatic(t.Context(), two, hop2.Address))
+		if r := l.routes(t, two); len(r) != 1 || len(r[0].NextHops) != 1 || r[0].NextHops[0] != hop2 {
+			t.Errorf("the static route is %v", r)
+		}
+		l.awaitRoutes(t, guardV6.Prefix, guardV6)
+		paths := must.Get(l.client.RIB(t.Context()))(t)
+		if n := len(slices.DeleteFunc(paths, func(p bgp.Path) bool { return p.Prefix != one })); n != 2 {
+			t.Errorf("the RIB has %d paths to %s: %v", n, one, paths)
+		}
+		p2.withdraw(t, one)
+		l.awaitRoutes(t, one, l.bgpRoute(one, hop1))
+		must.NoError(t, l.client.RemoveStatic(t.Context(), two))
+		if r := l.routes(t, two); len(r) > 0 {
+			t.Errorf("%v after the static route was removed", r)
+		}
+	})
 }

@@ -77,7 +77,7 @@ func Run(ctx context.Context, c Config, l *log.Logger) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	k, err := openKernel()
+	k, err := openKernel(c.Dual)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (s *server) applyLocked(paths []bgp.Path, statics []Static, removable func(
 	if err != nil {
 		return err
 	}
-	wanted, rejected := plan(paths, statics, present)
+	wanted, rejected := plan(s.config.Dual, paths, statics, present)
 	replace, remove := diff(present, wanted, removable)
 	var errs []error
 	for _, r := range replace {
@@ -320,7 +320,7 @@ func (s *server) installLocked(ctx context.Context, prefix netip.Prefix) error {
 		if err != nil {
 			return false, "", err
 		}
-		wanted, _ := plan(paths, s.staticsLocked(), present)
+		wanted, _ := plan(s.config.Dual, paths, s.staticsLocked(), present)
 		want, got := nextHopsTo(prefix, wanted), nextHopsTo(prefix, s.namedLocked(present))
 		return fmt.Sprint(want) == fmt.Sprint(got), fmt.Sprintf("%v, want %v", got, want), nil
 	})

@@ -149,7 +149,7 @@ func TestHTTP(t *testing.T) {
 		{name: "removed twice", method: "DELETE", path: "/static/10.5.115.0/24", code: 204,
 			route: via("10.5.115.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.23", "eth0")},
 		{name: "host bits", method: "PUT", path: "/static/10.5.115.1/24", body: `{"next_hops":["10.4.94.21"]}`, code: 400, says: "without host bits"},
-		{name: "no prefix", method: "DELETE", path: "/static/", code: 400, says: "is not an IPv4 prefix"},
+		{name: "no prefix", method: "DELETE", path: "/static/", code: 400, says: "is not a prefix"},
 		{name: "no next hop", method: "PUT", path: "/static/10.5.115.0/24", body: `{}`, code: 400, says: "at least one next hop"},
 		{name: "two prefixes", method: "PUT", path: "/static/10.5.115.0/24", body: `{"prefix":"10.5.114.0/24","next_hops":["10.4.94.21"]}`, code: 400, says: "the body says 10.5.114.0/24"},
 		{name: "unknown field", method: "PUT", path: "/static/10.5.115.0/24", body: `{"via":"10.4.94.21"}`, code: 400, says: "unknown field"},

@@ -1,0 +1,58 @@
+package topology
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Family is an address family of a lab.
+type Family string
+
+// The families. What a topology declares is of IPv4.
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// Families are the families of the lab, IPv4 first.
+func (t Topology) Families() []Family {
+	if t.Dual {
+		return []Family{IPv4, IPv6}
+	}
+	return []Family{IPv4}
+}
+
+// ula has all IPv6 addresses of labs: a prefix for local use with a random number (RFC 4193).
+var ula = netip.MustParseAddr("fd5c:3f1e:a2d7::")
+
+// Addr is the address of the family that belongs to an IPv4 address: of IPv6 one whose last 32 bits
+// are the IPv4 address. So names, subnets and ranges are declared once.
+func (f Family) Addr(a netip.Addr) netip.Addr {
+	if f != IPv6 || !a.Is4() {
+		return a
+	}
+	b, last := ula.As16(), a.As4()
+	copy(b[12:], last[:])
+	return netip.AddrFrom16(b)
+}
+
+// Prefix is the prefix of the family that belongs to an IPv4 prefix, of the same size.
+func (f Family) Prefix(p netip.Prefix) netip.Prefix {
+	a := f.Addr(p.Addr())
+	return netip.PrefixFrom(a, p.Bits()+a.BitLen()-p.Addr().BitLen())
+}
+
+// Addrs are the addresses that belong to an IPv4 address, one of each family of the lab, with commas
+// between them: as Kubernetes takes them.
+func (t Topology) Addrs(a netip.Addr) string { return joined(t, a, Family.Addr) }
+
+// Prefixes are the prefixes that belong to an IPv4 prefix, as Addrs.
+func (t Topology) Prefixes(p netip.Prefix) string { return joined(t, p, Family.Prefix) }
+
+func joined[T interface{ String() string }](t Topology, declared T, of func(Family, T) T) string {
+	var all []string
+	for _, f := range t.Families() {
+		all = append(all, of(f, declared).String())
+	}
+	return strings.Join(all, ",")
+}
