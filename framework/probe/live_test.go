@@ -43,6 +43,45 @@ func startEnd(t *testing.T, name string) probe.End {
 	return end
 }
 
+// A probe of IPv6 is named and counted apart, and each protocol has one.
+func TestBothFamilies(t *testing.T) {
+	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+		t.Skipf("this machine has no IPv6: %v", err)
+	} else {
+		l.Close()
+	}
+	both := func(name string, port uint16) probe.End {
+		a := must.Get(agent.Open(netip.AddrPortFrom(netip.IPv4Unspecified(), port)))(t)
+		t.Cleanup(func() { a.Close() })
+		return probe.End{
+			Name: name, Address: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
+			V6: netip.AddrPortFrom(netip.IPv6Loopback(), port), Agent: connect(t, name, a),
+		}
+	}
+	port := uint16(20000 + os.Getpid()%10000)
+	ends := []probe.End{both("a", port), both("b", port+1)}
+	probes := []probe.Probe{{From: "a", To: "b"}}
+	for _, protocol := range []probe.Protocol{probe.UDP, probe.UDPFlow, probe.UDPConnected, probe.TCP, probe.Stream} {
+		probes = append(probes, probe.Probe{From: "a", To: "b", V6: true, Protocol: protocol})
+	}
+	s := start(t, ends, probes...)
+	names := []string{"a->b", "a->b/v6", "a->b/udp-flow/v6", "a->b/udp-connected/v6", "a->b/tcp/v6", "a->b/stream/v6"}
+	waitClean(t, s, 300*time.Millisecond, names...)
+	stop(t, s)
+	for _, name := range names {
+		of := timeline(t, s, name)
+		if of.Target.Addr().Is6() != of.Probe.V6 || len(of.Sources) > 0 && of.Sources[0].Address.Is6() != of.Probe.V6 {
+			t.Errorf("%s goes to %s, from %v", name, of.Target, of.Sources)
+		}
+	}
+	if hops := timeline(t, s, "a->b/v6").RequestTTL; hops[64] == 0 {
+		t.Errorf("the hop limits seen are %v, want 64", hops)
+	}
+	if _, err := probe.New([]probe.End{ends[0], {Name: "c", Address: ends[1].Address}}, []probe.Probe{{From: "a", To: "c", V6: true}}); err == nil {
+		t.Error("a probe of IPv6 goes to an end without an address of it")
+	}
+}
+
 func connect(t *testing.T, name string, a *agent.Agent) *probe.Agent {
 	t.Helper()
 	ours, theirs := net.Pipe()

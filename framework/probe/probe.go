@@ -113,10 +113,15 @@ type Probe struct {
 	// and UDPConnected: the probe then loses the packets of whose fate nobody tells the
 	// sender. Timeline.Errors counts the refused ones as ECONNREFUSED.
 	RefusalAnswers bool `json:",omitempty"`
+	// V6 is set if its packets are of IPv6.
+	V6 bool `json:",omitempty"`
 	// Source is the address that the far end should see the packets come
 	// from. It changes nothing but Timeline.Masqueraded.
 	Source netip.Addr
 }
+
+// V6Suffix ends the names of probes of IPv6.
+const V6Suffix = "/v6"
 
 // WithDefaults returns the probe with its zero values filled in: as a Set runs it and names it.
 func (p Probe) WithDefaults() Probe {
@@ -127,6 +132,9 @@ func (p Probe) WithDefaults() Probe {
 		p.Name = p.From + "->" + p.To
 		if p.Protocol != UDP {
 			p.Name += "/" + string(p.Protocol)
+		}
+		if p.V6 {
+			p.Name += V6Suffix
 		}
 	}
 	if p.Interval == 0 {

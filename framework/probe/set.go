@@ -16,11 +16,19 @@ import (
 // End is a place that traffic comes from or goes to.
 type End struct {
 	Name string
-	// Address is where probes to this end are sent: IPv4.
-	Address netip.AddrPort
+	// Address is where probes to this end are sent, by IPv4, and V6 where those of IPv6 are.
+	Address, V6 netip.AddrPort
 	// Agent runs there. It may be nil for an end that only answers, and then
 	// the side of a loss is unknown.
 	Agent *Agent
+}
+
+// at is where the packets of a probe to the end are sent.
+func (e End) at(p Probe) netip.AddrPort {
+	if p.V6 {
+		return e.V6
+	}
+	return e.Address
 }
 
 // Set is a number of probes that are started, read and stopped together.
@@ -72,12 +80,12 @@ func New(ends []End, probes []Probe) (*Set, error) {
 		switch {
 		case !known:
 			errs = append(errs, fmt.Errorf("probe %s: there is no endpoint %q", p.Name, p.To))
-		case !to.Address.Addr().Is4() || to.Address.Port() == 0:
-			errs = append(errs, fmt.Errorf("probe %s: address %s of endpoint %q is not an IPv4 address with a port",
-				p.Name, to.Address, p.To))
+		case to.at(p).Addr().Is4() == p.V6 || !to.at(p).IsValid() || to.at(p).Port() == 0:
+			errs = append(errs, fmt.Errorf("probe %s: address %s of endpoint %q is not an address of its family with a port",
+				p.Name, to.at(p), p.To))
 		}
 		s.names[p.Name] = len(s.timelines)
-		s.timelines = append(s.timelines, &Timeline{Probe: p, Target: to.Address})
+		s.timelines = append(s.timelines, &Timeline{Probe: p, Target: to.at(p)})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("declaring probes: %w", err)

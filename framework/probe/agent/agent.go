@@ -30,27 +30,82 @@ import (
 type Agent struct {
 	addr    netip.Addr
 	sources sources
-	// echo is where requests arrive. Replies come back to sender, a
-	// descriptor that nobody waits on.
-	echo    *waiter
-	sender  int
-	connect *net.TCPListener
-	timer   *waiter
-	loops   sync.WaitGroup
+	// families are its sockets: of IPv4, and of IPv6 if it answers at all addresses and the kernel has that.
+	families []*family
+	timer    *waiter
+	loops    sync.WaitGroup
 	// ctx ends when the agent closes.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
-	tx, rx   *batch
-	// sent says which probe packet i of tx belongs to.
-	sent [batchSize]*sending
-	// drained is when the sender's socket was last read empty.
+	rx       *batch
+	// drained is when the senders' sockets were last read empty.
 	drained   int64
 	nextFlush int64
 	// ticked is when the agent last ran; zero while it has nothing to run for.
 	ticked int64
+}
+
+// family are the sockets of an address family.
+type family struct {
+	// echo is where requests arrive. Replies come back to sender, a
+	// descriptor that nobody waits on.
+	echo    *waiter
+	sender  int
+	connect *net.TCPListener
+	tx      *batch
+	// sent says which probe each of the next packets of tx belongs to, of which there are n.
+	sent [batchSize]*sending
+	n    int
+}
+
+func openFamily(address netip.AddrPort) (f *family, err error) {
+	f = &family{sender: -1, tx: newBatch()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop(), f.close())
+		}
+	}()
+	if f.echo, err = openEcho(address); err != nil {
+		return f, fmt.Errorf("opening echo port %s: %w", address, err)
+	}
+	if f.sender, err = openSocket(netip.AddrPortFrom(address.Addr(), 0)); err != nil {
+		return f, fmt.Errorf("opening socket to send from: %w", err)
+	}
+	if f.connect, err = net.ListenTCP(network("tcp", address.Addr()), net.TCPAddrFromAddrPort(address)); err != nil {
+		return f, fmt.Errorf("opening TCP port: %w", err)
+	}
+	return f, nil
+}
+
+// network is the name of a protocol over the family of an address, for package net.
+func network(protocol string, a netip.Addr) string {
+	if a.Is4() {
+		return protocol + "4"
+	}
+	return protocol + "6"
+}
+
+// stop ends what answers.
+func (f *family) stop() error {
+	var errs []error
+	if f.echo != nil {
+		errs = append(errs, f.echo.Close())
+	}
+	if f.connect != nil {
+		errs = append(errs, f.connect.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (f *family) close() (err error) {
+	if f.sender >= 0 {
+		err = unix.Close(f.sender)
+		f.sender = -1
+	}
+	return err
 }
 
 // Open binds the UDP echo port and the TCP port at address, the unspecified
@@ -59,26 +114,32 @@ func Open(address netip.AddrPort) (*Agent, error) {
 	if !address.Addr().Is4() {
 		return nil, fmt.Errorf("opening agent at %s: want an IPv4 address", address)
 	}
-	a := &Agent{addr: address.Addr(), sender: -1, sessions: map[*session]struct{}{}, tx: newBatch(), rx: newBatch()}
+	a := &Agent{addr: address.Addr(), sessions: map[*session]struct{}{}, rx: newBatch()}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
+	at := []netip.AddrPort{address}
+	if a.addr.IsUnspecified() {
+		at = append(at, netip.AddrPortFrom(netip.IPv6Unspecified(), address.Port()))
+	}
+	for _, address := range at {
+		f, err := openFamily(address)
+		if errors.Is(err, unix.EAFNOSUPPORT) && address.Addr().Is6() {
+			continue
+		}
+		if err != nil {
+			a.Close()
+			return nil, err
+		}
+		a.families = append(a.families, f)
+	}
 	var err error
-	if a.echo, err = openEcho(address); err != nil {
-		return nil, fmt.Errorf("opening echo port %s: %w", address, err)
-	}
-	if a.sender, err = openSocket(netip.AddrPortFrom(address.Addr(), 0)); err != nil {
-		a.Close()
-		return nil, fmt.Errorf("opening socket to send from: %w", err)
-	}
-	if a.connect, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(address)); err != nil {
-		a.Close()
-		return nil, fmt.Errorf("opening TCP port: %w", err)
-	}
 	if a.timer, err = openTimer(); err != nil {
 		a.Close()
 		return nil, fmt.Errorf("creating timer: %w", err)
 	}
-	a.loops.Go(a.answer)
-	a.loops.Go(a.accept)
+	for _, f := range a.families {
+		a.loops.Go(func() { a.answer(f.echo) })
+		a.loops.Go(func() { a.accept(f.connect) })
+	}
 	a.loops.Go(a.ticks)
 	return a, nil
 }
@@ -87,23 +148,19 @@ func Open(address netip.AddrPort) (*Agent, error) {
 func (a *Agent) Close() error {
 	a.cancel()
 	var errs []error
-	if a.echo != nil {
-		errs = append(errs, a.echo.Close())
-	}
-	if a.connect != nil {
-		errs = append(errs, a.connect.Close())
+	for _, f := range a.families {
+		errs = append(errs, f.stop())
 	}
 	if a.timer != nil {
 		errs = append(errs, a.timer.Close())
 	}
 	a.loops.Wait()
-	// Nothing waits on the sender's socket, so it closes when nobody is in
-	// it: sessions that end later find it gone.
+	// Nothing waits on the senders' sockets, so they close when nobody is in
+	// them: sessions that end later find them gone.
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sender >= 0 {
-		errs = append(errs, unix.Close(a.sender))
-		a.sender = -1
+	for _, f := range a.families {
+		errs = append(errs, f.close())
 	}
 	return errors.Join(errs...)
 }
@@ -126,10 +183,10 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-func (a *Agent) answer() {
+func (a *Agent) answer(echo *waiter) {
 	in, out := newBatch(), newBatch()
 	refused := func(int, unix.Errno) {} // a reply that the kernel will not take is a reply lost: the sender notices
-	a.echo.Each(func(fd int) {
+	echo.Each(func(fd int) {
 		for {
 			n, errno := in.receive(fd)
 			if errno != 0 {
@@ -151,7 +208,7 @@ func (a *Agent) answer() {
 				}
 				a.seen(p, in.source(i), meta.ttl)
 				p.Kind = wire.ReplyPacket
-				out.put(replies, p, in.names[i])
+				out.put(replies, p, in.name(i))
 				// The reply leaves from the address that was asked, whatever
 				// the routing table would choose on a host with several.
 				out.from(replies, meta.local)
@@ -195,9 +252,9 @@ const maxSources = 4096
 
 // accept takes TCP connections and holds each until its other end closes it, so that TIME_WAIT is
 // the prober's and not the responder's. The packets of streams are sent back.
-func (a *Agent) accept() {
+func (a *Agent) accept(from *net.TCPListener) {
 	for {
-		conn, err := a.connect.Accept()
+		conn, err := from.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -284,10 +341,17 @@ func next(now, interval int64) int64 { return (now/interval + 1) * interval }
 
 // drain reads every reply that has arrived by now.
 func (a *Agent) drain(now int64) {
+	for _, f := range a.families {
+		a.drainSocket(f.sender, now)
+	}
+	a.drained = now
+}
+
+func (a *Agent) drainSocket(sender int, now int64) {
 	wall := time.Now().UnixNano()
 	for n := batchSize; n == batchSize; {
 		var errno unix.Errno
-		if n, errno = a.rx.receive(a.sender); errno != 0 {
+		if n, errno = a.rx.receive(sender); errno != 0 {
 			break
 		}
 		for i := range n {
@@ -305,7 +369,6 @@ func (a *Agent) drain(now int64) {
 			a.got(p, max(at-p.Sent, 0), meta.ttl)
 		}
 	}
-	a.drained = now
 }
 
 func (a *Agent) got(p wire.Packet, rtt int64, ttl uint8) {
@@ -321,7 +384,6 @@ func (a *Agent) got(p wire.Packet, rtt int64, ttl uint8) {
 }
 
 func (a *Agent) send() {
-	n := 0
 	now := wire.Monotonic()
 	for s := range a.sessions {
 		for _, p := range s.probes {
@@ -329,19 +391,23 @@ func (a *Agent) send() {
 				continue
 			}
 			slot := p.take(now)
-			a.tx.put(n, wire.Packet{Kind: wire.RequestPacket, Set: s.set, Probe: p.id, Slot: slot, Sent: now}, p.to)
-			a.sent[n] = p
-			if n++; n == batchSize {
-				a.transmit(n)
-				n, now = 0, wire.Monotonic()
+			f := a.families[p.to.family()]
+			f.tx.put(f.n, wire.Packet{Kind: wire.RequestPacket, Set: s.set, Probe: p.id, Slot: slot, Sent: now}, p.to)
+			f.sent[f.n] = p
+			if f.n++; f.n == batchSize {
+				f.transmit()
+				now = wire.Monotonic()
 			}
 		}
 	}
-	a.transmit(n)
+	for _, f := range a.families {
+		f.transmit()
+	}
 }
 
-func (a *Agent) transmit(n int) {
-	a.tx.send(a.sender, n, func(i int, errno unix.Errno) { a.sent[i].refused(unix.ErrnoName(errno)) })
+func (f *family) transmit() {
+	f.tx.send(f.sender, f.n, func(i int, errno unix.Errno) { f.sent[i].refused(unix.ErrnoName(errno)) })
+	f.n = 0
 }
 
 // errStalled ends a session whose harness does not read.
@@ -445,6 +511,9 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 			return 0, fmt.Errorf("probe %d is running already", r.Probe.ID)
 		}
 		p := newSending(*r.Probe)
+		if p.to.family() >= len(a.families) {
+			return 0, fmt.Errorf("probe %d: there is no IPv6 here, to reach %s", p.id, r.Probe.To)
+		}
 		attempt, err := a.attempt(s, p, *r.Probe)
 		if err != nil {
 			return 0, fmt.Errorf("probe %d: %w", p.id, err)

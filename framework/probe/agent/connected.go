@@ -33,7 +33,7 @@ func (a *Agent) connectedTo(s *session, p *sending, probe wire.Probe) (func(slot
 	if !a.addr.IsUnspecified() {
 		from = &net.UDPAddr{IP: a.addr.AsSlice()}
 	}
-	conn, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(probe.To))
+	conn, err := net.DialUDP(network("udp", probe.To.Addr()), from, net.UDPAddrFromAddrPort(probe.To))
 	if err != nil {
 		return nil, fmt.Errorf("connecting a socket: %w", err)
 	}

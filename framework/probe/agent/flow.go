@@ -46,7 +46,7 @@ func (p *sending) told(err error, slot uint32, rtt int64, refusalAnswers bool) {
 
 // echoOnce sends a packet from a new socket, and waits for its echo.
 func (a *Agent) echoOnce(ctx context.Context, to netip.AddrPort, packet wire.Packet, timeout time.Duration) error {
-	conn, err := a.dial(ctx, "udp4", to)
+	conn, err := a.dial(ctx, network("udp", to.Addr()), to)
 	if err != nil {
 		return err
 	}

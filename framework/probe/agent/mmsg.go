@@ -32,7 +32,7 @@ type mmsghdr struct {
 type batch struct {
 	hdrs    [batchSize]mmsghdr
 	iovs    [batchSize]unix.Iovec
-	names   [batchSize]unix.RawSockaddrInet4
+	names   [batchSize]unix.RawSockaddrInet6     // or of IPv4, as Namelen of the header says
 	data    [batchSize][wire.PacketSize + 1]byte // one more, to notice what is too long
 	control [batchSize][controlSize]byte
 }
@@ -43,7 +43,6 @@ func newBatch() *batch {
 		b.iovs[i].Base = &b.data[i][0]
 		h := &b.hdrs[i].hdr
 		h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
-		h.Namelen = unix.SizeofSockaddrInet4
 		h.Iov = &b.iovs[i]
 		h.SetIovlen(1)
 	}
@@ -55,7 +54,7 @@ func (b *batch) receive(fd int) (int, unix.Errno) {
 	for i := range b.hdrs {
 		b.iovs[i].SetLen(len(b.data[i]))
 		h := &b.hdrs[i].hdr
-		h.Namelen = unix.SizeofSockaddrInet4
+		h.Namelen = unix.SizeofSockaddrInet6
 		h.Control = &b.control[i][0]
 		h.SetControllen(controlSize)
 	}
@@ -89,36 +88,48 @@ func (b *batch) packet(i int) (wire.Packet, error) {
 	return wire.ParsePacket(b.data[i][:min(int(b.hdrs[i].len), len(b.data[i]))])
 }
 
-func (b *batch) source(i int) netip.Addr { return netip.AddrFrom4(b.names[i].Addr) }
+func (b *batch) name(i int) name { return name{b.names[i], b.hdrs[i].hdr.Namelen} }
+
+func (b *batch) source(i int) netip.Addr {
+	if b.names[i].Family == unix.AF_INET {
+		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&b.names[i])).Addr)
+	}
+	return netip.AddrFrom16(b.names[i].Addr)
+}
 
 // put makes packet i of a batch that is to be sent, without ancillary data.
-func (b *batch) put(i int, p wire.Packet, to unix.RawSockaddrInet4) {
+func (b *batch) put(i int, p wire.Packet, to name) {
 	p.Put(b.data[i][:])
 	b.iovs[i].SetLen(wire.PacketSize)
-	b.names[i] = to
+	b.names[i] = to.RawSockaddrInet6
 	h := &b.hdrs[i].hdr
-	h.Namelen = unix.SizeofSockaddrInet4
+	h.Namelen = to.size
 	h.Control = nil
 	h.SetControllen(0)
 }
 
 // from makes packet i leave from a given local address.
-func (b *batch) from(i int, local [4]byte) {
+func (b *batch) from(i int, local netip.Addr) {
 	c := &b.control[i]
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
-	h.Level, h.Type = unix.IPPROTO_IP, unix.IP_PKTINFO
-	h.SetLen(unix.CmsgLen(unix.SizeofInet4Pktinfo))
-	info := (*unix.Inet4Pktinfo)(unsafe.Pointer(&c[unix.CmsgLen(0)]))
-	*info = unix.Inet4Pktinfo{Spec_dst: local}
+	size, body := unix.SizeofInet4Pktinfo, unsafe.Pointer(&c[unix.CmsgLen(0)])
+	if local.Is4() {
+		h.Level, h.Type = unix.IPPROTO_IP, unix.IP_PKTINFO
+		*(*unix.Inet4Pktinfo)(body) = unix.Inet4Pktinfo{Spec_dst: local.As4()}
+	} else {
+		h.Level, h.Type, size = unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo
+		*(*unix.Inet6Pktinfo)(body) = unix.Inet6Pktinfo{Addr: local.As16()}
+	}
+	h.SetLen(unix.CmsgLen(size))
 	m := &b.hdrs[i].hdr
 	m.Control = &c[0]
-	m.SetControllen(unix.CmsgSpace(unix.SizeofInet4Pktinfo))
+	m.SetControllen(unix.CmsgSpace(size))
 }
 
 // ancillary is what the kernel said about a received packet.
 type ancillary struct {
 	ttl   uint8
-	local [4]byte
+	local netip.Addr
 	// stamp is when the packet arrived, by CLOCK_REALTIME; 0 when unknown.
 	stamp int64
 }
@@ -133,10 +144,12 @@ func (b *batch) ancillary(i int) ancillary {
 		}
 		rest = next
 		switch {
-		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TTL && len(body) >= 4:
+		case (h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TTL || h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_HOPLIMIT) && len(body) >= 4:
 			a.ttl = uint8(*(*int32)(unsafe.Pointer(&body[0])))
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(body) >= unix.SizeofInet4Pktinfo:
-			a.local = (*unix.Inet4Pktinfo)(unsafe.Pointer(&body[0])).Spec_dst
+			a.local = netip.AddrFrom4((*unix.Inet4Pktinfo)(unsafe.Pointer(&body[0])).Spec_dst)
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(body) >= unix.SizeofInet6Pktinfo:
+			a.local = netip.AddrFrom16((*unix.Inet6Pktinfo)(unsafe.Pointer(&body[0])).Addr)
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SCM_TIMESTAMPNS && len(body) >= int(unsafe.Sizeof(unix.Timespec{})):
 			a.stamp = (*unix.Timespec)(unsafe.Pointer(&body[0])).Nano()
 		}
@@ -144,9 +157,29 @@ func (b *batch) ancillary(i int) ancillary {
 	return a
 }
 
-func sockaddr(to netip.AddrPort) unix.RawSockaddrInet4 {
-	sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr().As4()}
-	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // network byte order
+// name is an address of either family, as the kernel has it.
+type name struct {
+	unix.RawSockaddrInet6
+	size uint32
+}
+
+// family is the index of its family in Agent.families.
+func (n name) family() int {
+	if n.size == unix.SizeofSockaddrInet4 {
+		return 0
+	}
+	return 1
+}
+
+func sockaddr(to netip.AddrPort) name {
+	sa := name{unix.RawSockaddrInet6{Family: unix.AF_INET6}, unix.SizeofSockaddrInet6}
+	if to.Addr().Is4() {
+		*(*unix.RawSockaddrInet4)(unsafe.Pointer(&sa)) = unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr().As4()}
+		sa.size = unix.SizeofSockaddrInet4
+	} else {
+		sa.Addr = to.Addr().As16()
+	}
+	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // network byte order, at the same place in both
 	port[0], port[1] = byte(to.Port()>>8), byte(to.Port())
 	return sa
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -15,14 +16,27 @@ import (
 // TestBatch sends three packets of which the kernel refuses the second (port
 // 0), and reads what comes with the others.
 func TestBatch(t *testing.T) {
-	local := netip.MustParseAddr("127.0.3.7")
-	a := must.Get(openSocket(netip.AddrPortFrom(local, 0)))(t)
+	t.Run("IPv4", func(t *testing.T) { sendsBatch(t, netip.MustParseAddr("127.0.3.7"), netip.IPv4Unspecified()) })
+	t.Run("IPv6", func(t *testing.T) { sendsBatch(t, netip.IPv6Loopback(), netip.IPv6Unspecified()) })
+}
+
+func sendsBatch(t *testing.T, local, unspecified netip.Addr) {
+	a, err := openSocket(netip.AddrPortFrom(local, 0))
+	if local.Is6() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
+		t.Skip("this machine has no IPv6")
+	}
+	must.NoError(t, err)
 	defer unix.Close(a)
-	b := must.Get(openSocket(netip.MustParseAddrPort("0.0.0.0:0")))(t)
+	b := must.Get(openSocket(netip.AddrPortFrom(unspecified, 0)))(t)
 	defer unix.Close(b)
-	bound := must.Get(unix.Getsockname(b))(t)
 	out, in := newBatch(), newBatch()
-	open := uint16(bound.(*unix.SockaddrInet4).Port)
+	var open uint16
+	switch bound := must.Get(unix.Getsockname(b))(t).(type) {
+	case *unix.SockaddrInet4:
+		open = uint16(bound.Port)
+	case *unix.SockaddrInet6:
+		open = uint16(bound.Port)
+	}
 	for i, port := range []uint16{open, 0, open} {
 		out.put(i, wire.Packet{Kind: wire.RequestPacket, Slot: uint32(i)}, sockaddr(netip.AddrPortFrom(local, port)))
 	}
@@ -39,7 +53,7 @@ func TestBatch(t *testing.T) {
 	for i := range n {
 		p := must.Get(in.packet(i))(t)
 		got = append(got, p.Slot)
-		if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local.As4() || in.source(i) != local {
+		if meta := in.ancillary(i); meta.ttl != 64 || meta.local != local || in.source(i) != local {
 			t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))
 		}
 	}

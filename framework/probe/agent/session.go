@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
@@ -43,7 +41,7 @@ type receiving struct {
 type sending struct {
 	id              uint32
 	kind            wire.Protocol
-	to              unix.RawSockaddrInet4
+	to              name
 	epoch, interval int64
 	next            uint32
 	stopped         bool
@@ -169,7 +167,7 @@ func (a *Agent) connectTo(s *session, p *sending, to netip.AddrPort, timeout tim
 		// The session's context: an attempt under way outlives the stop.
 		ctx, cancel := context.WithTimeout(s.ctx, timeout)
 		defer cancel()
-		conn, err := a.dial(ctx, "tcp4", to)
+		conn, err := a.dial(ctx, network("tcp", to.Addr()), to)
 		rtt := wire.Monotonic() - start
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -71,7 +72,7 @@ func (a *Agent) local(network string, port int) net.Addr {
 	if !a.addr.IsUnspecified() {
 		ip = a.addr.AsSlice()
 	}
-	if network == "udp4" {
+	if strings.HasPrefix(network, "udp") {
 		return &net.UDPAddr{IP: ip, Port: port}
 	}
 	return &net.TCPAddr{IP: ip, Port: port}

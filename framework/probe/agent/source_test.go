@@ -18,7 +18,7 @@ func TestDestinationsShareNoSourcePort(t *testing.T) {
 	agent := must.Get(Open(netip.MustParseAddrPort("0.0.0.0:0")))(t)
 	defer agent.Close()
 	to := map[string]netip.AddrPort{
-		"tcp4": netip.MustParseAddrPort(far.connect.Addr().String()), "udp4": netip.MustParseAddrPort("127.0.0.3:7"),
+		"tcp4": netip.MustParseAddrPort(far.families[0].connect.Addr().String()), "udp4": netip.MustParseAddrPort("127.0.0.3:7"),
 	}
 	of := map[int]string{}
 	for range 300 {

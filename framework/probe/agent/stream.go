@@ -20,7 +20,7 @@ type stream struct {
 	agent   *Agent
 	session *session
 	probe   *sending
-	to      string
+	to      netip.AddrPort
 	dialer  net.Dialer
 
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ type stream struct {
 }
 
 func (a *Agent) newStream(s *session, p *sending, to netip.AddrPort, timeout time.Duration) *stream {
-	t := &stream{agent: a, session: s, probe: p, to: to.String(), dialer: net.Dialer{Timeout: timeout, KeepAlive: -1, Control: givesUp}}
+	t := &stream{agent: a, session: s, probe: p, to: to, dialer: net.Dialer{Timeout: timeout, KeepAlive: -1, Control: givesUp}}
 	if !a.addr.IsUnspecified() {
 		t.dialer.LocalAddr = &net.TCPAddr{IP: a.addr.AsSlice()}
 	}
@@ -77,7 +77,7 @@ func (t *stream) connected() (net.Conn, error) {
 	}
 	t.dialing = true
 	t.mu.Unlock()
-	conn, err := t.dialer.DialContext(t.session.ctx, "tcp4", t.to)
+	conn, err := t.dialer.DialContext(t.session.ctx, network("tcp", t.to.Addr()), t.to.String())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dialing = false

@@ -48,20 +48,33 @@ const receiveBuffer = 4 << 20
 
 // openSocket opens a UDP socket that reports each packet's TTL, arrival and address.
 func openSocket(address netip.AddrPort) (fd int, err error) {
-	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	family, level := unix.AF_INET, unix.IPPROTO_IP
+	info, reports, starts := unix.IP_PKTINFO, unix.IP_RECVTTL, unix.IP_TTL
+	var at unix.Sockaddr = &unix.SockaddrInet4{Port: int(address.Port())}
+	if address.Addr().Is4() {
+		at.(*unix.SockaddrInet4).Addr = address.Addr().As4()
+	} else {
+		family, level = unix.AF_INET6, unix.IPPROTO_IPV6
+		info, reports, starts = unix.IPV6_RECVPKTINFO, unix.IPV6_RECVHOPLIMIT, unix.IPV6_UNICAST_HOPS
+		at = &unix.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()}
+	}
+	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	err = errors.Join(
 		os.NewSyscallError("setsockopt SO_TIMESTAMPNS", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)),
-		os.NewSyscallError("setsockopt IP_PKTINFO", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)),
-		os.NewSyscallError("setsockopt IP_RECVTTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1)),
+		os.NewSyscallError("setsockopt PKTINFO", unix.SetsockoptInt(fd, level, info, 1)),
+		os.NewSyscallError("setsockopt RECVTTL", unix.SetsockoptInt(fd, level, reports, 1)),
 		os.NewSyscallError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)),
 		// Everybody starts at the same TTL, whatever the sysctl of its namespace says, so that 64
 		// minus the received one is the number of routers that were crossed.
-		os.NewSyscallError("setsockopt IP_TTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 64)),
-		os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: address.Addr().As4(), Port: int(address.Port())})),
+		os.NewSyscallError("setsockopt TTL", unix.SetsockoptInt(fd, level, starts, 64)),
 	)
+	if family == unix.AF_INET6 { // the socket of IPv4 has the same port
+		err = errors.Join(err, os.NewSyscallError("setsockopt IPV6_V6ONLY", unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1)))
+	}
+	err = errors.Join(err, os.NewSyscallError("bind", unix.Bind(fd, at)))
 	if err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("UDP %s: %w", address, err)

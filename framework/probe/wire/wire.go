@@ -323,8 +323,8 @@ func (r Request) validate() error {
 			p.ID, p.Lookup.Name, p.Lookup.Server)
 	case (p.Kind == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %d: a login is for kind mysql, which must have one", p.ID)
-	case !p.To.Addr().Is4() || p.To.Port() == 0:
-		return fmt.Errorf("probe %d: target %s is not an IPv4 address with a port", p.ID, p.To)
+	case !p.To.IsValid() || p.To.Port() == 0:
+		return fmt.Errorf("probe %d: target %s is not an address with a port", p.ID, p.To)
 	case p.Interval < minInterval:
 		return fmt.Errorf("probe %d: interval %s is under %s", p.ID, p.Interval, minInterval)
 	case p.Timeout <= 0:

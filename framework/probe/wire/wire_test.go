@@ -70,7 +70,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{"database without a login", `{"n":1,"op":"start","probe":{"id":1,"kind":"mysql","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, "which must have one"},
 		{"no lookup", `{"n":1,"op":"start","probe":{"id":1,"kind":"dns","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, "a lookup is for kind dns"},
 		{"no server", `{"n":1,"op":"start","probe":{"id":1,"kind":"dns","lookup":{"name":"x.","server":""},"to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, `lookup of "x."`},
-		{"IPv6", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"[::1]:7","interval":10000000,"timeout":1}}`, "not an IPv4"},
+		{"no port", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"[::1]:0","interval":10000000,"timeout":1}}`, "not an address with a port"},
 		{"busy loop", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"127.0.0.1:7","interval":1,"timeout":1}}`, "interval 1ns"},
 	} {
 		t.Run(c.name, func(t *testing.T) { must.Fail(t, must.Err(DecodeRequest([]byte(c.line))), c.want) })
