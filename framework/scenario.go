@@ -202,6 +202,10 @@ type Variant struct {
 	// OnlyUpstream is the reason why images of the variant cannot be built; empty: they
 	// can. Such a variant runs only with the images that the vendor publishes.
 	OnlyUpstream string
+	// OnlyIPv4 is the reason why the variant cannot run on a lab of two families (WithFamily), as a
+	// clause; empty: it can. dual is set if the lab is one.
+	OnlyIPv4 string
+	dual     bool
 	// Nodes are used by this variant alone. Variants with their own nodes run in parallel on one
 	// lab, and their faults are injected at the same moment. They must not disturb each other on
 	// the rest of the lab. Either all variants of a scenario have nodes or none has.
@@ -222,13 +226,16 @@ type Variant struct {
 	Script func() Script
 }
 
-// Runnable reports whether the variant can run: with the vendors' own images (upstream),
+// Runnable reports whether the variant can run on the lab: with the vendors' own images (upstream),
 // or with built ones. If it cannot, why says the reason.
 func (v Variant) Runnable(upstream bool) (runnable bool, why string) {
-	if v.OnlyUpstream == "" || upstream {
-		return true, ""
+	switch {
+	case v.dual && v.OnlyIPv4 != "":
+		return false, "only with --family ipv4: " + v.OnlyIPv4
+	case v.OnlyUpstream != "" && !upstream:
+		return false, "only with --images=upstream: " + v.OnlyUpstream
 	}
-	return false, "only with --images=upstream: " + v.OnlyUpstream
+	return true, ""
 }
 
 // Runnable returns the variants that can run, as Variant.Runnable reports.

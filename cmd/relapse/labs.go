@@ -20,14 +20,25 @@ import (
 
 func upCommand(s *settings) *cobra.Command {
 	var on subnets
+	var of family
 	var set map[string]string
 	cmd := &cobra.Command{
 		Use:   "up NAME",
 		Short: "Bring up a scenario's lab, without its components, and leave it running",
 		Args:  exactArgs(1, "the name of a scenario"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return up(cmd.Context(), s, args[0], on, set) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scenario, err := scenarioNamed(args[0])
+			if err == nil {
+				set, err = of.into(set, scenario)
+			}
+			if err != nil {
+				return err
+			}
+			return up(cmd.Context(), s, args[0], on, set)
+		},
 	}
 	on.register(cmd)
+	of.register(cmd)
 	cmd.Flags().StringToStringVar(&set, "set", nil, "set parameters of the scenario, `NAME=VALUE` (describe lists them)")
 	return cmd
 }

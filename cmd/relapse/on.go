@@ -23,6 +23,8 @@ func (o on) check(r *prepared) error {
 		return nil
 	case len(r.chosen) != 1:
 		return usagef("--on: expected one scenario, not %d", len(r.chosen))
+	case r.chosen[0].Topology.Dual:
+		return usagef("--on excludes --family dual: a lab that is up has the families that it has")
 	case r.suite.Keep || r.suite.Reuse || r.how.flags.Changed("subnets") || len(r.suite.Upstreams) > 0:
 		return usagef("--on excludes --keep, --reuse, --subnets and --images=upstream: " +
 			"the lab stays up as it is, and gets its images from a registry of relapse's")

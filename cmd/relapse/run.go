@@ -41,6 +41,7 @@ type runOptions struct {
 	with     map[string]string // versions that no variant has
 	expect   string            // the verdict that they must get
 	subnets  subnets
+	family   family
 	keep     report.Keep
 	recorded bool // add to the rates on record
 	parallel int  // labs of a scenario at the same time; 0: as many as the machine has room for
@@ -102,6 +103,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	flags.StringVar(&how.expect, "expect", "", "with --with: the verdict that the version must get, prevented, reproduced or refused, "+
 		"else the status is 1, `VERDICT`")
 	how.subnets.register(cmd)
+	how.family.register(cmd)
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
 	flags.DurationVar(&options.Timeout, "timeout", 0, "limit for the whole run (default one hour for each scenario)")
@@ -171,6 +173,10 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 // check refuses flags that make no sense together or with the chosen scenarios, and
 // applies the flags that change the scenarios. Labelled are the variants that --label chose.
 func (r *prepared) check(labelled []string) error {
+	var err error
+	if r.how.set, err = r.how.family.into(r.how.set, r.chosen...); err != nil {
+		return err
+	}
 	if err := setParameters(r.chosen, r.how.set); err != nil {
 		return err
 	}
@@ -328,7 +334,7 @@ func (r *prepared) finish(one report.Report) (err error) {
 }
 
 var repeatedFlags = []string{
-	"variant", "label", "set", "ablate", "repeat", "wait", "with", "expect", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
+	"variant", "label", "set", "family", "ablate", "repeat", "wait", "with", "expect", "subnets", "images", "upstream", "on", "routers", "yes-this-is-a-lab",
 }
 
 // commandOf is the command that repeats a scenario's run, with the flags that affect its
@@ -514,12 +520,18 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	return errors.Join(errs...)
 }
 
+// checkRunnable refuses variants that were asked for and cannot run. What a vendor's version cannot do on a
+// dual lab is no bad usage.
 func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
 		for _, v := range s.Variants {
 			runnable, why := v.Runnable(o.VendorsImages)
-			if slices.Contains(o.Variants, v.Name) && !runnable {
+			switch asked := slices.Contains(o.Variants, v.Name) || len(s.Variants) == 1; {
+			case runnable || !asked:
+			case s.Topology.Dual && v.OnlyIPv4 != "":
+				errs = append(errs, &setupError{fmt.Errorf("variant %q runs %s", v.Name, why)})
+			case slices.Contains(o.Variants, v.Name):
 				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
 			}
 		}

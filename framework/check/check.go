@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // Routes asserts that the kernel of each router of the lab has a BGP route to each of the
@@ -24,9 +25,13 @@ func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) 
 				if !on {
 					return false, "", fmt.Errorf("no member %q with a link to network %q in the lab", member, network)
 				}
-				want[prefix] = append(want[prefix], address)
+				for _, f := range r.Topology.Families() {
+					want[f.Prefix(prefix)] = append(want[f.Prefix(prefix)], f.Addr(address))
+				}
 			}
-			slices.SortFunc(want[prefix], netip.Addr.Compare)
+		}
+		for _, hops := range want {
+			slices.SortFunc(hops, netip.Addr.Compare)
 		}
 		read := routersOf(r)
 		var wrong framework.Mismatches
@@ -34,7 +39,10 @@ func Routes(within netip.Prefix, network string, via map[netip.Prefix][]string) 
 			if !read[declared.Name].Routes.Read {
 				return false, "", fmt.Errorf("the routes of %s were not read", declared.Name)
 			}
-			got := nextHops(read[declared.Name], within)
+			got := map[netip.Prefix][]netip.Addr{}
+			for _, f := range r.Topology.Families() {
+				maps.Copy(got, nextHops(read[declared.Name], f.Prefix(within)))
+			}
 			for _, prefix := range slices.SortedFunc(maps.Keys(want), netip.Prefix.Compare) {
 				if !slices.Equal(got[prefix], want[prefix]) {
 					wrong.Addf("%s sends %s to %v, not to %v", declared.Name, prefix, got[prefix], want[prefix])
@@ -122,7 +130,7 @@ func Hops(from framework.Endpoint, n int) framework.Condition {
 				}
 			}
 			for _, s := range t.Sources {
-				if s.Address != own {
+				if s.Address != own && s.Address != topology.IPv6.Addr(own) {
 					wrong.Addf("packets of %s come from %s", t.Probe.Name, s.Address)
 				}
 			}

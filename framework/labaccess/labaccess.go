@@ -43,10 +43,17 @@ func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 			return nil, errors.Join(errs...)
 		}
 		opened = append(opened, handle)
-		routers[r.Name] = handle
+		if routers[r.Name] = handle; a.lab.Topology.Dual {
+			routers[r.Name] = dualRouter{handle}
+		}
 	}
 	return routers, nil
 }
+
+// dualRouter is a router that is read for both families.
+type dualRouter struct{ *kindlab.Router }
+
+func (dualRouter) Describe(r *snapshot.Router) { r.IPv6 = true }
 
 func (a access) Nodes(context.Context) (map[string]snapshot.Machine, error) {
 	nodes := map[string]snapshot.Machine{}

@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -266,10 +267,10 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
 	for _, d := range declared {
 		if d.Address != nil && d.Pod == nil {
-			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r)})
+			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r), V6: v6Of(d.Address(r))})
 			continue
 		}
-		var addr netip.Addr
+		var addr, v6 netip.Addr
 		var socket string
 		var agent *probe.Agent
 		var notFound error // further attempts are useless
@@ -277,7 +278,7 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 			func(ctx context.Context) (_ bool, _ string, err error) {
 				ctx, cancel := context.WithTimeout(ctx, attemptWithin)
 				defer cancel()
-				if addr, socket, notFound = l.find(ctx, d); notFound != nil {
+				if addr, v6, socket, notFound = l.find(ctx, d); notFound != nil {
 					return ctx.Err() == nil, "", ctx.Err()
 				}
 				if agent = agents[socket]; agent == nil {
@@ -288,33 +289,37 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 		if err := cmp.Or(err, notFound); err != nil {
 			return ends, err
 		}
-		at := netip.AddrPortFrom(addr, wire.DefaultPort)
+		at, at6 := netip.AddrPortFrom(addr, wire.DefaultPort), netip.AddrPortFrom(v6, wire.DefaultPort)
 		if d.Address != nil {
-			at = d.Address(r)
+			at, at6 = d.Address(r), v6Of(d.Address(r))
 		}
 		if err := agent.RunFirst(); err != nil {
 			l.log.Info("probe agents have no priority over other processes", "reason", err)
 		}
 		agents[socket] = agent
-		ends = append(ends, probe.End{Name: d.Name, Address: at, Agent: agent})
+		ends = append(ends, probe.End{Name: d.Name, Address: at, V6: at6, Agent: agent})
 	}
 	return ends, nil
 }
 
-// find returns the address of an endpoint's agent, and the path of its socket on this machine.
-func (l lab) find(ctx context.Context, d framework.Endpoint) (netip.Addr, string, error) {
+// v6Of is where what answers at an address answers by IPv6, in a lab that has that.
+func v6Of(at netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(topology.IPv6.Addr(at.Addr()), at.Port())
+}
+
+// find returns the addresses of an endpoint's agent, and the path of its socket on this machine.
+func (l lab) find(ctx context.Context, d framework.Endpoint) (addr, v6 netip.Addr, path string, err error) {
 	if d.Pod == nil {
 		declared, ok := l.Topology.Member(d.Host)
 		if !ok {
-			return netip.Addr{}, "", fmt.Errorf("no host %q in the lab", d.Host)
+			return addr, v6, "", fmt.Errorf("no host %q in the lab", d.Host)
 		}
-		path, err := l.Host(d.Host).Path(ctx, kindlab.AgentSocket)
-		return declared.Links[0].Address, path, err
+		addr = declared.Links[0].Address
+		path, err = l.Host(d.Host).Path(ctx, kindlab.AgentSocket)
+		return addr, topology.IPv6.Addr(addr), path, err
 	}
-	addr, err := workload.ProbeIP(ctx, l.Clusters[0], *d.Pod)
-	if err != nil {
-		return netip.Addr{}, "", err
+	if addr, v6, err = workload.ProbeIPs(ctx, l.Clusters[0], *d.Pod); err == nil {
+		path, err = l.Node(d.Pod.Node).Path(ctx, workload.ProbeSocket(*d.Pod))
 	}
-	path, err := l.Node(d.Pod.Node).Path(ctx, workload.ProbeSocket(*d.Pod))
-	return addr, path, err
+	return addr, v6, path, err
 }

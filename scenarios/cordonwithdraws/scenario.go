@@ -72,6 +72,7 @@ var Scenario = framework.Scenario{
 		variant(framework.Affected, affected, metallb.FRR),
 		variant(framework.Fixed, fixed, metallb.FRR),
 	},
+	Parameters: []framework.Parameter{framework.Family}, With: framework.WithFamily,
 	Tested: []framework.Tested{{Name: "metallb", Default: affected, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		return variant(framework.Unclassified, versions["metallb"], metallb.Native)
@@ -88,6 +89,8 @@ func variant(role framework.Role, version, mode string, others ...string) framew
 	}
 	if mode == metallb.FRR {
 		v.Name += "-frr"
+	} else {
+		v.OnlyIPv4 = metallb.NativeIPv4
 	}
 	for _, other := range others {
 		v.Images = append(v.Images, at(other, mode).Images()...)

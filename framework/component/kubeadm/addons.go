@@ -51,10 +51,11 @@ var configYAML string
 
 var configTemplate = template.Must(template.New("kubeadm").Parse(configYAML))
 
-func config(apiServer netip.AddrPort, c topology.Cluster) (string, error) {
+func config(apiServer netip.AddrPort, t topology.Topology) (string, error) {
+	c := t.Clusters[0]
 	var text strings.Builder
 	err := configTemplate.Execute(&text, map[string]any{
-		"APIServer": apiServer, "Version": KubernetesVersion, "PodCIDR": c.PodCIDR, "ServiceCIDR": c.ServiceCIDR,
+		"APIServer": apiServer, "Version": KubernetesVersion, "PodCIDR": t.Prefixes(c.PodCIDR), "ServiceCIDR": t.Prefixes(c.ServiceCIDR),
 	})
 	if err != nil {
 		return "", fmt.Errorf("rendering kubeadm's configuration: %w", err)
@@ -108,7 +109,7 @@ func apply(ctx context.Context, lab *kindlab.Lab, of changes, names ...string) e
 
 func addons(ctx context.Context, lab *kindlab.Lab, names ...string) ([]*unstructured.Unstructured, error) {
 	cluster := lab.Clusters[0]
-	config, err := config(cluster.APIServer(), lab.Topology.Clusters[0])
+	config, err := config(cluster.APIServer(), lab.Topology)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	text := must.Get(config(netip.MustParseAddrPort("10.50.0.11:6443"), topology.Cluster{
+	text := must.Get(config(netip.MustParseAddrPort("10.50.0.11:6443"), topology.Topology{Clusters: []topology.Cluster{{
 		PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-	}))(t)
+	}}}))(t)
 	objects, err := workload.Objects(text)
 	if err != nil || len(objects) != 3 {
 		t.Fatalf("%d objects, %v", len(objects), err)

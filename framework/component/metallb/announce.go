@@ -13,6 +13,10 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
+// NativeIPv4 is why a dual lab needs FRR: internal/bgp/native/native.go of MetalLB refuses the announcements of a
+// Service with an address of IPv6, those of IPv4 as well.
+const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-v4 prefix\"), its mode frr does"
+
 // Announce are the resources with which these nodes announce the addresses of a pool by BGP to
 // each router of a lab.
 func Announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
@@ -27,7 +31,7 @@ metadata: {name: services, namespace: metallb-system}
 spec:
   ipAddressPools: [services]
   nodeSelectors: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]
-`, pool, strings.Join(nodes, ", "))
+`, strings.ReplaceAll(t.Prefixes(pool), ",", `", "`), strings.Join(nodes, ", "))
 	for _, p := range t.BGPPeers() {
 		text += fmt.Sprintf(`---
 apiVersion: metallb.io/v1beta2

@@ -43,17 +43,27 @@ func ProbeKey(p framework.ProbePod) client.ObjectKey {
 	return client.ObjectKey{Namespace: probes.Namespace, Name: "probe-" + p.Name}
 }
 
-// ProbeIP is the address of the pod, which runs.
-func ProbeIP(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (netip.Addr, error) {
+// ProbeIPs are the addresses of the pod, which runs: that of IPv6 is invalid where it has none.
+func ProbeIPs(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (v4, v6 netip.Addr, err error) {
 	var pod corev1.Pod
 	if err := c.Kube().Get(ctx, ProbeKey(p), &pod); err != nil {
-		return netip.Addr{}, fmt.Errorf("reading the probe pod of %s: %w", p.Name, err)
+		return v4, v6, fmt.Errorf("reading the probe pod of %s: %w", p.Name, err)
 	}
-	address, err := netip.ParseAddr(pod.Status.PodIP)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("the probe pod of %s has no address: %w", p.Name, err)
+	for _, has := range pod.Status.PodIPs {
+		address, err := netip.ParseAddr(has.IP)
+		switch {
+		case err != nil:
+			return v4, v6, fmt.Errorf("the probe pod of %s has the address %q: %w", p.Name, has.IP, err)
+		case address.Is4():
+			v4 = address
+		default:
+			v6 = address
+		}
 	}
-	return address, nil
+	if !v4.IsValid() {
+		return v4, v6, fmt.Errorf("the probe pod of %s has no address of IPv4: %v", p.Name, pod.Status.PodIPs)
+	}
+	return v4, v6, nil
 }
 
 // ProbeSocket is the path of the agent's control socket on the pod's node.

@@ -17,11 +17,13 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// LoadBalancer is a Service of that type in front of a probe pod. Its methods are actions.
+// LoadBalancer is a Service of that type in front of a probe pod. Its methods are actions. On a dual
+// lab it has the address of IPv6 that belongs to its Address, too.
 type LoadBalancer struct {
 	Name string
 	// Pod is the Name of the probe pod.
@@ -49,18 +51,32 @@ func (s LoadBalancer) Endpoint() framework.Endpoint {
 
 // Create creates the Service.
 func (s LoadBalancer) Create(ctx context.Context, r *framework.Run) error {
-	labels, err := json.Marshal(s.Labels)
+	manifest, err := s.manifest(r.Topology)
 	if err != nil {
 		return err
 	}
-	more := ""
-	if s.Address.IsValid() {
+	return Apply(ctx, labaccess.Cluster(r), manifest)
+}
+
+func (s LoadBalancer) manifest(t topology.Topology) (string, error) {
+	labels, err := json.Marshal(s.Labels)
+	if err != nil {
+		return "", err
+	}
+	more, annotation := "", s.Annotation
+	if t.Dual {
+		more = "\n  ipFamilyPolicy: RequireDualStack"
+	}
+	switch {
+	case s.Address.IsValid() && t.Dual: // loadBalancerIP is of one family, and MetalLB takes no annotation beside it
+		annotation = fmt.Sprintf("metallb.universe.tf/loadBalancerIPs: %q", t.Addrs(s.Address))
+	case s.Address.IsValid():
 		more = "\n  loadBalancerIP: " + s.Address.String()
 	}
 	if s.Class != "" {
 		more += "\n  loadBalancerClass: " + s.Class
 	}
-	return Apply(ctx, labaccess.Cluster(r), fmt.Sprintf(`apiVersion: v1
+	return fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: default, labels: %s, annotations: {%s}}
 spec:
@@ -70,7 +86,7 @@ spec:
   ports:
   - {name: tcp, protocol: TCP, port: %d}
   - {name: udp, protocol: UDP, port: %[8]d}
-`, s.Name, labels, s.Annotation, cmp.Or(s.Policy, "Cluster"), more, ProbeLabel, s.Pod, wire.DefaultPort))
+`, s.Name, labels, annotation, cmp.Or(s.Policy, "Cluster"), more, ProbeLabel, s.Pod, wire.DefaultPort), nil
 }
 
 // Headless is the action that creates a headless Service of a name in front of the probe pod with a Name.
@@ -104,18 +120,25 @@ func (s LoadBalancer) Announced(ctx context.Context, r *framework.Run) error {
 		return err
 	}
 	for _, node := range s.Via {
-		if err := errors.Join(labaccess.Lab(r).Announced(ctx, node, s.Address), s.translated(ctx, r, node)); err != nil {
-			return err
+		for _, f := range r.Topology.Families() {
+			address := f.Addr(s.Address)
+			if err := errors.Join(labaccess.Lab(r).Announced(ctx, node, address), translated(ctx, r, node, address)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (s LoadBalancer) translated(ctx context.Context, r *framework.Run, node string) error {
-	return await.Until(ctx, fmt.Sprintf("kube-proxy of %s to translate %s", node, s.Address), 100*time.Millisecond, time.Minute,
+func translated(ctx context.Context, r *framework.Run, node string, address netip.Addr) error {
+	save := "iptables-save"
+	if address.Is6() {
+		save = "ip6tables-save"
+	}
+	return await.Until(ctx, fmt.Sprintf("kube-proxy of %s to translate %s", node, address), 100*time.Millisecond, time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			rules, err := labaccess.Lab(r).Node(node).Exec(ctx, "iptables-save", "--table", "nat")
-			return strings.Contains(rules, fmt.Sprintf(" -d %s/32 ", s.Address)), "no rule has it", err
+			rules, err := labaccess.Lab(r).Node(node).Exec(ctx, save, "--table", "nat")
+			return strings.Contains(rules, fmt.Sprintf(" -d %s/%d ", address, address.BitLen())), "no rule has it", err
 		})
 }
 
@@ -139,7 +162,8 @@ func ServiceRemoved(name string) framework.Action {
 // moment ago may have to become the leader first.
 const addressWithin = 2 * time.Minute
 
-// Given waits until the Service has an address, and returns it.
+// Given waits until the Service has an address, and returns it. On a dual lab it waits for the one of IPv6 that
+// belongs to it as well: pools of both families are of one size, and given from their first address on.
 func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (netip.Addr, error) {
 	var address netip.Addr
 	err := await.Until(ctx, "the Service "+s.Name+" to have an address", 200*time.Millisecond, addressWithin,
@@ -148,9 +172,14 @@ func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (netip.Addr, 
 			if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &is); err != nil {
 				return false, "", err
 			}
+			has := map[netip.Addr]bool{}
 			for _, ingress := range is.Status.LoadBalancer.Ingress {
-				var err error
-				if address, err = netip.ParseAddr(ingress.IP); err == nil && address.Is4() {
+				if a, err := netip.ParseAddr(ingress.IP); err == nil {
+					has[a] = true
+				}
+			}
+			for address = range has {
+				if address.Is4() && (!r.Topology.Dual || has[topology.IPv6.Addr(address)]) {
 					return true, "", nil
 				}
 			}

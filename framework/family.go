@@ -1,0 +1,92 @@
+package framework
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology"
+)
+
+// dual is the value of Family of a lab of both families.
+const dual = "dual"
+
+// Family is the parameter of scenarios whose labs can have two address families (WithFamily).
+var Family = Parameter{
+	Name: "family", Default: string(topology.IPv4),
+	About: "the address families of the lab: ipv4, or dual, where each probe and each finding of IPv4 has one of IPv6 beside it",
+}
+
+// WithFamily is a scenario on a lab of the families that the values say. Variants that speak IPv4 alone
+// do not run on a dual one (Variant.OnlyIPv4).
+func WithFamily(s Scenario, values map[string]string) (Scenario, error) {
+	switch value := cmp.Or(values[Family.Name], Family.Default); value {
+	case Family.Default:
+		return s, nil
+	case dual:
+	default:
+		return Scenario{}, fmt.Errorf("%s %q: expected %s or %s", Family.Name, value, Family.Default, dual)
+	}
+	if s.Topology.Dual { // a second lab is made of a scenario that is set already
+		return s, nil
+	}
+	s.Topology.Dual = true
+	s.Variants = slices.Clone(s.Variants)
+	for i, v := range s.Variants {
+		s.Variants[i] = v.onDual()
+	}
+	if at := s.At; at != nil {
+		s.At = func(versions map[string]string) Variant { return at(versions).onDual() }
+	}
+	return s, nil
+}
+
+func (v Variant) onDual() Variant {
+	v.dual = true
+	script := v.Script
+	v.Script = func() Script { return script().onDual() }
+	return v
+}
+
+// onDual is the script with a probe and a finding of IPv6 beside each that a family has.
+func (s Script) onDual() Script {
+	s.Probes, s.Impacted = withV6(s.Probes, probeV6), withV6(s.Impacted, probeV6)
+	for _, findings := range []*[]Finding{&s.Latent, &s.Expected, &s.Transient} {
+		*findings = withV6(*findings, findingV6)
+	}
+	s.Precursors = slices.Clone(s.Precursors)
+	for i, p := range s.Precursors {
+		s.Precursors[i].Expected, s.Precursors[i].Transient = withV6(p.Expected, findingV6), withV6(p.Transient, findingV6)
+	}
+	return s
+}
+
+// withV6 has what of returns beside each element of a list for which it returns something.
+func withV6[T any](all []T, of func(T) (T, bool)) []T {
+	var both []T
+	for _, one := range all {
+		both = append(both, one)
+		if v6, there := of(one); there {
+			both = append(both, v6)
+		}
+	}
+	return both
+}
+
+// probeV6 is the probe of IPv6 beside one of IPv4. Name servers and databases are asked by IPv4 alone.
+func probeV6(p probe.Probe) (probe.Probe, bool) {
+	p = p.WithDefaults()
+	p.V6, p.Source = true, topology.IPv6.Addr(p.Source)
+	p.Name += probe.V6Suffix
+	return p, p.Protocol != probe.DNS && p.Protocol != probe.MySQL
+}
+
+func findingV6(f Finding) (Finding, bool) {
+	of, is := f.Object.Prefix()
+	if is {
+		f.Object = detect.Prefix(topology.IPv6.Prefix(of))
+	}
+	return f, is
+}
