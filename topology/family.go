@@ -25,6 +25,9 @@ func (t Topology) Families() []Family {
 // ula has all IPv6 addresses of labs: a prefix for local use with a random number (RFC 4193).
 var ula = netip.MustParseAddr("fd5c:3f1e:a2d7::")
 
+// V6Bits are how much longer a prefix of IPv6 is than the one of IPv4 to which it belongs.
+const V6Bits = 96
+
 // Addr is the address of the family that belongs to an IPv4 address: of IPv6 one whose last 32 bits
 // are the IPv4 address. So names, subnets and ranges are declared once.
 func (f Family) Addr(a netip.Addr) netip.Addr {
@@ -38,8 +41,10 @@ func (f Family) Addr(a netip.Addr) netip.Addr {
 
 // Prefix is the prefix of the family that belongs to an IPv4 prefix, of the same size.
 func (f Family) Prefix(p netip.Prefix) netip.Prefix {
-	a := f.Addr(p.Addr())
-	return netip.PrefixFrom(a, p.Bits()+a.BitLen()-p.Addr().BitLen())
+	if f != IPv6 || !p.Addr().Is4() {
+		return p
+	}
+	return netip.PrefixFrom(f.Addr(p.Addr()), p.Bits()+V6Bits)
 }
 
 // Addrs are the addresses that belong to an IPv4 address, one of each family of the lab, with commas

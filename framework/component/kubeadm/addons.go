@@ -56,6 +56,7 @@ func config(apiServer netip.AddrPort, t topology.Topology) (string, error) {
 	var text strings.Builder
 	err := configTemplate.Execute(&text, map[string]any{
 		"APIServer": apiServer, "Version": KubernetesVersion, "PodCIDR": t.Prefixes(c.PodCIDR), "ServiceCIDR": t.Prefixes(c.ServiceCIDR),
+		"Dual": t.Dual, "NodeMaskV6": c.NodeMask + topology.V6Bits,
 	})
 	if err != nil {
 		return "", fmt.Errorf("rendering kubeadm's configuration: %w", err)

@@ -182,7 +182,7 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 	err := initPatches.Execute(&patches, map[string]any{
 		"Endpoint": apiEndpoint(c), "NodeMask": c.NodeMask, "Name": first.Name, "Token": id + "." + secret,
 		"Dual": l.Topology.Dual, "Pods": l.Topology.Prefixes(c.PodCIDR), "Services": l.Topology.Prefixes(c.ServiceCIDR),
-		"Addresses": l.Topology.Addrs(first.Links[0].Address), "NodeMaskV6": topology.IPv6.Prefix(c.NodeRanges()[0]).Bits(),
+		"Addresses": l.Topology.Addrs(first.Links[0].Address), "NodeMaskV6": c.NodeMask + topology.V6Bits,
 	})
 	if err != nil {
 		return fmt.Errorf("rendering kubeadm's configuration of cluster %q: %w", c.Name, err)
