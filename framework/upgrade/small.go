@@ -141,7 +141,7 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	if err := workload.Added(fresh)(ctx, r); err != nil {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
-	address, _, err := workload.ProbeIPs(ctx, labaccess.Cluster(r), fresh)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), fresh)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ spec:
 		}
 		var wanted netip.Addr
 		if step.pod != "none" {
-			if wanted, _, err = workload.ProbeIPs(ctx, labaccess.Cluster(r), framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
+			if wanted, err = workload.ProbeIP(ctx, labaccess.Cluster(r), framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
 				return err
 			}
 		}

@@ -267,7 +267,7 @@ func (i *incident) fault() framework.Fault {
 // end takes the pod out of the Service, and ends it when each node refuses new senders. Until
 // then connection tracking has to have the packets of all senders go to the pod.
 func (i *incident) end(ctx context.Context, r *framework.Run) error {
-	address, _, err := workload.ProbeIPs(ctx, labaccess.Cluster(r), statsd)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), statsd)
 	if err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func (i *incident) heirGetsPackets(ctx context.Context, r *framework.Run) (bool,
 	if err := workload.Added(heir)(ctx, r); err != nil {
 		return false, "", err
 	}
-	address, _, err := workload.ProbeIPs(ctx, labaccess.Cluster(r), heir)
+	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), heir)
 	if err != nil || address != i.gone {
 		return false, fmt.Sprintf("the new pod has %s, not %s", address, i.gone), err
 	}

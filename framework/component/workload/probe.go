@@ -43,6 +43,12 @@ func ProbeKey(p framework.ProbePod) client.ObjectKey {
 	return client.ObjectKey{Namespace: probes.Namespace, Name: "probe-" + p.Name}
 }
 
+// ProbeIP is the address of IPv4 of the pod, which runs.
+func ProbeIP(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (netip.Addr, error) {
+	address, _, err := ProbeIPs(ctx, c, p)
+	return address, err
+}
+
 // ProbeIPs are the addresses of the pod, which runs: that of IPv6 is invalid where it has none.
 func ProbeIPs(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (v4, v6 netip.Addr, err error) {
 	var pod corev1.Pod
