@@ -65,11 +65,8 @@ func kubeProxyToday(given Settings) (Upgrade, error) {
 		Component: "kube-proxy", Form: framework.Whole, Topology: s.topology(), Mode: config.Mode, Replaced: config.Replaced,
 		Besides: "mode " + config.Mode + ", API server " + kubeadm.KubernetesVersion + ", " + podsWired,
 		Images:  func(version string) []string { return []string{kubeadm.ProxyImage(version), workload.ProbeImage} },
-		Install: func(version string) framework.Action {
-			return framework.InOrder(workload.StopProbes,
-				// A lab that is reused may have pods: with OnDelete they are not replaced.
-				labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, at(version).Declare,
-				framework.AtOnce(workload.Probes(pods...), applyService), at(version).SyncedEverywhere(within))
+		Install: func(version string) framework.Action { // a lab that is reused may have pods
+			return at(version).Installed(within, workload.Probes(pods...), applyService)
 		},
 		Ends: s.ends(), Paths: s.paths(udp, others, true),
 		Release: func(version string) framework.Action { return at(version).Declare },

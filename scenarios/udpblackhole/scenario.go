@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -142,16 +141,15 @@ const (
 )
 
 func (i *incident) proxy(version string) kubeadm.Proxy {
-	config, err := kubeadm.NewProxyConfig("", i.mode, podCIDR)
-	if err != nil {
-		panic(err) // kubeadm's own configuration
-	}
-	return kubeadm.Proxy{Version: version, Config: config, Nodes: nodes}
+	return kubeadm.NewProxy(version, i.mode, podCIDR, nodes...)
 }
 
 func (i *incident) script(role framework.Role) framework.Script {
 	s := framework.Script{
-		Install:   i.install,
+		Install: i.proxy(i.version).Installed(within,
+			framework.InOrder(clean, workload.Probes(append(workload.OnEach(nodes...), statsd)...)),
+			statsdTo(statsd.Name), workload.ClusterIP("neighbour", corev1.ProtocolUDP, neighbourIP, master),
+		),
 		Endpoints: append(senders, service, neighbour),
 		Probes:    slices.Concat(senders[0].Both(senders[1]), steady, anew, []probe.Probe{senders[1].Over(probe.UDPConnected, neighbour)}),
 		Detectors: []detect.Detector{detect.GoneEndpoints{}},
@@ -180,56 +178,24 @@ func (i *incident) script(role framework.Role) framework.Script {
 
 func (i *incident) remedies() []framework.Remedy {
 	return []framework.Remedy{
-		{ID: "restart", Name: "restart kube-proxy on every node", Apply: i.rolled(i.version), Watch: 5 * time.Second},
+		{ID: "restart", Name: "restart kube-proxy on every node", Apply: i.proxy(i.version).Rolled(within), Watch: 5 * time.Second},
 		{
 			ID: "forget", Name: "delete the Service's entries of connection tracking on every node", Helps: true, Bound: within, Apply: forget,
 			Undo: framework.InOrder(serve, i.end),
 		},
 		{ID: "endpoints", Name: "endpoints again", Helps: true, Bound: within, Apply: serve, Undo: i.end},
-		{ID: "fixed-version", Name: "kube-proxy " + fixedVersion, Helps: true, Bound: 2 * within, Apply: i.rolled(fixedVersion)},
+		{ID: "fixed-version", Name: "kube-proxy " + fixedVersion, Helps: true, Bound: 2 * within, Apply: i.proxy(fixedVersion).Rolled(within)},
 	}
 }
 
-func (i *incident) rolled(version string) framework.Action {
-	p := i.proxy(version)
-	return framework.InOrder(p.Declare, func(ctx context.Context, r *framework.Run) error {
-		return labaccess.Lab(r).EachNode(ctx, nodes, func(ctx context.Context, n *kindlab.Node) error {
-			return p.Roll(ctx, labaccess.Lab(r), n.Name(), within)
-		})
-	})
-}
-
-// prepare removes what kube-proxy of an earlier variant has left in a node:
-// kube-proxy up to 1.35 takes chains of nftables that exist at its start for up to date.
-// Rules of iptables are replaced as a whole. ICMP errors are not limited in their rate.
-const prepare = `nft delete table ip kube-proxy 2>/dev/null
-nft delete table ip6 kube-proxy 2>/dev/null
-sysctl -qw net.ipv4.icmp_ratelimit=0`
-
-func (i *incident) install(ctx context.Context, r *framework.Run) error {
-	if i.mode == kubeadm.NFTables {
-		if err := host.ProxiesByNFTables(); err != nil {
-			return err
-		}
-	}
-	proxy := i.proxy(i.version)
-	clean := labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
-		if err := workload.Forget(ctx, n, "-p", "udp", "--orig-port-dst", strconv.Itoa(servicePort)); err != nil {
-			return err
-		}
-		_, err := n.Exec(ctx, "sh", "-c", prepare)
+// clean makes a node forget connections of before. ICMP errors are not limited in their rate.
+var clean = labaccess.OnNodes(nodes, func(ctx context.Context, n *kindlab.Node) error {
+	if err := workload.Forget(ctx, n, "-p", "udp", "--orig-port-dst", strconv.Itoa(servicePort)); err != nil {
 		return err
-	})
-	return framework.InOrder(
-		workload.StopProbes, labaccess.OnCluster(kubeadm.KubeProxy.Delete), workload.WireNodes, clean,
-		proxy.Declare,
-		framework.AtOnce(
-			workload.Probes(append(workload.OnEach(nodes...), statsd)...), statsdTo(statsd.Name),
-			workload.ClusterIP("neighbour", corev1.ProtocolUDP, neighbourIP, master),
-		),
-		proxy.SyncedEverywhere(within),
-	)(ctx, r)
-}
+	}
+	_, err := n.Exec(ctx, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
+	return err
+})
 
 // statsdTo is the action that has statsd lead to a probe pod.
 func statsdTo(pod string) framework.Action {

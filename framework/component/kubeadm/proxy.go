@@ -17,9 +17,11 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -100,6 +102,15 @@ type Proxy struct {
 	Nodes []string
 }
 
+// NewProxy is kube-proxy with kubeadm's own configuration, in one of ProxyModes, for pods of a range.
+func NewProxy(version, mode string, pods netip.Prefix, nodes ...string) Proxy {
+	config, err := NewProxyConfig("", mode, pods)
+	if err != nil {
+		panic(err) // the caller's mode
+	}
+	return Proxy{Version: version, Config: config, Nodes: nodes}
+}
+
 // ProxyImage is the vendor's name of kube-proxy's image of a version.
 func ProxyImage(version string) string { return "registry.k8s.io/kube-proxy:v" + version }
 
@@ -118,6 +129,28 @@ func (p Proxy) Declare(ctx context.Context, r *framework.Run) error {
 			set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 		}),
 	}, "kube-proxy")
+}
+
+// Installed is the action that runs kube-proxy in place of another one, and these actions at once beside it, after which
+// it waits as SyncedEverywhere does. Probe pods that there were end. kube-proxy up to 1.35 takes chains of nftables that
+// exist at its start for up to date, so they go; rules of iptables are replaced as a whole.
+func (p Proxy) Installed(bound time.Duration, beside ...framework.Action) framework.Action {
+	steps := []framework.Action{workload.StopProbes, labaccess.OnCluster(KubeProxy.Delete), workload.WireNodes}
+	switch p.Config.Mode {
+	case NFTables:
+		steps = slices.Insert(steps, 0, func(context.Context, *framework.Run) error { return host.ProxiesByNFTables() })
+		fallthrough
+	case IPTables: // mode ipvs is for guests, whose tables cannot be reached
+		steps = append(steps, workload.TablesRemoved("kube-proxy", p.Nodes...))
+	}
+	return framework.InOrder(append(steps, p.Declare, framework.AtOnce(beside...), p.SyncedEverywhere(bound))...)
+}
+
+// Rolled is the action that declares kube-proxy and replaces its pods (Roll).
+func (p Proxy) Rolled(bound time.Duration) framework.Action {
+	return framework.InOrder(p.Declare, labaccess.OnLab(func(ctx context.Context, l *kindlab.Lab) error {
+		return l.EachNode(ctx, p.Nodes, func(ctx context.Context, n *kindlab.Node) error { return p.Roll(ctx, l, n.Name(), bound) })
+	}))
 }
 
 // Roll replaces the pod of a node by one of what was declared, and waits until that has
