@@ -42,7 +42,7 @@ var detectors = []detect.Detector{
 var overTime = []detect.Detector{
 	detect.NodeAddress{Peering: detect.Observed},
 	detect.GoneEndpoints{},
-	detect.IPVSConvergence{},
+	detect.ProxyConvergence{},
 	detect.SNAT{Peering: detect.Observed},
 	detect.StaleFirewallRules{},
 }
@@ -94,7 +94,7 @@ func notRun(in scope) []NotRun {
 		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection",
 			"interfaces, routes and BIRD's sessions of the nodes (--nodes)")
 		add(detect.GoneEndpoints{}.Name(), "", "the connections that the nodes track (--nodes)")
-		add(detect.IPVSConvergence{}.Name(), "", "what the nodes' kube-proxies say, and their IPVS tables (--nodes)")
+		add(detect.ProxyConvergence{}.Name(), "", "what the nodes' kube-proxies say, and the Services in their kernels (--nodes)")
 		add(detect.StaleFirewallRules{}.Name(), "", "the filter tables of the nodes (--nodes)")
 	}
 	switch {
@@ -266,7 +266,7 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 	for _, p := range s.Proxies {
 		if p.Read && p.Mode == "" && len(p.Table) > 0 && (p.Health.Status != 0 || hasKubeProxy(s, p.Node)) {
 			all = append(all, snapshot.Missing{Source: "mode of kube-proxy on " + p.Node,
-				Reason: "it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"})
+				Reason: "it does not answer on port 10249 of 127.0.0.1, and there is a table of Services"})
 		}
 	}
 	return all

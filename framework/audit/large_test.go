@@ -303,7 +303,7 @@ func ofNodes(clean snapshot.Snapshot) (reads []snapshot.Snapshot, want []string)
 	second.Time = later
 	i := slices.IndexFunc(s.Services.Items, func(b snapshot.Service) bool { return b.ClusterIPs[0] == gone.Destination.Addr() })
 	return []snapshot.Snapshot{s, second}, []string{
-		"active gone-endpoint " + s.Services.Items[i].String() + ":53/UDP", "active missing-virtual-server " + s.Proxies[3].Node,
+		"active gone-endpoint " + s.Services.Items[i].String() + ":53/UDP", "active missing-service " + s.Proxies[3].Node,
 		"latent hidden-source " + podRange(7).String(),
 	}
 }
@@ -341,7 +341,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 // BenchmarkNodesOfLargeCluster judges two reads of such a cluster that have its nodes too, with the
 // detectors of these.
 func BenchmarkNodesOfLargeCluster(b *testing.B) {
-	ofTheseAlone := []detect.Detector{detect.GoneEndpoints{}, detect.IPVSConvergence{}, detect.SNAT{Peering: detect.Observed}}
+	ofTheseAlone := []detect.Detector{detect.GoneEndpoints{}, detect.ProxyConvergence{}, detect.SNAT{Peering: detect.Observed}}
 	for _, part := range []int{8, 4, 2, 1} {
 		reads, want := ofNodes(fullSize(1 / float64(part)).snapshot())
 		b.Run(fmt.Sprintf("%d-nodes", len(reads[0].Nodes.Items)), func(b *testing.B) {

@@ -453,8 +453,8 @@ func TestOverTime(t *testing.T) {
 		{"no packets any more", []snapshot.Snapshot{withNodes(0, gone(110*time.Second)), withNodes(10, gone(100*time.Second))}, []string{}, 1},
 		{"and a third read", []snapshot.Snapshot{withNodes(0, gone(110*time.Second)), withNodes(10, gone(100*time.Second)), withNodes(20, gone(90*time.Second))}, []string{}, 0},
 		{"it has just begun", []snapshot.Snapshot{withNodes(0, quiet), withNodes(10, gone(110*time.Second))}, []string{}, 1},
-		{"kube-proxy has stopped", []snapshot.Snapshot{withNodes(0, stopped), withNodes(10, stopped)}, []string{"active missing-virtual-server master1"}, 0},
-		{"kube-proxy may catch up", []snapshot.Snapshot{withNodes(0, stopped), withNodes(5, stopped)}, []string{"settling missing-virtual-server master1"}, 0},
+		{"kube-proxy has stopped", []snapshot.Snapshot{withNodes(0, stopped), withNodes(10, stopped)}, []string{"active missing-service master1"}, 0},
+		{"kube-proxy may catch up", []snapshot.Snapshot{withNodes(0, stopped), withNodes(5, stopped)}, []string{"settling missing-service master1"}, 0},
 		{"no session of the mesh", []snapshot.Snapshot{withNodes(0, mesh("Active")), withNodes(10, mesh("Active"))}, []string{"active session-down master1"}, 0},
 		{"the mesh is up", []snapshot.Snapshot{withNodes(0, mesh(snapshot.Established)), withNodes(10, mesh(snapshot.Established))}, []string{}, 0},
 	} {
@@ -479,11 +479,11 @@ func TestNodesLacking(t *testing.T) {
 			s.Proxies[0].Table = []snapshot.VirtualServer{{Protocol: "TCP"}}
 			c := snapshot.RunningContainer{Container: snapshot.Container{Name: "kube-proxy"}}
 			s.PodImages.Items = append(s.PodImages.Items, snapshot.PodImages{Node: "master1", Containers: []snapshot.RunningContainer{c}})
-		}, []string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"}},
+		}, []string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is a table of Services"}},
 		"a process with kube-proxy, whose mode is not known": {func(s *snapshot.Snapshot) {
 			s.Proxies[0].Table, s.Proxies[0].Health.Status = []snapshot.VirtualServer{{Protocol: "TCP"}}, 200
 		},
-			[]string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is an IPVS table"}},
+			[]string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is a table of Services"}},
 		"no kube-proxy": {func(*snapshot.Snapshot) {}, []string{}},
 	} {
 		r := must.Get(Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil))(t)

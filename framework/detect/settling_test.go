@@ -105,55 +105,55 @@ func TestSettling(t *testing.T) {
 		},
 
 		{
-			"an endpoint is replaced while nothing is synced", IPVSConvergence{}, proxies(
+			"an endpoint is replaced while nothing is synced", ProxyConvergence{}, proxies(
 				polled(0, pods(oldPod), to(oldPod)).frozen(), polled(1, pods(newPod), to(oldPod)).frozen(),
 				polled(10, pods(newPod), to(oldPod)).frozen(), polled(11, pods(newPod), to(oldPod)).frozen()),
 			[][]string{nil, webSettling, webSettling, webActive},
 		},
 		{
-			"an endpoint is replaced in vain while syncs go on", IPVSConvergence{}, proxies(
+			"an endpoint is replaced in vain while syncs go on", ProxyConvergence{}, proxies(
 				polled(0, pods(oldPod), to(oldPod)), polled(1, pods(newPod), to(oldPod)), polled(11, pods(newPod), to(oldPod)),
 				polled(20, pods(newPod), to(oldPod)), polled(21, pods(newPod), to(oldPod))),
 			[][]string{nil, webSettling, webSettling, webSettling, webActive},
 		},
 		{
-			"an endpoint is replaced", IPVSConvergence{},
+			"an endpoint is replaced", ProxyConvergence{},
 			proxies(polled(0, pods(oldPod), to(oldPod)), polled(1, pods(newPod), to(oldPod)), polled(2, pods(newPod), to(newPod))),
 			[][]string{nil, webSettling, nil},
 		},
 		{
-			"a Service has no virtual server", IPVSConvergence{},
+			"a Service has no virtual server", ProxyConvergence{},
 			proxies(polled(0, pods(oldPod)).frozen().unlisted(), polled(10, pods(oldPod)).frozen().unlisted()),
-			[][]string{{"missing-virtual-server settling edge"}, {"missing-virtual-server active edge"}},
+			[][]string{{"missing-service settling edge"}, {"missing-service active edge"}},
 		},
 		{
-			"one endpoint after the other", IPVSConvergence{},
+			"one endpoint after the other", ProxyConvergence{},
 			proxies(polled(0, pods(newPod)).frozen(), polled(5, pods(newPod, oldPod)).frozen(), polled(10, pods(newPod, oldPod)).frozen(), polled(15, pods(newPod, oldPod)).frozen()),
 			[][]string{
-				{"missing-real-server settling edge"},
-				{"missing-real-server settling edge"},
-				{"missing-real-server active edge", "missing-real-server settling edge"},
-				{"missing-real-server active edge"},
+				{"missing-endpoint settling edge"},
+				{"missing-endpoint settling edge"},
+				{"missing-endpoint active edge", "missing-endpoint settling edge"},
+				{"missing-endpoint active edge"},
 			},
 		},
 		{
-			"goroutines wait on a node that has differences", IPVSConvergence{}, proxies(
+			"goroutines wait on a node that has differences", ProxyConvergence{}, proxies(
 				polled(0, pods(oldPod)).late(), polled(10, pods(oldPod)).late(),
 				polled(12, pods(oldPod)).late().waits(7, 42), polled(17, pods(oldPod)).late().waits(7, 42)),
 			[][]string{
-				{"frozen-sync latent kube-proxy", "missing-real-server settling edge"},
-				{"frozen-sync active kube-proxy", "missing-real-server active edge"},
-				{"frozen-sync active kube-proxy", "netlink-deadlock settling kube-proxy", "missing-real-server active edge"},
-				{"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy", "missing-real-server active edge"},
+				{"frozen-sync latent kube-proxy", "missing-endpoint settling edge"},
+				{"frozen-sync active kube-proxy", "missing-endpoint active edge"},
+				{"frozen-sync active kube-proxy", "netlink-deadlock settling kube-proxy", "missing-endpoint active edge"},
+				{"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy", "missing-endpoint active edge"},
 			},
 		},
 		{
-			"goroutines wait for a moment on a node that has differences", IPVSConvergence{}, proxies(
+			"goroutines wait for a moment on a node that has differences", ProxyConvergence{}, proxies(
 				polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(11, pods(oldPod)).frozen()),
 			[][]string{
-				{"missing-real-server settling edge"},
-				{"netlink-deadlock settling kube-proxy", "missing-real-server active edge"},
-				{"missing-real-server active edge"},
+				{"missing-endpoint settling edge"},
+				{"netlink-deadlock settling kube-proxy", "missing-endpoint active edge"},
+				{"missing-endpoint active edge"},
 			},
 		},
 	} {
@@ -232,6 +232,6 @@ func proxies(polls ...*proxied) []snapshot.Snapshot {
 
 // What there is to find when shop/web goes on leading to the old endpoint.
 var (
-	webSettling = []string{"missing-real-server settling edge", "stale-real-server settling edge"}
-	webActive   = []string{"missing-real-server active edge", "stale-real-server active edge"}
+	webSettling = []string{"missing-endpoint settling edge", "stale-endpoint settling edge"}
+	webActive   = []string{"missing-endpoint active edge", "stale-endpoint active edge"}
 )

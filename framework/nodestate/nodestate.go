@@ -1,5 +1,5 @@
 // Package nodestate answers with what one node alone knows, for relapse audit: interfaces and
-// routes, rules of iptables, connections, the IPVS table, and what kube-proxy and BIRD say. The
+// routes, rules of iptables, connections, Services of IPVS and nftables, and what kube-proxy and BIRD say. The
 // readers are in package snapshot. No request changes anything.
 package nodestate
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Proxy is the kube-proxy of one node: what it says of itself, and the IPVS
-// table of its node's kernel.
+// Proxy is the kube-proxy of one node: what it says of itself, and where its node's kernel sends
+// connections to Services, by IPVS or by kube-proxy's rules of nftables.
 type Proxy struct {
 	Node string `json:"node"`
 	// Read, Error and Took are as in List. A node on which no kube-proxy answers is read.
@@ -21,8 +21,14 @@ type Proxy struct {
 	// words; empty if it does not answer.
 	Mode   string      `json:"mode,omitempty"`
 	Health ProxyHealth `json:"health"`
-	// Table is the IPVS table. A kernel without IPVS has none.
+	// Version is that of its build, and FailedSyncs counts those since its start: both in mode nftables alone.
+	Version     string `json:"version,omitempty"`
+	FailedSyncs int    `json:"failed_syncs,omitempty"`
+	// Table is the IPVS table or, where there is none and no other mode is known, that of nftables.
 	Table []VirtualServer `json:"table,omitempty"`
+	// Unreadable are sets of other programs, in mode nftables: family, table and name. An nft older than 1.1.2 crashes
+	// where it reads their user data.
+	Unreadable []string `json:"unreadable,omitempty"`
 	// Goroutines are those that wait for the kernel's answer about IPVS. They
 	// are dumped only of a kube-proxy that is not well or has finished no sync since
 	// the snapshot before, unless a ProxyQuery asks for more. Dumped is true if they were.
@@ -61,9 +67,39 @@ func (h ProxyHealth) Age() time.Duration {
 // busy may take several seconds to run a command, and is no worse for it.
 const proxyTimeout = 15 * time.Second
 
-// Proxies is the source of the nodes' kube-proxies and IPVS tables. That takes
+// Proxies is the source of the nodes' kube-proxies and their tables. That takes
 // a command on each node for every snapshot.
 var Proxies = perNode("kube-proxies", proxyTimeout, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
+
+// NFTables is a mode of kube-proxy.
+const NFTables = "nftables"
+
+// Kernel is what part of the kernel Table is of.
+func (p Proxy) Kernel() string {
+	if p.Mode == NFTables {
+		return NFTables
+	}
+	return "IPVS"
+}
+
+// readNFTables reads what a kube-proxy in mode nftables has written. Where the mode is not known, nothing need be there.
+func (p *Proxy) readNFTables(ctx context.Context, m Machine) (err error) {
+	if p.Mode != NFTables && (p.Mode != "" || len(p.Table) > 0) {
+		return nil
+	}
+	if own, is := m.(Own); is && p.Mode == "" {
+		if has, err := own.has(nfTables); err != nil || !has[0] {
+			return nil
+		}
+	}
+	if p.Table, err = nftServices(ctx, m); err == nil && p.Mode != "" {
+		p.Unreadable, err = unreadableSets(ctx, m)
+	}
+	if p.Mode == "" {
+		return nil
+	}
+	return err
+}
 
 func (p Proxy) on() string { return p.Node }
 
@@ -90,7 +126,7 @@ func (p Proxy) state(to *statements) {
 				servers = append(servers, r.Address.Addr().String())
 			}
 		}
-		to.add(Kernel, "IPVS of "+p.Node, cmp.Or(to.services[v.Address.Addr()], v.Address.String()), "",
+		to.add(Kernel, p.Kernel()+" of "+p.Node, cmp.Or(to.services[v.Address.Addr()], v.Address.String()), "",
 			"%s", cmp.Or(strings.Join(servers, ", "), "no real server"))
 	}
 }
@@ -100,6 +136,9 @@ func proxyReader(node string, m Machine) func(context.Context) Proxy {
 	return func(ctx context.Context) Proxy {
 		answer := list(ctx, func(ctx context.Context) ([]Proxy, error) {
 			p, err := ProxyQuery{Health: true, Synced: synced, Table: true}.Ask(ctx, m)
+			if err == nil {
+				err = p.readNFTables(ctx, m)
+			}
 			return []Proxy{p}, err
 		})
 		var p Proxy

@@ -294,6 +294,16 @@ func TestProxyScriptsRun(t *testing.T) {
 			t.Errorf("poll %d after a sync: dumped %v, want %v: %+v", i, p.Dumped, want, p)
 		}
 	}
+	served["/proxyMode"], served["/metrics"] = "nftables", `kubernetes_build_info{build_date="x",git_version="v1.34.4",platform="linux/amd64"} 1
+kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 1.795802125323897e+09
+kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"} 0
+kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 3
+kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv6"} 4
+`
+	nft, err := ProxyQuery{Health: true}.Ask(t.Context(), node)
+	if err != nil || nft.Version != "1.34.4" || nft.FailedSyncs != 7 || nft.Health.LastUpdated.UnixMilli() != 1795802125323 {
+		t.Errorf("in mode nftables: %+v, %v", nft, err)
+	}
 	server.Close()
 	if off, err := (ProxyQuery{Health: true, Table: true}).Ask(t.Context(), node); err != nil || off.Mode != "" || off.Health.Status != 0 || off.Dumped || len(off.Table) != 1 {
 		t.Errorf("without a kube-proxy: %+v, %v", off, err)

@@ -42,7 +42,8 @@ func (q ProxyQuery) script() string {
 	section := func(name, commands string) { fmt.Fprintf(&b, "echo; echo '== %s'; %s\n", name, commands) }
 	b.WriteString(`get() { exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3; }` + "\nexec 2>/dev/null\n")
 	const goroutines = "get 10249 '/debug/pprof/goroutine?debug=2' && cat <&3"
-	section("mode", "get 10249 /proxyMode && cat <&3")
+	b.WriteString("mode=$(get 10249 /proxyMode && cat <&3)\n")
+	section("mode", `echo "$mode"`)
 	if q.Health {
 		b.WriteString("health=$(get 10256 /healthz && cat <&3)\n")
 		section("healthz", `echo "$health"`)
@@ -54,13 +55,17 @@ func (q ProxyQuery) script() string {
 			fmt.Fprintf(&b, "case $health in %s) echo; echo '== goroutines'; %s;; esac\n", unwell, goroutines)
 		}
 	}
+	// The empty line ends the header, which has to be there.
+	const metrics = "get 10249 /metrics && grep -e ^HTTP/ -e $'^\\r$'"
 	if len(q.Counters) > 0 {
 		patterns := ""
 		for _, name := range q.Counters {
 			patterns += " -e " + shellescape.Quote("^"+name+" ")
 		}
-		// The empty line ends the header, which has to be there.
-		section("counters", "get 10249 /metrics && grep -e ^HTTP/ -e $'^\\r$'"+patterns+" <&3")
+		section("counters", metrics+patterns+" <&3")
+	}
+	if q.Health {
+		fmt.Fprintf(&b, "case $mode in *%s) echo; echo '== syncs'; %s -e '^%s{' -e '^%s' -e '^%s' <&3;; esac\n", NFTables, metrics, buildInfo, lastSync, failedSyncs)
 	}
 	if q.Goroutines {
 		section("goroutines", goroutines)
@@ -112,6 +117,10 @@ func (p *Proxy) take(section, text string) error {
 		if status, body := readResponse(text); status == http.StatusOK {
 			p.Counters, err = parseCounters(body)
 		}
+	case "syncs":
+		if status, body := readResponse(text); status == http.StatusOK {
+			err = p.takeSyncs(body)
+		}
 	case "goroutines":
 		status, body := readResponse(text)
 		p.Dumped = status == http.StatusOK
@@ -128,6 +137,41 @@ func (p *Proxy) take(section, text string) error {
 		p.Table, err = ParseIPVS(text)
 	}
 	return err
+}
+
+// Metrics of kube-proxy. From 1.33 on those of syncs have a label for the family.
+const (
+	buildInfo   = "kubernetes_build_info"
+	lastSync    = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
+	failedSyncs = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
+)
+
+// takeSyncs reads what the metrics of a kube-proxy in mode nftables say. Its /healthz names no time of a sync while it is well.
+func (p *Proxy) takeSyncs(metrics string) error {
+	var last float64
+	for line := range strings.Lines(metrics) {
+		name, labels, _ := strings.Cut(strings.TrimSpace(line), "{")
+		text := line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]
+		name, _, _ = strings.Cut(name, " ")
+		value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			return fmt.Errorf("reading kube-proxy's metrics: %s: %w", name, err)
+		}
+		switch name {
+		case buildInfo:
+			_, version, _ := strings.Cut(labels, `git_version="v`)
+			p.Version, _, _ = strings.Cut(version, `"`)
+		case lastSync:
+			last = max(last, value)
+		case failedSyncs:
+			p.FailedSyncs += int(value)
+		}
+	}
+	p.Health.LastUpdated = time.Time{}
+	if last > 0 {
+		p.Health.LastUpdated = time.UnixMicro(int64(last * 1e6)).UTC()
+	}
+	return nil
 }
 
 func parseCounters(metrics string) (map[string]float64, error) {

@@ -149,7 +149,7 @@ const recovers = 5 * time.Minute
 // The detector's settings: a sync under the load takes 4 to 6 s without hardware support
 // for guests, and several times that on a busy machine. The churn goes on while any
 // variant needs it, and some of its Services are always pending.
-var convergence = detect.IPVSConvergence{SlowSync: kubeproxy.FrozenFor, Except: load.IsChurned}
+var convergence = detect.ProxyConvergence{SlowSync: kubeproxy.FrozenFor, Except: load.IsChurned}
 
 // ratesJSON are the outcomes of affected kube-proxies under the load; run writes them,
 // with --repeat and --record.
@@ -224,8 +224,8 @@ func deadlocked(node string) []framework.Finding {
 		}
 	}
 	return []framework.Finding{
-		says(detect.StaleRealServer, node),
-		says(detect.MissingRealServer, node, "of default/"+nameOf(node, idle)), says(detect.MissingVirtualServer, node,
+		says(detect.StaleEndpoint, node),
+		says(detect.MissingEndpoint, node, "of default/"+nameOf(node, idle)), says(detect.MissingService, node,
 			"default/"+nameOf(node, late)),
 		says(detect.FrozenSync, "kube-proxy", "healthz: 503"), says(detect.NetlinkDeadlock, "kube-proxy"),
 	}

@@ -61,6 +61,12 @@ func (p *proxied) dead() *proxied {
 	return p
 }
 
+// nft has kube-proxy 1.34.4 run in mode nftables, and count so many failed syncs.
+func (p *proxied) nft(failed int, unreadable ...string) *proxied {
+	p.proxy().Mode, p.proxy().Version, p.proxy().FailedSyncs, p.proxy().Unreadable = snapshot.NFTables, "1.34.4", failed, unreadable
+	return p
+}
+
 func (p *proxied) mode(mode string) *proxied {
 	p.proxy().Mode = mode
 	return p
@@ -98,7 +104,7 @@ func to(pod netip.Addr) snapshot.RealServer {
 	return snapshot.RealServer{Address: netip.AddrPortFrom(pod, 7007), Weight: 1}
 }
 
-func TestIPVSConvergence(t *testing.T) {
+func TestProxyConvergence(t *testing.T) {
 	overdue := func(ready []netip.Addr, change func(*snapshot.Service, *snapshot.EndpointSlice), served ...snapshot.RealServer) []*proxied {
 		return []*proxied{polled(0, ready, served...).frozen().as(change), polled(12, ready, served...).frozen().as(change)}
 	}
@@ -111,8 +117,8 @@ func TestIPVSConvergence(t *testing.T) {
 	drained := to(oldPod)
 	drained.Weight, drained.Active = 0, 7
 	toOld, toNew := to(oldPod), to(newPod)
-	settling := []string{"missing-real-server settling edge", "stale-real-server settling edge"}
-	active := []string{"missing-real-server active edge", "stale-real-server active edge"}
+	settling := []string{"missing-endpoint settling edge", "stale-endpoint settling edge"}
+	active := []string{"missing-endpoint active edge", "stale-endpoint active edge"}
 	deadlocked := append([]string{"netlink-deadlock active kube-proxy"}, active...)
 	missing, late := active[:1], []string{"frozen-sync latent kube-proxy"}
 	for _, c := range []struct {
@@ -143,11 +149,11 @@ func TestIPVSConvergence(t *testing.T) {
 		{"an endpoint whose server was drained by mistake",
 			[]*proxied{polled(0, old, drained).frozen(), polled(10, old, drained).frozen()}, missing},
 		{"a Service that has no virtual server", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted()},
-			[]string{"missing-virtual-server active edge"}},
+			[]string{"missing-service active edge"}},
 		{
 			"a poll that failed in between",
 			[]*proxied{polled(0, old).frozen().unlisted(), unreadable(5), polled(10, old).frozen().unlisted()},
-			[]string{"missing-virtual-server active edge"},
+			[]string{"missing-service active edge"},
 		},
 		{"a poll that failed at the end", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted(), unreadable(12)}, nil},
 		{"a kube-proxy that has died",
@@ -182,9 +188,9 @@ func TestIPVSConvergence(t *testing.T) {
 		{"own endpoints alone, of a snapshot that does not say where they are", overdue(old, local(), to(oldPod)), nil},
 		{"endpoints for another zone", overdue(oldAndNew, hinted, to(oldPod)), nil},
 		{"no endpoint of any zone", overdue(oldAndNew, hinted), missing},
-		{"endpoints of any zone that are none", overdue(new, hinted, to(newPod), to(oldPod)), []string{"stale-real-server active edge"}},
+		{"endpoints of any zone that are none", overdue(new, hinted, to(newPod), to(oldPod)), []string{"stale-endpoint active edge"}},
 		{"a terminating endpoint while none is ready", overdue(nil, draining, to(oldPod)), nil},
-		{"a terminating endpoint beside one that is ready", overdue(new, draining, to(newPod), to(oldPod)), []string{"stale-real-server active edge"}},
+		{"a terminating endpoint beside one that is ready", overdue(new, draining, to(newPod), to(oldPod)), []string{"stale-endpoint active edge"}},
 		{"another proxy's Service", overdue(new, func(s *snapshot.Service, _ *snapshot.EndpointSlice) { s.OtherProxy = true }, to(oldPod)), nil},
 		{
 			"a sync that is slow, and moves",
@@ -210,12 +216,21 @@ func TestIPVSConvergence(t *testing.T) {
 			settling,
 		},
 		{"one goroutine that waits", []*proxied{polled(0, old, toOld).late().waits(7), polled(5, old, toOld).late().waits(7)}, late},
+		{"an endpoint that was replaced, and a sync of nftables that failed",
+			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).nft(1), polled(3, new, toOld).nft(1)}, active},
+		{"the same a moment ago", []*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).nft(1)}, settling},
+		{"a sync that failed before",
+			[]*proxied{polled(0, old, toOld).nft(7), polled(2, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
+		{"syncs that failed, and nobody knows when", []*proxied{polled(0, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
+		{"a kube-proxy in mode nftables that has died",
+			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).dead(), polled(12, new, toOld).dead()}, active},
+		{"a set that crashes the proxy's nft", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces")}, []string{"unreadable-set latent kube-proxy"}},
 		{
 			"all of it",
 			[]*proxied{polled(0, new, toOld).late().waits(7, 42), polled(20, new, toOld).late().waits(7, 42)},
 			[]string{
 				"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy",
-				"missing-real-server active edge", "stale-real-server active edge",
+				"missing-endpoint active edge", "stale-endpoint active edge",
 			},
 		},
 	} {
@@ -225,9 +240,9 @@ func TestIPVSConvergence(t *testing.T) {
 				history = append(history, p.Snapshot)
 			}
 			var got []string
-			for _, f := range detected(t, IPVSConvergence{}, history) {
+			for _, f := range detected(t, ProxyConvergence{}, history) {
 				got = append(got, fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object))
-				if f.Detector != "ipvs-convergence" || f.Announcer != "edge" || !strings.HasSuffix(f.Says, ".") {
+				if f.Detector != "proxy-convergence" || f.Announcer != "edge" || !strings.HasSuffix(f.Says, ".") {
 					t.Errorf("%+v", f)
 				}
 			}
@@ -245,7 +260,7 @@ func unreadable(at int) *proxied {
 	return p
 }
 
-func TestIPVSConvergenceSays(t *testing.T) {
+func TestProxyConvergenceSays(t *testing.T) {
 	new := []netip.Addr{newPod}
 	for _, c := range []struct {
 		name    string
@@ -269,7 +284,7 @@ func TestIPVSConvergenceSays(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var says []string
-			for _, f := range detected(t, IPVSConvergence{}, c.history) {
+			for _, f := range detected(t, ProxyConvergence{}, c.history) {
 				says = append(says, f.Says)
 			}
 			must.Equal(t, "says", c.want, says)
@@ -277,11 +292,21 @@ func TestIPVSConvergenceSays(t *testing.T) {
 	}
 }
 
+// The release from which on the vendor's images have a patched nft.
+func TestCrashesAtSets(t *testing.T) {
+	for version, want := range map[string]bool{
+		"1.31.14": true, "1.33.99": true, "1.34.9": true, "1.34.10": false, "1.35.6": true, "1.35.7": false, "1.36.2": true, "1.36.3": false,
+		"1.37.0": false, "1.34.1-eks-113cf36": true, "": false, "custom": false,
+	} {
+		must.Equal(t, version, want, CrashesAtSets(version))
+	}
+}
+
 // What is excepted is not looked at, however long it differs; the rest is.
-func TestIPVSConvergenceExcept(t *testing.T) {
+func TestProxyConvergenceExcept(t *testing.T) {
 	history := proxies(polled(0, pods(newPod), to(oldPod)).frozen(), polled(20, pods(newPod), to(oldPod)).frozen())
 	for service, want := range map[string]int{"shop/web": 0, "shop/other": 2} {
-		d := IPVSConvergence{Except: func(s string) bool { return s == service }}
+		d := ProxyConvergence{Except: func(s string) bool { return s == service }}
 		if got := detected(t, d, history); len(got) != want {
 			t.Errorf("without %s: %d findings, want %d: %v", service, len(got), want, got)
 		}

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
-// Kinds of findings of IPVSConvergence.
+// Kinds of findings of ProxyConvergence.
 const (
 	// FrozenSync: kube-proxy reports that its last sync is too long ago.
 	FrozenSync = "frozen-sync"
@@ -18,12 +20,15 @@ const (
 	// not come. On a node that has differences, it is pending from the first snapshot with such
 	// goroutines to the one that proves the deadlock.
 	NetlinkDeadlock = "netlink-deadlock"
-	// MissingVirtualServer: a Service with ready endpoints is not in the table.
-	MissingVirtualServer = "missing-virtual-server"
-	// MissingRealServer: ready endpoints of a Service get no connections.
-	MissingRealServer = "missing-real-server"
-	// StaleRealServer: connections go to what is no endpoint of the Service.
-	StaleRealServer = "stale-real-server"
+	// MissingService: a Service with ready endpoints is not in the table.
+	MissingService = "missing-service"
+	// MissingEndpoint: ready endpoints of a Service get no connections.
+	MissingEndpoint = "missing-endpoint"
+	// StaleEndpoint: connections go to what is no endpoint of the Service.
+	StaleEndpoint = "stale-endpoint"
+	// UnreadableSet is latent: a set of another program crashes the nft of a kube-proxy in mode nftables, which then
+	// can write no rule.
+	UnreadableSet = "unreadable-set"
 )
 
 // DefaultSettle is how long kube-proxy may take: healthy ones need some
@@ -35,12 +40,16 @@ const DefaultSettle = 10 * time.Second
 // milliseconds; a guest without hardware support once did not run for 2 s on a busy machine.
 const stuckFor = 5 * time.Second / 2
 
-// IPVSConvergence compares the IPVS tables that kube-proxies keep with Services and EndpointSlices.
+// failedSettle is how long a difference lasts that a failed sync of nftables leaves: kube-proxy tries it again after 30 s.
+const failedSettle = time.Second
+
+// ProxyConvergence compares the tables of IPVS and of nftables that kube-proxies keep with Services and EndpointSlices.
 // A difference is a finding, an active one, when it has lasted for Settle and kube-proxy has
 // stopped: it has finished no sync for SlowSync, or does not answer. It also is one when it has
 // lasted for twice Settle and two syncs were finished meanwhile, the second of which must have
 // begun after it. So neither a rollout nor a slow sync is one. Until then a difference is pending.
-// A Service without endpoints is no difference.
+// A Service without endpoints is no difference. In mode nftables a difference of failedSettle is one as well,
+// if kube-proxy counts a failed sync since it began.
 //
 // Where two goroutines wait for each other's answers, which never ends, a difference is active at
 // once. Two snapshots prove that: in both the same goroutines are in the same calls, and no sync
@@ -54,7 +63,7 @@ const stuckFor = 5 * time.Second / 2
 // them. Endpoints that terminate serve where none is ready. Services that kube-proxy leaves to
 // another proxy are not examined, and neither are nodes whose kube-proxy is known to run in
 // another mode.
-type IPVSConvergence struct {
+type ProxyConvergence struct {
 	// SlowSync is how long a kube-proxy may go without finishing a sync before it counts as
 	// stopped; zero means DefaultSettle. It is for nodes on which a sync takes longer.
 	SlowSync time.Duration
@@ -64,9 +73,9 @@ type IPVSConvergence struct {
 	Except func(service string) bool
 }
 
-func (IPVSConvergence) Name() string { return "ipvs-convergence" }
+func (ProxyConvergence) Name() string { return "proxy-convergence" }
 
-func (IPVSConvergence) Reads() []snapshot.Source {
+func (ProxyConvergence) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.EndpointSlices, snapshot.Proxies}
 }
 
@@ -75,11 +84,11 @@ func (IPVSConvergence) Reads() []snapshot.Source {
 // the Services: on a node whose syncs have stopped, all that change differ sooner or later.
 // Differences of a kind that are pending make a finding of their own, after the active one. Object
 // is kube-proxy or the node, Announcer the node.
-func (d IPVSConvergence) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
+func (d ProxyConvergence) Detect(history []snapshot.Snapshot, _ *Index) []Finding {
 	var findings []Finding
 	indexed := lookups(history)
 	for _, p := range history[len(history)-1].Proxies {
-		if !inIPVSMode(indexed, p.Node) || !p.Read {
+		if p.Mode = lastMode(indexed, p.Node); p.Mode != "ipvs" && p.Mode != snapshot.NFTables || !p.Read {
 			continue
 		}
 		for _, f := range d.node(indexed, p) {
@@ -90,18 +99,18 @@ func (d IPVSConvergence) Detect(history []snapshot.Snapshot, _ *Index) []Finding
 	return findings
 }
 
-// inIPVSMode reports whether a node's kube-proxy runs in IPVS mode: by the last answer that named
-// one, because a kube-proxy that hangs or has died does not answer.
-func inIPVSMode(history []*lookup, node string) bool {
+// lastMode is the mode of a node's kube-proxy: by the last answer that named one, because a kube-proxy that hangs or
+// has died does not answer.
+func lastMode(history []*lookup, node string) string {
 	for _, s := range slices.Backward(history) {
 		if p, ok := s.proxy(node); ok && p.Mode != "" {
-			return p.Mode == "ipvs"
+			return p.Mode
 		}
 	}
-	return false
+	return ""
 }
 
-func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
+func (d ProxyConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
@@ -109,7 +118,7 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	overdue, pending := map[difference]time.Time{}, map[difference]time.Time{}
 	for diff, since := range d.lasting(history, p.Node) {
 		lasts := now.Sub(since)
-		if deadlock || lasts >= DefaultSettle && stopped || lasts >= 2*DefaultSettle && syncedTwice(history, p.Node, since) {
+		if deadlock || lasts >= failedSettle && failedSince(history, p, since) || lasts >= DefaultSettle && stopped || lasts >= 2*DefaultSettle && syncedTwice(history, p.Node, since) {
 			overdue[diff] = since
 		} else {
 			pending[diff] = since
@@ -143,7 +152,14 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
 		})
 	}
-	for _, kind := range []string{MissingVirtualServer, MissingRealServer, StaleRealServer} {
+	if len(p.Unreadable) > 0 && CrashesAtSets(p.Version) {
+		findings = append(findings, Finding{
+			Kind: UnreadableSet, State: Latent, Object: Named("kube-proxy"),
+			Says: fmt.Sprintf("Another program than kube-proxy has set %s of nftables on %s, made by nft 1.1.2 or later. The nft 1.0.6 in images of "+
+				"kube-proxy %s crashes when it reads that, and kube-proxy can write no rule until it is gone.", and(p.Unreadable), p.Node, p.Version),
+		})
+	}
+	for _, kind := range []string{MissingService, MissingEndpoint, StaleEndpoint} {
 		if differences := ofKind(overdue, kind); len(differences) > 0 {
 			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
 		}
@@ -154,6 +170,30 @@ func (d IPVSConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 		}
 	}
 	return findings
+}
+
+// CrashesAtSets reports whether the vendor's image of a version of kube-proxy has an nft that crashes at sets of a later one:
+// those before distroless-iptables 0.9.4, or 0.8.12 (build/common.sh of k8s.io/kubernetes).
+func CrashesAtSets(version string) bool {
+	for _, fixed := range patchedNFT {
+		if semver.MajorMinor("v"+version) == semver.MajorMinor(fixed) {
+			return semver.Compare("v"+version, fixed) < 0
+		}
+	}
+	return semver.IsValid("v"+version) && semver.Compare("v"+version, patchedNFT[0]) < 0
+}
+
+// patchedNFT has for each minor version the first release whose image is not known to crash.
+var patchedNFT = []string{"v1.34.10", "v1.35.7", "v1.36.3"}
+
+// failedSince reports whether a kube-proxy counts more failed syncs than in the last snapshot before a moment.
+func failedSince(history []*lookup, p snapshot.Proxy, since time.Time) bool {
+	for _, s := range slices.Backward(history) {
+		if then, read := s.proxy(p.Node); read && s.Time.Before(since) && then.Mode != "" {
+			return p.FailedSyncs > then.FailedSyncs
+		}
+	}
+	return false
 }
 
 func seconds(d time.Duration) string { return d.Round(time.Second).String() }
@@ -212,7 +252,7 @@ type difference struct {
 	server netip.AddrPort // the real server that is missing or superfluous
 }
 
-func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]time.Time {
+func (d ProxyConvergence) lasting(history []*lookup, node string) map[difference]time.Time {
 	since := map[difference]time.Time{}
 	now := history[len(history)-1]
 	open := d.differences(now, node)
@@ -238,7 +278,7 @@ func (d IPVSConvergence) lasting(history []*lookup, node string) map[difference]
 	return since
 }
 
-func (d IPVSConvergence) differences(s *lookup, node string) map[difference]bool {
+func (d ProxyConvergence) differences(s *lookup, node string) map[difference]bool {
 	found := map[difference]bool{}
 	p, read := s.proxy(node)
 	if !read || !s.Services.Read || !s.EndpointSlices.Read {
@@ -318,7 +358,7 @@ func servers(s *lookup, service snapshot.Service, port snapshot.ServicePort,
 func compare(found map[difference]bool, port servicePort, wants wanted, virtual *snapshot.VirtualServer) {
 	if virtual == nil {
 		if len(wants.must) > 0 { // without endpoints no connection could succeed anyway
-			found[difference{port: port, kind: MissingVirtualServer}] = true
+			found[difference{port: port, kind: MissingService}] = true
 		}
 		return
 	}
@@ -330,13 +370,13 @@ func compare(found map[difference]bool, port servicePort, wants wanted, virtual 
 		serving[server.Address] = true
 		enough = enough || wants.some && wants.must[server.Address]
 		if !wants.must[server.Address] && !wants.may[server.Address] {
-			found[difference{port, StaleRealServer, server.Address}] = true
+			found[difference{port, StaleEndpoint, server.Address}] = true
 		}
 	}
 	for address := range wants.must {
 		// Another family's endpoints are behind the Service's other address.
 		if address.Addr().Is4() == port.address.Addr().Is4() && !serving[address] && !enough {
-			found[difference{port, MissingRealServer, address}] = true
+			found[difference{port, MissingEndpoint, address}] = true
 		}
 	}
 }
@@ -371,7 +411,7 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 		}
 		switch {
 		case len(named) == maxNamed:
-		case kind == MissingVirtualServer:
+		case kind == MissingService:
 			named = append(named, fmt.Sprintf("%s (%s)", d.port, d.port.address))
 		default:
 			named = append(named, fmt.Sprintf("%s of %s", d.server, d.port))
@@ -381,14 +421,17 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
 	what := map[string]string{
-		MissingVirtualServer: "has no virtual server for Services with ready endpoints",
-		MissingRealServer:    "sends no connection to ready endpoints",
-		StaleRealServer:      "sends connections to addresses that are in no EndpointSlice",
+		MissingService:  "has no virtual server for Services with ready endpoints",
+		MissingEndpoint: "sends no connection to ready endpoints",
+		StaleEndpoint:   "sends connections to addresses that are in no EndpointSlice",
 	}[kind]
 	sync := "kube-proxy does not answer"
 	if p.Health.Status != 0 {
 		sync = fmt.Sprintf("kube-proxy's last sync was %s ago", seconds(p.Health.Age()))
+		if p.FailedSyncs > 0 {
+			sync += fmt.Sprintf(" (%d failed)", p.FailedSyncs)
+		}
 	}
-	return fmt.Sprintf("The IPVS table of %s %s: %s; the oldest difference has lasted for %s or longer, and %s.",
-		p.Node, what, and(named), seconds(now.Sub(oldest)), sync)
+	return fmt.Sprintf("The %s table of %s %s: %s; the oldest difference has lasted for %s or longer, and %s.",
+		p.Kernel(), p.Node, what, and(named), seconds(now.Sub(oldest)), sync)
 }
