@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Check is a fact that must hold at one point of the script.
@@ -133,9 +134,5 @@ func DescribeFindings(findings []detect.Finding) string {
 	if len(findings) == 0 {
 		return "no finding"
 	}
-	var says []string
-	for _, f := range findings {
-		says = append(says, fmt.Sprintf("%s: %s", As(f), f.Says))
-	}
-	return strings.Join(says, "; ")
+	return each.Joined(findings, "; ", func(f detect.Finding) string { return fmt.Sprintf("%s: %s", As(f), f.Says) })
 }

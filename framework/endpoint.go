@@ -5,6 +5,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Endpoint is where probes start or end. The engine finds its agent and its address when
@@ -42,11 +43,7 @@ func PodOn(node string) Endpoint { return PodEndpoint(ProbePod{Name: node, Node:
 
 // PodsOn are the agents of one probe pod on each node.
 func PodsOn(nodes ...string) []Endpoint {
-	var ends []Endpoint
-	for _, node := range nodes {
-		ends = append(ends, PodOn(node))
-	}
-	return ends
+	return each.Of(nodes, PodOn)
 }
 
 // HostEndpoint is the agent on a host outside of the clusters.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Fact is a statement from the reports of an incident, with the steps of a run that assert it.
@@ -106,10 +107,7 @@ func (p *problems) facts(s Scenario) {
 			if v.Script == nil {
 				continue
 			}
-			var steps []string
-			for _, step := range v.asserting() {
-				steps = append(steps, step.String())
-			}
+			steps := each.Of(v.asserting(), StepID.String)
 			if id := by.Step.String(); !slices.Contains(steps, id) {
 				p.add("%s has no step %q%s", by.Variant, id, topology.Nearest(id, steps))
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Label is a word that selects variants.
@@ -41,10 +42,7 @@ var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 // LabelsOf are the labels of a variant, in order, each once: those that it and its scenario
 // declare, the components of Tested, and GuestLabel, SlowLabel and UpstreamLabel where they apply.
 func (s Scenario) LabelsOf(v Variant) []string {
-	var labels []string
-	for _, l := range slices.Concat(s.Labels, v.Labels) {
-		labels = append(labels, string(l))
-	}
+	labels := each.Of(slices.Concat(s.Labels, v.Labels), func(l Label) string { return string(l) })
 	for _, t := range s.Tested {
 		labels = append(labels, t.Component())
 	}

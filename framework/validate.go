@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Validate returns all errors of a scenario that can be found without a lab, each with its place.
@@ -188,10 +189,7 @@ func (p *problems) findings(s Script) {
 	check := func(where string, findings []Finding, states ...detect.State) {
 		for _, f := range findings {
 			p := p.at("%s: %s", where, f)
-			var names []string
-			for _, d := range s.Detectors {
-				names = append(names, d.Name())
-			}
+			names := each.Of(s.Detectors, detect.Detector.Name)
 			if !slices.Contains(names, f.Detector) {
 				p.add("there is no detector %q%s", f.Detector, topology.Nearest(f.Detector, names))
 			}
@@ -310,9 +308,5 @@ func (p *problems) steps(s Script) {
 func isNode(t topology.Topology, name string) bool { return slices.Contains(nodesOf(t), name) }
 
 func nodesOf(t topology.Topology) []string {
-	var names []string
-	for _, n := range t.Nodes() {
-		names = append(names, n.Name)
-	}
-	return names
+	return each.Of(t.Nodes(), func(n topology.Node) string { return n.Name })
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Annotations of an image in its layout's index. The first is the image-spec's.
@@ -144,10 +146,7 @@ func (c *cache) entries() ([]entry, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the image cache: %w", err)
 	}
-	var all []entry
-	for _, folder := range folders {
-		all = append(all, c.entry(folder.Name()))
-	}
+	all := each.Of(folders, func(folder os.DirEntry) entry { return c.entry(folder.Name()) })
 	return all, nil
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Substitute is a module that programs are built with in place of the one that the
@@ -72,11 +74,7 @@ func (r Recipe) Differs() (string, error) {
 }
 
 func joined(all []Substitute) string {
-	var texts []string
-	for _, s := range all {
-		texts = append(texts, s.String())
-	}
-	return strings.Join(texts, ", ")
+	return each.Joined(all, ", ", Substitute.String)
 }
 
 // substitutes reads what noteSubstitutes has noted in the version's go.mod.

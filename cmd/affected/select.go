@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Select returns the tests in labs that a change needs besides the core. A package's tests
@@ -140,9 +142,5 @@ var declaration = regexp.MustCompile(`(?m)^(?:func|type|var|const|\t)\s*([A-Z]\w
 // constants, those in parentheses too, and more: of fields, which no other package names
 // by the package's name.
 func exported(source string) []string {
-	var names []string
-	for _, match := range declaration.FindAllStringSubmatch(source, -1) {
-		names = append(names, match[1])
-	}
-	return names
+	return each.Of(declaration.FindAllStringSubmatch(source, -1), func(match []string) string { return match[1] })
 }

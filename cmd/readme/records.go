@@ -5,15 +5,12 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // records has a section for each incident: its record, without the facts, and its variants.
 func records(all []framework.Scenario) string {
-	var sections []string
-	for _, s := range all {
-		sections = append(sections, record(s.Incident)+"\n"+variants(s))
-	}
-	return strings.Join(sections, "\n")
+	return each.Joined(all, "\n", func(s framework.Scenario) string { return record(s.Incident) + "\n" + variants(s) })
 }
 
 func record(i framework.Incident) string {

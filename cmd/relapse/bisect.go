@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 type storedOptions struct {
@@ -86,10 +87,7 @@ minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 a
 			}
 			tested, there := scenario.Find(args[1])
 			if !there {
-				var names []string
-				for _, t := range scenario.Tested {
-					names = append(names, t.Name)
-				}
+				names := each.Of(scenario.Tested, func(t framework.Tested) string { return t.Name })
 				return usagef("scenario %q tests no component %q%s", args[0], args[1], topology.Nearest(args[1], names))
 			}
 			return runBisection(cmd.Context(), s, scenario, tested, o)

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/containerlab"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 func listCommand() *cobra.Command {
@@ -133,10 +134,7 @@ func describe(out io.Writer, s framework.Scenario) {
 	if len(parameters) > 0 {
 		section("Parameters", strings.Join(parameters, "\n"))
 	}
-	var facts []string
-	for _, f := range i.Facts {
-		facts = append(facts, verdict.FactText(s, f))
-	}
+	facts := each.Of(i.Facts, func(f framework.Fact) string { return verdict.FactText(s, f) })
 	if len(facts) > 0 {
 		section("Facts (+ asserted by these steps, - not asserted)", strings.Join(facts, "\n"))
 	}

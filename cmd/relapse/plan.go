@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/plan"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Formats of a plan.
@@ -113,9 +114,5 @@ func describePlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wante
 }
 
 func withText(with map[string]string) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(with)) {
-		parts = append(parts, name+"="+with[name])
-	}
-	return strings.Join(parts, ",")
+	return each.Joined(slices.Sorted(maps.Keys(with)), ",", func(name string) string { return name + "=" + with[name] })
 }

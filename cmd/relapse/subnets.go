@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // subnets is the value of --subnets: a prefix; empty: labs have the documented subnets.
@@ -37,10 +38,7 @@ func (s subnets) move(chosen []framework.Scenario) error {
 	if err != nil || s == "" {
 		return err
 	}
-	var labs []topology.Topology
-	for _, scenario := range chosen {
-		labs = append(labs, scenario.Topology)
-	}
+	labs := each.Of(chosen, func(scenario framework.Scenario) topology.Topology { return scenario.Topology })
 	parts, err := topology.Split(prefix, labs...)
 	if err != nil {
 		return usagef("--subnets: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -59,11 +60,7 @@ func execs(command []string) string {
 }
 
 func addressesOf(m topology.Member) []netip.Addr {
-	var all []netip.Addr
-	for _, link := range m.Links {
-		all = append(all, link.Address)
-	}
-	return all
+	return each.Of(m.Links, func(link topology.Link) netip.Addr { return link.Address })
 }
 
 // find maps the topology's routers and hosts to what there is: by name, or else by addresses.

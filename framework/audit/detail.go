@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Command is a command line, for a shell, that shows what a finding is based on. It changes
@@ -126,10 +127,7 @@ func (d detail) related() []string {
 		return nil
 	}
 	p, _ := d.Object.Prefix()
-	var all []string
-	for _, s := range services {
-		all = append(all, s.String())
-	}
+	all := each.Of(services, snapshot.Service.String)
 	for _, b := range d.read.BGPAdvertisements.Items {
 		for _, r := range b.Ranges {
 			if r.Contains(p.Addr()) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Suppression is a finding, or several, or what is not judged, that somebody has decided to live with for some
@@ -272,10 +273,7 @@ func (s Suppression) wrong(active string) (field, says string) {
 }
 
 func detectorNames() []string {
-	var names []string
-	for _, d := range detectors {
-		names = append(names, d.Name())
-	}
+	names := each.Of(detectors, detect.Detector.Name)
 	for _, n := range notRun(scope{}) {
 		names = append(names, n.Detector)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Control is a router of a lab that somebody else has brought up: it is read as by Outside, and its
@@ -75,10 +77,7 @@ func (c *Control) Restore(ctx context.Context) error {
 		left = append(left, prefix)
 	}
 	c.mu.Unlock()
-	var errs []error
-	for _, prefix := range left {
-		errs = append(errs, c.RemoveStatic(ctx, prefix))
-	}
+	errs := each.Of(left, func(prefix netip.Prefix) error { return c.RemoveStatic(ctx, prefix) })
 	return errors.Join(errs...)
 }
 

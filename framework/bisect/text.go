@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // perLine is how many versions a line of a terminal holds.
@@ -114,10 +115,7 @@ func (b *Bisection) conclusion() string {
 	if len(r.Changes) == 0 {
 		return name + ": no version could be judged"
 	}
-	var all []string
-	for _, c := range r.Changes {
-		all = append(all, name+": "+b.describe(c))
-	}
+	all := each.Of(r.Changes, func(c Change) string { return name + ": " + b.describe(c) })
 	for _, s := range b.Record.Steps {
 		if s.Verdict == string(framework.Refused) {
 			all = append(all, fmt.Sprintf("%s: %s refuses to start, which counts as not affected", name, s.Version))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of ImagePin. They are latent of what the network depends on, else hints: running pods are
@@ -107,11 +108,7 @@ func (u imageUse) String() string {
 }
 
 func (u imageUse) podNames() []string {
-	var names []string
-	for _, p := range u.pods {
-		names = append(names, p.pod.String())
-	}
-	return names
+	return each.Of(u.pods, func(p runningImage) string { return p.pod.String() })
 }
 
 func (u imageUse) when() string {

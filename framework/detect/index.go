@@ -11,6 +11,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Index are snapshots in order of time, with what is made of them once for all detectors. It is
@@ -237,11 +238,7 @@ func (v *view) podsIn(p netip.Prefix) []snapshot.Pod {
 		in = append(in, max(i, ^i))
 	}
 	slices.Sort(in)
-	var pods []snapshot.Pod
-	for _, i := range in {
-		pods = append(pods, v.Pods.Items[i])
-	}
-	return pods
+	return each.Of(in, func(i int) snapshot.Pod { return v.Pods.Items[i] })
 }
 
 type router struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of Layer2.
@@ -132,10 +133,7 @@ func (l *links) findings() (all []Finding) {
 }
 
 func (l *links) of(a netip.Addr) []Finding {
-	var names []string
-	for _, s := range l.at[a] {
-		names = append(names, s.String())
-	}
+	names := each.Of(l.at[a], func(s service) string { return s.String() })
 	holders := slices.DeleteFunc(slices.Clone(l.L2Announcements.Items), func(o snapshot.L2Announcement) bool {
 		return !slices.Contains(names, o.Service) || !l.nodes[o.Node].Ready
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // lookup is a snapshot with what detectors that judge each node look up in it, each made when it is
@@ -129,10 +130,7 @@ func (l *lookup) flow(node string, f snapshot.Flow) (was snapshot.Flow, there, r
 // or Calico's pools, or lead to a node, or the router is said to get the pod ranges. A summary of the site, such as
 // 10.0.0.0/8, is not.
 func (l *lookup) podRoutes() *bart.Table[podRoute] {
-	var pods []netip.Addr
-	for _, p := range l.Pods.Items {
-		pods = append(pods, p.IP)
-	}
+	pods := each.Of(l.Pods.Items, func(p snapshot.Pod) netip.Addr { return p.IP })
 	slices.SortFunc(pods, netip.Addr.Compare)
 	var ranges bart.Lite
 	nodes := map[netip.Addr]bool{}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of RouteOwnership.
@@ -455,11 +456,7 @@ func (o ownership) formerOwner(p netip.Prefix) string {
 }
 
 func (o ownership) podsIn(p netip.Prefix) []string {
-	var pods []string
-	for _, pod := range o.now.podsIn(p) {
-		pods = append(pods, pod.String())
-	}
-	return pods
+	return each.Of(o.now.podsIn(p), snapshot.Pod.String)
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

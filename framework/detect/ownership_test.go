@@ -477,7 +477,7 @@ func TestImportsNothingThatActs(t *testing.T) {
 		"github.com/relapse-dev/relapse/framework/snapshot",
 		"github.com/relapse-dev/relapse/framework/detect",               // for a detector that is a package of its own
 		"github.com/relapse-dev/relapse/framework/detect/autodetection", // which is held to the same
-		"github.com/relapse-dev/relapse/topology",                       // declarations
+		"github.com/relapse-dev/relapse/topology/each",                  // functions of lists
 		"golang.org/x/mod/semver",                                       // functions of strings
 		"github.com/relapse-dev/relapse/topology",                       // declarations and words
 		"github.com/gaissmai/bart",                                      // a trie

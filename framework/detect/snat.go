@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of SNAT.
@@ -258,10 +259,7 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 			}
 		}
 	}
-	var findings []Finding
-	for _, h := range rules {
-		findings = append(findings, d.byRule(n.Node, h))
-	}
+	findings := each.Of(rules, func(h *hidden) Finding { return d.byRule(n.Node, h) })
 	for _, h := range byPrograms {
 		findings = append(findings, d.byProgram(n.Node, h))
 	}

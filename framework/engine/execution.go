@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Execution is one scenario of a run: its lab, and its variants, which run one after the
@@ -121,10 +122,7 @@ func (e *Execution) planVariants(chosen []framework.Variant) {
 		e.planVariant(v)
 	}
 	if e.options.Ablate == "" {
-		var roles []framework.Role
-		for _, v := range e.chosen() {
-			roles = append(roles, v.Role)
-		}
+		roles := each.Of(e.chosen(), func(v framework.Variant) framework.Role { return v.Role })
 		e.report.Half = framework.Half(roles...)
 	}
 	e.report.Topology = report.TopologyOf(e.scenario.TopologyFor(e.chosen()))
@@ -519,11 +517,7 @@ func heldByOther(err error) bool {
 }
 
 func (e *Execution) judges() []*verdict.Judge {
-	var all []*verdict.Judge
-	for _, v := range e.variants {
-		all = append(all, v.judge)
-	}
-	return all
+	return each.Of(e.variants, func(v *variantRun) *verdict.Judge { return v.judge })
 }
 
 func (e *Execution) verdict() framework.RunVerdict { return verdict.Run(e.broken, e.judges()...) }

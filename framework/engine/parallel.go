@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // parallel are variants that run in parallel on one lab, or lanes. Each runs its own steps in
@@ -99,10 +101,7 @@ func (l *parallel) ended(ctx context.Context) error {
 
 // broken is why nodes of variants could not be restored; nil if all were.
 func (l *parallel) broken() error {
-	var all []error
-	for _, one := range l.all {
-		all = append(all, one.broken)
-	}
+	all := each.Of(l.all, func(one *parallelRun) error { return one.broken })
 	return errors.Join(all...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Presence is a finding and the times at which it was there.
@@ -77,9 +78,5 @@ func (h *History) Traffic() []probe.Timeline {
 			}
 		}
 	}
-	var all []probe.Timeline
-	for _, e := range newest {
-		all = append(all, e.part.At(e.time))
-	}
-	return all
+	return each.Of(newest, func(e at[probe.Stored]) probe.Timeline { return e.part.At(e.time) })
 }

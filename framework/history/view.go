@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Finding is a finding of a detector.
@@ -120,11 +121,7 @@ func (v View) Timelines() []probe.Timeline {
 	defer v.h.mu.Unlock()
 	for _, e := range slices.Backward(v.h.packets) {
 		if e.number < v.number {
-			var all []probe.Timeline
-			for _, s := range e.part {
-				all = append(all, s.At(e.time))
-			}
-			return all
+			return each.Of(e.part, func(s probe.Stored) probe.Timeline { return s.At(e.time) })
 		}
 	}
 	return nil
@@ -279,9 +276,5 @@ func (p Poll) active(expected []framework.Finding) (reason string, unavailable b
 
 // Polls are all polls of the view, oldest first.
 func (v View) Polls() []Poll {
-	var all []Poll
-	for _, p := range v.since(time.Time{}) {
-		all = append(all, p.part)
-	}
-	return all
+	return each.Of(v.since(time.Time{}), func(p at[Poll]) Poll { return p.part })
 }

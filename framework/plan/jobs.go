@@ -8,6 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Claim is the PersistentVolumeClaim that Jobs write their reports to. The cluster's owner
@@ -39,10 +41,7 @@ func (r Run) folder(s Shard) string { return path.Join(r.Folder, fmt.Sprintf("sh
 // Jobs writes a Kubernetes Job for each shard, for kubectl create. A shard's reports are in
 // the folder shard-N of Run.Folder; MergeCommand merges them.
 func Jobs(out io.Writer, shards []Shard, r Run, p Pods) error {
-	var all []any
-	for _, shard := range shards {
-		all = append(all, job(shard, shards, r, p))
-	}
+	all := each.Of(shards, func(shard Shard) any { return job(shard, shards, r, p) })
 	return write(out, all...)
 }
 

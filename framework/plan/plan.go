@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Item is a scenario that one machine runs. It is never split: an affected and a fixed
@@ -102,11 +104,7 @@ func Expected(shards []Shard) string {
 
 // Scenarios are the names of what the shard runs.
 func (s Shard) Scenarios() []string {
-	var names []string
-	for _, i := range s.Items {
-		names = append(names, i.Scenario)
-	}
-	return names
+	return each.Of(s.Items, func(i Item) string { return i.Scenario })
 }
 
 // Run holds further flags of relapse run for all shards. Empty ones are left out.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Reasons for which a wait fails, beside the end of its context.
@@ -184,9 +185,5 @@ func (s *Set) missing(which []int, met func(*Timeline) (bool, error)) ([]int, er
 func (s *Set) describe(which []int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var lines []string
-	for _, i := range which {
-		lines = append(lines, s.timelines[i].String())
-	}
-	return strings.Join(lines, "; ")
+	return each.Joined(which, "; ", func(i int) string { return s.timelines[i].String() })
 }

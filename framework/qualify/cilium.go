@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/reference"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // ConfigMapOf is the name that the ConfigMap of a component usually has; false if relapse does
@@ -37,10 +38,7 @@ func compared(table *configdrift.Table, in Inputs, data map[string]string) (Conf
 		if err != nil {
 			return c, err
 		}
-		var all []string
-		for _, d := range refusals {
-			all = append(all, strings.TrimSuffix(d.Says, "."))
-		}
+		all := each.Of(refusals, func(d configdrift.Drift) string { return strings.TrimSuffix(d.Says, ".") })
 		*says = strings.Join(all, "; ")
 	}
 	drifts, err := table.Compare(from, to)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // failoverRow compares a failover of an address that nodes answer for by ARP with both versions: the
@@ -24,10 +25,7 @@ func failoverRow(m upgrade.Measures, name string, t Thresholds, command string) 
 	}
 	old, now := tried[0], tried[1]
 	r.From, r.To = failoverCell(old), failoverCell(now)
-	var says []string
-	for _, f := range tried {
-		says = append(says, failoverSays(f))
-	}
+	says := each.Of(tried, failoverSays)
 	switch {
 	case cmp.Or(old.NotDone, now.NotDone) != "":
 	case now.NotBack && !old.NotBack:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // enough is the share of a path's packets whose outcome must be known, and of a router's
@@ -116,10 +117,7 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 
 // inOrder are the names of paths in the order of the time of rest, and then the others.
 func inOrder(m upgrade.Measures, names map[string]bool) []string {
-	var all []string
-	for _, p := range m.Resting.Paths {
-		all = append(all, p.Name)
-	}
+	all := each.Of(m.Resting.Paths, func(p upgrade.Path) string { return p.Name })
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if !slices.Contains(all, name) {
 			all = append(all, name)

@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Names of the files that Write makes.
@@ -82,10 +83,7 @@ func (q Qualification) junit() reporters.JUnitTestSuite {
 	}
 	became := map[State]junit.Outcome{Fails: junit.Failed, NotJudged: junit.Broke, NotLookedAt: junit.Skipped}
 	for _, r := range q.Rows {
-		var details []string
-		for _, d := range r.details() {
-			details = append(details, d[0]+": "+d[1])
-		}
+		details := each.Of(r.details(), func(d [2]string) string { return d[0] + ": " + d[1] })
 		junit.Add(&suite, junit.Case{Name: r.Title(), Became: became[r.State], Why: r.Says, Detail: strings.Join(details, "\n")})
 		suite.TestCases[len(suite.TestCases)-1].SystemOut = r.Says
 	}

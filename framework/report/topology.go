@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Topology is what the lab was made of.
@@ -83,11 +84,7 @@ func (t *Topology) Subnets() map[string]netip.Prefix {
 }
 
 func links(declared []topology.Link) []Link {
-	var all []Link
-	for _, l := range declared {
-		all = append(all, Link{Network: l.Network, Address: l.Address})
-	}
-	return all
+	return each.Of(declared, func(l topology.Link) Link { return Link{Network: l.Network, Address: l.Address} })
 }
 
 // TopologyOf is the topology of a variant's lab; nil in reports from before reports had one.

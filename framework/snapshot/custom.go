@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // customList lists objects of a CustomResourceDefinition that are read as a T.
@@ -55,10 +57,7 @@ func (c *cluster) absent(ctx context.Context, err error, versions ...*resource) 
 		return fmt.Errorf("listing %s: the server does not know them, and whether there is a CustomResourceDefinition %s is not known: %w",
 			r.what, name, unread)
 	case slices.ContainsFunc(definitions, func(o *object[string]) bool { return o.name == name }):
-		var of []string
-		for _, r := range versions {
-			of = append(of, r.Version)
-		}
+		of := each.Of(versions, func(r *resource) string { return r.Version })
 		return fmt.Errorf("listing %s: the server does not know %s %s, though there is a CustomResourceDefinition: "+
 			"it has started a moment ago, or serves another version",
 			r.what, name, strings.Join(of, " or "))

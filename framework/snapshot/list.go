@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // resource is a list of the API server.
@@ -156,10 +158,7 @@ func failures(errs ...error) error {
 	if len(errs) < 2 {
 		return errors.Join(errs...)
 	}
-	var texts []string
-	for _, err := range errs {
-		texts = append(texts, err.Error())
-	}
+	texts := each.Of(errs, error.Error)
 	return errors.New(strings.Join(texts, "; "))
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Source is one thing that a snapshot can hold, such as Nodes or
@@ -209,10 +211,7 @@ func byKind(sources []Source) (map[*kind][]string, error) {
 
 // Close closes what Open has opened.
 func (c *Collector) Close() error {
-	var errs []error
-	for _, closer := range c.closers {
-		errs = append(errs, closer.Close())
-	}
+	errs := each.Of(c.closers, io.Closer.Close)
 	c.closers = nil
 	return errors.Join(errs...)
 }

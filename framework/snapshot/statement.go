@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Layer is where something is said, from what is wanted down to what forwards packets.
@@ -82,11 +83,7 @@ func (s *statements) named(a netip.Addr) string {
 func (s Snapshot) Statements() []Statement {
 	nodes := map[netip.Addr]string{}
 	s.addNodes(nodes)
-	var all []Statement
-	for _, st := range s.statements(nodes, true) {
-		all = append(all, st.Statement)
-	}
-	return all
+	return each.Of(s.statements(nodes, true), func(st partStatement) Statement { return st.Statement })
 }
 
 func (s Snapshot) statements(nodes map[netip.Addr]string, bulk bool) []partStatement {
@@ -139,11 +136,7 @@ func (s Snapshot) addNodes(nodes map[netip.Addr]string) {
 }
 
 func join[T fmt.Stringer](all []T) string {
-	var texts []string
-	for _, one := range all {
-		texts = append(texts, one.String())
-	}
-	return strings.Join(texts, ", ")
+	return each.Joined(all, ", ", T.String)
 }
 
 // Change is what changed in a layer from one snapshot to a later one.

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -85,10 +86,7 @@ func Run(ctx context.Context, scenarios []framework.Scenario, o Options) ([]repo
 
 // executions plans scenarios. A dry run only passes the steps to Progress.
 func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution, error) {
-	var wrong []error
-	for _, s := range scenarios {
-		wrong = append(wrong, s.Validate())
-	}
+	wrong := each.Of(scenarios, framework.Scenario.Validate)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}

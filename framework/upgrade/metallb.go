@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // metalLBUpgrade upgrades MetalLB by the vendor's chart of the version. Its speakers announce
@@ -62,10 +63,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if m.answers() {
 		beside += "; addresses of the pool " + m.resources.Layer2 + " are on the nodes' link, and the ToR asks for them by ARP"
 	}
-	var set []string
-	for _, setting := range m.at(to).Settings() {
-		set = append(set, setting.String())
-	}
+	set := each.Of(m.at(to).Settings(), chart.Setting.String)
 	ends, paths := m.ends(), m.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true)
 	if m.resources.BGP {
 		ends, paths = append(ends, balancedEnd(m.balancer)), append(balancerPaths(loadBalancer), paths...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 const (
@@ -269,17 +270,9 @@ func number(findings []framework.Finding) string {
 }
 
 func list(findings []framework.Finding) string {
-	var names []string
-	for _, f := range findings {
-		names = append(names, f.String())
-	}
-	return strings.Join(names, "; ")
+	return each.Joined(findings, "; ", framework.Finding.String)
 }
 
 func namesOf(probes []probe.Probe) []string {
-	var names []string
-	for _, p := range probes {
-		names = append(names, p.WithDefaults().Name)
-	}
-	return names
+	return each.Of(probes, func(p probe.Probe) string { return p.WithDefaults().Name })
 }

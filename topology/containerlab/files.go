@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
@@ -111,11 +112,7 @@ esac
 
 // Bridges are the names of the bridges, in the order of the networks.
 func (e *export) Bridges() []string {
-	var names []string
-	for _, n := range e.t.Networks {
-		names = append(names, e.bridges[n.Name])
-	}
-	return names
+	return each.Of(e.t.Networks, func(n topology.Network) string { return e.bridges[n.Name] })
 }
 
 // TopologyFile is the name of containerlab's file.

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 type board struct {
@@ -303,10 +304,7 @@ func (p painter) body(b *board, now time.Time) body {
 		at := len(y.lines)
 		add(p.step(s, now), true)
 		if s.state == running {
-			var details []string
-			for _, d := range b.details(s) {
-				details = append(details, "    "+p.timed(d.name, now.Sub(d.began), 4))
-			}
+			details := each.Of(b.details(s), func(d part) string { return "    " + p.timed(d.name, now.Sub(d.began), 4) })
 			if len(details) > 6 {
 				details = append(details[:5], fmt.Sprintf("    and %d more", len(details)-5))
 			}
@@ -322,10 +320,7 @@ func (p painter) body(b *board, now time.Time) body {
 		}
 	}
 	if len(b.running()) == 0 { // a step that is not in the plan
-		var details []string
-		for _, d := range b.unplanned() {
-			details = append(details, p.mark(running)+" "+p.timed(d.name, now.Sub(d.began), 2))
-		}
+		details := each.Of(b.unplanned(), func(d part) string { return p.mark(running) + " " + p.timed(d.name, now.Sub(d.began), 2) })
 		for _, line := range atMost(details, 6) {
 			add(line, false)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Resources are MetalLB's pools, peers and advertisements, as a lab gets them.
@@ -341,10 +342,7 @@ func (a *adapter) complete() error {
 			return err
 		}
 		if announced = a.poolsBut(a.Layer2); a.Layer2 != "" {
-			var names []string
-			for _, o := range announced {
-				names = append(names, o.GetName())
-			}
+			names := each.Of(announced, func(o *unstructured.Unstructured) string { return o.GetName() })
 			own := a.Objects[len(a.Objects)-1]
 			if err := unstructured.SetNestedStringSlice(own.Object, names, "spec", "ipAddressPools"); err != nil {
 				return err

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // addresses maps addresses to others so that any two have as many leading bits in common as before:
@@ -31,11 +33,7 @@ var (
 )
 
 func prefixes(texts ...string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range texts {
-		all = append(all, netip.MustParsePrefix(text))
-	}
-	return all
+	return each.Of(texts, netip.MustParsePrefix)
 }
 
 // flippedBits is how many leading bits of an address may change.

@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Name is the file of a run's JUnit report.
@@ -26,10 +27,7 @@ const Name = "junit.xml"
 
 // Write writes the suites of reports, one for each, into a file.
 func Write(path string, reports ...report.Report) error {
-	var suites []reporters.JUnitTestSuite
-	for _, r := range reports {
-		suites = append(suites, Suite(r))
-	}
+	suites := each.Of(reports, Suite)
 	text, err := Encode(suites...)
 	if err != nil {
 		return err

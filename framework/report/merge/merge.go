@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Shard is a stored run.
@@ -95,11 +96,7 @@ func ByScenario(shards []Shard) [][]Shard {
 	for _, s := range shards {
 		parts[s.Report.Scenario] = append(parts[s.Report.Scenario], s)
 	}
-	var all [][]Shard
-	for _, scenario := range slices.Sorted(maps.Keys(parts)) {
-		all = append(all, parts[scenario])
-	}
-	return all
+	return each.Of(slices.Sorted(maps.Keys(parts)), func(scenario string) []Shard { return parts[scenario] })
 }
 
 // Write merges shards of one scenario into a new run below output, with the evidence

@@ -27,6 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Name is the file of the metrics, in the folder of the reports.
@@ -253,10 +254,7 @@ func TimeToDetectOf(v report.Variant) (took time.Duration, known bool) {
 // partial says whether a run judges only a part of its scenario. One without any variant has
 // not come that far, and its verdict says so.
 func partial(r report.Report) bool {
-	var roles []framework.Role
-	for _, v := range r.Variants {
-		roles = append(roles, framework.Role(v.Role))
-	}
+	roles := each.Of(r.Variants, func(v report.Variant) framework.Role { return framework.Role(v.Role) })
 	return slices.Contains(roles, framework.Unclassified) || len(roles) > 0 && framework.Half(roles...) != ""
 }
 

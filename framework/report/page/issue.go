@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // mostIssueLines is how many lines of the first screen an issue has.
@@ -24,10 +25,7 @@ func issue(v view) string {
 	if v.Incident != nil {
 		addf("**%s**\n\n", v.Incident.Title)
 	}
-	var variants []stored
-	for _, s := range v.Sections {
-		variants = append(variants, s.stored)
-	}
+	variants := each.Of(v.Sections, func(s section) stored { return s.stored })
 	addf("### What happened?\n\n")
 	text.WriteString(plain.Fenced(strings.Join(screen(v.Report, variants, mostIssueLines), "\n")))
 	addf("\n### How can we reproduce it?\n\n")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Screen is the first screen of a run's page as lines of text, max of them at most:
@@ -213,10 +214,7 @@ func repeats(v report.Variant) string {
 		if r.OfJudged != nil {
 			judged = rate(*r.OfJudged, v.Expected)
 		}
-		var numbers []string
-		for _, number := range r.NotJudged {
-			numbers = append(numbers, fmt.Sprintf("#%d", number))
-		}
+		numbers := each.Of(r.NotJudged, func(number int) string { return fmt.Sprintf("#%d", number) })
 		text += fmt.Sprintf("; of the judged runs: %s; not judged: %s", judged, strings.Join(numbers, " "))
 	}
 	var onsets []int64

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 )
 
@@ -32,10 +33,7 @@ const (
 )
 
 func guestImages(t topology.Topology) []string {
-	var refs []string
-	for _, n := range t.Guests() {
-		refs = append(refs, imageOf(n))
-	}
+	refs := each.Of(t.Guests(), imageOf)
 	slices.Sort(refs)
 	return slices.Compact(refs)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -103,10 +104,7 @@ func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string
 	if err != nil {
 		return err
 	}
-	var after []reference
-	for _, o := range objects {
-		after = append(after, referenceTo(o))
-	}
+	after := each.Of(objects, referenceTo)
 	gone := dropped(earlier, after)
 	if err := r.write(ctx, c, version, slices.Concat(after, gone)); err != nil {
 		return err

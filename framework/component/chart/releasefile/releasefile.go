@@ -21,6 +21,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // File is a file of a user.
@@ -203,18 +204,11 @@ func (r *reader) choose() ([]candidate, error) {
 }
 
 func list(all []candidate) string {
-	var names []string
-	for _, c := range all {
-		names = append(names, c.String())
-	}
-	return strings.Join(names, " and ")
+	return each.Joined(all, " and ", candidate.String)
 }
 
 func (r *reader) described() string {
-	var names []string
-	for _, d := range r.documents[:min(3, len(r.documents))] {
-		names = append(names, describe(d))
-	}
+	names := each.Of(r.documents[:min(3, len(r.documents))], describe)
 	if n := len(r.documents) - len(names); n > 0 {
 		names = append(names, fmt.Sprintf("%d more", n))
 	}
