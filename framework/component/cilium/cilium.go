@@ -197,7 +197,7 @@ func (s Cilium) Restarted(why string) Cilium {
 }
 
 // Configure is the action that brings the ConfigMaps to this state, and the operator, where there
-// is one. Running agents do not reread it: Run and Restart make them.
+// is one. Running agents do not reread it: RunAgents and Restarted make them.
 func (s Cilium) Configure(ctx context.Context, r *framework.Run) error {
 	if err := s.apply(ctx, r, configManifest); err != nil || s.Operator == "" {
 		return err
