@@ -71,34 +71,35 @@ func startCapture(t *testing.T) *capture {
 	return c
 }
 
+// labsV6 are the first 32 bits of every address of IPv6 of a lab.
+var labsV6 = netip.MustParsePrefix("fd5c:3f1e::/32")
+
 // ofLab lets through what has an address of the lab. The kernel sorts it out
 // and not the reader, which a busy uplink could outrun.
 func ofLab() []bpf.Instruction {
 	const take, leave = 1 << 16, 0
-	matches := func(offsets []uint32) []bpf.Instruction {
+	matches := func(offsets []uint32, ranges ...netip.Prefix) []bpf.Instruction {
 		var program []bpf.Instruction
 		for _, offset := range offsets {
-			for _, p := range labRanges {
-				network, mask := p.Masked().Addr().As4(), net.CIDRMask(p.Bits(), 32)
+			for _, p := range ranges {
+				network, mask := p.Masked().Addr().AsSlice(), net.CIDRMask(p.Bits(), 32)
 				program = append(program,
 					bpf.LoadAbsolute{Off: offset, Size: 4},
 					bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: binary.BigEndian.Uint32(mask)},
-					bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(network[:]), SkipTrue: 1},
+					bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(network), SkipTrue: 1},
 					bpf.RetConstant{Val: take},
 				)
 			}
 		}
 		return append(program, bpf.RetConstant{Val: leave})
 	}
-	ip, arp := matches(addressesAt[unix.ETH_P_IP]), matches(addressesAt[unix.ETH_P_ARP])
-	return slices.Concat(
-		[]bpf.Instruction{
-			bpf.LoadExtension{Num: bpf.ExtProto},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: uint8(len(ip))},
-		}, ip,
-		[]bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_ARP, SkipTrue: uint8(len(arp))}}, arp,
-		[]bpf.Instruction{bpf.RetConstant{Val: leave}},
-	)
+	program := []bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtProto}}
+	for protocol, ranges := range map[uint16][]netip.Prefix{unix.ETH_P_IP: labRanges, unix.ETH_P_ARP: labRanges, unix.ETH_P_IPV6: {labsV6}} {
+		one := matches(addressesAt[protocol], ranges...)
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(protocol), SkipTrue: uint8(len(one))})
+		program = append(program, one...)
+	}
+	return append(program, bpf.RetConstant{Val: leave})
 }
 
 // packetSocket sees the lab's packets on a link, from their network header on.
@@ -161,16 +162,20 @@ func (c *capture) read(name string, socket int, done <-chan struct{}) {
 func (c *capture) look(name string, protocol uint16, packet []byte) {
 	var ends []string
 	for _, at := range addressesAt[protocol] {
-		ends = append(ends, netip.AddrFrom4([4]byte(packet[at:at+4])).String())
+		end := netip.AddrFrom4([4]byte(packet[at : at+4]))
+		if protocol == unix.ETH_P_IPV6 {
+			end = netip.AddrFrom16([16]byte(packet[at : at+16]))
+		}
+		ends = append(ends, end.String())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found = append(c.found, fmt.Sprintf("%s: %s (% x)", name, strings.Join(ends, " to "), packet))
 }
 
-// addressesAt is where a packet names its own ends, by protocol: IPv4's source
-// and destination, ARP's sender and target.
-var addressesAt = map[uint16][]uint32{unix.ETH_P_IP: {12, 16}, unix.ETH_P_ARP: {14, 24}}
+// addressesAt is where a packet names its own ends, by protocol: the source and destination of IPv4
+// and of IPv6, ARP's sender and target.
+var addressesAt = map[uint16][]uint32{unix.ETH_P_IP: {12, 16}, unix.ETH_P_IPV6: {8, 24}, unix.ETH_P_ARP: {14, 24}}
 
 // seen returns the lab's packets so far.
 func (c *capture) seen(t *testing.T) []string {
@@ -236,12 +241,16 @@ func TestCaptureSees(t *testing.T) {
 	socket := must.Get(unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(socket)
 	send := func(from, to string) {
-		packet := make([]byte, 20)
+		packet, protocol := make([]byte, 40), uint16(unix.ETH_P_IP)
 		packet[0], packet[3], packet[8], packet[9] = 0x45, 20, 64, 253 // RFC 3692: for experiments
-		source, target := netip.MustParseAddr(from).As4(), netip.MustParseAddr(to).As4()
-		copy(packet[12:], source[:])
-		copy(packet[16:], target[:])
-		address := &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_IP), Ifindex: uplink.Attrs().Index}
+		source, target := netip.MustParseAddr(from), netip.MustParseAddr(to)
+		if source.Is6() {
+			protocol, packet = unix.ETH_P_IPV6, make([]byte, 40)
+			packet[0], packet[6], packet[7] = 0x60, 253, 64
+		}
+		copy(packet[addressesAt[protocol][0]:], source.AsSlice())
+		copy(packet[addressesAt[protocol][1]:], target.AsSlice())
+		address := &unix.SockaddrLinklayer{Protocol: bigEndian(protocol), Ifindex: uplink.Attrs().Index}
 		must.NoError(t, unix.Sendto(socket, packet, 0, address))
 	}
 	send("198.51.100.1", "198.51.100.2") // nobody's
@@ -249,7 +258,11 @@ func TestCaptureSees(t *testing.T) {
 	send("198.51.100.1", "10.4.94.32")   // to a node
 	send("10.4.95.32", "10.5.120.1")     // the next network, and the next range
 	send("10.4.36.10", "10.5.119.255")
-	want := []string{"10.5.115.7 to 198.51.100.2", "198.51.100.1 to 10.4.94.32", "10.4.36.10 to 10.5.119.255"}
+	send("2001:db8::1", "2001:db8::2") // nobody's
+	send("fd5c:3f1e:a2d7::a42:415", "2001:db8::2")
+	want := []string{
+		"10.5.115.7 to 198.51.100.2", "198.51.100.1 to 10.4.94.32", "10.4.36.10 to 10.5.119.255", "fd5c:3f1e:a2d7::a42:415 to 2001:db8::2",
+	}
 	var found []string
 	eventually(t, "the lab's packets to be seen", 5*time.Second, func() (bool, string) {
 		found = c.seen(t)
