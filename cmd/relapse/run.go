@@ -520,18 +520,20 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	return errors.Join(errs...)
 }
 
-// checkRunnable refuses variants that were asked for and cannot run. What a vendor's version cannot do on a
-// dual lab is no bad usage.
+// checkRunnable refuses variants that were asked for and cannot run, and a dual lab on which none can. What a
+// vendor's version cannot do there is no bad usage.
 func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
+		none := len(s.Runnable(o.VendorsImages)) == 0
 		for _, v := range s.Variants {
 			runnable, why := v.Runnable(o.VendorsImages)
-			switch asked := slices.Contains(o.Variants, v.Name) || len(s.Variants) == 1; {
-			case runnable || !asked:
-			case s.Topology.Dual && v.OnlyIPv4 != "":
+			asked := slices.Contains(o.Variants, v.Name)
+			switch {
+			case runnable:
+			case s.Topology.Dual && v.OnlyIPv4 != "" && (asked || none && len(o.Variants) == 0):
 				errs = append(errs, &setupError{fmt.Errorf("variant %q runs %s", v.Name, why)})
-			case slices.Contains(o.Variants, v.Name):
+			case asked:
 				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
 			}
 		}

@@ -30,6 +30,18 @@ func TestCheckRunnable(t *testing.T) {
 			}
 		})
 	}
+	// What a version cannot do on a dual lab is the machine's status: nothing that was typed is wrong.
+	s := framework.Scenario{
+		Variants:   []framework.Variant{{Name: "old", OnlyIPv4: "it has no IPv6"}},
+		Parameters: []framework.Parameter{framework.Family}, With: framework.WithFamily,
+	}
+	must.NoError(t, checkRunnable([]framework.Scenario{s}, engine.Options{}))
+	dual := []framework.Scenario{must.Get(s.Set(map[string]string{"family": "dual"}))(t)}
+	for _, wanted := range [][]string{nil, {"old"}} {
+		err := checkRunnable(dual, engine.Options{Variants: wanted})
+		must.Fail(t, err, `variant "old" runs only with --family ipv4: it has no IPv6`)
+		must.Equal(t, "status", exitMachine, exitStatus(t.Context(), err))
+	}
 	must.Equal(t, "listed as", "; not runnable here, only with --images=upstream: it is no Go module", notRunnable(published))
 }
 

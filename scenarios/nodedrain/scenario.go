@@ -119,9 +119,15 @@ var Scenario = framework.Scenario{
 		variant(framework.Affected, affected, affectedScript, images(fixed)...),
 		variant(framework.Fixed, fixed, fixedScript),
 	},
-	Parameters: []framework.Parameter{routerParameter},
-	With:       withRouters,
-	Tested:     []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
+	Parameters: []framework.Parameter{routerParameter, framework.Family},
+	With: func(s framework.Scenario, values map[string]string) (framework.Scenario, error) {
+		s, err := withRouters(s, values)
+		if err != nil {
+			return s, err
+		}
+		return framework.WithFamily(s, values)
+	},
+	Tested: []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		version := versions["cilium"]
 		if isWhole(version) {
@@ -141,6 +147,7 @@ var Scenario = framework.Scenario{
 func variant(role framework.Role, version string, script func() framework.Script, more ...string) framework.Variant {
 	return framework.Variant{
 		Name: "cilium-" + version, Role: role, Form: framework.Slice,
+		OnlyIPv4:   "the BGP speaker of these versions is MetalLB's, which announces no IPv6 (\"cannot advertise non-v4 prefix\")",
 		Components: map[string]string{"cilium": version},
 		Images:     append(images(version), more...), Script: script,
 	}
