@@ -52,14 +52,13 @@ func (n *Node) CutLink(ctx context.Context, network string) (restore func(contex
 	address, _ := n.lab.Topology.AddressOn(n.name, network)
 	var port int
 	err = n.InNetns(ctx, func() error {
-		links, err := netlink.LinkList()
-		for _, l := range links {
-			addresses, err := netlink.AddrList(l, netlink.FAMILY_V4)
-			if err != nil {
-				return err
-			}
-			if slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IP.String() == address.String() }) {
-				port = l.Attrs().ParentIndex
+		addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		for _, has := range addresses {
+			if has.IP.String() == address.String() {
+				var link netlink.Link
+				if link, err = netlink.LinkByIndex(has.LinkIndex); err == nil {
+					port = link.Attrs().ParentIndex
+				}
 			}
 		}
 		return err

@@ -83,28 +83,22 @@ func (m *member) addIPv6(ctx context.Context) error {
 		if err := m.setSysctls(dualStack); err != nil {
 			return err
 		}
-		links, err := rtnl.Dump(ctx, netlink.LinkList)
+		addresses, err := rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 		if err != nil {
-			return fmt.Errorf("on %s: listing links: %w", m.name, err)
+			return fmt.Errorf("on %s: listing addresses: %w", m.name, err)
 		}
-		for _, link := range links {
-			addresses, err := rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
-			if err != nil {
-				return fmt.Errorf("on %s: listing the addresses of %s: %w", m.name, link.Attrs().Name, err)
+		for _, has := range addresses {
+			own, _ := netip.AddrFromSlice(has.IP.To4())
+			if !slices.ContainsFunc(m.dual, func(l topology.Link) bool { return l.Address == own }) {
+				continue
 			}
-			for _, has := range addresses {
-				own, _ := netip.AddrFromSlice(has.IP.To4())
-				if !slices.ContainsFunc(m.dual, func(l topology.Link) bool { return l.Address == own }) {
-					continue
-				}
-				size, _ := has.Mask.Size()
-				given := topology.IPv6.Prefix(netip.PrefixFrom(own, size))
-				err := netlink.AddrReplace(link, &netlink.Addr{
-					IPNet: &net.IPNet{IP: given.Addr().AsSlice(), Mask: net.CIDRMask(given.Bits(), 128)}, Flags: unix.IFA_F_NODAD,
-				})
-				if err != nil {
-					return fmt.Errorf("on %s: giving %s the address %s: %w", m.name, link.Attrs().Name, given, err)
-				}
+			size, _ := has.Mask.Size()
+			given := topology.IPv6.Prefix(netip.PrefixFrom(own, size))
+			err := netlink.AddrReplace(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: has.LinkIndex}}, &netlink.Addr{
+				IPNet: &net.IPNet{IP: given.Addr().AsSlice(), Mask: net.CIDRMask(given.Bits(), 128)}, Flags: unix.IFA_F_NODAD,
+			})
+			if err != nil {
+				return fmt.Errorf("on %s: giving the link with %s the address %s: %w", m.name, own, given, err)
 			}
 		}
 		return nil
