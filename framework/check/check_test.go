@@ -57,6 +57,33 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// On a dual lab the route of IPv6 is wanted beside each of IPv4, and another one is no less wrong.
+func TestRoutesOfBothFamilies(t *testing.T) {
+	dual, pods, one := lab, netip.MustParsePrefix("10.20.64.0/20"), netip.MustParsePrefix("10.20.65.0/24")
+	dual.Dual = true
+	route := func(f topology.Family, prefix netip.Prefix) snapshot.Route {
+		return snapshot.Route{
+			Prefix: f.Prefix(prefix), Protocol: snapshot.RouteBGP, NextHops: []snapshot.NextHop{{Address: f.Addr(netip.MustParseAddr("10.20.4.11"))}},
+		}
+	}
+	both := []snapshot.Route{route(topology.IPv4, one), route(topology.IPv6, one)}
+	for _, test := range []struct {
+		routes []snapshot.Route
+		saw    string
+	}{
+		{both, ""},
+		{both[:1], "tor sends fd5c:3f1e:a2d7::a14:4100/120 to [], not to [fd5c:3f1e:a2d7::a14:40b]"},
+		{append(both, route(topology.IPv6, netip.MustParsePrefix("10.20.66.0/24"))), "tor has fd5c:3f1e:a2d7::a14:4200/120 via [fd5c:3f1e:a2d7::a14:40b]"},
+	} {
+		at := snapshot.Snapshot{Routers: []snapshot.Router{{Name: "tor", Routes: snapshot.List[snapshot.Route]{Read: true, Items: test.routes}}}}
+		r := &framework.Run{Topology: dual, Snapshot: func() snapshot.Snapshot { return at }}
+		holds, saw, err := check.Routes(pods, "nodes", map[netip.Prefix][]string{one: {"master"}})(t.Context(), r)
+		if err != nil || holds != (test.saw == "") || saw != test.saw {
+			t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
+		}
+	}
+}
+
 func TestHopsWithoutProbes(t *testing.T) {
 	r := &framework.Run{Topology: lab, Timelines: func() []probe.Timeline { return nil }}
 	if holds, saw, _ := check.Hops(framework.HostEndpoint(lab.Hosts[0]), 3)(t.Context(), r); holds || saw != "no probe from outside runs" {

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -24,6 +26,21 @@ func TestObjects(t *testing.T) {
 	}
 	if _, err := Objects("kind: [unclosed"); err == nil || !strings.HasPrefix(err.Error(), "reading a manifest: ") {
 		t.Errorf("a manifest that is no YAML gives %v", err)
+	}
+}
+
+// On a dual lab a Service asks for the address of each family, in the way that takes two.
+func TestBalancerAsksForBothFamilies(t *testing.T) {
+	s := LoadBalancer{Name: "local", Pod: "worker1", Policy: "Local", Address: netip.MustParseAddr("10.66.128.2")}
+	for dual, want := range map[bool][2]string{
+		false: {"loadBalancerIP: 10.66.128.2", "annotations: {}"},
+		true:  {"ipFamilyPolicy: RequireDualStack", `{metallb.universe.tf/loadBalancerIPs: "10.66.128.2,fd5c:3f1e:a2d7::a42:8002"}`},
+	} {
+		text := must.Get(s.manifest(topology.Topology{Dual: dual}))(t)
+		must.Contain(t, text, want[:]...)
+		if strings.Contains(text, "loadBalancerIP:") == dual || len(must.Get(Objects(text))(t)) != 1 {
+			t.Errorf("dual %t:\n%s", dual, text)
+		}
 	}
 }
 
