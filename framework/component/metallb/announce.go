@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -17,9 +19,14 @@ import (
 // Service with an address of IPv6, those of IPv4 as well.
 const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-v4 prefix\"), its mode frr does"
 
-// Announce are the resources with which these nodes announce the addresses of a pool by BGP to
-// each router of a lab.
-func Announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
+// announce are the resources with which these nodes announce the addresses of a pool by BGP to
+// each router of a lab. From 0.15 on a session carries the family of its own addresses alone, unless
+// the peer says otherwise.
+func (r Release) announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
+	both := ""
+	if t.Dual && semver.Compare("v"+r.Version, "v0.15.0") >= 0 {
+		both = ", dualStackAddressFamily: true"
+	}
 	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: services, namespace: metallb-system}
@@ -37,8 +44,8 @@ spec:
 apiVersion: metallb.io/v1beta2
 kind: BGPPeer
 metadata: {name: %s, namespace: metallb-system}
-spec: {myASN: %d, peerASN: %d, peerAddress: %s}
-`, p.Router, p.ClusterASN, p.ASN, p.Address)
+spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
+`, p.Router, p.ClusterASN, p.ASN, p.Address, both)
 	}
 	all, err := workload.Objects(text)
 	return Resources{Adapted: objects.Adapted{Objects: all}}, err
@@ -48,7 +55,7 @@ spec: {myASN: %d, peerASN: %d, peerAddress: %s}
 // ends when the speakers of all nodes are ready.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
 	configure := func(ctx context.Context, run *framework.Run) error {
-		resources, err := Announce(run.Topology, pool, nodes...)
+		resources, err := r.announce(run.Topology, pool, nodes...)
 		if err != nil {
 			return err
 		}

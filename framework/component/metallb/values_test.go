@@ -1,12 +1,16 @@
 package metallb
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -113,5 +117,31 @@ func TestReplacedFRR(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// A dual lab announces both families over one session: by default up to 0.14, and from 0.15 on by a setting
+// that earlier versions do not have.
+func TestAnnouncesBothFamilies(t *testing.T) {
+	lab := topology.Topology{Routers: []topology.Router{{
+		Name: "tor", Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.66.4.254")}}, Peers: []topology.Peers{{Network: "nodes"}},
+	}}}
+	for _, test := range []struct {
+		version string
+		dual    bool
+		pool    []string
+		asks    bool
+	}{
+		{"0.15.2", false, []string{"10.66.128.0/24"}, false},
+		{"0.14.9", true, []string{"10.66.128.0/24", "fd5c:3f1e:a2d7::a42:8000/120"}, false},
+		{"0.15.2", true, []string{"10.66.128.0/24", "fd5c:3f1e:a2d7::a42:8000/120"}, true},
+	} {
+		lab.Dual = test.dual
+		r := must.Get(Release{Version: test.version}.announce(lab, netip.MustParsePrefix("10.66.128.0/24"), "worker1"))(t)
+		pool, _, _ := unstructured.NestedStringSlice(r.Objects[0].Object, "spec", "addresses")
+		must.Equal(t, "pool", test.pool, pool)
+		if _, asks, _ := unstructured.NestedBool(r.Objects[2].Object, "spec", "dualStackAddressFamily"); asks != test.asks {
+			t.Errorf("%s, dual %t: the peer is asked for both families: %t", test.version, test.dual, asks)
+		}
 	}
 }
