@@ -10,6 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/lostptr"
 	"github.com/relapse-dev/relapse/scenarios/lostselector"
 	"github.com/relapse-dev/relapse/scenarios/masqueradedrift"
+	"github.com/relapse-dev/relapse/scenarios/nftcrash"
 	"github.com/relapse-dev/relapse/scenarios/nodedrain"
 	"github.com/relapse-dev/relapse/scenarios/twincidr"
 	"github.com/relapse-dev/relapse/scenarios/udpblackhole"
@@ -29,4 +30,5 @@ var All = []framework.Scenario{
 	lostpermission.Scenario,
 	lostptr.Scenario,
 	lostselector.Scenario,
+	nftcrash.Scenario,
 }

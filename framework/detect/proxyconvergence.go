@@ -421,7 +421,7 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 		named = append(named, fmt.Sprintf("%d more", more))
 	}
 	what := map[string]string{
-		MissingService:  "has no virtual server for Services with ready endpoints",
+		MissingService:  "has nothing for Services with ready endpoints",
 		MissingEndpoint: "sends no connection to ready endpoints",
 		StaleEndpoint:   "sends connections to addresses that are in no EndpointSlice",
 	}[kind]

@@ -97,7 +97,9 @@ func NewProxyConfig(text, mode string, pods netip.Prefix) (ProxyConfig, error) {
 // Proxy is kube-proxy at a version, with a configuration of its own, by kubeadm's manifest.
 type Proxy struct {
 	Version string
-	Config  ProxyConfig
+	// Image takes the place of the vendor's; empty: it does not.
+	Image  string
+	Config ProxyConfig
 	// Nodes are those on which it runs.
 	Nodes []string
 }
@@ -114,13 +116,16 @@ func NewProxy(version, mode string, pods netip.Prefix, nodes ...string) Proxy {
 // ProxyImage is the vendor's name of kube-proxy's image of a version.
 func ProxyImage(version string) string { return "registry.k8s.io/kube-proxy:v" + version }
 
+// PatchedNFTImage is ProxyImage with an nft that reads the sets of later ones (images/kube-proxy).
+func PatchedNFTImage(version string) string { return "relapse.dev/kube-proxy-nft:v" + version }
+
 // Declare is the action that brings kube-proxy's objects to this version and configuration. It replaces no pod.
 func (p Proxy) Declare(ctx context.Context, r *framework.Run) error {
 	return apply(ctx, labaccess.Lab(r), changes{
 		"ConfigMap": changed(func(m *corev1.ConfigMap) { m.Data["config.conf"] = p.Config.Text }),
 		"DaemonSet": changed(func(set *appsv1.DaemonSet) {
 			spec := &set.Spec.Template.Spec
-			spec.Containers[0].Image = ProxyImage(p.Version)
+			spec.Containers[0].Image = cmp.Or(p.Image, ProxyImage(p.Version))
 			spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: p.Nodes}},

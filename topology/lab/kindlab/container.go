@@ -134,7 +134,8 @@ func (m *member) Netns(ctx context.Context) (string, error) {
 		return "", err
 	}
 	path := fmt.Sprintf("/proc/%d/ns/net", pid)
-	if same, err := sameFile(path, "/proc/self/ns/net"); same || err != nil {
+	// Not /proc/self: the main thread does not end, and stays where InNetns has taken it.
+	if same, err := sameFile(path, "/proc/thread-self/ns/net"); same || err != nil {
 		return "", errors.Join(err, fmt.Errorf("process %d of container %q is not in a network namespace of its own as this process sees it: "+
 			"Docker runs in another PID namespace than relapse (docker run --pid host), or the container has just ended", pid, m.container))
 	}
