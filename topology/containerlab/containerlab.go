@@ -120,10 +120,15 @@ type File struct {
 }
 
 // Files are the files of a topology's folder. The error is a *topology.InvalidError if t is
-// not valid.
+// not valid, or of two families.
 func Files(t topology.Topology) ([]File, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
+	}
+	if t.Dual {
+		return nil, &topology.InvalidError{Topology: t.Name, Problems: []topology.Problem{{
+			Says: "a folder for containerlab is of IPv4 alone, and the lab has two families",
+		}}}
 	}
 	e := export{t: t, taken: map[string]bool{}, bridges: map[string]string{}}
 	e.file.Name = t.Name

@@ -128,12 +128,15 @@ func TestFilesGolden(t *testing.T) {
 }
 
 func TestWriteInvalid(t *testing.T) {
-	lab := drain()
+	lab, dual := drain(), drain()
 	lab.Clusters[0].ASN = 0
+	dual.Dual = true // it would lose a family
 	dir := filepath.Join(t.TempDir(), "lab")
 	var invalid *topology.InvalidError
-	if err := Write(dir, lab); !errors.As(err, &invalid) {
-		t.Errorf("Write() = %v, want an *InvalidError", err)
+	for _, lab := range []topology.Topology{lab, dual} {
+		if err := Write(dir, lab); !errors.As(err, &invalid) {
+			t.Errorf("Write() = %v, want an *InvalidError", err)
+		}
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v, want nothing to be written", dir, err)
