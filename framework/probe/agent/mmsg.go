@@ -144,7 +144,8 @@ func (b *batch) ancillary(i int) ancillary {
 		}
 		rest = next
 		switch {
-		case (h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TTL || h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_HOPLIMIT) && len(body) >= 4:
+		case len(body) < 4:
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TTL, h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_HOPLIMIT:
 			a.ttl = uint8(*(*int32)(unsafe.Pointer(&body[0])))
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(body) >= unix.SizeofInet4Pktinfo:
 			a.local = netip.AddrFrom4((*unix.Inet4Pktinfo)(unsafe.Pointer(&body[0])).Spec_dst)
