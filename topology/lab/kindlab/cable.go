@@ -48,6 +48,9 @@ func (c *cable) findPort() error {
 
 // CutLink takes the carrier from the node's link to a network, as if its cable were pulled. What it
 // returns plugs the cable in again.
+//
+// Until then the bridge drops frames to stations that it does not know, as network cards drop frames to others. A
+// veth takes them, and programs of BPF, such as Cilium's, answer: flooded frames to the node would be served by all others.
 func (n *Node) CutLink(ctx context.Context, network string) (restore func(context.Context) error, err error) {
 	address, _ := n.lab.Topology.AddressOn(n.name, network)
 	var port int
@@ -70,7 +73,19 @@ func (n *Node) CutLink(ctx context.Context, network string) (restore func(contex
 	if err != nil {
 		return nil, fmt.Errorf("finding the other end of the link of %s to %s: %w", n.name, network, err)
 	}
-	return func(context.Context) error { return netlink.LinkSetUp(end) }, netlink.LinkSetDown(end)
+	restore = func(context.Context) error { return errors.Join(netlink.LinkSetUp(end), setFlood(end, true)) }
+	return restore, errors.Join(setFlood(end, false), netlink.LinkSetDown(end))
+}
+
+// setFlood says whether a bridge sends frames to unknown stations to all its ports, given one of them.
+func setFlood(port netlink.Link, on bool) error {
+	links, err := netlink.LinkList()
+	for _, l := range links {
+		if l.Attrs().MasterIndex == port.Attrs().MasterIndex {
+			err = errors.Join(err, netlink.LinkSetFlood(l, on))
+		}
+	}
+	return err
 }
 
 // lay makes the cable again, to the node of a process. Its own end still has no address.
