@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -49,6 +50,9 @@ func up(ctx context.Context, s *settings, name string, on subnets, set map[strin
 		return err
 	}
 	scenario = scenario.ForMemory(host.MemoryGiB())
+	if err := checkRunnable([]framework.Scenario{scenario}, engine.Options{}); err != nil {
+		return err
+	}
 	log, err := s.logger()
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package kindlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -63,7 +64,6 @@ var forwarding = map[string]string{
 // dualStack are the sysctls of a member that speaks IPv6, too. Docker has disabled IPv6 where it
 // has given no address of it. Own addresses need no detection of duplicates, which takes seconds.
 var dualStack = map[string]string{
-	"net/ipv6/conf/*/disable_ipv6":        "0",
 	"net/ipv6/conf/*/accept_dad":          "0",
 	"net/ipv6/conf/*/dad_transmits":       "0",
 	"net/ipv6/conf/*/accept_ra":           "0",
@@ -79,8 +79,13 @@ func (m *member) addIPv6(ctx context.Context) error {
 	if len(m.dual) == 0 || m.guest != nil {
 		return nil
 	}
-	return m.InNetns(ctx, func() error {
+	var ports []int // of the machine's bridges
+	err := m.InNetns(ctx, func() error {
 		if err := m.setSysctls(dualStack); err != nil {
+			return err
+		}
+		// Last: a link that has IPv6 at once looks for duplicates.
+		if err := m.setSysctls(map[string]string{"net/ipv6/conf/*/disable_ipv6": "0"}); err != nil {
 			return err
 		}
 		addresses, err := rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
@@ -100,9 +105,23 @@ func (m *member) addIPv6(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("on %s: giving the link with %s the address %s: %w", m.name, own, given, err)
 			}
+			link, err := netlink.LinkByIndex(has.LinkIndex)
+			if err != nil {
+				return fmt.Errorf("on %s: finding the link with %s: %w", m.name, own, err)
+			}
+			ports = append(ports, link.Attrs().ParentIndex)
 		}
 		return nil
 	})
+	// The machine itself speaks no IPv6 on its ends: what it sends there does not pass the lab's rules for the bridge.
+	for _, index := range ports {
+		port, missing := netlink.LinkByIndex(index)
+		if missing == nil {
+			missing = os.WriteFile("/proc/sys/net/ipv6/conf/"+port.Attrs().Name+"/disable_ipv6", []byte("1"), 0)
+		}
+		err = errors.Join(err, missing)
+	}
+	return err
 }
 
 // setSysctls sets sysctls, by patterns of their paths, in the member's namespace, which this thread is in.
