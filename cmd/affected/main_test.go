@@ -37,7 +37,7 @@ func TestSelect(t *testing.T) {
 		{name: "a file that is not Go's", file: "scenarios/unpinnedimage/testdata/x", needs: []string{"scenarios/unpinnedimage"}},
 		{name: "the engine", file: "framework/engine/execution.go"},
 		{name: "isolation of labs", file: "topology/lab/kindlab/network.go", needs: []string{"topology/lab/kindlab"}},
-		{name: "a detector of one scenario", file: "framework/detect/ipvsconvergence.go", needs: []string{"scenarios/ipvsdeadlock"}},
+		{name: "a detector of one scenario", file: "framework/detect/reversename.go", needs: []string{"scenarios/lostptr"}},
 		{name: "the core's detector, which declares one of another scenario", file: "framework/detect/ownership.go", needs: []string{"scenarios/twincidr"}},
 		{name: "load on Service proxies", file: "framework/load/load.go", needed: []string{"scenarios/ipvsdeadlock"}},
 		{name: "a recipe", file: "images/kube-router/component.yaml", needs: []string{"images", "scenarios/masqueradedrift", "scenarios/unpinnedimage"}},
