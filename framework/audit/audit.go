@@ -268,6 +268,10 @@ func lacks(s snapshot.Snapshot) []snapshot.Missing {
 			all = append(all, snapshot.Missing{Source: "mode of kube-proxy on " + p.Node,
 				Reason: "it does not answer on port 10249 of 127.0.0.1, and there is a table of Services"})
 		}
+		if p.Read && p.Mode == snapshot.NFTables && p.Syncs == nil {
+			all = append(all, snapshot.Missing{Source: "syncs of kube-proxy on " + p.Node,
+				Reason: "it does not report its metrics on port 10249 of 127.0.0.1"})
+		}
 	}
 	return all
 }

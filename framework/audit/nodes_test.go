@@ -485,6 +485,8 @@ func TestNodesLacking(t *testing.T) {
 		},
 			[]string{"mode of kube-proxy on master1: it does not answer on port 10249 of 127.0.0.1, and there is a table of Services"}},
 		"no kube-proxy": {func(*snapshot.Snapshot) {}, []string{}},
+		"a kube-proxy without metrics": {func(s *snapshot.Snapshot) { s.Proxies[0].Mode, s.Proxies[0].Health.Status = snapshot.NFTables, 200 },
+			[]string{"syncs of kube-proxy on master1: it does not report its metrics on port 10249 of 127.0.0.1"}},
 	} {
 		r := must.Get(Judge([]snapshot.Snapshot{withNodes(0, test.change), withNodes(10, test.change)}, nil))(t)
 		must.Equal(t, name, strings.Join(test.want, "; "), snapshot.Sentences(r.Unread))

@@ -68,9 +68,16 @@ func (s Suppression) expired(at time.Time) bool {
 	return err != nil || !at.Before(last.AddDate(0, 0, 1))
 }
 
+// A detector had another name before, and its findings other IDs.
+const oldName, newName = "ipvs-convergence", "proxy-convergence"
+
 func (s Suppression) matches(f Finding) bool {
 	if s.ID != "" {
-		return s.ID == f.ID
+		was := f.Finding
+		if was.Detector == newName {
+			was.Detector = oldName
+		}
+		return s.ID == f.ID || s.ID == id(was)
 	}
 	return s.Gap == "" && s.Detector == f.Detector && matches(s.Kind, f.Kind) && matches(s.Object, f.Object.String())
 }
@@ -235,6 +242,9 @@ func parseSuppression(item *yaml.Node, wrong func(line int, format string, args 
 		lines[name] = key.Line
 	}
 	s.Active = active == "true"
+	if s.Detector == oldName {
+		s.Detector = newName
+	}
 	if field, says := s.wrong(active); says != "" {
 		return s, wrong(max(item.Line, lines[field]), "%s", says)
 	}

@@ -59,6 +59,8 @@ func TestParseSuppressions(t *testing.T) {
 		{name: "nothing", text: "- {" + rest, says: "fields id, detector and gap are missing"},
 		{name: "both in one", text: "- {id: 2edadcd36f84, kind: a, " + rest, says: "field id: expected either id, or detector, kind and object"},
 		{name: "a detector that is near", text: "- {detector: image-pins, kind: a, object: a, " + rest, says: `field detector: "image-pins"; nearest is "image-pin": expected the name of one detector`},
+		{name: "a detector by the name that it had", text: "- {detector: ipvs-convergence, kind: a, object: a, " + rest,
+			want: []Suppression{{Detector: "proxy-convergence", Kind: "a", Object: "a", Reason: "r", Expires: "2027-01-31", Line: 1}}},
 		{name: "all detectors", text: "- {detector: '*', kind: '*', object: '*', " + rest, says: `field detector: "*"; there are ["config-drift" "gone-endpoints"`},
 		{name: "no kind", text: "- {detector: image-pin, object: a, " + rest, says: "field kind is missing"},
 		{name: "no object", text: "- {detector: image-pin, kind: a, " + rest, says: "field object is missing"},
@@ -154,6 +156,16 @@ func TestSuppress(t *testing.T) {
 			must.Get(json.Marshal(r))(t)
 		})
 	}
+}
+
+// What somebody has suppressed by its ID stays suppressed when its detector is called by another name.
+func TestSuppressRenamed(t *testing.T) {
+	f := detect.Finding{Detector: "ipvs-convergence", Kind: detect.FrozenSync, State: detect.Latent, Object: detect.Named("kube-proxy"), Announcer: "edge"}
+	s := Suppression{ID: id(f)}
+	f.Detector = "proxy-convergence"
+	must.Equal(t, "matches", true, s.matches(Finding{ID: id(f), Finding: f}))
+	f.Announcer = "core"
+	must.Equal(t, "matches of another node", false, s.matches(Finding{ID: id(f), Finding: f}))
 }
 
 // The finding of an expired suppression has one ID from day to day, whatever else is in the file.

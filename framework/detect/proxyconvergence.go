@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of ProxyConvergence.
@@ -27,7 +28,7 @@ const (
 	// StaleEndpoint: connections go to what is no endpoint of the Service.
 	StaleEndpoint = "stale-endpoint"
 	// UnreadableSet is latent: a set of another program crashes the nft of a kube-proxy in mode nftables, which then
-	// can write no rule.
+	// can write no rule. It is a hint of another vendor's build, whose nft is not known.
 	UnreadableSet = "unreadable-set"
 )
 
@@ -45,11 +46,12 @@ const failedSettle = time.Second
 
 // ProxyConvergence compares the tables of IPVS and of nftables that kube-proxies keep with Services and EndpointSlices.
 // A difference is a finding, an active one, when it has lasted for Settle and kube-proxy has
-// stopped: it has finished no sync for SlowSync, or does not answer. It also is one when it has
+// stopped: it has finished no sync for SlowSync, or in mode nftables, where it syncs on a change alone, none for
+// SlowSync since it had reason for one; all its syncs have failed; or it does not answer. It also is one when it has
 // lasted for twice Settle and two syncs were finished meanwhile, the second of which must have
 // begun after it. So neither a rollout nor a slow sync is one. Until then a difference is pending.
 // A Service without endpoints is no difference. In mode nftables a difference of failedSettle is one as well,
-// if kube-proxy counts a failed sync since it began.
+// if kube-proxy counts a failed sync of the family since it began.
 //
 // Where two goroutines wait for each other's answers, which never ends, a difference is active at
 // once. Two snapshots prove that: in both the same goroutines are in the same calls, and no sync
@@ -114,62 +116,70 @@ func (d ProxyConvergence) node(history []*lookup, p snapshot.Proxy) []Finding {
 	now := history[len(history)-1].Time
 	stuck, stuckSince := waiting(history, p)
 	deadlock := len(stuck) > 1 && p.Health.CurrentTime.Sub(stuckSince) >= stuckFor
-	stopped := p.Health.Status == 0 || p.Health.Age() >= cmp.Or(d.SlowSync, DefaultSettle)
-	overdue, pending := map[difference]time.Time{}, map[difference]time.Time{}
+	by, state := map[State]map[difference]time.Time{Active: {}, Pending: {}}, Latent
+	families := map[bool]syncs{true: syncsOf(history, p, netip.IPv4Unspecified()), false: syncsOf(history, p, netip.IPv6Unspecified())}
 	for diff, since := range d.lasting(history, p.Node) {
-		lasts := now.Sub(since)
-		if deadlock || lasts >= failedSettle && failedSince(history, p, since) || lasts >= DefaultSettle && stopped || lasts >= 2*DefaultSettle && syncedTwice(history, p.Node, since) {
-			overdue[diff] = since
+		lasts, syncs := now.Sub(since), families[diff.port.address.Addr().Is4()]
+		if deadlock || lasts >= failedSettle && syncs.failedSince(since) || lasts >= DefaultSettle && d.stopped(p, syncs) ||
+			lasts >= 2*DefaultSettle && syncs.twiceSince(since) {
+			by[Active][diff], state = since, Active
 		} else {
-			pending[diff] = since
+			by[Pending][diff] = since
 		}
-	}
-	state := Latent
-	if len(overdue) > 0 {
-		state = Active
 	}
 	var findings []Finding
 	if p.Health.Late() {
+		done := "finished its last sync"
+		for _, s := range p.Syncs {
+			if s.Last.IsZero() && s.Failed > 0 {
+				done = noSync + ","
+			}
+		}
 		findings = append(findings, Finding{
 			Kind: FrozenSync, State: state, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("kube-proxy on %s finished its last sync %s ago, which it reports as too long (healthz: %d).",
-				p.Node, seconds(p.Health.Age()), p.Health.Status),
+			Says: fmt.Sprintf("kube-proxy on %s %s %s ago, which it reports as too long (healthz: %d).",
+				p.Node, done, seconds(p.Health.Age()), p.Health.Status),
 		})
 	}
-	switch {
-	case deadlock:
-		findings = append(findings, Finding{
-			Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s "+
-				"or longer: they share a netlink socket, and each has discarded the answer to the other.",
-				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince))),
-		})
-	case len(stuck) > 1 && state == Active: // else it would only become latent
-		findings = append(findings, Finding{
-			Kind: NetlinkDeadlock, State: Pending, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s "+
-				"or longer; pending: this counts as a deadlock after %s.",
-				and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)), stuckFor),
-		})
-	}
-	if len(p.Unreadable) > 0 && CrashesAtSets(p.Version) {
-		findings = append(findings, Finding{
-			Kind: UnreadableSet, State: Latent, Object: Named("kube-proxy"),
-			Says: fmt.Sprintf("Another program than kube-proxy has set %s of nftables on %s, made by nft 1.1.2 or later. The nft 1.0.6 in images of "+
-				"kube-proxy %s crashes when it reads that, and kube-proxy can write no rule until it is gone.", and(p.Unreadable), p.Node, p.Version),
-		})
-	}
-	for _, kind := range []string{MissingService, MissingEndpoint, StaleEndpoint} {
-		if differences := ofKind(overdue, kind); len(differences) > 0 {
-			findings = append(findings, Finding{Kind: kind, State: Active, Object: Named(p.Node), Says: says(p, kind, differences, now)})
+	if deadlock || len(stuck) > 1 && state == Active { // else it would only become latent
+		f := Finding{Kind: NetlinkDeadlock, State: state, Object: Named("kube-proxy")}
+		f.Says = fmt.Sprintf("goroutines %s of kube-proxy on %s have been waiting for the kernel's answers about IPVS for %s or longer",
+			and(stuck), p.Node, seconds(p.Health.CurrentTime.Sub(stuckSince)))
+		if deadlock {
+			f.Says += ": they share a netlink socket, and each has discarded the answer to the other."
+		} else {
+			f.State = Pending
+			f.Says += fmt.Sprintf("; pending: this counts as a deadlock after %s.", stuckFor)
 		}
-		if differences := ofKind(pending, kind); len(differences) > 0 {
-			given := fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs while kube-proxy finishes syncs.", DefaultSettle,
-				2*DefaultSettle)
-			findings = append(findings, Finding{Kind: kind, State: Pending, Object: Named(p.Node), Says: says(p, kind, differences, now) + given})
+		findings = append(findings, f)
+	}
+	findings = append(findings, unreadableSet(p)...)
+	given := map[State]string{Pending: fmt.Sprintf(" Pending: this becomes active after %s, or after %s and two syncs "+
+		"while kube-proxy finishes syncs.", DefaultSettle, 2*DefaultSettle)}
+	for _, kind := range []string{MissingService, MissingEndpoint, StaleEndpoint} {
+		for _, state := range []State{Active, Pending} {
+			if all := ofKind(by[state], kind); len(all) > 0 {
+				findings = append(findings, Finding{Kind: kind, State: state, Object: Named(p.Node), Says: says(p, kind, all, now) + given[state]})
+			}
 		}
 	}
 	return findings
+}
+
+// unreadableSet is the finding about sets of other programs.
+func unreadableSet(p snapshot.Proxy) []Finding {
+	plain := semver.IsValid("v"+p.Version) && semver.Prerelease("v"+p.Version)+semver.Build("v"+p.Version) == ""
+	if len(p.Unreadable) == 0 || plain && !CrashesAtSets(p.Version) {
+		return nil
+	}
+	state, says := Latent, fmt.Sprintf("The nft 1.0.6 in images of kube-proxy %s crashes when it reads that, and kube-proxy "+
+		"can write no rule until it is gone.", p.Version)
+	if !plain {
+		state, says = Hint, fmt.Sprintf("The nft of kube-proxy %s, which is no release of Kubernetes itself, may crash when it reads that: "+
+			"the nft 1.0.6 in images before %s does, and which one this build has is not known.", cmp.Or(p.Version, "of unknown version"), and(patchedNFT))
+	}
+	return []Finding{{Kind: UnreadableSet, State: state, Object: Named("kube-proxy"), Says: fmt.Sprintf(
+		"Another program than kube-proxy has set %s of nftables on %s, made by nft 1.1.2 or later. %s", and(p.Unreadable), p.Node, says)}}
 }
 
 // CrashesAtSets reports whether the vendor's image of a version of kube-proxy has an nft that crashes at sets of a later one:
@@ -186,11 +196,51 @@ func CrashesAtSets(version string) bool {
 // patchedNFT has for each minor version the first release whose image is not known to crash.
 var patchedNFT = []string{"v1.34.10", "v1.35.7", "v1.36.3"}
 
-// failedSince reports whether a kube-proxy counts more failed syncs than in the last snapshot before a moment.
-func failedSince(history []*lookup, p snapshot.Proxy, since time.Time) bool {
-	for _, s := range slices.Backward(history) {
-		if then, read := s.proxy(p.Node); read && s.Time.Before(since) && then.Mode != "" {
-			return p.FailedSyncs > then.FailedSyncs
+// syncs are what a kube-proxy said of the syncs of one family, by the time of the snapshot, oldest first; none if it does not say it
+// now.
+type syncs []struct {
+	at time.Time
+	snapshot.ProxySync
+}
+
+func syncsOf(history []*lookup, p snapshot.Proxy, ip netip.Addr) (all syncs) {
+	if _, read := p.Sync(ip); !read {
+		return nil
+	}
+	for _, s := range history {
+		then, there := s.proxy(p.Node)
+		then.Mode = p.Mode // of one that answers in part as well
+		if sync, read := then.Sync(ip); there && read {
+			all = append(all, syncs{{s.Time, sync}}...)
+		}
+	}
+	return all
+}
+
+// stopped reports whether a kube-proxy does not answer, has had all its syncs fail, or has finished none for too long: where it
+// knows of changes since its last sync, since the first of them.
+func (d ProxyConvergence) stopped(p snapshot.Proxy, all syncs) bool {
+	if p.Health.Status == 0 || len(all) == 0 {
+		return p.Health.Status == 0
+	}
+	now := all[len(all)-1]
+	if now.Last.IsZero() {
+		return now.Failed > 0
+	}
+	due := now.Last
+	for _, s := range slices.Backward(all) {
+		if s.Queued.After(now.Last) {
+			due = s.Queued
+		}
+	}
+	return p.Health.CurrentTime.Sub(due) >= cmp.Or(d.SlowSync, DefaultSettle)
+}
+
+// failedSince reports whether kube-proxy counts more failed syncs than in a snapshot since a moment, or the last one before it.
+func (all syncs) failedSince(since time.Time) bool {
+	for _, s := range slices.Backward(all) {
+		if s.Failed < all[len(all)-1].Failed || s.at.Before(since) {
+			return s.Failed < all[len(all)-1].Failed
 		}
 	}
 	return false
@@ -198,13 +248,13 @@ func failedSince(history []*lookup, p snapshot.Proxy, since time.Time) bool {
 
 func seconds(d time.Duration) string { return d.Round(time.Second).String() }
 
-// syncedTwice reports whether a kube-proxy has finished two syncs since a moment.
+// twiceSince reports whether kube-proxy has finished two syncs since a moment.
 // The first of them may have begun before it.
-func syncedTwice(history []*lookup, node string, since time.Time) bool {
+func (all syncs) twiceSince(since time.Time) bool {
 	finished := map[time.Time]bool{} // one of them at or before that moment
-	for _, s := range history {
-		if p, read := s.proxy(node); read && !s.Time.Before(since) && !p.Health.LastUpdated.IsZero() {
-			finished[p.Health.LastUpdated] = true
+	for _, s := range all {
+		if !s.at.Before(since) && !s.Last.IsZero() {
+			finished[s.Last] = true
 		}
 	}
 	return len(finished) > 2
@@ -213,7 +263,7 @@ func syncedTwice(history []*lookup, node string, since time.Time) bool {
 // waiting names the goroutines that wait for IPVS now and were in the same calls in
 // every snapshot since, by the clock of kube-proxy's node, while it finished no sync.
 // They were dumped after kube-proxy reported that time.
-func waiting(history []*lookup, p snapshot.Proxy) (ids []int, since time.Time) {
+func waiting(history []*lookup, p snapshot.Proxy) (_ []int, since time.Time) {
 	stuck := p.Goroutines
 	for _, s := range slices.Backward(history) {
 		then, ok := s.proxy(p.Node)
@@ -228,10 +278,7 @@ func waiting(history []*lookup, p snapshot.Proxy) (ids []int, since time.Time) {
 		}
 		stuck, since = still, then.Health.CurrentTime
 	}
-	for _, g := range stuck {
-		ids = append(ids, g.ID)
-	}
-	return ids, since
+	return each.Of(stuck, func(g snapshot.Goroutine) int { return g.ID }), since
 }
 
 // servicePort is a port of a cluster IP.
@@ -284,13 +331,9 @@ func (d ProxyConvergence) differences(s *lookup, node string) map[difference]boo
 	if !read || !s.Services.Read || !s.EndpointSlices.Read {
 		return found
 	}
-	type key struct {
-		protocol string
-		address  netip.AddrPort
-	}
-	table := map[key]*snapshot.VirtualServer{}
-	for i := range slices.Backward(p.Table) { // the first of an address
-		table[key{p.Table[i].Protocol, p.Table[i].Address}] = &p.Table[i]
+	table := map[servicePort]*snapshot.VirtualServer{}
+	for i, v := range slices.Backward(p.Table) { // the first of an address
+		table[servicePort{"", v.Protocol, v.Address}] = &p.Table[i]
 	}
 	for _, service := range s.Services.Items {
 		if service.OtherProxy || d.Except != nil && d.Except(service.String()) {
@@ -300,7 +343,7 @@ func (d ProxyConvergence) differences(s *lookup, node string) map[difference]boo
 			wants := wantedOn(s, service, port, node)
 			for _, ip := range service.ClusterIPs {
 				sp := servicePort{service.String(), port.Protocol, netip.AddrPortFrom(ip, port.Port)}
-				compare(found, sp, wants, table[key{sp.protocol, sp.address}])
+				compare(found, sp, wants, table[servicePort{"", sp.protocol, sp.address}])
 			}
 		}
 	}
@@ -401,14 +444,13 @@ func ofKind(differences map[difference]time.Time, kind string) []lasted {
 	return all
 }
 
+const noSync = "has finished no sync since its start"
+
 // says is one sentence about all differences of a kind on a node.
 func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
-	oldest := now
+	oldest := slices.MinFunc(all, func(a, b lasted) int { return a.since.Compare(b.since) })
 	var named []string
 	for _, d := range all {
-		if d.since.Before(oldest) {
-			oldest = d.since
-		}
 		switch {
 		case len(named) == maxNamed:
 		case kind == MissingService:
@@ -425,13 +467,19 @@ func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 		MissingEndpoint: "sends no connection to ready endpoints",
 		StaleEndpoint:   "sends connections to addresses that are in no EndpointSlice",
 	}[kind]
-	sync := "kube-proxy does not answer"
-	if p.Health.Status != 0 {
-		sync = fmt.Sprintf("kube-proxy's last sync was %s ago", seconds(p.Health.Age()))
-		if p.FailedSyncs > 0 {
-			sync += fmt.Sprintf(" (%d failed)", p.FailedSyncs)
-		}
+	last, read := p.Sync(oldest.port.address.Addr())
+	sync := fmt.Sprintf("kube-proxy's last sync was %s ago", seconds(p.Health.CurrentTime.Sub(last.Last)))
+	switch {
+	case p.Health.Status == 0:
+		sync = "kube-proxy does not answer"
+	case !read:
+		sync = "kube-proxy's syncs were not read"
+	case last.Last.IsZero():
+		sync = "kube-proxy " + noSync
+	}
+	if last.Failed > 0 {
+		sync += fmt.Sprintf(" (%d failed)", last.Failed)
 	}
 	return fmt.Sprintf("The %s table of %s %s: %s; the oldest difference has lasted for %s or longer, and %s.",
-		p.Kernel(), p.Node, what, and(named), seconds(now.Sub(oldest)), sync)
+		p.Kernel(), p.Node, what, and(named), seconds(now.Sub(oldest.since)), sync)
 }

@@ -63,7 +63,45 @@ func (p *proxied) dead() *proxied {
 
 // nft has kube-proxy 1.34.4 run in mode nftables, and count so many failed syncs.
 func (p *proxied) nft(failed int, unreadable ...string) *proxied {
-	p.proxy().Mode, p.proxy().Version, p.proxy().FailedSyncs, p.proxy().Unreadable = snapshot.NFTables, "1.34.4", failed, unreadable
+	p.proxy().Mode, p.proxy().Version, p.proxy().Unreadable = snapshot.NFTables, "1.34.4", unreadable
+	p.proxy().Syncs = map[string]snapshot.ProxySync{"IPv4": {Last: p.proxy().Health.LastUpdated, Failed: failed}, "IPv6": {Last: p.Time}}
+	return p
+}
+
+// syncs replaces what kube-proxy says of the syncs of IPv4, which it finished and had reason for at those seconds; of none: -1.
+func (p *proxied) syncs(last, queued, failed int) *proxied {
+	p.nft(0)
+	s := snapshot.ProxySync{Queued: start.Add(time.Duration(queued) * time.Second), Failed: failed}
+	if last >= 0 {
+		s.Last = start.Add(time.Duration(last) * time.Second)
+	}
+	p.proxy().Syncs["IPv4"] = s
+	return p
+}
+
+// otherFails has syncs of IPv6 fail, and both those of both families, of a kube-proxy that does not tell them apart.
+func (p *proxied) otherFails(failed int) *proxied {
+	p.nft(0).proxy().Syncs["IPv6"] = snapshot.ProxySync{Failed: failed}
+	return p
+}
+
+func (p *proxied) both(failed int) *proxied {
+	p.nft(0).proxy().Syncs = map[string]snapshot.ProxySync{"": {Last: p.Time, Failed: failed}}
+	return p
+}
+
+func (p *proxied) leaving() *proxied {
+	p.proxy().Health.Leaving = true
+	return p
+}
+
+func (p *proxied) unmeasured() *proxied {
+	p.nft(0).proxy().Syncs = nil
+	return p
+}
+
+func (p *proxied) version(version string) *proxied {
+	p.proxy().Version = version
 	return p
 }
 
@@ -120,7 +158,7 @@ func TestProxyConvergence(t *testing.T) {
 	settling := []string{"missing-endpoint settling edge", "stale-endpoint settling edge"}
 	active := []string{"missing-endpoint active edge", "stale-endpoint active edge"}
 	deadlocked := append([]string{"netlink-deadlock active kube-proxy"}, active...)
-	missing, late := active[:1], []string{"frozen-sync latent kube-proxy"}
+	missing, late, hint := active[:1], []string{"frozen-sync latent kube-proxy"}, []string{"unreadable-set hint kube-proxy"}
 	for _, c := range []struct {
 		name    string
 		history []*proxied
@@ -224,6 +262,27 @@ func TestProxyConvergence(t *testing.T) {
 		{"syncs that failed, and nobody knows when", []*proxied{polled(0, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
 		{"a kube-proxy in mode nftables that has died",
 			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).dead(), polled(12, new, toOld).dead()}, active},
+		{"a quiet node that has heard of a change late", []*proxied{polled(1800, new, toOld).syncs(9, 9, 0), polled(1812, new, toOld).syncs(9, 1811, 0)}, settling},
+		{"a change that waits for a sync, and others after it",
+			[]*proxied{polled(1800, new, toOld).syncs(9, 1800, 0), polled(1812, new, toOld).syncs(9, 1811, 0)}, active},
+		{"nothing to do, and a difference", []*proxied{polled(1800, new, toOld).syncs(9, 9, 0), polled(1812, new, toOld).syncs(9, 9, 0)}, active},
+		{"a restarted kube-proxy that can finish no sync", []*proxied{polled(1, new, toOld).syncs(-1, 0, 1), polled(12, new, toOld).syncs(-1, 0, 1)}, active},
+		{"a restarted kube-proxy", []*proxied{polled(1, new, toOld).syncs(-1, 0, 0), polled(12, new, toOld).syncs(-1, 0, 0)}, settling},
+		{"failures of another family", []*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).otherFails(1), polled(9, new, toOld).otherFails(2)}, settling},
+		{"syncs of another family alone",
+			[]*proxied{polled(0, old, toOld).syncs(0, 0, 0), polled(2, new, toOld).syncs(0, 2, 0), polled(13, new, toOld).syncs(0, 2, 0)}, active},
+		{"a version without families", []*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).both(1), polled(9, new, toOld).both(1)}, active},
+		{"metrics that were not read", []*proxied{polled(0, old, toOld).unmeasured(), polled(2, new, toOld).unmeasured(), polled(13, new, toOld).unmeasured(),
+			polled(23, new, toOld).unmeasured()}, settling},
+		{"metrics that were not read before", []*proxied{polled(0, old, toOld).unmeasured(), polled(2, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
+		{"metrics that were not read at the end",
+			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).nft(0), polled(13, new, toOld).unmeasured()}, settling},
+		{"failures that go on, and nobody knows since when", []*proxied{polled(0, new, toOld).nft(7), polled(9, new, toOld).nft(8)}, active},
+		{"a node that is to be deleted", []*proxied{polled(0, old, toOld).late().leaving()}, nil},
+		{"a set, and another vendor's build", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("1.34.3-eks-113cf36")}, hint},
+		{"a set, and another vendor's build of a later release", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("1.36.9+k3s1")}, hint},
+		{"a set, and an unknown version", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("")}, hint},
+		{"a set, and a release that can read it", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("1.36.3")}, nil},
 		{"a set that crashes the proxy's nft", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces")}, []string{"unreadable-set latent kube-proxy"}},
 		{
 			"all of it",
@@ -276,6 +335,16 @@ func TestProxyConvergenceSays(t *testing.T) {
 		{"settling", proxies(polled(0, pods(oldPod), to(oldPod)), polled(3, new, to(oldPod)), polled(7, new, to(oldPod))), []string{
 			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.4:7007 of shop/web:7007/TCP; the oldest difference has lasted for 4s or longer, and kube-proxy's last sync was 0s ago. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
 			"The IPVS table of edge sends connections to addresses that are in no EndpointSlice: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 4s or longer, and kube-proxy's last sync was 0s ago. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
+		}},
+		{"kube-proxy has restarted in vain", proxies(polled(1, new).late().syncs(-1, 0, 2).unlisted(), polled(12, new).late().syncs(-1, 0, 2).unlisted()), []string{
+			"kube-proxy on edge has finished no sync since its start, 12s ago, which it reports as too long (healthz: 503).",
+			"The nftables table of edge has nothing for Services with ready endpoints: shop/web:7007/TCP (10.96.0.101:7007); the oldest difference has lasted for 11s or longer, and kube-proxy has finished no sync since its start (2 failed).",
+		}},
+		{"syncs are not read", proxies(polled(1, new).unmeasured().unlisted()), []string{
+			"The nftables table of edge has nothing for Services with ready endpoints: shop/web:7007/TCP (10.96.0.101:7007); the oldest difference has lasted for 0s or longer, and kube-proxy's syncs were not read. Pending: this becomes active after 10s, or after 20s and two syncs while kube-proxy finishes syncs.",
+		}},
+		{"another vendor's build", proxies(polled(1, new, to(newPod)).nft(0, "inet guard interfaces").version("1.34.3-eks")), []string{
+			"Another program than kube-proxy has set inet guard interfaces of nftables on edge, made by nft 1.1.2 or later. The nft of kube-proxy 1.34.3-eks, which is no release of Kubernetes itself, may crash when it reads that: the nft 1.0.6 in images before v1.34.10, v1.35.7 and v1.36.3 does, and which one this build has is not known.",
 		}},
 		{"goroutines that have only begun to wait", proxies(polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(12, pods(oldPod)).frozen().waits(7, 42)), []string{
 			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer; pending: this counts as a deadlock after 2.5s.",

@@ -50,6 +50,7 @@ func nftServices(ctx context.Context, m Machine) (services []VirtualServer, err 
 				return nil
 			}
 		}
+		services = nil
 		return fmt.Errorf("reading kube-proxy's rules of nftables: %w", err)
 	})
 	return services, err

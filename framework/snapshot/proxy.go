@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -21,9 +22,10 @@ type Proxy struct {
 	// words; empty if it does not answer.
 	Mode   string      `json:"mode,omitempty"`
 	Health ProxyHealth `json:"health"`
-	// Version is that of its build, and FailedSyncs counts those since its start: both in mode nftables alone.
-	Version     string `json:"version,omitempty"`
-	FailedSyncs int    `json:"failed_syncs,omitempty"`
+	// Version is that of its build, and Syncs are those of IPv4 and IPv6, or before 1.33 of "", which is both. They are of
+	// mode nftables alone, where nil means that kube-proxy did not report its metrics.
+	Version string               `json:"version,omitempty"`
+	Syncs   map[string]ProxySync `json:"syncs,omitzero"`
 	// Table is the IPVS table or, where there is none and no other mode is known, that of nftables.
 	Table []VirtualServer `json:"table,omitempty"`
 	// Unreadable are sets of other programs, in mode nftables: family, table and name. An nft older than 1.1.2 crashes
@@ -41,11 +43,32 @@ type Proxy struct {
 	LogLines int                `json:"log_lines,omitempty"`
 }
 
+// ProxySync is when kube-proxy last finished a sync of its rules and when it last had reason for one, by its node's
+// clock, and how many syncs have failed since its start.
+type ProxySync struct {
+	Last   time.Time `json:"last,omitzero"`
+	Queued time.Time `json:"queued,omitzero"`
+	Failed int       `json:"failed,omitempty"`
+}
+
+// Sync is what is known of the syncs of an address's family.
+func (p Proxy) Sync(ip netip.Addr) (s ProxySync, read bool) {
+	if p.Mode != NFTables {
+		return ProxySync{Last: p.Health.LastUpdated}, p.Health.Status != 0
+	}
+	s, there := p.Syncs[map[bool]string{true: "IPv4", false: "IPv6"}[ip.Is4()]]
+	if !there {
+		s = p.Syncs[""]
+	}
+	return s, p.Syncs != nil
+}
+
 // ProxyHealth is what kube-proxy's /healthz says.
 type ProxyHealth struct {
-	// Status is the HTTP status, 0 if kube-proxy does not answer: 503 says
-	// that the last sync is longer ago than twice the sync period.
-	Status int `json:"status"`
+	// Status is the HTTP status, 0 if kube-proxy does not answer. 503 says that the last sync is too long ago, unless
+	// Leaving is set: the node is deleted, or the autoscaler is about to.
+	Status  int  `json:"status"`
+	Leaving bool `json:"leaving,omitempty"`
 	// LastUpdated is when it last finished a sync, CurrentTime when it said
 	// so, both by its node's clock. Before the first sync LastUpdated is zero.
 	LastUpdated time.Time `json:"last_updated,omitzero"`
@@ -53,7 +76,7 @@ type ProxyHealth struct {
 }
 
 // Late reports whether kube-proxy says that its last sync is too long ago.
-func (h ProxyHealth) Late() bool { return h.Status == http.StatusServiceUnavailable }
+func (h ProxyHealth) Late() bool { return h.Status == http.StatusServiceUnavailable && !h.Leaving }
 
 // Age is how long ago the last sync was finished, zero if that is not known.
 func (h ProxyHealth) Age() time.Duration {
@@ -82,21 +105,18 @@ func (p Proxy) Kernel() string {
 	return "IPVS"
 }
 
-// readNFTables reads what a kube-proxy in mode nftables has written. Where the mode is not known, nothing need be there.
+// readNFTables reads what a kube-proxy in mode nftables has written, or one of unknown mode may have written.
 func (p *Proxy) readNFTables(ctx context.Context, m Machine) (err error) {
 	if p.Mode != NFTables && (p.Mode != "" || len(p.Table) > 0) {
 		return nil
 	}
 	if own, is := m.(Own); is && p.Mode == "" {
 		if has, err := own.has(nfTables); err != nil || !has[0] {
-			return nil
+			return err
 		}
 	}
 	if p.Table, err = nftServices(ctx, m); err == nil && p.Mode != "" {
 		p.Unreadable, err = unreadableSets(ctx, m)
-	}
-	if p.Mode == "" {
-		return nil
 	}
 	return err
 }

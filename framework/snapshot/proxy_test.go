@@ -149,6 +149,25 @@ func TestProxies(t *testing.T) {
 			age: time.Minute, goroutines: 2,
 		},
 		{
+			name: "on a node that the autoscaler removes, of 1.31",
+			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
+				`{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+1.4","currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+1.4", "nodeEligible": false}`),
+			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, Leaving: true, LastUpdated: last, CurrentTime: last},
+		},
+		{
+			name: "on a node that the autoscaler removes, of 1.34",
+			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
+				`{"lastUpdated":"2026-11-20T13:25:44.89222282Z","currentTime":"2026-11-20T13:25:44.89222282Z","nodeEligible":false,"healthy":true}`),
+			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, Leaving: true, LastUpdated: last, CurrentTime: last},
+		},
+		{
+			name: "late for one family, on such a node",
+			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
+				`{"lastUpdated":"2026-11-20T13:26:40Z","currentTime":"2026-11-20T13:26:44.89222282Z","nodeEligible":false,"healthy":false,`+
+				`"status":{"IPv4":{"lastUpdated":"2026-11-20T13:25:44.89222282Z","healthy":false},"IPv6":{"lastUpdated":"2026-11-20T13:26:40Z","healthy":true}}}`),
+			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, LastUpdated: last, CurrentTime: last.Add(time.Minute)}, age: time.Minute,
+		},
+		{
 			name: "has just started",
 			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+ok+
 				`{"lastUpdated": "0001-01-01 00:00:00 +0000 UTC","currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+0.5"}`),
@@ -169,7 +188,7 @@ func TestProxies(t *testing.T) {
 			if len(p.Table) != 1 || len(p.Table[0].Servers) != 1 || p.Table[0].Servers[0].Inactive != 3 {
 				t.Errorf("table %+v", p.Table)
 			}
-			must.Equal(t, "late", (c.health.Status == http.StatusServiceUnavailable), p.Health.Late())
+			must.Equal(t, "late", c.health.Late(), p.Health.Late())
 		})
 	}
 }
@@ -181,7 +200,9 @@ func TestProxyErrors(t *testing.T) {
 			return "== healthz\n" + ok + `{"lastUpdated": "x"}`, nil
 		},
 		"reading kube-proxy's healthz": func(context.Context, ...string) (string, error) { return "== healthz\n" + ok + "fine", nil },
-		"line 4 of /proc/net/ip_vs":    func(context.Context, ...string) (string, error) { return "== table\n" + ipvsHeader + "TCP", nil },
+		// Of no kube-proxy, and a namespace that cannot be read: nobody knows that it has no rules.
+		"finding the network namespace": func(context.Context, ...string) (string, error) { return "== mode\n", nil },
+		"line 4 of /proc/net/ip_vs":     func(context.Context, ...string) (string, error) { return "== table\n" + ipvsHeader + "TCP", nil },
 	} {
 		p := proxyReader("edge", fakeMachine{exec: exec})(t.Context())
 		if p.Read || !strings.Contains(p.Error, name) {
@@ -214,7 +235,7 @@ func TestProxyQuery(t *testing.T) {
 			want: Proxy{LogLines: 3}},
 		{name: "no profiling", output: answers("== mode", ok+"ipvs", "== goroutines", "HTTP/1.0 404 Not Found\r\n\r\n"), want: Proxy{Mode: "ipvs"}},
 		{name: "no log", output: answers("== mode", ok+"ipvs", "== log", ""), err: "counting lines in kube-proxy's log: "},
-		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: " + syncs},
+		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := q.Ask(t.Context(), fakeMachine{exec: func(context.Context, ...string) (string, error) { return tt.output, nil }})
@@ -251,7 +272,11 @@ func TestProxyScriptsRun(t *testing.T) {
 			w.WriteHeader(int(status.Load()))
 			io.WriteString(w, health.Load().(string))
 		}
-		io.WriteString(w, served[r.URL.Path])
+		if text, there := served[r.URL.Path]; there {
+			io.WriteString(w, text)
+		} else if r.URL.Path == "/metrics" {
+			w.WriteHeader(http.StatusForbidden)
+		}
 	}))
 	defer server.Close()
 	dir := t.TempDir()
@@ -297,12 +322,18 @@ func TestProxyScriptsRun(t *testing.T) {
 	served["/proxyMode"], served["/metrics"] = "nftables", `kubernetes_build_info{build_date="x",git_version="v1.34.4",platform="linux/amd64"} 1
 kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 1.795802125323897e+09
 kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"} 0
+kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv4"} 1.795802126e+09
 kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 3
 kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv6"} 4
 `
 	nft, err := ProxyQuery{Health: true}.Ask(t.Context(), node)
-	if err != nil || nft.Version != "1.34.4" || nft.FailedSyncs != 7 || nft.Health.LastUpdated.UnixMilli() != 1795802125323 {
-		t.Errorf("in mode nftables: %+v, %v", nft, err)
+	want := map[string]ProxySync{"IPv4": {Last: time.UnixMicro(1795802125323897).UTC(), Queued: time.UnixMicro(1795802126e6).UTC(), Failed: 3}, "IPv6": {Failed: 4}}
+	if d := cmp.Diff(want, nft.Syncs); err != nil || nft.Version != "1.34.4" || d != "" || !nft.Health.LastUpdated.IsZero() {
+		t.Errorf("in mode nftables: %+v, %v (-want +got):\n%s", nft, err, d)
+	}
+	delete(served, "/metrics")
+	if nft, err := (ProxyQuery{Health: true}).Ask(t.Context(), node); err != nil || nft.Mode != NFTables || nft.Syncs != nil || !nft.Health.LastUpdated.IsZero() {
+		t.Errorf("in mode nftables without metrics: %+v, %v", nft, err)
 	}
 	server.Close()
 	if off, err := (ProxyQuery{Health: true, Table: true}).Ask(t.Context(), node); err != nil || off.Mode != "" || off.Health.Status != 0 || off.Dumped || len(off.Table) != 1 {

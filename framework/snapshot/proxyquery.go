@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 // ProxyQuery says what is asked of a node's kube-proxy beside its mode. Only what listens on the
@@ -65,7 +67,8 @@ func (q ProxyQuery) script() string {
 		section("counters", metrics+patterns+" <&3")
 	}
 	if q.Health {
-		fmt.Fprintf(&b, "case $mode in *%s) echo; echo '== syncs'; %s -e '^%s{' -e '^%s' -e '^%s' <&3;; esac\n", NFTables, metrics, buildInfo, lastSync, failedSyncs)
+		fmt.Fprintf(&b, "case $mode in *%s) echo; echo '== syncs'; %s -e '^%s{' -e '^%s' -e '^%s' -e '^%s' <&3;; esac\n",
+			NFTables, metrics, buildInfo, lastSync, lastQueued, failedSyncs)
 	}
 	if q.Goroutines {
 		section("goroutines", goroutines)
@@ -89,10 +92,6 @@ func (q ProxyQuery) Ask(ctx context.Context, node interface {
 	if err != nil {
 		return Proxy{}, fmt.Errorf("asking kube-proxy: %w", err)
 	}
-	return parseProxy(output)
-}
-
-func parseProxy(output string) (Proxy, error) {
 	var p Proxy
 	for section := range strings.SplitSeq("\n"+output, "\n== ") {
 		name, text, _ := strings.Cut(section, "\n")
@@ -114,13 +113,12 @@ func (p *Proxy) take(section, text string) error {
 	case "healthz":
 		p.Health, err = parseHealth(readResponse(text))
 	case "counters":
-		if status, body := readResponse(text); status == http.StatusOK {
-			p.Counters, err = parseCounters(body)
-		}
+		p.Counters, _, err = p.metrics(text)
 	case "syncs":
-		if status, body := readResponse(text); status == http.StatusOK {
-			err = p.takeSyncs(body)
+		if p.Health.Status == http.StatusOK {
+			p.Health.LastUpdated = time.Time{} // it is the time of the answer
 		}
+		_, p.Syncs, err = p.metrics(text)
 	case "goroutines":
 		status, body := readResponse(text)
 		p.Dumped = status == http.StatusOK
@@ -143,50 +141,45 @@ func (p *Proxy) take(section, text string) error {
 const (
 	buildInfo   = "kubernetes_build_info"
 	lastSync    = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
+	lastQueued  = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds"
 	failedSyncs = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
 )
 
-// takeSyncs reads what the metrics of a kube-proxy in mode nftables say. Its /healthz names no time of a sync while it is well.
-func (p *Proxy) takeSyncs(metrics string) error {
-	var last float64
-	for line := range strings.Lines(metrics) {
-		name, labels, _ := strings.Cut(strings.TrimSpace(line), "{")
-		text := line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]
-		name, _, _ = strings.Cut(name, " ")
-		value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil {
-			return fmt.Errorf("reading kube-proxy's metrics: %s: %w", name, err)
-		}
-		switch name {
-		case buildInfo:
-			_, version, _ := strings.Cut(labels, `git_version="v`)
-			p.Version, _, _ = strings.Cut(version, `"`)
-		case lastSync:
-			last = max(last, value)
-		case failedSyncs:
-			p.FailedSyncs += int(value)
+// metrics reads the metrics of an answer by name, and what they say of syncs by family; nil of one that has none.
+func (p *Proxy) metrics(answer string) (values map[string]float64, syncs map[string]ProxySync, err error) {
+	status, body := readResponse(answer)
+	if status != http.StatusOK {
+		return nil, nil, nil
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body + "\n"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading kube-proxy's metrics: %w", err)
+	}
+	values, syncs = map[string]float64{}, map[string]ProxySync{}
+	for name, f := range families {
+		for _, m := range f.Metric {
+			label, value := map[string]string{}, m.GetUntyped().GetValue()
+			for _, l := range m.Label {
+				label[l.GetName()] = l.GetValue()
+			}
+			values[name] = value
+			sync := syncs[label["ip_family"]]
+			switch at := time.UnixMicro(int64(value * 1e6)).UTC(); {
+			case name == buildInfo:
+				p.Version = strings.TrimPrefix(label["git_version"], "v")
+				continue
+			case name == failedSyncs:
+				sync.Failed = int(value)
+			case name == lastSync && value > 0:
+				sync.Last = at
+			case name == lastQueued && value > 0:
+				sync.Queued = at
+			}
+			syncs[label["ip_family"]] = sync
 		}
 	}
-	p.Health.LastUpdated = time.Time{}
-	if last > 0 {
-		p.Health.LastUpdated = time.UnixMicro(int64(last * 1e6)).UTC()
-	}
-	return nil
-}
-
-func parseCounters(metrics string) (map[string]float64, error) {
-	counters := map[string]float64{}
-	for line := range strings.Lines(metrics) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name == "" {
-			continue
-		}
-		var err error
-		if counters[name], err = strconv.ParseFloat(value, 64); err != nil {
-			return nil, fmt.Errorf("reading kube-proxy's metrics: %s: %w", name, err)
-		}
-	}
-	return counters, nil
+	return values, syncs, nil
 }
 
 // readResponse takes an HTTP response apart; 0 is the status of a server that did not answer.
@@ -206,9 +199,22 @@ func parseHealth(status int, body string) (ProxyHealth, error) {
 	if status == 0 {
 		return h, nil
 	}
-	var says struct{ LastUpdated, CurrentTime string }
+	var says struct {
+		LastUpdated, CurrentTime string
+		NodeEligible, Healthy    *bool // from 1.28 and 1.34 on
+		Status                   map[string]struct {
+			LastUpdated string
+			Healthy     bool
+		}
+	}
 	if err := json.Unmarshal([]byte(body), &says); err != nil {
 		return h, fmt.Errorf("reading kube-proxy's healthz: %w", err)
+	}
+	h.Leaving = says.NodeEligible != nil && !*says.NodeEligible && (says.Healthy == nil || *says.Healthy)
+	for _, family := range says.Status {
+		if !family.Healthy {
+			says.LastUpdated = family.LastUpdated // else it is of the family that is well
+		}
 	}
 	var err error
 	if h.LastUpdated, err = parseGoTime(says.LastUpdated); err != nil {
