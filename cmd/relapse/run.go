@@ -525,6 +525,9 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 	var errs []error
 	for _, s := range chosen {
+		if s.Topology.Dual {
+			errs = append(errs, host.PassesIPv6())
+		}
 		none := len(s.Runnable(o.VendorsImages)) == 0
 		for _, v := range s.Variants {
 			runnable, why := v.Runnable(o.VendorsImages)

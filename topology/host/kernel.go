@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -154,6 +156,37 @@ func withoutServiceMap(err error) error {
 		Cure: "run it on a machine with Linux 5.13 or newer and nf_tables, or in mode iptables, " +
 			"or in mode ipvs, which runs on guests with kernels of their own",
 	}}}
+}
+
+// PassesIPv6 returns an *UnfitError if the machine's own rules drop what members of a lab send each other by IPv6: packets
+// on bridges pass them if the sysctl says so, and Docker from 27 on forwards none but of its own networks of IPv6.
+func PassesIPv6() error {
+	const name = "net.bridge.bridge-nf-call-ip6tables"
+	filtered, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+	if err != nil || strings.TrimSpace(string(filtered)) != "1" {
+		return nil // br_netfilter is not loaded, or lets them pass
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyIPv6)
+	if errors.Is(err, unix.EPERM) {
+		return nil // it takes root, as each run does
+	}
+	if err != nil {
+		return fmt.Errorf("reading the machine's rules for IPv6: %w", err)
+	}
+	for _, c := range chains {
+		if c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward && c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
+			return &UnfitError{Checks: []Check{{
+				Name: "kernel: IPv6 on bridges", State: Fatal,
+				Found: fmt.Sprintf("%s is 1, and the policy of chain %s of table ip6 %s is to drop", name, c.Name, c.Table.Name),
+				Want:  "a lab of two families sends IPv6 over bridges", Cure: "sysctl -w " + name + "=0, or run it on another machine",
+			}}}
+		}
+	}
+	return nil
 }
 
 // addServiceMap adds a chain that balances over a map, as kube-proxy writes it.
