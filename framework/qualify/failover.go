@@ -33,9 +33,12 @@ func failoverRow(m upgrade.Measures, name string, t Thresholds, command string) 
 		says = append(says, "allowed: what the old version does")
 	case now.NotBack:
 		r.State = Warning
-	case gap(now) > gap(old)+t.MaxGapMS && !old.NotBack:
+	case gap(now) > gap(old)+t.MaxGapMS+now.ChanceMS && !old.NotBack:
 		r.State = Fails
-		says = append(says, fmt.Sprintf("allowed: %s more than with the old version", duration(t.MaxGapMS)))
+		says = append(says, fmt.Sprintf("allowed: %s more than with the old version", duration(t.MaxGapMS+now.ChanceMS)))
+	case gap(now) > gap(old)+t.MaxGapMS && !old.NotBack:
+		r.State = Warning
+		says = append(says, fmt.Sprintf("%s more than with the old version may be chance: when the lease was renewed last, and when it is asked for", duration(now.ChanceMS)))
 	default:
 		r.State = Fine
 	}

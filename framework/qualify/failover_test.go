@@ -17,6 +17,11 @@ func TestFailoverRow(t *testing.T) {
 			MovedMS: after.Milliseconds(), Announced: 4, Paths: []upgrade.Path{lossy(20, gap)},
 		}
 	}
+	leased := func(gap time.Duration) upgrade.Failover {
+		f := moved(2*time.Second, gap)
+		f.ChanceMS = 6000
+		return f
+	}
 	stays := upgrade.Failover{Name: "lost", From: "worker1", NotBack: true, Paths: []upgrade.Path{lossy(900, time.Minute)}}
 	for _, test := range []struct {
 		name     string
@@ -31,6 +36,10 @@ func TestFailoverRow(t *testing.T) {
 			"with 1.0.0 worker2 answers in place of worker1 after 1.9s, with 4 gratuitous ARP, and the router's entry is wrong for 100ms longer"},
 		{"longer", []upgrade.Failover{moved(2*time.Second, 3*time.Second), moved(6*time.Second, 9*time.Second)}, Fails, NoGo,
 			"worker2 in 2s, gap 3s", "worker2 in 6s, gap 9s", "allowed: 1s more than with the old version"},
+		{"longer, by chance", []upgrade.Failover{leased(3 * time.Second), leased(9 * time.Second)}, Warning, Go,
+			"worker2 in 2s, gap 3s", "worker2 in 2s, gap 9s", "6s more than with the old version may be chance"},
+		{"longer than chance", []upgrade.Failover{leased(3 * time.Second), leased(11 * time.Second)}, Fails, NoGo,
+			"worker2 in 2s, gap 3s", "worker2 in 2s, gap 11s", "allowed: 7s more than with the old version"},
 		{"not any more", []upgrade.Failover{moved(2*time.Second, 3*time.Second), stays}, Fails, NoGo,
 			"worker2 in 2s, gap 3s", "stays on worker1, gap 1m0s", "with 1.1.0 the router goes on sending to worker1"},
 		{"with neither", []upgrade.Failover{stays, stays}, Warning, Go, "stays on worker1, gap 1m0s", "stays on worker1, gap 1m0s", "not every path is clean"},

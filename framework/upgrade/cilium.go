@@ -114,7 +114,7 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 		if err := w.answer(given); err != nil {
 			return Upgrade{}, err
 		}
-		ends, paths, failovers = append(ends, w.layer2.ends()...), append(paths, w.layer2.paths()...), w.layer2.failovers()
+		ends, paths, failovers = append(ends, w.layer2.ends()...), append(paths, w.layer2.paths()...), w.layer2.failovers(values.LeaseChance())
 		mode += ", with addresses of Services for which the agents of " + strings.Join(speakers, " and ") + " answer by ARP"
 		replaced = append(replaced, w.answering.Replaced...)
 	}

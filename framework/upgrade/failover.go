@@ -24,6 +24,8 @@ type FailoverKind struct {
 	// Path is how the names of the paths to the address begin.
 	Path    string
 	address func() netip.Addr
+	// chance is by how much the time that it takes depends on chance.
+	chance time.Duration
 	// returns is set if the node answers again once it is undone.
 	returns bool
 	// do causes it, given the node that answers. What it returns undoes it, also with an error.
@@ -33,7 +35,8 @@ type FailoverKind struct {
 const (
 	// movesWithin bounds the wait for a router to send to another node. A kernel that hears no
 	// announcement keeps its entry for up to 30 s and asks the old station for 8 more (arp(7)).
-	movesWithin = time.Minute
+	// A lease that its user has made long, and whose renewal is asked for rarely, comes on top.
+	movesWithin = 2 * time.Minute
 	// comesBackWithin bounds the wait for clean paths after a failover, and after its undo.
 	comesBackWithin = 90 * time.Second
 )
@@ -145,6 +148,8 @@ type Failover struct {
 	AnsweredMS int64 `json:"answered_ms"`
 	MovedMS    int64 `json:"moved_ms"`
 	Announced  int   `json:"announced"`
+	// ChanceMS is by how much these times depend on chance, such as when a lease was renewed last.
+	ChanceMS int64 `json:"chance_ms,omitempty"`
 	// Paths are those to the address, from the failover until they were clean.
 	Paths []Path `json:"paths"`
 	// NotBack is set if not all of them were clean in the end, and NotDone is why nothing is known.
@@ -162,7 +167,7 @@ func (r reading) failovers(from, to string) []Failover {
 			if !there {
 				continue
 			}
-			f := Failover{Paths: []Path{}, Name: kind.Name, Version: with.version, Began: act.Began, NotBack: !act.Holds, NotDone: act.Error}
+			f := Failover{Paths: []Path{}, ChanceMS: kind.chance.Milliseconds(), Name: kind.Name, Version: with.version, Began: act.Began, NotBack: !act.Holds, NotDone: act.Error}
 			if f.NotDone == "" {
 				r.moved(&f, netip.MustParseAddr(act.Saw), ended)
 				for _, k := range r.upgrade.Paths {

@@ -151,10 +151,10 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 	return withFresh(ctx, r, fresh, func(address netip.Addr) error { return answered(ctx, r, address, node) })
 }
 
-// failovers are the ways in which the node that answers changes.
-func (l layer2) failovers() []FailoverKind {
+// failovers are the ways in which the node that answers changes. How long one takes depends on chance by so much.
+func (l layer2) failovers(chance time.Duration) []FailoverKind {
 	all := []FailoverKind{{
-		returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
+		chance: chance, returns: l.local, Name: "the link of the answering node is lost", Path: byARP, address: func() netip.Addr { return l.addresses[byARP] },
 		do: func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
 			return labaccess.Lab(r).Node(node).CutLink(ctx, "nodes")
 		},

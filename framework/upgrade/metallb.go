@@ -70,7 +70,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	}
 	var failovers []FailoverKind
 	if m.answers() {
-		ends, paths, failovers = append(ends, m.layer2.ends()...), append(m.layer2.paths(), paths...), m.layer2.failovers()
+		ends, paths, failovers = append(ends, m.layer2.ends()...), append(m.layer2.paths(), paths...), m.layer2.failovers(0)
 	}
 	return Upgrade{
 		Component: "metallb", Form: framework.Whole, Topology: t, Mode: mode, Replaced: replaced,

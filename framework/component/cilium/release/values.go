@@ -3,6 +3,7 @@ package release
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/topology"
@@ -46,6 +47,16 @@ func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }
 
 // Layer2 reports whether the agents answer by ARP for the addresses of Services.
 func (v Values) Layer2() bool { return v.at("l2announcements.enabled") == "true" }
+
+// LeaseChance is by how much the time until another agent has the lease of an address depends on chance: when it was
+// renewed last, and when the others ask, each after 1 to 2.2 times the retry period (JitterFactor of client-go's leaderelection).
+func (v Values) LeaseChance() time.Duration {
+	retry, err := time.ParseDuration(v.at("l2announcements.leaseRetryPeriod"))
+	if err != nil {
+		retry = 2 * time.Second // the agent's default
+	}
+	return retry * 32 / 10
+}
 
 // Settings are what a lab has to set, because it lacks something or has it otherwise. The
 // cluster is the lab's, and so is the address of its API server.
