@@ -10,8 +10,8 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// dual is the value of Family of a lab of both families.
-const dual = "dual"
+// Dual is the value of Family of a lab of both families.
+const Dual = "dual"
 
 // Family is the parameter of scenarios whose labs can have two address families (WithFamily).
 var Family = Parameter{
@@ -25,9 +25,9 @@ func WithFamily(s Scenario, values map[string]string) (Scenario, error) {
 	switch value := cmp.Or(values[Family.Name], Family.Default); value {
 	case Family.Default:
 		return s, nil
-	case dual:
+	case Dual:
 	default:
-		return Scenario{}, fmt.Errorf("%s %q: expected %s or %s", Family.Name, value, Family.Default, dual)
+		return Scenario{}, fmt.Errorf("%s %q: expected %s or %s", Family.Name, value, Family.Default, Dual)
 	}
 	if s.Topology.Dual { // a second lab is made of a scenario that is set already
 		return s, nil

@@ -39,10 +39,10 @@ type Known struct {
 	Report   string `json:"report"` // the run's folder, below the folder of reports, or a document
 }
 
-// usersOwn is a setting of which other results with the same words may have another.
+// usersOwn stands for the settings of a user. Two results with these words may have different settings.
 const usersOwn = "a user's configuration"
 
-// key tells results apart of which a later one takes an earlier one's place.
+// key is equal for two results if the later one replaces the earlier one.
 func (k Known) key() [6]string {
 	key := [6]string{k.Component, k.From, k.To, k.Incident, k.Under}
 	if strings.Contains(k.Under, usersOwn) {

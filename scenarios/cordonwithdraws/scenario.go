@@ -72,11 +72,21 @@ var Scenario = framework.Scenario{
 		variant(framework.Affected, affected, metallb.FRR),
 		variant(framework.Fixed, fixed, metallb.FRR),
 	},
-	Parameters: []framework.Parameter{framework.Family}, With: framework.WithFamily,
-	Tested: []framework.Tested{{Name: "metallb", Default: affected, Varied: true}},
-	At: func(versions map[string]string) framework.Variant {
-		return variant(framework.Unclassified, versions["metallb"], metallb.Native)
+	Parameters: []framework.Parameter{framework.Family},
+	With: func(s framework.Scenario, values map[string]string) (framework.Scenario, error) {
+		if values[framework.Family.Name] == framework.Dual {
+			s.At = anyVersion(metallb.FRR) // the mode that announces IPv6
+		}
+		return framework.WithFamily(s, values)
 	},
+	Tested: []framework.Tested{{Name: "metallb", Default: affected, Varied: true}},
+	At:     anyVersion(metallb.Native),
+}
+
+func anyVersion(mode string) func(map[string]string) framework.Variant {
+	return func(versions map[string]string) framework.Variant {
+		return variant(framework.Unclassified, versions["metallb"], mode)
+	}
 }
 
 // variant runs a version in a mode. Others are the versions that remedies move to.
@@ -202,8 +212,11 @@ func announcesMore(ctx context.Context, r *framework.Run) (holds bool, saw strin
 		if !from.Paths.Read {
 			return false, "", fmt.Errorf("the paths of %s were not read", from.Name)
 		}
-		if slices.ContainsFunc(from.Paths.Items, func(p snapshot.Path) bool { return p.Prefix.Addr() == later.Address }) {
-			return false, fmt.Sprintf("%s has %s before Service %s is created", from.Name, later.Address, later.Name), nil
+		for _, f := range r.Topology.Families() {
+			address := f.Addr(later.Address)
+			if slices.ContainsFunc(from.Paths.Items, func(p snapshot.Path) bool { return p.Prefix.Addr() == address }) {
+				return false, fmt.Sprintf("%s has %s before Service %s is created", from.Name, address, later.Name), nil
+			}
 		}
 	}
 	defer func() { err = errors.Join(err, later.Remove(context.WithoutCancel(ctx), r)) }()
