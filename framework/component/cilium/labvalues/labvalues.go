@@ -479,7 +479,7 @@ var Parts = []Part{
 	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, with the policies of --manifests, or one of the lab's own", true, []string{"l2announcements.enabled"}, nil},
 	{"local redirect policies", "the lab has no such policy", false, []string{"localRedirectPolicies.enabled", "localRedirectPolicy"}, nil},
 	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it", false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
-	{"dual stack", "the lab's networks are of IPv4", false, []string{"ipv6.enabled"}, nil},
+	{"dual stack", "the labs of upgrades are of IPv4", false, []string{"ipv6.enabled"}, nil},
 	{"WireGuard", "pod to pod, other node, on a kernel that has it", true, []string{"encryption.enabled"}, nil},
 	{"IPAM multi-pool", "all of pods, with one pool", true, []string{"ipam.mode"}, []string{"multi-pool"}},
 	{"cluster mesh", "the lab has one cluster", false, []string{"clustermesh.useAPIServer", "clustermesh.config.enabled"}, nil},
