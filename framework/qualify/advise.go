@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,12 +120,7 @@ func Merge(all []Known, more ...Known) []Known {
 			newest[k.key()] = k
 		}
 	}
-	merged := make([]Known, 0, len(newest))
-	for _, k := range newest {
-		merged = append(merged, k)
-	}
-	slices.SortFunc(merged, Known.compare)
-	return merged
+	return slices.SortedFunc(maps.Values(newest), Known.compare)
 }
 
 // Collect reads the results of all qualifications and bisections in a folder of reports. A bisection is of one of

@@ -28,7 +28,7 @@ const (
 var protocolNames = map[byte]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP", unix.IPPROTO_SCTP: "SCTP"}
 
 // nftServices reads where the rules of a kube-proxy in mode nftables send connections to Services. The kernel is asked
-// several times: where rules change meanwhile, it is asked again.
+// several times. It is asked again if what it named is gone meanwhile; other changes make a difference of this read alone.
 func nftServices(ctx context.Context, m Machine) (services []VirtualServer, err error) {
 	err = inNamespace(ctx, m, func(_, ns netns.NsHandle) error {
 		options := []nftables.ConnOption{nftables.AsLasting()}
