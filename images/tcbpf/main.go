@@ -1,6 +1,8 @@
 // Command tcbpf attaches the programs of a bpf_host.o of Cilium to a network
 // card of the network namespace that it runs in, and tells them which of the
-// addresses of a pod CIDR are pods' of this node; see package bpfhost.
+// addresses of a pod CIDR are pods' of this node. The object is bpf/bpf_host.c of the vendor, which the
+// vendor's code has compiled against headers that it has written from the ConfigMap
+// (images/cilium/rules/datapath).
 //
 //	tcbpf OBJECT DEVICE POD-CIDR
 //
@@ -22,8 +24,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/relapse-dev/relapse/images/tcbpf/bpfhost"
 )
 
 // globals is the agent's folder of maps. A BPF file system must be mounted above
@@ -47,16 +47,12 @@ func main() {
 }
 
 func run(path, device string, podCIDR netip.Prefix) error {
-	object, err := bpfhost.Read(path)
+	programs, err := load(path)
 	if err != nil {
 		return err
 	}
-	programs, err := object.Load()
-	if err != nil {
-		return err
-	}
-	defer programs.Close()
-	if err := programs.KnowWorld(); err != nil {
+	defer programs.close()
+	if err := programs.knowWorld(); err != nil {
 		return err
 	}
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -73,7 +69,7 @@ func run(path, device string, podCIDR netip.Prefix) error {
 	}
 	for _, r := range routes {
 		if pod, ok := podOf(r, podCIDR); ok {
-			if err := programs.Know(pod); err != nil {
+			if err := programs.know(pod); err != nil {
 				return err
 			}
 		}
@@ -87,13 +83,13 @@ func run(path, device string, podCIDR netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("watching routes: %w", err)
 	}
-	if err := programs.Attach(h, device); err != nil {
+	if err := programs.attach(h, device); err != nil {
 		return err
 	}
-	if err := programs.Pin(globals); err != nil {
+	if err := programs.pin(globals); err != nil {
 		return err
 	}
-	fmt.Printf("attached to %s: to-netdev has %d instructions and looks at %v\n", device, object.Instructions(), object.Maps())
+	fmt.Println("attached to", device)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, os.Stdin)
@@ -114,9 +110,9 @@ func run(path, device string, podCIDR netip.Prefix) error {
 		if !ok {
 			continue
 		}
-		change := programs.Know
+		change := programs.know
 		if u.Type == unix.RTM_DELROUTE {
-			change = programs.Forget
+			change = programs.forget
 		}
 		if err := change(pod); err != nil {
 			return err

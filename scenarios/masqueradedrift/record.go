@@ -54,8 +54,8 @@ from the ConfigMap, compiles, and sets the card's values; loading, attaching and
 telling which addresses are pods' is our code (images/cilium/rules/datapath). Added to
 the incident's keys are "partial" kube-proxy replacement and legacy host routing,
 because Cilium's programs for pods and sockets are not there. That 1.8.2 masquerades in
-the same mode, and 1.8.1 in hybrid mode, is tested without a cluster (package
-bpfhost, lab test).
+the same mode, and 1.8.1 in hybrid mode, is tested without a cluster (lab test of
+images/tcbpf).
 
 off-by-old-key has masquerading off by its old name; default-on has it on by BPF, as
 the incident's cluster had. In translated and translated-bpf the new name switches it

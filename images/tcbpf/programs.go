@@ -1,18 +1,4 @@
-// Package bpfhost loads the BPF programs that Cilium attaches to a node's
-// network card: from-netdev and to-netdev of bpf/bpf_host.c, with what they call. To-netdev is the one that masquerades
-// pods' packets where the agent is told to leave that to BPF, and from-netdev
-// is where the answers get the pods' addresses again. The source is the
-// vendor's, unmodified, from the module of a version.
-//
-// The agent slices of the scenario bring objects that the vendor's code has
-// compiled, against headers that the vendor's code has written from the
-// ConfigMap (images/cilium/rules/datapath).
-//
-// What loads and attaches is this package, in the place of tc and the vendor's
-// fork of iproute2. Maps live for as long as the programs that look at them, and
-// are not pinned but for that of tail calls (Pin). What the agent's other parts would keep in them is not
-// there, but for what Know puts there.
-package bpfhost
+package main
 
 import (
 	"encoding/binary"
@@ -23,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -49,62 +34,18 @@ const callsID = "2"
 // ones too, give them.
 const (
 	callsMap     = "cilium_calls_"
-	snatMap      = "cilium_snat_v4_external"
 	endpointsMap = "cilium_lxc"
 	ipcacheMap   = "cilium_ipcache"
 )
 
-// Object is bpf_host.c as it was compiled.
-type Object struct {
-	all      *ebpf.CollectionSpec
-	toNetdev *ebpf.ProgramSpec
-}
-
-// Read reads an object, and keeps what belongs to a node's card.
-func Read(path string) (Object, error) {
-	all, err := ebpf.LoadCollectionSpec(path)
-	if err != nil {
-		return Object{}, fmt.Errorf("reading %s: %w", path, err)
-	}
-	o := Object{all: all}
-	for name, p := range all.Programs {
-		id, _, isCalled := strings.Cut(p.SectionName, "/")
-		switch {
-		case p.SectionName == toNetdev:
-			o.toNetdev = p
-		case p.SectionName == fromNetdev, isCalled && id == callsID:
-		default:
-			delete(all.Programs, name) // cilium_host's
-		}
-	}
-	if o.toNetdev == nil {
-		return Object{}, fmt.Errorf("reading %s: there is no section %s", path, toNetdev)
-	}
-	return o, nil
-}
-
-// Instructions is how many to-netdev has. Two are enough to let every packet
-// pass as it is.
-func (o Object) Instructions() int { return len(o.toNetdev.Instructions) }
-
-// Maps names the maps that to-netdev looks at.
-func (o Object) Maps() []string {
-	var names []string
-	for _, i := range o.toNetdev.Instructions {
-		m := i.Reference()
-		if strings.HasPrefix(m, ".") {
-			continue // a section of values
-		}
-		if _, ok := o.all.Maps[m]; ok && !slices.Contains(names, m) {
-			names = append(names, m)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// Programs are from-netdev and to-netdev, loaded, with what they call.
-type Programs struct {
+// programs are from-netdev and to-netdev of a bpf_host.o, loaded, with what they call. To-netdev is
+// the one that masquerades pods' packets where the agent is told to leave that to BPF, and from-netdev
+// is where the answers get the pods' addresses again.
+//
+// What loads and attaches them is in the place of tc and the vendor's fork of iproute2. Maps live for as
+// long as the programs that look at them, and are not pinned but for that of tail calls (pin). What the
+// agent's other parts would keep in them is not there, but for what know puts there.
+type programs struct {
 	from, to *ebpf.Program
 	maps     map[string]*ebpf.Map
 }
@@ -113,23 +54,27 @@ type Programs struct {
 // and some are allocated at once.
 const maxEntries = 1 << 14
 
-// Load hands the programs to the kernel, whose verifier may refuse them.
-func (o Object) Load() (*Programs, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("lifting the limit of locked memory: %w", err)
+// load hands what belongs to a node's card to the kernel, whose verifier may refuse it.
+func load(path string) (*programs, error) {
+	spec, err := ebpf.LoadCollectionSpec(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	spec := o.all.Copy()
-	if err := inlineData(spec); err != nil {
-		return nil, err
+	for name, p := range spec.Programs {
+		id, _, isCalled := strings.Cut(p.SectionName, "/")
+		if p.SectionName != toNetdev && p.SectionName != fromNetdev && (!isCalled || id != callsID) {
+			delete(spec.Programs, name) // cilium_host's
+		}
+		p.Type = ebpf.SchedCLS // iproute2 knows it from the command line
+	}
+	if err := errors.Join(rlimit.RemoveMemlock(), inlineData(spec)); err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", path, err)
 	}
 	for _, m := range spec.Maps {
 		// What is beyond the kernel's own definition is for iproute2: where
 		// to pin the map, and which tail calls are for it.
 		m.Pinning, m.Extra = ebpf.PinNone, nil
 		m.MaxEntries = min(m.MaxEntries, maxEntries)
-	}
-	for _, p := range spec.Programs {
-		p.Type = ebpf.SchedCLS // iproute2 knows it from the command line
 	}
 	loaded, err := ebpf.NewCollection(spec)
 	if err != nil {
@@ -140,7 +85,7 @@ func (o Object) Load() (*Programs, error) {
 		return nil, fmt.Errorf("loading bpf_host.c: %w", err)
 	}
 	defer loaded.Close() // what is taken out of it stays
-	p := &Programs{maps: map[string]*ebpf.Map{}}
+	p := &programs{maps: map[string]*ebpf.Map{}}
 	for name, s := range spec.Programs {
 		switch _, key, isCalled := strings.Cut(s.SectionName, "/"); {
 		case isCalled:
@@ -154,11 +99,11 @@ func (o Object) Load() (*Programs, error) {
 	for name := range maps.Clone(loaded.Maps) {
 		p.maps[name] = loaded.DetachMap(name)
 	}
-	if err == nil && p.from == nil {
-		err = fmt.Errorf("there is no section %s", fromNetdev)
+	if err == nil && (p.from == nil || p.to == nil) {
+		err = fmt.Errorf("%s lacks one of the sections %s and %s", path, fromNetdev, toNetdev)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
@@ -216,11 +161,11 @@ func inlineData(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// Pin keeps the map of tail calls in a folder of a BPF file system, in the
+// pin keeps the map of tail calls in a folder of a BPF file system, in the
 // place of that of programs that were attached to the same device before. The
 // kernel empties such a map when no process holds it any more: the programs
 // would stay and have nothing to call.
-func (p *Programs) Pin(folder string) error {
+func (p *programs) pin(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("making the folder for maps: %w", err)
 	}
@@ -243,8 +188,8 @@ func (p *Programs) Pin(folder string) error {
 	return nil
 }
 
-// Close gives the programs back. Where they are attached they stay.
-func (p *Programs) Close() error {
+// close gives the programs back. Where they are attached they stay.
+func (p *programs) close() error {
 	var errs []error
 	for _, program := range []*ebpf.Program{p.from, p.to} {
 		if program != nil {
@@ -275,7 +220,7 @@ func endpointKey(m *ebpf.Map, pod netip.Addr) []byte {
 
 // mapNamed is the map whose name ends with some text, nil if the programs look
 // at no such map.
-func (p *Programs) mapNamed(suffix string) *ebpf.Map {
+func (p *programs) mapNamed(suffix string) *ebpf.Map {
 	for name, m := range p.maps {
 		if strings.HasSuffix(name, suffix) {
 			return m
@@ -284,8 +229,8 @@ func (p *Programs) mapNamed(suffix string) *ebpf.Map {
 	return nil
 }
 
-// Know makes a pod of the node known to the programs, as the agent does.
-func (p *Programs) Know(pod netip.Addr) error {
+// know makes a pod of the node known to the programs, as the agent does.
+func (p *programs) know(pod netip.Addr) error {
 	m := p.mapNamed(endpointsMap)
 	if m == nil {
 		return nil
@@ -296,8 +241,8 @@ func (p *Programs) Know(pod netip.Addr) error {
 	return nil
 }
 
-// Forget undoes Know.
-func (p *Programs) Forget(pod netip.Addr) error {
+// forget undoes know.
+func (p *programs) forget(pod netip.Addr) error {
 	m := p.mapNamed(endpointsMap)
 	if m == nil {
 		return nil
@@ -308,9 +253,9 @@ func (p *Programs) Forget(pod netip.Addr) error {
 	return nil
 }
 
-// KnowWorld tells the programs that all addresses are outside the cluster
+// knowWorld tells the programs that all addresses are outside the cluster
 // which nothing else is known about, as the agent does.
-func (p *Programs) KnowWorld() error {
+func (p *programs) knowWorld() error {
 	m := p.mapNamed(ipcacheMap)
 	if m == nil {
 		return nil
@@ -327,10 +272,10 @@ func (p *Programs) KnowWorld() error {
 	return nil
 }
 
-// Attach puts the programs on the ways into and out of a link, in the place
+// attach puts the programs on the ways into and out of a link, in the place
 // of those that were there, as `tc filter replace dev LINK ingress bpf da`
 // does in the vendor's loader.
-func (p *Programs) Attach(h *netlink.Handle, link string) error {
+func (p *programs) attach(h *netlink.Handle, link string) error {
 	l, err := h.LinkByName(link)
 	if err != nil {
 		return fmt.Errorf("attaching to %s: %w", link, err)
