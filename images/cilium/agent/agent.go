@@ -45,52 +45,26 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
-	"github.com/cilium/cilium/daemon/cmd"
 	"github.com/cilium/cilium/pkg/datapath"
 	linuxdatapath "github.com/cilium/cilium/pkg/datapath/linux"
 	"github.com/cilium/cilium/pkg/defaults"
 	ipamOption "github.com/cilium/cilium/pkg/ipam/option"
 	"github.com/cilium/cilium/pkg/k8s"
 	"github.com/cilium/cilium/pkg/k8s/watchers"
-	"github.com/cilium/cilium/pkg/logging"
-	"github.com/cilium/cilium/pkg/logging/logfields"
-	"github.com/cilium/cilium/pkg/maps/ctmap"
-	"github.com/cilium/cilium/pkg/maps/lbmap"
-	"github.com/cilium/cilium/pkg/maps/nat"
-	"github.com/cilium/cilium/pkg/maps/neighborsmap"
 	"github.com/cilium/cilium/pkg/mtu"
 	"github.com/cilium/cilium/pkg/node"
 	"github.com/cilium/cilium/pkg/nodediscovery"
 	"github.com/cilium/cilium/pkg/option"
-	"github.com/cilium/cilium/pkg/sysctl"
-	"github.com/cilium/cilium/pkg/version"
-	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/images/cilium/conflist"
-	"github.com/relapse-dev/relapse/images/cilium/end"
-)
-
-// Where the slice writes the CNI configuration: below the folder that
-// $HOST_PREFIX names. Variable and default are those of the vendor's
-// cni-install.sh.
-const (
-	cniConfiguration  = "etc/cni/net.d/05-cilium.conflist"
-	defaultHostPrefix = "/host"
+	"github.com/relapse-dev/relapse/images/cilium/slice"
 )
 
 // The groups that the slice watches, by the names that pkg/k8s/watchers has
 // for them.
 var watched = []string{"core/v1::Node", "cilium/v2::CiliumNode"}
-
-var log = logging.DefaultLogger.WithField(logfields.LogSubsys, "slice")
 
 // Parts are the vendor's objects as a version's daemon/cmd/daemon.go connects
 // them with each other.
@@ -112,50 +86,20 @@ type Wire func(context.Context, datapath.Datapath, mtu.Configuration) (Parts, er
 // leaves behind what the agent leaves: routes, CNI configuration and
 // CiliumNode. BGP sessions end with the process, without a notification.
 func Main(wire Wire) {
-	cmd.RootCmd.Run = func(*cobra.Command, []string) {
-		// Execute handles the same signals, but comes to end the process
-		// only when Run has returned.
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		if err := run(ctx, wire); err != nil && !errors.Is(err, context.Canceled) {
-			end.With("Unable to start", err)
-		}
-	}
-	cmd.Execute()
+	slice.Main(func(ctx context.Context) error { return run(ctx, wire) })
 }
 
 // run does what initEnv, runDaemon and NewDaemon do in this order, and returns
 // when the agent is up.
 func run(ctx context.Context, wire Wire) error {
-	option.Config.SetMapElementSizes(
-		ctmap.SizeofCtKey6Global+ctmap.SizeofCtEntry,
-		nat.SizeofNatKey6+nat.SizeofNatEntry6,
-		neighborsmap.SizeofNeighKey6+neighborsmap.SizeOfNeighValue,
-		lbmap.SizeofSockRevNat6Key+lbmap.SizeofSockRevNat6Value)
-	option.Config.Populate()
+	if err := slice.Configure(refuse); err != nil {
+		return err
+	}
 	// No BPF program is there that needs to know the next hops' neighbour
 	// entries beforehand.
 	option.Config.EnableL2NeighDiscovery = false
-	if err := logging.SetupLogging(option.Config.LogDriver, logging.LogOptions(option.Config.LogOpt), "cilium-agent", option.Config.Debug); err != nil {
-		return fmt.Errorf("setting up logging: %w", err)
-	}
-	option.LogRegisteredOptions(log)
-	log.Infof("Cilium %s, agent slice", version.Version)
-	if err := option.Config.Validate(); err != nil {
-		return end.Refused(fmt.Errorf("invalid daemon configuration: %w", err))
-	}
-	if err := refuse(option.Config); err != nil {
+	if err := slice.Connect(); err != nil {
 		return err
-	}
-
-	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"} {
-		if err := sysctl.Enable(name); err != nil {
-			return fmt.Errorf("enabling sysctl %s: %w", name, err)
-		}
-	}
-	k8s.Configure(option.Config.K8sAPIServer, option.Config.K8sKubeConfigPath, defaults.K8sClientQPSLimit, defaults.K8sClientBurst)
-	if err := k8s.Init(option.Config); err != nil {
-		return fmt.Errorf("initializing the Kubernetes subsystem: %w", err)
 	}
 
 	mtuConfig := mtu.NewConfiguration(0, false, false, false, option.Config.MTU, node.GetIPv4())
@@ -191,45 +135,21 @@ func run(ctx context.Context, wire Wire) error {
 	if err := dp.Node().NodeConfigurationChanged(parts.Discovery.LocalConfig); err != nil {
 		return fmt.Errorf("configuring the node handler: %w", err)
 	}
-	return wirePods(podCIDR, mtuConfig.GetDeviceMTU())
+	return slice.WirePods(podCIDR, mtuConfig.GetDeviceMTU())
 }
 
-// refuse returns an error if c asks for what the slice leaves out. Without it
-// a lab would run and not do what its configuration says.
+// refuse returns an error if c asks for what the slice leaves out.
 func refuse(c *option.DaemonConfig) error {
-	var errs []error
-	want := func(ok bool, key, value string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("the slice needs %s: %q", key, value))
-		}
-	}
-	want(c.EnableIPv4, option.EnableIPv4Name, "true")
-	want(!c.EnableIPv6, option.EnableIPv6Name, "false")
-	want(c.IPAM == ipamOption.IPAMClusterPool || c.IPAM == ipamOption.IPAMKubernetes, option.IPAM,
+	var needs slice.Needs
+	needs.Want(c.EnableIPv4, option.EnableIPv4Name, "true")
+	needs.Want(!c.EnableIPv6, option.EnableIPv6Name, "false")
+	needs.Want(c.IPAM == ipamOption.IPAMClusterPool || c.IPAM == ipamOption.IPAMKubernetes, option.IPAM,
 		ipamOption.IPAMClusterPool+`" or "`+ipamOption.IPAMKubernetes)
-	want(c.Tunnel == option.TunnelDisabled, option.TunnelName, option.TunnelDisabled)
-	want(!c.EnableIPv4Masquerade, option.EnableIPv4Masquerade, "false")
-	want(!c.BGPAnnounceLBIP, option.BGPAnnounceLBIP, "false")
-	want(!c.EnableIPSec, option.EnableIPSecName, "false")
-	want(!c.EnableWireguard, option.EnableWireguard, "false")
-	want(c.KVStore == "", option.KVStore, "")
-	return errors.Join(errs...)
-}
-
-// wirePods writes the CNI configuration for the pod CIDR that the vendor's
-// code has found. The agent learns of another range only when it starts anew,
-// and so does the slice.
-func wirePods(podCIDR netip.Prefix, mtu int) error {
-	prefix := os.Getenv("HOST_PREFIX")
-	if prefix == "" {
-		prefix = defaultHostPrefix
-	}
-	file := filepath.Join(prefix, cniConfiguration)
-	changed, err := conflist.Write(file, conflist.Network{Name: "cilium", PodCIDR: podCIDR, MTU: mtu})
-	if err != nil {
-		return err
-	}
-	log.WithField(logfields.V4Prefix, podCIDR).WithField(logfields.Path, file).WithField("changed", changed).
-		Info("Pods are wired by the CNI plugins ptp and host-local")
-	return nil
+	needs.Want(c.Tunnel == option.TunnelDisabled, option.TunnelName, option.TunnelDisabled)
+	needs.Want(!c.EnableIPv4Masquerade, option.EnableIPv4Masquerade, "false")
+	needs.Want(!c.BGPAnnounceLBIP, option.BGPAnnounceLBIP, "false")
+	needs.Want(!c.EnableIPSec, option.EnableIPSecName, "false")
+	needs.Want(!c.EnableWireguard, option.EnableWireguard, "false")
+	needs.Want(c.KVStore == "", option.KVStore, "")
+	return needs.Err()
 }

@@ -48,45 +48,21 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
-	"github.com/cilium/cilium/daemon/cmd"
 	"github.com/cilium/cilium/pkg/cidr"
 	"github.com/cilium/cilium/pkg/defaults"
 	ipamOption "github.com/cilium/cilium/pkg/ipam/option"
-	"github.com/cilium/cilium/pkg/k8s"
-	"github.com/cilium/cilium/pkg/logging"
 	"github.com/cilium/cilium/pkg/logging/logfields"
-	"github.com/cilium/cilium/pkg/maps/ctmap"
-	"github.com/cilium/cilium/pkg/maps/lbmap"
-	"github.com/cilium/cilium/pkg/maps/nat"
-	"github.com/cilium/cilium/pkg/maps/neighborsmap"
 	"github.com/cilium/cilium/pkg/node"
 	"github.com/cilium/cilium/pkg/option"
-	"github.com/cilium/cilium/pkg/sysctl"
-	"github.com/cilium/cilium/pkg/version"
-	"github.com/spf13/cobra"
 
-	"github.com/relapse-dev/relapse/images/cilium/conflist"
 	"github.com/relapse-dev/relapse/images/cilium/end"
-)
-
-// Where the slice writes the CNI configuration: below the folder that
-// $HOST_PREFIX names. Variable and default are those of the vendor's
-// cni-install.sh.
-const (
-	cniConfiguration  = "etc/cni/net.d/05-cilium.conflist"
-	defaultHostPrefix = "/host"
+	"github.com/relapse-dev/relapse/images/cilium/slice"
 )
 
 // mtu is that of the pods' interfaces, in bytes: that of the nodes' networks,
 // as there is no tunnel.
 const mtu = 1500
-
-var log = logging.DefaultLogger.WithField(logfields.LogSubsys, "slice")
 
 // Version is what differs between versions of Cilium.
 type Version struct {
@@ -131,49 +107,28 @@ type Datapath struct {
 // Main is the slice's main function: it runs until a signal ends it, and
 // leaves behind what the agent leaves: rules and CNI configuration.
 func Main(v Version) {
-	cmd.RootCmd.Run = func(*cobra.Command, []string) {
-		// Execute handles the same signals, but comes to end the process
-		// only when Run has returned.
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
+	slice.Main(func(ctx context.Context) error {
 		ended := make(chan error, 1)
-		if err := run(ctx, v, ended); err != nil && !errors.Is(err, context.Canceled) {
-			end.With("Unable to start", err)
+		err := run(ctx, v, ended)
+		if err == nil {
+			go func() { end.With("Unable to go on", <-ended) }()
 		}
-		go func() {
-			end.With("Unable to go on", <-ended)
-		}()
-	}
-	cmd.Execute()
+		return err
+	})
 }
 
 // run does what initEnv, runDaemon and NewDaemon do in this order, and returns
 // when the agent is up.
 func run(ctx context.Context, v Version, ended chan<- error) error {
-	populate()
-	if err := logging.SetupLogging(option.Config.LogDriver, logging.LogOptions(option.Config.LogOpt), "cilium-agent", option.Config.Debug); err != nil {
-		return fmt.Errorf("setting up logging: %w", err)
-	}
-	option.LogRegisteredOptions(log)
-	log.Infof("Cilium %s, agent slice", version.Version)
-	if err := option.Config.Validate(); err != nil {
-		return end.Refused(fmt.Errorf("invalid daemon configuration: %w", err))
-	}
-	if err := refuse(option.Config, v.Datapath); err != nil {
+	if err := slice.Configure(func(c *option.DaemonConfig) error { return refuse(c, v.Datapath) }); err != nil {
 		return err
 	}
 	if err := v.KubeProxyReplacement(); err != nil {
 		return end.Refused(fmt.Errorf("unable to initialize Kube proxy replacement options: %w", err))
 	}
 
-	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"} {
-		if err := sysctl.Enable(name); err != nil {
-			return fmt.Errorf("enabling sysctl %s: %w", name, err)
-		}
-	}
-	k8s.Configure(option.Config.K8sAPIServer, option.Config.K8sKubeConfigPath, defaults.K8sClientQPSLimit, defaults.K8sClientBurst)
-	if err := k8s.Init(option.Config); err != nil {
-		return fmt.Errorf("initializing the Kubernetes subsystem: %w", err)
+	if err := slice.Connect(); err != nil {
+		return err
 	}
 	if err := v.Node(ctx); err != nil {
 		return fmt.Errorf("getting the node's specification from the API server: %w", err)
@@ -198,7 +153,7 @@ func run(ctx context.Context, v Version, ended chan<- error) error {
 		if err := v.Datapath.Start(ctx, podCIDR, mtu, ended); err != nil {
 			return fmt.Errorf("attaching BPF programs: %w", err)
 		}
-		log.WithField("masquerade", v.Masquerade() && option.Config.EnableBPFMasquerade).
+		slice.Log.WithField("masquerade", v.Masquerade() && option.Config.EnableBPFMasquerade).
 			WithField("mode", option.Config.NodePortMode).
 			Info("The BPF programs are attached")
 	}
@@ -206,46 +161,30 @@ func run(ctx context.Context, v Version, ended chan<- error) error {
 	if err := v.Install(ctx, defaults.HostDevice); err != nil {
 		return fmt.Errorf("installing iptables rules: %w", err)
 	}
-	log.WithField("masquerade", v.Masquerade()).WithField("nativeRoutingCIDR", v.NativeRoutingCIDR()).
+	slice.Log.WithField("masquerade", v.Masquerade()).WithField("nativeRoutingCIDR", v.NativeRoutingCIDR()).
 		WithField(logfields.V4Prefix, podCIDR).Info("The iptables rules are installed")
-	return wirePods(podCIDR)
+	return slice.WirePods(podCIDR, mtu)
 }
 
-// populate fills option.Config from flags, environment and ConfigMap.
-func populate() {
-	option.Config.SetMapElementSizes(
-		ctmap.SizeofCtKey6Global+ctmap.SizeofCtEntry,
-		nat.SizeofNatKey6+nat.SizeofNatEntry6,
-		neighborsmap.SizeofNeighKey6+neighborsmap.SizeOfNeighValue,
-		lbmap.SizeofSockRevNat6Key+lbmap.SizeofSockRevNat6Value)
-	option.Config.Populate()
-}
-
-// refuse returns an error if c asks for what the slice leaves out. Without it
-// a lab would run and not do what its configuration says. datapath is nil where
+// refuse returns an error if c asks for what the slice leaves out. datapath is nil where
 // the slice cannot attach BPF programs.
 func refuse(c *option.DaemonConfig, datapath *Datapath) error {
-	var errs []error
-	want := func(ok bool, key, value string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("the slice needs %s: %q", key, value))
-		}
-	}
-	want(c.EnableIPv4, option.EnableIPv4Name, "true")
-	want(!c.EnableIPv6, option.EnableIPv6Name, "false")
-	want(c.IPAM == ipamOption.IPAMKubernetes, option.IPAM, ipamOption.IPAMKubernetes)
-	want(c.Tunnel == option.TunnelDisabled, option.TunnelName, option.TunnelDisabled)
-	want(!c.EnableIPSec, option.EnableIPSecName, "false")
-	want(!c.EnableIPMasqAgent, option.EnableIPMasqAgent, "false")
+	var needs slice.Needs
+	needs.Want(c.EnableIPv4, option.EnableIPv4Name, "true")
+	needs.Want(!c.EnableIPv6, option.EnableIPv6Name, "false")
+	needs.Want(c.IPAM == ipamOption.IPAMKubernetes, option.IPAM, ipamOption.IPAMKubernetes)
+	needs.Want(c.Tunnel == option.TunnelDisabled, option.TunnelName, option.TunnelDisabled)
+	needs.Want(!c.EnableIPSec, option.EnableIPSecName, "false")
+	needs.Want(!c.EnableIPMasqAgent, option.EnableIPMasqAgent, "false")
 	if c.KubeProxyReplacement == option.KubeProxyReplacementDisabled {
-		return errors.Join(errs...)
+		return needs.Err()
 	}
 	if datapath == nil {
 		// BPF programs may be the ones that masquerade.
-		want(false, option.KubeProxyReplacement, option.KubeProxyReplacementDisabled)
-		return errors.Join(errs...)
+		needs.Want(false, option.KubeProxyReplacement, option.KubeProxyReplacementDisabled)
+		return needs.Err()
 	}
-	return errors.Join(append(errs, datapath.Refuse(c))...)
+	return errors.Join(needs.Err(), datapath.Refuse(c))
 }
 
 // fallBack lets iptables masquerade where BPF cannot. Of the conditions that
@@ -254,24 +193,6 @@ func refuse(c *option.DaemonConfig, datapath *Datapath) error {
 func fallBack(v Version) {
 	if v.Masquerade() && option.Config.EnableBPFMasquerade && !option.Config.EnableNodePort {
 		option.Config.EnableBPFMasquerade = false
-		log.Warnf("BPF masquerade requires NodePort (--%s=\"true\"). Falling back to iptables-based masquerading.", option.EnableNodePort)
+		slice.Log.Warnf("BPF masquerade requires NodePort (--%s=\"true\"). Falling back to iptables-based masquerading.", option.EnableNodePort)
 	}
-}
-
-// wirePods writes the CNI configuration for the pod CIDR that the vendor's
-// code has found. The agent learns of another range only when it starts anew,
-// and so does the slice.
-func wirePods(podCIDR netip.Prefix) error {
-	prefix := os.Getenv("HOST_PREFIX")
-	if prefix == "" {
-		prefix = defaultHostPrefix
-	}
-	file := filepath.Join(prefix, cniConfiguration)
-	changed, err := conflist.Write(file, conflist.Network{Name: "cilium", PodCIDR: podCIDR, MTU: mtu})
-	if err != nil {
-		return err
-	}
-	log.WithField(logfields.V4Prefix, podCIDR).WithField(logfields.Path, file).WithField("changed", changed).
-		Info("Pods are wired by the CNI plugins ptp and host-local")
-	return nil
 }

@@ -36,7 +36,6 @@ package datapath
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -53,13 +52,13 @@ import (
 	"github.com/cilium/cilium/pkg/datapath/loader"
 	"github.com/cilium/cilium/pkg/defaults"
 	"github.com/cilium/cilium/pkg/elf"
-	"github.com/cilium/cilium/pkg/logging"
-	"github.com/cilium/cilium/pkg/logging/logfields"
 	"github.com/cilium/cilium/pkg/mtu"
 	"github.com/cilium/cilium/pkg/node"
 	"github.com/cilium/cilium/pkg/option"
 	"github.com/cilium/cilium/pkg/sysctl"
 	"github.com/cilium/cilium/pkg/testutils"
+
+	"github.com/relapse-dev/relapse/images/cilium/slice"
 )
 
 // Version is what differs between versions of Cilium.
@@ -78,29 +77,22 @@ type Version struct {
 // for more than programs on the node's own cards, which must be named, or does
 // not meet conditions of BPF masquerading that one of the versions has.
 func Refuse(c *option.DaemonConfig) error {
-	var errs []error
-	want := func(ok bool, key, value string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("the slice needs %s: %q", key, value))
-		}
-	}
-	want(c.KubeProxyReplacement == option.KubeProxyReplacementPartial, option.KubeProxyReplacement, option.KubeProxyReplacementPartial)
-	want(c.EnableNodePort, option.EnableNodePort, "true")
-	want(!c.EnableHostReachableServices, option.EnableHostReachableServices, "false")
-	want(c.NodePortAcceleration == option.NodePortAccelerationDisabled, option.NodePortAcceleration, option.NodePortAccelerationDisabled)
-	want(len(c.Devices) > 0, option.Devices, "DEVICE")
-	want(c.DirectRoutingDevice != "", option.DirectRoutingDevice, "DEVICE")
-	want(c.EgressMasqueradeInterfaces == "", option.EgressMasqueradeInterfaces, "")
-	want(c.EnableRemoteNodeIdentity, option.EnableRemoteNodeIdentity, "true")
-	return errors.Join(errs...)
+	var needs slice.Needs
+	needs.Want(c.KubeProxyReplacement == option.KubeProxyReplacementPartial, option.KubeProxyReplacement, option.KubeProxyReplacementPartial)
+	needs.Want(c.EnableNodePort, option.EnableNodePort, "true")
+	needs.Want(!c.EnableHostReachableServices, option.EnableHostReachableServices, "false")
+	needs.Want(c.NodePortAcceleration == option.NodePortAccelerationDisabled, option.NodePortAcceleration, option.NodePortAccelerationDisabled)
+	needs.Want(len(c.Devices) > 0, option.Devices, "DEVICE")
+	needs.Want(c.DirectRoutingDevice != "", option.DirectRoutingDevice, "DEVICE")
+	needs.Want(c.EgressMasqueradeInterfaces == "", option.EgressMasqueradeInterfaces, "")
+	needs.Want(c.EnableRemoteNodeIdentity, option.EnableRemoteNodeIdentity, "true")
+	return needs.Err()
 }
 
 // hostEndpoint is the vendor's, but for the address of a pod.
 type hostEndpoint struct{ testutils.TestEndpoint }
 
 func (*hostEndpoint) IPv4Address() addressing.CiliumIPv4 { return nil }
-
-var log = logging.DefaultLogger.WithField(logfields.LogSubsys, "slice")
 
 // attach is the program that loads and attaches (images/tcbpf).
 const attach = "tcbpf"
@@ -237,7 +229,7 @@ func start(ended chan<- error, args ...string) error {
 	if !said.Scan() {
 		return fmt.Errorf("%s ended before it said that it has attached: %v", attach, cmd.Wait())
 	}
-	log.Info(said.Text())
+	slice.Log.Info(said.Text())
 	go func() {
 		for said.Scan() {
 		}
