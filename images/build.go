@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -160,9 +159,6 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 		close(b.ready[ref])
 	}
 	err = b.run(ctx, missing)
-	if failed, is := errors.AsType[*BuildError](err); is {
-		failed.Near = c.near(failed.Ref)
-	}
 	if removeErr := remove(); err == nil && removeErr != nil {
 		err = fmt.Errorf("removing the build's folder: %w", removeErr)
 	}

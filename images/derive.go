@@ -197,28 +197,6 @@ func (b *versionBuild) prepare(ctx context.Context, folder string) error {
 	if b.file != "" {
 		return nil
 	}
-	err := b.deriveInto(ctx, folder)
-	missing := b.missingFile(folder)
-	switch {
-	case err == nil:
-		if err := os.Remove(missing); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forgetting that %s was missing: %w", b.vendor.at(b.version), err)
-		}
-	case errors.As(err, new(*NotPublishedError)):
-		// That it cannot be noted matters less than what is missing.
-		if os.MkdirAll(folder, 0o755) == nil {
-			_ = os.WriteFile(missing, []byte(err.Error()+"\n"), 0o644)
-		}
-	}
-	return err
-}
-
-// missingFile notes in a folder why a version was not available when it was last asked for.
-func (b *versionBuild) missingFile(folder string) string {
-	return filepath.Join(folder, fmt.Sprintf("%s-%s.missing", filepath.Base(b.component.folder), b.version))
-}
-
-func (b *versionBuild) deriveInto(ctx context.Context, folder string) error {
 	v := b.vendor.at(b.version)
 	vendor, err := b.vendorGoMod(ctx)
 	if err != nil {

@@ -23,19 +23,11 @@ type BuildError struct {
 	// Log is the path of the whole log, Tail its last lines.
 	Log  string
 	Tail []string
-	// Near are the nearest versions, one below and one above, that are in the catalogue or in
-	// the cache, and so build. An image of the catalogue has none.
-	Near []string
 	Err  error
 }
 
 func (e *BuildError) Error() string {
-	near := ""
-	if len(e.Near) > 0 {
-		near = "; versions near it that build: " + strings.Join(e.Near, ", ")
-	}
-	return fmt.Sprintf("building image %s: %v: %s%s; the log %s ends with\n\t%s",
-		e.Ref, e.Err, e.Complaint(), near, e.Log, strings.Join(e.Tail, "\n\t"))
+	return fmt.Sprintf("building image %s: %v: %s; the log %s ends with\n\t%s", e.Ref, e.Err, e.Complaint(), e.Log, strings.Join(e.Tail, "\n\t"))
 }
 
 // RelapseStatus is 3: the machine cannot run it.

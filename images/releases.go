@@ -49,9 +49,6 @@ type Release struct {
 	// Images are what can be built of it, by ref; none where no way of building
 	// has it in its range. Built are the ones in the cache.
 	Images, Built []string
-	// Missing says why the version was not available when it was last asked for on this
-	// machine; empty where it was, or nothing has asked.
-	Missing string
 	// Substitutes are known of the catalogue's versions.
 	Substitutes []Substitute
 }
@@ -103,9 +100,6 @@ func (c *Catalogue) Releases(ctx context.Context, name string) (Releases, error)
 // release is one version of a component; built are the refs of all images in the cache.
 func (c *Catalogue) release(described *component, name, version string, built map[string]bool) (Release, error) {
 	r := Release{Version: version}
-	if why, err := os.ReadFile((&versionBuild{component: described, version: version}).missingFile(c.cache.modules())); err == nil {
-		r.Missing = strings.TrimSpace(string(why))
-	}
 	for _, image := range described.named(name) {
 		if !described.has(image, version) {
 			continue
@@ -214,34 +208,6 @@ func (c *Catalogue) built() (map[string]bool, error) {
 		}
 	}
 	return refs, nil
-}
-
-// near are the nearest versions, one below and one above, that are in the catalogue or in the
-// cache, and so build. An image of the catalogue has none.
-func (c *Catalogue) near(ref string) []string {
-	failed, there := c.recipe(ref)
-	if !there || slices.Contains(c.refs, ref) {
-		return nil
-	}
-	built, err := c.built()
-	if err != nil {
-		return nil // the error that this is added to matters more
-	}
-	for _, of := range c.refs {
-		built[of] = true
-	}
-	name, _, _ := strings.Cut(failed.Ref, ":")
-	var versions []string
-	for of := range built {
-		image, tag, _ := strings.Cut(of, ":")
-		if version := strings.TrimPrefix(tag, "v"); image == name && of != ref && semver.IsValid("v"+version) {
-			versions = append(versions, version)
-		}
-	}
-	compare := func(a, b string) int { return semver.Compare("v"+a, "v"+b) }
-	slices.SortFunc(versions, compare)
-	above, _ := slices.BinarySearchFunc(versions, failed.Version, compare)
-	return versions[max(0, above-1):min(len(versions), above+1)]
 }
 
 const listWithin = 30 * time.Second

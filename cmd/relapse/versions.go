@@ -24,8 +24,7 @@ versions by minor: those that the vendor has released and those that the module 
 lists. A version in brackets is in no range.
 
 The proxy may not serve every version that is listed: this is known when the version is
-built (relapse images build COMPONENT@VERSION). One that was not available then is marked,
-with the reason below the table, until it is.
+built (relapse images build COMPONENT@VERSION).
 
 Below the table are also the modules that versions of the catalogue are built with in place
 of those that the vendor has chosen, because those are not available or do not build.`,
@@ -50,7 +49,7 @@ func printReleases(out io.Writer, r images.Releases) {
 	table.Flush()
 	fmt.Fprintln(out)
 	table = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "MINOR\tVERSIONS (* in the cache, + partly in the cache, [] nothing builds it, ! not available when it was asked for)")
+	fmt.Fprintln(table, "MINOR\tVERSIONS (* in the cache, + partly in the cache, [] nothing builds it)")
 	var versions []string
 	marked := map[string]string{}
 	for _, v := range r.Versions {
@@ -65,11 +64,6 @@ func printReleases(out io.Writer, r images.Releases) {
 				fmt.Fprintf(out, "\n%s is built with other modules than the vendor's own build:\n", v.Version)
 			}
 			fmt.Fprintf(out, "  %s\n", s)
-		}
-	}
-	for _, v := range r.Versions {
-		if v.Missing != "" {
-			fmt.Fprintf(out, "\n%s: %s\n", v.Version, v.Missing)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.Refused)) {
@@ -94,8 +88,6 @@ func mark(r images.Release) string {
 		return r.Version + "*"
 	case len(r.Built) > 0:
 		return r.Version + "+"
-	case r.Missing != "":
-		return r.Version + "!"
 	}
 	return r.Version
 }

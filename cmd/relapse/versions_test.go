@@ -23,7 +23,6 @@ func TestPrintReleases(t *testing.T) {
 			{Version: "1.1.0", Images: []string{"a", "b"}, Substitutes: []images.Substitute{
 				{Version: module.Version{Path: "x.dev/d", Version: "v1.1.0"}, For: module.Version{Path: "x.dev/d", Version: "v1.0.0"}},
 			}},
-			{Version: "1.1.1", Images: []string{"a", "b"}, Missing: "x.dev/c@v1.0.0, which x.dev/a@v1.1.1 requires, is not published: 403 Forbidden"},
 			{Version: "2.0.0"},
 		},
 		Refused: map[string]error{"x.dev/a": &images.CommandError{Args: []string{"go", "list"}, Stderr: "go: 403 Forbidden\n\tserver response: no\n", Err: errors.New("exit status 1")}, "x.dev/b": nil},
