@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -190,8 +190,9 @@ func (g *Guest) run(ctx context.Context, request channel.Request, input io.Reade
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	go send(conn, input)
-	for {
-		kind, content, err := channel.ReadFrame(r)
+	for frames := gob.NewDecoder(r); ; {
+		var frame channel.Frame
+		err := frames.Decode(&frame)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
@@ -201,13 +202,12 @@ func (g *Guest) run(ctx context.Context, request channel.Request, input io.Reade
 		default:
 			return status, err
 		}
-		switch kind {
-		case channel.Stdout:
-			_, err = stdout.Write(content)
-		case channel.Stderr:
-			_, err = stderr.Write(content)
-		case channel.Exit:
-			return status, json.Unmarshal(content, &status)
+		if frame.Exit != nil {
+			return *frame.Exit, nil
+		}
+		_, err = stdout.Write(frame.Stdout)
+		if err == nil {
+			_, err = stderr.Write(frame.Stderr)
 		}
 		if err != nil {
 			return status, err
@@ -218,22 +218,12 @@ func (g *Guest) run(ctx context.Context, request channel.Request, input io.Reade
 // send sends a command's standard input and its end. It returns no error, because the
 // command's exit status shows an incomplete input.
 func send(conn io.Writer, input io.Reader) {
+	frames := gob.NewEncoder(conn)
 	if input != nil {
-		_, _ = io.Copy(inputWriter{conn}, input)
+		write := channel.FrameWriter(func(p []byte) error { return frames.Encode(channel.Frame{Input: p}) })
+		_, _ = io.Copy(write, struct{ io.Reader }{input}) // in parts: a WriterTo may write all at once
 	}
-	_ = channel.WriteFrame(conn, channel.Input, nil)
-}
-
-type inputWriter struct{ w io.Writer }
-
-func (i inputWriter) Write(p []byte) (int, error) {
-	if len(p) == 0 { // an empty frame is the input's end
-		return 0, nil
-	}
-	if err := channel.WriteFrame(i.w, channel.Input, p); err != nil {
-		return 0, err
-	}
-	return len(p), nil
+	_ = frames.Encode(channel.Frame{})
 }
 
 func (g *Guest) ask(ctx context.Context, request channel.Request) (net.Conn, *bufio.Reader, error) {

@@ -5,7 +5,7 @@ package agent
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -138,19 +137,14 @@ func Serve(l net.Listener) error {
 }
 
 func run(stream io.Writer, r io.Reader, command []string) {
-	var mu sync.Mutex // one frame is written at a time
-	write := func(kind channel.Kind, content []byte) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return channel.WriteFrame(stream, kind, content)
-	}
+	frames := gob.NewEncoder(stream) // which writes one frame at a time
 	// The command ends when the machine disconnects.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = "/"
-	cmd.Stdout = frames(func(p []byte) error { return write(channel.Stdout, p) })
-	cmd.Stderr = frames(func(p []byte) error { return write(channel.Stderr, p) })
+	cmd.Stdout = channel.FrameWriter(func(p []byte) error { return frames.Encode(channel.Frame{Stdout: p}) })
+	cmd.Stderr = channel.FrameWriter(func(p []byte) error { return frames.Encode(channel.Frame{Stderr: p}) })
 	// Its children are killed with it, and do not keep its output open.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -162,22 +156,22 @@ func run(stream io.Writer, r io.Reader, command []string) {
 	if err == nil {
 		go func() {
 			defer cancel()
-			for {
-				_, content, err := channel.ReadFrame(r)
-				switch {
+			for sent := gob.NewDecoder(r); ; {
+				var frame channel.Frame
+				switch err := sent.Decode(&frame); {
 				case err != nil:
 					return
-				case len(content) == 0:
+				case len(frame.Input) == 0:
 					input.Close()
 				default:
-					_, _ = input.Write(content) // a command need not read its input
+					_, _ = input.Write(frame.Input) // a command need not read its input
 				}
 			}
 		}()
 		err = cmd.Wait()
 	}
-	status, _ := json.Marshal(exitStatus(err)) // cannot fail
-	_ = write(channel.Exit, status)
+	status := exitStatus(err)
+	_ = frames.Encode(channel.Frame{Exit: &status})
 }
 
 func exitStatus(err error) channel.ExitStatus {
@@ -192,15 +186,6 @@ func exitStatus(err error) channel.ExitStatus {
 		return channel.ExitStatus{Status: 128 + int(wait.Signal())}
 	}
 	return channel.ExitStatus{Status: exit.ExitCode()}
-}
-
-type frames func([]byte) error
-
-func (f frames) Write(p []byte) (int, error) {
-	if err := f(p); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 func dial(stream io.ReadWriter, r io.Reader, path string) {

@@ -3,7 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
+	"encoding/gob"
 	"fmt"
 	"io"
 	"net"
@@ -34,17 +34,13 @@ func ask(t *testing.T, request channel.Request) (net.Conn, *bufio.Reader) {
 func collect(t *testing.T, r io.Reader) (stdout, stderr string, status channel.ExitStatus) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	for {
-		kind, content, err := channel.ReadFrame(r)
-		must.NoError(t, err)
-		switch kind {
-		case channel.Stdout:
-			out.Write(content)
-		case channel.Stderr:
-			errs.Write(content)
-		case channel.Exit:
-			must.NoError(t, json.Unmarshal(content, &status))
-			return out.String(), errs.String(), status
+	for frames := gob.NewDecoder(r); ; {
+		var frame channel.Frame
+		must.NoError(t, frames.Decode(&frame))
+		out.Write(frame.Stdout)
+		errs.Write(frame.Stderr)
+		if frame.Exit != nil {
+			return out.String(), errs.String(), *frame.Exit
 		}
 	}
 }
@@ -72,10 +68,11 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			conn, r := ask(t, channel.Request{Exec: test.command})
 			go func() {
+				frames := gob.NewEncoder(conn)
 				if test.input != "" {
-					_ = channel.WriteFrame(conn, channel.Input, []byte(test.input))
+					_ = frames.Encode(channel.Frame{Input: []byte(test.input)})
 				}
-				_ = channel.WriteFrame(conn, channel.Input, nil)
+				_ = frames.Encode(channel.Frame{})
 			}()
 			stdout, stderr, status := collect(t, r)
 			if stdout != test.stdout || stderr != test.stderr || status.Status != test.status || !strings.Contains(status.Error, test.failure) {
@@ -87,10 +84,10 @@ func TestRun(t *testing.T) {
 
 func TestRunEndsWithTheMachine(t *testing.T) {
 	conn, r := ask(t, channel.Request{Exec: []string{"sh", "-c", "echo $$; exec sleep 60"}})
-	_, pid, err := channel.ReadFrame(r)
-	must.NoError(t, err)
+	var frame channel.Frame
+	must.NoError(t, gob.NewDecoder(r).Decode(&frame))
 	conn.Close()
-	file := filepath.Join("/proc", strings.TrimSpace(string(pid)))
+	file := filepath.Join("/proc", strings.TrimSpace(string(frame.Stdout)))
 	for limit := time.After(10 * time.Second); ; {
 		if _, err := os.Stat(file); err != nil {
 			return

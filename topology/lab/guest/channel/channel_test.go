@@ -144,42 +144,6 @@ func TestAcceptEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestFrames(t *testing.T) {
-	for _, length := range []int{0, 1, frameLimit, frameLimit + 1, 3 * frameLimit} {
-		content := bytes.Repeat([]byte{'x'}, length)
-		var stream bytes.Buffer
-		must.NoError(t, WriteFrame(&stream, Stderr, content))
-		var got []byte
-		frames := 0
-		for stream.Len() > 0 {
-			kind, part, err := ReadFrame(&stream)
-			if err != nil || kind != Stderr {
-				t.Fatalf("%d bytes: kind %d, %v", length, kind, err)
-			}
-			got = append(got, part...)
-			frames++
-		}
-		if !bytes.Equal(got, content) || frames != max(1, (length+frameLimit-1)/frameLimit) {
-			t.Errorf("%d bytes came back as %d in %d frames", length, len(got), frames)
-		}
-	}
-}
-
-func FuzzReadFrame(f *testing.F) {
-	f.Add([]byte{1, 0, 0, 0, 1, 'x'})
-	f.Add([]byte{1, 255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		kind, content, err := ReadFrame(bytes.NewReader(data))
-		if err != nil {
-			return
-		}
-		var again bytes.Buffer
-		if err := WriteFrame(&again, kind, content); err != nil || !bytes.HasPrefix(data, again.Bytes()) {
-			t.Errorf("%v became %v, %v", data, again.Bytes(), err)
-		}
-	})
-}
-
 func TestReadLine(t *testing.T) {
 	var stream bytes.Buffer
 	must.NoError(t, WriteLine(&stream, Request{Exec: []string{"echo", "two\nlines"}}))

@@ -2,7 +2,6 @@ package channel
 
 import (
 	"bufio"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -43,56 +42,27 @@ func ReadLine(r *bufio.Reader, line any) error {
 	return nil
 }
 
-// Kind is the kind of a frame's content.
-type Kind byte
-
-// Kinds of a frame.
-const (
-	Input  Kind = iota // machine to guest: standard input; an empty frame ends it
-	Stdout             // guest to machine
-	Stderr             // guest to machine
-	Exit               // guest to machine: an ExitStatus in JSON, the last frame
-)
+// Frame is a message of a command, in gob.
+type Frame struct {
+	Input          []byte      // machine to guest; a frame without any ends the standard input
+	Stdout, Stderr []byte      // guest to machine
+	Exit           *ExitStatus // guest to machine, in the last frame
+}
 
 // ExitStatus is the result of a command.
 type ExitStatus struct {
 	// Status is the exit status, or 128 plus the number of the signal that ended the command.
-	Status int `json:"status"`
+	Status int
 	// Error says why the command could not be started; empty if it was.
-	Error string `json:"error,omitempty"`
+	Error string
 }
 
-// frameLimit bounds a frame's content, in bytes.
-const frameLimit = 1 << 16
+// FrameWriter sends what is written to it.
+type FrameWriter func([]byte) error
 
-// WriteFrame writes content as one frame, or as several if it is longer than frameLimit.
-func WriteFrame(w io.Writer, kind Kind, content []byte) error {
-	for first := true; first || len(content) > 0; first = false {
-		part := content[:min(len(content), frameLimit)]
-		content = content[len(part):]
-		frame := make([]byte, 0, 5+len(part))
-		frame = append(frame, byte(kind))
-		frame = binary.BigEndian.AppendUint32(frame, uint32(len(part)))
-		if _, err := w.Write(append(frame, part...)); err != nil {
-			return err
-		}
+func (send FrameWriter) Write(p []byte) (int, error) {
+	if err := send(p); err != nil {
+		return 0, err
 	}
-	return nil
-}
-
-// ReadFrame reads one frame.
-func ReadFrame(r io.Reader) (Kind, []byte, error) {
-	var header [5]byte
-	if _, err := io.ReadFull(r, header[:]); err != nil {
-		return 0, nil, err
-	}
-	length := binary.BigEndian.Uint32(header[1:])
-	if length > frameLimit {
-		return 0, nil, fmt.Errorf("frame of %d bytes: expected %d at most", length, frameLimit)
-	}
-	content := make([]byte, length)
-	if _, err := io.ReadFull(r, content); err != nil {
-		return 0, nil, err
-	}
-	return Kind(header[0]), content, nil
+	return len(p), nil
 }

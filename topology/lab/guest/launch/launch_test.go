@@ -3,7 +3,7 @@ package launch
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"io"
 	"net"
@@ -170,14 +170,13 @@ func TestServer(t *testing.T) {
 	dir := serveGuest(t)
 	conn, r := dialServer(t, filepath.Join(dir, Socket))
 	must.NoError(t, channel.WriteLine(conn, channel.Request{Exec: []string{"echo", "hello"}}))
-	kind, content, err := channel.ReadFrame(r)
-	if err != nil || kind != channel.Stdout || string(content) != "hello\n" {
-		t.Errorf("%d %q, %v", kind, content, err)
+	frames := gob.NewDecoder(r)
+	var output, end channel.Frame
+	if err := frames.Decode(&output); err != nil || string(output.Stdout) != "hello\n" {
+		t.Errorf("%q, %v", output.Stdout, err)
 	}
-	kind, content, err = channel.ReadFrame(r)
-	var status channel.ExitStatus
-	if err != nil || kind != channel.Exit || json.Unmarshal(content, &status) != nil || status.Status != 0 {
-		t.Errorf("%d %q, %v", kind, content, err)
+	if err := frames.Decode(&end); err != nil || end.Exit == nil || end.Exit.Status != 0 {
+		t.Errorf("%+v, %v", end, err)
 	}
 }
 
