@@ -155,7 +155,7 @@ func TestBadUsage(t *testing.T) {
 		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
 		{
 			"versions of an unknown component", []string{"versions", "ciliun"},
-			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, coredns, kube-proxy, kube-router, metallb, tigera-operator`,
+			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, coredns, kube-proxy, kube-router, metallb`,
 		},
 		{"page of nothing", []string{"page"}, `relapse page needs the folder of a run, or one with runs in it, such as reports`},
 		{"page of a folder that is not there", []string{"page", "no-such"}, `looking for runs: lstat no-such: no such file or directory`},

@@ -20,18 +20,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 )
 
-// nodeInternalIP is the same remedy as nodeAddressAutodetectionV4 of the operator's Installation.
-const nodeInternalIP = "{kubernetes: NodeInternalIP}"
-
-// operatorAgrees asserts that the operator's renderer makes the same of an Installation.
-var operatorAgrees = framework.Check{
-	ID: "operator-agrees", Name: "the operator renders an Installation's " + nodeInternalIP + " as " + calico.InternalIP,
-	Holds: func(ctx context.Context, r *framework.Run) (bool, string, error) {
-		method, err := calico.MethodOf(ctx, labaccess.Cluster(r), nodeInternalIP)
-		return method == calico.InternalIP, fmt.Sprintf("the operator renders %q", method), err
-	},
-}
-
 // lookedAgain asserts that calico-node -monitor-addresses has looked for the node's
 // address since the card was plugged in: only then has it ignored the card.
 func (s *story) lookedAgain(ctx context.Context, r *framework.Run) (bool, string, error) {

@@ -51,9 +51,6 @@ minutes in first-found-restarted, where the card takes effect at a restart of
 calico-node, and 5 s in kubernetes-internal-ip, so that the run soon sees that Calico
 ignores the card.
 
-The operator's own renderer (1.34.3, of the line for Calico 3.28) is called in a pod, to
-show what it makes of an Installation; the operator itself does not run.
-
 hostNetwork helps pods that talk to nodes, or to pods with hostNetwork: natOutgoing
 is on, by default, and translates their addresses to that of their node, to which there
 is a route back. The node itself has no route to the others' pods either.
@@ -92,8 +89,7 @@ address, nor about encapsulated pools, whose tunnels depend on the same address.
 		{Says: "restarting kube-proxy does not help", By: framework.By(firstFound, framework.StepRemedy("restart-kube-proxy"))},
 		{Says: "kubernetes-internal-ip helps, once the pods are rolled", By: framework.By(restarted, framework.StepRemedy("internal-ip"))},
 		{Says: "the operator's nodeAddressAutodetectionV4: NodeInternalIP is the same remedy",
-			By:  framework.By(internalIP, framework.StepBefore("operator-agrees")),
-			Not: "the operator's renderer is run; the operator does not run as a controller"},
+			Not: "the operator does not run; the renderer of 1.34.3, called by hand, made IP_AUTODETECTION_METHOD=kubernetes-internal-ip of it"},
 		{Says: "natOutgoing is Calico's switch for the behaviour of masquerade-drift: it hides pods' addresses even where a " +
 			"router has a route to them, and the detector names the rule",
 			By: framework.By(internalIP, framework.StepPrecursor("nat-outgoing"))},

@@ -75,7 +75,7 @@ var Scenario = framework.Scenario{
 	Variants: []framework.Variant{
 		variant(firstFound, framework.Affected, version, affectedScript),
 		variant(restarted, framework.Affected, version, restartedScript),
-		variant(internalIP, framework.Fixed, version, fixedScript, calico.OperatorImage()),
+		variant(internalIP, framework.Fixed, version, fixedScript),
 	},
 	Tested: []framework.Tested{{Name: "calico", Default: version, Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
@@ -88,13 +88,13 @@ var Scenario = framework.Scenario{
 	},
 }
 
-func variant(name string, role framework.Role, version string, script func() framework.Script, more ...string) framework.Variant {
+func variant(name string, role framework.Role, version string, script func() framework.Script) framework.Variant {
 	return framework.Variant{
 		Name: name, Role: role, Form: framework.Whole, Script: script,
 		Components: map[string]string{
 			"calico": version, "bird": "1.6.8", "kube-proxy": kubeadm.KubernetesVersion, "coredns": kubeadm.CoreDNSVersion,
 		},
-		Images: slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage}, more),
+		Images: slices.Concat(calico.Images(version), kubeadm.Images(), []string{workload.ProbeImage}),
 	}
 }
 
@@ -271,7 +271,6 @@ func fixedScript() framework.Script {
 	// A flow keeps the translation of its first packet: each connection of this probe is a new one.
 	script.Probes = append(script.Probes, besideDNS.Over(probe.TCP, hostWorker2))
 	script.Detectors = append(script.Detectors, detect.SNAT{})
-	script.Baseline = append(script.Baseline, operatorAgrees)
 	script.Precursors = []framework.Precursor{{
 		ID: "nat-outgoing", Name: "natOutgoing of the pool is switched on, and the router has a route to the " +
 			"pods", Fault: natOutgoing, Undone: true,
