@@ -2,16 +2,11 @@ package nodedrain
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -56,24 +51,6 @@ var theIncident = [][3]string{
 	{"master2", "10.5.114.0/24", "10.5.115.0/24"},
 	{"master3", "10.5.113.0/24", "10.5.114.0/24"},
 	{"node1", "10.5.115.0/24", "10.5.112.0/24"},
-}
-
-func TestTableIsTheIncidents(t *testing.T) {
-	var got [][3]string
-	for _, row := range table {
-		got = append(got, [3]string{row.node, row.spec.String(), row.use.String()})
-	}
-	if diff := cmp.Diff(theIncident, got); diff != "" {
-		t.Errorf("(-incident +scenario):\n%s", diff)
-	}
-	for _, row := range table {
-		if !podCIDR.Contains(row.spec.Addr()) || !podCIDR.Contains(row.use.Addr()) {
-			t.Errorf("%s is outside %s", row.node, podCIDR)
-		}
-	}
-	if orphan.String() != "10.5.115.0/24" || rowOf(removed).spec != orphan {
-		t.Errorf("the range in use by %s (%s) must be the one that %s announces (%s)", victim, orphan, removed, rowOf(removed).spec)
-	}
 }
 
 // Both controllers hand out the lowest free range: the table follows from the orders of creation.
@@ -205,41 +182,6 @@ func TestRoutersFollow(t *testing.T) {
 	}
 }
 
-func TestSwapIsReported(t *testing.T) {
-	var whole []detect.Finding
-	announcers := map[string]string{"master1": "master3", "master2": "node1", "master3": "master2", "node1": "master1"} // by owner
-	for _, row := range table {
-		whole = append(whole, detect.Finding{
-			Detector: "route-ownership", Kind: detect.WrongAnnouncer, State: detect.Latent, Object: detect.Prefix(row.use),
-			Owner: row.node, Announcer: announcers[row.node], Routers: []string{"tor1", "tor2"},
-		})
-	}
-	with := func(change func(*detect.Finding)) []detect.Finding {
-		changed := slices.Clone(whole)
-		change(&changed[1])
-		return changed
-	}
-	for _, test := range []struct {
-		name  string
-		found []detect.Finding
-		holds bool
-	}{
-		{"each range", whole, true},
-		{"one is missing", whole[1:], false},
-		{"none", nil, false},
-		{"one has another owner", with(func(f *detect.Finding) { f.Owner = "node1" }), false},
-		{"one is active already", with(func(f *detect.Finding) { f.State = detect.Active }), false},
-		{"one is of another kind", with(func(f *detect.Finding) { f.Kind = detect.Unannounced }), false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := framework.DetectorsSay("swapped", "swapped", swapped()...).Holds(t.Context(), looked(snapshot.Snapshot{}, test.found...))
-			if holds != test.holds || err != nil || !holds && !strings.Contains(saw, "10.5.11") {
-				t.Errorf("%v, %q, %v; want %v", holds, saw, err, test.holds)
-			}
-		})
-	}
-}
-
 func TestHops(t *testing.T) {
 	timeline := func(from, to string, ttl map[uint8]int, sources ...string) probe.Timeline {
 		line := probe.Timeline{Probe: probe.Probe{Name: from + "->" + to, From: from, To: to}, RequestTTL: ttl}
@@ -272,120 +214,6 @@ func TestHops(t *testing.T) {
 				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
 			}
 		})
-	}
-}
-
-// TestIncidentsConfiguration holds what the cluster is given against the
-// incident's numbers, and against what the lab serves.
-func TestIncidentsConfiguration(t *testing.T) {
-	served := Scenario.Variants[0].Images // serves both versions: one is a remedy
-	for _, version := range []string{affected, fixed} {
-		c := incident(version, cilium.ClusterPool)
-		for _, image := range []string{c.Agent, c.Operator} {
-			if !slices.Contains(served, image) || !strings.HasSuffix(image, ":v"+version) {
-				t.Errorf("%s is to run %s; the lab serves %v", version, image, served)
-			}
-		}
-		for key, want := range map[string]string{
-			"ipam": "cluster-pool", "cluster-pool-ipv4-cidr": "10.5.112.0/21", "cluster-pool-ipv4-mask-size": "24",
-			"enable-ipv4-masquerade": "false", "tunnel": "disabled", "bgp-announce-pod-cidr": "true",
-		} {
-			must.Equal(t, key, want, c.Config[key])
-		}
-	}
-	want := []topology.BGPPeer{
-		{Router: "tor1", Address: netip.MustParseAddr("10.4.94.239"), ASN: 64524, ClusterASN: 64513},
-		{Router: "tor2", Address: netip.MustParseAddr("10.4.94.238"), ASN: 64524, ClusterASN: 64513},
-	}
-	if got := lab.BGPPeers(); !slices.Equal(got, want) {
-		t.Errorf("peers are %v, want both ToRs on the nodes' network", got)
-	}
-	if lab.Clusters[0].Nodes[0].Name == removed {
-		t.Errorf("the operator runs on %s, which goes away", removed)
-	}
-}
-
-func TestTopology(t *testing.T) {
-	t.Run("has the incident's numbers", func(t *testing.T) {
-		for member, want := range map[string]string{
-			"master1": "10.4.94.32", "master2": "10.4.94.21", "master3": "10.4.94.31", "node1": "10.4.94.23",
-		} {
-			if got, _ := lab.AddressOn(member, "nodes"); got.String() != want {
-				t.Errorf("%s is %s, want %s", member, got, want)
-			}
-		}
-		for member, want := range map[string]string{"tor1": "10.4.36.239", "tor2": "10.4.36.238"} {
-			if got, _ := lab.AddressOn(member, "uplink"); got.String() != want {
-				t.Errorf("%s is %s, want %s", member, got, want)
-			}
-		}
-	})
-	t.Run("lets nothing but the routers connect nodes and outside", func(t *testing.T) {
-		for _, m := range lab.Members() {
-			if m.Kind != topology.KindRouter && (len(m.Links) != 1 || len(m.Via) != 2) {
-				t.Errorf("%s has %d links and %v for its default route", m.Name, len(m.Links), m.Via)
-			}
-		}
-	})
-}
-
-func TestRecordIsComplete(t *testing.T) {
-	record := reflect.ValueOf(Record)
-	for i := range record.NumField() {
-		if record.Field(i).Len() == 0 {
-			t.Errorf("%s is empty", record.Type().Field(i).Name)
-		}
-	}
-	must.Equal(t, "", lab.Name, Record.Name)
-	for _, row := range table {
-		for _, want := range []string{row.node, row.spec.String(), row.use.String()} {
-			if !strings.Contains(Record.Cause, want) {
-				t.Errorf("the cause does not name %s", want)
-			}
-		}
-	}
-}
-
-// TestScript holds the script against what a scenario must show.
-func TestScript(t *testing.T) {
-	roles := map[framework.Role]framework.Script{}
-	for _, v := range Scenario.Variants {
-		roles[v.Role] = v.Script()
-	}
-	wrong, good := roles[framework.Affected], roles[framework.Fixed]
-	if wrong.Install == nil || good.Install == nil {
-		t.Fatal("there is no pair of an affected and a fixed variant")
-	}
-	if diff := cmp.Diff(wrong.Probes, good.Probes, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("the variants bear different loads (-affected +fixed):\n%s", diff)
-	}
-	if !cmp.Equal(wrong.Impacted, good.Impacted, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) || len(wrong.Gone) != len(good.Gone) || wrong.Observe != good.Observe {
-		t.Error("the variants are judged by different measures")
-	}
-	if len(good.Latent) > 0 {
-		t.Errorf("the fixed variant may have latent findings: %v", good.Latent)
-	}
-	names := map[string]bool{}
-	for _, p := range wrong.Probes {
-		names[p.Name] = true
-	}
-	for _, node := range all {
-		if !names["outside->"+node] || !names[node+"->outside"] {
-			t.Errorf("nothing probes %s from and to the outside", node)
-		}
-	}
-	helps := map[bool]int{}
-	for i, r := range wrong.Remedies {
-		helps[r.Helps]++
-		if r.Helps && r.Bound == 0 {
-			t.Errorf("remedy %q has no bound", r.Name)
-		}
-		if r.Helps && r.Undo == nil && i < len(wrong.Remedies)-1 {
-			t.Errorf("after remedy %q nothing is broken for the next", r.Name)
-		}
-	}
-	if helps[true] != 3 || helps[false] != 2 {
-		t.Errorf("%d remedies that help and %d that do not; documented are 3 and 2", helps[true], helps[false])
 	}
 }
 
