@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -164,35 +163,6 @@ func withoutFindings(t *testing.T, w *Watch, after time.Time, bound time.Duratio
 	return q.Since, none, q
 }
 
-func TestUntilNamed(t *testing.T) {
-	lost, swapped := found("lost", "a", detect.Active), found("swapped", "b", detect.Latent)
-	wanted := func(f detect.Finding, change func(*detect.Finding)) framework.Finding {
-		change(&f)
-		return framework.As(f)
-	}
-	const saw = "said: active lost a: lost a; said: latent swapped b: swapped b"
-	for _, test := range []struct {
-		name   string
-		wanted []framework.Finding
-		saw    string // of the error; empty: they are named
-	}{
-		{"both", []framework.Finding{framework.As(lost), framework.As(swapped)}, ""},
-		{"none asked for", nil, ""},
-		{"wrong object", []framework.Finding{wanted(lost, func(f *detect.Finding) { f.Object = detect.Named("b") })}, saw},
-		{"one of two", []framework.Finding{framework.As(lost), wanted(lost, func(f *detect.Finding) { f.Kind = "found" })}, saw},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			watching(t, func(t *testing.T, w *Watch, d *said) {
-				d.says(lost, swapped)
-				named, saw := isNamed(t, w, test.wanted, time.Now(), time.Second)
-				if named != (test.saw == "") || !named && saw != test.saw {
-					t.Errorf("named %v, saw %q; want %q", named, saw, test.saw)
-				}
-			})
-		})
-	}
-}
-
 // Where a poll takes longer than the bound, what the detectors come to in the
 // first few is no less true.
 func TestUntilNamedOnABusyMachine(t *testing.T) {
@@ -239,81 +209,8 @@ func TestUntilTakesALookThatBeganAfterTheCall(t *testing.T) {
 	})
 }
 
-// There are no active findings once every poll for so long has read everything, and
-// has found nothing that is active or settling.
-func TestUntilQuiet(t *testing.T) {
-	latent, active, settling := found("swapped", "b", detect.Latent), found("lost", "a", detect.Active), found("lost", "a", detect.Pending)
-	type change struct {
-		at          time.Duration
-		says        []detect.Finding
-		unavailable bool
-	}
-	tests := []struct {
-		name        string
-		changes     []change
-		named       []framework.Finding
-		after       time.Duration // the time without findings began so long after the call
-		want        string        // what the error says; empty: there are none
-		unavailable bool          // a source is unavailable
-	}{
-		{name: "nothing is found", after: 0},
-		{name: "what is latent is no noise", changes: []change{{says: []detect.Finding{latent}}}},
-		{name: "what is named is no noise", changes: []change{{says: []detect.Finding{active}}}, named: []framework.Finding{framework.As(active)}},
-		{name: "an alarm that goes", changes: []change{{says: []detect.Finding{active}}, {at: 2 * time.Second}}, after: 2 * time.Second},
-		{name: "an alarm in between", changes: []change{{at: 3 * time.Second, says: []detect.Finding{active}}, {at: 4 * time.Second}}, after: 4 * time.Second},
-		{name: "what is settling goes", changes: []change{{says: []detect.Finding{settling}}, {at: 3 * time.Second}}, after: 3 * time.Second},
-		{name: "what is settling stays", changes: []change{{says: []detect.Finding{settling}}}, want: "settling lost a"},
-		{name: "an alarm stays", changes: []change{{says: []detect.Finding{active}}}, want: "active lost a"},
-		{name: "a poll without a source in between", changes: []change{{at: 2 * time.Second, unavailable: true}, {at: 3 * time.Second}}, after: 3 * time.Second},
-		{name: "unavailable for good", changes: []change{{at: time.Second, unavailable: true}}, want: "Nodes: no answer", unavailable: true},
-		{
-			name: "unavailable now and then", want: "Nodes: no answer", unavailable: true,
-			changes: func() (all []change) {
-				for i := range 20 {
-					at := time.Duration(i)*2*time.Second + verdict.PollEvery/2 // not at the moment of a poll
-					all = append(all, change{at: at, unavailable: true}, change{at: at + verdict.PollEvery})
-				}
-				return all
-			}(),
-		},
-	}
-	for _, test := range tests {
-		inBubble(t, test.name, func(t *testing.T) {
-			d := &said{}
-			var unavailable atomic.Bool
-			apply := func(c change) { d.says(c.says...); unavailable.Store(c.unavailable) }
-			for _, c := range test.changes {
-				if c.at == 0 {
-					apply(c)
-				} else {
-					time.AfterFunc(c.at, func() { apply(c) })
-				}
-			}
-			w := StartWatch(func(context.Context) snapshot.Snapshot {
-				s := snapshot.Snapshot{Time: time.Now(), Sources: []snapshot.Asked{{Name: snapshot.Nodes.String()}}}
-				s.Nodes.Read, s.Nodes.Error = !unavailable.Load(), "no answer"
-				return s
-			}, detecting(d), &history.History{}, nil)
-			defer w.Stop()
-			began := time.Now()
-			since, none, q := withoutFindings(t, w, began, 20*time.Second, test.named...)
-			if !none && q.Unavailable != test.unavailable {
-				t.Errorf("%+v, want an unavailable source: %v", q, test.unavailable)
-			}
-			if none != (test.want == "") || !none && !strings.Contains(q.Reason, test.want) {
-				t.Errorf("without findings: %v, %+v; want what it saw last, %q", none, q, test.want)
-			}
-			if !none {
-				return
-			}
-			if got := since.Sub(began); got < test.after || got > test.after+2*verdict.PollEvery {
-				t.Errorf("no findings since %s after the call, want %s", got, test.after)
-			}
-			if took := time.Since(since); took < verdict.NoFindingsFor {
-				t.Errorf("it waited %s, want %s without findings", took, verdict.NoFindingsFor)
-			}
-		})
-	}
+// What else ends or prolongs a wait for no findings, TestCases shows.
+func TestUntilNoFindings(t *testing.T) {
 	t.Run("a time without findings before the call counts", func(t *testing.T) {
 		watching(t, func(t *testing.T, w *Watch, d *said) {
 			began := time.Now()
