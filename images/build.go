@@ -16,6 +16,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // Step is what happens to an image at one moment of Build.
@@ -50,8 +51,8 @@ type Event struct {
 	// compiled for it. Those that the image shares with one that was built before, or
 	// that Go's cache held, are not counted.
 	Compiled int
-	// Cost, at the end of an image that was built, is what that took.
-	Cost Cost
+	// Elsewhere, at the end, says that another process has built it.
+	Elsewhere bool
 }
 
 // String says what happens to the image, without its name.
@@ -75,9 +76,9 @@ func (e Event) String() string {
 	case Running:
 		return "running the recipe's script"
 	}
-	text := "built in " + e.Cost.String()
+	text := fmt.Sprintf("built in %.1f s", e.Elapsed.Seconds())
 	switch {
-	case e.Cost == Cost{}:
+	case e.Elsewhere:
 		return "built by another process"
 	case e.Compiled == 1:
 		text += " (1 package)"
@@ -94,21 +95,21 @@ type Summary struct {
 	Built  []Timing
 	Reused []string
 	Took   time.Duration
-	// CPU is the CPU time of all commands, and of this process meanwhile.
+	// CPU is the CPU time of this process and of the commands that it ran meanwhile, user's and system's.
 	CPU time.Duration
 }
 
-// Timing is what building an image took.
+// Timing is the time from an image's first step to its last.
 type Timing struct {
-	Ref string
-	Cost
+	Ref  string
+	Took time.Duration
 }
 
 // String renders the summary for people, one image a line.
 func (s Summary) String() string {
 	var b strings.Builder
 	for _, t := range s.Built {
-		fmt.Fprintf(&b, "built  %-50s %7.1f s %7.1f CPU s\n", t.Ref, t.Took.Seconds(), t.CPU.Seconds())
+		fmt.Fprintf(&b, "built  %-50s %7.1f s\n", t.Ref, t.Took.Seconds())
 	}
 	for _, ref := range s.Reused {
 		fmt.Fprintf(&b, "reused %s\n", ref)
@@ -126,7 +127,7 @@ func (s Summary) String() string {
 // returns a *BuildError with the end of its log, an unknown ref an *UnknownImageError; images that
 // were ready by then stay in the cache.
 func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Event)) (Summary, error) {
-	start, used := time.Now(), ownCPU()
+	start, used := time.Now(), usedCPU()
 	needed, err := c.closure(refs)
 	if err != nil {
 		return Summary{}, err
@@ -162,11 +163,19 @@ func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Even
 	if removeErr := remove(); err == nil && removeErr != nil {
 		err = fmt.Errorf("removing the build's folder: %w", removeErr)
 	}
-	b.summary.Took, b.summary.CPU = time.Since(start), ownCPU()-used
-	for _, t := range b.summary.Built {
-		b.summary.CPU += t.CPU
-	}
+	b.summary.Took, b.summary.CPU = time.Since(start), usedCPU()-used
 	return b.summary, err
+}
+
+// usedCPU is the CPU time of this process and of its children that have ended.
+func usedCPU() (used time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var usage unix.Rusage
+		if unix.Getrusage(who, &usage) == nil {
+			used += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+		}
+	}
+	return used
 }
 
 type build struct {
@@ -216,7 +225,8 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 	}
 	defer unlock()
 	var built programs
-	if _, cached := b.cache.lookup(b.keys[r.Ref]); !cached {
+	_, cached := b.cache.lookup(b.keys[r.Ref])
+	if !cached {
 		tell := func(e Event) {
 			e.Ref = r.Ref
 			b.event(e, start)
@@ -238,20 +248,18 @@ func (b *build) image(ctx context.Context, r *Recipe) error {
 			return err
 		}
 	}
-	b.event(Event{Ref: r.Ref, Step: Built, Compiled: built.compiled, Cost: built.cost}, start)
+	b.event(Event{Ref: r.Ref, Step: Built, Compiled: built.compiled, Elsewhere: cached}, start)
 	close(b.ready[r.Ref])
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.summary.Built = append(b.summary.Built, Timing{r.Ref, built.cost})
+	b.summary.Built = append(b.summary.Built, Timing{r.Ref, time.Since(start)})
 	return nil
 }
 
-// assemble makes an image's layers, config and manifest, and enters it into the cache with
-// what that has cost. It waits for the base, and then for the programs, which it returns with
-// the cost of all.
+// assemble makes an image's layers, config and manifest, and enters it into the cache. It
+// waits for the base, and then for the programs, which it returns.
 func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan programs, tell func(Event)) (built programs, err error) {
-	m := newMeter()
-	log, err := b.cache.newLog(r.Ref, m)
+	log, err := b.cache.newLog(r.Ref)
 	if err != nil {
 		return programs{}, err
 	}
@@ -260,7 +268,7 @@ func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan program
 	base := entry{manifest: &v1.Manifest{}}
 	config := &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}}
 	if r.Base != "" {
-		if _, err := await(ctx, m, b.ready[r.Base]); err != nil {
+		if _, err := await(ctx, b.ready[r.Base]); err != nil {
 			return programs{}, err
 		}
 		if base = b.cache.entry(b.keys[r.Base]); base.damage != nil {
@@ -274,7 +282,7 @@ func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan program
 	if err != nil {
 		return programs{}, fmt.Errorf("creating the image's layout: %w", err)
 	}
-	programsOf := sync.OnceValues(func() (programs, error) { return await(ctx, m, compiled) })
+	programsOf := sync.OnceValues(func() (programs, error) { return await(ctx, compiled) })
 	layers, err := b.layers(ctx, r, base, image, programsOf, log, tell)
 	if err != nil {
 		return programs{}, err
@@ -292,22 +300,19 @@ func (b *build) assemble(ctx context.Context, r *Recipe, compiled <-chan program
 	if built, err = programsOf(); err != nil {
 		return programs{}, err
 	}
-	built.cost = built.cost.add(m.cost())
-	if err := image.finish(r.Ref, config, slices.Concat(base.manifest.Layers, layers), built.cost); err != nil {
+	if err := image.finish(r.Ref, config, slices.Concat(base.manifest.Layers, layers)); err != nil {
 		return programs{}, err
 	}
 	return built, b.cache.add(image, b.keys[r.Ref])
 }
 
 // await waits for what a channel yields, or until it is closed.
-func await[T any](ctx context.Context, m *meter, from <-chan T) (value T, err error) {
-	m.wait(func() {
-		select {
-		case value = <-from:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	})
+func await[T any](ctx context.Context, from <-chan T) (value T, err error) {
+	select {
+	case value = <-from:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
 	return value, err
 }
 

@@ -154,11 +154,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	var told []string
 	if _, err := c.Build(t.Context(), []string{"x.dev/p:1"}, func(e Event) {
 		if e.Step == Built {
-			// Two goroutines work on an image, and their times add up.
-			if e.Cost.Took <= 0 || e.Cost.Took > 2*e.Elapsed || e.Cost.CPU <= 0 {
-				t.Errorf("what it cost: %+v, in %s", e.Cost, e.Elapsed)
-			}
-			e.Cost = Cost{Took: 1500 * time.Millisecond, CPU: 2 * time.Second}
+			e.Elapsed = 1500 * time.Millisecond
 		}
 		told = append(told, e.String())
 	}); err != nil {
@@ -167,7 +163,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	want := []string{
 		"looking for modules, and downloading what is not there", "waiting for the compiler",
 		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
-		"writing layers", "built in 1.5 s, 2.0 CPU s (2 packages)",
+		"writing layers", "built in 1.5 s (2 packages)",
 	}
 	must.Equal(t, "", want, told)
 }
@@ -299,25 +295,7 @@ func TestBuildsAtOnce(t *testing.T) {
 	}
 }
 
-func TestVerify(t *testing.T) {
-	c := open(t, newRoot(t, tiny))
-	built := builtEntry(t, c, "x.dev/b:1")
-	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
-		t.Fatalf("a fresh cache: %v, %v", damages, err)
-	}
-	last := built.manifest.Layers[1]
-	must.NoError(t, os.WriteFile(built.blob(last.Digest), make([]byte, last.Size), 0o644))
-	damages := must.Get(c.Verify(t.Context()))(t)
-	if len(damages) != 1 || damages[0].Ref != "x.dev/b:1" || !strings.Contains(damages[0].Err.Error(), "has the content of") {
-		t.Fatalf("damages are %v, expected one, of x.dev/b:1", damages)
-	}
-	must.Equal(t, "built anew it", built.Digest, mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"])
-	if damages, err := c.Verify(t.Context()); err != nil || len(damages) > 0 {
-		t.Errorf("after the build: %v, %v", damages, err)
-	}
-}
-
-// An image and its base have one file of a layer, and are damaged together.
+// An image and its base have one file of a layer.
 func TestSharedLayer(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	base, built := builtEntry(t, c, "x.dev/a:1"), builtEntry(t, c, "x.dev/b:1")
@@ -326,11 +304,6 @@ func TestSharedLayer(t *testing.T) {
 	if other, err := os.Stat(built.blob(shared.Digest)); err != nil || !os.SameFile(one, other) {
 		t.Fatalf("two files of one layer, %v", err)
 	}
-	must.NoError(t, os.WriteFile(base.blob(shared.Digest), make([]byte, shared.Size), 0o644))
-	if damages, err := c.Verify(t.Context()); err != nil || len(damages) != 2 {
-		t.Errorf("damaged: %v, %v; want both", damages, err)
-	}
-	must.Equal(t, "built anew it", built.Digest, mustBuild(t, c, "x.dev/b:1")["x.dev/b:1"])
 }
 
 func TestTruncatedBlobIsRebuilt(t *testing.T) {
@@ -365,7 +338,6 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 		err error
 	}
 	compiled, waits := make(chan result, 1), make(chan struct{})
-	began := time.Now()
 	go func() {
 		built, err := compiler.compile(t.Context(), r, func(e Event) {
 			if e.Step == Compiling && e.Package == "" {
@@ -381,7 +353,6 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatalf("no download ended beside another compilation; the log says %q", said())
 	}
-	waiting := time.Now()
 	select {
 	case got := <-compiled:
 		t.Fatalf("compiled beside another compilation: %+v", got)
@@ -390,17 +361,12 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	if log := said(); !strings.Contains(log, "+ go list") || strings.Contains(log, "+ go build") {
 		t.Errorf("beside another compilation it ran %q", log)
 	}
-	waited := time.Since(waiting)
 	compiler.running.Unlock()
 	got := <-compiled
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
 	must.Get(os.Stat(got.files[0]))(t)
-	// Its own work is told without the time in which the other one compiled.
-	if all := time.Since(began); got.cost.Took > all-waited/2 || got.cost.CPU <= 0 {
-		t.Errorf("it cost %+v, and waited %s of %s", got.cost, waited, all)
-	}
 }
 
 // A go command that only links lets the next one compile, where memory is enough for both.
@@ -460,24 +426,13 @@ func TestCompilationBeforeBase(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	s := Summary{
-		Built:  []Timing{{"x.dev/a:1", Cost{98200 * time.Millisecond, 160400 * time.Millisecond}}},
+		Built:  []Timing{{"x.dev/a:1", 98200 * time.Millisecond}},
 		Reused: []string{"x.dev/b:1"}, Took: 120 * time.Second, CPU: 170 * time.Second,
 	}
-	want := "built  x.dev/a:1                                             98.2 s   160.4 CPU s\n" +
+	want := "built  x.dev/a:1                                             98.2 s\n" +
 		"reused x.dev/b:1\n" +
 		fmt.Sprintf("1 built, 1 reused, 120.0 s, 170.0 CPU s on %d CPUs\n", runtime.NumCPU())
 	must.Equal(t, "", want, s.String())
-}
-
-// What an image has cost is kept with it.
-func TestListTellsCost(t *testing.T) {
-	root := newRoot(t, program(hello))
-	summary := must.Get(open(t, root).Build(t.Context(), []string{"x.dev/p:1"}, nil))(t)
-	entries := must.Get(open(t, root).List(t.Context()))(t)
-	built := summary.Built[0].Cost
-	if want := (Cost{built.Took.Round(time.Millisecond), built.CPU.Round(time.Millisecond)}); entries[0].Cost != want || want.CPU == 0 {
-		t.Errorf("the list has %+v, built at %+v", entries[0].Cost, want)
-	}
 }
 
 func TestExecutable(t *testing.T) {

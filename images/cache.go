@@ -27,13 +27,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Annotations of an image in its layout's index. The first is the image-spec's.
-const (
-	annotationRef = "org.opencontainers.image.ref.name"
-	// What building the image took, as Cost has it: durations such as 98.2s.
-	annotationTook = "dev.relapse.took"
-	annotationCPU  = "dev.relapse.cpu"
-)
+// annotationRef is the image-spec's annotation of an image in its layout's index.
+const annotationRef = "org.opencontainers.image.ref.name"
 
 // cache is a folder. Its folder layouts has an OCI image layout for each image, with the
 // image's key as its name. Beside it are tmp for builds under way, locks, logs of builds and
@@ -119,26 +114,10 @@ func (e *entry) config() (*v1.ConfigFile, error) {
 	return v1.ParseConfigFile(bytes.NewReader(text))
 }
 
-// lookup returns an image that the cache holds whole, and notes that it is used.
+// lookup returns an image that the cache holds whole.
 func (c *cache) lookup(key string) (entry, bool) {
 	e := c.entry(key)
-	if e.damage != nil {
-		return entry{}, false
-	}
-	// Prune goes by the time of the folder. A cache that cannot be written keeps its times:
-	// Prune cannot remove anything there either.
-	now := time.Now()
-	_ = os.Chtimes(string(e.Path), now, now)
-	return e, true
-}
-
-// used is when an image was last built or looked up; zero if it is damaged.
-func (e *entry) used() time.Time {
-	info, err := os.Stat(string(e.Path))
-	if err != nil || e.damage != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
+	return e, e.damage == nil
 }
 
 func (c *cache) entries() ([]entry, error) {
@@ -183,7 +162,7 @@ func (l imageLayout) link(from imageLayout, blobs []v1.Descriptor) error {
 	return nil
 }
 
-func (l imageLayout) finish(ref string, config *v1.ConfigFile, layers []v1.Descriptor, cost Cost) error {
+func (l imageLayout) finish(ref string, config *v1.ConfigFile, layers []v1.Descriptor) error {
 	described, err := l.writeJSON(config, types.OCIConfigJSON)
 	if err != nil {
 		return fmt.Errorf("writing config: %w", err)
@@ -194,11 +173,7 @@ func (l imageLayout) finish(ref string, config *v1.ConfigFile, layers []v1.Descr
 	if err != nil {
 		return fmt.Errorf("writing manifest: %w", err)
 	}
-	manifest.Annotations = map[string]string{
-		annotationRef:  ref,
-		annotationTook: cost.Took.Round(time.Millisecond).String(),
-		annotationCPU:  cost.CPU.Round(time.Millisecond).String(),
-	}
+	manifest.Annotations = map[string]string{annotationRef: ref}
 	if err := l.AppendDescriptor(manifest); err != nil {
 		return fmt.Errorf("writing index: %w", err)
 	}

@@ -202,8 +202,6 @@ type Entry struct {
 	Digest v1.Hash
 	// Size is the size of all its layers in bytes, shared ones included.
 	Size int64
-	// Cost is what building it took; zero if that was not kept.
-	Cost Cost
 }
 
 // List returns all images, each after its base, and whether the
@@ -218,7 +216,7 @@ func (c *Catalogue) List(ctx context.Context) ([]Entry, error) {
 		r, _ := c.recipe(ref)
 		entry := Entry{Ref: ref, Component: r.Component, Version: r.Version, Form: r.Form}
 		if found := c.cache.entry(keys[ref]); found.damage == nil {
-			entry.Digest, entry.Cost = found.Digest, costOf(found.Descriptor)
+			entry.Digest = found.Digest
 			for _, layer := range found.manifest.Layers {
 				entry.Size += layer.Size
 			}

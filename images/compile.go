@@ -96,42 +96,39 @@ func (c *compiler) groupFor(key groupKey, pkg string) *group {
 type programs struct {
 	files    []string // in the recipe's order
 	compiled int      // packages that were compiled for them
-	cost     Cost
 }
 
 // compile builds the programs of a recipe that are not built yet, and reports of each package.
 func (c *compiler) compile(ctx context.Context, r *Recipe, tell func(Event)) (programs, error) {
-	m := newMeter()
 	built := programs{files: make([]string, len(r.Programs))}
 	for i, g := range c.planned[r.Ref] {
-		packages, err := c.build(ctx, r.Ref, g, m, tell)
+		packages, err := c.build(ctx, r.Ref, g, tell)
 		if err != nil {
 			return programs{}, err
 		}
 		built.compiled += packages
 		built.files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
 	}
-	built.cost = m.cost()
 	return built, nil
 }
 
-func (c *compiler) build(ctx context.Context, ref string, g *group, m *meter, tell func(Event)) (compiled int, err error) {
-	m.lock(&g.mu)
+func (c *compiler) build(ctx context.Context, ref string, g *group, tell func(Event)) (compiled int, err error) {
+	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.done {
 		return 0, g.err
 	}
 	g.done = true
-	g.compiled, g.err = c.run(ctx, ref, g, m, tell)
+	g.compiled, g.err = c.run(ctx, ref, g, tell)
 	return g.compiled, g.err
 }
 
-func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell func(Event)) (compiled int, err error) {
+func (c *compiler) run(ctx context.Context, ref string, g *group, tell func(Event)) (compiled int, err error) {
 	key := g.key
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
 		return 0, err
 	}
-	log, err := c.cache.newLog("go-"+filepath.Base(key.module.folder)+"-"+ref, m)
+	log, err := c.cache.newLog("go-" + filepath.Base(key.module.folder) + "-" + ref)
 	if err != nil {
 		return 0, err
 	}
@@ -144,18 +141,18 @@ func (c *compiler) run(ctx context.Context, ref string, g *group, m *meter, tell
 		args := slices.Concat([]string{"-tags=" + key.tags}, module.compilerFlags(), overlay, g.packages)
 		// It prints nothing, and leaves the modules that the programs import in Go's cache.
 		download := module.command(ctx, "list", append([]string{"-deps", `-f={{""}}`}, args...)...)
-		m.lock(&c.downloading)
+		c.downloading.Lock()
 		err = log.run(ctx, download)
 		c.downloading.Unlock()
 		if err != nil {
 			return fmt.Errorf("downloading modules: %w", err)
 		}
 		tell(Event{Step: Compiling})
-		m.lock(&c.running)
+		c.running.Lock()
 		free := sync.OnceFunc(c.running.Unlock)
 		defer free()
 		// What the go commands before this one have compiled is not stale any more.
-		stale, err := module.stale(ctx, args, m)
+		stale, err := module.stale(ctx, args)
 		if err != nil {
 			return err
 		}

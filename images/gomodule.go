@@ -72,12 +72,10 @@ func (m goModule) command(ctx context.Context, verb string, args ...string) *exe
 }
 
 // stale returns the import paths of the packages that go build would have to compile.
-func (m goModule) stale(ctx context.Context, args []string, meter *meter) (map[string]bool, error) {
-	list := m.command(ctx, "list", append([]string{
+func (m goModule) stale(ctx context.Context, args []string) (map[string]bool, error) {
+	out, err := output(m.command(ctx, "list", append([]string{
 		"-deps", "-trimpath", "-buildvcs=false", "-f={{if .Stale}}{{.ImportPath}}{{end}}",
-	}, args...)...)
-	out, err := output(list)
-	meter.ran(list)
+	}, args...)...))
 	if err != nil {
 		return nil, fmt.Errorf("listing the packages to compile: %w", err)
 	}

@@ -54,17 +54,14 @@ func (e *BuildError) Unwrap() error { return e.Err }
 const tailLines = 15
 
 // buildLog is the file that takes the output of a build's commands.
-type buildLog struct {
-	file  *os.File
-	meter *meter // of the image that the commands run for
-}
+type buildLog struct{ file *os.File }
 
-func (c *cache) newLog(name string, m *meter) (*buildLog, error) {
+func (c *cache) newLog(name string) (*buildLog, error) {
 	f, err := os.Create(filepath.Join(c.dir, "logs", fileName(name)+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("creating a build log: %w", err)
 	}
-	return &buildLog{f, m}, nil
+	return &buildLog{f}, nil
 }
 
 // close closes the log and says that building ref failed, if it did: with the
@@ -132,9 +129,7 @@ func (l *buildLog) run(ctx context.Context, cmd *exec.Cmd) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer stop()
-	err := cmd.Wait()
-	l.meter.ran(cmd)
-	if err != nil {
+	if err := cmd.Wait(); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -12,7 +12,7 @@ import (
 // The commands of a build beside a lab have the lowest priority, in their session and, where the
 // kernel schedules by session, among the sessions.
 func TestBesideLab(t *testing.T) {
-	log := &buildLog{must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t), newMeter()}
+	log := &buildLog{must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)}
 	defer log.file.Close()
 	// The priorities are set once the command runs.
 	const yields = `for try in $(seq 100); do

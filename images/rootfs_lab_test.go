@@ -20,7 +20,7 @@ func TestScriptLayer(t *testing.T) {
 	workspace, remove, err := c.cache.workspace(t.Context())
 	must.NoError(t, err)
 	defer remove()
-	log := must.Get(c.cache.newLog("test", newMeter()))(t)
+	log := must.Get(c.cache.newLog("test"))(t)
 	root := rootfs{dir: workspace}
 	must.NoError(t, root.unpack(t.Context(), log, base.imageLayout, base.manifest.Layers))
 	t.Setenv("TMPDIR", t.TempDir()) // of whoever builds
@@ -67,7 +67,7 @@ func TestSlim(t *testing.T) {
 	c := must.Get(Open(".."))(t)
 	const ref = "relapse.dev/iptables:bookworm"
 	slim := builtEntry(t, c, ref)
-	log := must.Get(c.cache.newLog("test", newMeter()))(t)
+	log := must.Get(c.cache.newLog("test"))(t)
 	root := rootfs{dir: t.TempDir()}
 	if err := root.unpack(t.Context(), log, slim.imageLayout, slim.manifest.Layers); err != nil {
 		t.Fatal(log.close(t.Context(), "test", err))

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
@@ -23,7 +23,7 @@ import (
 func imagesCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "Build, list, verify and prune the images that labs are made of",
+		Short: "Build, list and prune the images that labs are made of",
 		Args:  noCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -31,7 +31,7 @@ func imagesCommand(s *settings) *cobra.Command {
 		buildCommand(s),
 		&cobra.Command{
 			Use:   "list",
-			Short: "List the images, which of them are in the cache, and what building them took",
+			Short: "List the images, and which of them are in the cache",
 			Args:  noArgs,
 			RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 				entries, err := catalogue.List(cmd.Context())
@@ -39,36 +39,15 @@ func imagesCommand(s *settings) *cobra.Command {
 					return err
 				}
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(table, "IMAGE\tHOLDS\tFORM\tSIZE\tBUILT IN\tDIGEST")
+				fmt.Fprintln(table, "IMAGE\tHOLDS\tFORM\tSIZE\tDIGEST")
 				for _, e := range entries {
-					size, cost, digest := "-", "-", "to be built"
+					size, digest := "-", "to be built"
 					if e.Digest.Hex != "" {
 						size, digest = fmt.Sprintf("%d MB", e.Size/1e6), e.Digest.String()[:19]
 					}
-					if e.Cost != (images.Cost{}) {
-						cost = e.Cost.String()
-					}
-					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\t%s\n", e.Ref, e.Component, e.Version, e.Form, size, cost, digest)
+					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", e.Ref, e.Component, e.Version, e.Form, size, digest)
 				}
 				return table.Flush()
-			}),
-		},
-		&cobra.Command{
-			Use:   "verify",
-			Short: "Compare the cache with its digests; damaged images are built again when they are needed",
-			Args:  noArgs,
-			RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
-				damages, err := catalogue.Verify(cmd.Context())
-				if err != nil {
-					return err
-				}
-				for _, d := range damages {
-					fmt.Fprintf(cmd.OutOrStdout(), "damaged: %s (%s): %v\n", d.Ref, d.Digest, d.Err)
-				}
-				if len(damages) > 0 {
-					return fmt.Errorf("%d images are damaged: relapse images build builds them again", len(damages))
-				}
-				return nil
 			}),
 		},
 		saveCommand(),
@@ -88,8 +67,7 @@ NAME@VERSION stands for all images of a component, or for one image if NAME is i
 reference without the tag. The version need not be in the list: its requirements are
 derived from the vendor's own go.mod.
 
-At the end it prints for each image the time of its build, without the time in which it
-waited for the compilation of other images, and the CPU time.`,
+At the end it prints the time of each image's build, and the CPU time of all.`,
 		Example: "  relapse images build kube-proxy@1.13.5\n" +
 			"  relapse images build quay.io/cilium/cilium@1.11.4\n" +
 			"  relapse images build --label '!slow'",
@@ -166,20 +144,15 @@ func saveCommand() *cobra.Command {
 }
 
 func pruneCommand() *cobra.Command {
-	var size string
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "prune",
-		Short: "Remove images from the cache, least recently used first, until it is small enough",
-		Long: `Prune removes images from the cache, least recently used first, until the others take no
-more than --keep, and the files of interrupted builds. Images of the catalogue's current
-recipes are kept; those of earlier recipes are removed. Prune refuses to run while images
-are built, and while a lab is up, because its nodes pull from the cache.`,
+		Short: "Remove images that the catalogue does not describe from the cache",
+		Long: `Prune removes images from the cache that today's recipes do not describe, those of earlier
+recipes and of versions that the catalogue does not have, and the files of interrupted builds.
+It refuses to run while images are built, and while a lab is up, because its nodes pull from
+the cache.`,
 		Args: noArgs,
 		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
-			keep, err := units.FromHumanSize(size)
-			if err != nil {
-				return usagef("--keep: %q is not a size: expected one such as 10GB or 500MB", size)
-			}
 			up, err := kindlab.WithState()
 			if err != nil {
 				return err
@@ -187,33 +160,21 @@ are built, and while a lab is up, because its nodes pull from the cache.`,
 			if len(up) > 0 {
 				return fmt.Errorf("lab %s is up, and its nodes pull from the cache: take it down first (relapse down)", strings.Join(up, ", "))
 			}
-			pruned, err := catalogue.Prune(cmd.Context(), keep)
+			pruned, err := catalogue.Prune(cmd.Context())
 			if err == nil {
-				printPruned(cmd.OutOrStdout(), pruned, keep)
+				printPruned(cmd.OutOrStdout(), pruned)
 			}
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&size, "keep", "10GB", "the largest size of the cache, `SIZE`")
-	return cmd
 }
 
-func printPruned(out io.Writer, p images.Pruned, keep int64) {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, i := range p.Images {
-		used := "damaged"
-		if !i.Used.IsZero() {
-			used = "last used " + i.Used.Format(time.DateTime)
-		}
-		fmt.Fprintf(table, "removed %s\t%s\t%s\t%s\n", i.Ref, i.Digest.String()[:19], used, units.HumanSize(float64(i.Bytes)))
+func printPruned(out io.Writer, p images.Pruned) {
+	for _, ref := range p.Images {
+		fmt.Fprintf(out, "removed %s\n", cmp.Or(ref, "a damaged image"))
 	}
-	table.Flush()
 	if p.Builds > 0 {
 		fmt.Fprintf(out, "removed the folders of %d interrupted builds\n", p.Builds)
 	}
-	why := ""
-	if p.Kept > keep {
-		why = ", all of which the catalogue needs"
-	}
-	fmt.Fprintf(out, "%d images removed, %s left%s\n", len(p.Images), units.HumanSize(float64(p.Kept)), why)
+	fmt.Fprintf(out, "%d images removed, %s freed, %s left\n", len(p.Images), units.HumanSize(float64(p.Freed)), units.HumanSize(float64(p.Kept)))
 }
