@@ -67,7 +67,7 @@ services, nor about the BGP control plane.`,
 				framework.StepBaseline)},
 		{Says: "a cluster gets such a table by itself",
 			Not: "the scenario forces the order. Without that, with Cilium installed on all four nodes at once, the allocations " +
-				"disagreed in 30 of 30 installations (95%: 89 to 100%; TestHowOftenAllocationsDisagree); nodes that join a cluster " +
+				"disagreed in 30 of 30 installations (95%: 89 to 100%); nodes that join a cluster " +
 				"which runs Cilium were not counted"},
 		{Says: "once node1 is removed, master2's pods and the outside do not reach each other; those of master1 and master3 do",
 			By: framework.By(oldVariant, framework.StepSymptom, framework.StepObserve)},
