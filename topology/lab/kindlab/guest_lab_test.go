@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -119,16 +118,6 @@ func TestGuestNode(t *testing.T) {
 	}
 	bootID := registered(t, "")
 
-	t.Run("commands", func(t *testing.T) {
-		if out, err := node.ExecInput(ctx, strings.NewReader("in"), "cat"); out != "in" || err != nil {
-			t.Errorf("%q, %v", out, err)
-		}
-		_, err := node.Exec(ctx, "sh", "-c", "echo why; exit 3")
-		var exit *guest.ExitError
-		if !errors.As(err, &exit) || exit.Status != 3 || exit.Member != "second" || exit.Output != "why\n" {
-			t.Errorf("got %v", err)
-		}
-	})
 	t.Run("its namespaces are out of reach", func(t *testing.T) {
 		var own *kindlab.OwnKernelError
 		if _, err := node.Netns(ctx); !errors.As(err, &own) || own.Member != "second" {
@@ -208,12 +197,6 @@ func TestGuestNode(t *testing.T) {
 				t.Errorf("log %s: %d bytes without %q", name, len(text), want)
 			}
 		}
-	})
-	t.Run("memory", func(t *testing.T) {
-		out, err := exec.Command("docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", node.Container()).CombinedOutput()
-		t.Logf("container: %s %v", strings.TrimSpace(string(out)), err)
-		free, err := node.Exec(ctx, "free", "-m")
-		t.Logf("in the guest:\n%s%v", free, err)
 	})
 	t.Run("without power", func(t *testing.T) {
 		must.NoError(t, node.Stop(ctx))

@@ -64,14 +64,3 @@ func TestResourcesShared(t *testing.T) {
 	}
 	must.NoError(t, group.Wait())
 }
-
-// A value keeps its namespace after later calls.
-func TestResourcesKeepTheirNamespace(t *testing.T) {
-	client := must.Get(kube.New(newAPIServer(t)))(t)
-	first := client.Resources("first")
-	client.Resources()
-	client.Resources("second")
-	var list corev1.ConfigMapList
-	must.NoError(t, first.List(t.Context(), &list))
-	must.Equal(t, "listed namespace", "first", list.Items[0].Name)
-}
