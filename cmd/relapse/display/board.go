@@ -7,21 +7,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
+// board is what a run is doing.
 type board struct {
 	scenario string
 	began    time.Time
-	steps    []*plannedStep
-	parts    []*part // running, oldest first
+	steps    []*step // the planned ones, and parts of them that are running
 	waits    []scopedWait
-	loses    map[string][]string // probes that currently lose packets, by scope
 }
 
 type state int
@@ -34,19 +31,13 @@ const (
 	skipped
 )
 
-type stepKey struct{ scope, name string }
-
-type plannedStep struct {
-	stepKey
-	state        state
-	over         bool // its state is final
-	began, ended time.Time
-}
-
-type part struct {
-	scope, name string
-	began       time.Time
-	waits       bool
+// step is a planned step, or a part of one.
+type step struct {
+	scope, name   string
+	planned, over bool
+	state         state
+	began         time.Time
+	took          time.Duration
 }
 
 type scopedWait struct {
@@ -56,50 +47,47 @@ type scopedWait struct {
 
 func (b *board) plan(steps []engine.Step) {
 	for _, s := range steps {
-		b.steps = append(b.steps, &plannedStep{stepKey: stepKey{s.Scope, s.Name}})
+		b.steps = append(b.steps, &step{scope: s.Scope, name: s.Name, planned: true})
 	}
 }
 
-func (b *board) find(key stepKey, is func(*plannedStep) bool) *plannedStep {
-	i := slices.IndexFunc(b.steps, func(s *plannedStep) bool { return s.stepKey == key && is(s) })
+func (b *board) find(scope, name string, is func(*step) bool) *step {
+	i := slices.IndexFunc(b.steps, func(s *step) bool { return s.planned && s.scope == scope && s.name == name && is(s) })
 	if i < 0 {
 		return nil
 	}
 	return b.steps[i]
 }
 
-func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.Time) time.Duration, planned bool) {
+func (b *board) begin(scope, name string, now time.Time) (ends func(error, time.Time) time.Duration) {
 	if b.began.IsZero() {
 		b.began = now
 	}
 	// A skipped step may still run: the lab goes down in any case.
-	if s := b.find(stepKey{scope, name}, func(s *plannedStep) bool { return s.state == pending || s.state == skipped }); s != nil {
-		s.state, s.began = running, now
-		return func(err error, now time.Time) time.Duration {
-			s.state, s.ended = done, now
-			if err != nil {
-				s.state = failed
-			}
-			return now.Sub(s.began)
-		}, true
+	s := b.find(scope, name, func(s *step) bool { return s.state == pending || s.state == skipped })
+	if s == nil {
+		s = &step{scope: scope, name: name}
+		b.steps = append(b.steps, s)
 	}
-	p := &part{scope: scope, name: name, began: now}
-	b.parts = append(b.parts, p)
-	return func(_ error, now time.Time) time.Duration {
-		b.parts = slices.DeleteFunc(b.parts, func(other *part) bool { return other == p })
-		return now.Sub(p.began)
-	}, false
+	s.state, s.began = running, now
+	return func(err error, now time.Time) time.Duration {
+		if s.state, s.took = done, now.Sub(s.began); err != nil {
+			s.state = failed
+		}
+		b.steps = slices.DeleteFunc(b.steps, func(other *step) bool { return other == s && !s.planned })
+		return s.took
+	}
 }
 
-func (b *board) over(key stepKey, err error, now time.Time) {
-	s := b.find(key, func(s *plannedStep) bool { return !s.over })
+// end ends a planned step, whether it has begun or not.
+func (b *board) end(scope, name string, err error) {
+	s := b.find(scope, name, func(s *step) bool { return !s.over })
 	if s == nil {
 		return
 	}
 	s.over = true
 	switch {
-	case s.state != pending: // it began, and its end set the state
-		return
+	case s.state != pending: // its end has set the state
 	case errors.As(err, new(*engine.Skipped)):
 		s.state = skipped
 	case err != nil:
@@ -107,7 +95,6 @@ func (b *board) over(key stepKey, err error, now time.Time) {
 	default:
 		s.state = done
 	}
-	s.began, s.ended = now, now
 }
 
 func (b *board) wait(scope string, s await.Sight) {
@@ -124,41 +111,30 @@ func (b *board) wait(scope string, s await.Sight) {
 	}
 }
 
-func (b *board) running() []*plannedStep {
-	var all []*plannedStep
+// lasting are the planned steps that are running, and what lasts besides them. Waits come first: they are
+// the most specific.
+func (b *board) lasting() (steps, besides []*step) {
+	for _, w := range b.waits {
+		besides = append(besides, &step{scope: w.scope, name: w.text(), began: w.Began})
+	}
 	for _, s := range b.steps {
-		if s.state == running {
-			all = append(all, s)
+		switch {
+		case s.state == running && s.planned:
+			steps = append(steps, s)
+		case s.state == running:
+			besides = append(besides, s)
 		}
 	}
-	return all
+	return steps, besides
 }
 
-func (b *board) ended() bool {
-	return len(b.steps) > 0 && len(b.parts) == 0 && !slices.ContainsFunc(b.steps, func(s *plannedStep) bool { return s.state < done })
-}
-
-// details are the waits and parts of a step's scope. The first running step also has those
-// of scopes in which no step runs, such as images.
-func (b *board) details(s *plannedStep) []part {
-	all := b.running()
-	return slices.DeleteFunc(b.unplanned(), func(p part) bool {
-		return p.scope != s.scope && (s != all[0] || slices.ContainsFunc(all, func(u *plannedStep) bool { return u.scope == p.scope }))
+// of are the parts of a running step: what lasts in its scope. The first step that is running also has
+// what lasts in scopes in which no step runs, such as images.
+func (s *step) of(steps, besides []*step) []*step {
+	return slices.DeleteFunc(slices.Clone(besides), func(p *step) bool {
+		return p.scope != s.scope && (s != steps[0] || slices.ContainsFunc(steps, func(u *step) bool { return u.scope == p.scope }))
 	})
 }
-
-// unplanned are what lasts besides the planned steps. Waits come first: they are the most specific.
-func (b *board) unplanned() (all []part) {
-	for _, w := range b.waits {
-		all = append(all, part{w.scope, w.text(), w.Began, true})
-	}
-	for _, p := range b.parts {
-		all = append(all, *p)
-	}
-	return all
-}
-
-func (b *board) begun() bool { return !b.began.IsZero() || len(b.waits) > 0 }
 
 func (w scopedWait) text() string {
 	saw := strings.Join(strings.Fields(w.Saw), " ")
@@ -173,32 +149,20 @@ func (w scopedWait) text() string {
 
 // still are lines about what lasts, since when, and what it waits for.
 func (b *board) still(now time.Time) []string {
-	line := func(scope, name string, since time.Time, details []string) string {
-		text := fmt.Sprintf("...  %-22s %s (%s so far)", scope, name, lasting(now.Sub(since)))
-		if len(details) > 0 {
-			text += ": " + strings.Join(details, " | ")
+	line := func(s *step) string {
+		return fmt.Sprintf("...  %-22s %s (%s so far)", s.scope, s.name, lasting(now.Sub(s.began)))
+	}
+	steps, besides := b.lasting()
+	if len(steps) == 0 {
+		return atMost(each.Of(besides, line), 4)
+	}
+	return each.Of(steps, func(s *step) string {
+		details := each.Of(s.of(steps, besides), func(p *step) string { return p.name })
+		if len(details) == 0 {
+			return line(s)
 		}
-		return text
-	}
-	var lines []string
-	steps := b.running()
-	for _, s := range steps {
-		var details []string
-		for _, d := range b.details(s) {
-			if !d.waits {
-				d.name += " (" + lasting(now.Sub(d.began)) + ")"
-			}
-			details = append(details, d.name)
-		}
-		lines = append(lines, line(s.scope, s.name, s.began, atMost(details, 4)))
-	}
-	if len(steps) > 0 {
-		return lines
-	}
-	for _, p := range b.unplanned() {
-		lines = append(lines, line(p.scope, p.name, p.began, nil))
-	}
-	return atMost(lines, 4)
+		return line(s) + ": " + strings.Join(atMost(details, 4), " | ")
+	})
 }
 
 func atMost(texts []string, n int) []string {
@@ -208,220 +172,63 @@ func atMost(texts []string, n int) []string {
 	return append(slices.Clone(texts[:n-1]), fmt.Sprintf("and %d more", len(texts)-n+1))
 }
 
-type painter struct {
-	Look
-	width int
-	frame int // counts the drawings, for the spinner
-}
+// marks of steps, by state. That of a running one changes.
+var (
+	marks   = map[state]string{pending: "·", done: "✔", failed: "✘", skipped: "-"}
+	spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+)
 
-var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-
-// draw draws the runs in at most height lines: one line for a run that has ended or not
-// begun; for others all steps, or as many as fit around the running steps.
-func (p painter) draw(runs []*board, now time.Time, height int) []string {
-	var heads [][]string
-	var bodies []body
-	// Until a run has begun, the steps of the first one are shown.
-	next := slices.IndexFunc(runs, func(b *board) bool { return b.begun() && !b.ended() })
-	if next < 0 {
-		next = slices.IndexFunc(runs, func(b *board) bool { return !b.ended() })
-	}
-	for i, b := range runs {
-		heads = append(heads, p.head(b, now))
-		if !b.ended() && (i == next || b.begun()) {
-			bodies = append(bodies, p.body(b, now))
-		} else {
-			bodies = append(bodies, body{})
-		}
-	}
-	room := height
-	for _, h := range heads {
-		room -= len(h)
-	}
-	var lines []string
-	for i := range runs {
-		lines = append(lines, heads[i]...)
-		shown := bodies[i].window(max(1, room))
-		room -= len(shown)
-		lines = append(lines, shown...)
-	}
-	if len(lines) > height { // more runs than lines
-		lines = lines[len(lines)-height:]
-	}
-	for i, line := range lines {
-		lines[i] = ansi.Truncate(line, p.width, "…")
-	}
-	return lines
-}
-
-// head is a run's own line, and one for each scope that loses packets.
-func (p painter) head(b *board, now time.Time) []string {
-	if b.scenario == "" && len(b.steps) == 0 {
-		return nil
-	}
-	count := map[state]int{}
-	for _, s := range b.steps {
-		count[s.state]++
-	}
-	text := p.paint(b.scenario, bold)
+// drawn are all steps of a run, with what each running one waits for, in at most room lines: those around
+// the first that is not over. Of a run that has ended there are none, and of one to come there is one.
+func (b *board) drawn(now time.Time, room int) []string {
+	steps, besides := b.lasting()
+	planned := len(b.steps) > 0 && b.steps[0].planned
+	over := planned && !slices.ContainsFunc(b.steps, func(s *step) bool { return s.state < done })
 	switch {
-	case b.ended():
-		text += fmt.Sprintf("  %d steps", count[done])
+	case over:
+		return nil
+	case !planned:
+		return b.still(now)
 	case b.began.IsZero():
-		text += fmt.Sprintf("  %d steps to come", len(b.steps))
-	default:
-		text += "  " + lasting(now.Sub(b.began))
+		return []string{fmt.Sprintf("%s  %d steps to come", b.scenario, len(b.steps))}
 	}
-	if count[failed] > 0 {
-		text += ", " + p.paint(fmt.Sprintf("%d failed", count[failed]), red)
-	}
-	lines := []string{text}
-	for _, s := range b.running() {
-		if lost := b.loses[s.scope]; len(lost) > 0 {
-			lines = append(lines, "  "+p.paint("losing packets", red)+" with "+s.scope+": "+few(lost, 3))
-		}
-	}
-	return lines
-}
-
-type body struct {
-	lines []string
-	steps []bool // whether the line is a step's
-	// first and last are the lines of the running steps, or of the next step if none runs.
-	first, last int
-}
-
-func (p painter) body(b *board, now time.Time) body {
-	var y body
-	y.first = -1
-	add := func(line string, step bool) { y.lines, y.steps = append(y.lines, line), append(y.steps, step) }
-	scope := ""
+	lines := []string{b.scenario + "  " + lasting(now.Sub(b.began))}
+	scope, first := "", -1
 	for _, s := range b.steps {
-		if s.scope != scope {
-			scope = s.scope
-			add(p.paint(scope, faint), false)
-		}
-		at := len(y.lines)
-		add(p.step(s, now), true)
-		if s.state == running {
-			details := each.Of(b.details(s), func(d part) string { return "    " + p.timed(d.name, now.Sub(d.began), 4) })
-			if len(details) > 6 {
-				details = append(details[:5], fmt.Sprintf("    and %d more", len(details)-5))
-			}
-			for _, line := range details {
-				add(line, false)
-			}
-		}
-		if s.state == running || s.state == pending && y.first < 0 {
-			if y.first < 0 {
-				y.first = at
-			}
-			y.last = len(y.lines) - 1
-		}
-	}
-	if len(b.running()) == 0 { // a step that is not in the plan
-		details := each.Of(b.unplanned(), func(d part) string { return p.mark(running) + " " + p.timed(d.name, now.Sub(d.began), 2) })
-		for _, line := range atMost(details, 6) {
-			add(line, false)
-		}
-	}
-	y.first = max(0, y.first)
-	return y
-}
-
-func (p painter) step(s *plannedStep, now time.Time) string {
-	switch mark := p.mark(s.state); s.state {
-	case running:
-		return mark + " " + p.timed(s.name, now.Sub(s.began), 2)
-	case done, failed:
-		return mark + " " + p.timed(s.name, s.ended.Sub(s.began), 2)
-	default:
-		return mark + " " + p.paint(s.name, faint)
-	}
-}
-
-func (p painter) mark(s state) string {
-	switch s {
-	case running:
-		return string(spinner[p.frame%len(spinner)])
-	case done:
-		return p.paint("✔", green)
-	case failed:
-		return p.paint("✘", red)
-	case skipped:
-		return p.paint("-", faint)
-	}
-	return p.paint("·", faint)
-}
-
-// timed is a text from a column on, with a time at the right. A long text is cut.
-func (p painter) timed(text string, d time.Duration, column int) string {
-	took := lasting(d)
-	room := min(p.width, 100) - column - len(took) - 2
-	if room < 10 {
-		return text
-	}
-	text = ansi.Truncate(text, room, "…")
-	return text + strings.Repeat(" ", max(1, room-ansi.StringWidth(text)+1)) + took
-}
-
-// window are the lines around the running steps that fit, with the number of steps left out.
-func (y body) window(room int) []string {
-	if len(y.lines) <= room {
-		return y.lines
-	}
-	if room < 3 {
-		return y.lines[y.first:min(y.first+room, len(y.lines))]
-	}
-	above := 2
-	if room < 5 {
-		above = 1
-	}
-	start := max(0, min(y.first-above, len(y.lines)-room))
-	if start > 0 && y.last > start+room-2 { // running steps matter more than those before
-		start = min(y.first-1, y.last-room+2)
-	}
-	start = max(0, start)
-	end := min(len(y.lines), start+room)
-	lines := slices.Clone(y.lines[start:end])
-	hidden := func(from, to int) int {
-		n := 0
-		for _, step := range y.steps[from:to] {
-			if step {
-				n++
-			}
-		}
-		return n
-	}
-	if start > 0 {
-		lines[0] = fmt.Sprintf("  … %d steps before", hidden(0, start+1))
-	}
-	if end < len(y.lines) {
-		lines[len(lines)-1] = fmt.Sprintf("  … %d steps to come", hidden(end-1, len(y.lines)))
-	}
-	return lines
-}
-
-// manySteps is the largest number of steps that are listed at the end of a run. Of more
-// steps only the failed ones are listed; the report has all.
-const manySteps = 60
-
-// record are the steps of a run at its end, as lines that remain.
-func (p painter) record(b *board) []string {
-	var lines []string
-	for _, s := range b.steps {
-		if s.state == pending || len(b.steps) > manySteps && s.state != failed {
+		if !s.planned {
 			continue
 		}
-		took := ""
-		if s.state != skipped && s.state != running {
-			took = " (" + lasting(s.ended.Sub(s.began)) + ")"
+		if s.scope != scope {
+			scope = s.scope
+			lines = append(lines, scope)
 		}
-		mark := p.mark(s.state)
+		if s.state < done && first < 0 {
+			first = len(lines)
+		}
+		text := marks[s.state] + " " + s.name
+		switch s.state {
+		case running:
+			text = fmt.Sprintf("%c %s (%s)", spinner[now.UnixMilli()/200%int64(len(spinner))], s.name, lasting(now.Sub(s.began)))
+		case done, failed:
+			text += fmt.Sprintf(" (%s)", lasting(s.took))
+		}
+		lines = append(lines, text)
 		if s.state == running {
-			mark = p.paint("…", faint)
+			lines = append(lines, atMost(each.Of(s.of(steps, besides), func(p *step) string {
+				return fmt.Sprintf("    %s (%s)", p.name, lasting(now.Sub(p.began)))
+			}), 6)...)
 		}
-		lines = append(lines, fmt.Sprintf("%s %-22s %s%s", mark, s.scope, s.name, took))
 	}
-	return lines
+	if len(lines) <= room {
+		return lines
+	}
+	from := max(0, min(first-1, len(lines)-room))
+	some := slices.Clone(lines[from : from+room])
+	if from > 0 {
+		some[0] = lines[0]
+	}
+	if left := len(lines) - from - room; left > 0 && room > 2 {
+		some[room-1] = fmt.Sprintf("  … and %d more lines", left+1)
+	}
+	return some
 }

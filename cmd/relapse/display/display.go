@@ -2,6 +2,7 @@
 package display
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -39,14 +41,14 @@ type Look struct {
 type shown struct {
 	out io.Writer
 	Look
-	start    time.Time
-	terminal *terminal // nil: plain lines
+	start time.Time
+	size  func() (width, height int) // of the terminal
 
 	mu     sync.Mutex
 	runs   []*board
-	above  []string // lines that a terminal does not show yet
 	last   time.Time
-	close  sync.Once
+	drawn  int // lines of steps that the terminal shows
+	ended  bool
 	closed chan struct{}
 }
 
@@ -56,18 +58,28 @@ const (
 	StepEnds   = "step ends"
 )
 
-const stillEvery = 15 * time.Second
+// On a terminal what lasts is drawn again and again; elsewhere there is a line about it when there was none
+// for a while.
+const (
+	drawnEvery = 200 * time.Millisecond
+	stillEvery = 15 * time.Second
+)
 
 // New makes a display on an output.
 func New(out io.Writer, l Look) *Display {
+	return start(out, l, func() (width, height int) {
+		if file, is := out.(*os.File); is {
+			width, height, _ = term.GetSize(int(file.Fd()))
+		}
+		return cmp.Or(width, 80), cmp.Or(height, 24)
+	})
+}
+
+func start(out io.Writer, l Look, size func() (width, height int)) *Display {
 	now := time.Now()
-	s := &shown{out: out, Look: l, start: now, last: now, closed: make(chan struct{})}
-	switch {
-	case l.Quiet:
-	case l.Live:
-		s.terminal = startTerminal(s)
-	default:
-		go s.writeStill()
+	s := &shown{out: out, Look: l, start: now, size: size, last: now, closed: make(chan struct{})}
+	if !l.Quiet {
+		go s.repeat()
 	}
 	return &Display{shown: s}
 }
@@ -78,37 +90,26 @@ func IsTerminal(out *os.File) bool {
 }
 
 // Drawn reports whether the display is drawn on a terminal.
-func (s *shown) Drawn() bool { return s.terminal != nil }
+func (s *shown) Drawn() bool { return s.Live && !s.Quiet }
 
-// Close ends the display. On a terminal the steps remain as lines. It can be called more than once.
+// Close ends the display. It can be called more than once.
 func (s *shown) Close() {
-	s.close.Do(func() {
-		close(s.closed)
-		if s.terminal == nil {
-			return
-		}
-		s.terminal.end()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		lines := s.above // not shown yet
-		for _, b := range s.runs {
-			if s.Several {
-				lines = append(lines, s.paint(b.scenario, bold))
-			}
-			lines = append(lines, painter{Look: s.Look}.record(b)...)
-		}
-		for _, line := range lines {
-			fmt.Fprintln(s.out, plain.Coloured(line))
-		}
-		s.above = nil
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	close(s.closed)
+	if s.ended = true; s.Drawn() {
+		s.write("")
+	}
 }
 
 // Scenario begins a run.
 func (d *Display) Scenario(name string) engine.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b := &board{scenario: name, loses: map[string][]string{}}
+	b := &board{scenario: name}
 	d.runs = append(d.runs, b)
 	return &Display{d.shown, b}
 }
@@ -119,7 +120,7 @@ func (d *Display) current() *board {
 	case d.run != nil:
 		return d.run
 	case len(d.runs) == 0:
-		d.runs = append(d.runs, &board{loses: map[string][]string{}})
+		d.runs = append(d.runs, &board{})
 	}
 	return d.runs[len(d.runs)-1]
 }
@@ -142,7 +143,7 @@ func (d *Display) Step(scope, name string) func(error) {
 	d.logs(StepBegins, scope, name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	ends, planned := d.current().begin(scope, name, time.Now())
+	ends := d.current().begin(scope, name, time.Now())
 	return func(err error) {
 		d.logs(StepEnds, scope, name)
 		d.mu.Lock()
@@ -152,12 +153,6 @@ func (d *Display) Step(scope, name string) func(error) {
 		if err != nil {
 			mark, detail = d.paint("FAIL", red), ": "+err.Error()
 		}
-		if d.Live && err == nil { // the drawing shows it
-			return
-		}
-		if d.Live && !planned && strings.Contains(detail, "\n") { // the planned step repeats it
-			detail, _, _ = strings.Cut(detail, "\n")
-		}
 		d.line(fmt.Sprintf("%s %-22s %s (%s)%s", mark, d.about(scope), name, seconds(took), detail))
 	}
 }
@@ -165,7 +160,7 @@ func (d *Display) Step(scope, name string) func(error) {
 func (d *Display) Over(scope, name string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.current().over(stepKey{scope, name}, err, time.Now())
+	d.current().end(scope, name, err)
 }
 
 func (d *Display) Waits(scope string, s await.Sight) {
@@ -206,9 +201,6 @@ func (d *Display) Found(scope string, findings []detect.Finding) {
 }
 
 func (d *Display) Loses(scope string, probes []string) {
-	d.mu.Lock()
-	d.current().loses[scope] = probes
-	d.mu.Unlock()
 	if len(probes) == 0 {
 		d.Note(scope, "no running probe loses packets any longer")
 		return
@@ -255,32 +247,49 @@ func (s *shown) line(text string) {
 }
 
 func (s *shown) print(text string) {
-	text = plain.Coloured(text)
-	s.last = time.Now()
-	switch {
-	case s.Quiet:
-	case s.terminal != nil && !s.terminal.ended():
-		s.above = append(s.above, text)
-	default:
-		fmt.Fprintln(s.out, text)
+	if s.last = time.Now(); !s.Quiet {
+		s.write(plain.Coloured(text) + "\n")
 	}
 }
 
-// writeStill writes what lasts, when there was no line for a while.
-func (s *shown) writeStill() {
-	tick := time.NewTicker(time.Second)
+// above is how many rows of a terminal are left to other lines.
+const above = 4
+
+// write writes lines, on a terminal above the steps that are drawn. Each of these has one row there, and
+// together they leave some of the screen: what has scrolled away cannot be erased.
+func (s *shown) write(lines string) {
+	if s.drawn > 0 { // from the left: a typed Ctrl-C is shown as ^C
+		lines = fmt.Sprintf("\r\x1b[%dA\x1b[J", s.drawn) + lines
+	}
+	var status []string
+	if s.Drawn() && !s.ended {
+		width, height := s.size()
+		room := max(1, height-above)
+		now := time.Now()
+		for _, b := range s.runs {
+			status = append(status, b.drawn(now, max(1, room-len(s.runs)+1))...)
+		}
+		status = status[:min(len(status), room)]
+		for _, line := range status {
+			lines += ansi.Truncate(plain.Line(line), width-1, "…") + "\n"
+		}
+	}
+	s.drawn = len(status)
+	_, _ = io.WriteString(s.out, lines) // an error does not end the run
+}
+
+func (s *shown) repeat() {
+	every := time.Second
+	if s.Live {
+		every = drawnEvery
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			s.mu.Lock()
-			if now := time.Now(); now.Sub(s.last) >= stillEvery {
-				for _, b := range s.runs {
-					for _, text := range b.still(now) {
-						s.line(text)
-					}
-				}
-			}
+			s.showStill(time.Now())
 			s.mu.Unlock()
 		case <-s.closed:
 			return
@@ -288,9 +297,23 @@ func (s *shown) writeStill() {
 	}
 }
 
+func (s *shown) showStill(now time.Time) {
+	switch {
+	case s.ended:
+	case s.Live:
+		s.write("")
+	case now.Sub(s.last) >= stillEvery:
+		for _, b := range s.runs {
+			for _, text := range b.still(now) {
+				s.line(text)
+			}
+		}
+	}
+}
+
 // Colours, as terminals number them.
 const (
-	red, green, yellow, bold, faint = 31, 32, 33, 1, 2
+	red, green, yellow = 31, 32, 33
 )
 
 func (l Look) paint(text string, code int) string {

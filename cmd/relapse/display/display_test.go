@@ -2,21 +2,15 @@ package display
 
 import (
 	"bytes"
-	stdcmp "cmp"
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	tea "charm.land/bubbletea/v2"
-	"github.com/hinshun/vt10x"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -171,248 +165,92 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// drawn is what a terminal of a size shows of some runs, without trailing spaces.
-func drawn(width, height int, now time.Time, runs ...*board) string {
-	return strings.Join(painter{width: width}.draw(runs, now, height), "\n") + "\n"
-}
-
-// midway is a run at 95 s: the installation of a variant waits.
-func midway(at time.Time) *board {
-	b := &board{scenario: "drain", loses: map[string][]string{}}
-	b.plan(shortRun())
-	run := func(scope, name string, from, to time.Duration) {
-		ends, _ := b.begin(scope, name, at.Add(from))
-		ends(nil, at.Add(to))
-		b.over(stepKey{scope, name}, nil, at.Add(to))
-	}
-	run("lab", "images are there", 0, 300*time.Millisecond)
-	run("lab", "lab is up", time.Second, 90*time.Second)
-	b.begin("old", "components are installed", at.Add(90*time.Second))
-	b.wait("old", await.Sight{What: "pods to run", Saw: "2 of 4", Began: at.Add(91 * time.Second)})
-	b.wait("images", await.Sight{What: "unknown", Began: at})
-	b.wait("images", await.Sight{What: "unknown", Began: at, Over: true})
-	return b
-}
-
-// A step that was skipped, and comes after all, is under way: a lab that did not come
-// up is taken down at the end.
-func TestBoardSkippedStepThatComes(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	b := midway(at)
-	b.over(stepKey{"lab", "lab is down"}, &engine.Skipped{Why: "an earlier step failed"}, at)
-	ends, planned := b.begin("lab", "lab is down", at)
-	if last := b.steps[len(b.steps)-1]; !planned || last.state != running || b.ended() {
-		t.Errorf("%+v", last)
-	}
-	must.Equal(t, "it took", time.Second, ends(nil, at.Add(time.Second)))
-}
-
-func TestBoard(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	fresh := func() *board {
-		b := &board{scenario: "drain", loses: map[string][]string{}}
-		b.plan(shortRun())
-		return b
-	}
-	losing := midway(at)
-	losing.loses["old"] = []string{"a->b", "b->a"}
-	over := midway(at)
-	over.waits = nil
-	for _, s := range over.steps {
-		if s.state == pending || s.state == running {
-			s.state = failed
-		}
-	}
-	long := &board{scenario: "long", loses: map[string][]string{}}
-	var steps []engine.Step
-	for i := range 40 {
-		steps = append(steps, engine.Step{Scope: "old", Name: fmt.Sprint("step ", i+1)})
-	}
-	long.plan(steps)
-	for i := range 20 {
-		ends, _ := long.begin("old", fmt.Sprint("step ", i+1), at)
-		ends(nil, at.Add(time.Second))
-	}
-	long.begin("old", "step 21", at.Add(time.Second))
-	unplanned := &board{loses: map[string][]string{}}
-	unplanned.begin("lab", "registry", at)
-	unplanned.wait("lab", await.Sight{What: "a route", Began: at})
-	for name, got := range map[string]string{
-		"board-at-first":  drawn(60, 24, at, fresh()),
-		"board-midway":    drawn(60, 24, at.Add(95*time.Second), losing),
-		"board-narrow":    drawn(24, 24, at.Add(95*time.Second), losing),
-		"board-short":     drawn(60, 9, at.Add(5*time.Second), long),
-		"board-tiny":      drawn(60, 3, at.Add(5*time.Second), long),
-		"board-several":   drawn(60, 24, at.Add(95*time.Second), over, midway(at), fresh()),
-		"board-unplanned": drawn(60, 24, at.Add(5*time.Second), unplanned),
-	} {
-		t.Run(name, func(t *testing.T) { goldentest.Compare(t, name+".txt", got) })
-	}
-}
-
-// However small the terminal is, nothing is wider or higher, and the step under way is there.
-func TestBoardFits(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for height := 2; height < 16; height++ {
-		for width := 1; width < 70; width += 3 {
-			text := drawn(width, height, at.Add(95*time.Second), midway(at))
-			lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-			if len(lines) > height {
-				t.Errorf("%d lines in %d:\n%s", len(lines), height, text)
+// onTerminal is a display on a terminal of a size, and what is to be seen there.
+func onTerminal(l Look, width, height int) (d *Display, screen func() string) {
+	var out bytes.Buffer
+	l.Live = true
+	d = start(&out, l, func() (int, int) { return width, height })
+	return d, func() string {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		var lines []string
+		text := out.String()
+		for {
+			at := erase.FindStringSubmatchIndex(text)
+			if at == nil {
+				return strings.Join(append(lines, text), "")
 			}
-			for _, line := range lines {
-				if n := len([]rune(line)); n > width {
-					t.Errorf("%d columns in %d: %q", n, width, line)
-				}
-			}
-			if width > 20 && !strings.Contains(text, "components") {
-				t.Errorf("%dx%d does not show what is under way:\n%s", width, height, text)
-			}
+			lines = slices.AppendSeq(lines, strings.Lines(text[:at[0]]))
+			n, _ := strconv.Atoi(text[at[2]:at[3]])
+			lines, text = lines[:len(lines)-n], text[at[1]:]
 		}
 	}
 }
 
-// onTTY is a terminal as a tty's driver feeds it: a new line begins at its left.
-type onTTY struct {
-	vt10x.Terminal
-	mu  sync.Mutex
-	all bytes.Buffer
-}
+// erase takes away the lines of the status: up, and all below.
+var erase = regexp.MustCompile("\r\x1b\\[(\\d+)A\x1b\\[J")
 
-func (t *onTTY) Write(text []byte) (int, error) {
-	t.mu.Lock()
-	t.all.Write(text)
-	t.mu.Unlock()
-	_, err := t.Terminal.Write(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))
-	return len(text), err
-}
-
-func (t *onTTY) wrote() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.all.String()
-}
-
-// screen is what is to be seen, without empty lines at the end.
-func (t *onTTY) screen() string {
-	var lines []string
-	for line := range strings.Lines(t.String()) {
-		lines = append(lines, strings.TrimRight(line, " \n"))
-	}
-	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
-}
-
-// until waits until a terminal shows something.
-func (t *onTTY) until(tt *testing.T, what string) {
-	tt.Helper()
-	err := await.Until(tt.Context(), fmt.Sprintf("the terminal to show %q", what), 10*time.Millisecond, time.Minute, func(context.Context) (bool, string, error) {
-		text := t.screen()
-		return strings.Contains(text, what), text, nil
-	})
-	must.NoError(tt, err)
-}
-
-func terminalOf(t *testing.T, l Look, width, height int) (*onTTY, *Display) {
-	t.Helper()
-	tty := &onTTY{Terminal: vt10x.New(vt10x.WithSize(width, height))}
-	l.Live, l.Log = true, slog.New(slog.DiscardHandler)
-	s := &shown{out: tty, Look: l, start: time.Now(), closed: make(chan struct{})}
-	s.terminal = &terminal{program: newProgram(s, tty, tea.WithWindowSize(width, height)), over: make(chan struct{})}
-	go func() {
-		defer close(s.terminal.over)
-		if _, err := s.terminal.program.Run(); err != nil {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(s.Close)
-	return tty, &Display{shown: s}
-}
-
-// A terminal shows all steps from the first second; what stays is printed above them,
-// and at the end they are lines as well, with the cursor below.
+// A terminal gets the lines of a pipe. Below them are all steps, from the first second to the end.
 func TestTerminal(t *testing.T) {
-	tty, d := terminalOf(t, Look{}, 70, 20)
-	p := d.Scenario("drain")
-	p.Plan(shortRun())
-	tty.until(t, "· lab is down")
-	done := p.Step("lab", "images are there")
-	p.Note("images", "all 3 are in the cache")
-	tty.until(t, "all 3 are in the cache\ndrain")
-	done(nil)
-	p.Over("lab", "images are there", nil)
-	tty.until(t, "✔ images are there")
-	up := p.Step("lab", "lab is up")
-	p.Waits("lab", await.Sight{What: "the API server", Saw: "connection refused", Began: time.Now()})
-	tty.until(t, "waits for the API server; last seen: connection refused")
-	up(errors.New("no node"))
-	d.Close()
-	fmt.Fprint(tty, "next\n")
-	got := regexp.MustCompile(`\d+\.\ds`).ReplaceAllString(tty.screen(), "0.0s")
-	want := strings.ReplaceAll(`   0.0s       images                 all 3 are in the cache
-   0.0s  FAIL lab                    lab is up (0.0s): no node
-✔ lab                    images are there (0.0s)
-✘ lab                    lab is up (0.0s)
-next`, "   0.0s  ", "   0.0s  ")
-	must.Equal(t, "", want, strings.ReplaceAll(got, "    0.0s  ", "   0.0s  "))
-	// The cursor is hidden while something is written, and no longer.
-	if hidden, seen := strings.LastIndex(tty.wrote(), "\x1b[?25l"), strings.LastIndex(tty.wrote(), "\x1b[?25h"); hidden > seen {
-		t.Error("the cursor is hidden at the end")
-	}
-	for _, sequence := range []string{"\x1b[?1049h", "\x1b[?2004h", "\x1b[6n", "\x1b]1", " q"} {
-		if strings.Contains(tty.wrote(), sequence) {
-			t.Errorf("%q changes the terminal, or asks it", sequence)
-		}
-	}
-	for _, code := range []string{"\x1b[31m", "\x1b[32m", "\x1b[1m"} {
-		if strings.Contains(tty.wrote(), code) {
-			t.Errorf("a colour, %q", code)
-		}
-	}
-	length := len(tty.wrote())
-	p.Note("lab", "late")
-	if got := tty.wrote()[length:]; !strings.HasSuffix(got, "late\n") || strings.Contains(got, "\x1b") {
-		t.Errorf("after Close %q", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d, screen := onTerminal(Look{}, 100, 24)
+		defer d.Close()
+		p := d.Scenario("drain")
+		p.Plan(shortRun())
+		images := p.Step("lab", "images are there")
+		time.Sleep(1100 * time.Millisecond) // of the bubble
+		images(nil)
+		p.Over("lab", "images are there", nil)
+		up := p.Step("lab", "lab is up")
+		registry := p.Step("lab", "registry")
+		p.Waits("lab", await.Sight{What: "the API server", Saw: "connection\n refused", Began: time.Now()})
+		p.Loses("old", []string{"a->b", "b->a"})
+		time.Sleep(89 * time.Second)
+		goldentest.Compare(t, "terminal.txt", screen())
+		registry(nil)
+		up(errors.New("no node"))
+		d.Close()
+		p.Note("lab", "late")
+		must.Equal(t, "", `   1.1s  ok   lab                    images are there (1.1s)
+   1.1s       old                    losing packets: a->b, b->a
+  90.1s  ok   lab                    registry (89.0s)
+  90.1s  FAIL lab                    lab is up (89.0s): no node
+  90.1s       lab                    late
+`, screen())
+	})
 }
 
-// However many lines come at once, and however long: no more are inserted at a time
-// than there is room for above what is drawn.
-func TestTerminalFullOfLines(t *testing.T) {
-	const width, height = 40, 14
-	tty, d := terminalOf(t, Look{}, width, height)
-	p := d.Scenario("drain")
-	p.Plan(shortRun())
-	p.Step("lab", "images are there")
-	tty.until(t, "to come")
-	for i := range 30 {
-		p.Note("lab", fmt.Sprintf("%s line %d\n  and its second", strings.Repeat("long ", i), i))
-	}
-	tty.until(t, "line 29\n  and its second\ndrain")
-	screen := tty.screen()
-	if strings.Count(screen, "drain  ") != 1 {
-		t.Errorf("drawn more than once:\n%s", screen)
-	}
-	drawn := strings.Count(screen[strings.Index(screen, "drain  "):], "\n") + 2 // with the cursor's line
-	for _, m := range regexp.MustCompile("\x1b\\[(\\d*)L").FindAllStringSubmatch(tty.wrote(), -1) {
-		if n, _ := strconv.Atoi(stdcmp.Or(m[1], "1")); n+drawn > height {
-			t.Errorf("%d lines inserted above %d in %d", n, drawn, height)
+// However small the terminal is, a line that is drawn has one row, and they leave some of the screen; the step
+// that is running is there.
+func TestDrawnFits(t *testing.T) {
+	for height := 2; height < 16; height++ {
+		for width := 2; width < 70; width += 3 {
+			synctest.Test(t, func(t *testing.T) {
+				d, screen := onTerminal(Look{}, width, height)
+				defer d.Close()
+				p := d.Scenario("drain")
+				p.Plan(shortRun())
+				done := p.Step("lab", "images are there")
+				done(nil)
+				p.Over("lab", "images are there", nil)
+				p.Step("lab", "lab is up")
+				d.Scenario("later").Plan(shortRun())
+				time.Sleep(time.Second)
+				text := strings.TrimSuffix(screen(), "\n")
+				lines := strings.Split(text, "\n")[1:] // the first step's
+				if len(lines) > max(1, height-above) {
+					t.Errorf("%d lines in %d:\n%s", len(lines), height, text)
+				}
+				for _, line := range lines {
+					if n := len([]rune(line)); n >= width {
+						t.Errorf("%d columns in %d: %q", n, width, line)
+					}
+				}
+				if height > above+2 && width > 20 && !strings.Contains(text, "lab is up") {
+					t.Errorf("%dx%d does not show what is running:\n%s", width, height, text)
+				}
+			})
 		}
-	}
-}
-
-// A terminal that gets smaller shows less.
-func TestTerminalResized(t *testing.T) {
-	tty, d := terminalOf(t, Look{Color: true}, 70, 20)
-	p := d.Scenario("drain")
-	p.Plan(shortRun())
-	p.Step("lab", "images are there")
-	tty.until(t, "· lab is down")
-	tty.Resize(40, 10)
-	d.terminal.program.Send(tea.WindowSizeMsg{Width: 40, Height: 10})
-	tty.until(t, "steps to come")
-	tty.until(t, "images are there")
-	if !strings.Contains(tty.wrote(), "\x1b[1mdrain") {
-		t.Error("no colours")
 	}
 }
 
