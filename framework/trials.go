@@ -26,9 +26,8 @@ type Trials struct {
 	Unit string
 	// Load names the load on the component under test. Rates of another load do not count.
 	Load string
-	// Rates are the recorded ones. File is where, relative to the project's root.
+	// Rates are the recorded ones.
 	Rates Rates
-	File  string
 	// Most is how many trials a component without an expectation must survive at most; zero
 	// means MaxTrials. It runs beside no affected one, and without many rates MaxTrials are
 	// fewer than convince.
@@ -80,17 +79,6 @@ func EmbeddedRates(text []byte) Rates {
 // On are the recorded outcomes of the same load with an accelerator.
 func (t *Trials) On(accelerator string) []Outcome {
 	return slices.DeleteFunc(slices.Clone(t.Rates[accelerator]), func(o Outcome) bool { return o.Load != t.Load })
-}
-
-// Add counts one more affected component.
-func (r Rates) Add(accelerator, load string, trials int, occurred bool) {
-	for i, o := range r[accelerator] {
-		if o.Load == load && o.Trials == trials && o.Occurred == occurred {
-			r[accelerator][i].Count++
-			return
-		}
-	}
-	r[accelerator] = append(r[accelerator], Outcome{Load: load, Trials: trials, Occurred: occurred, Count: 1})
 }
 
 // TrialsNeeded returns in which trial the incident occurred with the slowest of some affected

@@ -50,12 +50,6 @@ func TestRoundsToStand(t *testing.T) {
 }
 
 func TestRates(t *testing.T) {
-	r := must.Get(ParseRates([]byte(`{"tcg": [{"rounds": 1, "struck": true, "count": 43}]}`)))(t)
-	r.Add("tcg", "", 1, true)
-	r.Add("tcg", "heavy", 4, false)
-	r.Add("kvm", "", 2, true)
-	want := Rates{"tcg": {occurred(1, 44), {Load: "heavy", Trials: 4, Count: 1}}, "kvm": {occurred(2, 1)}}
-	must.Equal(t, "", want, r)
 	for text, says := range map[string]string{
 		`{"tcg": [{"rounds": 0, "struck": true, "count": 1}]}`: "rounds and count start at 1",
 		`[`: "reading rates",

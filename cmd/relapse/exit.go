@@ -67,14 +67,6 @@ func judgedAs(v framework.RunVerdict, broken error) error {
 	return &verdictError{v, broken}
 }
 
-func besides(outcome, err error) error {
-	if verdict, is := errors.AsType[*verdictError](outcome); is {
-		verdict.broken = errors.Join(verdict.broken, err)
-		return verdict
-	}
-	return errors.Join(outcome, err)
-}
-
 func requireRoot() error {
 	uid := os.Geteuid()
 	if uid == 0 {

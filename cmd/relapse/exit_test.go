@@ -78,8 +78,6 @@ func TestExitStatus(t *testing.T) {
 		{"a guest that does not come up", &verdictError{framework.Inconclusive, fmt.Errorf("up: %w", &guest.BootError{Guest: "worker"})}, exitMachine},
 		{"a guest image without QEMU", &verdictError{framework.Inconclusive, &guest.ImageError{}}, exitMachine},
 		{"an error of ssh", fmt.Errorf("reading a router: %w", ofSSH{errors.New("status 1")}), exitFailed},
-		{"rates that could not be recorded, after a failed verdict", besides(&verdictError{framework.Fail, nil}, errors.New("rates.json")), exitUnexpected},
-		{"rates that could not be recorded", besides(nil, errors.New("rates.json")), exitFailed},
 		{"anything else", errors.New("lab is not down"), exitFailed},
 		{"a failed verdict beside a scenario that this machine cannot run", &verdictError{framework.Fail, &images.BuildError{Err: errors.New("x")}}, exitUnexpected},
 		{"an image of a version that is not published", &images.BuildError{Err: &images.NotPublishedError{}}, exitUsage},

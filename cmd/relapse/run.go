@@ -43,7 +43,6 @@ type runOptions struct {
 	subnets  subnets
 	family   family
 	keep     report.Keep
-	recorded bool // add to the rates on record
 	parallel int  // labs of a scenario at the same time; 0: as many as the machine has room for
 	on       on
 	flags    *pflag.FlagSet // all flags of run
@@ -95,8 +94,6 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 	from.register(flags)
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant this many times, without remedies, and count its verdicts")
 	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, wait this long, to show that the incident does not recover by itself")
-	flags.BoolVar(&how.recorded, "record", false,
-		"with --repeat, for a probabilistic incident: add the results of affected variants to the recorded rates")
 	flags.StringToStringVar(&how.set, "set", nil, "set parameters of a scenario, `NAME=VALUE` (describe lists them)")
 	flags.StringToStringVar(&how.with, "with", nil, "run the script on a version that no variant has, "+
 		"and report the verdict, `COMPONENT=VERSION`; for an upgrade: cilium.from, cilium.to")
@@ -219,9 +216,6 @@ func (r *prepared) check(labelled []string) error {
 	if !r.how.flags.Changed("timeout") {
 		r.suite.Timeout = time.Hour * time.Duration(len(r.chosen))
 	}
-	if r.how.recorded {
-		return checkRecord(r.chosen, r.suite.Repeat)
-	}
 	return nil
 }
 
@@ -296,9 +290,8 @@ func (r *prepared) run(ctx context.Context) error {
 	began := time.Now()
 	reports, err := suite.Run(ctx, r.chosen, o)
 	shown.Close()
-	var unfinished error
 	for _, one := range reports {
-		unfinished = errors.Join(unfinished, r.finish(one))
+		r.finish(one)
 	}
 	if !r.set.quiet {
 		fmt.Printf("\nscenarios: %d in %s%s\n", len(reports), time.Since(began).Round(time.Second), notPassed(reports))
@@ -311,18 +304,12 @@ func (r *prepared) run(ctx context.Context) error {
 			o.Log.Warn("the metrics could not be written", "error", err)
 		}
 	}
-	return besides(outcome(reports, err), unfinished)
+	return outcome(reports, err)
 }
 
-// finish prints a report, records the rates of the run, and removes old runs.
-func (r *prepared) finish(one report.Report) (err error) {
+// finish prints a report, and removes old runs.
+func (r *prepared) finish(one report.Report) {
 	printReport(os.Stdout, one, r.suite.Output)
-	if i := slices.IndexFunc(r.chosen, func(s framework.Scenario) bool { return s.Incident.Name == one.Scenario }); r.how.recorded {
-		var runs int
-		if runs, err = record(r.chosen[i], one); err == nil {
-			fmt.Printf("  recorded %d runs in %s\n", runs, raceOf(r.chosen[i]).File)
-		}
-	}
 	removed := io.Writer(os.Stdout)
 	if r.set.quiet {
 		removed = io.Discard
@@ -330,7 +317,6 @@ func (r *prepared) finish(one report.Report) (err error) {
 	if err := pruneRuns(removed, r.suite.Output, one.Scenario, r.how.keep); err != nil {
 		r.suite.Log.Warn("not all old runs could be removed", "error", err) // the verdict is not affected
 	}
-	return err
 }
 
 var repeatedFlags = []string{

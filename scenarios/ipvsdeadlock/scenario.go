@@ -151,8 +151,8 @@ const recovers = 5 * time.Minute
 // variant needs it, and some of its Services are always pending.
 var convergence = detect.ProxyConvergence{SlowSync: kubeproxy.FrozenFor, Except: load.IsChurned}
 
-// ratesJSON are the outcomes of affected kube-proxies under the load; run writes them,
-// with --repeat and --record.
+// ratesJSON are the outcomes of affected kube-proxies under the load, from the reports of runs with
+// --repeat.
 //
 //go:embed rates.json
 var ratesJSON []byte
@@ -197,7 +197,7 @@ func script(role framework.Role, p kubeproxy.Proxy, remedies func(*trial) []fram
 			Undo: p.Delete, // one that is not needed any more would take CPU time from the others
 		},
 		Trials: &framework.Trials{
-			Unit: "tick of the graceful termination", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON), File: "scenarios/ipvsdeadlock/rates.json",
+			Unit: "tick of the graceful termination", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON),
 			Result: func() (int, bool) { return t.after.ticks(), t.after.hung },
 		},
 		Impacted: []probe.Probe{from(service)},

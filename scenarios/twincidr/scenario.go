@@ -115,7 +115,7 @@ func variant(role framework.Role, version string, more ...string) framework.Vari
 	}
 }
 
-// ratesJSON are the outcomes of affected operators; run writes them, with --repeat and --record.
+// ratesJSON are the outcomes of affected operators, from the reports of runs with --repeat.
 //
 //go:embed rates.json
 var ratesJSON []byte
@@ -168,7 +168,7 @@ func (s *story) script(role framework.Role) framework.Script {
 		},
 		Fault: s.fault(),
 		Trials: &framework.Trials{
-			Unit: "start of cilium-operator", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON), File: "scenarios/twincidr/rates.json",
+			Unit: "start of cilium-operator", Load: loadName, Rates: framework.EmbeddedRates(ratesJSON),
 			// An affected operator would survive seven with a probability of 1 of 128, if it
 			// gave a range twice in every other start.
 			Most:   7,
