@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,60 +82,14 @@ func (m *measurement) take(ctx context.Context, what string) error {
 	if measure, is := commands[what]; is {
 		return measure(m, ctx)
 	}
-	if slices.ContainsFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == what }) {
-		return m.scenario(ctx, what)
+	if i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == what }); i >= 0 {
+		return m.scenario(ctx, scenarios.All[i])
 	}
-	return m.stored(what)
-}
-
-// stored takes the samples of a folder's whole runs that passed and were not slowed down.
-func (m *measurement) stored(folder string) error {
-	took := false
-	for _, s := range scenarios.All {
-		// Not by the link "latest", which leads to one of them.
-		runs, err := filepath.Glob(filepath.Join(folder, s.Incident.Name, "[0-9]*", "report.json"))
-		if err != nil {
-			return err
-		}
-		for _, run := range runs {
-			r, err := report.Read(run)
-			if err != nil {
-				return err
-			}
-			if r.Verdict != string(framework.Pass) || !isWhole(s, r) || r.CPU.Slowed() {
-				continue
-			}
-			fmt.Println(run)
-			took = true
-			if m.machine, err = machineOf(r); err != nil {
-				return err
-			}
-			m.whole(r, s.Budget)
-		}
-	}
-	if !took {
-		return errors.New("it is no scenario, no command, and no folder with a whole run that passed and was not slowed down")
-	}
-	return nil
-}
-
-// isWhole reports whether a run had every variant that can run here, once, without ablation.
-func isWhole(s framework.Scenario, r report.Report) bool {
-	var ran, all []string
-	for _, v := range r.Variants {
-		ran = append(ran, v.Name)
-		if v.Repeats != nil {
-			return false
-		}
-	}
-	for _, v := range s.Runnable(false) {
-		all = append(all, v.Name)
-	}
-	return r.Ablated == "" && slices.Equal(ran, all)
+	return errors.New("it is no scenario, and none of " + strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
 }
 
 type measurement struct {
-	output  string // folder for the reports of its own runs
+	output  string // folder for the reports
 	peak    int64  // bytes, of all runs of scenarios: bisect and qualify also compile
 	machine string // in a few words
 	series  []*series
@@ -191,10 +144,10 @@ func (m *measurement) summary() []figures.Figure {
 	return all
 }
 
-func (m *measurement) scenario(ctx context.Context, name string) error {
+func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error {
 	// A lab that is brought up once leaves the images in the cache and in Docker.
-	output := filepath.Join(m.output, name)
-	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", output}} {
+	name := s.Incident.Name
+	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", m.output}} {
 		_, peak, err := m.relapse(ctx, args...)
 		if err != nil { // the lab must not stay
 			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", name)
@@ -204,7 +157,14 @@ func (m *measurement) scenario(ctx context.Context, name string) error {
 			m.peak = max(m.peak, peak)
 		}
 	}
-	return m.stored(output)
+	r, err := report.Read(filepath.Join(report.Latest(m.output, name), "report.json"))
+	if err == nil && r.CPU.Slowed() {
+		err = errors.New("other programs slowed it down")
+	}
+	if err == nil {
+		m.whole(r, s.Budget)
+	}
+	return err
 }
 
 func (m *measurement) whole(r report.Report, limits framework.Budget) {
@@ -240,18 +200,6 @@ func (m *measurement) variants(r report.Report, limits framework.Budget) {
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-func machineOf(r report.Report) (string, error) {
-	stored, err := json.Marshal(r.Machine)
-	if err != nil {
-		return "", fmt.Errorf("the machine in the report of %s: %w", r.Scenario, err)
-	}
-	var facts host.Facts
-	if err := json.Unmarshal(stored, &facts); err != nil {
-		return "", fmt.Errorf("the machine in the report of %s: %w", r.Scenario, err)
-	}
-	return machine(facts), nil
-}
 
 // machine describes a machine in a few words. Patch levels of the kernel and of Docker are
 // left out, because they do not make another machine.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,8 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/figures"
-	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/stored"
 )
 
 // commands are measured beside the scenarios: build, bisect and qualify run on versions that no
@@ -74,28 +73,15 @@ func (m *measurement) bisect(ctx context.Context) error {
 	if err != nil || len(records) != 1 {
 		return fmt.Errorf("looking for the bisection's record: %q, %v", records, err)
 	}
-	text, err := os.ReadFile(records[0])
-	if err != nil {
+	var record bisect.Record
+	if err := stored.Read(filepath.Dir(records[0]), bisect.FileJSON, bisect.Schema, &record); err != nil {
 		return err
 	}
-	type step struct {
-		Verdict string `json:"verdict"`
-		TookMS  int64  `json:"took_ms"`
-		Report  string `json:"report"`
-	}
-	var record struct {
-		Steps []step `json:"steps"`
-	}
-	if err := json.Unmarshal(text, &record); err != nil {
-		return fmt.Errorf("reading what the bisection did: %w", err)
-	}
-	judged := slices.DeleteFunc(record.Steps, func(s step) bool { return s.Verdict == "" })
-	for _, step := range judged[min(len(judged), 1):] {
-		r, err := report.Read(filepath.Join(filepath.Dir(records[0]), filepath.Dir(step.Report), "report.json"))
-		if err != nil {
-			return err
-		}
-		m.duration(r, "a step of bisect on a running lab", stepOfBisect, milliseconds(step.TookMS))
+	ran := slices.DeleteFunc(record.Steps, func(s bisect.Step) bool { return s.Verdict == "" })
+	for _, step := range ran[min(len(ran), 1):] {
+		m.sample(figures.Figure{
+			Scenario: scenario, Name: "a step of bisect on a running lab", Unit: "s", Budget: new(stepOfBisect.Seconds()),
+		}, milliseconds(step.TookMS).Seconds())
 	}
 	return nil
 }

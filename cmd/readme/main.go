@@ -12,8 +12,7 @@
 // With bench as its first argument it measures the figures first. It runs the CLI as users
 // do, and compares times and memory with their budgets. It must be run in the root of the
 // repository. Further arguments choose what is measured: scenarios, build, bisect, qualify and
-// detectors. A folder of reports, such as the one that make test-all writes, is measured by the
-// runs in it that are whole, passed, and were not slowed down by other work.
+// detectors.
 //
 // Exit status: 1 if a figure is not within its budget, or a run did not pass.
 package main
@@ -39,7 +38,7 @@ func main() {
 	case len(os.Args) == 2:
 		err = renew(os.Args[1])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree; or readme bench [NAME|REPORTS...]")
+		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree; or readme bench [NAME...]")
 		os.Exit(2)
 	}
 	if err != nil {
