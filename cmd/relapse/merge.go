@@ -26,13 +26,13 @@ func mergeCommand() *cobra.Command {
 	var replaced bool
 	cmd := &cobra.Command{
 		Use:   "merge DIR...",
-		Short: "Make one report of the runs of several processes or machines",
-		Long: `Merge takes the newest run of each scenario from each folder, and makes one report of each
-scenario, and one page, summary, junit.xml and metrics.prom of all. Conflicts between the
-parts are printed and are in the report. With --expect, what relapse plan names and no folder
-has is inconclusive. framework/report/README.md says what is merged.
+		Short: "Bring the runs of several processes or machines together",
+		Long: `Merge takes the newest run of each scenario from each folder, and copies one run of each
+scenario, with one page, summary, junit.xml and metrics.prom of all. Of a scenario that several
+folders have it takes the run with the worst verdict, and says so. With --expect, what relapse
+plan names and no folder has is inconclusive.
 
-Exit status: as of run, for all runs together; a variant with two different verdicts is
+Exit status: as of run, for all runs together; a scenario with two different verdicts is
 inconclusive at best; 2 bad input.`,
 		Args: someArgs("the folders of runs, or folders with runs in them"),
 		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output, expected, replaced) },
@@ -62,12 +62,11 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []stri
 	}
 	var runs []string
 	var reports []report.Report
-	for _, parts := range merge.ByScenario(shards) {
-		if _, _, err := merge.Reports(parts); err != nil {
-			return usagef("merging: %w", err)
-		}
+	scenarios, err := merge.ByScenario(shards)
+	if err != nil {
+		return usagef("merging: %w", err)
 	}
-	for _, parts := range merge.ByScenario(shards) {
+	for _, parts := range scenarios {
 		var variants []string
 		if slices.Contains(expected, parts[0].Report.Scenario) {
 			variants = variantsOf(parts[0].Report)

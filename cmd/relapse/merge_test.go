@@ -43,9 +43,6 @@ func TestMergeExpected(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	fixed := func(r *report.Report) {
-		r.Variants[0].Name, r.Variants[0].Role, r.Variants[0].Expected, r.Variants[0].Verdict = "cilium-1.12.0", "fixed", "prevented", "prevented"
-	}
 	missed := func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "inconclusive", "unknown" }
 	for _, test := range []struct {
 		name   string
@@ -53,8 +50,7 @@ func TestMerge(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"two halves", []func(*report.Report){nil, fixed}, exitExpected, "node-drain: PASS\n"},
-		{"the same half twice", []func(*report.Report){nil, nil}, exitExpected, "conflict: cilium-1.11.6 ran twice"},
+		{"twice", []func(*report.Report){nil, nil}, exitExpected, "conflict: it ran twice: pass in "},
 		{"two verdicts", []func(*report.Report){nil, missed}, exitInconclusive, "node-drain: INCONCLUSIVE"},
 		{"one without its fault", []func(*report.Report){nil, func(r *report.Report) { r.Ablated = "fault" }}, exitUsage, "they are not parts of one run"},
 		{"nothing", nil, exitUsage, "there is no report.json in"},

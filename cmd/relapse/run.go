@@ -43,7 +43,7 @@ type runOptions struct {
 	subnets  subnets
 	family   family
 	keep     report.Keep
-	parallel int  // labs of a scenario at the same time; 0: as many as the machine has room for
+	parallel int // labs of a scenario at the same time; 0: as many as the machine has room for
 	on       on
 	flags    *pflag.FlagSet // all flags of run
 }
