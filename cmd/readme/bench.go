@@ -170,9 +170,6 @@ func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error 
 func (m *measurement) whole(r report.Report, limits framework.Budget) {
 	m.duration(r, figures.AllVariants, limits.Whole, milliseconds(r.Timings.Total-r.Timings.Images))
 	m.duration(r, figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))
-	for _, v := range r.Variants {
-		m.duration(r, figures.OnThatLab(v.Name), 0, milliseconds(v.ElapsedMS))
-	}
 	m.variants(r, limits)
 }
 

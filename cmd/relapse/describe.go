@@ -38,7 +38,7 @@ its images are built, and for each variant the expected verdict and its own labe
 			for _, s := range from {
 				common := commonLabels(s)
 				fmt.Fprintf(table, "%s\t%s\n", s.Incident.Name, s.Incident.Title)
-				fmt.Fprintf(table, "\t%s; owner %s; %s\n", strings.Join(common, ", "), s.Owner, usuallyText(s, variants, recorded))
+				fmt.Fprintf(table, "\t%s; owner %s; %s\n", strings.Join(common, ", "), s.Owner, usuallyText(s, recorded))
 				for _, v := range s.Variants {
 					if variants != nil && !slices.Contains(variants, v.Name) {
 						continue

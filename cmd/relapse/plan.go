@@ -81,7 +81,7 @@ func shardItems(what selection) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, variants, err := what.scenarios(nil)
+	chosen, _, err := what.scenarios(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func shardItems(what selection) ([]plan.Item, error) {
 	}
 	var items []plan.Item
 	for _, s := range chosen {
-		lasts, _ := usually(s, variants, recorded) // zero if it is not known
+		lasts, _ := recorded.Usually(s.Incident.Name) // zero if it is not known
 		items = append(items, plan.Item{Scenario: s.Incident.Name, Lasts: lasts})
 	}
 	return items, nil

@@ -145,37 +145,8 @@ func commonLabels(s framework.Scenario) []string {
 	})
 }
 
-// usually is how long a scenario takes with some of its variants, nil for all, once its
-// images are built, by the recorded figures.
-func usually(s framework.Scenario, variants []string, recorded figures.File) (lasts time.Duration, known bool) {
-	runs := s.Runnable(false)
-	selected := slices.DeleteFunc(slices.Clone(runs), func(v framework.Variant) bool {
-		return variants != nil && !slices.Contains(variants, v.Name)
-	})
-	if len(selected) == len(runs) {
-		return recorded.Duration(s.Incident.Name, figures.AllVariants)
-	}
-	if lasts, known = recorded.Duration(s.Incident.Name, figures.LabIsUp); !known {
-		return 0, false
-	}
-	var longest time.Duration
-	for _, v := range selected {
-		one, known := recorded.Duration(s.Incident.Name, figures.OnThatLab(v.Name))
-		if !known {
-			return 0, false
-		}
-		if longest = max(longest, one); len(v.Nodes) == 0 { // variants with their own nodes run in parallel
-			lasts += one
-		}
-	}
-	if len(selected) > 0 && len(selected[0].Nodes) > 0 {
-		lasts += longest
-	}
-	return lasts, true
-}
-
-func usuallyText(s framework.Scenario, variants []string, recorded figures.File) string {
-	lasts, known := usually(s, variants, recorded)
+func usuallyText(s framework.Scenario, recorded figures.File) string {
+	lasts, known := recorded.Usually(s.Incident.Name)
 	if !known {
 		return "not measured yet"
 	}

@@ -4,12 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -68,56 +65,6 @@ func TestRunByLabel(t *testing.T) {
 	got = relapse(t, "run", "--label", "bgp && !slow", "--dry-run", "--parallel", "2")
 	if got.status != exitExpected || !strings.Contains(got.stdout, "node-drain lab ") || !strings.Contains(got.stdout, "added-nic lab ") || strings.Contains(got.stdout, "masquerade") {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestUsually(t *testing.T) {
-	second := func(scenario, name string, seconds float64) figures.Figure {
-		return figures.Figure{Scenario: scenario, Name: name, Measured: figures.Summarize([]float64{seconds}), Unit: "s"}
-	}
-	recorded := figures.File{Figures: []figures.Figure{
-		second("drain", figures.AllVariants, 200), second("drain", figures.LabIsUp, 14),
-		second("drain", figures.OnThatLab("old"), 120), second("drain", figures.OnThatLab("new"), 50),
-	}}
-	s := framework.Scenario{Incident: framework.Incident{Name: "drain"}, Variants: []framework.Variant{
-		{Name: "old"}, {Name: "new"}, {Name: "newer"}, {Name: "vendor", OnlyUpstream: "no source"},
-	}}
-	beside := s
-	beside.Variants = []framework.Variant{{Name: "old", Nodes: []string{"a"}}, {Name: "new", Nodes: []string{"b"}}, {Name: "newer", Nodes: []string{"c"}}}
-	other := s
-	other.Incident.Name = "new-incident"
-	for _, test := range []struct {
-		name     string
-		of       framework.Scenario
-		variants []string
-		want     time.Duration
-		known    bool
-	}{
-		{"all", s, nil, 200 * time.Second, true},
-		{"all that can run", s, []string{"old", "new", "newer"}, 200 * time.Second, true},
-		{"some, one after another", s, []string{"old", "new"}, 184 * time.Second, true},
-		{"some, in parallel", beside, []string{"old", "new"}, 134 * time.Second, true},
-		{"one that was not measured", s, []string{"old", "newer"}, 0, false},
-		{"an incident that was not measured", other, nil, 0, false},
-	} {
-		if got, known := usually(test.of, test.variants, recorded); got != test.want || known != test.known {
-			t.Errorf("%s: %s, %v; want %s, %v", test.name, got, known, test.want, test.known)
-		}
-	}
-}
-
-// TestFiguresOfTheCatalogue sees that plans have something to go by: whoever renames a
-// variant or a figure loses what was measured.
-func TestFiguresOfTheCatalogue(t *testing.T) {
-	recorded := must.Get(figures.Recorded())(t)
-	chosen, _, err := selection{names: []string{"node-drain", "ipvs-deadlock", "added-nic"}}.scenarios(nil)
-	must.NoError(t, err)
-	for _, s := range chosen {
-		for _, variants := range [][]string{nil, {s.Runnable(false)[0].Name}} {
-			if lasts, known := usually(s, variants, recorded); !known || lasts < 10*time.Second || lasts > time.Hour {
-				t.Errorf("%s %q: %s, %v", s.Incident.Name, variants, lasts, known)
-			}
-		}
 	}
 }
 

@@ -23,20 +23,17 @@ const (
 	LabIsUp     = "lab is up"
 )
 
-// OnThatLab names the figure of how long a variant lasts on a lab that is up.
-func OnThatLab(variant string) string { return variant + " on that lab, from installation to verdict" }
-
 //go:embed figures.json
 var recorded []byte
 
 // Recorded are the figures that this program was built with.
 func Recorded() (File, error) { return parse(Path, recorded) }
 
-// Duration is the usual value of a figure of a scenario, which must be in seconds: the median, or
+// Usually is how long a scenario takes, with all its variants and its images built: the median, or
 // the middle of the range where only that was recorded. Known is false if it was not measured.
-func (file File) Duration(scenario, name string) (usual time.Duration, known bool) {
+func (file File) Usually(scenario string) (lasts time.Duration, known bool) {
 	for _, f := range file.Figures {
-		if f.Scenario != scenario || f.Name != name || f.Unit != "s" {
+		if f.Scenario != scenario || f.Name != AllVariants {
 			continue
 		}
 		seconds := (f.Measured.Min + f.Measured.Max) / 2
