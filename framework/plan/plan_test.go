@@ -66,46 +66,45 @@ func TestGitHub(t *testing.T) {
 	}
 }
 
-// A server with strict validation decodes manifests like this.
-func TestJobsAreJobs(t *testing.T) {
+// jobs are the Jobs of the plan, as a server with strict validation decodes them, and their text.
+func jobs(t *testing.T, p Pods) (all []batchv1.Job, text string) {
+	t.Helper()
 	var out bytes.Buffer
-	must.NoError(t, Jobs(&out, planned, Run{Folder: "2026-01-02T03-04-05Z"}, pods))
-	goldentest.Compare(t, "jobs.yaml", out.String())
-	documents := strings.Split(out.String(), "---\n")
-	if len(documents) != len(planned) {
-		t.Fatalf("%d documents of %d shards", len(documents), len(planned))
-	}
-	for _, text := range documents {
+	must.NoError(t, Jobs(&out, planned, Run{Folder: "2026-01-02T03-04-05Z", Label: `cilium && !"slow"`}, p))
+	for text := range strings.SplitSeq(out.String(), "---\n") {
 		var j batchv1.Job
 		must.NoError(t, yaml.UnmarshalStrict([]byte(text), &j))
-		pod := j.Spec.Template.Spec
-		if !*pod.Containers[0].SecurityContext.Privileged || pod.RestartPolicy != corev1.RestartPolicyNever {
-			t.Errorf("%+v", j.Spec)
-		}
+		all = append(all, j)
 	}
+	must.Equal(t, "jobs", len(planned), len(all))
+	return all, out.String()
 }
 
-// Without a claim for the cache nothing names one.
-func TestPodsWithoutCache(t *testing.T) {
-	spec := job(planned[0], planned, Run{}, Pods{Image: "x"}).Spec.Template.Spec
-	var names []string
-	for _, v := range spec.Volumes {
-		names = append(names, v.Name)
+func TestJobsAreJobs(t *testing.T) {
+	all, text := jobs(t, pods)
+	goldentest.Compare(t, "jobs.yaml", text)
+	for i, j := range all {
+		pod := j.Spec.Template.Spec
+		if !*pod.Containers[0].SecurityContext.Privileged || pod.RestartPolicy != corev1.RestartPolicyNever || pod.Volumes[2].PersistentVolumeClaim.ClaimName != Claim {
+			t.Errorf("%+v", j.Spec)
+		}
+		must.Contain(t, strings.Join(pod.Containers[0].Args, "\n"), "run\n"+planned[i].Items[0].Scenario, `--label=cilium && !"slow"`)
+		must.Contain(t, j.Annotations[MergeAnnotation], "--expect=added-nic,node-drain,unpinned-image", "/shard-1 ")
 	}
-	for _, m := range spec.Containers[0].VolumeMounts {
-		names = append(names, m.MountPath)
-	}
-	must.Equal(t, "", []string{"docker", "reports", "/var/lib/docker", "/reports"}, names)
+	// Without a claim for the cache nothing names one.
+	_, text = jobs(t, Pods{Image: "x"})
+	must.Equal(t, "a cache", false, strings.Contains(text, "cache"))
 }
 
 // A pod that is killed at its deadline leaves no report of what runs: relapse times out
 // before, in every form.
 func TestDeadlines(t *testing.T) {
-	for _, s := range planned {
+	all, _ := jobs(t, pods)
+	for i, s := range planned {
 		if got := s.Deadline() - s.Limit(); got < 15*minute {
 			t.Errorf("shard %d: %s for set-up and tear-down", s.Number, got)
 		}
-		if got := *job(s, planned, Run{}, pods).Spec.ActiveDeadlineSeconds; got != int64(3*s.Deadline().Seconds()) {
+		if got := *all[i].Spec.ActiveDeadlineSeconds; got != int64(3*s.Deadline().Seconds()) {
 			t.Errorf("shard %d: the job's deadline is %d s, want that of three pods, each %s", s.Number, got, s.Deadline())
 		}
 	}
