@@ -21,6 +21,8 @@ type Endpoint struct {
 	// start. With Pod, that pod answers at the address, such as behind a Service, and its
 	// agent reports what arrived.
 	Address func(*Run) netip.AddrPort
+	// V6 is Address of IPv6. Nil: the one that belongs to it (topology.Family).
+	V6 func(*Run) netip.AddrPort
 }
 
 // ProbePod is a pod that runs a probe agent. Package workload creates it.

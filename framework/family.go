@@ -83,6 +83,11 @@ func probeV6(p probe.Probe) (probe.Probe, bool) {
 	return p, p.Protocol != probe.DNS && p.Protocol != probe.MySQL
 }
 
+// ProbesV6 are the probes of IPv6 beside those of IPv4.
+func ProbesV6(all []probe.Probe) []probe.Probe {
+	return slices.DeleteFunc(withV6(all, probeV6), func(p probe.Probe) bool { return !p.V6 })
+}
+
 func findingV6(f Finding) (Finding, bool) {
 	of, is := f.Object.Prefix()
 	if is {

@@ -18,10 +18,10 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-const usage = `usage: probe agent --socket PATH [--listen ADDRESS:PORT]
+const usage = `usage: probe agent --socket PATH [--listen ADDRESS:PORT] [--ipv6]
 
 Answers probes at the address, UDP echo and TCP connect, and sends those that
-are asked for on the unix socket.
+are asked for on the unix socket. With --ipv6 it speaks that as well.
 `
 
 func main() {
@@ -48,6 +48,7 @@ func run(ctx context.Context, args []string) error {
 	flags.SetOutput(os.Stderr)
 	socket := flags.String("socket", "", "path of the unix socket that the harness talks to")
 	listen := flags.String("listen", fmt.Sprintf("0.0.0.0:%d", wire.DefaultPort), "IPv4 address and port to answer at, UDP and TCP")
+	v6 := flags.Bool("ipv6", false, "also speak IPv6, at all addresses and the same port")
 	switch err := flags.Parse(args[1:]); {
 	case errors.Is(err, flag.ErrHelp):
 		return nil
@@ -65,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 	// The agent is two loops that run for some microseconds each. A second
 	// processor would not make it faster, and would wake idle threads.
 	runtime.GOMAXPROCS(1)
-	a, err := agent.Open(address)
+	a, err := agent.Open(address, *v6)
 	if err != nil {
 		return err
 	}

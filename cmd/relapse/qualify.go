@@ -43,6 +43,7 @@ type qualifyOptions struct {
 	// manifests is a file, a folder, or - for standard input.
 	manifests string
 	mode      string
+	family    family
 	maxGap    time.Duration
 	maxLost   string // a share of packets, such as 0.1%
 	resume    string // the folder of an earlier qualification
@@ -111,6 +112,8 @@ func qualifyCommand(s *settings) *cobra.Command {
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
+	flags.StringVar((*string)(&o.family), "family", "", "the address families of the lab of MetalLB, `FAMILY`: ipv4, or dual "+
+		"(default dual if a pool of the manifests has both)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%",
 		"the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
@@ -165,7 +168,7 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 		}
 		q.Settings.Manifests, err = o.readText("--manifests", o.manifests, stdin, vars.Stream)
 	}
-	q.Settings.Mode = o.mode
+	q.Settings.Mode, q.Settings.Family = o.mode, string(o.family)
 	return q, err
 }
 
@@ -243,7 +246,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 		words = append(words, "--set-var", name+"=VALUE") // which may be a secret
 	}
 	for _, flag := range [][3]string{
-		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if flag[1] != flag[2] {

@@ -19,7 +19,7 @@ func ExampleSet() {
 	var ends []probe.End
 	for _, name := range []string{"outside", "worker"} {
 		end := probe.End{Name: name, Address: address()}
-		a, err := agent.Open(end.Address)
+		a, err := agent.Open(end.Address, false)
 		if err != nil {
 			log.Fatal(err)
 		}

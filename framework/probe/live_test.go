@@ -37,7 +37,7 @@ func address() netip.AddrPort {
 func startEnd(t *testing.T, name string) probe.End {
 	t.Helper()
 	end := probe.End{Name: name, Address: address()}
-	a := must.Get(agent.Open(end.Address))(t)
+	a := must.Get(agent.Open(end.Address, false))(t)
 	t.Cleanup(func() { a.Close() })
 	end.Agent = connect(t, name, a)
 	return end
@@ -51,7 +51,7 @@ func TestBothFamilies(t *testing.T) {
 		l.Close()
 	}
 	both := func(name string, port uint16) probe.End {
-		a := must.Get(agent.Open(netip.AddrPortFrom(netip.IPv4Unspecified(), port)))(t)
+		a := must.Get(agent.Open(netip.AddrPortFrom(netip.IPv4Unspecified(), port), true))(t)
 		t.Cleanup(func() { a.Close() })
 		return probe.End{
 			Name: name, Address: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
@@ -364,7 +364,7 @@ func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 // TestRunFirstIsForAgents leaves a process alone that is no agent, though it speaks for
 // one: here, the test.
 func TestRunFirstIsForAgents(t *testing.T) {
-	a := must.Get(agent.Open(address()))(t)
+	a := must.Get(agent.Open(address(), false))(t)
 	defer a.Close()
 	socket := filepath.Join(t.TempDir(), "socket")
 	l := must.Get(net.Listen("unix", socket))(t)

@@ -233,6 +233,9 @@ func (q Qualification) known(report string) (all []Known) {
 // under are the settings that a verdict depends on.
 func (in Inputs) under(t Thresholds) string {
 	all := []string{in.Mode, in.Under}
+	if in.Family != "" {
+		all = append(all, withBoth)
+	}
 	if in.Values != nil || in.Configuration.Source != "" {
 		all = append(all, usersOwn)
 	}

@@ -124,6 +124,8 @@ type Inputs struct {
 	Settings string `json:"settings,omitempty"`
 	// Mode is the mode in which the component ran on the lab of the upgrade, if it has several.
 	Mode string `json:"mode,omitempty"`
+	// Family is framework.Dual if that lab had two families; empty: it was of IPv4.
+	Family string `json:"family,omitempty"`
 	// Under is a setting that the result holds under, besides the user's values.
 	Under string `json:"under,omitempty"`
 	// Replaced are what the labs had in place of parts of the user's settings.

@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/host"
 )
 
 // Request says what is to be qualified.
@@ -97,6 +98,13 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	if r.trials, err = trialsOf(all, q.Component, q.From, q.To); err != nil {
 		return nil, err
 	}
+	for i, t := range r.trials {
+		if r.declared.Topology.Dual && slices.Contains(t.scenario.Parameters, framework.Family) {
+			if r.trials[i].scenario, err = t.scenario.Set(map[string]string{framework.Family.Name: framework.Dual}); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if q.Subnets.IsValid() {
 		for i, t := range r.trials {
 			if r.trials[i].scenario, err = t.scenario.Within(q.Subnets); err != nil {
@@ -135,11 +143,14 @@ func (r *Runner) Topologies() []topology.Topology {
 }
 
 // Fit is an error if this machine cannot run the upgrade.
-func (r *Runner) Fit() error {
+func (r *Runner) Fit() (err error) {
 	if r.upgradable && r.declared.Fit != nil {
-		return r.declared.Fit()
+		err = r.declared.Fit()
 	}
-	return nil
+	if r.declared.Topology.Dual {
+		err = errors.Join(err, host.PassesIPv6())
+	}
+	return err
 }
 
 // plan puts every part into the inputs, as not run yet.
@@ -147,6 +158,9 @@ func (r *Runner) plan() error {
 	r.in = Inputs{
 		Component: r.Component, From: r.From, To: r.To, Subnets: r.Subnets,
 		Mode: r.declared.Mode, Under: r.declared.Under, Replaced: slices.Concat(r.Told, r.declared.Replaced), Upgrade: Upgrade{Why: notRun},
+	}
+	if r.declared.Topology.Dual {
+		r.in.Family = framework.Dual
 	}
 	if other := r.declared.Otherwise; other != nil {
 		r.in.Otherwise = &Otherwise{other.Under, Upgrade{Why: notRun}}
@@ -259,6 +273,9 @@ func (r *Runner) Resume(dir string) error {
 	if was.Mode != r.in.Mode {
 		return fmt.Errorf("%s is of mode %s, not of %s", dir, was.Mode, r.in.Mode)
 	}
+	if was.Family != r.in.Family {
+		return fmt.Errorf("%s is of the families %s, not of %s", dir, cmp.Or(was.Family, "ipv4"), cmp.Or(r.in.Family, "ipv4"))
+	}
 	for n := range r.in.Incidents {
 		for _, i := range was.Incidents {
 			if i.Name != r.in.Incidents[n].Name {
@@ -334,6 +351,9 @@ func (r *Runner) WritePlan(out io.Writer) {
 	}
 	if r.in.Mode != "" {
 		line("", "mode "+r.in.Mode)
+	}
+	if r.in.Family != "" {
+		line("", withBoth+": each path of IPv4 has one of IPv6 beside it")
 	}
 	if r.in.Under != "" {
 		line("", r.in.Under)

@@ -29,6 +29,9 @@ func (s State) String() string {
 // Heading is the first line: the verdict, the settings under which it holds, and the reason.
 func (q Qualification) Heading() string {
 	var under []string
+	if q.Inputs.Family != "" {
+		under = append(under, withBoth)
+	}
 	if q.Inputs.Under != "" && q.Inputs.Otherwise == nil { // or the reason names both settings
 		under = append(under, q.Inputs.Under)
 	}
@@ -39,6 +42,9 @@ func (q Qualification) Heading() string {
 	}
 	return strings.TrimSpace(string(q.Verdict)+" "+strings.Join(under, ", ")) + ": " + q.Why
 }
+
+// withBoth is the setting of a lab of two families.
+const withBoth = "with IPv4 and IPv6"
 
 // Title says what was judged, and with which thresholds.
 func (q Qualification) Title() string {

@@ -104,6 +104,9 @@ func (t trial) incident() (Incident, error) {
 	if prefix, moved := t.scenario.MovedInto(); moved {
 		words = append(words, "--subnets", prefix.String())
 	}
+	if t.scenario.Topology.Dual {
+		words = append(words, "--family", framework.Dual)
+	}
 	pending := Seen{Outcome: bisect.Skipped, Why: notRun}
 	i := Incident{
 		Name: t.scenario.Incident.Name, Title: t.scenario.Incident.Title, Form: string(u.Variants[0].Form), OfUpgrade: t.old != "",

@@ -174,7 +174,7 @@ func TestValuesThatConcernPaths(t *testing.T) {
 
 func TestValuesWithout(t *testing.T) {
 	v := must.Get(adapted(t, "{encryption: {enabled: true, type: wireguard}}", "netkit", "encryption"))(t)
-	if got := Judge(Inputs{Values: v}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN without encryption: ") || v.Mode.Encryption != "" {
+	if got := Judge(Inputs{Values: v, Family: "dual"}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN with IPv4 and IPv6, without encryption: ") || v.Mode.Encryption != "" {
 		t.Errorf("%s; %s", got, v.Mode)
 	}
 	if err := CheckWithout("netkit", "encryptoin"); err == nil || err.Error() != `"encryptoin" is no feature to go without; nearest is "encryption"` {

@@ -52,7 +52,7 @@ func Rejudge(dir string) (then, now Qualification, err error) {
 	if in.Upgrade.Measures != nil {
 		// Of the settings those are stored on which the paths depend.
 		declared, err := upgrade.Of(in.Component, in.From, in.To, upgrade.Settings{
-			Mode: in.Mode, Values: in.Values.ofRecord(), Subnets: in.Subnets,
+			Mode: in.Mode, Values: in.Values.ofRecord(), Subnets: in.Subnets, Family: in.Family,
 		})
 		if err != nil {
 			return then, now, err

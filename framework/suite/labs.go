@@ -267,7 +267,7 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 	agents := map[string]*probe.Agent{} // by socket: an agent may answer at several addresses
 	for _, d := range declared {
 		if d.Address != nil && d.Pod == nil {
-			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r), V6: v6Of(d.Address(r))})
+			ends = append(ends, probe.End{Name: d.Name, Address: d.Address(r), V6: v6Of(d, r)})
 			continue
 		}
 		var addr, v6 netip.Addr
@@ -291,7 +291,7 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 		}
 		at, at6 := netip.AddrPortFrom(addr, wire.DefaultPort), netip.AddrPortFrom(v6, wire.DefaultPort)
 		if d.Address != nil {
-			at, at6 = d.Address(r), v6Of(d.Address(r))
+			at, at6 = d.Address(r), v6Of(d, r)
 		}
 		if err := agent.RunFirst(); err != nil {
 			l.log.Info("probe agents have no priority over other processes", "reason", err)
@@ -303,7 +303,11 @@ func (l lab) dial(ctx context.Context, r *framework.Run, declared []framework.En
 }
 
 // v6Of is where what answers at an address answers by IPv6, in a lab that has that.
-func v6Of(at netip.AddrPort) netip.AddrPort {
+func v6Of(d framework.Endpoint, r *framework.Run) netip.AddrPort {
+	if d.V6 != nil {
+		return d.V6(r)
+	}
+	at := d.Address(r)
 	return netip.AddrPortFrom(topology.IPv6.Addr(at.Addr()), at.Port())
 }
 

@@ -15,26 +15,39 @@ import (
 // loadBalancer is the endpoint at the address of the Service of type LoadBalancer.
 const loadBalancer = "LoadBalancer address"
 
-// balancedEnd is that endpoint, with the address that the Service got.
-func balancedEnd(address *netip.Addr) framework.Endpoint {
+// balancedEnd is that endpoint, with the addresses that the Service got.
+func balancedEnd(given *[]netip.Addr) framework.Endpoint {
 	e := framework.PodEndpoint(beside)
-	e.Name, e.Address = loadBalancer, func(*framework.Run) netip.AddrPort { return netip.AddrPortFrom(*address, wire.DefaultPort) }
+	at := func(family int) func(*framework.Run) netip.AddrPort {
+		return func(*framework.Run) netip.AddrPort {
+			if family >= len(*given) {
+				return netip.AddrPort{}
+			}
+			return netip.AddrPortFrom((*given)[family], wire.DefaultPort)
+		}
+	}
+	e.Name, e.Address, e.V6 = loadBalancer, at(0), at(1)
 	return e
 }
 
-// announces asks the BGP speaker of a node for what it has not done yet: the address of a new
-// Service is announced by it to each router, and withdrawn when the Service is gone. The next
-// new Service gets the same address.
+// announces asks the BGP speaker of a node for what it has not done yet: the addresses of a new
+// Service are announced by it to each router, and withdrawn when the Service is gone. The next
+// new Service gets the same addresses.
 func announces(ctx context.Context, r *framework.Run, node string, labels map[string]string) error {
-	var announced netip.Addr
-	err := withFresh(ctx, r, freshlyBalanced(labels), func(address netip.Addr) error {
-		announced = address
-		return labaccess.Lab(r).Announced(ctx, node, address)
-	})
-	if err != nil {
+	var announced []netip.Addr
+	err := withFresh(ctx, r, freshlyBalanced(labels), func(addresses []netip.Addr) (err error) {
+		announced = addresses
+		for _, a := range addresses {
+			err = errors.Join(err, labaccess.Lab(r).Announced(ctx, node, a))
+		}
 		return err
+	})
+	for _, a := range announced {
+		if err == nil {
+			err = labaccess.Lab(r).Withdrawn(ctx, node, a)
+		}
 	}
-	return labaccess.Lab(r).Withdrawn(ctx, node, announced)
+	return err
 }
 
 // announcesAnew waits for new sessions with a node, and then asks its speaker as announces does.
@@ -57,29 +70,29 @@ func freshlyBalanced(labels map[string]string) workload.LoadBalancer {
 	return workload.LoadBalancer{Name: "fresh", Pod: beside.Name, Labels: labels}
 }
 
-// withFresh does something while there is a new Service that has an address.
-func withFresh(ctx context.Context, r *framework.Run, fresh workload.LoadBalancer, do func(netip.Addr) error) error {
+// withFresh does something while there is a new Service that has its addresses.
+func withFresh(ctx context.Context, r *framework.Run, fresh workload.LoadBalancer, do func([]netip.Addr) error) error {
 	if err := fresh.Create(ctx, r); err != nil {
 		return err
 	}
-	address, err := fresh.Given(ctx, r)
+	addresses, err := fresh.Given(ctx, r)
 	if err == nil {
-		err = do(address)
+		err = do(addresses)
 	}
 	return errors.Join(err, fresh.Remove(context.WithoutCancel(ctx), r))
 }
 
 // balance is the action that creates the Service balanced, and addressed the one that notes its
-// address.
+// addresses.
 func balance(labels map[string]string) framework.Action {
 	b := balanced
 	b.Labels = labels
 	return b.Create
 }
 
-func addressed(address *netip.Addr) framework.Action {
+func addressed(given *[]netip.Addr) framework.Action {
 	return func(ctx context.Context, r *framework.Run) (err error) {
-		*address, err = balanced.Given(ctx, r)
+		*given, err = balanced.Given(ctx, r)
 		return err
 	}
 }

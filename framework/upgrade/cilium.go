@@ -79,7 +79,7 @@ func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
 // ciliumUnder is ciliumWhole with graceful restart or without, where no manifests say.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	s, values := small{component: "cilium", number: 62}, release.Values(given.Values)
-	w := wholeCilium{small: s, values: values, graceful: graceful, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new(netip.Addr)}
+	w := wholeCilium{small: s, values: values, graceful: graceful, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new([]netip.Addr)}
 	types, newer := release.TypesOf(from), release.TypesOf(to)
 	if atLeast(from, to) {
 		types = newer
@@ -153,8 +153,8 @@ type wholeCilium struct {
 	// layer2 are the Services whose addresses are answered for by ARP; none without the values for it.
 	layer2    layer2
 	answering release.Layer2
-	// balancer is the address of the Service: the one that Cilium has chosen from the pool.
-	balancer *netip.Addr
+	// balancer are the addresses of the Service: those that Cilium has chosen from the pool.
+	balancer *[]netip.Addr
 }
 
 // peer adapts the user's objects of BGP. If there are none, the lab has its own.

@@ -41,6 +41,9 @@ const (
 	byARPLocal = "address by ARP, policy Local"
 )
 
+// ofIPv4 is what the report of a dual lab says.
+const ofIPv4 = "addresses for which nodes answer by ARP are of IPv4 alone: who answers by neighbour discovery is not asked"
+
 // speakers are the nodes that answer.
 var speakers = []string{worker1, worker2}
 
@@ -50,7 +53,7 @@ var answering = []framework.ProbePod{{Name: "arp-" + master, Node: master}, {Nam
 
 // services are the Services by endpoint.
 func (l layer2) services() map[string]workload.LoadBalancer {
-	one := workload.LoadBalancer{Name: "by-arp", Pod: answering[0].Name, Labels: l.labels, Annotation: l.annotation, Class: l.class}
+	one := workload.LoadBalancer{Name: "by-arp", Pod: answering[0].Name, Labels: l.labels, Annotation: l.annotation, Class: l.class, OnlyIPv4: true}
 	all := map[string]workload.LoadBalancer{byARP: one}
 	if l.local {
 		one.Name, one.Pod, one.Policy = "by-arp-local", answering[1].Name, "Local"
@@ -102,12 +105,12 @@ func (l layer2) install(ctx context.Context, r *framework.Run) error {
 		if err := service.Create(ctx, r); err != nil {
 			return err
 		}
-		address, err := service.Given(ctx, r)
+		given, err := service.Given(ctx, r)
 		if err != nil {
 			return err
 		}
-		l.addresses[name] = address
-		if err := answered(ctx, r, address, speakers...); err != nil {
+		l.addresses[name] = given[0]
+		if err := answered(ctx, r, given[0], speakers...); err != nil {
 			return err
 		}
 	}
@@ -147,8 +150,8 @@ func (l layer2) answersAnew(ctx context.Context, r *framework.Run, node string) 
 		return nil
 	}
 	pod := answering[slices.IndexFunc(answering, func(p framework.ProbePod) bool { return p.Node == node })]
-	fresh := workload.LoadBalancer{Name: "fresh-arp", Pod: pod.Name, Labels: l.labels, Annotation: l.annotation, Policy: "Local"}
-	return withFresh(ctx, r, fresh, func(address netip.Addr) error { return answered(ctx, r, address, node) })
+	fresh := workload.LoadBalancer{Name: "fresh-arp", Pod: pod.Name, Labels: l.labels, Annotation: l.annotation, Policy: "Local", OnlyIPv4: true}
+	return withFresh(ctx, r, fresh, func(given []netip.Addr) error { return answered(ctx, r, given[0], node) })
 }
 
 // failovers are the ways in which the node that answers changes. How long one takes depends on chance by so much.

@@ -25,6 +25,13 @@ echo '== conntrack'; conntrack -L 2>/dev/null
 echo '== ip link'; ip -o link
 echo '== ip address'; ip -o address`
 
+// kernelScriptV6 is what it prints besides on a dual lab.
+const kernelScriptV6 = `
+echo '== nft'; nft -s list table ip6 kube-proxy 2>/dev/null || true
+echo '== ip -6 rule'; ip -6 rule
+echo '== ip route'; ip -6 route show table all
+echo '== conntrack'; conntrack -L -f ipv6 2>/dev/null`
+
 // item is one item of a kernel, such as a rule or a route.
 type item struct{ kind, what string }
 
@@ -67,9 +74,12 @@ func parseKernel(text string) ([]item, error) {
 			default:
 				add("rule", "nft %s: %s", table, strings.TrimSuffix(strings.TrimPrefix(text, "elements = "), ","))
 			}
-		case "ip rule":
-			add("rule", "ip rule %s", strings.Join(words, " "))
+		case "ip rule", "ip -6 rule":
+			add("rule", part+" %s", strings.Join(words, " "))
 		case "ip route":
+			if ofLink.MatchString(line) {
+				continue
+			}
 			add("route", "%s", aging.ReplaceAllString(strings.Join(words, " "), ""))
 		case "ipset":
 			add("set", "%s", aging.ReplaceAllString(strings.Join(words, " "), ""))
@@ -114,6 +124,7 @@ func parseKernel(text string) ([]item, error) {
 
 var (
 	counters = regexp.MustCompile(`\[\d+:\d+\]`)
+	ofLink   = regexp.MustCompile(`^(\S+ )?(fe80:|ff00:)`)
 	aging    = regexp.MustCompile(` (timeout|expires|hashsize|bucketsize|initval|packets|bytes) \S+`)
 )
 

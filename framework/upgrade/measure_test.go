@@ -234,6 +234,13 @@ func TestDifferences(t *testing.T) {
 			{"one", "virtual server", "TCP 10.96.0.1:443 to 10.0.0.1:6443, weight 0", true},
 			{"one", "virtual server", "TCP 10.96.0.1:443 to 10.0.0.1:6443, weight 1", false},
 		}},
+		{"what is left of IPv6", kernel(t, "before") + "\n== ip -6 rule\n9:\tfrom all lookup 77\n== ip route\nfe80::/64 dev eth0 proto kernel metric 256\n" +
+			"multicast ff00::/8 dev eth0 table local\nfd5c::a00:0/120 dev eth0 proto kernel metric 256 expires 9sec pref medium\n" +
+			"== conntrack\ntcp 6 9 TIME_WAIT src=fd5c::1 dst=fd5c::2 sport=1 dport=7007 src=fd5c::3 dst=fd5c::1 sport=7007 dport=1 [ASSURED] mark=0 use=1\n", []Difference{
+			{"one", "connection", "tcp from fd5c::1 to fd5c::2:7007, answered by fd5c::3:7007", true},
+			{"one", "route", "fd5c::a00:0/120 dev eth0 proto kernel metric 256 pref medium", true},
+			{"one", "rule", "ip -6 rule 9: from all lookup 77", true},
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := must.Get(u.differences(map[string]string{"one": kernel(t, "before")}, map[string]string{"one": c.after}))(t)

@@ -26,7 +26,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if given.Config != "" {
 		return Upgrade{}, errors.New("MetalLB is configured by the values of its chart and by objects: expected values and manifests at most")
 	}
-	m := metalLB{small: small{component: "metallb", number: 65}, values: given.Values, balancer: new(netip.Addr)}
+	m := metalLB{small: small{component: "metallb", number: 65, dual: given.Family == framework.Dual}, values: given.Values, balancer: new([]netip.Addr)}
 	mode, err := m.choose(from, to, given.Mode)
 	if err != nil {
 		return Upgrade{}, err
@@ -37,10 +37,11 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Link: linkRange(t), Speakers: speakers,
 	}
 	t.Routed = append(slices.Clone(t.Routed), network.Pool)
-	m.resources, err = metallb.DefaultResources(network)
-	if given.Manifests != "" {
-		network.Networks = m.networks(t)
-		m.resources, err = metallb.NewResources(given.Manifests, network)
+	err = m.configure(given.Manifests, t, network)
+	both := given.Family == "" && m.resources.BothFamilies
+	if both && mode == metallb.FRR {
+		m.dual, t.Dual = true, true
+		err = m.configure(given.Manifests, t, network)
 	}
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("MetalLB's objects: %w", err)
@@ -52,6 +53,12 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		beside = "BGP by FRR"
 		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: "+
 			"a change of FRR is not tested")
+	}
+	if both && !m.dual {
+		replaced = append(replaced, "addresses of IPv6 in the pools are not used, in the mode "+mode+": "+metallb.NativeIPv4)
+	}
+	if m.dual && m.answers() {
+		replaced = append(replaced, ofIPv4)
 	}
 	if m.resources.BFD.Multiplier > 0 {
 		beside += " with BFD, to a ToR of FRR"
@@ -68,6 +75,9 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if m.resources.BGP {
 		ends, paths = append(ends, balancedEnd(m.balancer)), append(balancerPaths(loadBalancer), paths...)
 	}
+	if m.dual {
+		paths = onDual(paths)
+	}
 	var failovers []FailoverKind
 	if m.answers() {
 		ends, paths, failovers = append(ends, m.layer2.ends()...), append(m.layer2.paths(), paths...), m.layer2.failovers(0)
@@ -77,10 +87,13 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Besides: fmt.Sprintf("installed by the vendor's chart with %s; values that the lab sets: %s; %s, %s",
 			beside, strings.Join(set, ", "), withKubeProxy, podsWired),
 		Fit: func() error {
-			if mode != metallb.FRRK8s {
-				return nil
+			switch {
+			case mode == metallb.FRRK8s:
+				return metallb.NoFRRK8s()
+			case m.dual && mode != metallb.FRR:
+				return metallb.NoIPv6(mode)
 			}
-			return metallb.NoFRRK8s()
+			return nil
 		},
 		Images: func(version string) []string {
 			return append(m.at(version).Images(), kubeadm.KubeProxyImage, workload.ProbeImage)
@@ -104,8 +117,19 @@ type metalLB struct {
 	values    map[string]any
 	resources metallb.Resources
 	layer2    layer2
-	// balancer is the address of the Service: the one that MetalLB has chosen from the pools.
-	balancer *netip.Addr
+	// balancer are the addresses of the Service: those that MetalLB has chosen from the pools.
+	balancer *[]netip.Addr
+}
+
+// configure adapts the user's objects to a lab. If there are none, the lab has its own.
+func (m *metalLB) configure(manifests string, t topology.Topology, network metallb.Network) (err error) {
+	if network.Dual = m.dual; manifests == "" {
+		m.resources, err = metallb.DefaultResources(network)
+		return err
+	}
+	network.Networks = m.networks(t)
+	m.resources, err = metallb.NewResources(manifests, network)
+	return err
 }
 
 // answers reports whether nodes answer for addresses by ARP.
@@ -153,7 +177,7 @@ func (m metalLB) install(version string) framework.Action {
 
 // configured is the action that brings a version to the cluster, whose webhook takes the resources.
 func (m metalLB) configured(version string) framework.Action {
-	return framework.InOrder(m.at(version).Apply, m.resources.Create)
+	return framework.InOrder(m.at(version).Apply, m.resources.Create(version))
 }
 
 // bfdUp waits until the router has BFD with nodes, if their speakers have a profile.
@@ -169,10 +193,11 @@ func (m metalLB) bfdUp(ctx context.Context, r *framework.Run, nodes ...string) e
 func (m metalLB) release(version string) framework.Action {
 	fresh := freshlyBalanced(nil)
 	if !m.resources.BGP {
+		fresh.OnlyIPv4 = true
 		fresh.Annotation = m.layer2.annotation
 	}
 	return framework.InOrder(m.configured(version), func(ctx context.Context, r *framework.Run) error {
-		return withFresh(ctx, r, fresh, func(netip.Addr) error { return nil })
+		return withFresh(ctx, r, fresh, func([]netip.Addr) error { return nil })
 	})
 }
 

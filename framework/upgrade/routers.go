@@ -125,7 +125,9 @@ func nodeAddresses(t topology.Topology, node string) []netip.Addr {
 	var all []netip.Addr
 	m, _ := t.Member(node)
 	for _, l := range m.Links {
-		all = append(all, l.Address)
+		for _, f := range t.Families() {
+			all = append(all, f.Addr(l.Address))
+		}
 	}
 	return all
 }
@@ -219,7 +221,7 @@ func namesOf(t topology.Topology, addresses []netip.Addr) string {
 	for _, a := range addresses {
 		name := a.String()
 		for _, n := range t.Nodes() {
-			if slices.ContainsFunc(n.Links, func(l topology.Link) bool { return l.Address == a }) {
+			if slices.Contains(nodeAddresses(t, n.Name), a) {
 				name = n.Name
 			}
 		}

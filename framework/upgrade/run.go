@@ -376,7 +376,11 @@ func (t *trip) readKernels(when string, due func() bool) engine.PlanStep {
 }
 
 func kernelOf(ctx context.Context, r *framework.Run, node string) (string, error) {
-	return labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-ec", kernelScript)
+	script := kernelScript
+	if r.Topology.Dual {
+		script += kernelScriptV6
+	}
+	return labaccess.Lab(r).Node(node).Exec(ctx, "sh", "-ec", script)
 }
 
 // endsByItself says that the component ends each time that it is started, and how; empty if it

@@ -120,9 +120,9 @@ func TestSabotagedUpgrade(t *testing.T) {
 		{
 			name: "a second station answers", component: "metallb", from: "0.14.8", to: "0.14.9", settings: upgrade.Settings{Manifests: byARP},
 			with: func(ctx context.Context, r *framework.Run, _ []string) error {
-				address, err := workload.LoadBalancer{Name: "by-arp"}.Given(ctx, r)
+				given, err := workload.LoadBalancer{Name: "by-arp", OnlyIPv4: true}.Given(ctx, r)
 				if err == nil {
-					_, err = labaccess.Lab(r).Node("master").Exec(ctx, "ip", "address", "add", address.String()+"/32", "dev", "lo")
+					_, err = labaccess.Lab(r).Node("master").Exec(ctx, "ip", "address", "add", given[0].String()+"/32", "dev", "lo")
 				}
 				return err
 			},

@@ -3,7 +3,9 @@ package upgrade
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -21,6 +23,9 @@ type Settings struct {
 	Values map[string]any
 	// Subnets is a prefix into which the lab's networks are moved.
 	Subnets netip.Prefix
+	// Family is framework.Dual for a lab of two families, and IPv4 for one of that alone. Empty: the
+	// manifests choose.
+	Family string `json:",omitempty"`
 }
 
 // Of declares the upgrade of a component from one version to another with the user's
@@ -30,8 +35,14 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 	if !there {
 		return Upgrade{}, fmt.Errorf("this version of relapse has no upgrade of %s%s", component, topology.Nearest(component, Components()))
 	}
+	if !slices.Contains([]string{"", string(topology.IPv4), framework.Dual}, s.Family) {
+		return Upgrade{}, fmt.Errorf("family %q: expected %s or %s", s.Family, topology.IPv4, framework.Dual)
+	}
 	u, err := declared(from, to, s)
 	u.secrets = chart.Secrets(s.Values)
+	if err == nil && s.Family == framework.Dual && !u.Topology.Dual {
+		return u, fmt.Errorf("the lab of an upgrade of %s %s to %s is of IPv4 alone: family %s is for MetalLB", component, from, to, framework.Dual)
+	}
 	if err != nil || !s.Subnets.IsValid() {
 		return u, err
 	}

@@ -1,9 +1,15 @@
 package upgrade
 
 import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/metallb"
+	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -54,5 +60,54 @@ func TestOf(t *testing.T) {
 		if err != nil || u.Mode != test.mode || len(u.changed()) != test.nodes || guests != test.guests {
 			t.Errorf("%s %s %+v: %v; mode %q, %v are changed, %d guests", test.component, test.from, test.settings, err, u.Mode, u.changed(), guests)
 		}
+	}
+}
+
+// A lab has two families if a pool of MetalLB has both, or if it is asked for. Each kind of path
+// that is not of IPv4 alone has one of IPv6 beside it.
+func TestFamilies(t *testing.T) {
+	const pool = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/28, 2001:db8::/120]}\n"
+	const byARP = pool + "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n"
+	unused := "addresses of IPv6 in the pools are not used, in the mode native: " + metallb.NativeIPv4
+	const alone = "is of IPv4 alone: family dual is for MetalLB"
+	for _, test := range []struct {
+		name, component, from, to string
+		settings                  Settings
+		dual                      bool
+		says, err                 string
+	}{
+		{"nothing", "metallb", "0.14.8", "0.14.9", Settings{}, false, "", ""},
+		{"asked for", "metallb", "0.14.8", "0.14.9", Settings{Family: "dual", Subnets: netip.MustParsePrefix("10.208.0.0/20")}, true, "", ""},
+		{"a pool", "metallb", "0.14.8", "0.14.9", Settings{Manifests: pool}, true, "", ""},
+		{"a pool, and IPv4 asked for", "metallb", "0.14.8", "0.14.9", Settings{Manifests: pool, Family: "ipv4"}, false, "", ""},
+		{"a pool, and native BGP", "metallb", "0.14.8", "0.14.9", Settings{Manifests: pool, Mode: "native"}, false, unused, ""},
+		{"asked for, and native BGP", "metallb", "0.14.8", "0.14.9", Settings{Family: "dual", Mode: "native"}, true, "", ""}, // Fit refuses it
+		{"a pool by ARP alone", "metallb", "0.14.8", "0.14.9", Settings{Manifests: byARP, Family: "dual"}, true, ofIPv4, ""},
+		{"a slice", "cilium", "1.11.6", "1.12.0", Settings{Family: "dual"}, false, "", "cilium 1.11.6 to 1.12.0 " + alone},
+		{"another component", "coredns", "1.12.1", "1.15.0", Settings{Family: "dual"}, false, "", "coredns 1.12.1 to 1.15.0 " + alone},
+		{"no family", "metallb", "0.14.8", "0.14.9", Settings{Family: "ipv6"}, false, "", `family "ipv6": expected ipv4 or dual`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u, err := Of(test.component, test.from, test.to, test.settings)
+			if test.err != "" {
+				must.Fail(t, err, test.err)
+				return
+			}
+			if err != nil || u.Topology.Dual != test.dual || test.says != "" && !slices.Contains(u.Replaced, test.says) {
+				t.Fatalf("%v; dual %t; %q", err, u.Topology.Dual, u.Replaced)
+			}
+			for _, k := range u.Paths {
+				name, six := strings.CutSuffix(k.Name, ", IPv6")
+				beside := slices.ContainsFunc(u.Paths, func(o PathKind) bool { return o.Name == name+", IPv6" && len(o.Probes) == len(k.Probes) })
+				ofIPv4 := strings.HasPrefix(name, "address by ARP") || strings.HasPrefix(name, "DNS")
+				if beside != (test.dual && !ofIPv4) || k.Probes[0].V6 != six {
+					t.Errorf("%s: one of IPv6 beside it: %t; %+v", k.Name, beside, k.Probes[0])
+				}
+			}
+			unfit := (*host.UnfitError)(nil)
+			if refused := u.Fit != nil && errors.As(u.Fit(), &unfit); refused != (u.Mode == metallb.Native && test.settings.Family == framework.Dual) {
+				t.Errorf("refused: %t", refused)
+			}
+		})
 	}
 }

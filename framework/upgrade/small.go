@@ -51,6 +51,8 @@ type small struct {
 	number    byte
 	// kernel is the version of the workers' own kernel; empty if they have none.
 	kernel string
+	// dual is set for a lab of two families.
+	dual bool
 }
 
 func (s small) address(network, host byte) netip.Addr {
@@ -73,9 +75,12 @@ func (s small) on(subnets netip.Prefix) topology.Topology {
 
 // networks are those of the lab, where it is, which a user's pools must not overlap.
 func (s small) networks(t topology.Topology) []netip.Prefix {
-	all := []netip.Prefix{s.podCIDR(), t.Clusters[0].ServiceCIDR}
-	for _, n := range t.Networks {
-		all = append(all, n.Subnet)
+	var all []netip.Prefix
+	for _, f := range t.Families() {
+		all = append(all, f.Prefix(s.podCIDR()), f.Prefix(t.Clusters[0].ServiceCIDR))
+		for _, n := range t.Networks {
+			all = append(all, f.Prefix(n.Subnet))
+		}
 	}
 	return all
 }
@@ -95,7 +100,7 @@ func (s small) topology() topology.Topology {
 		workers[i].Kernel = s.kernel
 	}
 	return topology.Topology{
-		Name: "upgrade-" + s.component, Networks: []topology.Network{nodes, uplink}, Hosts: []topology.Host{uplink.Host(outside, 10)},
+		Name: "upgrade-" + s.component, Dual: s.dual, Networks: []topology.Network{nodes, uplink}, Hosts: []topology.Host{uplink.Host(outside, 10)},
 		Clusters: []topology.Cluster{{PodCIDR: s.podCIDR(), NodeMask: 24, Nodes: append([]topology.Node{nodes.Node(master, 11)}, workers...)}},
 	}.Behind(topology.GracefulRestart(topology.OneToR(nodes, uplink)))
 }
@@ -122,10 +127,12 @@ kind: Service
 metadata: {name: web, namespace: default}
 spec:
   type: NodePort
+  ipFamilyPolicy: PreferDualStack
   clusterIP: %s
+  clusterIPs: [%s]
   selector: {%s: %s}
   ports:
-%s%s`, clusterIP, workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
+%s%s`, clusterIP, r.Topology.Addrs(clusterIP), workload.ProbeLabel, worker2, port("TCP"), port("UDP")))
 }
 
 // startsPod starts another pod on a node, connects to it from another node, and removes it: the
@@ -141,7 +148,7 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	if err := workload.Added(fresh)(ctx, r); err != nil {
 		return fmt.Errorf("starting a new pod on %s: %w", node, err)
 	}
-	address, err := workload.ProbeIP(ctx, labaccess.Cluster(r), fresh)
+	addresses, err := podAddresses(ctx, r, fresh)
 	if err != nil {
 		return err
 	}
@@ -149,15 +156,29 @@ func startsPod(ctx context.Context, r *framework.Run, node string) (err error) {
 	if node == master {
 		from = worker1
 	}
-	err = await.Until(ctx, fmt.Sprintf("%s to reach a new pod on %s", from, node), 200*time.Millisecond, reachedWithin,
-		func(ctx context.Context) (bool, string, error) {
-			a, err := connect(ctx, r, from, address)
-			return a.answered, a.String(), err
-		})
-	if err != nil {
-		return err
+	for _, address := range addresses {
+		err = await.Until(ctx, fmt.Sprintf("%s to reach a new pod on %s", from, node), 200*time.Millisecond, reachedWithin,
+			func(ctx context.Context) (bool, string, error) {
+				a, err := connect(ctx, r, from, address)
+				return a.answered, a.String(), err
+			})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(forget(ctx, r, from, address), forget(ctx, r, node, address)); err != nil {
+			return err
+		}
 	}
-	return errors.Join(forget(ctx, r, from, address), forget(ctx, r, node, address))
+	return nil
+}
+
+// podAddresses are the addresses of a pod, one of each family of the lab, IPv4 first.
+func podAddresses(ctx context.Context, r *framework.Run, pod framework.ProbePod) ([]netip.Addr, error) {
+	v4, v6, err := workload.ProbeIPs(ctx, labaccess.Cluster(r), pod)
+	if !r.Topology.Dual {
+		return []netip.Addr{v4}, err
+	}
+	return []netip.Addr{v4, v6}, err
 }
 
 // reachedWithin bounds the wait for a connection to a new pod that runs. A route of BGP needs
@@ -194,6 +215,7 @@ func followsServices(ctx context.Context, r *framework.Run, proxy serviceProxy, 
 kind: Service
 metadata: {name: %s, namespace: default}
 spec:
+  ipFamilyPolicy: PreferDualStack
   selector: {%s: %s}
   ports:
   - {name: tcp, protocol: TCP, port: %d}
@@ -204,34 +226,43 @@ spec:
 		if err != nil {
 			return fmt.Errorf("declaring %s for %s on %s: %w", step.what, proxy.name, node, err)
 		}
-		to, err := netip.ParseAddr(service.Spec.ClusterIP)
-		if err != nil {
-			return fmt.Errorf("the Service %s has no address: %w", service.Name, err)
-		}
-		var wanted netip.Addr
+		wanted := make([]netip.Addr, len(service.Spec.ClusterIPs))
 		if step.pod != "none" {
-			if wanted, err = workload.ProbeIP(ctx, labaccess.Cluster(r), framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
+			if wanted, err = podAddresses(ctx, r, framework.ProbePod{Name: step.pod, Node: step.pod}); err != nil {
 				return err
 			}
 		}
-		silent := 0
-		err = await.Until(ctx, fmt.Sprintf("%s on %s to implement %s", proxy.name, node, step.what), 200*time.Millisecond, bound,
-			func(ctx context.Context) (bool, string, error) {
-				a, err := connect(ctx, r, node, to)
-				if err != nil {
-					return false, "", err
-				}
-				silent++
-				if a.answered || a.refused {
-					silent = 0
-				}
-				return a.of(wanted, silent, proxy.tracked), a.String(), nil
-			})
-		if err != nil {
-			return err
+		for i, address := range service.Spec.ClusterIPs {
+			to, err := netip.ParseAddr(address)
+			if err != nil || len(wanted) != len(service.Spec.ClusterIPs) {
+				return fmt.Errorf("the Service %s has the addresses %q: expected one of each of %v", service.Name, service.Spec.ClusterIPs, r.Topology.Families())
+			}
+			if err := proxy.implements(ctx, r, node, step.what, to, wanted[i], bound); err != nil {
+				return err
+			}
 		}
 	}
-	return forget(ctx, r, node, netip.MustParseAddr(service.Spec.ClusterIP))
+	for _, address := range service.Spec.ClusterIPs {
+		err = errors.Join(err, forget(ctx, r, node, netip.MustParseAddr(address)))
+	}
+	return err
+}
+
+// implements waits until connections of a node to an address of a Service show an endpoint; invalid: none.
+func (proxy serviceProxy) implements(ctx context.Context, r *framework.Run, node, what string, to, endpoint netip.Addr, bound time.Duration) error {
+	silent := 0
+	return await.Until(ctx, fmt.Sprintf("%s on %s to implement %s", proxy.name, node, what), 200*time.Millisecond, bound,
+		func(ctx context.Context) (bool, string, error) {
+			a, err := connect(ctx, r, node, to)
+			if err != nil {
+				return false, "", err
+			}
+			silent++
+			if a.answered || a.refused {
+				silent = 0
+			}
+			return a.of(endpoint, silent, proxy.tracked), a.String(), nil
+		})
 }
 
 // connection is what came of a connection that a node tried to open.
@@ -344,6 +375,18 @@ func sourcePath() PathKind {
 		}
 	}
 	return k
+}
+
+// onDual are kinds of paths with one of IPv6 beside each.
+func onDual(kinds []PathKind) (all []PathKind) {
+	for _, k := range kinds {
+		all = append(all, k)
+		if k.Probes = framework.ProbesV6(k.Probes); len(k.Probes) > 0 {
+			k.Name += ", IPv6"
+			all = append(all, k)
+		}
+	}
+	return all
 }
 
 // paths are the kinds of paths through the lab, with the interval of the UDP probes and of

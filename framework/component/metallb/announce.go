@@ -7,12 +7,15 @@ import (
 	"strings"
 
 	"golang.org/x/mod/semver"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // NativeIPv4 is why a dual lab needs FRR: internal/bgp/native/native.go of MetalLB refuses the announcements of a
@@ -20,13 +23,8 @@ import (
 const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-v4 prefix\"), its mode frr does"
 
 // announce are the resources with which these nodes announce the addresses of a pool by BGP to
-// each router of a lab. From 0.15 on a session carries the family of its own addresses alone, unless
-// the peer says otherwise.
-func (r Release) announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
-	both := ""
-	if t.Dual && semver.Compare("v"+r.Version, "v0.15.0") >= 0 {
-		both = ", dualStackAddressFamily: true"
-	}
+// each router of a lab.
+func announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
 	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: services, namespace: metallb-system}
@@ -44,22 +42,37 @@ spec:
 apiVersion: metallb.io/v1beta2
 kind: BGPPeer
 metadata: {name: %s, namespace: metallb-system}
-spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
-`, p.Router, p.ClusterASN, p.ASN, p.Address, both)
+spec: {myASN: %d, peerASN: %d, peerAddress: %s}
+`, p.Router, p.ClusterASN, p.ASN, p.Address)
 	}
 	all, err := workload.Objects(text)
-	return Resources{Adapted: objects.Adapted{Objects: all}}, err
+	return Resources{Adapted: objects.Adapted{Objects: all}, CarriesBoth: t.Dual}, err
+}
+
+// of are the objects for a version of MetalLB: from 0.15 on a session carries the family of its own addresses
+// alone, unless the peer says otherwise.
+func (r Resources) of(version string) []*unstructured.Unstructured {
+	if !r.CarriesBoth || semver.Compare("v"+version, "v0.15.0") < 0 {
+		return r.Objects
+	}
+	return each.Of(r.Objects, func(o *unstructured.Unstructured) *unstructured.Unstructured {
+		if o.GetKind() == kindPeer {
+			o = o.DeepCopy()
+			chart.Set(o.Object, "spec.dualStackAddressFamily", true)
+		}
+		return o
+	})
 }
 
 // Announcing is the action that installs the release, and has these nodes announce a pool. It
 // ends when the speakers of all nodes are ready.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
 	configure := func(ctx context.Context, run *framework.Run) error {
-		resources, err := r.announce(run.Topology, pool, nodes...)
+		resources, err := announce(run.Topology, pool, nodes...)
 		if err != nil {
 			return err
 		}
-		return resources.Create(ctx, run)
+		return resources.Create(r.Version)(ctx, run)
 	}
 	// A lab that is reused may have speakers: with OnDelete they are not replaced.
 	return framework.InOrder(Uninstall, r.Apply, configure, Speaker.Everywhere(startsWithin))

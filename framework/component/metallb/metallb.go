@@ -126,10 +126,12 @@ func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error
 	return installed.Render(of, chart.With(r.Values, r.Settings()))
 }
 
-// Create is the action that creates the resources. It waits until MetalLB's webhook answers, and ends at once
-// if that refuses one.
-func (r Resources) Create(ctx context.Context, run *framework.Run) error {
-	return workload.ApplyWhenTaken(ctx, labaccess.Cluster(run), "MetalLB's webhook to answer", webhookWithin, r.Objects...)
+// Create is the action that creates the resources for a version. It waits until MetalLB's webhook answers, and ends at
+// once if that refuses one.
+func (r Resources) Create(version string) framework.Action {
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return workload.ApplyWhenTaken(ctx, c, "MetalLB's webhook to answer", webhookWithin, r.of(version)...)
+	})
 }
 
 // Uninstall is the action that removes the speakers and the controller. Everything else of the release stays, as

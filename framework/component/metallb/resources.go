@@ -27,6 +27,9 @@ type Resources struct {
 	Ranges []snapshot.AddressRange
 	// BGP is set if the address of a Service that names no pool is announced by BGP.
 	BGP bool
+	// BothFamilies is set if a pool has both that is announced by BGP, and CarriesBoth if the session of the
+	// lab's router has to carry both, whatever the default of a version is.
+	BothFamilies, CarriesBoth bool
 }
 
 // Network is where a lab announces addresses.
@@ -40,6 +43,8 @@ type Network struct {
 	Speakers []string
 	// Networks are those that the user's pools must leave free.
 	Networks []netip.Prefix
+	// Dual is set for a lab of two families.
+	Dual bool
 }
 
 // Router is the lab's router for a BGP peer, with the AS number of the nodes.
@@ -107,6 +112,10 @@ func NewResources(text string, n Network) (Resources, error) {
 		}
 	}
 	for _, o := range all {
+		if text, _, _ := unstructured.NestedString(o.Object, "spec", "peerAddress"); o.GetKind() == kindPeer {
+			address, err := netip.ParseAddr(text)
+			a.CarriesBoth = a.CarriesBoth || n.Dual && err == nil && address.Is6()
+		}
 		if restart, _, _ := unstructured.NestedBool(o.Object, "spec", "enableGracefulRestart"); o.GetKind() == kindPeer && (a.first == nil || a.graceful && !restart) {
 			a.first, a.graceful = o, restart
 		}
@@ -325,16 +334,19 @@ func (a *adapter) complete() error {
 		if err := a.own(kindPeer, "there is none"); err != nil {
 			return err
 		}
+		a.CarriesBoth = a.Dual
+	} else if a.CarriesBoth {
+		a.Say("BGPPeer %s: dualStackAddressFamily is true where a version of MetalLB has it: the lab's one session is in place of one of each family", a.first.GetName())
 	}
 	if !a.has(kindPool) {
-		if err := a.own(kindPool, "there is none", a.Pool); err != nil {
+		if err := a.own(kindPool, "there is none", a.addresses()); err != nil {
 			return err
 		}
 	}
 	announced := a.pools(kindAdvertisement)
 	if len(announced) == 0 {
 		if len(a.poolsBut(a.Layer2)) == 0 {
-			if err := a.own(kindPool, "none has addresses of IPv4 for BGP", a.Pool); err != nil {
+			if err := a.own(kindPool, "none has addresses of IPv4 for BGP", a.addresses()); err != nil {
 				return err
 			}
 		}
@@ -347,6 +359,12 @@ func (a *adapter) complete() error {
 			if err := unstructured.SetNestedStringSlice(own.Object, names, "spec", "ipAddressPools"); err != nil {
 				return err
 			}
+		}
+	}
+	a.BothFamilies = slices.ContainsFunc(announced, func(o *unstructured.Unstructured) bool { return has(o, objects.IPv6) })
+	if a.Dual && !a.BothFamilies {
+		if err := a.widen(announced[0], topology.IPv6.Prefix(a.Pool).String(), "the lab's Service has both families"); err != nil {
+			return err
 		}
 	}
 	for _, o := range a.poolsBut("") {
@@ -363,7 +381,7 @@ func (a *adapter) complete() error {
 
 // poolsBut are the pools with addresses of IPv4 but for one.
 func (a *adapter) poolsBut(name string) []*unstructured.Unstructured {
-	return slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool { return !hasIPv4(o) || o.GetName() == name })
+	return slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool { return !has(o, objects.IPv4) || o.GetName() == name })
 }
 
 // pools are those with addresses of IPv4 that an advertisement of a kind announces.
@@ -401,9 +419,22 @@ func (a *adapter) layer2() error {
 		return nil
 	}
 	a.Ranges = append(a.Ranges, a.Link)
-	more := a.Link.First.String() + "-" + a.Link.Last.String()
-	a.Say("IPAddressPool %s: addresses: %s are added: the lab has %d Services", a.Layer2, more, needed)
-	return unstructured.SetNestedStringSlice(pools[i].Object, append(addresses, more), "spec", "addresses")
+	return a.widen(pools[i], a.Link.First.String()+"-"+a.Link.Last.String(), fmt.Sprintf("the lab has %d Services", needed))
+}
+
+// widen adds addresses to a pool.
+func (a *adapter) widen(pool *unstructured.Unstructured, more, why string) error {
+	a.Say("IPAddressPool %s: addresses: %s are added: %s", pool.GetName(), more, why)
+	addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
+	return unstructured.SetNestedStringSlice(pool.Object, append(addresses, more), "spec", "addresses")
+}
+
+// addresses are those of the lab's own pool, in the form of its text.
+func (n Network) addresses() string {
+	if n.Dual {
+		return fmt.Sprintf("%s', '%s", n.Pool, topology.IPv6.Prefix(n.Pool))
+	}
+	return n.Pool.String()
 }
 
 // assign has the lab's Service, which names no pool, get an address from one of these.
@@ -458,9 +489,10 @@ func anys(texts []string) (all []any) {
 	return all
 }
 
-func hasIPv4(pool *unstructured.Unstructured) bool {
+// has reports whether a pool has a range of a family.
+func has(pool *unstructured.Unstructured, of func(text string) bool) bool {
 	addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-	return slices.ContainsFunc(addresses, objects.IPv4)
+	return slices.ContainsFunc(addresses, of)
 }
 
 // validatePool refuses a pool that the lab cannot announce.

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -205,6 +206,36 @@ func TestResourcesOfLayer2(t *testing.T) {
 			}
 			if got := strings.Join(names, " "); got != test.objects || r.Layer2 != test.pool || r.BGP != test.bgp || !slices.Equal(r.Replaced, test.replaced) {
 				t.Errorf("objects %s, layer 2 %s, BGP %t; replaced\n%s", got, r.Layer2, r.BGP, strings.Join(r.Replaced, "\n"))
+			}
+		})
+	}
+}
+
+// On a dual lab the pool from which the lab's Service has its addresses has both families, and so has the one session.
+func TestResourcesOfBothFamilies(t *testing.T) {
+	both := strings.Replace(pool, "192.0.2.0/28", "192.0.2.0/28, '2001:db8::/120'", 1)
+	six := strings.NewReplacer("leaf1", "leaf6", "10.0.0.1", "'fd00::1'", "password: hunter2, passwordSecret: {name: s}, ", "").Replace(peer)
+	const carries = "BGPPeer leaf1: dualStackAddressFamily is true where a version of MetalLB has it: the lab's one session is in place of one of each family"
+	added := "IPAddressPool p: addresses: fd5c:3f1e:a2d7::a41:8000/120 are added: the lab's Service has both families"
+	for _, test := range []struct {
+		name, text    string
+		dual          bool
+		both, carries bool
+		says          string
+	}{
+		{"nothing", "", true, true, true, ""},
+		{"a lab of IPv4", both + peer + six + advertisement, false, true, false, ""},
+		{"a pool of both", both + peer + advertisement, true, true, false, ""},
+		{"a peer of each", both + peer + six + advertisement, true, true, true, carries},
+		{"a pool of IPv4", pool + peer + advertisement, true, false, false, added},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := lab
+			n.Dual = test.dual
+			r := must.Get(NewResources(test.text, n))(t)
+			pools := slices.DeleteFunc(r.Of(kindPool), func(o *unstructured.Unstructured) bool { return !has(o, objects.IPv6) })
+			if r.BothFamilies != test.both || r.CarriesBoth != test.carries || len(pools) != 1 || test.says != "" && !slices.Contains(r.Replaced, test.says) {
+				t.Errorf("%t, %t, pools of both %d; replaced\n%s", r.BothFamilies, r.CarriesBoth, len(pools), strings.Join(r.Replaced, "\n"))
 			}
 		})
 	}

@@ -56,11 +56,17 @@ func ModeOf(from, to Release) string {
 
 // NoFRRK8s is the error of a lab in the mode frr-k8s.
 func NoFRRK8s() error {
-	return &host.UnfitError{Checks: []host.Check{{
-		Name: "mode", State: host.Fatal, Want: "no lab runs MetalLB in the mode frr-k8s",
-		Found: "the module of frr-k8s asks for versions that the module proxy does not serve",
-		Cure:  "it runs on a cluster that has it; the modes native and frr run in a lab",
-	}}}
+	return noMode("no lab runs MetalLB in the mode frr-k8s", "the module of frr-k8s asks for versions that the module proxy does not serve",
+		"it runs on a cluster that has it; the modes native and frr run in a lab")
+}
+
+// NoIPv6 is the error of a dual lab in a mode other than FRR.
+func NoIPv6(mode string) error {
+	return noMode("no lab of two families runs MetalLB in the mode "+mode, NativeIPv4, "--mode frr, or --family ipv4")
+}
+
+func noMode(want, found, cure string) error {
+	return &host.UnfitError{Checks: []host.Check{{Name: "mode", State: host.Fatal, Want: want, Found: found, Cure: cure}}}
 }
 
 // In returns values that choose a mode besides, of these and FRRK8s.

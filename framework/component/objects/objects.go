@@ -178,6 +178,12 @@ func IPv4(text string) bool {
 	return err == nil && r.First.Is4()
 }
 
+// IPv6 is IPv4 of the other family.
+func IPv6(text string) bool {
+	r, err := snapshot.ParseAddressRange(text)
+	return err == nil && r.First.Is6()
+}
+
 // Name is the kind and the name of an object, for clauses.
 func Name(o *unstructured.Unstructured) string {
 	return strings.TrimSpace(o.GetKind() + " " + o.GetName())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,12 @@ func ProbeIPs(ctx context.Context, c *kindlab.Cluster, p framework.ProbePod) (v4
 // ProbeSocket is the path of the agent's control socket on the pod's node.
 func ProbeSocket(p framework.ProbePod) string { return socketDir + "/" + ProbeKey(p).Name + ".sock" }
 
-func probePod(p framework.ProbePod) *corev1.Pod {
+// probePod is the pod of an agent, of one that speaks IPv6 as well if the lab is dual.
+func probePod(p framework.ProbePod, dual bool) *corev1.Pod {
+	args := []string{"agent", "--socket", ProbeSocket(p)}
+	if dual {
+		args = slices.Insert(args, 1, "--ipv6")
+	}
 	dns := corev1.DNSClusterFirst
 	if p.HostNetwork {
 		dns = corev1.DNSClusterFirstWithHostNet
@@ -93,7 +99,7 @@ func probePod(p framework.ProbePod) *corev1.Pod {
 		AutomountServiceAccountToken:  new(bool),
 		EnableServiceLinks:            new(bool),
 		Containers: []corev1.Container{{
-			Name: "probe", Image: ProbeImage, Args: []string{"agent", "--socket", ProbeSocket(p)},
+			Name: "probe", Image: ProbeImage, Args: args,
 			VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: socketDir}},
 		}},
 		Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{
@@ -124,15 +130,17 @@ func ProbesOn(nodes ...string) framework.Action { return Probes(OnEach(nodes...)
 
 // Added is Probes, but existing probe pods of other names stay.
 func Added(pods ...framework.ProbePod) framework.Action {
-	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error { return addProbes(ctx, c, pods) })
+	return func(ctx context.Context, r *framework.Run) error {
+		return addProbes(ctx, labaccess.Cluster(r), pods, r.Topology.Dual)
+	}
 }
 
-func addProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod) error {
+func addProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePod, dual bool) error {
 	for _, p := range pods {
 		if err := ProbePods(p).Delete(ctx, c); err != nil {
 			return err
 		}
-		if err := c.Kube().Create(ctx, probePod(p)); err != nil {
+		if err := c.Kube().Create(ctx, probePod(p, dual)); err != nil {
 			return fmt.Errorf("creating the probe pod of %s: %w", p.Name, err)
 		}
 	}
@@ -151,7 +159,7 @@ func addProbes(ctx context.Context, c *kindlab.Cluster, pods []framework.ProbePo
 				if refused(pod) {
 					err := c.Kube().Delete(ctx, &pod, client.GracePeriodSeconds(0))
 					if err = client.IgnoreNotFound(err); err == nil {
-						err = c.Kube().Create(ctx, probePod(p))
+						err = c.Kube().Create(ctx, probePod(p, dual))
 					}
 					if err != nil {
 						return false, "", nil, fmt.Errorf("replacing the probe pod of %s: %w", p.Name, err)

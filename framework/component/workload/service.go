@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,8 @@ type LoadBalancer struct {
 	Annotation string
 	// Class is spec.loadBalancerClass; empty: none.
 	Class string
+	// OnlyIPv4 is set for a Service of that family alone, on a dual lab as well.
+	OnlyIPv4 bool
 }
 
 // Endpoint is the probe pod at the Service's address.
@@ -64,6 +67,7 @@ func (s LoadBalancer) manifest(t topology.Topology) (string, error) {
 		return "", err
 	}
 	more, annotation := "", s.Annotation
+	t.Dual = t.Dual && !s.OnlyIPv4
 	if t.Dual {
 		more = "\n  ipFamilyPolicy: RequireDualStack"
 	}
@@ -162,28 +166,26 @@ func ServiceRemoved(name string) framework.Action {
 // moment ago may have to become the leader first.
 const addressWithin = 2 * time.Minute
 
-// Given waits until the Service has an address, and returns it. On a dual lab it waits for the one of IPv6 that
-// belongs to it as well: pools of both families are of one size, and given from their first address on.
-func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (netip.Addr, error) {
-	var address netip.Addr
-	err := await.Until(ctx, "the Service "+s.Name+" to have an address", 200*time.Millisecond, addressWithin,
+// Given waits until the Service has an address of each of its families, and returns them, IPv4 first.
+func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (addresses []netip.Addr, err error) {
+	families := len(r.Topology.Families())
+	if s.OnlyIPv4 {
+		families = 1
+	}
+	err = await.Until(ctx, "the Service "+s.Name+" to have an address", 200*time.Millisecond, addressWithin,
 		func(ctx context.Context) (bool, string, error) {
 			var is corev1.Service
 			if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &is); err != nil {
 				return false, "", err
 			}
-			has := map[netip.Addr]bool{}
+			addresses = nil
 			for _, ingress := range is.Status.LoadBalancer.Ingress {
 				if a, err := netip.ParseAddr(ingress.IP); err == nil {
-					has[a] = true
+					addresses = append(addresses, a)
 				}
 			}
-			for address = range has {
-				if address.Is4() && (!r.Topology.Dual || has[topology.IPv6.Addr(address)]) {
-					return true, "", nil
-				}
-			}
-			return false, fmt.Sprintf("its status has %v", is.Status.LoadBalancer.Ingress), nil
+			slices.SortFunc(addresses, netip.Addr.Compare)
+			return len(addresses) == families && addresses[0].Is4(), fmt.Sprintf("its status has %v", addresses), nil
 		})
-	return address, err
+	return addresses, err
 }

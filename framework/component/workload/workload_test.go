@@ -131,7 +131,7 @@ func TestPodsAreNamedAsKubectlDoes(t *testing.T) {
 // node, so that both have to name it alike.
 func TestProbePodKeepsItsSocketOnItsNode(t *testing.T) {
 	p := OnEach("node1")[0]
-	made := probePod(p)
+	made := probePod(p, true)
 	if made.Name != ProbeKey(p).Name || made.Namespace != ProbeKey(p).Namespace || made.Spec.NodeName != "node1" {
 		t.Errorf("the pod is %s/%s on %q", made.Namespace, made.Name, made.Spec.NodeName)
 	}

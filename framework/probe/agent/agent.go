@@ -30,7 +30,7 @@ import (
 type Agent struct {
 	addr    netip.Addr
 	sources sources
-	// families are its sockets: of IPv4, and of IPv6 if it answers at all addresses and the kernel has that.
+	// families are its sockets: of IPv4, and of IPv6 if it was opened for that, too.
 	families []*family
 	timer    *waiter
 	loops    sync.WaitGroup
@@ -109,22 +109,19 @@ func (f *family) close() (err error) {
 }
 
 // Open binds the UDP echo port and the TCP port at address, the unspecified
-// address for all of the pod's or host's, and starts to answer.
-func Open(address netip.AddrPort) (*Agent, error) {
+// address for all of the pod's or host's, and starts to answer. With v6 it does so at all addresses of IPv6, too.
+func Open(address netip.AddrPort, v6 bool) (*Agent, error) {
 	if !address.Addr().Is4() {
 		return nil, fmt.Errorf("opening agent at %s: want an IPv4 address", address)
 	}
 	a := &Agent{addr: address.Addr(), sessions: map[*session]struct{}{}, rx: newBatch()}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	at := []netip.AddrPort{address}
-	if a.addr.IsUnspecified() {
+	if v6 {
 		at = append(at, netip.AddrPortFrom(netip.IPv6Unspecified(), address.Port()))
 	}
 	for _, address := range at {
 		f, err := openFamily(address)
-		if errors.Is(err, unix.EAFNOSUPPORT) && address.Addr().Is6() {
-			continue
-		}
 		if err != nil {
 			a.Close()
 			return nil, err
@@ -512,7 +509,7 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 		}
 		p := newSending(*r.Probe)
 		if p.to.family() >= len(a.families) {
-			return 0, fmt.Errorf("probe %d: there is no IPv6 here, to reach %s", p.id, r.Probe.To)
+			return 0, fmt.Errorf("probe %d: this agent speaks no IPv6, to reach %s", p.id, r.Probe.To)
 		}
 		attempt, err := a.attempt(s, p, *r.Probe)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 // says so, even if it ran for other things.
 func TestPacketsThatWait(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.3.8:47811")
-	a := must.Get(Open(at))(t)
+	a := must.Get(Open(at, false))(t)
 	defer a.Close()
 	s := &session{seen: map[seenKey]*receiving{}}
 	a.mu.Lock()

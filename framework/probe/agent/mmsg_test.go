@@ -90,7 +90,7 @@ func TestTake(t *testing.T) {
 // answers costs no memory per packet.
 func TestNoAllocations(t *testing.T) {
 	address := netip.MustParseAddrPort("127.0.3.8:7007")
-	a := must.Get(Open(address))(t)
+	a := must.Get(Open(address, false))(t)
 	defer a.Close()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 // others of its destination were used: one destination may stand for the other.
 func TestDestinationsShareNoSourcePort(t *testing.T) {
 	g := NewWithT(t)
-	far := must.Get(Open(netip.MustParseAddrPort("127.0.0.2:0")))(t)
+	far := must.Get(Open(netip.MustParseAddrPort("127.0.0.2:0"), false))(t)
 	defer far.Close()
-	agent := must.Get(Open(netip.MustParseAddrPort("0.0.0.0:0")))(t)
+	agent := must.Get(Open(netip.MustParseAddrPort("0.0.0.0:0"), false))(t)
 	defer agent.Close()
 	to := map[string]netip.AddrPort{
 		"tcp4": netip.MustParseAddrPort(far.families[0].connect.Addr().String()), "udp4": netip.MustParseAddrPort("127.0.0.3:7"),

@@ -329,7 +329,7 @@ func (l *Lab) startBeside(ctx context.Context, host, image string) error {
 		return err
 	}
 	m := l.member(host)
-	err = m.createIn(ctx, "container:"+l.foreign.Containers[host], nil, agent(image), &container.HostConfig{
+	err = m.createIn(ctx, "container:"+l.foreign.Containers[host], nil, l.agent(image), &container.HostConfig{
 		CapAdd: []string{"NET_ADMIN"}, Binds: []string{dir + ":" + runDir},
 	})
 	if err != nil {

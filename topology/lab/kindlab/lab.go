@@ -265,12 +265,16 @@ func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string
 // AgentSocket is the probe agent's socket in a host's file system.
 const AgentSocket = runDir + "/agent.sock"
 
-func agent(image string) *container.Config {
-	return &container.Config{Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket}}
+func (l *Lab) agent(image string) *container.Config {
+	c := &container.Config{Image: image, Entrypoint: []string{"probe", "agent", "--socket", AgentSocket}}
+	if l.Topology.Dual {
+		c.Entrypoint = append(c.Entrypoint, "--ipv6")
+	}
+	return c
 }
 
 func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
-	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, agent(image))
+	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, l.agent(image))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
@@ -74,7 +75,7 @@ func (l *Lab) Announced(ctx context.Context, node string, address netip.Addr) er
 				for _, p := range paths {
 					switch {
 					case !p.Prefix.Contains(address) || p.Prefix.Bits() == 0:
-					case slices.Contains(neighbors, p.Neighbor):
+					case isOneOf(neighbors, p.Neighbor):
 						return true, "", nil
 					default:
 						others = append(others, p.Neighbor.String())
@@ -93,7 +94,7 @@ func (l *Lab) Withdrawn(ctx context.Context, node string, address netip.Addr) er
 			func(ctx context.Context) (bool, string, error) {
 				paths, err := r.RIB(ctx)
 				has := slices.ContainsFunc(paths, func(p bgp.Path) bool {
-					return p.Prefix == netip.PrefixFrom(address, address.BitLen()) && slices.Contains(neighbors, p.Neighbor)
+					return p.Prefix == netip.PrefixFrom(address, address.BitLen()) && isOneOf(neighbors, p.Neighbor)
 				})
 				return err == nil && !has, "it has it", err
 			})
@@ -161,6 +162,11 @@ func (l *Lab) eachRouter(nodes []string, do func(r *Router, neighbors []netip.Ad
 		}
 	}
 	return nil
+}
+
+// isOneOf reports whether an address is one of some of IPv4, or belongs to one.
+func isOneOf(neighbors []netip.Addr, address netip.Addr) bool {
+	return slices.ContainsFunc(neighbors, func(n netip.Addr) bool { return n == address || topology.IPv6.Addr(n) == address })
 }
 
 func (l *Lab) neighborsOf(name string, nodes []string) ([]netip.Addr, error) {
