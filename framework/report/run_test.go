@@ -54,7 +54,7 @@ func TestLatest(t *testing.T) {
 		t.Errorf("before any run has ended: %v", err)
 	}
 	for _, run := range []string{first, second, second} {
-		must.NoError(t, full().Write(run))
+		must.NoError(t, stored(t, "full").Write(run))
 		must.NoError(t, report.SetLatest(run))
 		// Relative: the reports can be moved, and uploaded, as a whole.
 		if got, err := os.Readlink(link); err != nil || got != filepath.Base(run) {

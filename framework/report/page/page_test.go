@@ -1,6 +1,7 @@
 package page
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -31,58 +32,15 @@ func at(ms int64) time.Time { return began.Add(milliseconds(ms)) }
 
 // drained is a run of the incident that a removed node takes another node's range
 // with it: the routers lose the route 300 ms after the fault, which comes at 10 s.
-func drained() report.Report {
-	links := func(network, address string) []report.Link {
-		return []report.Link{{Network: network, Address: netip.MustParseAddr(address)}}
+func drained() (r report.Report) {
+	if err := json.Unmarshal(drainedText, &r); err != nil {
+		panic(err)
 	}
-	return report.Report{
-		Schema: report.Schema, Scenario: "node-drain", Run: "2026-01-02T03-04-00Z", Verdict: "pass", Started: began,
-		Command:  "relapse run node-drain",
-		Incident: &report.Incident{Title: "a removed node leaves another node's pods unreachable", Reproduction: "Nothing about BPF."},
-		Topology: &report.Topology{
-			Networks: []report.Network{{Name: "uplink", Subnet: netip.MustParsePrefix("10.4.36.0/24")}, {Name: "nodes", Subnet: netip.MustParsePrefix("10.4.94.0/24")}},
-			Members: []report.Member{
-				{Name: "outside", Kind: report.HostMember, Links: links("uplink", "10.4.36.10"), Via: []string{"tor1", "tor2"}},
-				{Name: "tor1", Kind: report.RouterMember, Links: append(links("uplink", "10.4.36.239"), links("nodes", "10.4.94.239")...)},
-				{Name: "tor2", Kind: report.RouterMember, Links: append(links("uplink", "10.4.36.238"), links("nodes", "10.4.94.238")...)},
-				{Name: "master2", Kind: report.NodeMember, Links: links("nodes", "10.4.94.21"), Via: []string{"tor1"}},
-				{Name: "node1", Kind: report.NodeMember, Links: links("nodes", "10.4.94.23"), Via: []string{"tor1"}},
-			},
-		},
-		Variants: []report.Variant{
-			{
-				Name: "cilium-1.11.6", Role: "affected", Form: "slice", Components: map[string]string{"cilium": "1.11.6"},
-				Expected: "reproduced", Verdict: "reproduced", Began: new(at(0)), Onset: new(at(10300)),
-				Fault:      &report.Fault{Began: at(10000), Struck: at(10100)},
-				ProbesHurt: []string{"outside->master2"}, EvidenceDir: "evidence/cilium-1.11.6",
-				Ends:    []report.End{{Name: "outside", On: "outside"}, {Name: "master2", On: "master2"}, {Name: "node1", On: "node1"}},
-				Packets: report.Packets{Sent: 4000, Lost: 388},
-				Probes:  []report.Probe{{Name: "outside->master2", Due: 2000, Sent: 2000, Answered: 1612, Lost: 388}, {Name: "outside->node1", Due: 2000, Sent: 2000, Answered: 2000}},
-				Findings: []report.Finding{
-					{Finding: detect.Finding{Detector: "route-ownership", Kind: "absent-node", State: "latent", Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Owner: "node1", Says: "swapped"}, During: "fault", CameMS: new(int64(500)), At: new(at(10500))},
-					{
-						Finding: detect.Finding{Detector: "route-ownership", Kind: "unannounced", State: "active", Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "master2", Routers: []string{"tor1", "tor2"},
-							Says: "tor1 and tor2 have no route to 10.5.115.0/24."}, During: "fault", CameMS: new(int64(700)), TimeToDetectMS: new(int64(400)), At: new(at(10700)),
-					},
-				},
-				Remedies: []report.Remedy{
-					{Name: "restart every agent", Expected: "does-not-help", Verdict: "does-not-help", Began: new(at(12000)), Applied: new(at(13000))},
-					{Name: "Cilium 1.12.0", Expected: "recovers", Verdict: "recovers", Began: new(at(14000)), TimeToRecoverMS: new(int64(8400)), TimeToQuietMS: new(int64(9000))},
-					{Name: "static route", Expected: "recovers", Verdict: "recovers", Began: new(at(24000)), TimeToRecoverMS: new(int64(15))},
-					{Name: "pods made anew", Expected: "recovers", Verdict: "unknown", Reason: "a step broke"},
-				},
-				Checks: []report.Check{{Name: "the routers have lost the range", Holds: true}},
-			},
-			{
-				Name: "cilium-1.12.0", Role: "fixed", Form: "slice", Components: map[string]string{"cilium": "1.12.0"},
-				Expected: "prevented", Verdict: "prevented", ProbesHurt: []string{}, EvidenceDir: "evidence/cilium-1.12.0", Packets: report.Packets{Sent: 4000},
-			},
-		},
-		Images:  map[string]string{"quay.io/cilium/cilium:v1.11.6": "sha256:4c87"},
-		Modules: []report.Module{{Image: "quay.io/cilium/cilium:v1.11.6", Path: "github.com/cilium/cilium", Version: "v1.11.6", Sum: "h1:c2FtcGxl="}},
-		Machine: map[string]any{"kernel": "6.1.0", "cpus": 2.0, "memory_gib": 24.0, "docker": "20.10"},
-	}
+	return r
 }
+
+//go:embed testdata/drained.json
+var drainedText []byte
 
 // layers are what the layers say: with or without the node, and the route to a range.
 func layers(node1, route bool) snapshot.Snapshot {
