@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -42,6 +43,12 @@ func judgeInotify(values map[string]string) (c Check, raise map[string]string) {
 	return c, raise
 }
 
+// value is a setting's value: of those that its file lists, the selected one.
+func (h host) value(name string) string {
+	text := read(h.sysctl(name))
+	return cmp.Or(selected(text), strings.TrimSpace(text))
+}
+
 func (h host) limits() map[string]string {
 	values := map[string]string{}
 	for name := range inotifyLimits {
@@ -50,21 +57,20 @@ func (h host) limits() map[string]string {
 	return values
 }
 
+// sysctl is the file of a setting: of a sysctl, or one that has its path as its name.
 func (h host) sysctl(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
 	return filepath.Join(h.sysctls, strings.ReplaceAll(name, ".", "/"))
 }
 
 // raiseLimits sets kernel settings, by name, until the next boot.
 func (h host) raiseLimits(values map[string]string, announce func(string)) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		before := strings.TrimSpace(read(h.sysctl(name)))
+		before := h.value(name)
 		// Recorded first, so that a killed set-up can be undone.
-		err := h.remember(func(r *record) {
-			if r.Sysctls == nil {
-				r.Sysctls = map[string]change{}
-			}
-			r.Sysctls[name] = change{Before: &before, After: values[name]}
-		})
+		err := h.remember(func(r *record) { r.Sysctls[name] = change{Before: &before, After: values[name]} })
 		if err != nil {
 			return err
 		}
@@ -79,8 +85,7 @@ func (h host) raiseLimits(values map[string]string, announce func(string)) error
 // lowerLimits reverts raiseLimits, except where the value was changed since.
 func (h host) lowerLimits(changes map[string]change, announce func(string)) error {
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
-		path := h.sysctl(name)
-		if err := changes[name].revert(name, path, strings.TrimSpace(read(path)), announce); err != nil {
+		if err := changes[name].revert(name, h.sysctl(name), h.value(name), announce); err != nil {
 			return err
 		}
 	}

@@ -1,8 +1,6 @@
 package host
 
 import (
-	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 
@@ -112,13 +110,5 @@ func TestRaiseAndLowerLimits(t *testing.T) {
 				t.Error("the record is still there")
 			}
 		})
-	}
-}
-
-func TestRaiseLimitsThatAreNotThere(t *testing.T) {
-	h := kernel(t, nil)
-	err := h.raiseLimits(map[string]string{instances: "512"}, func(string) {})
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), instances) {
-		t.Errorf("error = %v, want one that names the limit that is not there", err)
 	}
 }

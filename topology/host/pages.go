@@ -44,16 +44,8 @@ func isContained() bool {
 
 // enlargePages switches pages of 64 KiB on until the next boot. If the kernel refuses, builds
 // only take longer.
-func (h host) enlargePages(announce func(string)) error {
-	before, after := "never", "always"
-	// Recorded first, so that a killed set-up can be undone.
-	if err := h.remember(func(r *record) { r.Pages = &change{Before: &before, After: after} }); err != nil {
-		return err
-	}
-	announce(fmt.Sprintf("switching memory pages of 64 KiB on until the next boot, to build images faster: %s from %s to %s",
-		h.pages, before, after))
-	if err := set(h.pages, h.pages, after); err != nil {
+func (h host) enlargePages(announce func(string)) {
+	if err := h.raiseLimits(map[string]string{h.pages: "always"}, announce); err != nil {
 		announce(fmt.Sprintf("going on with smaller pages: %v", err))
 	}
-	return nil
 }

@@ -56,9 +56,7 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 		}
 	}
 	if _, enlarge := judgePages(o.pages, o.contained); enlarge {
-		if err := h.enlargePages(announce); err != nil {
-			return report, err
-		}
+		h.enlargePages(announce)
 	}
 	if o.engine.err != nil {
 		if err := h.startDocker(ctx, announce); err != nil {
@@ -133,13 +131,11 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 			return err
 		}
 	}
+	if r.Pages != nil {
+		r.Sysctls[h.pages] = *r.Pages
+	}
 	if err := h.lowerLimits(r.Sysctls, announce); err != nil {
 		return err
-	}
-	if r.Pages != nil {
-		if err := r.Pages.revert(h.pages, h.pages, selected(read(h.pages)), announce); err != nil {
-			return err
-		}
 	}
 	if len(r.Packages) > 0 {
 		announce("leaving the Debian packages that were installed; to remove them: apt-get remove " +
@@ -187,9 +183,10 @@ type record struct {
 	Docker     *dockerBefore `json:"docker,omitempty"`
 	Packages   []string      `json:"packages,omitempty"`
 	DaemonJSON *change       `json:"daemonJSON,omitempty"`
-	// Sysctls are kernel settings by their names.
+	// Sysctls are kernel settings by their names, or the paths of their files.
 	Sysctls map[string]change `json:"sysctls,omitempty"`
-	Pages   *change           `json:"pages,omitempty"`
+	// Pages is where earlier versions kept the setting of memory pages.
+	Pages *change `json:"pages,omitempty"`
 }
 
 type change struct {
@@ -198,7 +195,7 @@ type change struct {
 }
 
 func (h host) recorded() (record, error) {
-	var r record
+	r := record{Sysctls: map[string]change{}}
 	text, err := os.ReadFile(h.record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -287,7 +288,7 @@ func readLog(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod, options co
 	if err != nil {
 		return "", fmt.Errorf("making a client for the log of %s: %w", pod.Name, err)
 	}
-	options.Container = pod.Spec.Containers[0].Name
+	options.Container = cmp.Or(options.Container, pod.Spec.Containers[0].Name)
 	log, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &options).DoRaw(ctx)
 	if err != nil {
 		return "", fmt.Errorf("reading the log of %s: %w", pod.Name, err)
