@@ -112,8 +112,8 @@ func qualifyCommand(s *settings) *cobra.Command {
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
-	flags.StringVar((*string)(&o.family), "family", "", "the address families of the lab of MetalLB, `FAMILY`: ipv4, or dual "+
-		"(default dual if a pool of the manifests has both)")
+	flags.StringVar((*string)(&o.family), "family", "", "the address families of the lab of MetalLB or whole Cilium, `FAMILY`: ipv4, or dual "+
+		"(default dual if the values have ipv6.enabled: true, or a pool of the manifests has both)")
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%",
 		"the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")

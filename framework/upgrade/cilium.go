@@ -19,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology"
 )
 
 // firstSpeaker is the first version whose slice can have the BGP speaker.
@@ -78,7 +79,14 @@ func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
 
 // ciliumUnder is ciliumWhole with graceful restart or without, where no manifests say.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
-	s, values := small{component: "cilium", number: 62}, release.Values(given.Values)
+	values := release.Values(given.Values)
+	switch given.Family {
+	case framework.Dual:
+		values = chart.With(values, []chart.Setting{{Path: "ipv6.enabled", Value: true}})
+	case string(topology.IPv4):
+		values = chart.With(values, []chart.Setting{{Path: "ipv6.enabled", Value: false}, {Path: "k8s.requireIPv6PodCIDR", Value: false}})
+	}
+	s := small{component: "cilium", number: 62, dual: values.IPv6()}
 	w := wholeCilium{small: s, values: values, graceful: graceful, pool: netip.PrefixFrom(s.address(128, 0), 24), balancer: new([]netip.Addr)}
 	types, newer := release.TypesOf(from), release.TypesOf(to)
 	if atLeast(from, to) {
@@ -109,6 +117,9 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 		t.Routed = append(t.Routed, w.pool)
 		ends, paths = append(ends, balancedEnd(w.balancer)), append(paths, balancerPaths(loadBalancer)...)
 	}
+	if s.dual {
+		paths = onDual(paths)
+	}
 	var failovers []FailoverKind
 	if values.Layer2() {
 		if err := w.answer(given); err != nil {
@@ -117,6 +128,9 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 		ends, paths, failovers = append(ends, w.layer2.ends()...), append(paths, w.layer2.paths()...), w.layer2.failovers(values.LeaseChance())
 		mode += ", with addresses of Services for which the agents of " + strings.Join(speakers, " and ") + " answer by ARP"
 		replaced = append(replaced, w.answering.Replaced...)
+		if s.dual {
+			replaced = append(replaced, ofIPv4)
+		}
 	}
 	var migrate Migration
 	if values.BGP() && types == release.Alpha && newer == release.V2 {
@@ -132,9 +146,11 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return w.at(version).Restart(node)(ctx, r)
 		},
-		Explain:   explainCilium,
-		Pods:      release.Pods,
-		Passing:   func(p netip.Prefix) bool { return !s.podCIDR().Contains(p.Addr()) },
+		Explain: explainCilium,
+		Pods:    release.Pods,
+		Passing: func(p netip.Prefix) bool {
+			return !s.podCIDR().Contains(p.Addr()) && !topology.IPv6.Prefix(s.podCIDR()).Contains(p.Addr())
+		},
 		Under:     w.bgp.Under,
 		Normalize: w.layer2.normalize(func(_, what string) string { return what }),
 	}.withAgents(all(release.Pods[0]), cilium.Agent, w.works), nil
@@ -226,8 +242,8 @@ func (w wholeCilium) settings() (set, replaced []string) {
 	if _, there := chart.Get(w.values, "securityContext.capabilities"); there {
 		replaced = append(replaced, "securityContext.capabilities has no effect: the lab's agents are privileged")
 	}
-	cluster := w.topology().Clusters[0]
-	for _, setting := range w.at("").Settings(cluster, netip.AddrPortFrom(cluster.Nodes[0].Links[0].Address, apiServerPort)) {
+	t := w.topology()
+	for _, setting := range w.at("").Settings(t, netip.AddrPortFrom(t.Clusters[0].Nodes[0].Links[0].Address, apiServerPort)) {
 		set = append(set, setting.String())
 		if was, users := chart.Get(w.values, setting.Path); users && fmt.Sprint(was) != fmt.Sprint(setting.Value) {
 			replaced = append(replaced, fmt.Sprintf("%s %s is replaced by %v: %s", setting.Path, chart.Shown(setting.Path, was), setting.Value, setting.Why))

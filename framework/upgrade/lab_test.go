@@ -47,6 +47,8 @@ var trips = map[string]struct {
 	"cilium-native-bgp":      {"cilium", "1.18.4", "1.19.3", true, "cilium-native-bgp", ""},
 	"cilium-moved-bgp":       {"cilium", "1.17.8", "1.18.4", true, "cilium-native-bgp", "cilium-bgp"},
 	"cilium-tunnel-iptables": {"cilium", "1.18.4", "1.19.3", false, "cilium-tunnel-iptables", ""},
+	"cilium-dual":            {"cilium", "1.18.4", "1.19.3", true, "cilium-dual", ""},
+	"metallb-dual":           {"metallb", "0.14.8", "0.14.9", true, "", "metallb-dual"},
 	// With BFD, on both ends.
 	"metallb-bfd": {"metallb", "0.14.8", "0.14.9", true, "", "metallb-bfd"},
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -23,8 +24,8 @@ type Settings struct {
 	Values map[string]any
 	// Subnets is a prefix into which the lab's networks are moved.
 	Subnets netip.Prefix
-	// Family is framework.Dual for a lab of two families, and IPv4 for one of that alone. Empty: the
-	// manifests choose.
+	// Family is framework.Dual for a lab of two families, and IPv4 for one of that alone. Empty: the values choose, or
+	// the manifests.
 	Family string `json:",omitempty"`
 }
 
@@ -41,7 +42,8 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 	u, err := declared(from, to, s)
 	u.secrets = chart.Secrets(s.Values)
 	if err == nil && s.Family == framework.Dual && !u.Topology.Dual {
-		return u, fmt.Errorf("the lab of an upgrade of %s %s to %s is of IPv4 alone: family %s is for MetalLB", component, from, to, framework.Dual)
+		return u, fmt.Errorf("the lab of an upgrade of %s %s to %s is of IPv4 alone: family %s is for MetalLB, and for Cilium from %s on",
+			component, from, to, framework.Dual, release.First)
 	}
 	if err != nil || !s.Subnets.IsValid() {
 		return u, err

@@ -63,13 +63,14 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A lab has two families if a pool of MetalLB has both, or if it is asked for. Each kind of path
+// A lab has two families if the values of Cilium or a pool of MetalLB have both, or if it is asked for. Each kind of path
 // that is not of IPv4 alone has one of IPv6 beside it.
 func TestFamilies(t *testing.T) {
 	const pool = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/28, 2001:db8::/120]}\n"
 	const byARP = pool + "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: l2}\n"
+	dual := map[string]any{"ipv6": map[string]any{"enabled": true}, "l2announcements": map[string]any{"enabled": true}, "bgpControlPlane": map[string]any{"enabled": true}}
 	unused := "addresses of IPv6 in the pools are not used, in the mode native: " + metallb.NativeIPv4
-	const alone = "is of IPv4 alone: family dual is for MetalLB"
+	const alone = "is of IPv4 alone: family dual is for MetalLB, and for Cilium from 1.15.0 on"
 	for _, test := range []struct {
 		name, component, from, to string
 		settings                  Settings
@@ -83,6 +84,9 @@ func TestFamilies(t *testing.T) {
 		{"a pool, and native BGP", "metallb", "0.14.8", "0.14.9", Settings{Manifests: pool, Mode: "native"}, false, unused, ""},
 		{"asked for, and native BGP", "metallb", "0.14.8", "0.14.9", Settings{Family: "dual", Mode: "native"}, true, "", ""}, // Fit refuses it
 		{"a pool by ARP alone", "metallb", "0.14.8", "0.14.9", Settings{Manifests: byARP, Family: "dual"}, true, ofIPv4, ""},
+		{"values", "cilium", "1.18.4", "1.19.3", Settings{Values: dual}, true, ofIPv4, ""},
+		{"values, and IPv4 asked for", "cilium", "1.18.4", "1.19.3", Settings{Values: dual, Family: "ipv4"}, false, "", ""},
+		{"the chart's values", "cilium", "1.18.4", "1.19.3", Settings{Family: "dual"}, true, "", ""},
 		{"a slice", "cilium", "1.11.6", "1.12.0", Settings{Family: "dual"}, false, "", "cilium 1.11.6 to 1.12.0 " + alone},
 		{"another component", "coredns", "1.12.1", "1.15.0", Settings{Family: "dual"}, false, "", "coredns 1.12.1 to 1.15.0 " + alone},
 		{"no family", "metallb", "0.14.8", "0.14.9", Settings{Family: "ipv6"}, false, "", `family "ipv6": expected ipv4 or dual`},

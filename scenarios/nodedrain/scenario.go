@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -372,9 +373,12 @@ func allocationsAreTheIncidents(_ context.Context, r *framework.Run) (bool, stri
 	for _, n := range at.CiliumNodes.Items {
 		use[n.Name] = n.PodCIDRs
 	}
+	is := func(has []netip.Prefix, want netip.Prefix) bool { // of each family
+		return slices.Equal(has, each.Of(r.Topology.Families(), func(f topology.Family) netip.Prefix { return f.Prefix(want) }))
+	}
 	var wrong framework.Mismatches
 	for _, row := range table {
-		if !slices.Equal(spec[row.node], []netip.Prefix{row.spec}) || !slices.Equal(use[row.node], []netip.Prefix{row.use}) {
+		if !is(spec[row.node], row.spec) || !is(use[row.node], row.use) {
 			wrong.Addf("%s has %v in Node.spec and uses %v, not %s and %s", row.node, spec[row.node], use[row.node], row.spec, row.use)
 		}
 	}

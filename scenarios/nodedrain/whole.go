@@ -18,7 +18,6 @@ func wholeVariant(version string) framework.Variant {
 	return framework.Variant{
 		Name: "cilium-" + version, Role: framework.Unclassified, Form: framework.Whole,
 		OnlyOwnLab: "whole Cilium leaves BPF programs and policy routes on nodes, which are not known to come back",
-		OnlyIPv4:   "the values and the objects of BGP that the lab gives to whole Cilium are of IPv4",
 		Components: map[string]string{"cilium": version},
 		Images:     append(release.Images(version), workload.ProbeImage),
 		Script: func() framework.Script {

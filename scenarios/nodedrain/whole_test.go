@@ -43,7 +43,7 @@ func TestWholeIncident(t *testing.T) {
 		}
 	}
 	set := map[string]any{}
-	for _, s := range whole.Settings(lab.Clusters[0], server) {
+	for _, s := range whole.Settings(lab, server) {
 		set[s.Path] = s.Value
 		if _, ours := chart.Get(whole.Values, s.Path); ours {
 			t.Errorf("the lab sets %s, which the incident has as well", s.Path)

@@ -148,6 +148,7 @@ func Text(value any) string {
 var harmless = strings.Fields(`
 	cluster.name cluster.id devices device direct-routing-device directRoutingDevice egressMasqueradeInterfaces interface interfacePattern addresses MTU
 	k8sServiceHost k8sServicePort clusterPoolIPv4PodCIDRList clusterPoolIPv4MaskSize ipv4NativeRoutingCIDR mlBindAddrOverride
+	clusterPoolIPv6PodCIDRList clusterPoolIPv6MaskSize ipv6NativeRoutingCIDR
 	cluster-pool-ipv4-cidr cluster-pool-ipv4-mask-size ipv4-native-routing-cidr
 	myASN localASN peerASN peerAddress peerPort sourceAddress routerID vrf dynamicASN bfdProfile peers communities
 	repository tag digest genericDigest override suffix pullPolicy

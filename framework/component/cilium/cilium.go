@@ -340,13 +340,20 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 // systemd does on a machine, and the configuration of CNI, which the next agent brings to its own
 // state: kubelet, which asks every 5 s whether there is one, would start no pod up to then.
 func clean(ctx context.Context, l *kindlab.Lab, nodes []string, pods netip.Prefix) error {
+	v6 := ""
+	if l.Topology.Dual {
+		v6 = `
+ip6tables-save | grep -v CILIUM_ | ip6tables-restore -w
+conntrack -F -f ipv6 2>/dev/null
+ip -6 route flush root ` + topology.IPv6.Prefix(pods).String()
+	}
 	script := `
 iptables-save | grep -v CILIUM_ | iptables-restore -w
 tc qdisc delete dev ` + device + ` clsact 2>/dev/null || true
 mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
 rm -rf /sys/fs/bpf/tc
 conntrack -F 2>/dev/null
-ip -4 route flush root ` + pods.String() + `
+ip -4 route flush root ` + pods.String() + v6 + `
 mounts=$(sed -En 's|^[^ ]+ (/run/cilium/[^ ]+) .*|\1|p' /proc/mounts | sort -r)
 for mount in $mounts; do umount $mount; done
 rm -rf --one-file-system /var/lib/cni/networks /run/cilium`

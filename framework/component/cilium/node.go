@@ -13,7 +13,9 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -35,7 +37,7 @@ func CreateNodes(names []string, address func(r *framework.Run, name string) net
 	return func(ctx context.Context, r *framework.Run) error {
 		c := labaccess.Cluster(r)
 		for i, name := range names {
-			if err := createNode(ctx, c, name, address(r, name)); err != nil {
+			if err := createNode(ctx, c, name, r.Topology, address(r, name)); err != nil {
 				return err
 			}
 			if i > 0 {
@@ -54,14 +56,14 @@ func CreateNodes(names []string, address func(r *framework.Run, name string) net
 	}
 }
 
-func createNode(ctx context.Context, c *kindlab.Cluster, name string, address netip.Addr) error {
+func createNode(ctx context.Context, c *kindlab.Cluster, name string, t topology.Topology, address netip.Addr) error {
 	node := ciliumNode(name)
 	// With its address from the beginning, as the agents do it: when 1.11 sees an address come
 	// later, it installs the node's route and then removes the one of no address, which is the
 	// same (pkg/datapath/linux/node.go, updateDirectRoute).
-	node.Object["spec"] = map[string]any{
-		"addresses": []any{map[string]any{"type": "InternalIP", "ip": address.String()}},
-	}
+	node.Object["spec"] = map[string]any{"addresses": each.Of(t.Families(), func(f topology.Family) any {
+		return map[string]any{"type": "InternalIP", "ip": f.Addr(address).String()}
+	})}
 	// The operator registers the type when it starts.
 	return await.Until(ctx, "CiliumNode "+name+" to be created", 100*time.Millisecond, operatorWithin,
 		func(ctx context.Context) (bool, string, error) {

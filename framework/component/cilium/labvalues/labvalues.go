@@ -156,7 +156,7 @@ func (a *adapter) lacking() error {
 		{"eni.enabled", "true", "it needs AWS's API, which a lab does not reach"},
 		{"azure.enabled", "true", "it needs Azure's API, which a lab does not reach"},
 		{"alibabacloud.enabled", "true", "it needs Alibaba Cloud's API, which a lab does not reach"},
-		{"ipv4.enabled", "false", "the lab's networks are of IPv4"},
+		{"ipv4.enabled", "false", "the lab's networks are of IPv4, or of both families"},
 		{"identityAllocationMode", "doublewrite-readkvstore", "it needs an etcd of its own, which a lab does not have"},
 		{"identityAllocationMode", "doublewrite-readcrd", "it needs an etcd of its own, which a lab does not have"},
 		{"identityAllocationMode", "kvstore", "it needs an etcd of its own, which a lab does not have"},
@@ -216,10 +216,6 @@ var others = []struct {
 	{"an upgrade is that of all of Cilium", []string{"agent", "operator.enabled", "operator.skipCRDCreation", "sleepAfterInit"}},
 	{"the lab's Service has an address of Cilium's pool, and a node port of the usual range", []string{
 		"enableLBIPAM", "defaultLBServiceIPAM", "nodePort.range",
-	}},
-	{"the lab's networks are of IPv4", []string{
-		"ipv6NativeRoutingCIDR", "k8s.requireIPv6PodCIDR", "enableIPv6BIGTCP", "nat46x64Gateway", "underlayProtocol",
-		"ipam.operator.clusterPoolIPv6PodCIDRList", "ipam.operator.clusterPoolIPv6MaskSize",
 	}},
 }
 
@@ -312,19 +308,31 @@ func (a *adapter) addresses(lab Lab) {
 	}
 
 	const podsWhy = "those are the pod addresses of the lab"
+	six := topology.IPv6.Prefix(lab.Pods).String()
 	if a.is("ipam.mode", "cluster-pool") {
 		a.set("ipam.operator.clusterPoolIPv4PodCIDRList", []any{lab.Pods.String()}, podsWhy)
 		a.set("ipam.operator.clusterPoolIPv4MaskSize", lab.NodeMask, podsWhy)
 	}
 	if a.is("ipam.mode", "multi-pool") {
-		a.set("ipam.operator.autoCreateCiliumPodIPPools", map[string]any{
-			"default": map[string]any{"ipv4": map[string]any{"cidrs": []any{lab.Pods.String()}, "maskSize": lab.NodeMask}},
-		}, podsWhy)
+		pool := map[string]any{"ipv4": map[string]any{"cidrs": []any{lab.Pods.String()}, "maskSize": lab.NodeMask}}
+		if a.is("ipv6.enabled", "true") {
+			pool["ipv6"] = map[string]any{"cidrs": []any{six}, "maskSize": lab.NodeMask + topology.V6Bits}
+		}
+		a.set("ipam.operator.autoCreateCiliumPodIPPools", map[string]any{"default": pool}, podsWhy)
 	}
-	if native, users := a.get("ipv4NativeRoutingCIDR"); users && native != "" {
-		a.set("ipv4NativeRoutingCIDR", lab.Pods.String(), podsWhy)
+	for _, own := range []chart.Setting{
+		{Path: "ipv4NativeRoutingCIDR", Value: lab.Pods.String()}, {Path: "ipv6NativeRoutingCIDR", Value: six},
+		{Path: "ipam.operator.clusterPoolIPv6PodCIDRList", Value: []any{six}}, {Path: "ipam.operator.clusterPoolIPv6MaskSize", Value: lab.NodeMask + topology.V6Bits},
+	} {
+		if value, users := a.get(own.Path); users && value != "" {
+			a.set(own.Path, own.Value, podsWhy)
+		}
 	}
-	a.off("ipv6.enabled", "the lab's networks are of IPv4")
+	if !a.is("ipv6.enabled", "true") {
+		for _, path := range []string{"k8s.requireIPv6PodCIDR", "enableIPv6BIGTCP", "nat46x64Gateway", "underlayProtocol"} {
+			a.remove(path, "the lab's networks are of IPv4: the values lack ipv6.enabled: true")
+		}
+	}
 	for i, own := range []string{lab.Device, lab.Device, lab.Pods.String(), fmt.Sprint(lab.NodeMask), lab.Pods.String()} {
 		if _, users := a.get("extraConfig." + ofLab[i]); users {
 			a.set("extraConfig."+ofLab[i], own, "the lab has other devices and addresses")
@@ -479,7 +487,7 @@ var Parts = []Part{
 	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, with the policies of --manifests, or one of the lab's own", true, []string{"l2announcements.enabled"}, nil},
 	{"local redirect policies", "the lab has no such policy", false, []string{"localRedirectPolicies.enabled", "localRedirectPolicy"}, nil},
 	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it", false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
-	{"dual stack", "the labs of upgrades are of IPv4", false, []string{"ipv6.enabled"}, nil},
+	{"dual stack", "each kind, once by IPv4 and once by IPv6", true, []string{"ipv6.enabled"}, nil},
 	{"WireGuard", "pod to pod, other node, on a kernel that has it", true, []string{"encryption.enabled"}, nil},
 	{"IPAM multi-pool", "all of pods, with one pool", true, []string{"ipam.mode"}, []string{"multi-pool"}},
 	{"cluster mesh", "the lab has one cluster", false, []string{"clustermesh.useAPIServer", "clustermesh.config.enabled"}, nil},

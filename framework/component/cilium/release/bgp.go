@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -66,7 +67,7 @@ func (p Peering) Adapt(text string, networks []netip.Prefix) (BGP, error) {
 		o.SetName("relapse-" + o.GetName()) // the user's may have its name
 	}
 	session := a.session()
-	selector, err := a.family(session)
+	selector, err := a.families(session)
 	if err != nil {
 		return BGP{}, err
 	}
@@ -240,7 +241,9 @@ func (a *adapter) configOf(cluster *unstructured.Unstructured, fields map[string
 
 // ownPeer adds the lab's own peer, for a user without one, with a configuration of the user's.
 func (a *adapter) ownPeer() {
-	fields := maps(maps(a.own[0].Object, "spec.bgpInstances")[0], "peers")[0]
+	instance := maps(a.own[0].Object, "spec.bgpInstances")[0]
+	fields := maps(instance, "peers")[0]
+	instance["peers"] = []any{fields}
 	delete(fields, "peerConfigRef")
 	configs := a.Of(kindPeer)
 	if len(configs) > 0 {
@@ -267,18 +270,23 @@ func (a *adapter) configure(config *unstructured.Unstructured) *unstructured.Uns
 	return config
 }
 
-// family is the selector of what is announced by IPv4, which the configuration gets if it has none. The
-// lab's router negotiates no other family: GoBGP ends a session over which it gets one.
-func (a *adapter) family(config *unstructured.Unstructured) (selector map[string]any, err error) {
+// families is the selector of what is announced by IPv4, which the configuration gets if it has none. The router
+// of a lab of IPv4 negotiates no other family: GoBGP ends a session over which it gets one.
+func (a *adapter) families(config *unstructured.Unstructured) (selector map[string]any, err error) {
 	name := objects.Name(config)
-	var one, other map[string]any
+	var one, other, six map[string]any
 	for _, f := range maps(config.Object, "spec.families") {
 		found, _ := f["advertisements"].(map[string]any)
 		if f["afi"] == "ipv4" && f["safi"] == "unicast" {
 			one, selector = f, found
 			continue
 		}
-		a.Say("%s: families: %v %v is removed: the lab has IPv4 unicast alone", name, f["afi"], f["safi"])
+		if a.lab.Dual && f["afi"] == "ipv6" && f["safi"] == "unicast" {
+			six, other = f, found
+			continue
+		}
+		has := map[bool]string{true: "unicast", false: "IPv4 unicast"}[a.lab.Dual]
+		a.Say("%s: families: %v %v is removed: the lab has %s alone", name, f["afi"], f["safi"], has)
 		if other == nil {
 			other = found
 		}
@@ -299,7 +307,34 @@ func (a *adapter) family(config *unstructured.Unstructured) (selector map[string
 	if _, ok := objects.LabelsFor(objects.Selector(selector), nil); !ok {
 		return nil, fmt.Errorf("%s: families: no advertisement can have the labels that %v asks for", name, selector)
 	}
+	if a.lab.Dual {
+		if err := a.sessionV6(config, six, selector); err != nil {
+			return nil, err
+		}
+	}
 	return selector, unstructured.SetNestedSlice(config.Object, []any{one}, "spec", "families")
+}
+
+// sessionV6 adds a session with the router by IPv6, with a configuration of its own for that family: see Peering.
+func (a *adapter) sessionV6(config *unstructured.Unstructured, family, selector map[string]any) error {
+	if family == nil {
+		a.Say("%s: families: ipv6 unicast is added", objects.Name(config))
+		family = map[string]any{"afi": "ipv6", "safi": "unicast"}
+	}
+	if family["advertisements"] == nil {
+		family["advertisements"] = selector
+	}
+	a.Say("%s: the lab has a session for each of its families, with the address of the router of that family", objects.Name(config))
+	own := config.DeepCopy()
+	own.SetName("relapse-v6-" + config.GetName())
+	a.Objects = append(a.Objects, own)
+	instance := maps(a.Of(kindCluster)[0].Object, "spec.bgpInstances")[0]
+	first := maps(instance, "peers")[0]
+	second := chart.Merge(first, map[string]any{
+		"name": "relapse-v6", "peerAddress": topology.IPv6.Addr(a.lab.Routers[0]).String(), "peerConfigRef": map[string]any{"name": own.GetName()},
+	})
+	instance["peers"] = []any{first, second}
+	return unstructured.SetNestedSlice(own.Object, []any{family}, "spec", "families")
 }
 
 // announced are the advertisements that a selector selects. Of the lab's own it adds that of pod
@@ -330,7 +365,10 @@ func (a *adapter) announced(config *unstructured.Unstructured, selector map[stri
 func (a *adapter) services(advertisements []map[string]any, labels map[string]string) {
 	pools := slices.DeleteFunc(a.Of(kindPool), func(o *unstructured.Unstructured) bool {
 		disabled, _ := chart.Get(o.Object, "spec.disabled")
-		return disabled == true || !slices.ContainsFunc(maps(o.Object, "spec.blocks"), func(b map[string]any) bool { return objects.IPv4(rangeOf(b)) })
+		lacks := func(of func(string) bool) bool {
+			return !slices.ContainsFunc(maps(o.Object, "spec.blocks"), func(b map[string]any) bool { return of(rangeOf(b)) })
+		}
+		return disabled == true || lacks(objects.IPv4) || a.lab.Dual && lacks(objects.IPv6)
 	})
 	var some map[string]string // labels that an advertisement selects
 	for _, advertisement := range advertisements {
@@ -356,7 +394,8 @@ func (a *adapter) services(advertisements []map[string]any, labels map[string]st
 		}
 	}
 	a.Labels = some
-	a.Own("none gives an address of IPv4 to the lab's Service", a.own[4])
+	families := map[bool]string{true: "addresses of both families", false: "an address of IPv4"}[a.lab.Dual]
+	a.Own("none gives "+families+" to the lab's Service", a.own[4])
 }
 
 // fromPool adds to labels what one of the pools asks for, as the labels of the lab's Services; false

@@ -87,10 +87,27 @@ func TestAdapt(t *testing.T) {
 	noPods, noServices := own("CiliumBGPAdvertisement", "none announces pod ranges"), own("CiliumBGPAdvertisement", "none announces the address of a Service of type LoadBalancer")
 	noPool := own("CiliumLoadBalancerIPPool", "none gives an address of IPv4 to the lab's Service")
 	plain := strings.NewReplacer("careful", "plain").Replace(strings.Join(configured[1:], "\n"))
+	sessions := "CiliumBGPPeerConfig careful: the lab has a session for each of its families, with the address of the router of that family"
+	bothPool := strings.Replace(userPool, "blocks: [", "blocks: [{cidr: \"2001:db8::/120\"}, ", 1)
 	for _, test := range []struct {
 		name, text, under, labels, objects string
 		replaced                           []string
 	}{
+		{
+			"both families", onePeer + strings.Replace(userCareful, "families: [", "families: [{afi: ipv6, safi: unicast}, ", 1) + userServices + userPods + bothPool, given,
+			"map[bgp:external color:blue]", "rack careful services pods blue relapse-v6-careful", slices.Concat(replaced, configured, []string{sessions}),
+		},
+		{
+			"both families, and objects of IPv4", onePeer + userCareful + userServices + userPods + userPool, given, "map[bgp:external]",
+			"rack careful services pods blue relapse-v6-careful relapse-lab",
+			slices.Concat(replaced, configured, []string{"CiliumBGPPeerConfig careful: families: ipv6 unicast is added", sessions,
+				own("CiliumLoadBalancerIPPool", "none gives addresses of both families to the lab's Service")}),
+		},
+		{
+			"both families, and no peer", userPods, missing, "map[announced-by:lab]",
+			"pods relapse-lab relapse-lab relapse-v6-relapse-lab relapse-pods relapse-services relapse-lab", nil,
+		},
+
 		{"everything", onePeer + userCareful + userServices + userPods + userPool, given, "map[bgp:external color:blue]",
 			"rack careful services pods blue", slices.Concat(replaced, configured)},
 		{
@@ -124,7 +141,9 @@ func TestAdapt(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := must.Get(ofLab.Adapt(test.text, networks))(t)
+			lab := ofLab
+			lab.Dual = strings.HasPrefix(test.name, "both families")
+			b := must.Get(lab.Adapt(test.text, networks))(t)
 			var names []string
 			for _, o := range b.Objects {
 				names = append(names, o.GetName())
@@ -132,17 +151,17 @@ func TestAdapt(t *testing.T) {
 			if got := strings.Join(names, " "); got != test.objects || b.Under != test.under || fmt.Sprint(b.Labels) != test.labels {
 				t.Errorf("objects %s, want %s; %s, want %s; labels %v, want %s", got, test.objects, b.Under, test.under, b.Labels, test.labels)
 			}
-			if !slices.Equal(b.Replaced, test.replaced) {
+			if test.replaced != nil && !slices.Equal(b.Replaced, test.replaced) {
 				t.Errorf("replaced\n%s\nwant\n%s", strings.Join(b.Replaced, "\n"), strings.Join(test.replaced, "\n"))
 			}
-			b.announces(t)
+			b.announces(t, lab.Dual)
 		})
 	}
 }
 
-// announces fails the test unless the one session of the objects announces pod ranges and Services
+// announces fails the test unless the one session of each family announces pod ranges and Services
 // with the labels.
-func (b BGP) announces(t *testing.T) {
+func (b BGP) announces(t *testing.T, dual bool) {
 	t.Helper()
 	at := func(o *unstructured.Unstructured, path string) string {
 		value, _ := chart.Get(o.Object, path)
@@ -150,8 +169,14 @@ func (b BGP) announces(t *testing.T) {
 	}
 	cluster := b.Of(kindCluster)[0]
 	peers := at(cluster, "spec.bgpInstances")
-	if strings.Count(peers, "peerAddress:10.62.4.254") != 1 || strings.Count(peers, "peerAddress") != 1 {
-		t.Errorf("the peers are %s", peers)
+	of := map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress": 1}
+	if dual {
+		of = map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress:fd5c:3f1e:a2d7::a3e:4fe": 1, "peerAddress": 2}
+	}
+	for has, n := range of {
+		if strings.Count(peers, has) != n {
+			t.Errorf("the peers are %s", peers)
+		}
 	}
 	all := ""
 	for _, o := range b.Of(kindAdvertisement) {
@@ -161,7 +186,12 @@ func (b BGP) announces(t *testing.T) {
 		t.Errorf("announced are %s", all)
 	}
 	for _, config := range b.Of(kindPeer) {
-		if families := at(config, "spec.families"); strings.Contains(peers, config.GetName()) && (!strings.Contains(families, "afi:ipv4") || strings.Contains(families, "ipv6")) {
+		has, lacks := "ipv4", "ipv6"
+		if strings.HasPrefix(config.GetName(), "relapse-v6-") {
+			has, lacks = lacks, has
+		}
+		families := at(config, "spec.families")
+		if strings.Contains(peers, "name:"+config.GetName()+"]") && (!strings.Contains(families, "afi:"+has) || strings.Contains(families, lacks) || !strings.Contains(families, "matchLabels")) {
 			t.Errorf("the families are %s", families)
 		}
 	}

@@ -80,7 +80,7 @@ const (
 // waits until the operator works. Agents that run are not replaced: Restart does that.
 func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	c := labaccess.Cluster(run)
-	objects, err := r.render(ctx, run.Topology.Clusters[0], labaccess.Cluster(run).APIServer())
+	objects, err := r.render(ctx, run.Topology, labaccess.Cluster(run).APIServer())
 	if err != nil {
 		return err
 	}
@@ -92,12 +92,12 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 
 var installed = install.Release{Name: name, Namespace: namespace}
 
-func (r Release) render(ctx context.Context, c topology.Cluster, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
+func (r Release) render(ctx context.Context, t topology.Topology, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
 	of, err := chart.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}
-	return installed.Render(of, r.Values.with(r.Settings(c, apiServer)))
+	return installed.Render(of, r.Values.with(r.Settings(t, apiServer)))
 }
 
 // Ready is the action that waits until the agents of this release, which was applied, are ready on these
@@ -138,9 +138,11 @@ func (r Release) ready(ctx context.Context, c *kindlab.Cluster, nodes []string) 
 }
 
 // Peering gives every agent a session with each router, over which it announces the pods of
-// its node (CiliumBGPClusterConfig).
+// its node (CiliumBGPClusterConfig), and on a dual lab one of each family: over a session of IPv4 GoBGP
+// gives routes of IPv6 a next hop of IPv4.
 type Peering struct {
 	Routers         []netip.Addr
+	Dual            bool
 	RoutersASN, ASN uint32
 	// GracefulRestart has routers keep the routes of an agent whose session has ended. The
 	// vendor's default is without it.
@@ -155,7 +157,7 @@ type Peering struct {
 
 // PeeringOf is the peering with each router of a lab that accepts sessions.
 func PeeringOf(lab topology.Topology) Peering {
-	p := Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN}
+	p := Peering{RoutersASN: topology.TorASN, ASN: topology.ClusterASN, Dual: lab.Dual}
 	for _, r := range lab.BGPPeers() {
 		p.Routers = append(p.Routers, r.Address)
 	}
@@ -195,7 +197,7 @@ func (p Peering) Apply(types Types) framework.Action {
 	return func(ctx context.Context, r *framework.Run) error {
 		p := p
 		if of := PeeringOf(r.Topology); len(p.Routers) == 0 {
-			p.Routers, p.RoutersASN, p.ASN = of.Routers, of.RoutersASN, of.ASN
+			p.Routers, p.RoutersASN, p.ASN, p.Dual = of.Routers, of.RoutersASN, of.ASN, of.Dual
 		}
 		all, err := workload.Objects(p.manifest(types))
 		if err != nil {
@@ -207,7 +209,7 @@ func (p Peering) Apply(types Types) framework.Action {
 
 func (p Peering) manifest(types Types) string {
 	restart := fmt.Sprintf("{enabled: %t, restartTimeSeconds: %d}", p.GracefulRestart, int(cmp.Or(p.RestartTime, 120*time.Second).Seconds()))
-	all, version := []string{peering}, types
+	all, version := []string{peering, peerConfig("lab", topology.IPv4), pods}, types
 	if types == Policy {
 		all, version = []string{policy}, Alpha
 	}
@@ -218,15 +220,31 @@ func (p Peering) manifest(types Types) string {
 		all = append(all, pool)
 	}
 	var peers strings.Builder
-	for i, router := range p.Routers {
+	families, blocks := "", fmt.Sprintf("{cidr: %s}", p.LoadBalancers)
+	peer := func(i int, router netip.Addr, config string) {
 		if types == Policy {
-			fmt.Fprintf(&peers, "\n    - {peerASN: %d, peerAddress: %s, gracefulRestart: %s}", p.RoutersASN, netip.PrefixFrom(router, router.BitLen()), restart)
+			fmt.Fprintf(&peers, "\n    - {peerASN: %d, peerAddress: %q, gracefulRestart: %s%s}", p.RoutersASN, netip.PrefixFrom(router, router.BitLen()), restart, families)
 		} else {
-			fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: lab}}", i+1, p.RoutersASN, router)
+			fmt.Fprintf(&peers, "\n    - {name: router%d, peerASN: %d, peerAddress: %q, peerConfigRef: {name: %s}}", i+1, p.RoutersASN, router, config)
+		}
+	}
+	if p.Dual {
+		families, blocks = ", families: [{afi: ipv4, safi: unicast}]", fmt.Sprintf("%s, {cidr: %q}", blocks, topology.IPv6.Prefix(p.LoadBalancers))
+	}
+	for i, router := range p.Routers {
+		peer(i, router, "lab")
+	}
+	if p.Dual {
+		families = strings.ReplaceAll(families, "ipv4", "ipv6")
+		for i, router := range p.Routers {
+			peer(len(p.Routers)+i, topology.IPv6.Addr(router), "lab-v6")
+		}
+		if types != Policy {
+			all = append(all, peerConfig("lab-v6", topology.IPv6))
 		}
 	}
 	return strings.NewReplacer(
-		"${version}", string(version), "${asn}", fmt.Sprint(p.ASN), "${peers}", peers.String(), "${restart}", restart, "${pool}", p.LoadBalancers.String(),
+		"${version}", string(version), "${asn}", fmt.Sprint(p.ASN), "${peers}", peers.String(), "${restart}", restart, "${blocks}", blocks,
 	).Replace(strings.Join(all, "---\n"))
 }
 
@@ -244,7 +262,7 @@ const pool = `apiVersion: ${version}
 kind: CiliumLoadBalancerIPPool
 metadata: {name: lab}
 spec:
-  blocks: [{cidr: ${pool}}]
+  blocks: [${blocks}]
 `
 
 const policy = `apiVersion: ${version}
@@ -266,16 +284,21 @@ spec:
   - name: lab
     localASN: ${asn}
     peers:${peers}
----
-apiVersion: ${version}
+`
+
+// peerConfig is the configuration of the peers of a family.
+func peerConfig(name string, f topology.Family) string {
+	return fmt.Sprintf(`apiVersion: ${version}
 kind: CiliumBGPPeerConfig
-metadata: {name: lab}
+metadata: {name: %s}
 spec:
   gracefulRestart: ${restart}
   families:
-  - {afi: ipv4, safi: unicast, advertisements: {matchLabels: {` + Announced + `}}}
----
-apiVersion: ${version}
+  - {afi: %s, safi: unicast, advertisements: {matchLabels: {%s}}}
+`, name, f, Announced)
+}
+
+const pods = `apiVersion: ${version}
 kind: CiliumBGPAdvertisement
 metadata: {name: pods, labels: {` + Announced + `}}
 spec:
@@ -311,7 +334,7 @@ func (r Release) WithoutAgents() Release {
 // undo does to get back to it: permissions and configuration stay. Agents that run are not
 // replaced: Restart does that.
 func (r Release) ApplyAgents(ctx context.Context, run *framework.Run) error {
-	objects, err := r.render(ctx, run.Topology.Clusters[0], labaccess.Cluster(run).APIServer())
+	objects, err := r.render(ctx, run.Topology, labaccess.Cluster(run).APIServer())
 	if err != nil {
 		return err
 	}

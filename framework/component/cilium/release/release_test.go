@@ -61,6 +61,23 @@ func TestPeeringOfServices(t *testing.T) {
 	}
 }
 
+// A dual lab has a session of each family, which carries that alone, and a pool of both.
+func TestPeeringOfBothFamilies(t *testing.T) {
+	p := Peering{Routers: []netip.Addr{netip.MustParseAddr("10.4.94.239")}, Dual: true, RoutersASN: 64524, ASN: 64513, LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}
+	for _, types := range []Types{V2, Policy} {
+		text := p.manifest(types)
+		parts := strings.Split(text, "---\n")
+		for _, part := range parts {
+			values(t, part)
+		}
+		for _, has := range []string{"10.4.94.239", "fd5c:3f1e:a2d7::a04:5eef", "afi: ipv4", "afi: ipv6", "{cidr: 10.62.128.0/24}, {cidr: \"fd5c:3f1e:a2d7::a3e:8000/120\"}"} {
+			if strings.Count(text, has) != 1 {
+				t.Errorf("%s has %q %d times:\n%s", types, has, strings.Count(text, has), text)
+			}
+		}
+	}
+}
+
 // Each version gets the types that its documentation has. Those of a policy are one object.
 func TestTypes(t *testing.T) {
 	p := Peering{Routers: []netip.Addr{netip.MustParseAddr("10.4.94.239")}, RoutersASN: 64524, ASN: 64513, LoadBalancers: netip.MustParsePrefix("10.62.128.0/24")}
@@ -97,19 +114,23 @@ func TestSettings(t *testing.T) {
 	server := netip.MustParseAddrPort("10.62.4.11:6443")
 	for _, test := range []struct {
 		name, values  string
+		dual          bool
 		native, proxy bool // proxy: Cilium replaces kube-proxy
 		bgp           bool
 		want          []string
 		not           string
 	}{
 		{name: "the chart's defaults", want: []string{"envoy.enabled=false", "hubble.enabled=false", "image.useDigest=false"},
-			not: "k8sServiceHost ipv4NativeRoutingCIDR"},
+			not: "k8sServiceHost ipv4NativeRoutingCIDR ipv6.enabled"},
 		{
 			name: "native with BGP", values: "{routingMode: native, ipv4NativeRoutingCIDR: 10.0.0.0/8, kubeProxyReplacement: true, bgpControlPlane: {enabled: true}}",
 			native: true, proxy: true, bgp: true,
 			want: []string{"ipv4NativeRoutingCIDR=10.62.64.0/20", "k8sServiceHost=10.62.4.11", "k8sServicePort=6443"},
 		},
 		{name: "a string for a boolean", values: `{kubeProxyReplacement: "true"}`, proxy: true, want: []string{"k8sServiceHost=10.62.4.11"}},
+		{name: "both families", dual: true, values: "{routingMode: native}", native: true, not: "k8sServiceHost",
+			want: []string{"ipv6.enabled=true", "ipv6NativeRoutingCIDR=fd5c:3f1e:a2d7::a3e:4000/116", "ipam.operator.clusterPoolIPv6MaskSize=120"}},
+		{name: "both families, and a lab of IPv4", values: "{ipv6: {enabled: true}}", want: []string{"ipv6.enabled=false"}},
 		{name: "Envoy asked for", values: "{envoy: {enabled: true, log: {path: /x}}}", want: []string{"envoy.enabled=false"}, not: "k8sServiceHost"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -117,7 +138,7 @@ func TestSettings(t *testing.T) {
 			if v.Native() != test.native || v.ReplacesKubeProxy() != test.proxy || v.BGP() != test.bgp {
 				t.Errorf("native %t, instead of kube-proxy %t, BGP %t", v.Native(), v.ReplacesKubeProxy(), v.BGP())
 			}
-			settings := Release{Version: "1.19.3", Values: v}.Settings(cluster, server)
+			settings := Release{Version: "1.19.3", Values: v}.Settings(topology.Topology{Dual: test.dual, Clusters: []topology.Cluster{cluster}}, server)
 			var texts []string
 			for _, s := range settings {
 				texts = append(texts, s.String())

@@ -18,7 +18,7 @@ import (
 // In each mode the chart of each version asks for no image but those that are built, and its
 // agents are replaced one by one. It needs the vendor's modules.
 func TestRender(t *testing.T) {
-	cluster := topology.Cluster{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}
+	lab := topology.Topology{Clusters: []topology.Cluster{{PodCIDR: netip.MustParsePrefix("10.62.64.0/20"), NodeMask: 24}}}
 	for _, version := range []string{"1.15.0", "1.15.19", "1.16.0", "1.17.8", "1.18.0", "1.18.4", "1.19.3", "1.20.2"} {
 		for name, text := range map[string]string{
 			"defaults": "",
@@ -28,7 +28,8 @@ func TestRender(t *testing.T) {
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				r := Release{Version: version, Values: values(t, text)}
-				objects := must.Get(r.render(t.Context(), cluster, netip.MustParseAddrPort("10.62.4.11:6443")))(t)
+				lab.Dual = name == "native"
+				objects := must.Get(r.render(t.Context(), lab, netip.MustParseAddrPort("10.62.4.11:6443")))(t)
 				var all []string
 				for _, o := range objects {
 					all = append(all, images(o.Object)...)

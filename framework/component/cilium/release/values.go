@@ -36,11 +36,15 @@ func NativeRouting() Values {
 		"routingMode":          "native",
 		"autoDirectNodeRoutes": true,
 		"enableIPv4Masquerade": false,
+		"enableIPv6Masquerade": false,
 		"kubeProxyReplacement": false,
 		"bgpControlPlane":      map[string]any{"enabled": true},
 		"operator":             map[string]any{"replicas": int64(1)},
 	}
 }
+
+// IPv6 reports whether pods and Services have both families: Cilium without IPv4 has no lab.
+func (v Values) IPv6() bool { return v.at("ipv6.enabled") == "true" }
 
 // BGP reports whether the agents speak BGP.
 func (v Values) BGP() bool { return v.at("bgpControlPlane.enabled") == "true" }
@@ -59,14 +63,16 @@ func (v Values) LeaseChance() time.Duration {
 }
 
 // Settings are what a lab has to set, because it lacks something or has it otherwise. The
-// cluster is the lab's, and so is the address of its API server.
-func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []chart.Setting {
+// address of the API server is the lab's.
+func (r Release) Settings(t topology.Topology, apiServer netip.AddrPort) []chart.Setting {
+	c := t.Clusters[0]
 	const (
 		built  = "the image is built from the vendor's module and has another digest"
 		envoy  = "Envoy is not a Go program, and is not built"
 		hubble = "what makes its certificates, its relay and its interface are not built"
 		rights = "not every machine has all capabilities that the chart lists (CAP_SYS_RESOURCE), and a privileged container gets those that it has"
 		ranges = "the pod range is the lab's"
+		family = "the lab has both families, or IPv4 alone"
 		server = "the address of the API server is the lab's: nothing serves its Service before the agents do"
 	)
 	all := []chart.Setting{
@@ -83,6 +89,17 @@ func (r Release) Settings(c topology.Cluster, apiServer netip.AddrPort) []chart.
 	}
 	if r.Values.Native() {
 		all = append(all, chart.Setting{Path: "ipv4NativeRoutingCIDR", Value: c.PodCIDR.String(), Why: ranges})
+	}
+	if t.Dual || r.Values.IPv6() {
+		all = append(all, chart.Setting{Path: "ipv6.enabled", Value: t.Dual, Why: family})
+	}
+	if t.Dual {
+		pods := topology.IPv6.Prefix(c.PodCIDR).String()
+		all = append(all, chart.Setting{Path: "ipam.operator.clusterPoolIPv6PodCIDRList", Value: []any{pods}, Why: ranges},
+			chart.Setting{Path: "ipam.operator.clusterPoolIPv6MaskSize", Value: int64(c.NodeMask + topology.V6Bits), Why: ranges})
+		if r.Values.Native() {
+			all = append(all, chart.Setting{Path: "ipv6NativeRoutingCIDR", Value: pods, Why: ranges})
+		}
 	}
 	if r.Values.ReplacesKubeProxy() || r.NoServices {
 		all = append(all, chart.Setting{Path: "k8sServiceHost", Value: apiServer.Addr().String(), Why: server}, chart.Setting{Path: "k8sServicePort", Value: int64(apiServer.Port()), Why: server})
