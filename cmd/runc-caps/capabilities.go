@@ -1,69 +1,79 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"slices"
 )
 
-// requestFile is the file with the capabilities of a runc command line, empty if it has none.
-// containerd's shim writes a flag and its value as two arguments, and the command of exec into
-// the file of --process (containerd/go-runc, runc.go).
-func requestFile(args []string) string {
-	value := func(flag string) string {
-		i := slices.Index(args, flag) + 1
-		if i == 0 || i == len(args) {
-			return ""
+// without removes the capabilities missing from all sets of the request (bounding,
+// effective, inheritable, permitted, ambient), and reports whether that changed it.
+// Everything else is kept, including unknown keys.
+func without(missing []string, request []byte, kind requestKind) ([]byte, bool, error) {
+	path := []string{"capabilities"}
+	if kind == bundleFile {
+		path = []string{"process", "capabilities"}
+	}
+	return edit(request, path, func(sets json.RawMessage) (json.RawMessage, bool, error) {
+		var bySet map[string]json.RawMessage
+		if err := json.Unmarshal(sets, &bySet); err != nil {
+			return nil, false, err
 		}
-		return args[i]
-	}
-	if bundle := value("--bundle"); bundle != "" {
-		return filepath.Join(bundle, "config.json")
-	}
-	return value("--process")
+		changed := false
+		for set, raw := range bySet {
+			var names []string
+			if err := json.Unmarshal(raw, &names); err != nil {
+				return nil, false, fmt.Errorf("set %q: %w", set, err)
+			}
+			kept := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+				return slices.Contains(missing, name)
+			})
+			if len(kept) == len(names) {
+				continue
+			}
+			changed = true
+			var err error
+			if bySet[set], err = marshal(kept); err != nil {
+				return nil, false, err
+			}
+		}
+		out, err := marshal(bySet)
+		return out, changed, err
+	})
 }
 
-// without removes the missing capabilities from all sets of a request (bounding, effective,
-// inheritable, permitted, ambient): an OCI config.json, or its object "process" alone. It
-// keeps everything else, also what it does not know, and returns nil if nothing is to be removed.
-func without(missing []string, request []byte) ([]byte, error) {
-	// Other members stay as they are: a number of 64 bits is no float.
-	var whole map[string]json.RawMessage
-	if err := json.Unmarshal(request, &whole); err != nil {
-		return nil, err
+func edit(object json.RawMessage, path []string, change func(json.RawMessage) (json.RawMessage, bool, error)) (json.RawMessage, bool, error) {
+	if len(path) == 0 {
+		return change(object)
 	}
-	process := whole
-	raw, isBundle := whole["process"]
-	if isBundle {
-		process = nil
-		if err := json.Unmarshal(raw, &process); err != nil {
-			return nil, fmt.Errorf("process: %w", err)
-		}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(object, &members); err != nil {
+		return nil, false, err
 	}
-	var sets map[string][]string
-	if raw, there := process["capabilities"]; there {
-		if err := json.Unmarshal(raw, &sets); err != nil {
-			return nil, fmt.Errorf("capabilities: %w", err)
-		}
+	member, ok := members[path[0]]
+	if !ok || bytes.Equal(member, []byte("null")) {
+		return object, false, nil
 	}
-	isMissing := func(name string) bool { return slices.Contains(missing, name) }
-	changed := false
-	for set, names := range sets {
-		changed = changed || slices.ContainsFunc(names, isMissing)
-		sets[set] = slices.DeleteFunc(names, isMissing)
+	member, changed, err := edit(member, path[1:], change)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", path[0], err)
 	}
 	if !changed {
-		return nil, nil
+		return object, false, nil
 	}
-	var err error
-	if process["capabilities"], err = json.Marshal(sets); err != nil {
+	members[path[0]] = member
+	out, err := marshal(members)
+	return out, true, err
+}
+
+// marshal is json.Marshal without its escaping of <, > and &, which would change other strings.
+func marshal(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
 		return nil, err
 	}
-	if isBundle {
-		if whole["process"], err = json.Marshal(process); err != nil {
-			return nil, err
-		}
-	}
-	return json.Marshal(whole)
+	return bytes.TrimSpace(out.Bytes()), nil
 }

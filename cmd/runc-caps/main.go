@@ -48,8 +48,8 @@ func fail(err error) {
 // narrow removes the capabilities that this machine does not grant from the request
 // file of the runc command line args, if it has one.
 func narrow(args []string) error {
-	path := requestFile(args)
-	if path == "" {
+	path, kind := requestFile(args)
+	if kind == noRequest {
 		return nil
 	}
 	status, err := os.ReadFile("/proc/self/status")
@@ -72,11 +72,11 @@ func narrow(args []string) error {
 	if err != nil {
 		return err
 	}
-	edited, err := without(missing, old)
+	edited, changed, err := without(missing, old, kind)
 	if err != nil {
 		return fmt.Errorf("reading capabilities from %s: %w", path, err)
 	}
-	if edited == nil {
+	if !changed {
 		return nil
 	}
 	// In place, which keeps owner, mode and links. Only this process, as runc, reads it.

@@ -1,13 +1,10 @@
 package host
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,36 +26,40 @@ func (h host) installShim(ctx context.Context, source string, missing []string, 
 	if err != nil {
 		return err
 	}
-	config, err := before.parse()
+	config, err := parseDaemonConfig([]byte(before.text()))
 	if err != nil {
-		return err
+		return fmt.Errorf("reading Docker's configuration %s: %w", h.daemonJSON, err)
 	}
 	// dockerd may not have read the file since its owner has changed it.
-	if name, _ := config["default-runtime"].(string); foreignRuntime(name) {
+	if name := config.defaultRuntime(); foreignRuntime(name) {
 		return &UnfitError{Checks: []Check{{
 			Name: "Docker's configuration", State: Fatal, Found: fmt.Sprintf("%q is the default OCI runtime in %s", name, h.daemonJSON),
 			Want: "Docker's default OCI runtime must be runc; relapse does not replace another one", Cure: fmt.Sprintf(runtimeCure, h.daemonJSON),
 		}}}
+	}
+	config, err = config.register(h.shim)
+	if err != nil {
+		return err
 	}
 	announce(fmt.Sprintf("building the OCI runtime %s into %s, because this machine does not grant %s",
 		runtimeName, h.shim, strings.Join(missing, " ")))
 	if err := h.buildShim(ctx, source); err != nil {
 		return fmt.Errorf("building the OCI runtime %s: %w", runtimeName, err)
 	}
-	after, err := withRuntime(config, runtimeName, h.shim)
+	after, err := config.text()
 	if err != nil {
 		return err
 	}
 	// Recorded first, so that a killed set-up can be undone. An existing
 	// registration has its record already.
-	if after != before.text() {
-		change := &change{Before: before.content, After: after}
+	if string(after) != before.text() {
+		change := &change{Before: before.content, After: string(after)}
 		if err := h.remember(func(r *record) { r.DaemonJSON = change }); err != nil {
 			return err
 		}
 	}
 	announce(fmt.Sprintf("making %s Docker's default OCI runtime in %s, and reloading dockerd's configuration", runtimeName, h.daemonJSON))
-	if err := writeFile(h.daemonJSON, []byte(after), before.mode); err != nil {
+	if err := writeFile(h.daemonJSON, after, before.mode); err != nil {
 		return fmt.Errorf("writing Docker's configuration: %w", err)
 	}
 	if err := h.reload(ctx, runtimeName); err != nil {
@@ -68,68 +69,64 @@ func (h host) installShim(ctx context.Context, source string, missing []string, 
 	return nil
 }
 
-// withRuntime is the text of a daemon.json with a default OCI runtime; path is the program's,
-// empty for Docker's own.
-func withRuntime(config map[string]any, name, path string) (string, error) {
-	runtimes, registered := map[string]any{}, map[string]any{}
-	if there, is := config["runtimes"].(map[string]any); is {
-		maps.Copy(runtimes, there)
-	}
-	if path != "" {
-		runtimes[name] = map[string]any{"path": path}
-	}
-	maps.Copy(registered, config)
-	registered["default-runtime"], registered["runtimes"] = name, runtimes
-	text, err := json.MarshalIndent(registered, "", "  ")
-	return string(text) + "\n", err
-}
-
-// removeShim reverts installShim's change of Docker's configuration, and removes the shim,
-// unless somebody else has changed the file since.
+// removeShim reverts installShim's change of Docker's configuration, and removes
+// the shim. Later changes of the file by others are kept.
 func (h host) removeShim(ctx context.Context, made change, announce func(string)) error {
+	_, running := h.dockerd()
+	var users []string
+	if running {
+		var err error
+		if users, err = shimUsers(ctx); err != nil {
+			return err
+		}
+	}
+	if len(users) > 0 {
+		return fmt.Errorf("containers that use the OCI runtime %s: %s; remove them first (relapse down, docker rm)",
+			runtimeName, strings.Join(users, " "))
+	}
+	announce(fmt.Sprintf("removing the OCI runtime %s from %s, and the file %s", runtimeName, h.daemonJSON, h.shim))
 	now, err := h.readDaemonJSON()
 	if err != nil {
 		return err
 	}
-	before := daemonFile{path: h.daemonJSON, content: made.Before, mode: now.mode}
-	if text := now.text(); text != made.After && text != before.text() {
-		announce(fmt.Sprintf("leaving %s and the OCI runtime %s: the file was changed after the set-up; to remove the runtime, "+
-			"remove it from that file, reload dockerd, and rm %s", h.daemonJSON, runtimeName, h.shim))
-		return nil
+	original := daemonFile{path: h.daemonJSON, content: made.Before, mode: now.mode}
+	final := original
+	before, err := parseDaemonConfig([]byte(original.text()))
+	if err != nil {
+		return fmt.Errorf("reading %s as it was before the set-up: %w", h.daemonJSON, err)
 	}
-	_, running := h.dockerd()
-	if running {
-		users, err := shimUsers(ctx)
-		if err != nil {
-			return err
-		}
-		if len(users) > 0 {
-			return fmt.Errorf("containers that use the OCI runtime %s: %s; remove them first (relapse down, docker rm)",
-				runtimeName, strings.Join(users, " "))
-		}
+	config, err := parseDaemonConfig([]byte(now.text()))
+	if err != nil {
+		return fmt.Errorf("reading Docker's configuration %s: %w", h.daemonJSON, err)
 	}
-	announce(fmt.Sprintf("removing the OCI runtime %s from %s, and the file %s", runtimeName, h.daemonJSON, h.shim))
+	if config, err = config.withdraw(before); err != nil {
+		return err
+	}
+	if now.text() != made.After && now.content != nil {
+		text, err := config.text()
+		if err != nil {
+			return err
+		}
+		kept := string(text)
+		final.content = &kept
+	}
 	if running {
-		// If a member is deleted from the file, dockerd keeps its value at a reload
-		// (Docker 20.10, daemon/reload_unix.go): the default is written out first.
-		config, err := before.parse()
+		explicit, err := config.explicit()
 		if err != nil {
 			return err
 		}
-		name, _ := config["default-runtime"].(string)
-		name = cmp.Or(name, "runc")
-		explicit, err := withRuntime(config, name, "")
+		text, err := explicit.text()
 		if err != nil {
 			return err
 		}
-		if err := writeFile(h.daemonJSON, []byte(explicit), now.mode); err != nil {
+		if err := writeFile(h.daemonJSON, text, now.mode); err != nil {
 			return fmt.Errorf("writing Docker's configuration: %w", err)
 		}
-		if err := h.reload(ctx, name); err != nil {
+		if err := h.reload(ctx, explicit.defaultRuntime()); err != nil {
 			return errors.Join(err, now.restore())
 		}
 	}
-	if err := before.restore(); err != nil {
+	if err := final.restore(); err != nil {
 		return fmt.Errorf("restoring Docker's configuration: %w", err)
 	}
 	if err := os.Remove(h.shim); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -228,17 +225,6 @@ func (f daemonFile) text() string {
 		return ""
 	}
 	return *f.content
-}
-
-// parse reads the configuration. No file and an empty one are an empty configuration.
-func (f daemonFile) parse() (map[string]any, error) {
-	config := map[string]any{}
-	if text := f.text(); strings.TrimSpace(text) != "" {
-		if err := json.Unmarshal([]byte(text), &config); err != nil {
-			return nil, fmt.Errorf("reading Docker's configuration %s: %w", f.path, err)
-		}
-	}
-	return config, nil
 }
 
 func (f daemonFile) restore() error {
