@@ -19,7 +19,7 @@ type origin struct {
 
 func (o *origin) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.source, "images", imagesBuild,
-		"where the vendors' images come from: build; or upstream, which copies the vendors' own into the lab's registry")
+		"where the vendors' images come from: build; or upstream, which takes all through a cache in the lab")
 	flags.StringToStringVar(&o.mirrors, "upstream", nil, "with --images=upstream: a mirror for a vendor's registry, `HOST=URL`")
 }
 

@@ -297,7 +297,7 @@ func (l *Lab) equip(ctx context.Context) error {
 		if err := l.startOurs(ctx, l.Registry(), images[registryImage]); err != nil {
 			return err
 		}
-		return l.fill(ctx, l.options.Serve)
+		return l.push(ctx, l.options.Serve)
 	})
 	if err != nil {
 		return err

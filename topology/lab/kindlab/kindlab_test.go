@@ -103,7 +103,7 @@ func TestRegistryAddr(t *testing.T) {
 			for _, addr := range test.nodes {
 				l.Topology.Clusters[0].Nodes = append(l.Topology.Clusters[0].Nodes, node(addr))
 			}
-			must.Equal(t, "", test.want, l.registryAddr().String())
+			must.Equal(t, "", test.want, l.registryAddr(0).String())
 		})
 	}
 }

@@ -190,7 +190,7 @@ func (l *Lab) makeStateDir() error {
 	if err := recordSysctls(dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(l.mirrorsDir(), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(l.mirrorsDir(), "_default"), 0o700); err != nil {
 		return fmt.Errorf("creating the state folder of lab %q: %w", l.Topology.Name, err)
 	}
 	if len(l.Topology.Clusters) == 0 {
@@ -234,9 +234,10 @@ func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error
 	return loaded, err
 }
 
-// registryAddr is the address of the lab's registry: the highest of those on the first
-// cluster's network that no member has.
-func (l *Lab) registryAddr() netip.AddrPort {
+// registryAddr is the address of the lab's registry (number 0) or of one of its
+// caches: of the addresses on the first cluster's network that no member has, the
+// highest, and the next ones below it.
+func (l *Lab) registryAddr(number int) netip.AddrPort {
 	name := l.Topology.Clusters[0].Nodes[0].Links[0].Network
 	network, _ := l.Topology.Network(name)
 	taken := map[netip.Addr]bool{}
@@ -245,8 +246,10 @@ func (l *Lab) registryAddr() netip.AddrPort {
 		taken[link.Address] = true
 	}
 	addr := network.Broadcast().Prev()
-	for taken[addr] {
-		addr = addr.Prev()
+	for ; taken[addr] || number > 0; addr = addr.Prev() {
+		if !taken[addr] {
+			number--
+		}
 	}
 	return netip.AddrPortFrom(addr, registryPort)
 }
@@ -498,6 +501,12 @@ func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map
 			text, err := l.Registry().logs(ctx, since)
 			keep("registry", text, err)
 		})
+		for _, cache := range l.caches() {
+			all.Go(func() {
+				text, err := cache.logs(ctx, since)
+				keep(cache.name, text, err)
+			})
+		}
 	}
 	for _, m := range l.Topology.Members() {
 		if slices.Contains(without, m.Name) {

@@ -27,8 +27,8 @@ type Options struct {
 	// Serve are the images that the lab's registry serves in addition to the control
 	// plane's, under the vendors' names.
 	Serve []string
-	// Upstreams are the registries of the vendors' published images, which are copied into
-	// the lab's registry. Without them all images are our own builds.
+	// Upstreams are the registries of the vendors' published images, which the nodes
+	// pull through caches in the lab. Without them all images are our own builds.
 	Upstreams registry.Upstreams
 	// Step, if set, is called when a step begins, and the function that it returns
 	// when that step has ended. Steps overlap.

@@ -35,9 +35,22 @@ func (l *Lab) Registry() *Registry {
 	if l.foreign != nil {
 		r.Addr = l.foreign.registry
 	} else {
-		r.Addr = l.registryAddr()
+		r.Addr = l.registryAddr(0)
 	}
 	return r
+}
+
+// caches are the lab's pull-through caches by the vendor's host: a registry can be
+// the cache of only one other. A lab without upstreams has none.
+func (l *Lab) caches() map[string]*Registry {
+	all := map[string]*Registry{}
+	if len(l.Topology.Clusters) == 0 {
+		return all
+	}
+	for i, host := range l.options.Upstreams.Hosts() {
+		all[host] = &Registry{*l.member("cache-" + host), l.registryAddr(i + 1)}
+	}
+	return all
 }
 
 // ownHost is the host in the names of our own images.
@@ -92,31 +105,50 @@ func (l *Lab) checkSource() error {
 	return nil
 }
 
-// writeMirrors writes the mirror configuration of the nodes' containerd: for all hosts the
-// lab's registry.
+// writeMirrors writes the mirror configuration of the nodes' containerd: for all
+// hosts the lab's registry, then the cache of that host, if there is one.
 func (l *Lab) writeMirrors() error {
-	dir := filepath.Join(l.mirrorsDir(), "_default")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+	ours := l.Registry()
+	mirrors := map[string][]*Registry{"_default": {ours}}
+	for host, cache := range l.caches() {
+		mirrors[host] = []*Registry{ours, cache}
 	}
-	text := fmt.Sprintf("server = \"http://%s\"\n%s", l.Registry().Addr, l.Registry().mirror())
-	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o600)
+	for host, asked := range mirrors {
+		text := fmt.Sprintf("server = \"http://%s\"\n", asked[len(asked)-1].Addr)
+		for _, r := range asked {
+			text += r.mirror()
+		}
+		dir := filepath.Join(l.mirrorsDir(), host)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Registry) mirror() string {
 	return fmt.Sprintf("\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", r.Addr)
 }
 
-// startRegistry starts the lab's registry, with the images that a control plane needs to
-// start. A lab without clusters has no registry.
+// startRegistry starts the lab's registry and caches, and pushes the images that a
+// control plane needs to start. A lab without clusters has no registry.
 func (l *Lab) startRegistry(ctx context.Context, image string) error {
 	if len(l.Topology.Clusters) == 0 {
 		return nil
 	}
-	if err := l.startOurs(ctx, l.Registry(), image); err != nil {
+	ours := l.Registry()
+	start, startCtx := errgroup.WithContext(ctx)
+	start.Go(func() error { return l.startOurs(startCtx, ours, image) })
+	for host, cache := range l.caches() {
+		start.Go(func() error { return l.startCache(startCtx, cache, image, host) })
+	}
+	if err := start.Wait(); err != nil {
 		return err
 	}
-	return l.fill(ctx, controlPlaneImages)
+	return l.push(ctx, controlPlaneImages)
 }
 
 // startOurs starts the lab's registry. It reads blobs from the image cache: copying
@@ -138,8 +170,7 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 	if l.foreign != nil {
 		err = r.createIn(ctx, l.foreign.network, nil, &container.Config{Image: image}, host)
 	} else {
-		link := topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: r.Addr.Addr()}
-		err = r.create(ctx, []topology.Link{link}, &container.Config{Image: image}, host)
+		err = r.create(ctx, []topology.Link{l.registryLink(r)}, &container.Config{Image: image}, host)
 	}
 	if err != nil {
 		return err
@@ -177,15 +208,18 @@ func (r *Registry) addressOn(ctx context.Context, network string) (netip.AddrPor
 	return netip.AddrPortFrom(address, registryPort), nil
 }
 
-// serve adds the images of Options.Serve to the lab's registry.
+// serve adds the images of Options.Serve to the lab's registry. It copies images of
+// upstreams, because a scenario moves their tags, which a cache cannot do.
 func (l *Lab) serve(ctx context.Context) error {
 	if len(l.Topology.Clusters) == 0 {
 		return nil
 	}
-	return l.fill(ctx, l.options.Serve)
+	if err := l.push(ctx, l.options.Serve); err != nil {
+		return err
+	}
+	return l.copyServed(ctx, l.Registry())
 }
 
-// pushed are those of some images that are our own builds.
 func (l *Lab) pushed(refs []string) []string {
 	if len(l.options.Upstreams) == 0 {
 		return refs
@@ -193,23 +227,46 @@ func (l *Lab) pushed(refs []string) []string {
 	return slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !Ours(ref) })
 }
 
-// fill makes images available in the lab's registry: our own builds and, with upstreams, the
-// vendors' own.
-func (l *Lab) fill(ctx context.Context, refs []string) error {
-	at, built := l.Registry().Addr.String(), l.pushed(refs)
-	if len(built) > 0 {
-		if err := l.options.Images.Push(ctx, at, built); err != nil {
-			return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
+func (l *Lab) push(ctx context.Context, refs []string) error {
+	if refs = l.pushed(refs); len(refs) == 0 {
+		return nil
+	}
+	if err := l.options.Images.Push(ctx, l.Registry().Addr.String(), refs); err != nil {
+		return fmt.Errorf("filling the registry of lab %q: %w", l.Topology.Name, err)
+	}
+	return nil
+}
+
+// copyServed copies the vendors' images of Options.Serve from the caches.
+func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
+	caches := l.caches()
+	if len(caches) == 0 {
+		return nil
+	}
+	to := registry.New(ours.Addr.String())
+	var errs []error
+	for _, image := range l.options.Serve {
+		if Ours(image) {
+			continue
+		}
+		host, err := registry.HostOf(image)
+		if err != nil {
+			return err
+		}
+		from, known := caches[host]
+		if !known {
+			errs = append(errs, fmt.Errorf("image %s: no upstream for %s", image, host))
+			continue
+		}
+		if err := to.Copy(ctx, image, from.Addr.String()); err != nil {
+			errs = append(errs, &registry.UpstreamError{Host: host, URL: l.options.Upstreams[host], Image: image, Err: err})
 		}
 	}
-	copies, ctx := errgroup.WithContext(ctx)
-	copies.SetLimit(4) // keeps a slow link busy
-	for _, ref := range refs {
-		if !slices.Contains(built, ref) {
-			copies.Go(func() error { return registry.New(at).CopyFrom(ctx, l.options.Upstreams, ref) })
-		}
-	}
-	return copies.Wait()
+	return errors.Join(errs...)
+}
+
+func (l *Lab) registryLink(r *Registry) topology.Link {
+	return topology.Link{Network: l.Topology.Clusters[0].Nodes[0].Links[0].Network, Address: r.Addr.Addr()}
 }
 
 func (r *Registry) answers(ctx context.Context) error {
@@ -236,4 +293,34 @@ func (r *Registry) answers(ctx context.Context) error {
 	log, logErr := r.Logs(ctx)
 	said, _, _ := strings.Cut(log, "\n") // a stack trace follows if it ended
 	return errors.Join(fmt.Errorf("%w; its log begins with: %s", err, said), logErr)
+}
+
+// dockerBridge is Docker's default network, which every engine has. Its name sorts
+// before the names of labs' networks, so that a container on both has its default route.
+const dockerBridge = "bridge"
+
+// startCache runs a pull-through cache of a host's registry. Only caches can reach
+// hosts outside the lab. They forward no packets.
+func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
+	upstream := l.options.Upstreams[host]
+	err := r.create(ctx, []topology.Link{l.registryLink(r)},
+		// It listens on the lab's network alone: Docker's own is everybody's.
+		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + upstream, "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
+		&container.HostConfig{Sysctls: map[string]string{"net.ipv4.ip_forward": "0"}})
+	if err != nil {
+		return err
+	}
+	if err := l.docker.NetworkConnect(ctx, dockerBridge, r.container, nil); err != nil {
+		return fmt.Errorf("connecting %s to Docker's network %q: %w", r.name, dockerBridge, err)
+	}
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	if err := r.answers(ctx); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		return &registry.UpstreamError{Host: host, URL: upstream, Err: err}
+	}
+	return nil
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,8 +24,11 @@ import (
 
 const registryImage = "relapse.dev/registry:3.1.2"
 
-// served is a vendor's image that the lab serves.
-const served = "docker.io/cloudnativelabs/kube-router:v1.5.1"
+// Two versions of one vendor's image: the lab serves one; the other is asked for by a node alone.
+const (
+	served   = "docker.io/cloudnativelabs/kube-router:v1.5.1"
+	unserved = "docker.io/cloudnativelabs/kube-router:v2.1.0"
+)
 
 // startUpstream runs a registry that plays all vendors' at once, on Docker's
 // own bridge, and fills it.
@@ -47,15 +52,15 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 	return "http://" + addr, created.ID
 }
 
-// TestUpstream brings a lab up with all vendors' images from upstream, and checks that
-// the lab's registry has them.
+// TestUpstream brings a lab up with all vendors' images from upstream, and checks which
+// registry serves which image.
 func TestUpstream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
 	defer docker.Close()
 	catalogue := must.Get(images.Open("../../.."))(t)
-	all := append(kindlab.ImagesOf(small), served)
+	all := append(kindlab.ImagesOf(small), served, unserved)
 	must.Get(catalogue.Build(ctx, all, func(images.Event) {}))(t)
 	var vendors []string
 	for _, ref := range all {
@@ -94,9 +99,19 @@ func TestUpstream(t *testing.T) {
 		return must.Get(c.Resolve(ctx, image))(t)
 	}
 	inLab := lab.Registry().Addr.String()
-	t.Run("the control plane's images are the vendor's", func(t *testing.T) {
-		const image = "registry.k8s.io/kube-apiserver:v1.34.4"
-		must.Equal(t, image, digest(url, image), digest(inLab, image))
+	t.Run("the control plane's images came through a cache", func(t *testing.T) {
+		logs := must.Get(lab.Logs(ctx, time.Time{}))(t)
+		const want = `"HEAD /v2/kube-apiserver/manifests/v1.34.4?ns=registry.k8s.io HTTP/1.1" 200`
+		if !strings.Contains(logs["cache-registry.k8s.io"], want) || !strings.Contains(logs["registry"], strings.Replace(want, "200", "404", 1)) {
+			t.Errorf("no %s in\n%s", want, logs["cache-registry.k8s.io"])
+		}
+	})
+	t.Run("a cache does not listen on Docker's network", func(t *testing.T) {
+		is := must.Get(docker.ContainerInspect(ctx, "relapse-"+small.Name+"-cache-docker.io"))(t)
+		on := is.NetworkSettings.Networks["bridge"].IPAddress
+		if conn, err := net.DialTimeout("tcp", net.JoinHostPort(on, "5000"), time.Second); on == "" || !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%q: %v, %v; want it to be refused", on, conn, err)
+		}
 	})
 	t.Run("what is served is the vendor's, and its tags can be moved", func(t *testing.T) {
 		want := digest(url, served)
@@ -105,6 +120,25 @@ func TestUpstream(t *testing.T) {
 		if got, err := c.Move(ctx, "docker.io/cloudnativelabs/kube-router", served); err != nil || got != want {
 			t.Errorf("%s, %v, want %s", got, err, want)
 		}
+	})
+	pull := func(node, image string) error {
+		_, err := lab.Node(node).Exec(ctx, "crictl", "--timeout", "1m", "pull", image)
+		return err
+	}
+	t.Run("what is not served comes when a node asks for it, and stays", func(t *testing.T) {
+		want := digest(url, unserved)
+		must.NoError(t, pull("first", unserved))
+		pulled, err := lab.Node("first").Exec(ctx, "crictl", "inspecti", "-o", "go-template", "--template", "{{.status.repoDigests}}", unserved)
+		if err != nil || !strings.Contains(pulled, want) {
+			t.Errorf("%s, %v, want %s", pulled, err, want)
+		}
+		must.NoError(t, docker.ContainerKill(ctx, upstream, "KILL"))
+		if err := pull("second", unserved); err != nil {
+			t.Errorf("the cache does not keep it: %v", err)
+		}
+	})
+	t.Run("a node says why it cannot have what is nowhere", func(t *testing.T) {
+		must.Fail(t, pull("first", "docker.io/cloudnativelabs/kube-router:v0.4.0"), "kube-router:v0.4.0")
 	})
 	t.Run("a run that builds its images does not take the lab", func(t *testing.T) {
 		lab.Release()
@@ -117,7 +151,6 @@ func TestUpstream(t *testing.T) {
 		}
 	})
 	t.Run("a lab does not begin to come up without its upstream", func(t *testing.T) {
-		must.NoError(t, docker.ContainerKill(ctx, upstream, "KILL"))
 		if lab != nil {
 			lab.Release()
 		}

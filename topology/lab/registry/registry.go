@@ -13,7 +13,6 @@ import (
 	"io"
 	"net/http"
 	"path"
-	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -33,10 +32,8 @@ var direct = func() *http.Transport {
 	return t
 }()
 
-var userAgent = remote.WithUserAgent("relapse")
-
 func options(ctx context.Context) []remote.Option {
-	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(direct), userAgent}
+	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(direct), remote.WithUserAgent("relapse")}
 }
 
 // NotFoundError says that the registry has no image of that name.
@@ -48,19 +45,16 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("the registry at %s has no image %s", e.Registry, e.Image)
 }
 
-func (c *Client) here(image string) (name.Reference, error) { return in(c.addr, image, name.Insecure) }
-
-// in is an image in the registry at addr. With name.Insecure that may speak plain HTTP.
-func in(addr, image string, options ...name.Option) (name.Reference, error) {
+func (c *Client) here(image string) (name.Reference, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", image, err)
 	}
-	repository := addr + "/" + ref.Context().RepositoryStr()
+	repository := c.addr + "/" + ref.Context().RepositoryStr()
 	if tag, ok := ref.(name.Tag); ok {
-		return name.NewTag(repository+":"+tag.TagStr(), options...)
+		return name.NewTag(repository+":"+tag.TagStr(), name.Insecure)
 	}
-	return name.NewDigest(repository+"@"+ref.Identifier(), options...)
+	return name.NewDigest(repository+"@"+ref.Identifier(), name.Insecure)
 }
 
 // Resolve returns the digest of an image. The default tag is latest.
@@ -137,23 +131,10 @@ func (c *Client) File(ctx context.Context, image, file string) ([]byte, error) {
 	}
 }
 
-// CopyFrom copies a vendor's image for this machine's platform, under the same name. The error is
-// an *UpstreamError if the vendor's registry does not serve it.
-func (c *Client) CopyFrom(ctx context.Context, vendors Upstreams, image string) error {
-	host, err := HostOf(image)
-	if err != nil {
-		return err
-	}
-	at, known := vendors[host]
-	if !known {
-		return fmt.Errorf("image %s: no upstream for %s", image, host)
-	}
-	var plain []name.Option
-	scheme, addr, _ := strings.Cut(at, "://")
-	if scheme == "http" {
-		plain = []name.Option{name.Insecure}
-	}
-	source, err := in(addr, image, plain...)
+// Copy copies an image that this registry does not have from another one, under the same name.
+func (c *Client) Copy(ctx context.Context, image, from string) error {
+	doing, other := "copying "+image, New(from)
+	source, err := other.here(image)
 	if err != nil {
 		return err
 	}
@@ -161,11 +142,11 @@ func (c *Client) CopyFrom(ctx context.Context, vendors Upstreams, image string) 
 	if err != nil {
 		return err
 	}
-	found, err := remote.Image(source, remote.WithContext(ctx), userAgent)
+	found, err := remote.Get(source, options(ctx)...)
 	if err != nil {
-		return &UpstreamError{Host: host, URL: at, Image: image, Err: err}
+		return other.explain(image, doing, err)
 	}
-	return c.explain(image, "copying "+image, remote.Push(target, found, options(ctx)...))
+	return c.explain(image, doing, remote.Push(target, found, options(ctx)...))
 }
 
 // explain adds the operation to an error of the library. The result wraps a

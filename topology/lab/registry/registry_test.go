@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -105,31 +103,25 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A copy has the image for this machine alone of an index of several.
-func TestCopyFrom(t *testing.T) {
-	addr, upstream := serve(t)
+func TestCopy(t *testing.T) {
+	upstreamAddr, upstream := serve(t)
 	_, lab := serve(t)
-	vendors := Upstreams{"docker.io": "http://" + addr}
-	want := push(t, upstream, router+":v0.4.0", false)
-	image := must.Get(random.Image(64, 1))(t)
-	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-		Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}},
-	}, mutate.IndexAddendum{
-		Add: must.Get(random.Image(64, 1))(t), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}},
-	})
-	must.NoError(t, remote.WriteIndex(must.Get(upstream.here("busybox:1"))(t), index, options(t.Context())...))
+	images := []string{router + ":v0.4.0", router + ":v1.0.0-rc5", "busybox:1"}
+	want := map[string]string{
+		images[0]: push(t, upstream, images[0], false),
+		images[1]: push(t, upstream, images[1], true),
+		images[2]: push(t, upstream, images[2], false),
+	}
 	for range 2 { // the second time there is nothing to do
-		for _, name := range []string{router + ":v0.4.0", "busybox:1"} {
-			must.NoError(t, lab.CopyFrom(t.Context(), vendors, name))
+		for _, image := range images {
+			must.NoError(t, lab.Copy(t.Context(), image, upstreamAddr))
 		}
 	}
-	must.Equal(t, "one image", want, resolve(t, lab, router+":v0.4.0"))
-	must.Equal(t, "one of an index", must.Get(image.Digest())(t).String(), resolve(t, lab, "busybox:1"))
-	var missing *UpstreamError
-	if err := lab.CopyFrom(t.Context(), vendors, router+":none"); !errors.As(err, &missing) || missing.Image != router+":none" {
-		t.Errorf("error %v", err)
+	for _, image := range images {
+		must.Equal(t, image, want[image], resolve(t, lab, image))
 	}
-	must.Fail(t, lab.CopyFrom(t.Context(), vendors, "quay.io/x:1"), "image quay.io/x:1: no upstream for quay.io")
+	err := lab.Copy(t.Context(), router+":none", upstreamAddr)
+	must.Fail(t, err, "copying "+router+":none: the registry at")
 }
 
 func TestFile(t *testing.T) {
