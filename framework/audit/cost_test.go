@@ -1,31 +1,24 @@
 package audit
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// Requests, bytes and memory are counted, by resource.
+// Requests, bytes and memory are counted.
 func TestCost(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	config := s.config(t)
 	m := Measure(config)
 	must.Get(Read(t.Context(), Access{Config: config}, time.Millisecond, func(string) {}))(t)
 	c := m.Cost()
-	asked, bytes := 0, int64(0)
+	asked := 0
 	for _, n := range s.asked {
 		asked += n
 	}
-	for _, l := range c.Lists {
-		bytes += l.Bytes
-		if strings.Contains(l.Resource, "/") || l.Requests < 2 {
-			t.Errorf("%+v", l)
-		}
-	}
-	if c.Requests != asked || c.Bytes != bytes || bytes < int64(2*len(s.lists["/api/v1/nodes"])) || c.PeakMemory < 1<<20 {
+	if c.Requests != asked || c.Bytes < int64(2*len(s.lists["/api/v1/nodes"])) || c.PeakMemory < 1<<20 {
 		t.Errorf("%+v, want %d requests", c, asked)
 	}
 }
