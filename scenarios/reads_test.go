@@ -18,7 +18,7 @@ func asksSnapshot(t *testing.T, lab topology.Topology, c framework.Check) (asked
 		Topology:  lab,
 		Snapshot:  func() snapshot.Snapshot { asked = true; return snapshot.Snapshot{} },
 		Findings:  func() []detect.Finding { return nil },
-		Timelines: func() []probe.Timeline { return []probe.Timeline{{Probe: probe.Probe{From: "node1", To: "node2"}}} },
+		Timelines: func() []probe.Timeline { return []probe.Timeline{{Record: probe.Record{Probe: probe.Probe{From: "node1", To: "node2"}}}} },
 		Evidence:  func(string, any) {},
 		Note:      func(string) {},
 	})

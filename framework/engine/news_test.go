@@ -32,8 +32,8 @@ func TestLosing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := probe.Probe{From: "out", To: "a", Interval: 10 * time.Millisecond}.WithDefaults()
 			stored := probe.Stored{
-				Probe: p, Started: began, Reported: at(2400), FarReported: at(2400), Stopped: test.stopped, Gone: test.gone,
-				Sent: test.sent, Answered: test.answered, Seen: test.answered,
+				Record: probe.Record{Probe: p, Started: began, Reported: at(2400), FarReported: at(2400), Stopped: test.stopped, Gone: test.gone},
+				Sent:   test.sent, Answered: test.answered, Seen: test.answered,
 			}
 			var before, want []string
 			if test.before {

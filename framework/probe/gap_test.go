@@ -78,7 +78,7 @@ func TestOneWay(t *testing.T) {
 	if got := line.OneWay(ms(20), ms(40)); got.Received != 2 || got.Sent != 2 {
 		t.Errorf("%+v of two requests that arrived", got)
 	}
-	line.farReported = time.Time{} // it has not reported
+	line.FarReported = time.Time{} // it has not reported
 	line.seen = nil
 	if got, want := line.OneWay(ms(0), ms(1000)), (Counts{Sent: 7, Received: 3, Unjudged: 4, Skipped: 1}); got != want {
 		t.Errorf("where the far end does not report: %+v, want %+v", got, want)

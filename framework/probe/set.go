@@ -85,7 +85,7 @@ func New(ends []End, probes []Probe) (*Set, error) {
 				p.Name, to.at(p), p.To))
 		}
 		s.names[p.Name] = len(s.timelines)
-		s.timelines = append(s.timelines, &Timeline{Probe: p, Target: to.at(p)})
+		s.timelines = append(s.timelines, &Timeline{Record: Record{Probe: p, Target: to.at(p)}})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("declaring probes: %w", err)
@@ -311,12 +311,12 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 	}
 	for _, still := range r.Still {
 		for _, t := range s.timelines {
-			span := span{a.time(still[0]), a.time(still[1])}
+			stood := StillTime{a.time(still[0]), a.time(still[1])}
 			if s.ends[t.Probe.From].Agent == a {
-				t.still = append(t.still, span)
+				t.Still = append(t.Still, stood)
 			}
 			if s.ends[t.Probe.To].Agent == a {
-				t.farStill = append(t.farStill, span)
+				t.FarStill = append(t.FarStill, stood)
 			}
 		}
 	}
@@ -325,7 +325,7 @@ func (s *Set) add(a *Agent, by time.Time, r *wire.Report) error {
 			t.Reported = by
 		}
 		if s.ends[t.Probe.To].Agent == a {
-			t.farReported = by
+			t.FarReported = by
 		}
 	}
 	return nil
@@ -339,7 +339,7 @@ func (s *Set) left(a *Agent) {
 			t.Gone, t.GoneWhy = a.gone, a.why.Error()
 		}
 		if s.ends[t.Probe.To].Agent == a {
-			t.farGone = a.gone
+			t.FarGone = a.gone
 		}
 	}
 }

@@ -2,36 +2,15 @@ package probe
 
 import (
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Stored is a timeline with all that it takes to judge it later, packet by packet.
 type Stored struct {
-	Probe    Probe          `json:"probe"`
-	Target   netip.AddrPort `json:"target"`
-	Started  time.Time      `json:"started,omitzero"`
-	Reported time.Time      `json:"reported,omitzero"`
-	Stopped  time.Time      `json:"stopped,omitzero"`
-	Gone     time.Time      `json:"gone,omitzero"`
-	GoneWhy  string         `json:"gone_why,omitempty"`
-
-	Late       int            `json:"late,omitempty"`
-	Duplicates int            `json:"duplicates,omitempty"`
-	ReplyTTL   map[uint8]int  `json:"reply_ttl,omitempty"`
-	RequestTTL map[uint8]int  `json:"request_ttl,omitempty"`
-	Sources    []Source       `json:"sources,omitempty"`
-	Errors     map[string]int `json:"errors,omitempty"`
-
-	// Still are the times in which the sender's agent did not run.
-	Still []StillTime `json:"still,omitempty"`
-
-	FarReported time.Time   `json:"far_reported,omitzero"`
-	FarGone     time.Time   `json:"far_gone,omitzero"`
-	FarStill    []StillTime `json:"far_still,omitempty"`
-
+	Record
 	Sent       wire.Runs `json:"sent,omitempty"`
 	Answered   wire.Runs `json:"answered,omitempty"`
 	Seen       wire.Runs `json:"seen,omitempty"`
@@ -41,32 +20,19 @@ type Stored struct {
 	Broken     wire.Runs `json:"broken,omitempty"`
 }
 
-// StillTime is a time in which an agent did not run.
-type StillTime struct {
-	From  time.Time `json:"from"`
-	Until time.Time `json:"until"`
-}
-
 // Store returns the timeline for a file. Wall converts a time with a monotonic reading,
 // which a file cannot hold, to one of the same clock without it.
 func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
 	s := Stored{
-		Probe: t.Probe, Target: t.Target, Started: wall(t.Started), Reported: wall(t.Reported), Stopped: wall(t.Stopped),
-		Gone: wall(t.Gone), GoneWhy: t.GoneWhy, Late: t.Late, Duplicates: t.Duplicates,
-		ReplyTTL: t.ReplyTTL, RequestTTL: t.RequestTTL, Sources: t.Sources, Errors: t.Errors,
-		FarReported: wall(t.farReported), FarGone: wall(t.farGone),
-		Sent: t.sent.runs(), Answered: t.answered.runs(), Seen: t.seen.runs(),
-		Denied: t.denied.runs(), Resolved: t.resolved.runs(), Unresolved: t.unresolved.runs(),
-		Broken: t.broken.runs(),
+		Record: t.Record, Sent: t.sent.runs(), Answered: t.answered.runs(), Seen: t.seen.runs(),
+		Denied: t.denied.runs(), Resolved: t.resolved.runs(), Unresolved: t.unresolved.runs(), Broken: t.broken.runs(),
 	}
 	s.Probe.Login = nil // it has a password, and judging does not need it
-	store := func(all []span) (stored []StillTime) {
-		for _, still := range all {
-			stored = append(stored, StillTime{wall(still.from), wall(still.until)})
-		}
-		return stored
+	for _, at := range []*time.Time{&s.Started, &s.Reported, &s.Stopped, &s.Gone, &s.FarReported, &s.FarGone} {
+		*at = wall(*at)
 	}
-	s.Still, s.FarStill = store(t.still), store(t.farStill)
+	store := func(still StillTime) StillTime { return StillTime{wall(still.From), wall(still.Until)} }
+	s.Still, s.FarStill = each.Of(t.Still, store), each.Of(t.FarStill, store)
 	return s
 }
 
@@ -104,24 +70,21 @@ func (s Stored) At(moment time.Time) Timeline {
 		}
 		return at
 	}
-	t := Timeline{
-		Probe: s.Probe, Target: s.Target, Started: s.Started, Reported: upTo(s.Reported), Stopped: past(s.Stopped),
-		Gone: past(s.Gone), GoneWhy: s.GoneWhy, Late: s.Late, Duplicates: s.Duplicates,
-		ReplyTTL: s.ReplyTTL, RequestTTL: s.RequestTTL, Sources: s.Sources, Errors: s.Errors,
-		farReported: upTo(s.FarReported), farGone: past(s.FarGone),
-	}
+	t := Timeline{Record: s.Record}
+	t.Reported, t.FarReported = upTo(s.Reported), upTo(s.FarReported)
+	t.Stopped, t.Gone, t.FarGone = past(s.Stopped), past(s.Gone), past(s.FarGone)
 	if t.Gone.IsZero() {
 		t.GoneWhy = ""
 	}
-	begun := func(stored []StillTime) (all []span) {
+	begun := func(stored []StillTime) (all []StillTime) {
 		for _, still := range stored {
 			if still.From.Before(moment) {
-				all = append(all, span{still.From, upTo(still.Until)})
+				all = append(all, StillTime{still.From, upTo(still.Until)})
 			}
 		}
 		return all
 	}
-	t.still, t.farStill = begun(s.Still), begun(s.FarStill)
+	t.Still, t.FarStill = begun(s.Still), begun(s.FarStill)
 	end := t.from(moment)
 	for _, set := range []struct {
 		from wire.Runs

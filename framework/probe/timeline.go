@@ -12,47 +12,61 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 )
 
-// Timeline is the outcome of a probe's packets, as of one moment. The ones
-// that a Set returns are copies and do not change.
+// Record is what is known of a probe besides the outcome of each packet.
 //
 // Times are the slots' times: a packet left at most one interval after that, mostly some tens of
-// microseconds. They carry a monotonic reading of this machine and compare with time.Now.
-type Timeline struct {
-	Probe  Probe
-	Target netip.AddrPort
+// microseconds.
+type Record struct {
+	Probe  Probe          `json:"probe"`
+	Target netip.AddrPort `json:"target"`
 	// Started is when slot 0 was due; zero if the probe was never started.
-	Started time.Time
+	Started time.Time `json:"started,omitzero"`
 	// Reported is up to when the sender has reported all that it knows. What was
 	// sent later is not in here yet.
-	Reported time.Time
+	Reported time.Time `json:"reported,omitzero"`
 	// Stopped is when the probe was stopped, zero while it runs.
-	Stopped time.Time
+	Stopped time.Time `json:"stopped,omitzero"`
 	// Gone is when the sender's end went away, and GoneWhy the reason.
-	Gone    time.Time
-	GoneWhy string
+	Gone    time.Time `json:"gone,omitzero"`
+	GoneWhy string    `json:"gone_why,omitempty"`
 
 	// Late are replies that came after the Timeout; their packets are lost.
-	Late int
+	Late int `json:"late,omitempty"`
 	// Duplicates are further replies to packets that were answered already.
-	Duplicates int
+	Duplicates int `json:"duplicates,omitempty"`
 	// ReplyTTL and RequestTTL count packets by the TTL that they arrived
 	// with, here and at the far end. They start out with 64.
-	ReplyTTL, RequestTTL map[uint8]int
+	ReplyTTL   map[uint8]int `json:"reply_ttl,omitempty"`
+	RequestTTL map[uint8]int `json:"request_ttl,omitempty"`
 	// Sources are the addresses that the far end saw the probe come from, in
 	// order of their first appearance. A MySQL server reports them itself.
-	Sources []Source
+	Sources []Source `json:"sources,omitempty"`
 	// Errors counts the packets that the sender's kernel refused (ENETUNREACH, EPERM and so on) or
 	// that it was told were refused (ECONNREFUSED), by errno, and the lookups that failed, by
 	// reason. They are lost, too, but for the refused ones of a probe with RefusalAnswers.
-	Errors map[string]int
+	Errors map[string]int `json:"errors,omitempty"`
 
-	// farReported and farGone are what Reported and Gone are, for the far end.
-	// Both are zero if the far end is no agent of the set.
-	farReported, farGone time.Time
-	// still are the times in which the sender's agent did not run, farStill the times in
-	// which the far end's agent did not.
-	still, farStill []span
+	// Still are the times in which the sender's agent did not run.
+	Still []StillTime `json:"still,omitempty"`
 
+	// FarReported, FarGone and FarStill are what Reported, Gone and Still are, for the far end.
+	// They are zero if the far end is no agent of the set.
+	FarReported time.Time   `json:"far_reported,omitzero"`
+	FarGone     time.Time   `json:"far_gone,omitzero"`
+	FarStill    []StillTime `json:"far_still,omitempty"`
+}
+
+// StillTime is a time in which an agent did not run.
+type StillTime struct {
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"`
+}
+
+// Timeline is the outcome of a probe's packets, as of one moment. The ones
+// that a Set returns are copies and do not change. Their times carry a monotonic reading of this
+// machine and compare with time.Now.
+type Timeline struct {
+	Record
 	sent, answered, seen, denied slots
 	resolved, unresolved, broken slots
 }
@@ -178,8 +192,6 @@ const (
 	lost
 )
 
-type span struct{ from, until time.Time }
-
 func (t *Timeline) outcome(slot uint32) outcome {
 	switch {
 	case !t.sent.has(slot):
@@ -199,15 +211,15 @@ func (t *Timeline) outcome(slot uint32) outcome {
 // stoodStill says whether the sender's agent stopped running with a packet in its
 // hands: it has taken its slot and the time, and when the packet left is unknown.
 func (t *Timeline) stoodStill(at time.Time) bool {
-	return slices.ContainsFunc(t.still, func(s span) bool {
-		return at.After(s.from.Add(-t.Probe.Interval)) && at.Before(s.until)
+	return slices.ContainsFunc(t.Still, func(s StillTime) bool {
+		return at.After(s.From.Add(-t.Probe.Interval)) && at.Before(s.Until)
 	})
 }
 
 // farStoodStill says whether the far end did not run when a packet of a time may have arrived.
 func (t *Timeline) farStoodStill(at time.Time) bool {
-	return slices.ContainsFunc(t.farStill, func(s span) bool {
-		return at.After(s.from.Add(-wire.ReportInterval)) && at.Before(s.until)
+	return slices.ContainsFunc(t.FarStill, func(s StillTime) bool {
+		return at.After(s.From.Add(-wire.ReportInterval)) && at.Before(s.Until)
 	})
 }
 
@@ -216,7 +228,7 @@ func (t *Timeline) farStoodStill(at time.Time) bool {
 // over, an outcome is final if the packet was answered or denied. Both ends must have reported:
 // a far end that has not reported may not have run.
 func (t *Timeline) Known(before time.Time) bool {
-	far := t.farReported.IsZero() || !t.farGone.IsZero() || !t.farReported.Before(before)
+	far := t.FarReported.IsZero() || !t.FarGone.IsZero() || !t.FarReported.Before(before)
 	reported := !t.Reported.Before(before.Add(t.Probe.Timeout)) ||
 		// A packet leaves within an interval of its slot.
 		!t.Reported.Before(before.Add(t.Probe.Interval)) && t.unanswered(t.from(before)) == 0
@@ -244,18 +256,18 @@ func (t *Timeline) side(slot uint32) Side {
 		return Unresolved
 	case t.resolved.has(slot):
 		return Resolved
-	case slices.Contains([]Protocol{TCP, MySQL, DNS}, t.Probe.Protocol), t.farReported.IsZero() && t.farGone.IsZero():
+	case slices.Contains([]Protocol{TCP, MySQL, DNS}, t.Probe.Protocol), t.FarReported.IsZero() && t.FarGone.IsZero():
 		return Unknown
 	case t.seen.has(slot):
 		return Reply
-	case !t.farGone.IsZero() && t.at(slot).After(t.farReported):
+	case !t.FarGone.IsZero() && t.at(slot).After(t.FarReported):
 		// Sent before it went, it may have been seen and not reported; sent
 		// after, nothing was there to observe it.
-		if t.at(slot).Before(t.farGone) {
+		if t.at(slot).Before(t.FarGone) {
 			return Unknown
 		}
 		return Request
-	case t.farReported.Sub(t.at(slot)) < Patience:
+	case t.FarReported.Sub(t.at(slot)) < Patience:
 		return Unknown
 	}
 	return Request
@@ -472,7 +484,7 @@ func (t *Timeline) clone() Timeline {
 	c := *t
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
-	c.still, c.farStill = slices.Clone(t.still), slices.Clone(t.farStill)
+	c.Still, c.FarStill = slices.Clone(t.Still), slices.Clone(t.FarStill)
 	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
 	c.denied, c.resolved, c.unresolved = slices.Clone(t.denied), slices.Clone(t.resolved), slices.Clone(t.unresolved)
 	c.broken = slices.Clone(t.broken)

@@ -24,7 +24,7 @@ func ms(n int) time.Time { return base.Add(time.Duration(n) * time.Millisecond) 
 //
 // as reported up to the given number of milliseconds.
 func draw(slots string, reported int) *Timeline {
-	t := &Timeline{Probe: Probe{From: "a", To: "b"}.WithDefaults(), Started: base, Reported: ms(reported), farReported: ms(reported)}
+	t := &Timeline{Record: Record{Probe: Probe{From: "a", To: "b"}.WithDefaults(), Started: base, Reported: ms(reported), FarReported: ms(reported)}}
 	for i, c := range slots {
 		slot := uint32(i)
 		if c != '_' {
@@ -111,7 +111,7 @@ func TestFarEndThatStoodStill(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw(c.slots, 5000)
-			line.farStill = []span{{ms(c.from), ms(c.until)}}
+			line.FarStill = []StillTime{{ms(c.from), ms(c.until)}}
 			counts := line.Counts()
 			run, _ := line.Clean()
 			if counts.Lost != c.lost || counts.Unjudged != c.unjudged || run.Packets != c.clean {
@@ -126,7 +126,7 @@ func TestFarEndThatStoodStill(t *testing.T) {
 // was sent before or later.
 func TestSenderThatStoodStill(t *testing.T) {
 	line := draw(".qqq.....", 5000) // one each 10 ms
-	line.still = []span{{ms(21), ms(30)}}
+	line.Still = []StillTime{{ms(21), ms(30)}}
 	if c := line.Counts(); c.Lost != 2 || c.Unjudged != 1 {
 		t.Errorf("%d lost, %d unjudged; want 2 and 1", c.Lost, c.Unjudged)
 	}
@@ -145,7 +145,7 @@ func TestKnown(t *testing.T) {
 		{"a request may still be under way", "q...", func(t *Timeline) { t.Reported = ms(1099) }, false},
 		{"each was answered", all, func(t *Timeline) { t.Reported = ms(110) }, true},
 		{"each was answered, and the last may not have been sent", all, func(t *Timeline) { t.Reported = ms(109) }, false},
-		{"each was answered, and the far end says nothing", all, func(t *Timeline) { t.Reported, t.farReported = ms(110), ms(99) }, false},
+		{"each was answered, and the far end says nothing", all, func(t *Timeline) { t.Reported, t.FarReported = ms(110), ms(99) }, false},
 		{"the last was not answered", all[:9] + "r", func(t *Timeline) { t.Reported = ms(1099) }, false},
 		{"one that was sent later was not answered", all[:10] + "r", func(t *Timeline) { t.Reported = ms(110) }, true},
 		{"some were turned away, or had nowhere to go", "..qqq", func(t *Timeline) {
@@ -161,10 +161,10 @@ func TestKnown(t *testing.T) {
 			t.resolved.add(4)
 		}, false},
 		{"some were not sent", "_.__.", func(t *Timeline) { t.Reported = ms(110) }, true},
-		{"the far end says nothing", "....", func(t *Timeline) { t.farReported = ms(99) }, false},
-		{"the far end is gone", "..q.", func(t *Timeline) { t.farReported, t.farGone = ms(50), ms(60) }, true},
-		{"the far end is no agent", "..q.", func(t *Timeline) { t.farReported = time.Time{} }, true},
-		{"stopped", "..q.", func(t *Timeline) { t.Reported, t.farReported, t.Stopped = ms(50), ms(50), ms(50) }, true},
+		{"the far end says nothing", "....", func(t *Timeline) { t.FarReported = ms(99) }, false},
+		{"the far end is gone", "..q.", func(t *Timeline) { t.FarReported, t.FarGone = ms(50), ms(60) }, true},
+		{"the far end is no agent", "..q.", func(t *Timeline) { t.FarReported = time.Time{} }, true},
+		{"stopped", "..q.", func(t *Timeline) { t.Reported, t.FarReported, t.Stopped = ms(50), ms(50), ms(50) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw(c.slots, 1100)
@@ -193,12 +193,12 @@ func TestSide(t *testing.T) {
 	}{
 		{"the far end reports and did not see it", func(*Timeline) {}, 0, Request},
 		{"the far end saw it", func(*Timeline) {}, 1, Reply},
-		{"the far end has not reported yet", func(t *Timeline) { t.farReported = ms(100) }, 0, Unknown},
-		{"the far end is no agent", func(t *Timeline) { t.farReported = time.Time{} }, 0, Unknown},
+		{"the far end has not reported yet", func(t *Timeline) { t.FarReported = ms(100) }, 0, Unknown},
+		{"the far end is no agent", func(t *Timeline) { t.FarReported = time.Time{} }, 0, Unknown},
 		{"TCP", func(t *Timeline) { t.Probe.Protocol = TCP }, 1, Unknown},
-		{"the far end was gone", func(t *Timeline) { t.farReported, t.farGone = ms(-150), ms(-50) }, 0, Request},
-		{"the far end went before it could report", func(t *Timeline) { t.farReported, t.farGone = ms(-50), ms(50) }, 0, Unknown},
-		{"it was gone before it ever reported", func(t *Timeline) { t.farReported, t.farGone = time.Time{}, ms(-50) }, 0, Request},
+		{"the far end was gone", func(t *Timeline) { t.FarReported, t.FarGone = ms(-150), ms(-50) }, 0, Request},
+		{"the far end went before it could report", func(t *Timeline) { t.FarReported, t.FarGone = ms(-50), ms(50) }, 0, Unknown},
+		{"it was gone before it ever reported", func(t *Timeline) { t.FarReported, t.FarGone = time.Time{}, ms(-50) }, 0, Request},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw("qr.", 1000)
@@ -211,7 +211,7 @@ func TestSide(t *testing.T) {
 // A login that is turned away is lost at once, with the address that the server saw.
 func TestLogins(t *testing.T) {
 	pod, node := netip.MustParseAddr("10.20.30.35"), netip.MustParseAddr("10.4.94.31")
-	line := &Timeline{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.WithDefaults(), Started: base, Reported: ms(450)}
+	line := &Timeline{Record: Record{Probe: Probe{From: "a", To: "db", Protocol: MySQL, Login: &Login{User: "app"}}.WithDefaults(), Started: base, Reported: ms(450)}}
 	const said = "Access denied for user 'app'@'10.4.94.31' (using password: YES)"
 	must.NoError(t, line.addSender(wire.Sender{
 		Sent: wire.Runs{{0, 4}}, Got: wire.Runs{{0, 1}}, RTT: []uint32{900, 800},
@@ -329,7 +329,7 @@ func TestReplies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			line := draw("", 2000)
-			line.farReported = time.Time{}
+			line.FarReported = time.Time{}
 			for _, r := range []wire.Sender{{Sent: wire.Runs{{0, 2}}}, {Got: c.got, RTT: c.rtt}} {
 				must.NoError(t, line.addSender(r, ms(2000)))
 			}

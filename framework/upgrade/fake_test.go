@@ -222,7 +222,7 @@ func (w *world) Timelines() []probe.Timeline {
 	var all []probe.Timeline
 	now := time.Now()
 	for _, p := range w.upgrade.probes() {
-		s := probe.Stored{Probe: p, Target: netip.AddrPortFrom(targets[p.To], 7007), Started: w.started, Reported: now, FarReported: now}
+		s := probe.Stored{Record: probe.Record{Probe: p, Target: netip.AddrPortFrom(targets[p.To], 7007), Started: w.started, Reported: now, FarReported: now}}
 		at := func(slot uint32) time.Time { return w.started.Add(time.Duration(slot) * p.Interval) }
 		for slot := uint32(0); at(slot).Before(now); slot++ {
 			s.Sent.Add(slot)

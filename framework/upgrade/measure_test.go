@@ -32,9 +32,11 @@ func TestPathKind(t *testing.T) {
 	second := func(n float64) time.Time { return began.Add(time.Duration(n * float64(time.Second))) }
 	p := probe.Probe{From: "out", To: "one", Interval: time.Second}.WithDefaults()
 	stored := probe.Stored{
-		Probe: p, Started: began, Reported: second(7.1), FarReported: second(7.1),
-		FarStill: []probe.StillTime{{From: second(4.9), Until: second(6.5)}},
-		Sent:     wire.Runs{{0, 7}}, Answered: wire.Runs{{0, 1}}, Seen: wire.Runs{{0, 3}}, Broken: wire.Runs{{3, 3}, {7, 7}},
+		Record: probe.Record{
+			Probe: p, Started: began, Reported: second(7.1), FarReported: second(7.1),
+			FarStill: []probe.StillTime{{From: second(4.9), Until: second(6.5)}},
+		},
+		Sent: wire.Runs{{0, 7}}, Answered: wire.Runs{{0, 1}}, Seen: wire.Runs{{0, 3}}, Broken: wire.Runs{{3, 3}, {7, 7}},
 	}
 	line := []probe.Timeline{stored.At(second(7.1))}
 	for _, c := range []struct {

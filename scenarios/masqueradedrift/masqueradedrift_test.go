@@ -56,7 +56,7 @@ func run(sources map[string][]string) *framework.Run {
 	}
 	var lines []probe.Timeline
 	for _, p := range offByOldKey.script(framework.Affected).Probes {
-		line := probe.Timeline{Probe: p}
+		line := probe.Timeline{Record: probe.Record{Probe: p}}
 		seen, given := sources[p.Name]
 		if !given && slices.Contains(nodes, p.From) {
 			seen = []string{map[string]string{node1: "10.20.30.3", node2: "10.20.30.35"}[p.From]}

@@ -184,7 +184,7 @@ func TestRoutersFollow(t *testing.T) {
 
 func TestHops(t *testing.T) {
 	timeline := func(from, to string, ttl map[uint8]int, sources ...string) probe.Timeline {
-		line := probe.Timeline{Probe: probe.Probe{Name: from + "->" + to, From: from, To: to}, RequestTTL: ttl}
+		line := probe.Timeline{Record: probe.Record{Probe: probe.Probe{Name: from + "->" + to, From: from, To: to}, RequestTTL: ttl}}
 		for _, s := range sources {
 			line.Sources = append(line.Sources, probe.Source{Address: netip.MustParseAddr(s)})
 		}

@@ -75,10 +75,10 @@ func layers(node1, route bool) snapshot.Snapshot {
 // [from, to) are lost.
 func packets(name, target string, until, from, to int64) probe.Timeline {
 	ends := strings.Split(name, "->")
-	s := probe.Stored{
+	s := probe.Stored{Record: probe.Record{
 		Probe:  probe.Probe{From: ends[0], To: ends[1], Timeout: time.Second}.WithDefaults(),
 		Target: netip.MustParseAddrPort(target), Started: at(5000), Reported: at(until), FarReported: at(until),
-	}
+	}}
 	for ms := int64(5000); ms < until; ms += 10 {
 		slot := uint32((ms - 5000) / 10)
 		s.Sent.Add(slot)
@@ -417,10 +417,10 @@ func TestLargeRun(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []probe.Timeline
 	for n := range 50 {
-		p := probe.Stored{
+		p := probe.Stored{Record: probe.Record{
 			Probe:   probe.Probe{Name: fmt.Sprintf("probe%d->other", n), From: "outside", To: "master2", Timeout: time.Second}.WithDefaults(),
 			Started: at(0), Reported: at(600_000),
-		}
+		}}
 		for slot, lost := uint32(0), uint32(0); slot < 60_000; slot++ {
 			p.Sent.Add(slot)
 			switch {
