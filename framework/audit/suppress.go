@@ -1,10 +1,8 @@
 package audit
 
 import (
-	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -39,7 +38,7 @@ type Suppression struct {
 	// Owner is who decided it; it may be empty.
 	Owner string `json:"owner,omitempty"`
 	// Line is where it begins in its file.
-	Line int `json:"line"`
+	Line int `json:"line" yaml:"-"`
 }
 
 // Suppressed is a finding that does not count, and why.
@@ -162,124 +161,63 @@ var (
 	anIDInside = regexp.MustCompile(`\b[0-9a-f]{12}\b`)
 )
 
-// ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or
-// detector, kind and object, or gap and object, then routers, reason, expires, active and owner. The error is one sentence, with the
-// name of the file, the line, the field and what is expected.
+// ParseSuppressions reads a file of suppressions: a YAML list of mappings with the keys id, or detector, kind and
+// object, or gap and object, then routers, reason, expires, active and owner. The error is one line, with the name of
+// the file, the line, the field and what is expected.
 func ParseSuppressions(name string, text []byte) ([]Suppression, error) {
-	wrong := func(line int, format string, args ...any) error {
-		return fmt.Errorf("%s: line %d: %s", name, line, fmt.Sprintf(format, args...))
-	}
-	var document yaml.Node
-	in := yaml.NewDecoder(bytes.NewReader(text))
-	switch err := in.Decode(&document); {
-	case errors.Is(err, io.EOF):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("%s: %s; expected a list of suppressions", name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
-	}
-	if err := in.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: expected one list of suppressions, and nothing after it", name)
-	}
-	list := document.Content[0]
-	if list.Kind == yaml.ScalarNode && list.Tag == "!!null" {
-		return nil, nil
-	}
-	if list.Kind != yaml.SequenceNode {
-		return nil, wrong(list.Line, "expected a list of suppressions, each with id (or detector, kind and object; or gap and object), reason and expires")
-	}
+	const list = "a list of suppressions, each with id (or detector, kind and object; or gap and object), reason and expires"
 	var all []Suppression
-	for _, item := range list.Content {
-		s, err := parseSuppression(item, wrong)
-		if err != nil {
-			return nil, err
+	if err := bgprouter.Strict(text, &all, list); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var begin []yaml.Node
+	if err := yaml.Unmarshal(text, &begin); err != nil {
+		return nil, fmt.Errorf("%s: expected %s", name, list)
+	}
+	for i := range all {
+		s := &all[i]
+		s.Line = begin[i].Line
+		if s.Detector == oldName {
+			s.Detector = newName
 		}
-		if i := slices.IndexFunc(all, func(o Suppression) bool { return o.Of() == s.Of() }); i >= 0 {
-			return nil, wrong(s.Line, "line %d suppresses %s already", all[i].Line, s.Of())
+		says := s.wrong()
+		if j := slices.IndexFunc(all[:i], func(o Suppression) bool { return o.Of() == s.Of() }); j >= 0 {
+			says = cmp.Or(says, fmt.Sprintf("line %d suppresses %s already", all[j].Line, s.Of()))
 		}
-		all = append(all, s)
+		if says != "" {
+			return nil, fmt.Errorf("%s: line %d: %s", name, s.Line, says)
+		}
 	}
 	return all, nil
 }
 
-// suppressionFields are the names of the fields, in the order in which errors list them.
-var suppressionFields = []string{"id", "detector", "kind", "object", "gap", "reason", "expires", "active", "owner", "routers"}
-
-func parseSuppression(item *yaml.Node, wrong func(line int, format string, args ...any) error) (Suppression, error) {
-	s, active, lines := Suppression{Line: item.Line}, "false", map[string]int{}
-	texts := map[string]*string{
-		"id": &s.ID, "detector": &s.Detector, "kind": &s.Kind, "object": &s.Object, "gap": &s.Gap,
-		"reason": &s.Reason, "expires": &s.Expires, "active": &active, "owner": &s.Owner,
-	}
-	if item.Kind != yaml.MappingNode {
-		return s, wrong(item.Line, "expected a suppression, with id (or detector, kind and object), reason and expires")
-	}
-	isText := func(n *yaml.Node) bool {
-		return n.Kind == yaml.ScalarNode && n.Tag != "!!null" && strings.TrimSpace(n.Value) != ""
-	}
-	for i := 0; i+1 < len(item.Content); i += 2 {
-		key, value := item.Content[i], item.Content[i+1]
-		name := key.Value
-		switch {
-		case key.Kind != yaml.ScalarNode || !slices.Contains(suppressionFields, name):
-			return s, wrong(key.Line, "field %q is not known%s: expected %s", name, topology.Nearest(name, suppressionFields),
-				strings.Join(suppressionFields, ", "))
-		case lines[name] > 0:
-			return s, wrong(key.Line, "field %s: line %d has it already", name, lines[name])
-		case texts[name] != nil && !isText(value):
-			return s, wrong(value.Line, "field %s: expected a text", name)
-		case texts[name] != nil:
-			*texts[name] = value.Value
-		case value.Kind != yaml.SequenceNode || len(value.Content) == 0:
-			return s, wrong(value.Line, "field routers: expected a list of the names of routers, such as [tor1]")
-		default:
-			for _, router := range value.Content {
-				if !isText(router) {
-					return s, wrong(router.Line, "field routers: expected the name of a router")
-				}
-				s.Routers = append(s.Routers, router.Value)
-			}
-		}
-		lines[name] = key.Line
-	}
-	s.Active = active == "true"
-	if s.Detector == oldName {
-		s.Detector = newName
-	}
-	if field, says := s.wrong(active); says != "" {
-		return s, wrong(max(item.Line, lines[field]), "%s", says)
-	}
-	return s, nil
-}
-
-// wrong says what is wrong with the fields together, and with which of them; empty: nothing.
-func (s Suppression) wrong(active string) (field, says string) {
+// wrong says what is wrong with it; empty: nothing.
+func (s Suppression) wrong() string {
 	known := detectorNames()
 	_, noDate := time.Parse(time.DateOnly, s.Expires)
 	switch {
 	case s.ID != "" && s.Detector+s.Kind+s.Object+s.Gap != "":
-		return "id", "field id: expected either id, or detector, kind and object, or gap and object"
+		return "field id: expected either id, or detector, kind and object, or gap and object"
 	case s.Gap != "" && s.Detector+s.Kind != "":
-		return "gap", "field gap: expected either gap and object, or detector, kind and object"
+		return "field gap: expected either gap and object, or detector, kind and object"
 	case s.ID != "" && !anID.MatchString(s.ID):
-		return "id", fmt.Sprintf("field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
+		return fmt.Sprintf("field id: %q: expected the 12 hexadecimal digits that an audit prints", s.ID)
 	case s.ID+s.Gap+s.Detector == "":
-		return "", "fields id, detector and gap are missing: expected id, or detector, kind and object, or gap and object"
+		return "fields id, detector and gap are missing: expected id, or detector, kind and object, or gap and object"
 	case s.ID+s.Gap == "" && !slices.Contains(known, s.Detector):
-		return "detector", fmt.Sprintf("field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
+		return fmt.Sprintf("field detector: %q%s: expected the name of one detector", s.Detector, topology.Nearest(s.Detector, known))
 	case s.ID+s.Gap == "" && s.Kind == "":
-		return "", "field kind is missing: expected a kind that an audit prints, or * for all"
+		return "field kind is missing: expected a kind that an audit prints, or * for all"
 	case s.ID == "" && s.Object == "":
-		return "", "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*"
-	case active != "true" && active != "false":
-		return "active", fmt.Sprintf("field active: %q: expected true or false", active)
-	case s.Reason == "":
-		return "", "field reason is missing: expected why nobody has to act"
-	case s.Expires == "":
-		return "", "field expires is missing: expected the last day, such as 2027-01-31"
+		return "field object is missing: expected an object that an audit prints, with * for any text, such as DaemonSet kube-system/*"
+	case s.Routers != nil && len(s.Routers) == 0 || slices.Contains(s.Routers, ""):
+		return "field routers: expected the names of routers, such as [tor1]"
+	case strings.TrimSpace(s.Reason) == "":
+		return "field reason is missing: expected why nobody has to act"
 	case noDate != nil:
-		return "expires", fmt.Sprintf("field expires: %q: expected a date such as 2027-01-31", s.Expires)
+		return fmt.Sprintf("field expires: %q: expected the last day, such as 2027-01-31", s.Expires)
 	}
-	return "", ""
+	return ""
 }
 
 func detectorNames() []string {

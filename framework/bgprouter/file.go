@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,13 +135,8 @@ func Parse(name string, text []byte) ([]Declared, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
 	}
 	var routers []Declared
-	in := yaml.NewDecoder(bytes.NewReader(text))
-	in.KnownFields(true)
-	if err := in.Decode(&routers); err != nil && !errors.Is(err, io.EOF) {
-		return wrong("%s; expected %s", oneLine(err), list)
-	}
-	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return wrong("expected one list of routers, and nothing after it")
+	if err := Strict(text, &routers, list); err != nil {
+		return wrong("%s", err)
 	}
 	if len(routers) == 0 {
 		return wrong("it has no router: expected %s", list)
@@ -229,12 +225,25 @@ func hostAndPort(text string) bool {
 	return err == nil && wrong == nil && n > 0 && (literal == nil || plainName(host))
 }
 
-func oneLine(err error) string {
-	if wrong, is := errors.AsType[*yaml.TypeError](err); is && len(wrong.Errors) > 0 {
-		return strings.NewReplacer(" in type bgprouter.Declared", "", "[]bgprouter.Declared", "a list", "bgprouter.Declared",
-			"a router").Replace(wrong.Errors[0])
+// inGo is what an error says of types.
+var inGo = regexp.MustCompile(` (in type|into) [][.\w]+`)
+
+// Strict reads a YAML list, whose entries have no other keys than its type. The error is one line, and says what is
+// expected.
+func Strict(text []byte, list any, expected string) error {
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	in.KnownFields(true)
+	if err := in.Decode(list); err != nil && !errors.Is(err, io.EOF) {
+		says := strings.TrimPrefix(err.Error(), "yaml: ")
+		if wrong, is := errors.AsType[*yaml.TypeError](err); is && len(wrong.Errors) > 0 {
+			says = inGo.ReplaceAllString(wrong.Errors[0], "")
+		}
+		return fmt.Errorf("%s; expected %s", strings.ReplaceAll(says, "\n", " "), expected)
 	}
-	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " ")
+	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return errors.New("expected one list, and nothing after it")
+	}
+	return nil
 }
 
 // plainName reports whether a name can be printed, and can name a router.
