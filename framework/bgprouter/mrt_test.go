@@ -42,7 +42,7 @@ func gzipped(text []byte) []byte {
 
 // A dump is read anew each time. Its age is told, and that it has no FIB.
 func TestDump(t *testing.T) {
-	const old, ahead, others = "The table dump of tor1 is old: ", "The table dump of tor1 is of a time ", "The table dump of tor1 has records that are not read, and that may change routes: 1 of type 16, subtype 4."
+	const old, ahead, others = "The table dump of tor1 is old: ", "The table dump of tor1 is of a time ", "The table dump of tor1 has records that are not read, and that may change routes: 1, the first of type 16, subtype 4."
 	update := []byte{0, 0, 0, 0, 0, 16, 0, 4, 0, 0, 0, 0} // BGP4MP, a message, which is empty
 	for _, test := range []struct {
 		name string

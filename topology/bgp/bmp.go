@@ -90,7 +90,7 @@ func (f *Feed) Add(message []byte) error {
 
 func (f *Feed) add(message []byte) error {
 	if len(message) < bmp.BMP_HEADER_SIZE || binary.BigEndian.Uint32(message[1:5]) != uint32(len(message)) {
-		return errShort // package bmp would read on in the array behind the slice
+		return errors.New("it is shorter than it says") // package bmp would read on in the array behind the slice
 	}
 	if message[0] != bmp.BMP_VERSION {
 		return f.cannotRead(message, fmt.Errorf("it is fed in version %d of BMP, and %d is read", message[0], bmp.BMP_VERSION))

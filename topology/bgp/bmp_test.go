@@ -191,7 +191,7 @@ func TestFeedRefusals(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"cut off":   {route[:len(route)-3], errShort.Error()},
+		"cut off":   {route[:len(route)-3], "it is shorter than it says"},
 		"no UPDATE": {encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPKeepAliveMessage())), "no UPDATE"},
 	} {
 		must.Fail(t, NewFeed().Add(test.text), test.want)

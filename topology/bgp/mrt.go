@@ -2,13 +2,14 @@ package bgp
 
 import (
 	"bufio"
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
@@ -28,7 +29,7 @@ type Dump struct {
 	// IPv4 and IPv6 are set if the dump has a route of that family.
 	IPv4, IPv6 bool
 	// Others says which further records the dump has that may change routes and are not read, such
-	// as "12 of type 16, subtype 4"; it is empty if there are none.
+	// as "12, the first of type 16, subtype 4"; it is empty if there are none.
 	Others string
 }
 
@@ -38,9 +39,6 @@ const maxRecord = 16 << 20
 
 // maxTables bounds the tables of a dump: BIRD writes one of each family.
 const maxTables = 16
-
-// maxKinds bounds the kinds of records that Others names.
-const maxKinds = 32
 
 // MRT reads a table dump, with additional paths as well (RFC 8050). A dump that cannot be read to
 // its end is an error, and so is one with two tables of a family. Of a table that is there several
@@ -64,78 +62,71 @@ type mrtTable struct {
 	families map[int]bool
 }
 
-func readMRT(in *bufio.Reader) (Dump, error) {
-	tables := map[string]*mrtTable{}          // by the name of the view
-	others, further := map[[2]uint16]int{}, 0 // by type and subtype
-	count := func(h *mrt.MRTHeader) {
-		kind := [2]uint16{uint16(h.Type), h.SubType}
-		if _, known := others[kind]; known || len(others) < maxKinds {
-			others[kind]++
-		} else {
-			further++
-		}
-	}
+func readMRT(in *bufio.Reader) (d Dump, err error) {
+	tables := map[string]*mrtTable{} // by the name of the view
 	var current *mrtTable
-	for number := 1; ; number++ {
+	number, others, first := 1, 0, ""
+	defer func() {
+		if r := recover(); r != nil { // of packages bgp and mrt, for some records that are cut off
+			d, err = Dump{}, fmt.Errorf("record %d: it is malformed: %v", number, r)
+		}
+	}()
+	for ; ; number++ {
 		header, body, err := mrtRecord(in)
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		kind := mrt.MRTSubTypeTableDumpv2(0)
+		if err == nil && header.Type == mrt.TABLE_DUMPv2 {
+			kind = mrt.MRTSubTypeTableDumpv2(header.SubType)
+		}
 		switch {
-		case err != nil:
-		case header.Type != mrt.TABLE_DUMPv2:
-			count(header)
-		default:
-			switch mrt.MRTSubTypeTableDumpv2(header.SubType) {
-			case mrt.PEER_INDEX_TABLE:
-				var message *mrt.MRTMessage
-				if message, err = parseMRT(header, body); err == nil {
-					index := message.Body.(*mrt.PeerIndexTable)
-					current = &mrtTable{time: header.GetTime().UTC(), peers: index.Peers, left: maxTable, families: map[int]bool{}}
-					if tables[index.ViewName] = current; len(tables) > maxTables {
-						err = fmt.Errorf("there are more than %d tables", maxTables)
-					}
-				}
-			case mrt.RIB_IPV4_UNICAST, mrt.RIB_IPV4_UNICAST_ADDPATH, mrt.RIB_IPV6_UNICAST, mrt.RIB_IPV6_UNICAST_ADDPATH:
-				err = current.add(header, body)
-			case mrt.RIB_IPV4_MULTICAST, mrt.RIB_IPV6_MULTICAST, mrt.RIB_IPV4_MULTICAST_ADDPATH, mrt.RIB_IPV6_MULTICAST_ADDPATH, mrt.GEO_PEER_TABLE:
-			default:
-				if !otherFamily(mrt.MRTSubTypeTableDumpv2(header.SubType), body) {
-					count(header)
-				}
+		case err != nil, passedOver(kind, body):
+		case kind == mrt.PEER_INDEX_TABLE:
+			var index mrt.PeerIndexTable
+			err = index.DecodeFromBytes(body)
+			current = &mrtTable{time: header.GetTime().UTC(), peers: index.Peers, left: maxTable, families: map[int]bool{}}
+			if tables[index.ViewName] = current; len(tables) > maxTables {
+				err = fmt.Errorf("there are more than %d tables", maxTables)
 			}
+		case slices.Contains(unicast, kind):
+			err = current.add(kind, body)
+		default:
+			others++
+			first = cmp.Or(first, fmt.Sprintf("type %d, subtype %d", header.Type, header.SubType))
 		}
 		if err != nil {
 			return Dump{}, fmt.Errorf("record %d: %w", number, err)
 		}
 	}
-	d, err := dumpOf(tables)
-	var told []string
-	for _, kind := range slices.SortedFunc(maps.Keys(others), func(a, b [2]uint16) int { return slices.Compare(a[:], b[:]) }) {
-		told = append(told, fmt.Sprintf("%d of type %d, subtype %d", others[kind], kind[0], kind[1]))
+	d, err = dumpOf(tables)
+	if others > 0 {
+		d.Others = fmt.Sprintf("%d, the first of %s", others, first)
 	}
-	if further > 0 {
-		told = append(told, fmt.Sprintf("%d of further types", further))
-	}
-	d.Others = strings.Join(told, ", ")
 	return d, err
 }
 
-// otherFamily reports whether a record is a RIB_GENERIC (RFC 6396, 4.3.3) of another address family than
+var (
+	unicast = []mrt.MRTSubTypeTableDumpv2{mrt.RIB_IPV4_UNICAST, mrt.RIB_IPV4_UNICAST_ADDPATH, mrt.RIB_IPV6_UNICAST, mrt.RIB_IPV6_UNICAST_ADDPATH}
+	noRoute = []mrt.MRTSubTypeTableDumpv2{mrt.RIB_IPV4_MULTICAST, mrt.RIB_IPV6_MULTICAST, mrt.RIB_IPV4_MULTICAST_ADDPATH,
+		mrt.RIB_IPV6_MULTICAST_ADDPATH, mrt.GEO_PEER_TABLE}
+)
+
+// passedOver reports whether a record is of multicast, or a RIB_GENERIC (RFC 6396, 4.3.3) of another address family than
 // IPv4 and IPv6 unicast.
-func otherFamily(kind mrt.MRTSubTypeTableDumpv2, body []byte) bool {
+func passedOver(kind mrt.MRTSubTypeTableDumpv2, body []byte) bool {
 	if kind != mrt.RIB_GENERIC && kind != mrt.RIB_GENERIC_ADDPATH || len(body) < 7 {
-		return false
+		return slices.Contains(noRoute, kind)
 	}
-	afi, safi := uint16(body[4])<<8|uint16(body[5]), body[6] // after the sequence number
+	afi, safi := binary.BigEndian.Uint16(body[4:]), body[6] // after the sequence number
 	return safi != bgp.SAFI_UNICAST || afi != bgp.AFI_IP && afi != bgp.AFI_IP6
 }
 
-func (t *mrtTable) add(header *mrt.MRTHeader, body []byte) error {
+func (t *mrtTable) add(kind mrt.MRTSubTypeTableDumpv2, body []byte) error {
 	if t == nil {
 		return errors.New("a path is before the PEER_INDEX_TABLE")
 	}
-	prefix, entries, err := ribEntries(mrt.MRTSubTypeTableDumpv2(header.SubType), body)
+	prefix, entries, err := ribEntries(kind, body)
 	if err != nil {
 		return err
 	}
@@ -159,91 +150,48 @@ func (t *mrtTable) add(header *mrt.MRTHeader, body []byte) error {
 	return nil
 }
 
-// errShort is that of a record, or a message, that is shorter than it says.
-var errShort = errors.New("it is shorter than it says")
-
-// ribEntries reads a record with the paths to a prefix (RFC 6396, 4.3.2; RFC 8050, 4.3).
-//
-// Package mrt reads them too, but not those of FRR, which has the whole MP_REACH_NLRI of a path of
-// IPv6 in place of its next hop alone (4.3.4): with that, no path has a next hop.
-func ribEntries(kind mrt.MRTSubTypeTableDumpv2, body []byte) (prefix netip.Prefix, entries []mrt.RibEntry, err error) {
-	defer func() {
-		if r := recover(); r != nil { // of package bgp
-			err = fmt.Errorf("it is malformed: %v", r)
-		}
-	}()
-	take := func(n int) []byte {
-		if n > len(body) {
-			err, n = errShort, 0
-		}
-		taken := body[:n]
-		body = body[n:]
-		return taken
+// ribEntries reads a record with the paths to a prefix (RFC 6396, 4.3.2; RFC 8050, 4.3). FRR has the whole MP_REACH_NLRI
+// of a path of IPv6 in place of its next hop alone (4.3.4): its next hop is empty if it is read like the others'.
+func ribEntries(kind mrt.MRTSubTypeTableDumpv2, body []byte) (prefix netip.Prefix, entries []*mrt.RibEntry, err error) {
+	family, addPath := bgp.RF_IPv4_UC, kind == mrt.RIB_IPV4_UNICAST_ADDPATH || kind == mrt.RIB_IPV6_UNICAST_ADDPATH
+	if kind == mrt.RIB_IPV6_UNICAST || kind == mrt.RIB_IPV6_UNICAST_ADDPATH {
+		family = bgp.RF_IPv6_UC
 	}
-	number := func(bytes int) (n int) {
-		for _, b := range take(bytes) {
-			n = n<<8 | int(b)
-		}
-		return n
+	nlri, err := bgp.NewPrefixFromRouteFamily(bgp.RouteFamilyToAfiSafi(family))
+	if err != nil {
+		return prefix, nil, err
 	}
-	v6 := kind == mrt.RIB_IPV6_UNICAST || kind == mrt.RIB_IPV6_UNICAST_ADDPATH
-	addPath := kind == mrt.RIB_IPV4_UNICAST_ADDPATH || kind == mrt.RIB_IPV6_UNICAST_ADDPATH
-	take(4) // a sequence number
-	bits, raw := number(1), make([]byte, 4)
-	if v6 {
-		raw = make([]byte, 16)
+	body = body[4:] // after the sequence number
+	if err := nlri.DecodeFromBytes(body); err != nil {
+		return prefix, nil, err
 	}
-	if bits > 8*len(raw) {
-		return prefix, nil, fmt.Errorf("a prefix has %d bits", bits)
+	if prefix, err = netip.ParsePrefix(nlri.String()); err != nil {
+		return prefix, nil, err
 	}
-	copy(raw, take((bits+7)/8))
-	a, _ := netip.AddrFromSlice(raw)
-	prefix = netip.PrefixFrom(a, bits).Masked()
-	var implicit bgp.AddrPrefixInterface = bgp.NewIPAddrPrefix(uint8(bits), a.String())
-	if v6 {
-		implicit = bgp.NewIPv6AddrPrefix(uint8(bits), a.String())
-	}
-	for range number(2) {
-		entry := mrt.RibEntry{PeerIndex: uint16(number(2)), OriginatedTime: uint32(number(4))}
-		if addPath {
-			take(4) // the identifier of the path
-		}
-		for attrs := take(number(2)); err == nil && len(attrs) > 0; {
-			attr, wrong := bgp.GetPathAttribute(attrs)
-			if wrong != nil {
-				return prefix, nil, wrong
-			}
-			var options []*bgp.MarshallingOption
-			if value := valueOf(attrs); bgp.BGPAttrType(attrs[1]) == bgp.BGP_ATTR_TYPE_MP_REACH_NLRI && len(value) > 0 && value[0] != 0 {
-				options = append(options, &bgp.MarshallingOption{ImplicitPrefix: implicit})
-			}
-			if wrong := attr.DecodeFromBytes(attrs, options...); wrong != nil {
-				return prefix, nil, wrong
-			}
-			if attr.Len() > len(attrs) {
-				return prefix, nil, errShort
-			}
-			attrs = attrs[attr.Len():]
-			entry.PathAttributes = append(entry.PathAttributes, attr)
+	body = body[nlri.Len():]
+	number := binary.BigEndian.Uint16(body)
+	body = body[2:]
+	for range number {
+		entry := mrt.NewRibEntry(0, 0, 0, nil, addPath)
+		rest, err := entry.DecodeFromBytes(body, nlri)
+		if slices.ContainsFunc(entry.PathAttributes, noHop) {
+			entry = mrt.NewRibEntry(0, 0, 0, nil, addPath)
+			rest, err = entry.DecodeFromBytes(body)
 		}
 		if err != nil {
 			return prefix, nil, err
 		}
-		entries = append(entries, entry)
+		body, entries = rest, append(entries, entry)
 	}
-	if err == nil && len(body) > 0 {
+	if len(body) > 0 {
 		return prefix, nil, fmt.Errorf("it has %d bytes more than its paths", len(body))
 	}
-	return prefix, entries, err
+	return prefix.Masked(), entries, nil
 }
 
-// valueOf is the value of the first of some attributes.
-func valueOf(attrs []byte) []byte {
-	header := 3
-	if bgp.BGPAttrFlag(attrs[0])&bgp.BGP_ATTR_FLAG_EXTENDED_LENGTH != 0 {
-		header = 4
-	}
-	return attrs[min(header, len(attrs)):]
+func noHop(attr bgp.PathAttributeInterface) bool {
+	reach, is := attr.(*bgp.PathAttributeMpReachNLRI)
+	return is && reach.Nexthop == nil
 }
 
 // dumpOf is what some tables come to. Its time is that of the oldest.
@@ -296,28 +244,14 @@ func mrtRecord(in io.Reader) (*mrt.MRTHeader, []byte, error) {
 		return nil, nil, fmt.Errorf("it has %d bytes, and at most %d are read", header.Len, maxRecord)
 	}
 	body := make([]byte, header.Len)
-	if _, err := io.ReadFull(in, body); err != nil {
-		return nil, nil, fmt.Errorf("it ends early: %w", noEOF(err))
+	_, err := io.ReadFull(in, body)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("it ends early: %w", err)
 	}
 	return header, body, nil
-}
-
-// noEOF makes the end of a file within a record an error of its own.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// parseMRT is mrt.ParseMRTBody, which panics for some records that are cut off.
-func parseMRT(header *mrt.MRTHeader, body []byte) (message *mrt.MRTMessage, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("it is malformed: %v", r)
-		}
-	}()
-	return mrt.ParseMRTBody(header, body)
 }
 
 // sentBy sets whether a path was learned over iBGP from a peer of an AS, where the router's own is

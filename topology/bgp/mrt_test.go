@@ -151,10 +151,6 @@ func TestMRTOthers(t *testing.T) {
 	raw := func(kind, subtype uint16, body ...byte) []byte {
 		return append([]byte{0, 0, 0, 0, byte(kind >> 8), byte(kind), byte(subtype >> 8), byte(subtype), 0, 0, 0, byte(len(body))}, body...)
 	}
-	var many [][]byte
-	for i := range uint16(100) {
-		many = append(many, raw(100+i%50, 0))
-	}
 	for _, test := range []struct {
 		name, want string
 		records    [][]byte
@@ -162,16 +158,12 @@ func TestMRTOthers(t *testing.T) {
 		{"none", "", nil},
 		{"multicast", "", [][]byte{raw(13, 3), raw(13, 11)}},
 		{"VPN routes", "", [][]byte{raw(13, 6, 0, 0, 0, 1, 0, 1, 128)}},
-		{"unicast routes in a generic record", "1 of type 13, subtype 6", [][]byte{raw(13, 6, 0, 0, 0, 1, 0, 1, 1)}},
-		{"an unknown subtype", "1 of type 13, subtype 77", [][]byte{raw(13, 77)}},
-		{"updates and a table of version 1", "1 of type 12, subtype 1, 2 of type 16, subtype 4", [][]byte{raw(16, 4), raw(12, 1), raw(16, 4)}},
-		{"more kinds than are named", "many", many},
+		{"unicast routes in a generic record", "1, the first of type 13, subtype 6", [][]byte{raw(13, 6, 0, 0, 0, 1, 0, 1, 1)}},
+		{"an unknown subtype", "1, the first of type 13, subtype 77", [][]byte{raw(13, 77)}},
+		{"updates and a table of version 1", "3, the first of type 16, subtype 4", [][]byte{raw(16, 4), raw(12, 1), raw(16, 4)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d, err := MRT(bytes.NewReader(bytes.Join(append([][]byte{indexOf(t, ""), ribOf(t, "10.5.112.0", 24, 0)}, test.records...), nil)))
-			if test.want == "many" && strings.HasSuffix(d.Others, "subtype 0, 36 of further types") && strings.Count(d.Others, "of type ") == maxKinds {
-				return
-			}
 			if err != nil || d.Others != test.want || len(d.Paths) != 1 {
 				t.Errorf("others %q, want %q; %d paths, %v", d.Others, test.want, len(d.Paths), err)
 			}
