@@ -1,17 +1,35 @@
 package scenarios
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/must"
 )
+
+// A fixed variant proves nothing unless it bears the load that an affected one loses packets of.
+func compareLoads(t *testing.T, s framework.Scenario) {
+	for _, fixed := range s.Variants {
+		bears := func(affected framework.Variant) bool {
+			same := cmp.Diff(affected.Script().Impacted, fixed.Script().Impacted, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) == ""
+			return affected.Role == framework.Affected && same
+		}
+		if fixed.Role == framework.Fixed && !slices.ContainsFunc(s.Variants, bears) {
+			t.Errorf("no affected variant has the impacted probes of %s, so its verdict cannot be compared", fixed.Name)
+		}
+	}
+}
 
 // Whatever is wrong with a scenario, and can be seen without a lab, shows here and not half a
 // minute into a run. go test -v lists its steps, as relapse run --dry-run does.
@@ -43,6 +61,7 @@ func TestScenario(t *testing.T) {
 				}
 				taken[v.Name] = true
 			}
+			compareLoads(t, s)
 			for _, step := range engine.New(s, nil, engine.Options{}).Steps() {
 				t.Logf("%s: %s", step.Scope, step.Name)
 			}

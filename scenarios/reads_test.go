@@ -15,12 +15,14 @@ import (
 func asksSnapshot(t *testing.T, lab topology.Topology, c framework.Check) (asked bool) {
 	defer func() { _ = recover() }() // it wanted the lab
 	_, _, _ = c.Holds(t.Context(), &framework.Run{
-		Topology:  lab,
-		Snapshot:  func() snapshot.Snapshot { asked = true; return snapshot.Snapshot{} },
-		Findings:  func() []detect.Finding { return nil },
-		Timelines: func() []probe.Timeline { return []probe.Timeline{{Record: probe.Record{Probe: probe.Probe{From: "node1", To: "node2"}}}} },
-		Evidence:  func(string, any) {},
-		Note:      func(string) {},
+		Topology: lab,
+		Snapshot: func() snapshot.Snapshot { asked = true; return snapshot.Snapshot{} },
+		Findings: func() []detect.Finding { return nil },
+		Timelines: func() []probe.Timeline {
+			return []probe.Timeline{{Record: probe.Record{Probe: probe.Probe{From: "node1", To: "node2"}}}}
+		},
+		Evidence: func(string, any) {},
+		Note:     func(string) {},
 	})
 	return asked
 }

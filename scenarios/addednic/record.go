@@ -89,7 +89,7 @@ address, nor about encapsulated pools, whose tunnels depend on the same address.
 		{Says: "restarting kube-proxy does not help", By: framework.By(firstFound, framework.StepRemedy("restart-kube-proxy"))},
 		{Says: "kubernetes-internal-ip helps, once the pods are rolled", By: framework.By(restarted, framework.StepRemedy("internal-ip"))},
 		{Says: "the operator's nodeAddressAutodetectionV4: NodeInternalIP is the same remedy",
-			Not: "the operator does not run; the renderer of 1.34.3, called by hand, made IP_AUTODETECTION_METHOD=kubernetes-internal-ip of it"},
+			Not: "no run asserts it: the operator does not run. Its renderer, at 1.34.3, was last seen to make IP_AUTODETECTION_METHOD=kubernetes-internal-ip of it on 2026-11-27"},
 		{Says: "natOutgoing is Calico's switch for the behaviour of masquerade-drift: it hides pods' addresses even where a " +
 			"router has a route to them, and the detector names the rule",
 			By: framework.By(internalIP, framework.StepPrecursor("nat-outgoing"))},

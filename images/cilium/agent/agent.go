@@ -25,7 +25,7 @@
 //
 // The slice's own:
 //
-//   - the order of the calls in run below: that of runDaemon in
+//   - the order of the calls in run below and in package slice: that of runDaemon in
 //     daemon/cmd/daemon_main.go, NewDaemon in daemon/cmd/daemon.go and
 //     Reinitialize in pkg/datapath/loader/base.go, without what loads BPF,
 //     writes iptables rules, or serves policies, services, endpoints, health

@@ -22,7 +22,7 @@
 //
 // The slice's own:
 //
-//   - the order of the calls in run below: that of initEnv and runDaemon in
+//   - the order of the calls in run below and in package slice: that of initEnv and runDaemon in
 //     daemon/cmd/daemon_main.go, NewDaemon in daemon/cmd/daemon.go and
 //     Reinitialize in pkg/datapath/loader/base.go, without all that serves
 //     policies, services, endpoints and the API.
