@@ -218,6 +218,9 @@ func (q Qualification) known(report string) (all []Known) {
 			}
 			k := base
 			k.Incident, k.Verdict = i.Name, seen.Verdict
+			if in.Family != "" {
+				k.Under = withBoth
+			}
 			if seen.Outcome == bisect.Affected {
 				k.Remedy = joined(i.Remedies)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -194,6 +195,9 @@ func (r *Runner) plan() error {
 	switch _, readable := ConfigMapOf(r.Component); {
 	case r.Values != nil:
 		r.in.Values = r.Values
+		if r.in.Family == "" {
+			r.Values.Parts = slices.DeleteFunc(r.Values.Parts, func(p labvalues.Part) bool { return p.Name == labvalues.DualStack })
+		}
 		c.Source, c.Charts, c.Drifts = strings.Join(r.Values.Sources, ", "), &r.Values.rendered, r.Values.refusals
 	case r.Settings.Config != "" || r.Settings.Manifests != "":
 		c.Source = r.Source

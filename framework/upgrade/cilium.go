@@ -110,6 +110,9 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 	}
 	set, replaced := w.settings()
 	replaced = append(replaced, w.bgp.Replaced...)
+	if !s.dual && release.Values(given.Values).IPv6() {
+		replaced = append(replaced, "ipv6.enabled: true is replaced by false: "+onlyIPv4)
+	}
 	t, ends := s.topology(), s.ends()
 	paths := s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, values.Native() || values.BGP())
 	paths = append(paths, sourcePath(), serviceLookups(w.dns.Config.Zone))

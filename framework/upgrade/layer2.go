@@ -44,6 +44,9 @@ const (
 // ofIPv4 is what the report of a dual lab says.
 const ofIPv4 = "addresses for which nodes answer by ARP are of IPv4 alone: who answers by neighbour discovery is not asked"
 
+// onlyIPv4 is why a lab has one family though the settings have both.
+const onlyIPv4 = "--family ipv4, so nothing of IPv6 is tested"
+
 // speakers are the nodes that answer.
 var speakers = []string{worker1, worker2}
 

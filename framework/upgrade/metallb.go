@@ -38,8 +38,8 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	}
 	t.Routed = append(slices.Clone(t.Routed), network.Pool)
 	err = m.configure(given.Manifests, t, network)
-	both := given.Family == "" && m.resources.BothFamilies
-	if both && mode == metallb.FRR {
+	both := given.Family != framework.Dual && m.resources.BothFamilies
+	if both && mode == metallb.FRR && given.Family == "" {
 		m.dual, t.Dual = true, true
 		err = m.configure(given.Manifests, t, network)
 	}
@@ -54,7 +54,9 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		replaced = append(replaced, "the FRR that the chart names is replaced by Debian 13's 10.3, with both versions: "+
 			"a change of FRR is not tested")
 	}
-	if both && !m.dual {
+	if both && given.Family != "" {
+		replaced = append(replaced, "addresses of IPv6 in the pools are not used: "+onlyIPv4)
+	} else if both && !m.dual {
 		replaced = append(replaced, "addresses of IPv6 in the pools are not used, in the mode "+mode+": "+metallb.NativeIPv4)
 	}
 	if m.dual && m.answers() {

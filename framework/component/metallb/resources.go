@@ -294,6 +294,9 @@ func (a *adapter) peer(f objects.Fields) error {
 	f.Drop("the lab's router has the port 179", "peerPort")
 	f.Drop("the lab's router has no password", "password", "passwordSecret")
 	f.Drop("every node of the lab is a peer", "nodeSelectors")
+	if a.Dual {
+		f.Drop("the lab's one session carries both families", "disableMP")
+	}
 	f.Drop("the nodes' addresses are the lab's", "sourceAddress", "routerID", "interface", "vrf")
 	return a.bfd(f)
 }

@@ -474,6 +474,9 @@ type Part struct {
 	paths, values []string // any of the paths has any of the values; any but false and an empty one if there are none
 }
 
+// DualStack is the part that only a lab of two families has.
+const DualStack = "dual stack"
+
 // Parts are those that a lab's result is asked about, in the order in which published values have
 // them most often.
 var Parts = []Part{
@@ -487,7 +490,7 @@ var Parts = []Part{
 	{"L2 announcements", "address by ARP, and what happens when the answering node loses its link, with the policies of --manifests, or one of the lab's own", true, []string{"l2announcements.enabled"}, nil},
 	{"local redirect policies", "the lab has no such policy", false, []string{"localRedirectPolicies.enabled", "localRedirectPolicy"}, nil},
 	{"Gateway API and Ingress", "Envoy is not a Go program, and relapse does not build it", false, []string{"gatewayAPI.enabled", "ingressController.enabled"}, nil},
-	{"dual stack", "each kind, once by IPv4 and once by IPv6", true, []string{"ipv6.enabled"}, nil},
+	{DualStack, "each kind, once by IPv4 and once by IPv6", true, []string{"ipv6.enabled"}, nil},
 	{"WireGuard", "pod to pod, other node, on a kernel that has it", true, []string{"encryption.enabled"}, nil},
 	{"IPAM multi-pool", "all of pods, with one pool", true, []string{"ipam.mode"}, []string{"multi-pool"}},
 	{"cluster mesh", "the lab has one cluster", false, []string{"clustermesh.useAPIServer", "clustermesh.config.enabled"}, nil},
