@@ -1,5 +1,6 @@
 // Package slice is what all slices of Cilium's agent have in common: flags, logging, the connection
-// to the API server, and the wiring of pods. Packages agent and rules say of each call whose it is.
+// to the API server, and the wiring of pods. The comments of packages agent and rules list which
+// decisions are the vendor's.
 package slice
 
 import (
