@@ -73,37 +73,22 @@ func untidy(path string, text, sums []byte) []string {
 	return wrong
 }
 
-// TestLibraries looks at programs that every lab runs and that are under test in no scenario. A
-// package is compiled once for all programs that have it in the same version, and of the same
-// versions below it: so one takes the libraries of the other. A replaced version does not do, since
-// compiled packages bear the name of the version that was asked for.
+// TestLibraries looks at crictl, which every lab runs and no scenario tests. A package is compiled
+// once for all programs that have it in the same version, and of the same versions below it: so
+// crictl takes relapse's libraries. A replaced version does not do, since compiled packages bear
+// the name of the version that was asked for.
 func TestLibraries(t *testing.T) {
-	for _, c := range []struct {
-		folder, of string
-		own        []string // which it does not do without in its own, newer version
-	}{
-		{folder: "etcd", of: "kubernetes"},
-		{folder: "cri-tools", of: "containerd", own: []string{
-			"github.com/grpc-ecosystem/grpc-gateway/v2",
-			"go.opentelemetry.io/otel/exporters/otlp/otlptrace",
-			"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc",
-			"go.opentelemetry.io/proto/otlp",
-		}},
-	} {
-		t.Run(c.folder, func(t *testing.T) {
-			theirs, shared := libraries(t, c.of+"/go.mod"), 0
-			for path, version := range libraries(t, c.folder+"/go.mod") {
-				if theirs[path] == "" || slices.Contains(c.own, path) {
-					continue
-				}
-				if shared++; version != theirs[path] {
-					t.Errorf("%s/go.mod: %s is %s, and that of %s is %s", c.folder, path, version, c.of, theirs[path])
-				}
-			}
-			if shared == 0 {
-				t.Errorf("%s shares no library with %s", c.folder, c.of)
-			}
-		})
+	ours, shared := libraries(t, "../go.mod"), 0
+	for path, version := range libraries(t, "cri-tools/go.mod") {
+		if ours[path] == "" {
+			continue
+		}
+		if shared++; version != ours[path] {
+			t.Errorf("cri-tools/go.mod: %s is %s, and that of relapse is %s", path, version, ours[path])
+		}
+	}
+	if shared == 0 {
+		t.Error("crictl shares no library with relapse")
 	}
 }
 

@@ -422,7 +422,7 @@ func TestNoSource(t *testing.T) {
 		"nothing there":     "",
 		"another's go.mod":  "module example.com/other\n",
 		"a longer name":     "module github.com/relapse-dev/relapse-fork\n",
-		"an image's go.mod": "module github.com/relapse-dev/relapse/images/etcd\n",
+		"an image's go.mod": "module github.com/relapse-dev/relapse/images/kubernetes\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,7 +27,7 @@ import (
 
 // Images of the lab's own containers.
 const (
-	registryImage = "relapse.dev/registry:3.1.2"
+	registryImage = "relapse.dev/registry:2.8"
 	hostImage     = "relapse.dev/host:dev"
 )
 

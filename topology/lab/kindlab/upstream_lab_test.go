@@ -22,7 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-const registryImage = "relapse.dev/registry:3.1.2"
+const registryImage = "relapse.dev/registry:2.8"
 
 // Two versions of one vendor's image: the lab serves one; the other is asked for by a node alone.
 const (

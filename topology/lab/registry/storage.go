@@ -9,7 +9,7 @@ import (
 )
 
 // Linked returns a tar archive for the storage folder of a registry (the filesystem
-// driver of distribution 3). It gives the registry blobs without copies: symbolic
+// driver of distribution). It gives the registry blobs without copies: symbolic
 // links to files. They are given by repository and digest ("sha256:...").
 //
 // Manifests and tags must be pushed. A client pushes only missing blobs, so a
