@@ -208,7 +208,7 @@ func (a *Agent) join(ctx context.Context, s *Set) error {
 	}
 	a.owner = s
 	a.mu.Unlock()
-	_, err := a.askThen(ctx, wire.Request{Op: wire.Hello, Set: s.id}, func(reply) {
+	_, err := a.askThen(ctx, wire.Request{Op: wire.Hello, Set: s.id, Server: s.number(a)}, func(reply) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.set = s

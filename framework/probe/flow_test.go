@@ -134,3 +134,29 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("want echoes, and then refusals: %s", line.String())
 	}
 }
+
+// A packet that another agent answers than the one at the probe's far end is lost, whatever it is sent over; one that
+// an end without an agent answers is not.
+func TestAnsweredByAnother(t *testing.T) {
+	t.Parallel()
+	a, b, other := startEnd(t, "a"), startEnd(t, "b"), startEnd(t, "other")
+	service := probe.End{Name: "service", Address: other.Address, Agent: b.Agent}
+	open := probe.End{Name: "open", Address: other.Address}
+	probes := []probe.Probe{{From: "a", To: "b"}, {From: "a", To: "open"}}
+	for _, protocol := range []probe.Protocol{probe.UDP, probe.UDPFlow, probe.UDPConnected, probe.Stream} {
+		probes = append(probes, probe.Probe{From: "a", To: "service", Protocol: protocol, Interval: 20 * time.Millisecond}.WithDefaults())
+	}
+	s := start(t, []probe.End{a, b, other, service, open}, probes...)
+	waitClean(t, s, 200*time.Millisecond, "a->b", "a->open")
+	for _, p := range probes[2:] {
+		waitLoss(t, s, time.Time{}, p.Name)
+	}
+	stop(t, s)
+	for _, p := range probes[2:] {
+		got := timeline(t, s, p.Name)
+		if c := got.Between(got.Started, got.Stopped); c.Received > 0 || got.Errors[wire.WrongServer] == 0 {
+			t.Errorf("%s: %d were received; %v", p.Name, c.Received, got.Errors)
+		}
+	}
+	must.Equal(t, "b was answered by another", 0, timeline(t, s, "a->b").Errors[wire.WrongServer])
+}

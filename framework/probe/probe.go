@@ -18,6 +18,10 @@
 // address that the server saw. A DNS probe knows by itself whether the name was not resolved, which
 // is a loss at once, or the address that it resolved to did not answer.
 //
+// Each agent says in its echo who it is, as a number of the set. An echo of another agent than the one at
+// the probe's far end is no answer: a Service led to the wrong pod (Timeline.Errors counts these). TCP
+// connects have no content and MySQL and DNS probes none of an agent: there this is not known.
+//
 // # When a probe is clean
 //
 // It is clean since the first packet of the unbroken run of answered packets that reaches up to

@@ -93,6 +93,9 @@ func New(ends []End, probes []Probe) (*Set, error) {
 	return s, nil
 }
 
+// number is that of an agent in the set, from 1 on; 0 if there is no agent.
+func (s *Set) number(a *Agent) uint32 { return uint32(slices.Index(s.agents, a) + 1) }
+
 // Start starts every probe. ctx bounds the starting, not the probes: those
 // run until Stop, or until their agent is closed. After an error none runs.
 func (s *Set) Start(ctx context.Context) error {
@@ -130,7 +133,7 @@ func (s *Set) startFrom(ctx context.Context, a *Agent) error {
 		}
 		_, err := a.askThen(ctx, wire.Request{Op: wire.Start, Probe: &wire.Probe{
 			ID: uint32(i), Kind: t.Probe.Protocol, To: t.Target, Interval: t.Probe.Interval, Timeout: t.Probe.Timeout,
-			RefusalAnswers: t.Probe.RefusalAnswers, Login: t.Probe.Login, Lookup: t.Probe.Lookup,
+			RefusalAnswers: t.Probe.RefusalAnswers, Server: s.number(s.ends[t.Probe.To].Agent), Login: t.Probe.Login, Lookup: t.Probe.Lookup,
 		}}, func(r reply) {
 			started := a.time(r.Epoch)
 			s.mu.Lock()

@@ -203,7 +203,7 @@ func (a *Agent) answer(echo *waiter) {
 				if meta.stamp != 0 {
 					waited = max(waited, wall-meta.stamp)
 				}
-				a.seen(p, in.source(i), meta.ttl)
+				p.Server = a.seen(p, in.source(i), meta.ttl)
 				p.Kind = wire.ReplyPacket
 				out.put(replies, p, in.name(i))
 				// The reply leaves from the address that was asked, whatever
@@ -221,13 +221,14 @@ func (a *Agent) answer(echo *waiter) {
 	})
 }
 
-// seen notes for every session that runs the packet's set that it arrived. The TTL
-// is zero where it is not known, as in a stream.
-func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) {
+// seen notes for every session that runs the packet's set that it arrived, and returns the agent's
+// number in the set. The TTL is zero where it is not known, as in a stream.
+func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) (server uint32) {
 	for s := range a.sessions {
 		if s.set != p.Set {
 			continue
 		}
+		server = s.server
 		key := seenKey{probe: p.Probe, source: source}
 		r := s.seen[key]
 		if r == nil {
@@ -242,6 +243,7 @@ func (a *Agent) seen(p wire.Packet, source netip.Addr, ttl uint8) {
 			r.ttl.add(ttl)
 		}
 	}
+	return server
 }
 
 // maxSources bounds the pairs of probe and source address that one report names.
@@ -374,7 +376,7 @@ func (a *Agent) got(p wire.Packet, rtt int64, ttl uint8) {
 			continue
 		}
 		if probe := s.probes[p.Probe]; probe != nil && probe.kind == wire.UDP {
-			probe.answered(p.Slot, rtt)
+			probe.echoed(p, rtt)
 			probe.ttl.add(ttl)
 		}
 	}
@@ -497,7 +499,7 @@ func (a *Agent) handle(s *session, r wire.Request) (epoch int64, err error) {
 	switch r.Op {
 	case wire.Hello:
 		s.reset()
-		s.set = r.Set
+		s.set, s.server = r.Set, r.Server
 		a.sessions[s] = struct{}{}
 		a.arm()
 	case wire.Start:

@@ -82,7 +82,7 @@ func (c *connected) read() {
 			c.refused(err)
 		} else if p, err := wire.ParsePacket(b[:n]); err == nil &&
 			p.Kind == wire.ReplyPacket && p.Set == c.session.set && p.Probe == c.probe.id {
-			c.probe.answered(p.Slot, max(now-p.Sent, 0))
+			c.probe.echoed(p, max(now-p.Sent, 0))
 		}
 		c.agent.mu.Unlock()
 	}

@@ -19,12 +19,12 @@ func (a *Agent) flowTo(s *session, p *sending, probe wire.Probe) func(slot uint3
 		a.mu.Lock()
 		packet := wire.Packet{Kind: wire.RequestPacket, Set: s.set, Probe: p.id, Slot: slot, Sent: wire.Monotonic()}
 		a.mu.Unlock()
-		err := a.echoOnce(s.ctx, probe.To, packet, probe.Timeout)
+		echo, err := a.echoOnce(s.ctx, probe.To, packet, probe.Timeout)
 		rtt := wire.Monotonic() - packet.Sent
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if err == nil {
-			p.answered(slot, rtt)
+			p.echoed(echo, rtt)
 			return
 		}
 		p.told(err, slot, rtt, probe.RefusalAnswers)
@@ -45,30 +45,31 @@ func (p *sending) told(err error, slot uint32, rtt int64, refusalAnswers bool) {
 }
 
 // echoOnce sends a packet from a new socket, and waits for its echo.
-func (a *Agent) echoOnce(ctx context.Context, to netip.AddrPort, packet wire.Packet, timeout time.Duration) error {
+func (a *Agent) echoOnce(ctx context.Context, to netip.AddrPort, packet wire.Packet, timeout time.Duration) (echo wire.Packet, err error) {
 	conn, err := a.dial(ctx, network("udp", to.Addr()), to)
 	if err != nil {
-		return err
+		return echo, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
+		return echo, err
 	}
 	// One byte more than a packet: a longer datagram is not a packet of a probe.
 	b := make([]byte, wire.PacketSize+1)
 	packet.Put(b)
 	if _, err := conn.Write(b[:wire.PacketSize]); err != nil {
-		return err
+		return echo, err
 	}
 	packet.Kind = wire.ReplyPacket
 	for {
 		n, err := conn.Read(b)
 		if err != nil {
-			return err
+			return echo, err
 		}
-		if echo, err := wire.ParsePacket(b[:n]); err == nil && echo == packet {
-			return nil
+		echo, err = wire.ParsePacket(b[:n])
+		if packet.Server = echo.Server; err == nil && echo == packet {
+			return echo, nil
 		}
 	}
 }

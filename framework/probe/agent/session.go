@@ -20,6 +20,7 @@ type session struct {
 
 	// The agent's lock guards what follows.
 	set     uint64
+	server  uint32 // this agent's number in the set
 	probes  map[uint32]*sending
 	seen    map[seenKey]*receiving
 	still   [][2]int64
@@ -39,7 +40,7 @@ type receiving struct {
 
 // sending is a probe that starts here, with what happened since the last report.
 type sending struct {
-	id              uint32
+	id, server      uint32
 	kind            wire.Protocol
 	to              name
 	epoch, interval int64
@@ -67,7 +68,7 @@ const lead = 50 * time.Millisecond
 func newSending(p wire.Probe) *sending {
 	interval := int64(p.Interval)
 	return &sending{
-		id: p.ID, kind: p.Kind, to: sockaddr(p.To), interval: interval,
+		id: p.ID, server: p.Server, kind: p.Kind, to: sockaddr(p.To), interval: interval,
 		// A multiple of the interval, for all agents alike: see the package's comment.
 		epoch: next(wire.Monotonic()+int64(lead), interval),
 		quit:  func() {}, ended: func() {},
@@ -87,6 +88,15 @@ func (p *sending) take(now int64) uint32 {
 func (p *sending) answered(slot uint32, rtt int64) {
 	p.answers.Add(slot)
 	p.rtt = append(p.rtt, uint32(rtt/int64(time.Microsecond)))
+}
+
+// echoed notes an answer, unless it is another agent's than the expected one.
+func (p *sending) echoed(packet wire.Packet, rtt int64) {
+	if p.server != 0 && packet.Server != 0 && packet.Server != p.server {
+		p.refused(wire.WrongServer)
+		return
+	}
+	p.answered(packet.Slot, rtt)
 }
 
 func (p *sending) refused(why string) {
@@ -129,7 +139,7 @@ func (s *session) reset() {
 	for _, p := range s.probes {
 		p.stop()
 	}
-	s.set, s.probes, s.seen, s.still = 0, map[uint32]*sending{}, map[seenKey]*receiving{}, nil
+	s.set, s.server, s.probes, s.seen, s.still = 0, 0, map[uint32]*sending{}, map[seenKey]*receiving{}, nil
 }
 
 // flush reports what happened before now. A session that has not written its

@@ -109,7 +109,7 @@ func (t *stream) read(conn net.Conn) {
 		}
 		t.agent.mu.Lock()
 		if p.Kind == wire.ReplyPacket && p.Set == t.session.set && p.Probe == t.probe.id {
-			t.probe.answered(p.Slot, max(now-p.Sent, 0))
+			t.probe.echoed(p, max(now-p.Sent, 0))
 		}
 		t.agent.mu.Unlock()
 	}
@@ -178,7 +178,7 @@ func (a *Agent) echoStream(conn net.Conn) {
 			return
 		}
 		a.mu.Lock()
-		a.seen(p, source, 0)
+		p.Server = a.seen(p, source, 0)
 		a.mu.Unlock()
 		p.Kind = wire.ReplyPacket
 		p.Put(b)

@@ -8,6 +8,8 @@ import (
 // PacketSize is the payload of every probe packet, in bytes.
 const PacketSize = 32
 
+const maxServer = 1<<24 - 1
+
 // magic opens every packet: whatever else arrives at the port is not ours.
 const magic = 0x726c7031 // "rlp1"
 
@@ -30,6 +32,9 @@ type Packet struct {
 	Probe uint32
 	// Slot is the sequence number.
 	Slot uint32
+	// Server is, in a reply, the number in the set of the agent that sent it (Request.Server), of which
+	// 24 bits are carried; 0 if the agent is of no such set.
+	Server uint32
 	// Sent is when the request left, by the sender's own clock; it comes back
 	// unchanged, so that the sender needs no table to know the RTT.
 	Sent int64
@@ -39,7 +44,7 @@ type Packet struct {
 func (p Packet) Put(b []byte) {
 	_ = b[PacketSize-1]
 	binary.BigEndian.PutUint32(b, magic)
-	b[4], b[5], b[6], b[7] = byte(p.Kind), 0, 0, 0
+	binary.BigEndian.PutUint32(b[4:], uint32(p.Kind)<<24|p.Server&maxServer)
 	binary.BigEndian.PutUint64(b[8:], p.Set)
 	binary.BigEndian.PutUint32(b[16:], p.Probe)
 	binary.BigEndian.PutUint32(b[20:], p.Slot)
@@ -55,11 +60,12 @@ func ParsePacket(b []byte) (Packet, error) {
 		return Packet{}, errNotOurs
 	}
 	p := Packet{
-		Kind:  Kind(b[4]),
-		Set:   binary.BigEndian.Uint64(b[8:]),
-		Probe: binary.BigEndian.Uint32(b[16:]),
-		Slot:  binary.BigEndian.Uint32(b[20:]),
-		Sent:  int64(binary.BigEndian.Uint64(b[24:])),
+		Kind:   Kind(b[4]),
+		Server: binary.BigEndian.Uint32(b[4:]) & maxServer,
+		Set:    binary.BigEndian.Uint64(b[8:]),
+		Probe:  binary.BigEndian.Uint32(b[16:]),
+		Slot:   binary.BigEndian.Uint32(b[20:]),
+		Sent:   int64(binary.BigEndian.Uint64(b[24:])),
 	}
 	if p.Kind != RequestPacket && p.Kind != ReplyPacket {
 		return Packet{}, errNotOurs

@@ -63,11 +63,13 @@ const (
 
 // Request goes from the harness to an agent.
 type Request struct {
-	N     uint64 `json:"n"`
-	Op    Op     `json:"op"`
-	Set   uint64 `json:"set,omitempty"`
-	ID    uint32 `json:"id,omitempty"`
-	Probe *Probe `json:"probe,omitempty"`
+	N   uint64 `json:"n"`
+	Op  Op     `json:"op"`
+	Set uint64 `json:"set,omitempty"`
+	// Server is the agent's number in the set, from 1 on, with a hello.
+	Server uint32 `json:"server,omitempty"`
+	ID     uint32 `json:"id,omitempty"`
+	Probe  *Probe `json:"probe,omitempty"`
 }
 
 // Protocol is what a probe speaks.
@@ -129,6 +131,9 @@ type Probe struct {
 	// and a connect together, may take. UDP needs none here: the sender reports every reply,
 	// however late, and the harness judges.
 	Timeout time.Duration `json:"timeout"`
+	// Server is the number of the agent whose echo alone is an answer; 0: any agent's. An echo that bears
+	// no number is one as well.
+	Server uint32 `json:"server,omitempty"`
 	// RefusalAnswers is set if a refusal (ICMP port unreachable) is an answer. It is for
 	// UDPFlow and UDPConnected, whose sockets are notified of it.
 	RefusalAnswers bool `json:"refusal_answers,omitempty"`
@@ -171,7 +176,7 @@ type Sender struct {
 	Got Runs     `json:"got,omitempty"`
 	RTT []uint32 `json:"rtt,omitempty"`
 	TTL []TTL    `json:"ttl,omitempty"`
-	// Errors counts the slots that the kernel refused to send, and the slots that were
+	// Errors counts the slots that another agent answered (WrongServer), that the kernel refused to send, and the slots that were
 	// refused by the far end (ECONNREFUSED), by errno. They are in Sent too.
 	Errors map[string]int `json:"errors,omitempty"`
 	// Logins are what the server of a MySQL probe said of it.
@@ -184,6 +189,9 @@ type Sender struct {
 	// counts the reasons.
 	Broken Runs `json:"broken,omitempty"`
 }
+
+// WrongServer is why a packet is lost that another agent answered than the one that the probe goes to.
+const WrongServer = "answered by another endpoint"
 
 // Answer is what a MySQL server said to a number of logins: whom it took the
 // client for, and whether it let it in.
