@@ -48,7 +48,10 @@ var shows = map[string]func(detail) []Command{
 		return append(d.pods(), d.kubectl("get", "endpointslices", "--all-namespaces", "--selector=service.kubernetes.io/headless", "--output=yaml"))
 	},
 	detect.LostSelector{}.Name(): func(d detail) []Command { return []Command{d.kubectl("get", "nodes", "--show-labels")} },
-	detect.ImagePin{}.Name():     func(d detail) []Command { return append(d.template(), d.pods()...) },
+	detect.ServiceAddress{}.Name(): func(d detail) []Command {
+		return []Command{d.kubectl("get", "services", "--all-namespaces", "--output=wide"), d.kubectl("get", "ipaddresspools.metallb.io", "--all-namespaces")}
+	},
+	detect.ImagePin{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
 	configdrift.Detector{}.Name(): func(d detail) []Command {
 		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")
 		namespace, name, _ := strings.Cut(of, "/")

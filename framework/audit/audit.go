@@ -37,14 +37,15 @@ var detectors = []detect.Detector{
 	detect.LostSelector{},
 }
 
-// overTime are detectors that need the nodes, at least in part. They judge by all reads so far: what they
-// see in the first read alone may be about to pass.
+// overTime are detectors that judge by all reads so far: what they see in the first read alone may be about to
+// pass, or says nothing without another one.
 var overTime = []detect.Detector{
 	detect.NodeAddress{Peering: detect.Observed},
 	detect.GoneEndpoints{},
 	detect.ProxyConvergence{},
 	detect.SNAT{Peering: detect.Observed},
 	detect.StaleFirewallRules{},
+	detect.ServiceAddress{},
 }
 
 // notRead are the sources of these detectors that no audit reads.

@@ -56,7 +56,7 @@ func (r AddressRange) Contains(a netip.Addr) bool {
 
 // Announces reports whether the advertisement is of an address.
 func (b BGPAdvertisement) Announces(a netip.Addr) bool {
-	return slices.ContainsFunc(b.Ranges, func(r AddressRange) bool { return r.Contains(a) })
+	return AddressPool{Ranges: b.Ranges}.Contains(a)
 }
 
 // Serves reports whether the advertisement may be of a Service. MetalLB leaves one with a class to
@@ -122,8 +122,64 @@ type bgpAdvertisement struct {
 
 type ipAddressPool struct {
 	Spec struct {
-		Addresses []string `json:"addresses"`
+		Addresses         []string        `json:"addresses"`
+		AutoAssign        *bool           `json:"autoAssign"`
+		AvoidBuggyIPs     bool            `json:"avoidBuggyIPs"`
+		ServiceAllocation *map[string]any `json:"serviceAllocation"`
 	} `json:"spec"`
+}
+
+// AddressPool is an IPAddressPool of MetalLB (metallb.io/v1beta1).
+type AddressPool struct {
+	Name   string         `json:"name"`
+	Ranges []AddressRange `json:"ranges"`
+	// Any is set if a Service that asks for no pool may get an address of it: not without autoAssign, nor if
+	// serviceAllocation keeps it for some Services. Avoids is set if .0 and .255 are given to none.
+	Any    bool `json:"any,omitempty"`
+	Avoids bool `json:"avoids,omitempty"`
+}
+
+// AddressPools is the source of the IPAddressPools of MetalLB, in order of name. A cluster that does not know the
+// resource has none.
+var AddressPools = clusterList("address pools of MetalLB", []*resource{listedPools.resource, listedDefinitions.resource}, (*cluster).addressPools,
+	func(s *Snapshot) *List[AddressPool] { return &s.AddressPools }, nil)
+
+func (c *cluster) addressPools(ctx context.Context) (all []AddressPool, err error) {
+	pools, err := listedPools.in(ctx, c)
+	if err != nil {
+		return nil, c.absent(ctx, err, listedPools.resource)
+	}
+	for _, pool := range pools {
+		if pool.err != nil {
+			return nil, pool.err
+		}
+		spec := pool.is.Spec
+		p := AddressPool{
+			Name: pool.name, Any: (spec.AutoAssign == nil || *spec.AutoAssign) && spec.ServiceAllocation == nil, Avoids: spec.AvoidBuggyIPs,
+		}
+		if p.Ranges, err = pool.is.ranges(); err != nil {
+			return nil, fmt.Errorf("%s: spec.addresses: %w", pool, err)
+		}
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b AddressPool) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Contains reports whether an address is in the pool.
+func (p AddressPool) Contains(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Ranges, func(r AddressRange) bool { return r.Contains(a) })
+}
+
+func (p ipAddressPool) ranges() (all []AddressRange, err error) {
+	for _, text := range p.Spec.Addresses {
+		r, err := ParseAddressRange(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 var (
@@ -165,13 +221,11 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 			if pool.err != nil {
 				return nil, pool.err
 			}
-			for _, text := range pool.is.Spec.Addresses {
-				r, err := ParseAddressRange(text)
-				if err != nil {
-					return nil, fmt.Errorf("%s: spec.addresses: %w", pool, err)
-				}
-				b.Ranges = append(b.Ranges, r)
+			ranges, err := pool.is.ranges()
+			if err != nil {
+				return nil, fmt.Errorf("%s: spec.addresses: %w", pool, err)
 			}
+			b.Ranges = append(b.Ranges, ranges...)
 		}
 		for _, node := range nodes {
 			selected, err := anySelects(o.Spec.NodeSelectors, node.labels)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +32,11 @@ type Service struct {
 	// from, as MetalLB's controller notes it on the Service.
 	Class       string `json:"class,omitempty"`
 	MetalLBPool string `json:"metallb_pool,omitempty"`
+	// LoadBalancer is set for a Service of that type. Wants are the addresses that it asks for, and WantsPool
+	// is the pool of MetalLB; without either it takes any.
+	LoadBalancer bool         `json:"load_balancer,omitempty"`
+	Wants        []netip.Addr `json:"wants,omitempty"`
+	WantsPool    string       `json:"wants_pool,omitempty"`
 	// Created is when the object was created, to the second.
 	Created time.Time `json:"created,omitzero"`
 }
@@ -37,8 +44,16 @@ type Service struct {
 // labelProxyName is LabelServiceProxyName of k8s.io/kubernetes/pkg/proxy/apis.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// metalLBPoolAnnotations are the annotation of MetalLB's controller, from 0.15 on and before.
-var metalLBPoolAnnotations = []string{"metallb.io/ip-allocated-from-pool", "metallb.universe.tf/ip-allocated-from-pool"}
+// metalLBAnnotation is the value of an annotation of MetalLB, by its name of 0.14.9 and later, or of before.
+func metalLBAnnotation(o *corev1.Service, name string) string {
+	return same(cmp.Or(o.Annotations["metallb.io/"+name], o.Annotations["metallb.universe.tf/"+name]))
+}
+
+// Stands reports whether another reading is of the same Service, with the same requests to who gives it addresses.
+func (s Service) Stands(o Service) bool {
+	return s.String() == o.String() && s.Created.Equal(o.Created) && s.LoadBalancer == o.LoadBalancer && s.Class == o.Class &&
+		s.WantsPool == o.WantsPool && slices.Equal(s.Wants, o.Wants) && slices.Equal(s.Ports, o.Ports)
+}
 
 func (s Service) String() string { return s.Namespace + "/" + s.Name }
 
@@ -76,8 +91,14 @@ func serviceOf(o *corev1.Service) (Service, error) {
 	if o.Spec.LoadBalancerClass != nil {
 		s.Class = same(*o.Spec.LoadBalancerClass)
 	}
-	for _, annotation := range metalLBPoolAnnotations {
-		s.MetalLBPool = cmp.Or(s.MetalLBPool, same(o.Annotations[annotation]))
+	s.MetalLBPool = metalLBAnnotation(o, "ip-allocated-from-pool")
+	if s.LoadBalancer = o.Spec.Type == corev1.ServiceTypeLoadBalancer; s.LoadBalancer {
+		s.WantsPool = metalLBAnnotation(o, "address-pool")
+		for text := range strings.SplitSeq(cmp.Or(o.Spec.LoadBalancerIP, metalLBAnnotation(o, "loadBalancerIPs")), ",") {
+			if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil { // a controller says itself that another text is wrong
+				s.Wants = append(s.Wants, a)
+			}
+		}
 	}
 	for _, p := range o.Spec.Ports {
 		s.Ports = append(s.Ports, ServicePort{Name: same(p.Name), Protocol: same(string(p.Protocol)), Port: uint16(p.Port)})

@@ -61,6 +61,8 @@ type Snapshot struct {
 	EndpointSlices List[EndpointSlice] `json:"endpoint_slices,omitzero"`
 	// BGPAdvertisements are MetalLB's, Cilium's and Calico's.
 	BGPAdvertisements List[BGPAdvertisement] `json:"bgp_advertisements,omitzero"`
+	// AddressPools are MetalLB's.
+	AddressPools List[AddressPool] `json:"address_pools,omitzero"`
 	// L2Announcements are MetalLB's and Cilium's.
 	L2Announcements List[L2Announcement] `json:"l2_announcements,omitzero"`
 	Proxies         []Proxy              `json:"proxies,omitempty"`
