@@ -4,6 +4,7 @@ package scenarios
 import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/addednic"
+	"github.com/relapse-dev/relapse/scenarios/addressswap"
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/lostpermission"
@@ -31,4 +32,5 @@ var All = []framework.Scenario{
 	lostptr.Scenario,
 	lostselector.Scenario,
 	nftcrash.Scenario,
+	addressswap.Scenario,
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -140,6 +142,32 @@ func Hops(from framework.Endpoint, n int) framework.Condition {
 		}
 		if probes == 0 {
 			wrong.Addf("no probe from %s runs", from.Name)
+		}
+		return wrong.Result()
+	}
+}
+
+// Waiting asserts that so many Services of type LoadBalancer have no address. It reads snapshot.Services.
+func Waiting(want int) framework.Condition {
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		count := 0
+		for _, s := range r.Snapshot().Services.Items {
+			if s.LoadBalancer && len(s.LoadBalancerIPs) == 0 {
+				count++
+			}
+		}
+		return count == want, fmt.Sprintf("%d wait, not %d", count, want), nil
+	}
+}
+
+// AnsweredByOthers asserts that each of some probes has lost packets because another endpoint answered them.
+func AnsweredByOthers(probes ...probe.Probe) framework.Condition {
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		var wrong framework.Mismatches
+		for _, t := range r.Timelines() {
+			if slices.Contains(probes, t.Probe) && t.Errors[wire.WrongServer] == 0 {
+				wrong.Addf("no packet of %s was %s", t.Probe.Name, wire.WrongServer)
+			}
 		}
 		return wrong.Result()
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/semver"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -15,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
@@ -67,21 +71,62 @@ func (r Resources) of(version string) []*unstructured.Unstructured {
 // Announcing is the action that installs the release, and has these nodes announce a pool. It
 // ends when the speakers of all nodes are ready.
 func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action {
-	configure := func(ctx context.Context, run *framework.Run) error {
+	// A lab that is reused may have speakers: with OnDelete they are not replaced.
+	return framework.InOrder(Uninstall, r.Apply, r.Configured(pool, nodes...), Speaker.Everywhere(startsWithin))
+}
+
+// Configured is the action that has these nodes announce a pool, in place of the one before.
+func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action {
+	return func(ctx context.Context, run *framework.Run) error {
 		resources, err := announce(run.Topology, pool, nodes...)
 		if err != nil {
 			return err
 		}
 		return resources.Create(r.Version)(ctx, run)
 	}
-	// A lab that is reused may have speakers: with OnDelete they are not replaced.
-	return framework.InOrder(Uninstall, r.Apply, configure, Speaker.Everywhere(startsWithin))
 }
 
 // MoveTo is the action that brings controller and speakers of every node to the release, as
 // helm upgrade does.
 func (r Release) MoveTo(ctx context.Context, run *framework.Run) error {
 	return framework.InOrder(r.Apply, RestartSpeakers)(ctx, run)
+}
+
+// RestartController is the action that replaces the controller, and returns when the new one has processed all Services.
+func (r Release) RestartController(ctx context.Context, run *framework.Run) error {
+	c := labaccess.Cluster(run)
+	again, err := Controller.Pods.Replace(ctx, c, controllerImage(r.Version))
+	if err == nil {
+		err = again(ctx, startsWithin)
+	}
+	if err != nil {
+		return err
+	}
+	return await.Until(ctx, "MetalLB's new controller to process all Services", 200*time.Millisecond, startsWithin,
+		func(ctx context.Context) (bool, string, error) {
+			pods, err := Controller.Pods.List(ctx, c)
+			pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+			if err != nil || len(pods) != 1 {
+				return false, fmt.Sprintf("%d pods", len(pods)), err
+			}
+			log, err := workload.Log(ctx, c, pods[0])
+			// reprocessAll of internal/k8s/controllers, 0.13 to 0.15
+			return strings.Contains(log, `"end reconcile":"metallbreload/reload"`), "its log does not say that it has", err
+		})
+}
+
+// ControllerRestarted reports whether the controller is newer than the Services that have the addresses, and those that
+// wait for one. It reads Services and RunningImages.
+func ControllerRestarted(_ context.Context, run *framework.Run) (bool, string, error) {
+	now := run.Snapshot()
+	for _, p := range now.PodImages.Items {
+		for _, s := range now.Services.Items {
+			if p.OwnerName == Controller.Name && s.LoadBalancer && !p.Created.After(s.Created) {
+				return false, fmt.Sprintf("pod %s is older than Service %s", p, s), nil
+			}
+		}
+	}
+	return now.PodImages.Read && now.Services.Read, "pods and Services were not read", nil
 }
 
 // RestartSpeakers is the action that replaces the speakers of every node. It does not wait for

@@ -58,9 +58,11 @@ const (
 // SpeakerImage is the image of the speaker of a version, under the vendor's name.
 func SpeakerImage(version string) string { return "quay.io/metallb/speaker:v" + version }
 
+func controllerImage(version string) string { return "quay.io/metallb/controller:v" + version }
+
 // Images are the images of the release's pods, under the vendor's names.
 func (r Release) Images() []string {
-	images := []string{"quay.io/metallb/controller:v" + r.Version, SpeakerImage(r.Version)}
+	images := []string{controllerImage(r.Version), SpeakerImage(r.Version)}
 	if r.Mode() == FRR {
 		images = append(images, frrRepository+":"+frrVersion)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -174,18 +175,47 @@ func (s LoadBalancer) Given(ctx context.Context, r *framework.Run) (addresses []
 	}
 	err = await.Until(ctx, "the Service "+s.Name+" to have an address", 200*time.Millisecond, addressWithin,
 		func(ctx context.Context) (bool, string, error) {
-			var is corev1.Service
-			if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &is); err != nil {
-				return false, "", err
-			}
-			addresses = nil
-			for _, ingress := range is.Status.LoadBalancer.Ingress {
-				if a, err := netip.ParseAddr(ingress.IP); err == nil {
-					addresses = append(addresses, a)
-				}
-			}
-			slices.SortFunc(addresses, netip.Addr.Compare)
-			return len(addresses) == families && addresses[0].Is4(), fmt.Sprintf("its status has %v", addresses), nil
+			addresses, err = s.Has(ctx, r)
+			return len(addresses) == families && addresses[0].Is4(), fmt.Sprintf("its status has %v", addresses), err
 		})
 	return addresses, err
+}
+
+// Has returns the addresses that the Service has now, IPv4 first.
+func (s LoadBalancer) Has(ctx context.Context, r *framework.Run) (addresses []netip.Addr, err error) {
+	var is corev1.Service
+	if err := labaccess.Cluster(r).Client.Resources().Get(ctx, s.Name, metav1.NamespaceDefault, &is); err != nil {
+		return nil, err
+	}
+	for _, ingress := range is.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(ingress.IP); err == nil {
+			addresses = append(addresses, a)
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return addresses, nil
+}
+
+// LoadBalancers are Services of which the actions are for all at once.
+type LoadBalancers []LoadBalancer
+
+func (s LoadBalancers) all(do func(LoadBalancer, context.Context, *framework.Run) error) framework.Action {
+	return framework.AtOnce(each.Of(s, func(one LoadBalancer) framework.Action {
+		return func(ctx context.Context, r *framework.Run) error { return do(one, ctx, r) }
+	})...)
+}
+
+// Create creates the Services.
+func (s LoadBalancers) Create(ctx context.Context, r *framework.Run) error {
+	return s.all(LoadBalancer.Create)(ctx, r)
+}
+
+// Remove deletes the Services. One that is not there is no error.
+func (s LoadBalancers) Remove(ctx context.Context, r *framework.Run) error {
+	return s.all(LoadBalancer.Remove)(ctx, r)
+}
+
+// Announced waits until each is [LoadBalancer.Announced].
+func (s LoadBalancers) Announced(ctx context.Context, r *framework.Run) error {
+	return s.all(LoadBalancer.Announced)(ctx, r)
 }
