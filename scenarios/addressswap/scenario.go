@@ -119,9 +119,6 @@ type incident struct {
 	occurred bool
 }
 
-// within bounds the last remedy, with the next attempt of a controller that had to wait.
-const within = time.Minute
-
 func (i *incident) script() framework.Script {
 	s := framework.Script{
 		Install: framework.InOrder(
@@ -188,7 +185,7 @@ var remedies = []framework.Remedy{
 	{ID: "upgrade", Name: "MetalLB " + fixed, Watch: 5 * time.Second, Apply: at(fixed).MoveTo},
 	{ID: "more-addresses", Name: "enough addresses in the pool", Watch: 5 * time.Second,
 		Apply: framework.InOrder(at(fixed).Configured(addresses, announce...), waiting.Announced)},
-	{ID: "give-back", Name: "the Services that have the two addresses made anew", Helps: true, Bound: within, Apply: giveBack},
+	{ID: "give-back", Name: "the Services that have the two addresses made anew", Helps: true, Bound: time.Minute, Apply: giveBack},
 }
 
 func giveBack(ctx context.Context, r *framework.Run) error {
