@@ -53,6 +53,7 @@ var seenFromOutside = []fromOutside{
 	{scenario: "added-nic", variant: "first-found-restarted", precursor: "card-unnoticed", nodes: true, calico: true},
 	{scenario: "masquerade-drift", variant: "off-by-old-key", upgrade: "cilium=1.8.1..1.11.1", nodes: true},
 	{scenario: "lost-permission", variant: "cilium-1.18.4-chart-1.19.3", precursor: "release-upgraded"},
+	{scenario: "address-swap", variant: "metallb-0.13.12"},
 }
 
 // An audit is another process, which has a kubeconfig and a file of routers: it names the latent
