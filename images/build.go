@@ -498,16 +498,9 @@ func (r *Recipe) configure(config *v1.ConfigFile) {
 		c.Env = slices.DeleteFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 		c.Env = append(c.Env, name+"="+r.Env[name])
 	}
-	labels := maps.Clone(r.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
 	if r.Component != "" {
-		labels["dev.relapse.component"] = r.Component
-		labels["dev.relapse.version"] = r.Version
-		labels["dev.relapse.form"] = string(r.Form)
-	}
-	if len(labels) > 0 {
-		c.Labels = labels
+		c.Labels = map[string]string{
+			"dev.relapse.component": r.Component, "dev.relapse.version": r.Version, "dev.relapse.form": string(r.Form),
+		}
 	}
 }

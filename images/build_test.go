@@ -35,7 +35,6 @@ images:
     stopSignal: SIGRTMIN+3
   - ref: x.dev/b:1
     base: x.dev/a:1
-    labels: {dev.x: b}
     files: [{source: etc/first, path: /b}, {in: ../c, source: third, path: /c}]
     env: {A: "3"}
 `,
@@ -93,9 +92,6 @@ func TestBuildContent(t *testing.T) {
 	}
 	if config.Config.StopSignal != "SIGRTMIN+3" || config.Config.Entrypoint != nil {
 		t.Errorf("stop signal %q comes from the base, entrypoint %q must not", config.Config.StopSignal, config.Config.Entrypoint)
-	}
-	if config.Config.Labels["dev.x"] != "b" {
-		t.Errorf("labels are %v", config.Config.Labels)
 	}
 }
 

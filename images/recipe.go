@@ -62,7 +62,6 @@ type Recipe struct {
 	User       string            `json:"user,omitempty"`
 	Workdir    string            `json:"workdir,omitempty"`
 	StopSignal string            `json:"stopSignal,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
 
 	folder string        // absolute path of the folder that the recipe is in
 	build  *versionBuild // of a recipe from a component.yaml

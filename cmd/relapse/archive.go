@@ -47,15 +47,15 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 	if err != nil {
 		return err
 	}
-	if m, err := report.ReadManifest(run.dir); err != nil {
+	if m, err := report.ReadManifest(run.Dir); err != nil {
 		return usagef("%w", err)
 	} else if m != nil && m.Redaction != nil {
 		return usagef("%s is from an archive in which addresses and names are replaced already", dir)
 	}
 	if output == "" {
-		output = run.report.Scenario + "-" + run.report.Run + ".tar.gz"
+		output = run.Report.Scenario + "-" + run.Report.Run + ".tar.gz"
 		if o.Redact {
-			output = run.report.Scenario + "-" + run.report.Run + "-redacted.tar.gz"
+			output = run.Report.Scenario + "-" + run.Report.Run + "-redacted.tar.gz"
 		}
 	}
 	if o.Redact {
@@ -63,7 +63,7 @@ func archiveRun(cmd *cobra.Command, dir, output string, o archive.Options) error
 			return fmt.Errorf("reading this machine's name, to replace it: %w", err)
 		}
 	}
-	m, err := archive.Write(run.dir, output, o)
+	m, err := archive.Write(run.Dir, output, o)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return usagef("%s exists already: choose another file with -o, or remove it", output)

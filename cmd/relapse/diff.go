@@ -16,9 +16,8 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
-	"github.com/relapse-dev/relapse/framework/report/page"
+	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/plain"
-	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
 
 func diffCommand() *cobra.Command {
@@ -50,10 +49,10 @@ remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
 	}
 }
 
-func diffRuns(out io.Writer, a, b storedRun) (differ bool, err error) {
-	result, err := compare.Reports(a.report, b.report)
+func diffRuns(out io.Writer, a, b merge.Shard) (differ bool, err error) {
+	result, err := compare.Reports(a.Report, b.Report)
 	if err != nil {
-		return false, usagef("%s and %s: %w", a.dir, b.dir, err)
+		return false, usagef("%s and %s: %w", a.Dir, b.Dir, err)
 	}
 	result.Print(out)
 	return len(result.Verdicts) > 0, nil
@@ -95,17 +94,17 @@ func diffNights(out io.Writer, one, other string) error {
 		now, inB := b[scenario]
 		switch {
 		case !inA:
-			fmt.Fprintf(out, "B only: %s %s: %s\n", scenario, now.report.Run, now.report.Verdict)
+			fmt.Fprintf(out, "B only: %s %s: %s\n", scenario, now.Report.Run, now.Report.Verdict)
 		case !inB:
-			fmt.Fprintf(out, "A only: %s %s: %s\n", scenario, before.report.Run, before.report.Verdict)
-			changed = append(changed, ownedBy(before.report))
+			fmt.Fprintf(out, "A only: %s %s: %s\n", scenario, before.Report.Run, before.Report.Verdict)
+			changed = append(changed, ownedBy(before.Report))
 		default:
 			differ, err := diffRuns(out, before, now)
 			if err != nil {
 				return err
 			}
 			if differ {
-				changed = append(changed, ownedBy(now.report))
+				changed = append(changed, ownedBy(now.Report))
 			}
 		}
 	}
@@ -125,50 +124,33 @@ func ownedBy(r report.Report) string {
 }
 
 // newestRuns are the newest runs of each scenario in a folder, without runs with --ablate.
-func newestRuns(dir string) (map[string]storedRun, error) {
-	dirs, err := page.Runs(dir)
+func newestRuns(dir string) (map[string]merge.Shard, error) {
+	all, err := merge.ReadAll(dir)
 	if err != nil {
-		return nil, err
+		return nil, usagef("%w", err)
 	}
-	newest := map[string]storedRun{}
-	for _, path := range dirs {
-		run, err := readRun(path)
-		if err != nil {
-			return nil, err
-		}
-		last, there := newest[run.report.Scenario]
-		if run.report.Ablated == "" && (!there || run.report.Started.After(last.report.Started)) {
-			newest[run.report.Scenario] = run
-		}
-	}
+	newest := merge.Newest(slices.DeleteFunc(all, func(run merge.Shard) bool { return run.Report.Ablated != "" }))
 	if len(newest) == 0 {
 		return nil, usagef("there is no report.json of a complete run in %s, nor in a folder below it", dir)
 	}
 	return newest, nil
 }
 
-type storedRun struct {
-	dir    string // without links
-	report report.Report
-}
-
-func readRun(path string) (storedRun, error) {
+// readRun reads the run in a folder, whose Dir is then without links.
+func readRun(path string) (merge.Shard, error) {
 	dir, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
-		return storedRun{}, usagef("finding a run: %w", err)
+		return merge.Shard{}, usagef("finding a run: %w", err)
 	}
 	if filepath.Base(dir) == "report.json" {
 		dir = filepath.Dir(dir)
 	}
-	r, err := report.Read(filepath.Join(dir, "report.json"))
-	if err == nil {
-		err = rundir.Check(dir)
-	}
+	run, err := merge.Read(dir)
 	if err != nil {
-		return storedRun{}, usagef("%w", err)
+		return run, usagef("%w", err)
 	}
-	return storedRun{dir, r}, nil
+	return run, nil
 }

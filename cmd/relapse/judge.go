@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
@@ -62,18 +63,18 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	scenario, err := scenarioNamed(run.report.Scenario)
+	scenario, err := scenarioNamed(run.Report.Scenario)
 	if err != nil {
 		return false, err
 	}
-	switch m, err := report.ReadManifest(run.dir); {
+	switch m, err := report.ReadManifest(run.Dir); {
 	case err != nil:
 		return false, usagef("%w", err)
 	case m != nil && m.Redaction != nil:
 		return false, verdict.NotJudgeable(fmt.Errorf("judging %s: its addresses and names were replaced, which cannot be "+
 			"undone; judge the run that the archive was made of", dir))
 	}
-	prepared, err := verdict.Open(run.dir, run.report)
+	prepared, err := verdict.Open(run.Dir, run.Report)
 	var not *verdict.NotJudgeableError
 	if err != nil && !errors.As(err, &not) {
 		return false, usagef("%w", err)
@@ -92,7 +93,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 		return false, err
 	}
 	out := plain.Writer(cmd.OutOrStdout())
-	fmt.Fprintf(out, "%s %s: stored %s, judged now %s\n", run.report.Scenario, run.report.Run, run.report.Verdict, judged.Report.Verdict)
+	fmt.Fprintf(out, "%s %s: stored %s, judged now %s\n", run.Report.Scenario, run.Report.Run, run.Report.Verdict, judged.Report.Verdict)
 	for _, v := range judged.Report.Variants {
 		fmt.Fprintf(out, "  %s: %s\n", titleOf(v), v.Verdict)
 	}
@@ -110,33 +111,33 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 
 // asItRan is a scenario as a stored run ran it: for that machine's memory, on those subnets, with
 // those parameters and versions.
-func asItRan(scenario framework.Scenario, run storedRun, stored verdict.Stored) (framework.Scenario, error) {
-	if facts, known := run.report.Machine.(map[string]any); known {
+func asItRan(scenario framework.Scenario, run merge.Shard, stored verdict.Stored) (framework.Scenario, error) {
+	if facts, known := run.Report.Machine.(map[string]any); known {
 		if memory, known := facts["memory_gib"].(float64); known {
 			scenario = scenario.ForMemory(int(memory))
 		}
 	}
 	var err error
-	if run.report.Topology != nil {
-		if scenario, err = scenario.Onto(run.report.Topology.Subnets()); err != nil {
-			return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.dir, err))
+	if run.Report.Topology != nil {
+		if scenario, err = scenario.Onto(run.Report.Topology.Subnets()); err != nil {
+			return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.Dir, err))
 		}
 	}
 	as, err := withParameters(scenario, stored.Parameters())
 	if err != nil {
 		return scenario, err
 	}
-	if as.Variants, err = onTheirLabs(as.Variants, scenario, run.report, stored.Parameters()); err != nil {
-		return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.dir, err))
+	if as.Variants, err = onTheirLabs(as.Variants, scenario, run.Report, stored.Parameters()); err != nil {
+		return scenario, verdict.NotJudgeable(fmt.Errorf("judging %s: %w", run.Dir, err))
 	}
 	if len(stored.Versions()) == 0 {
 		return as, nil
 	}
 	unclassified, err := as.Unclassified(testedOf(scenario, stored.Versions()))
 	if err != nil {
-		return scenario, usagef("judging %s: %w", run.dir, err)
+		return scenario, usagef("judging %s: %w", run.Dir, err)
 	}
-	unclassified.Variants[0].Expect = framework.Verdict(run.report.Variants[0].Expected) // --expect
+	unclassified.Variants[0].Expect = framework.Verdict(run.Report.Variants[0].Expected) // --expect
 	return unclassified, nil
 }
 

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 )
@@ -33,26 +32,20 @@ what changed since the run before.`,
 }
 
 func renderPages(cmd *cobra.Command, dir string) error {
-	runs, err := page.Runs(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	all, err := merge.ReadAll(dir) // before anything is written
+	if err != nil {
 		return usagef("%w", err)
 	}
-	if err != nil {
-		return err
-	}
-	if len(runs) == 0 {
+	if len(all) == 0 {
 		return usagef("there is no report.json in %s, nor in a folder below it", dir)
 	}
-	for _, run := range runs { // all of them, before anything is written
-		if _, err := readRun(run); err != nil {
+	var runs []string
+	for _, run := range all {
+		if err := page.Write(run.Dir, nil); err != nil {
 			return err
 		}
-	}
-	for _, run := range runs {
-		if err := page.Write(run, nil); err != nil {
-			return err
-		}
-		fmt.Fprintln(plain.Writer(cmd.OutOrStdout()), filepath.Join(run, page.Name))
+		fmt.Fprintln(plain.Writer(cmd.OutOrStdout()), filepath.Join(run.Dir, page.Name))
+		runs = append(runs, run.Dir)
 	}
 	if len(runs) == 1 && runs[0] == filepath.Clean(dir) {
 		return nil

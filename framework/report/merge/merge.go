@@ -25,47 +25,61 @@ type Shard struct {
 	Report report.Report
 }
 
+// Read reads the run of a folder. A folder that holds what no run writes is an error.
+func Read(dir string) (Shard, error) {
+	if err := rundir.Check(dir); err != nil {
+		return Shard{}, err
+	}
+	r, err := report.Read(filepath.Join(dir, "report.json"))
+	return Shard{dir, r}, err
+}
+
+// ReadAll reads the runs in a folder and below it, in order of their paths.
+func ReadAll(dir string) (all []Shard, err error) {
+	runs, err := page.Runs(dir)
+	for _, run := range runs {
+		one, readErr := Read(run)
+		if readErr != nil {
+			return nil, readErr
+		}
+		all = append(all, one)
+	}
+	return all, err
+}
+
+// Newest returns the newest run of each scenario, by its name.
+func Newest(all []Shard) map[string]Shard {
+	newest := map[string]Shard{}
+	for _, s := range all {
+		if last, there := newest[s.Report.Scenario]; !there || s.Report.Started.After(last.Report.Started) {
+			newest[s.Report.Scenario] = s
+		}
+	}
+	return newest
+}
+
 // Find reads the shards below some folders: the newest run of each scenario in each folder. Older
 // is how many older runs were left out. Empty are the folders without a run, or that do not exist.
 // With replaced an older run counts as well if its verdict differs from the newest one's and was
 // not inconclusive, as the verdict of a run which was ended from outside is: another run must not hide it.
 func Find(replaced bool, dirs ...string) (shards []Shard, older int, empty []string, err error) {
 	for _, dir := range dirs {
-		runs, err := page.Runs(dir)
+		all, err := ReadAll(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, 0, nil, err
 		}
-		if len(runs) == 0 {
+		if len(all) == 0 {
 			empty = append(empty, dir)
 			continue
 		}
-		newest, all := map[string]Shard{}, map[string][]Shard{}
-		for _, run := range runs {
-			// All of them, before anything is written.
-			if err := rundir.Check(run); err != nil {
-				return nil, 0, nil, err
-			}
-			r, err := report.Read(filepath.Join(run, "report.json"))
-			if err != nil {
-				return nil, 0, nil, err
-			}
-			all[r.Scenario] = append(all[r.Scenario], Shard{run, r})
-			last, there := newest[r.Scenario]
-			if !there || r.Started.After(last.Report.Started) {
-				newest[r.Scenario] = Shard{run, r}
-			}
-		}
-		for _, scenario := range slices.Sorted(maps.Keys(newest)) {
-			last := newest[scenario]
-			shards = append(shards, last)
-			for _, s := range all[scenario] {
-				switch {
-				case s.Dir == last.Dir:
-				case replaced && s.Report.Verdict != last.Report.Verdict && s.Report.Verdict != string(framework.Inconclusive):
-					shards = append(shards, s)
-				default:
-					older++
-				}
+		newest := Newest(all)
+		for _, s := range all {
+			last := newest[s.Report.Scenario]
+			differs := s.Report.Verdict != last.Report.Verdict && s.Report.Verdict != string(framework.Inconclusive)
+			if s.Dir == last.Dir || replaced && differs {
+				shards = append(shards, s)
+			} else {
+				older++
 			}
 		}
 	}
