@@ -18,8 +18,6 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/moby/sys/capability"
-
 	"github.com/relapse-dev/relapse/topology/host/bounding"
 )
 
@@ -52,19 +50,10 @@ func narrow(args []string) error {
 	if kind == noRequest {
 		return nil
 	}
-	status, err := os.ReadFile("/proc/self/status")
+	missing, err := bounding.Missing(0)
 	if err != nil {
 		return err
 	}
-	granted, err := bounding.Parse(string(status))
-	if err != nil {
-		return err
-	}
-	last, err := capability.LastCap()
-	if err != nil {
-		return fmt.Errorf("reading the kernel's newest capability: %w", err)
-	}
-	missing := granted.Missing(last)
 	if len(missing) == 0 {
 		return nil
 	}

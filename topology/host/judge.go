@@ -11,9 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/moby/sys/capability"
-
-	"github.com/relapse-dev/relapse/topology/host/bounding"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
@@ -158,14 +155,12 @@ func judgeDockerCommand(e engine, apt bool) Check {
 	return demand(false, name, "none", "kind needs the docker command", "install Docker's command line client")
 }
 
-// judgeCapabilities checks the bounding set in status, the text of
-// /proc/<pid>/status of the process from which containers inherit it.
-func judgeCapabilities(status string, last capability.Cap) (c Check, missing []string) {
-	set, err := bounding.Parse(status)
+// judgeCapabilities checks what the bounding set lacks of the process from which containers
+// inherit it.
+func judgeCapabilities(missing []string, err error) Check {
 	if err != nil {
-		return demand(false, "capabilities", err.Error(), "the capability bounding set must be readable", "mount /proc"), nil
+		return demand(false, "capabilities", err.Error(), "the capability bounding set must be readable", "mount /proc")
 	}
-	missing = set.Missing(last)
 	found := "all granted"
 	if len(missing) > 0 {
 		found = "all granted but " + strings.Join(missing, " ")
@@ -175,7 +170,7 @@ func judgeCapabilities(status string, last capability.Cap) (c Check, missing []s
 		found = "not granted: " + strings.Join(needed, " ")
 	}
 	return demand(len(needed) == 0, "capabilities", found, "root must hold the capabilities that a lab needs",
-		"run relapse outside this container, or in a privileged one"), missing
+		"run relapse outside this container, or in a privileged one")
 }
 
 type trial struct {

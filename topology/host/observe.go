@@ -10,11 +10,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
 
+	"github.com/relapse-dev/relapse/topology/host/bounding"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
@@ -49,9 +50,9 @@ type observed struct {
 	dpkg    string
 	engine  engine
 	trial   trial
-	// status is dockerd's, if it runs: containers inherit its capabilities.
-	status        string
-	lastCap       capability.Cap
+	// missing are capabilities that dockerd lacks, if it runs, or else this process: containers inherit them.
+	missing       []string
+	missingErr    error
 	mountinfo     string
 	unified       string // cgroup.controllers
 	kernel        string
@@ -75,7 +76,6 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 		uid:          os.Geteuid(),
 		apt:          find("apt-get") != "",
 		systemd:      exists(systemd), // sd_booted(3)
-		status:       read("/proc/self/status"),
 		mountinfo:    read("/proc/self/mountinfo"),
 		unified:      read("/sys/fs/cgroup/cgroup.controllers"),
 		kernel:       strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
@@ -88,10 +88,11 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 		cpus:         runtime.NumCPU(),
 	}
 	o.shimInstalled = exists(h.shim)
+	from := 0
 	if pid, ok := h.dockerd(); ok {
-		o.status = read(filepath.Join("/proc", pid, "status"))
+		from, _ = strconv.Atoi(pid)
 	}
-	o.lastCap, _ = capability.LastCap()
+	o.missing, o.missingErr = bounding.Missing(from)
 	if len(needs.Packages) > 0 {
 		o.dpkg = installedPackages(ctx, needs.Packages)
 	}
@@ -121,7 +122,6 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 
 func (o observed) judge() Report {
 	packages, _ := judgePackages(o.needs.Packages, o.dpkg, o.apt)
-	capabilities, missing := judgeCapabilities(o.status, o.lastCap)
 	inotify, _ := judgeInotify(o.inotify)
 	pages, _ := judgePages(o.pages, o.contained)
 	checks := []Check{
@@ -130,11 +130,11 @@ func (o observed) judge() Report {
 		packages,
 		judgeEngine(o.engine, o.apt, o.systemd),
 		judgeDockerCommand(o.engine, o.apt),
-		capabilities,
+		judgeCapabilities(o.missing, o.missingErr),
 	}
 	// The other checks need root, and the first check asks for it.
 	if o.uid == 0 {
-		checks = append(checks, judgePrivileged(o.trial, missing))
+		checks = append(checks, judgePrivileged(o.trial, o.missing))
 	}
 	checks = append(checks, judgeCgroups(o.mountinfo, o.unified), passed("kernel", o.kernel))
 	if o.uid == 0 {

@@ -66,8 +66,8 @@ func (h host) setup(ctx context.Context, needs Needs, source string, announce fu
 	// Only a trial shows whether Docker needs the shim: from version 23 on it does
 	// not request capabilities that it lacks itself.
 	o = h.observe(ctx, needs)
-	if _, missing := judgeCapabilities(o.status, o.lastCap); judgePrivileged(o.trial, missing).State == Curable {
-		if err := h.installShim(ctx, source, missing, announce); err != nil {
+	if judgePrivileged(o.trial, o.missing).State == Curable {
+		if err := h.installShim(ctx, source, o.missing, announce); err != nil {
 			return report, err
 		}
 		o = h.observe(ctx, needs)

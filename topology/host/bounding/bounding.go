@@ -4,37 +4,30 @@ package bounding
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/moby/sys/capability"
 )
 
-// Set is a capability bounding set, one bit for each capability.
-type Set uint64
-
-// Parse reads the set from the text of /proc/<pid>/status.
-func Parse(status string) (Set, error) {
-	for line := range strings.Lines(status) {
-		if hex, ok := strings.CutPrefix(line, "CapBnd:"); ok {
-			bits, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-			if err != nil {
-				return 0, fmt.Errorf("reading CapBnd: %w", err)
-			}
-			return Set(bits), nil
-		}
+// Missing returns the names (CAP_...) of the capabilities that the kernel has and the bounding
+// set of a process lacks, in the kernel's order. Process 0 is this one.
+func Missing(pid int) ([]string, error) {
+	set, err := capability.NewPid2(pid)
+	if err == nil {
+		err = set.Load()
 	}
-	return 0, fmt.Errorf("no CapBnd line in the process's status")
-}
-
-// Missing returns the names (CAP_...) of the capabilities that s lacks, up to
-// last, the kernel's newest, in the kernel's order.
-func (s Set) Missing(last capability.Cap) []string {
+	if err != nil {
+		return nil, fmt.Errorf("reading the capability bounding set: %w", err)
+	}
+	all, err := capability.ListSupported()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kernel's newest capability: %w", err)
+	}
 	var names []string
-	for _, c := range capability.ListKnown() {
-		if c <= last && s&(1<<c) == 0 {
+	for _, c := range all {
+		if !set.Get(capability.BOUNDING, c) {
 			names = append(names, "CAP_"+strings.ToUpper(c.String()))
 		}
 	}
-	return names
+	return names, nil
 }
