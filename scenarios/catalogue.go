@@ -7,6 +7,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios/addressswap"
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
+	"github.com/relapse-dev/relapse/scenarios/localeverywhere"
 	"github.com/relapse-dev/relapse/scenarios/lostpermission"
 	"github.com/relapse-dev/relapse/scenarios/lostptr"
 	"github.com/relapse-dev/relapse/scenarios/lostselector"
@@ -33,4 +34,5 @@ var All = []framework.Scenario{
 	lostselector.Scenario,
 	nftcrash.Scenario,
 	addressswap.Scenario,
+	localeverywhere.Scenario,
 }

@@ -856,9 +856,11 @@ func TestObservedLocal(t *testing.T) {
 		w := balanced(0)
 		w.Services.Items[0].Local = true
 		test.change(w)
-		got := Run([]Detector{ServiceRoute{Peering: Observed}}, []snapshot.Snapshot{w.Snapshot})
-		if len(got) != test.want || len(got) > 0 && (got[0].Kind != NoLocalEndpoint || got[0].State != Active || len(got[0].Routers) != 2) {
-			t.Errorf("%s: %+v, want %d", test.name, got, test.want)
+		for _, peering := range []Peering{Declared, Observed} {
+			got := Run([]Detector{ServiceRoute{Peering: peering}}, []snapshot.Snapshot{w.Snapshot})
+			if len(got) != test.want || len(got) > 0 && (got[0].Kind != NoLocalEndpoint || got[0].State != Active || len(got[0].Routers) != 2) {
+				t.Errorf("%s, %v: %+v, want %d", test.name, peering, got, test.want)
+			}
 		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	// NoRoute: an address of a Service that no router has a route to.
 	NoRoute = "no-route"
 	// NoLocalEndpoint: an address of a Service of externalTrafficPolicy Local, which routers send to nodes
-	// without a ready endpoint: these drop the packets (Observed).
+	// without a ready endpoint: these drop the packets.
 	NoLocalEndpoint = "no-local-endpoint"
 )
 
@@ -47,7 +47,7 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 	var findings []Finding
 	for _, service := range now.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			if f, misled := now.misled(service, address); misled && d.Peering == Observed {
+			if f, misled := now.misled(service, address); misled {
 				findings = append(findings, f)
 			}
 			if !now.lacksRoute(service.String(), address) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -121,13 +120,25 @@ spec:
 // node translates it leaves a flow in connection tracking, and the flow is not translated for as
 // long as its packets come.
 func (s LoadBalancer) Announced(ctx context.Context, r *framework.Run) error {
+	err := s.Routed(ctx, r)
+	for _, node := range s.Via {
+		for _, f := range r.Topology.Families() {
+			if err == nil {
+				err = translated(ctx, r, node, f.Addr(s.Address))
+			}
+		}
+	}
+	return err
+}
+
+// Routed waits until the Service has its address, and each router has a path to it by each of the nodes that announce it.
+func (s LoadBalancer) Routed(ctx context.Context, r *framework.Run) error {
 	if _, err := s.Given(ctx, r); err != nil {
 		return err
 	}
 	for _, node := range s.Via {
 		for _, f := range r.Topology.Families() {
-			address := f.Addr(s.Address)
-			if err := errors.Join(labaccess.Lab(r).Announced(ctx, node, address), translated(ctx, r, node, address)); err != nil {
+			if err := labaccess.Lab(r).Announced(ctx, node, f.Addr(s.Address)); err != nil {
 				return err
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -245,6 +246,7 @@ func (p Peering) manifest(types Types) string {
 	}
 	return strings.NewReplacer(
 		"${version}", string(version), "${asn}", fmt.Sprint(p.ASN), "${peers}", peers.String(), "${restart}", restart, "${blocks}", blocks,
+		"${selector}", ofLabel,
 	).Replace(strings.Join(all, "---\n"))
 }
 
@@ -255,8 +257,37 @@ spec:
   advertisements:
   - advertisementType: Service
     service: {addresses: [LoadBalancerIP]}
-    selector: {matchLabels: {` + Announced + `}}
+    selector: ${selector}
 `
+
+const ofLabel = "{matchLabels: {" + Announced + "}}"
+
+// SelectsAll is the fault that has agents announce the addresses of all Services, by the selector of the vendor's documentation of the
+// BGP control plane, in place of those of the Services with the label [Announced].
+func SelectsAll(types Types) framework.Fault {
+	const all = "{matchExpressions: [{key: somekey, operator: NotIn, values: [never-used-value]}]}"
+	with := func(selector string) framework.Action {
+		return workload.Applied(strings.NewReplacer("${version}", string(types), "${selector}", selector).Replace(services))
+	}
+	return framework.Fault{
+		Name: "an advertisement that selects all Services", Inject: with(all), Undo: with(ofLabel), Replaced: true,
+		TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
+			var o unstructured.Unstructured
+			o.SetGroupVersionKind(schema.FromAPIVersionAndKind(string(types), kindAdvertisement))
+			err := labaccess.Cluster(r).Kube().Get(ctx, client.ObjectKey{Name: "services"}, &o)
+			spec := fmt.Sprint(o.Object["spec"])
+			return strings.Contains(spec, "somekey"), "the advertisement is " + spec, err
+		},
+	}
+}
+
+// HasFrontend holds if the table of frontends of the agent on a node, of 1.18 or newer, has a name in it.
+func HasFrontend(node, name string) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		table, err := InAgent(ctx, labaccess.Lab(r).Node(node), "crictl exec $id cilium-dbg shell -- db/show frontends")
+		return strings.Contains(table, name), "it has " + table, err
+	}
+}
 
 const pool = `apiVersion: ${version}
 kind: CiliumLoadBalancerIPPool
@@ -374,7 +405,7 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 	return framework.InOrder(workload.StopProbes, remove, clean)
 }
 
-// cleaning removes the devices of agents, and the files that keep their BPF programs attached.
+// cleaning removes the devices of agents, their maps, and the files that keep their BPF programs attached.
 const cleaning = `
 for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done
-rm -rf /sys/fs/bpf/cilium /etc/cni/net.d/05-cilium.conflist`
+rm -rf /sys/fs/bpf/cilium /sys/fs/bpf/tc/globals/cilium_* /etc/cni/net.d/05-cilium.conflist`
