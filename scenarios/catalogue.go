@@ -5,6 +5,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios/addednic"
 	"github.com/relapse-dev/relapse/scenarios/addressswap"
+	"github.com/relapse-dev/relapse/scenarios/bfdreset"
 	"github.com/relapse-dev/relapse/scenarios/cordonwithdraws"
 	"github.com/relapse-dev/relapse/scenarios/ipvsdeadlock"
 	"github.com/relapse-dev/relapse/scenarios/localeverywhere"
@@ -35,4 +36,5 @@ var All = []framework.Scenario{
 	nftcrash.Scenario,
 	addressswap.Scenario,
 	localeverywhere.Scenario,
+	bfdreset.Scenario,
 }

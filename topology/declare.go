@@ -79,6 +79,17 @@ func GracefulRestart(routers []Router) []Router {
 	return routers
 }
 
+// WithBFD makes FRR of routers, which has BFD with their peers (Peers.BFD).
+func WithBFD(routers []Router, of BFD) []Router {
+	for i, r := range routers {
+		routers[i].Kind = FRR
+		for j := range r.Peers {
+			r.Peers[j].BFD = of
+		}
+	}
+	return routers
+}
+
 // Static has routers accept no BGP sessions: they have the routes that are added to them.
 func Static(routers []Router) []Router {
 	for i := range routers {
@@ -118,6 +129,7 @@ type BGPPeer struct {
 	Router          string
 	Address         netip.Addr
 	ASN, ClusterASN uint32
+	BFD             BFD
 }
 
 // BGPPeers are the routers that accept sessions, once for each of their Peers.
@@ -126,7 +138,7 @@ func (t Topology) BGPPeers() []BGPPeer {
 	for _, r := range t.Routers {
 		for _, p := range r.Peers {
 			address, _ := t.AddressOn(r.Name, p.Network)
-			all = append(all, BGPPeer{Router: r.Name, Address: address, ASN: r.ASN, ClusterASN: p.ASN})
+			all = append(all, BGPPeer{Router: r.Name, Address: address, ASN: r.ASN, ClusterASN: p.ASN, BFD: p.BFD})
 		}
 	}
 	return all

@@ -51,6 +51,9 @@ var shows = map[string]func(detail) []Command{
 	detect.ServiceAddress{}.Name(): func(d detail) []Command {
 		return []Command{d.kubectl("get", "services", "--all-namespaces", "--output=wide"), d.kubectl("get", "ipaddresspools.metallb.io", "--all-namespaces")}
 	},
+	detect.SessionReset{}.Name(): func(d detail) []Command {
+		return []Command{d.kubectl("get", "bgppeers.metallb.io,bfdprofiles.metallb.io", "--all-namespaces", "--output=yaml")}
+	},
 	detect.ImagePin{}.Name(): func(d detail) []Command { return append(d.template(), d.pods()...) },
 	configdrift.Detector{}.Name(): func(d detail) []Command {
 		of, key, _ := strings.Cut(strings.TrimPrefix(d.Object.String(), "ConfigMap "), ", ")

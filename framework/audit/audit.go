@@ -35,6 +35,7 @@ var detectors = []detect.Detector{
 	detect.ImagePin{},
 	detect.ReverseName{},
 	detect.LostSelector{},
+	detect.SessionReset{},
 }
 
 // overTime are detectors that judge by all reads so far: what they see in the first read alone may be about to
@@ -89,6 +90,7 @@ func notRun(in scope) []NotRun {
 		add(detect.Layer2{}.Name(), "stations that nobody names, and stale neighbours", routers)
 		add(detect.Permission{}.Name(), "lost routes of the nodes concerned", routers)
 		add(detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers)
+		add(detect.SessionReset{}.Name(), "sessions that were reset", routers)
 	}
 	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
 	if !in.nodes {

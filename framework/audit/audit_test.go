@@ -270,7 +270,7 @@ func cluster(wrong bool) snapshot.Snapshot {
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
-		&s.BGPAdvertisements.Read, &s.AddressPools.Read, &s.L2Announcements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.NodeSelections.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
+		&s.BGPAdvertisements.Read, &s.AddressPools.Read, &s.L2Announcements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.NodeSelections.Read, &s.MetalLBPeers.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
 	} {
 		*read = true
 	}

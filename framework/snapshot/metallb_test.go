@@ -81,3 +81,16 @@ func TestBGPAdvertisements(t *testing.T) {
 		}
 	}
 }
+
+func TestMetalLBPeers(t *testing.T) {
+	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
+		"/apis/metallb.io/v1beta2/bgppeers": answer(http.StatusOK, `{"apiVersion":"metallb.io/v1beta2","kind":"BGPPeerList","items":[
+			{"apiVersion":"metallb.io/v1beta2","kind":"BGPPeer","metadata":{"namespace":"metallb-system","name":"tor1"},"spec":{"peerASN":64524,"bfdProfile":"fast"}},
+			{"apiVersion":"metallb.io/v1beta2","kind":"BGPPeer","metadata":{"namespace":"metallb-system","name":"tor2"},"spec":{"peerASN":64524}}]}`),
+	})))(t)
+	got, err := c.metalLBPeers(t.Context())
+	want := []MetalLBPeer{{Namespace: "metallb-system", Name: "tor1", BFDProfile: "fast"}, {Namespace: "metallb-system", Name: "tor2"}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}

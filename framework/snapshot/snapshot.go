@@ -41,6 +41,7 @@ type Snapshot struct {
 	CalicoBlocks List[CalicoBlock] `json:"calico_blocks,omitzero"`
 	CalicoPools  List[CalicoPool]  `json:"calico_pools,omitzero"`
 	CalicoPeers  List[CalicoPeer]  `json:"calico_peers,omitzero"`
+	MetalLBPeers List[MetalLBPeer] `json:"metallb_peers,omitzero"`
 	// NodeSelections are in order of kind and name.
 	NodeSelections List[NodeSelection] `json:"node_selections,omitzero"`
 	Pods           List[Pod]           `json:"pods,omitzero"`

@@ -64,7 +64,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 	}
 	if m.resources.BFD.Multiplier > 0 {
 		beside += " with BFD, to a ToR of FRR"
-		t.Routers[0].Kind, t.Routers[0].Peers[0].BFD = topology.FRR, m.resources.BFD
+		t.Routers = topology.WithBFD(t.Routers, m.resources.BFD)
 	}
 	if !m.resources.BGP {
 		beside = "no BGP"

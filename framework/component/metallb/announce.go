@@ -2,15 +2,19 @@ package metallb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/mod/semver"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
@@ -26,8 +30,11 @@ import (
 // Service with an address of IPv6, those of IPv4 as well.
 const NativeIPv4 = "MetalLB's own BGP announces no IPv6 (\"cannot advertise non-v4 prefix\"), its mode frr does"
 
+// bfdProfile is the BFDProfile of the peers of a lab whose routers have BFD.
+const bfdProfile = "fast"
+
 // announce are the resources with which these nodes announce the addresses of a pool by BGP to
-// each router of a lab.
+// each router of a lab, with BFD where the router has it.
 func announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
 	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
@@ -42,12 +49,22 @@ spec:
   nodeSelectors: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]
 `, strings.ReplaceAll(t.Prefixes(pool), ",", `", "`), strings.Join(nodes, ", "))
 	for _, p := range t.BGPPeers() {
+		profile := ""
+		if b := p.BFD; b.Multiplier > 0 {
+			profile = ", bfdProfile: " + bfdProfile
+			text += fmt.Sprintf(`---
+apiVersion: metallb.io/v1beta1
+kind: BFDProfile
+metadata: {name: %s, namespace: metallb-system}
+spec: {receiveInterval: %d, transmitInterval: %d, detectMultiplier: %d}
+`, bfdProfile, b.Receive.Milliseconds(), b.Transmit.Milliseconds(), b.Multiplier)
+		}
 		text += fmt.Sprintf(`---
 apiVersion: metallb.io/v1beta2
 kind: BGPPeer
 metadata: {name: %s, namespace: metallb-system}
-spec: {myASN: %d, peerASN: %d, peerAddress: %s}
-`, p.Router, p.ClusterASN, p.ASN, p.Address)
+spec: {myASN: %d, peerASN: %d, peerAddress: %s%s}
+`, p.Router, p.ClusterASN, p.ASN, p.Address, profile)
 	}
 	all, err := workload.Objects(text)
 	return Resources{Adapted: objects.Adapted{Objects: all}, CarriesBoth: t.Dual}, err
@@ -83,6 +100,25 @@ func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action
 			return err
 		}
 		return resources.Create(r.Version)(ctx, run)
+	}
+}
+
+// DropBFD is the action that takes the BFD profile off the peers of a lab, and RestoreBFD the one that gives it back.
+var DropBFD, RestoreBFD = setBFD("null"), setBFD(strconv.Quote(bfdProfile))
+
+func setBFD(profile string) framework.Action {
+	return func(ctx context.Context, run *framework.Run) error {
+		var errs []error
+		for _, p := range run.Topology.BGPPeers() {
+			peer := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "metallb.io/v1beta2", "kind": kindPeer, "metadata": map[string]any{"name": p.Router, "namespace": namespace},
+			}}
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"bfdProfile":`+profile+`}}`))
+			if err := labaccess.Cluster(run).Kube().Patch(ctx, peer, patch); err != nil {
+				errs = append(errs, fmt.Errorf("setting the BFD profile of BGPPeer %s to %s: %w", p.Router, profile, err))
+			}
+		}
+		return errors.Join(errs...)
 	}
 }
 
