@@ -96,8 +96,12 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 
 // recoveredBefore returns an error if a probe of the incident lost no packets since before a
 // moment: a lab that recovers by itself proves no remedy. A packet is sent up to one
-// interval after its slot.
+// interval after its slot. Where a part of the packets is lost, the last ones before the remedy may
+// have been answered by chance: such a probe has recovered once it loses none for RecoveredFor.
 func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
+	if j.Script.Partial {
+		moment = moment.Add(-RecoveredFor)
+	}
 	for _, t := range v.Timelines() {
 		if run, clean := t.Clean(); clean && j.isImpacted(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
 			return fmt.Errorf("%s had recovered before the remedy: the lab recovers by itself", t.Probe.Name)
