@@ -131,6 +131,8 @@ type Tested struct {
 	Name string
 	// Default is the version if none is chosen.
 	Default string
+	// Since is the oldest version that the script knows; empty: all that recipes build.
+	Since string
 	// Varied is set if the component's name without suffix means this version. Of two
 	// versions it is the new one.
 	Varied bool

@@ -27,13 +27,13 @@ func auditedCluster(change func(*snapshot.Snapshot)) snapshot.Snapshot {
 	s := snapshot.Snapshot{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	for _, of := range []snapshot.Source{
 		snapshot.Nodes, snapshot.CiliumNodes, snapshot.CalicoBlocks, snapshot.Pods, snapshot.Routers, snapshot.Services, snapshot.EndpointSlices,
-		snapshot.BGPAdvertisements, snapshot.L2Announcements, snapshot.CalicoPools, snapshot.CalicoPeers, snapshot.NodeSelections, snapshot.MetalLBPeers, snapshot.CalicoAgents, snapshot.RunningImages, snapshot.Accounts, snapshot.Workloads,
+		snapshot.BGPAdvertisements, snapshot.L2Announcements, snapshot.CalicoPools, snapshot.CalicoPeers, snapshot.NodeSelections, snapshot.MetalLBPeers, snapshot.AddressPools, snapshot.CalicoAgents, snapshot.RunningImages, snapshot.Accounts, snapshot.Workloads,
 	} {
 		s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
 	}
 	for _, read := range []*bool{
 		&s.Nodes.Read, &s.CiliumNodes.Read, &s.CalicoBlocks.Read, &s.Pods.Read, &s.Services.Read, &s.EndpointSlices.Read,
-		&s.BGPAdvertisements.Read, &s.L2Announcements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.NodeSelections.Read, &s.MetalLBPeers.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
+		&s.BGPAdvertisements.Read, &s.L2Announcements.Read, &s.CalicoPools.Read, &s.CalicoPeers.Read, &s.NodeSelections.Read, &s.MetalLBPeers.Read, &s.AddressPools.Read, &s.Workloads.Read, &s.PodImages.Read, &s.Accounts.Read, &s.CalicoAgents.Read,
 	} {
 		*read = true
 	}

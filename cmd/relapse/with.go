@@ -56,7 +56,8 @@ func chooseVersions(chosen []framework.Scenario, with map[string]string, from re
 }
 
 // checkUpgrade refuses two versions of a component that are no upgrade because one of
-// them is the default, and one version twice. A downgrade must be chosen explicitly.
+// them is the default, one version twice, and a version that the script does not know. A downgrade must be chosen
+// explicitly.
 func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 	versions := map[string]string{}
 	for name, version := range chosen {
@@ -64,6 +65,9 @@ func checkUpgrade(s framework.Scenario, chosen map[string]string) error {
 		versions[t.Name] = version
 	}
 	for _, to := range s.Tested {
+		if v := versions[to.Name]; v != "" && to.Since != "" && bisect.Compare(v, to.Since) < 0 {
+			return usagef("--with: %s runs %s %s and newer, and %s is older", s.Incident.Name, to.Component(), to.Since, v)
+		}
 		for _, from := range s.Tested {
 			if !to.Varied || from.Varied || from.Component() != to.Component() {
 				continue

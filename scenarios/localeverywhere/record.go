@@ -51,9 +51,8 @@ A pass does not prove anything about DSR, nor about Ingress and Gateway API (Env
 		{Says: "a selector on a label helps, and so do externalTrafficPolicy Cluster, and agents without the setting",
 			By: framework.By(affectedVariant, framework.StepRemedy("selector"), framework.StepRemedy("policy-cluster"),
 				framework.StepRemedy("setting-off"))},
-		{Says: "with the same objects Cilium 1.18, and 1.19 without the setting, announce from the node with the endpoint alone",
-			By: framework.By(fixedVariant, framework.StepObserve, framework.StepAfter("one-node")).
-				And(offVariant, framework.StepObserve, framework.StepAfter("one-node"))},
+		{Says: "with the same objects Cilium 1.18 announces from the node with the endpoint alone",
+			By: framework.By(fixedVariant, framework.StepObserve, framework.StepAfter("one-node"))},
 	},
 	Diagram: `         outside 10.74.5.10
               │                network "uplink" 10.74.5.0/24

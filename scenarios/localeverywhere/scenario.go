@@ -24,7 +24,6 @@ const (
 
 	affectedVariant = "cilium-" + affected
 	fixedVariant    = "cilium-" + fixed
-	offVariant      = affectedVariant + "-setting-off"
 )
 
 // setting is the value of the chart that serves the healthCheckNodePort at the address of a Service.
@@ -63,23 +62,22 @@ var Scenario = framework.Scenario{
 	SecondLab:  netip.MustParsePrefix("10.208.160.0/20"),
 	Budget:     framework.Budget{Whole: 400 * time.Second, Lab: 60 * time.Second, Detect: time.Second},
 	Variants: []framework.Variant{
-		variant(affectedVariant, framework.Affected, affected, true),
-		variant(fixedVariant, framework.Fixed, fixed, true),
-		variant(offVariant, framework.Workaround, affected, false),
+		variant(affectedVariant, framework.Affected, affected),
+		variant(fixedVariant, framework.Fixed, fixed),
 	},
-	Tested: []framework.Tested{{Name: "cilium", Default: affected, Varied: true}},
+	Tested: []framework.Tested{{Name: "cilium", Default: affected, Since: "1.18.0", Varied: true}},
 	At: func(versions map[string]string) framework.Variant {
 		v := versions["cilium"]
-		return variant("cilium-"+v, framework.Unclassified, v, true)
+		return variant("cilium-"+v, framework.Unclassified, v)
 	},
 }
 
-func variant(name string, role framework.Role, version string, on bool) framework.Variant {
+func variant(name string, role framework.Role, version string) framework.Variant {
 	return framework.Variant{
 		Name: name, Role: role, Form: framework.Whole,
 		Components: map[string]string{"cilium": version},
 		Images:     append(release.Images(version), workload.ProbeImage),
-		Script:     func() framework.Script { return script(role, version, on) },
+		Script:     func() framework.Script { return script(role, version) },
 	}
 }
 
@@ -111,9 +109,9 @@ const (
 	settles = 10 * time.Second // several times what agents need to announce what they are told to
 )
 
-// script is what all variants do. They differ in version and setting, and in what is expected.
-func script(role framework.Role, version string, on bool) framework.Script {
-	cilium, types := at(version, on), release.TypesOf(version)
+// script is what all variants do. They differ in version, and in what is expected.
+func script(role framework.Role, version string) framework.Script {
+	cilium, types := at(version, true), release.TypesOf(version)
 	all := release.SelectsAll(types)
 	s := framework.Script{
 		Install: framework.InOrder(
@@ -129,7 +127,7 @@ func script(role framework.Role, version string, on bool) framework.Script {
 		Impacted:  flows, Partial: true,
 		Observe: settles,
 	}
-	if role == framework.Fixed || role == framework.Workaround {
+	if role == framework.Fixed {
 		s.Aftermath = []framework.Check{sentTo("one-node", worker1)}
 		return s
 	}
