@@ -93,6 +93,7 @@ func notRun(in scope) []NotRun {
 		add(detect.SessionReset{}.Name(), "sessions that were reset", routers)
 	}
 	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
+	add(detect.SessionReset{}.Name(), "sessions that were reset", "a history that is longer than an audit's")
 	if !in.nodes {
 		add(detect.NodeAddress{}.Name(), "missing sessions of Calico's mesh, and the next autodetection",
 			"interfaces, routes and BIRD's sessions of the nodes (--nodes)")

@@ -152,7 +152,7 @@ func Waiting(want int) framework.Condition {
 	return func(_ context.Context, r *framework.Run) (bool, string, error) {
 		count := 0
 		for _, s := range r.Snapshot().Services.Items {
-			if s.LoadBalancer && len(s.LoadBalancerIPs) == 0 {
+			if s.Requests != "" && len(s.LoadBalancerIPs) == 0 {
 				count++
 			}
 		}

@@ -852,6 +852,12 @@ func TestObservedLocal(t *testing.T) {
 			w.announce("10.66.4.21", "10.66.128.1/32", tors...)
 		}, 0},
 		{"another load balancer's", func(w *world) { w.BGPAdvertisements.Items = nil }, 0},
+		{"the routers' tables are dumps of before", func(w *world) {
+			for i := range w.Routers {
+				w.Routers[i].At = w.Time.Add(-10 * time.Minute)
+			}
+		}, 0},
+		{"a router was not read", func(w *world) { w.Routers[0].Paths.Read = false }, 0},
 	} {
 		w := balanced(0)
 		w.Services.Items[0].Local = true
@@ -860,6 +866,20 @@ func TestObservedLocal(t *testing.T) {
 			got := Run([]Detector{ServiceRoute{Peering: peering}}, []snapshot.Snapshot{w.Snapshot})
 			if len(got) != test.want || len(got) > 0 && (got[0].Kind != NoLocalEndpoint || got[0].State != Active || len(got[0].Routers) != 2) {
 				t.Errorf("%s, %v: %+v, want %d", test.name, peering, got, test.want)
+			}
+		}
+	}
+}
+
+// In an audit an endpoint may have moved a moment ago.
+func TestMovedEndpoint(t *testing.T) {
+	for since, want := range map[time.Duration]State{time.Second: Pending, announcedWithin: Active} {
+		w := balanced(0)
+		w.Services.Items[0].Local = true
+		w.EndpointSlices.Items[0].Changed = w.Time.Add(-since)
+		for peering, state := range map[Peering]State{Declared: Active, Observed: want} {
+			if got := Run([]Detector{ServiceRoute{Peering: peering}}, []snapshot.Snapshot{w.Snapshot}); len(got) != 1 || got[0].State != state {
+				t.Errorf("%s, %v: %+v, want %s", since, peering, got, state)
 			}
 		}
 	}

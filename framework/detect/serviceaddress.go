@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +27,8 @@ const (
 
 // ServiceAddress finds addresses of Services of type LoadBalancer that their allocator has given to two Services
 // (metallb#1774), or taken from one Service and given to another one (metallb#2443), and clusters to which that may
-// happen. A Service whose type, requests and pool are as they were when it had the address, and that was not made
-// anew, has not given it back. The earlier snapshots of the history say who had it; without them, only what the
-// Services ask for does: a newer Service has what an older one asks for, and does not ask for it itself.
+// happen. A Service has not given back an address that an earlier snapshot of the history has, if it was not made anew,
+// and if its requests, the other's, and all pools are as they were.
 //
 // Allocators are MetalLB, which notes the pool on the Service, and Cilium, whose classes say so. Others are not judged:
 // klipper of k3s gives the nodes' addresses to all Services, and clouds and kube-vip share them by design. Where
@@ -58,9 +58,11 @@ func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 				f.Says = fmt.Sprintf("%s and %s have %s together, and %s of it: a node gives its packets to one of them.", with, of, address, port)
 				findings = append(findings, f)
 			}
-			if from := lost[address]; from.to(of, address) {
+			if i := slices.IndexFunc(lost[address], func(l loss) bool { return l.to(of, address) }); i >= 0 {
+				from := lost[address][i]
 				f.Kind = TakenAddress
-				f.Says = fmt.Sprintf("%s has %s, which %s %s: clients of %[3]s reach %[1]s.", of, address, from, from.how)
+				f.Says = fmt.Sprintf("%s has %s, which %s had at %s UTC, and has not given back: clients of %[3]s reach %[1]s.",
+					of, address, from, from.had.Time.UTC().Format(time.TimeOnly))
 				findings = append(findings, f)
 			}
 			holders[address] = append(holders[address], of)
@@ -69,25 +71,18 @@ func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 	return append(findings, fullPools(now)...)
 }
 
-// loss is a Service without an address that it had in an earlier snapshot, or has only asked for; and how that is known.
+// loss is a Service without an address that it had in an earlier snapshot.
 type loss struct {
 	snapshot.Service
 	had *snapshot.Snapshot
-	how string
 }
 
 // to reports whether the address was given to another Service, which was there before as it is now, without the
-// address, and does not ask for it.
+// address.
 func (l loss) to(other snapshot.Service, address netip.Addr) bool {
-	switch {
-	case l.Name == "" || l.Class != other.Class || slices.Contains(other.Wants, address):
-		return false
-	case l.had != nil:
-		return slices.ContainsFunc(l.had.Services.Items, func(s snapshot.Service) bool {
-			return s.Stands(other) && !slices.Contains(s.LoadBalancerIPs, address)
-		})
-	}
-	return l.Created.Before(other.Created)
+	return l.Class == other.Class && slices.ContainsFunc(l.had.Services.Items, func(s snapshot.Service) bool {
+		return s.Stands(other) && !slices.Contains(s.LoadBalancerIPs, address)
+	})
 }
 
 // allocator is who gives a Service its address, as far as the Service says that.
@@ -113,23 +108,21 @@ func sharer(among []snapshot.Service, of snapshot.Service) (with, port string) {
 	return "", ""
 }
 
-// lostAddresses are the addresses that Services had, or ask for, and do not have.
-func lostAddresses(history []snapshot.Snapshot) map[netip.Addr]loss {
-	now, lost, services := history[len(history)-1], map[netip.Addr]loss{}, map[string]snapshot.Service{}
+// lostAddresses are the addresses that Services had, and do not have, while all pools are as they were.
+func lostAddresses(history []snapshot.Snapshot) map[netip.Addr][]loss {
+	now, lost, services := history[len(history)-1], map[netip.Addr][]loss{}, map[string]snapshot.Service{}
 	for _, s := range now.Services.Items {
 		services[s.String()] = s
-		for _, a := range s.Wants {
-			if !slices.Contains(s.LoadBalancerIPs, a) {
-				lost[a] = loss{Service: s, how: "asks for and does not have, though it is the older Service"}
-			}
-		}
 	}
 	for i, earlier := range history[:len(history)-1] {
+		if !reflect.DeepEqual(earlier.AddressPools.Items, now.AddressPools.Items) {
+			continue
+		}
 		for _, e := range earlier.Services.Items {
 			s, there := services[e.String()]
 			for _, a := range e.LoadBalancerIPs {
 				if there && allocator(e) != "" && s.Stands(e) && !slices.Contains(s.LoadBalancerIPs, a) {
-					lost[a] = loss{s, &history[i], fmt.Sprintf("had at %s UTC, and has not given back", earlier.Time.UTC().Format(time.TimeOnly))}
+					lost[a] = append(lost[a], loss{s, &history[i]})
 				}
 			}
 		}
@@ -137,48 +130,56 @@ func lostAddresses(history []snapshot.Snapshot) map[netip.Addr]loss {
 	return lost
 }
 
+// metalLBRelease is the version of MetalLB that a tag names, such as 0.14.5. It is empty for others: a distribution's
+// may have fixes of later ones, and a short tag moves.
+func metalLBRelease(tag string) string {
+	v := "v" + strings.TrimPrefix(tag, "v")
+	if semver.Canonical(v) != v || semver.Prerelease(v) != "" || semver.Major(v) != "v0" {
+		return ""
+	}
+	return v[1:]
+}
+
 // givesAway reports whether MetalLB's controller of a version processes Services in no order after its start: up to
 // 0.14.2, which processes those first that have an address (#2004; service_controller_reload.go).
 func givesAway(version string) bool {
-	v := "v" + strings.TrimPrefix(version, "v")
-	return semver.Compare(v, "v0.13.0") >= 0 && semver.Compare(v, "v0.14.2") < 0
+	return semver.Compare("v"+version, "v0.13.0") >= 0 && semver.Compare("v"+version, "v0.14.2") < 0
 }
 
 // allocatedWithin is how long a Service may wait for its address because nobody has come to it yet.
 const allocatedWithin = 5 * time.Second
 
+// fullPools are findings of the pools that Services wait for which take any address, if no pool has one for them.
 func fullPools(now snapshot.Snapshot) (findings []Finding) {
 	version := ""
 	for _, p := range now.PodImages.Items {
 		for _, c := range p.Containers {
 			ref, err := snapshot.ParseReference(c.Image)
-			if err == nil && strings.Contains(ref.Name, "metallb") && strings.HasSuffix(path.Base(ref.Name), "controller") && givesAway(ref.Tag) {
-				version = strings.TrimPrefix(ref.Tag, "v")
+			if v := metalLBRelease(ref.Tag); err == nil && strings.Contains(ref.Name, "metallb") && strings.HasSuffix(path.Base(ref.Name), "controller") && givesAway(v) {
+				version = v
 			}
 		}
 	}
-	if version == "" {
+	used, waiting, serves := map[netip.Addr]bool{}, []string(nil), false
+	for _, s := range now.Services.Items {
+		// A controller may be for Services of a class alone.
+		serves = serves || s.MetalLBPool != "" && s.Class == ""
+		for _, a := range s.LoadBalancerIPs {
+			used[a] = true
+		}
+		if s.Waits && s.Class == "" && now.Age(s.Created) >= allocatedWithin {
+			waiting = append(waiting, s.String())
+		}
+	}
+	if version == "" || !serves || len(waiting) == 0 {
 		return nil
 	}
 	for _, pool := range now.AddressPools.Items {
-		used := map[netip.Addr]bool{}
-		for _, s := range now.Services.Items {
-			for _, a := range s.LoadBalancerIPs {
-				used[a] = pool.Contains(a)
-			}
-		}
-		var waiting []string
-		for _, s := range now.Services.Items {
-			free := s.LoadBalancer && len(s.LoadBalancerIPs) == 0 && s.Class == "" && len(s.ClusterIPs) > 0 && s.ClusterIPs[0].Is4()
-			asks := s.WantsPool == pool.Name || s.WantsPool == "" && pool.Any
-			if len(s.Wants) > 0 {
-				asks = used[s.Wants[0]]
-			}
-			if free && asks && now.Age(s.Created) >= allocatedWithin {
-				waiting = append(waiting, s.String())
-			}
-		}
-		if len(waiting) > 0 && full(pool, used) {
+		switch there, free := addresses(pool, used); {
+		case !pool.Any || !there:
+		case free:
+			return nil
+		default:
 			findings = append(findings, Finding{
 				Kind: FullPool, State: Latent, Object: Named("IPAddressPool " + pool.Name),
 				Says: fmt.Sprintf("Each address of the pool is a Service's, and %d %s for one: %s. With the next start of its controller MetalLB %s "+
@@ -190,18 +191,17 @@ func fullPools(now snapshot.Snapshot) (findings []Finding) {
 	return findings
 }
 
-// full reports whether each address of IPv4 of a pool is in use. A pool without one is not.
-func full(pool snapshot.AddressPool, used map[netip.Addr]bool) bool {
-	there := false
+// addresses reports whether a pool has addresses of IPv4, and whether one of them is free.
+func addresses(pool snapshot.AddressPool, used map[netip.Addr]bool) (there, free bool) {
 	for _, r := range pool.Ranges {
 		for a := r.First; a.Is4() && r.Contains(a); a = a.Next() {
 			if last := a.As4()[3]; pool.Avoids && (last == 0 || last == 255) {
 				continue
 			}
 			if there = true; !used[a] {
-				return false
+				return true, true
 			}
 		}
 	}
-	return there
+	return there, false
 }

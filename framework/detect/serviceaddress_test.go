@@ -17,8 +17,7 @@ var (
 )
 
 func balancer(name string, created time.Time, has ...netip.Addr) snapshot.Service {
-	s := snapshot.Service{Namespace: "default", Name: name, Created: created, LoadBalancer: true, LoadBalancerIPs: has, Ports: httpPort,
-		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.9")}}
+	s := snapshot.Service{Namespace: "default", Name: name, Created: created, LoadBalancerIPs: has, Ports: httpPort, Waits: len(has) == 0}
 	if len(has) > 0 {
 		s.MetalLBPool = "services"
 	}
@@ -30,18 +29,21 @@ func changed(s snapshot.Service, change func(*snapshot.Service)) snapshot.Servic
 	return s
 }
 
-func asking(s snapshot.Service, to netip.Addr) snapshot.Service {
-	return changed(s, func(s *snapshot.Service) { s.Wants = []netip.Addr{to} })
+// asking is the Service with another request, or of another type.
+func asking(s snapshot.Service) snapshot.Service {
+	return changed(s, func(s *snapshot.Service) { s.Requests, s.Waits = "others", false })
 }
 
 func TestServiceAddress(t *testing.T) {
 	klipper := func(s *snapshot.Service) { s.MetalLBPool = "" }
 	cilium := func(s *snapshot.Service) { s.MetalLBPool, s.Class = "", "io.cilium/l2-announcer" }
+	classed := func(s *snapshot.Service) { s.Class = "example.com/metallb" }
 	other := func(s *snapshot.Service) { s.Ports = []snapshot.ServicePort{{Protocol: "TCP", Port: 443}} }
 	for _, tt := range []struct {
 		name        string
 		before, now []snapshot.Service // before is 10 s earlier
 		version     string
+		pool        string // the first address of the pool before; empty: as now
 		says        []string
 	}{
 		{name: "a Service keeps its address", before: []snapshot.Service{balancer("shop", older, dot2)}, now: []snapshot.Service{balancer("shop", older, dot2)}},
@@ -53,20 +55,25 @@ func TestServiceAddress(t *testing.T) {
 			says: []string{"default/a has 192.0.2.3, which default/b had at 00:17:32 UTC, and has not given back: clients of default/b reach default/a.",
 				"default/b has 192.0.2.2, which default/a had at 00:17:32 UTC, and has not given back: clients of default/a reach default/b."}},
 		{name: "the Service asks for another one now",
-			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{asking(balancer("shop", older, dot3), dot3), balancer("w", newer, dot2)}},
+			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{asking(balancer("shop", older, dot3)), balancer("w", newer, dot2)}},
 		{name: "the other asks for it now",
-			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{balancer("shop", older), asking(balancer("w", newer, dot2), dot2)}},
+			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{balancer("shop", older), asking(balancer("w", newer, dot2))}},
 		{name: "it is a new Service of the name",
 			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", older)}, now: []snapshot.Service{balancer("shop", newer), balancer("w", older, dot2)}},
 		{name: "the other is new",
 			before: []snapshot.Service{balancer("shop", older, dot2)}, now: []snapshot.Service{balancer("shop", older), balancer("w", newer, dot2)}},
 		{name: "the Service is of another type now", before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)},
-			now: []snapshot.Service{changed(balancer("shop", older), func(s *snapshot.Service) { s.LoadBalancer = false }), balancer("w", newer, dot2)}},
+			now: []snapshot.Service{asking(balancer("shop", older)), balancer("w", newer, dot2)}},
 		{name: "nobody notes who gives addresses", before: []snapshot.Service{changed(balancer("shop", older, dot2), klipper), balancer("w", newer)},
 			now: []snapshot.Service{balancer("shop", older), changed(balancer("w", newer, dot2), klipper)}},
-		{name: "a newer one has what an older one asks for, in one read", now: []snapshot.Service{asking(balancer("shop", older), dot2), balancer("w", newer, dot2)},
-			says: []string{"default/w has 192.0.2.2, which default/shop asks for and does not have, though it is the older Service: clients of default/shop reach default/w."}},
-		{name: "a new one asks for what another has", now: []snapshot.Service{balancer("shop", older, dot2), asking(balancer("w", newer), dot2)}},
+		{name: "a newer one has what an older one asks for, in one read", now: []snapshot.Service{asking(balancer("shop", older)), balancer("w", newer, dot2)}},
+		{name: "of two that have lost it, one stands as it was",
+			before: []snapshot.Service{balancer("a", older, dot2), balancer("z", older, dot2), balancer("w", newer)},
+			now:    []snapshot.Service{balancer("a", older), asking(balancer("z", older)), balancer("w", newer, dot2)},
+			says:   []string{"default/w has 192.0.2.2, which default/a had at 00:17:32 UTC, and has not given back: clients of default/a reach default/w."}},
+		{name: "the pools have changed", pool: "192.0.2.9",
+			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{balancer("shop", older), balancer("w", newer, dot2)}},
+		{name: "a new one asks for what another has", now: []snapshot.Service{balancer("shop", older, dot2), asking(balancer("w", newer))}},
 		{name: "both have an address and a port of it", now: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer, dot2)},
 			says: []string{"default/shop and default/w have 192.0.2.2 together, and port 80/TCP of it: a node gives its packets to one of them."}},
 		{name: "so with Cilium", now: []snapshot.Service{changed(balancer("shop", older, dot2), cilium), changed(balancer("w", newer, dot2), cilium)},
@@ -77,10 +84,13 @@ func TestServiceAddress(t *testing.T) {
 			says: []string{"Each address of the pool is a Service's, and 1 waits for one: default/w. With the next start of its controller MetalLB 0.13.12 may give them addresses that others have: it processes Services in no order."}},
 		{name: "with a fixed version", version: "v0.14.3", now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), balancer("w", older)}},
 		{name: "it was made a moment ago", version: "v0.13.12", now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), balancer("w", newer)}},
-		{name: "an address is free, and it waits for another pool", version: "v0.13.12",
-			now: []snapshot.Service{balancer("a", older, dot2), changed(balancer("w", older), func(s *snapshot.Service) { s.WantsPool = "other" })}},
-		{name: "it waits for another pool", version: "v0.13.12",
-			now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), changed(balancer("w", older), func(s *snapshot.Service) { s.WantsPool = "other" })}},
+		{name: "with a distribution's version", version: "v0.13.12-4", now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), balancer("w", older)}},
+		{name: "with a tag that moves", version: "v0.13", now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), balancer("w", older)}},
+		{name: "an address is free", version: "v0.13.12", now: []snapshot.Service{balancer("a", older, dot2), balancer("w", older)}},
+		{name: "it asks for an address, or for a pool", version: "v0.13.12",
+			now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), asking(balancer("w", older))}},
+		{name: "MetalLB is for a class alone", version: "v0.13.12",
+			now: []snapshot.Service{changed(balancer("a", older, dot2), classed), changed(balancer("b", older, dot3), classed), balancer("w", older)}},
 		{name: "it is another load balancer's", version: "v0.13.12",
 			now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), changed(balancer("w", older), func(s *snapshot.Service) { s.Class = "example.com/lb" })}},
 	} {
@@ -99,6 +109,9 @@ func TestServiceAddress(t *testing.T) {
 			history := []snapshot.Snapshot{read(newer.Add(2*time.Second), tt.now)}
 			if tt.before != nil {
 				history = slices.Insert(history, 0, read(newer.Add(-8*time.Second), tt.before))
+				if tt.pool != "" {
+					history[0].AddressPools.Items[0].Ranges[0].First = netip.MustParseAddr(tt.pool)
+				}
 			}
 			var says []string
 			for _, f := range Run([]Detector{ServiceAddress{}}, history) {

@@ -80,11 +80,14 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 // asks for. The narrowest route counts, by each router. kube-proxy uses endpoints that end where there is no other.
 func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bool) {
 	on, draining := v.services()[of.String()].on, v.services()[of.String()].draining
-	if !of.Local || len(on) == 0 || !v.announced(of, address) {
+	if !of.Local || len(on) == 0 || !v.readForRoutes() || !v.announced(of, address) {
 		return f, false
 	}
 	without := map[string]bool{}
 	for _, r := range v.routers {
+		if !r.At.IsZero() {
+			continue // it says where endpoints were
+		}
 		for p := range r.routing().prefixes.Supernets(netip.PrefixFrom(address, address.BitLen())) {
 			used := false
 			for w := range r.routing().used(p) {
@@ -101,6 +104,9 @@ func (v *view) misled(of snapshot.Service, address netip.Addr) (f Finding, is bo
 	}
 	f.Routers = slices.Compact(f.Routers)
 	f.Kind, f.State, f.Object = NoLocalEndpoint, Active, Prefix(netip.PrefixFrom(address, address.BitLen()))
+	if changed := v.services()[of.String()].changed; v.peering == Observed && v.Age(changed) < announcedWithin {
+		f.State = Pending // an endpoint has come or gone, and routers may not know it yet
+	}
 	nodes := slices.Sorted(maps.Keys(without))
 	f.Says = fmt.Sprintf("%s %s packets for %s, the address of Service %s, to %s, which %s no ready endpoint of its own: "+
 		"externalTrafficPolicy Local asks for one, and %s the packets; endpoints are on %s.",
@@ -114,6 +120,7 @@ type service struct {
 	snapshot.Service
 	ready        bool // it has ready endpoints
 	on, draining map[string]bool
+	changed      time.Time // when an EndpointSlice was written last
 }
 
 func servicesOf(s snapshot.Snapshot) map[string]service {
@@ -128,6 +135,9 @@ func servicesOf(s snapshot.Snapshot) map[string]service {
 			continue
 		}
 		of.ready = of.ready || len(e.Ready) > 0
+		if e.Changed.After(of.changed) {
+			of.changed = e.Changed
+		}
 		if of.on == nil {
 			of.on, of.draining = map[string]bool{}, map[string]bool{}
 		}

@@ -103,7 +103,7 @@ func resetBy(version string, all []sessionReset) (f Finding, there bool) {
 
 // dropsBFD reports whether a version of MetalLB is known to reset sessions.
 func dropsBFD(version string) bool {
-	return semver.IsValid("v"+version) && semver.Compare("v"+version, keepsBFD) < 0
+	return version != "" && semver.Compare("v"+version, keepsBFD) < 0
 }
 
 // profiled are the BGPPeers with a BFD profile.
@@ -118,7 +118,7 @@ func profiled(s snapshot.Snapshot) (names []string) {
 
 // frrSpeaker is a speaker of MetalLB that runs FRR in its pod. Two are equal if it has not been restarted.
 type frrSpeaker struct {
-	version  string // of its tag; empty if that is none
+	version  string // of its tag; empty if that names no release
 	pod      string
 	restarts int
 	created  time.Time
@@ -135,9 +135,7 @@ func frrSpeakers(s snapshot.Snapshot) map[string]frrSpeaker {
 			if ref, err := snapshot.ParseReference(c.Image); c.Name == "speaker" && err == nil &&
 				(path.Base(path.Dir(ref.Name)) == "metallb" || strings.Contains(path.Base(ref.Name), "metallb")) {
 				speaker = true
-				if version, _, _ := strings.Cut(strings.TrimPrefix(ref.Tag, "v"), "-"); semver.IsValid("v" + version) {
-					of.version = version
-				}
+				of.version = metalLBRelease(ref.Tag)
 			}
 		}
 		if frr && speaker {

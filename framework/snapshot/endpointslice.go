@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,6 +32,8 @@ type EndpointSlice struct {
 	Draining []netip.Addr `json:"draining,omitempty"`
 	// DrainingNodes are their nodes, as far as they are known.
 	DrainingNodes []string `json:"draining_nodes,omitempty"`
+	// Changed is when somebody has written the object last, to the second; zero if that is not known.
+	Changed time.Time `json:"changed,omitzero"`
 }
 
 // EndpointSlices is the source of the EndpointSlices of IP addresses that
@@ -59,6 +62,11 @@ var listedEndpointSlices = listed[EndpointSlice]{listing(resource{
 
 func endpointSliceOf(o *discoveryv1.EndpointSlice) (EndpointSlice, error) {
 	s := EndpointSlice{Namespace: same(o.Namespace), Service: same(o.Labels[discoveryv1.LabelServiceName])}
+	for _, by := range o.ManagedFields {
+		if by.Time != nil && by.Time.After(s.Changed) {
+			s.Changed = by.Time.Time
+		}
+	}
 	for _, p := range o.Ports {
 		if p.Port == nil { // every port: no proxy can make anything of it
 			continue

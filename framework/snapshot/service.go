@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,11 +33,12 @@ type Service struct {
 	// from, as MetalLB's controller notes it on the Service.
 	Class       string `json:"class,omitempty"`
 	MetalLBPool string `json:"metallb_pool,omitempty"`
-	// LoadBalancer is set for a Service of that type. Wants are the addresses that it asks for, and WantsPool
-	// is the pool of MetalLB; without either it takes any.
-	LoadBalancer bool         `json:"load_balancer,omitempty"`
-	Wants        []netip.Addr `json:"wants,omitempty"`
-	WantsPool    string       `json:"wants_pool,omitempty"`
+	// Waits is set for a Service of type LoadBalancer that has neither an address nor a name of a load balancer yet, and
+	// takes any address of IPv4: it asks for none, and for no pool.
+	Waits bool `json:"waits,omitempty"`
+	// Requests are equal if all is that decides which addresses the Service gets: class, labels, cluster IPs, and
+	// what it asks of MetalLB and Cilium. It is a digest, and empty for other types than LoadBalancer.
+	Requests string `json:"requests,omitempty"`
 	// Created is when the object was created, to the second.
 	Created time.Time `json:"created,omitzero"`
 }
@@ -51,8 +53,25 @@ func metalLBAnnotation(o *corev1.Service, name string) string {
 
 // Stands reports whether another reading is of the same Service, with the same requests to who gives it addresses.
 func (s Service) Stands(o Service) bool {
-	return s.String() == o.String() && s.Created.Equal(o.Created) && s.LoadBalancer == o.LoadBalancer && s.Class == o.Class &&
-		s.WantsPool == o.WantsPool && slices.Equal(s.Wants, o.Wants) && slices.Equal(s.Ports, o.Ports)
+	return s.String() == o.String() && s.Created.Equal(o.Created) && s.Requests == o.Requests && slices.Equal(s.Ports, o.Ports)
+}
+
+// requests sets what a Service of type LoadBalancer asks of who gives it addresses.
+func (s *Service) requests(o *corev1.Service) {
+	asked := map[string]string{"": o.Spec.LoadBalancerIP}
+	for key, value := range o.Annotations {
+		prefix, name, _ := strings.Cut(key, "/")
+		if name != "ip-allocated-from-pool" && slices.Contains([]string{"metallb.io", "metallb.universe.tf", "lbipam.cilium.io", "io.cilium"}, prefix) {
+			asked[key] = value
+		}
+	}
+	for _, name := range []string{"", "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs", "metallb.io/address-pool", "metallb.universe.tf/address-pool"} {
+		s.Waits = s.Waits || asked[name] != ""
+	}
+	s.Waits = !s.Waits && len(o.Status.LoadBalancer.Ingress) == 0 && o.DeletionTimestamp == nil &&
+		len(s.ClusterIPs) == 1 && s.ClusterIPs[0].Is4()
+	// Maps are printed in order of their keys.
+	s.Requests = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, o.Spec.Type, s.Class, s.ClusterIPs, o.Labels, asked)))[:12]
 }
 
 func (s Service) String() string { return s.Namespace + "/" + s.Name }
@@ -92,14 +111,6 @@ func serviceOf(o *corev1.Service) (Service, error) {
 		s.Class = same(*o.Spec.LoadBalancerClass)
 	}
 	s.MetalLBPool = metalLBAnnotation(o, "ip-allocated-from-pool")
-	if s.LoadBalancer = o.Spec.Type == corev1.ServiceTypeLoadBalancer; s.LoadBalancer {
-		s.WantsPool = metalLBAnnotation(o, "address-pool")
-		for text := range strings.SplitSeq(cmp.Or(o.Spec.LoadBalancerIP, metalLBAnnotation(o, "loadBalancerIPs")), ",") {
-			if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil { // a controller says itself that another text is wrong
-				s.Wants = append(s.Wants, a)
-			}
-		}
-	}
 	for _, p := range o.Spec.Ports {
 		s.Ports = append(s.Ports, ServicePort{Name: same(p.Name), Protocol: same(string(p.Protocol)), Port: uint16(p.Port)})
 	}
@@ -109,6 +120,9 @@ func serviceOf(o *corev1.Service) (Service, error) {
 			return s, fmt.Errorf("service %s: spec.clusterIPs: %w", s, err)
 		}
 		s.ClusterIPs = append(s.ClusterIPs, ip)
+	}
+	if o.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		s.requests(o)
 	}
 	return s, nil
 }

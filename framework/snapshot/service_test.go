@@ -88,3 +88,41 @@ func TestClusterServiceErrors(t *testing.T) {
 	must.Fail(t, must.Err(listedServices.items(t.Context(), c)), "shop/web: spec.clusterIPs")
 	must.Fail(t, must.Err(listedEndpointSlices.items(t.Context(), c)), "listing EndpointSlices")
 }
+
+// A Service waits for any address, or asks for one in a way that MetalLB or Cilium knows.
+func TestRequests(t *testing.T) {
+	balancer := func(change func(*corev1.Service)) Service {
+		s := newService("web", corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.96.0.1"}})
+		change(&s)
+		return must.Get(serviceOf(&s))(t)
+	}
+	noted := func(key, value string) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Annotations = map[string]string{key: value} }
+	}
+	plain := balancer(func(*corev1.Service) {})
+	for name, c := range map[string]struct {
+		change       func(*corev1.Service)
+		waits, other bool
+	}{
+		"as it is":       {func(*corev1.Service) {}, true, false},
+		"MetalLB's note": {noted("metallb.io/ip-allocated-from-pool", "a"), true, false},
+		"a name of a load balancer": {func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "a.example"}}
+		}, false, false},
+		"it is being deleted":     {func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{} }, false, false},
+		"both families":           {func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"10.96.0.1", "fd00::1"} }, false, true},
+		"spec.loadBalancerIP":     {func(s *corev1.Service) { s.Spec.LoadBalancerIP = "192.0.2.2" }, false, true},
+		"an address that is none": {noted("metallb.universe.tf/loadBalancerIPs", "none"), false, true},
+		"a pool":                  {noted("metallb.io/address-pool", "a"), false, true},
+		"an address of Cilium's":  {noted("lbipam.cilium.io/ips", "192.0.2.2"), true, true},
+		"a key for sharing":       {noted("metallb.io/allow-shared-ip", "a"), true, true},
+		"a label":                 {func(s *corev1.Service) { s.Labels = map[string]string{"rack": "a"} }, true, true},
+		"another program's note":  {noted("example.com/a", "b"), true, false},
+		"another type":            {func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }, false, true},
+	} {
+		s := balancer(c.change)
+		if s.Waits != c.waits || s.Stands(plain) == c.other {
+			t.Errorf("%s: waits %t, stands %t", name, s.Waits, s.Stands(plain))
+		}
+	}
+}

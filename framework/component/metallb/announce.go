@@ -157,7 +157,7 @@ func ControllerRestarted(_ context.Context, run *framework.Run) (bool, string, e
 	now := run.Snapshot()
 	for _, p := range now.PodImages.Items {
 		for _, s := range now.Services.Items {
-			if p.OwnerName == Controller.Name && s.LoadBalancer && !p.Created.After(s.Created) {
+			if p.OwnerName == Controller.Name && s.Requests != "" && !p.Created.After(s.Created) {
 				return false, fmt.Sprintf("pod %s is older than Service %s", p, s), nil
 			}
 		}
