@@ -90,7 +90,6 @@ func notRun(in scope) []NotRun {
 		add(detect.Layer2{}.Name(), "stations that nobody names, and stale neighbours", routers)
 		add(detect.Permission{}.Name(), "lost routes of the nodes concerned", routers)
 		add(detect.ImageDrift{}.Name(), "lost routes of the nodes concerned", routers)
-		add(detect.SessionReset{}.Name(), "sessions that were reset", routers)
 	}
 	add(detect.ImagePin{}.Name(), "moved tags", "what the registry has under each name")
 	add(detect.SessionReset{}.Name(), "sessions that were reset", "a history that is longer than an audit's")
