@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -102,11 +103,11 @@ func (a *addresses) walk(addr netip.Addr) netip.Addr {
 }
 
 // mac is the MAC address in place of another: unicast and locally administered.
-func (a *addresses) mac(m [6]byte) [6]byte {
-	if m == [6]byte{} || m == [6]byte{255, 255, 255, 255, 255, 255} {
+func (a *addresses) mac(m net.HardwareAddr) net.HardwareAddr {
+	if text := m.String(); text == "00:00:00:00:00:00" || text == "ff:ff:ff:ff:ff:ff" {
 		return m
 	}
-	to := [6]byte(a.sum(append([]byte("mac"), m[:]...)))
+	to := net.HardwareAddr(a.sum(append([]byte("mac"), m...))[:len(m)])
 	to[0] = to[0]&^1 | 2
 	return to
 }

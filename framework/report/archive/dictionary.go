@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -35,7 +36,7 @@ func NewDictionary() *Dictionary {
 // Name adds names, which are replaced by KIND-x1 and so on, whatever they are.
 func (d *Dictionary) Name(kind string, names ...string) {
 	for _, name := range names {
-		for _, word := range words(name) {
+		for _, word := range aName.FindAllString(name, -1) {
 			d.add(kind, word)
 		}
 	}
@@ -115,7 +116,7 @@ func (d *Dictionary) address(a netip.Addr, bits int) netip.Addr {
 	return a
 }
 
-func (d *Dictionary) mac(m [6]byte) [6]byte {
+func (d *Dictionary) mac(m net.HardwareAddr) net.HardwareAddr {
 	if !d.chosen {
 		return m
 	}
@@ -136,9 +137,20 @@ func (d *Dictionary) JSON(text []byte) []byte {
 			return d.ofSnapshot(at, value)
 		case at.isKey && schema.Properties()[value], !at.isKey && slices.Contains(states, at.key):
 			return value
+		case at.key == "pods" && !d.chosen: // of a finding
+			if namespace, name, both := strings.Cut(value, "/"); both {
+				d.pod(namespace, name)
+			}
 		}
 		return d.Text(value)
 	})
+}
+
+func (d *Dictionary) pod(namespace, name string) {
+	if !slices.Contains(wellKnown, namespace) {
+		d.Name("namespace", namespace)
+	}
+	d.Name("pod", name)
 }
 
 // Values returns JSON with replacements in its values: its keys belong to a format.
@@ -260,17 +272,4 @@ func (d *Dictionary) strictly(text, kind string, identity bool) string {
 		}
 		return end, d.add(kind, word)
 	})
-}
-
-func words(text string) (all []string) {
-	for i := 0; i < len(text); {
-		if !startsWord(text, i) {
-			i++
-			continue
-		}
-		end := ends(text, i)[0]
-		all = append(all, text[i:end])
-		i = end
-	}
-	return all
 }

@@ -42,7 +42,10 @@ func redact(run *rundir.Folder, to string, r report.Report, o Options) (*report.
 	}
 	defer target.Close()
 	x := redactor{NewDictionary(), run, target, r}
-	x.namesOf(r)
+	x.namesOf(r.Topology)
+	for _, v := range r.Variants {
+		x.namesOf(v.Topology)
+	}
 	x.Name("machine", o.Machine)
 	var left []report.LeftOut
 	var readable []string
@@ -90,43 +93,14 @@ func redact(run *rundir.Folder, to string, r report.Report, o Options) (*report.
 	return redaction, left, errors.Join(err, page.Write(to, nil))
 }
 
-// namesOf notes the members of the lab, and the pods of findings.
-func (x redactor) namesOf(r report.Report) {
-	for _, t := range append([]*report.Topology{r.Topology}, topologies(r.Variants)...) {
-		if t == nil {
-			continue
-		}
-		for _, m := range t.Members {
-			x.Name(m.Kind, m.Name)
-		}
+// namesOf notes the members of a lab.
+func (x redactor) namesOf(t *report.Topology) {
+	if t == nil {
+		return
 	}
-	for _, v := range r.Variants {
-		for _, f := range v.Findings {
-			x.podsOf(f.Pods)
-		}
+	for _, m := range t.Members {
+		x.Name(m.Kind, m.Name)
 	}
-}
-
-func topologies(variants []report.Variant) (all []*report.Topology) {
-	for _, v := range variants {
-		all = append(all, v.Topology)
-	}
-	return all
-}
-
-func (x redactor) podsOf(pods []string) {
-	for _, pod := range pods {
-		if namespace, name, both := strings.Cut(pod, "/"); both {
-			x.pod(namespace, name)
-		}
-	}
-}
-
-func (x redactor) pod(namespace, name string) {
-	if !slices.Contains(wellKnown, namespace) {
-		x.Name("namespace", namespace)
-	}
-	x.Name("pod", name)
 }
 
 // podMentions are how programs write the names of pods.
@@ -191,20 +165,8 @@ func (x redactor) writeRecord(name string, to io.Writer) error {
 		return err
 	}
 	err = x.run.Lines(name, func(line []byte) (bool, error) {
-		if !x.chosen {
-			var entry struct {
-				Poll struct {
-					Findings []struct {
-						Pods []string `json:"pods"`
-					} `json:"findings"`
-				} `json:"poll"`
-			}
-			if err := json.Unmarshal(line, &entry); err != nil {
-				return false, &rundir.UnsafeError{Path: name, Why: err.Error()}
-			}
-			for _, f := range entry.Poll.Findings {
-				x.podsOf(f.Pods)
-			}
+		if !json.Valid(line) {
+			return false, &rundir.UnsafeError{Path: name, Why: "a line of it is no JSON"}
 		}
 		_, err := out.Write(append(x.JSON(line), '\n'))
 		return true, err

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -18,7 +21,7 @@ import (
 type scanner struct {
 	// ip maps an address, given with the prefix length after it, -1 for none.
 	ip  func(netip.Addr, int) netip.Addr
-	mac func([6]byte) [6]byte
+	mac func(net.HardwareAddr) net.HardwareAddr
 	// words are whole words with their replacements.
 	words map[string]string
 }
@@ -31,6 +34,9 @@ func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) || u
 
 // joins reports whether a name may have a character between its words.
 func joins(c rune) bool { return c == '-' || c == '_' || c == '.' }
+
+// aName is letters and digits, in words.
+var aName = regexp.MustCompile(`[\pL\p{Nd}\pM]+(?:[-_.]+[\pL\p{Nd}\pM]+)*`)
 
 // startsWord reports whether a letter or a digit is at a place.
 func startsWord(text string, at int) bool {
@@ -131,17 +137,8 @@ func (s scanner) colons(text string, at int) (end int, with string) {
 		end < len(text) && (startsWord(text, end) || text[end] == '.' && end+1 < len(text) && isDigit(text[end+1])) {
 		return 0, ""
 	}
-	var m [6]byte
-	if len(token) == 17 && strings.Count(token, ":") == 5 {
-		for i, part := range strings.Split(token, ":") {
-			n, err := strconv.ParseUint(part, 16, 8)
-			if err != nil || len(part) != 2 {
-				return 0, ""
-			}
-			m[i] = byte(n)
-		}
-		to := s.mac(m)
-		return end, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", to[0], to[1], to[2], to[3], to[4], to[5])
+	if m, err := net.ParseMAC(token); err == nil && len(m) == 6 {
+		return end, s.mac(m).String()
 	}
 	if !strings.HasSuffix(token, "::") { // a colon after the address
 		end -= len(token) - len(strings.TrimSuffix(token, ":"))
@@ -220,8 +217,7 @@ func (s scanner) bytes(list string) string {
 	var to []byte
 	switch len(all) {
 	case 6:
-		m := s.mac([6]byte(all))
-		to = m[:]
+		to = s.mac(all)
 	case 4:
 		to = s.ip(netip.AddrFrom4([4]byte(all)), -1).AsSlice()
 	}
@@ -242,62 +238,47 @@ type place struct {
 	isKey bool
 }
 
-// eachString replaces the strings of JSON and leaves everything else as it is.
+// eachString replaces the strings of JSON and leaves everything else as it is. What is no JSON is one
+// string, to its end.
 func eachString(text []byte, replace func(place, string) string) []byte {
 	var out []byte
 	var above []string
 	copied, key := 0, ""
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '{' || c == '[':
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.UseNumber()
+	for {
+		before := in.InputOffset()
+		token, err := in.Token()
+		if errors.Is(err, io.EOF) {
+			return append(out, text[copied:]...)
+		}
+		if err != nil {
+			return append(out, replace(place{above: above}, string(text[copied:]))...)
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
 			above = append(above, key)
-			if c == '{' {
+			if token == json.Delim('{') {
 				key = ""
 			}
-			continue
-		case c == '}' || c == ']':
-			key = ""
-			if len(above) > 0 {
-				key, above = above[len(above)-1], above[:len(above)-1]
-			}
-			continue
-		case c != '"':
+		case json.Delim('}'), json.Delim(']'):
+			key, above = above[len(above)-1], above[:len(above)-1]
+		}
+		value, isString := token.(string)
+		if !isString {
 			continue
 		}
-		begin := i
-		for i++; i < len(text) && text[i] != '"'; i++ {
-			if text[i] == '\\' {
-				i++
-			}
-		}
-		if i >= len(text) {
-			break
-		}
-		raw := text[begin : i+1]
-		value := string(raw[1 : len(raw)-1])
-		if strings.Contains(value, `\`) && json.Unmarshal(raw, &value) != nil {
-			continue
-		}
-		at := place{key, above, isKey(text[i+1:])}
+		end := int(in.InputOffset())
+		begin := int(before) + bytes.IndexByte(text[before:end], '"')
+		at := place{key, above, bytes.HasPrefix(bytes.TrimLeft(text[end:], " \r\n\t"), []byte(":"))}
 		if at.isKey {
 			key = value
 		}
-		with := replace(at, value)
-		if with == value {
-			continue
+		if with := replace(at, value); with != value {
+			out = append(append(out, text[copied:begin]...), quoted(with)...)
+			copied = end
 		}
-		out = append(append(out, text[copied:begin]...), quoted(with)...)
-		copied = i + 1
 	}
-	if copied == 0 {
-		return text
-	}
-	return append(out, text[copied:]...)
-}
-
-// isKey reports whether a colon is what comes after a string.
-func isKey(after []byte) bool {
-	return bytes.HasPrefix(bytes.TrimLeft(after[:min(len(after), 64)], " \n\t"), []byte(":"))
 }
 
 // quoted is a JSON string. A ">" is not escaped: probes' names have it, and people read them.

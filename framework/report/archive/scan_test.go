@@ -2,6 +2,7 @@ package archive
 
 import (
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func marked() scanner {
 			}
 			return netip.MustParseAddr("2001:db8::1")
 		},
-		mac:   func([6]byte) [6]byte { return [6]byte{2, 0, 0, 0, 0, 1} },
+		mac:   func(net.HardwareAddr) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 1} },
 		words: map[string]string{"node1": "node-x1", "probe-node1": "pod-x1", "0x11e140a": "0x1"},
 	}
 	return s
