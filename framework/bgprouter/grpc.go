@@ -23,7 +23,7 @@ type overGRPC struct {
 }
 
 func (g overGRPC) RIB(ctx context.Context) ([]bgp.Path, error) {
-	return g.families.both(ctx, g.api.RIB)
+	return g.both(ctx, g.api.RIB)
 }
 
 func (g overGRPC) Neighbors(ctx context.Context) ([]bgp.Neighbor, error) { return g.api.Neighbors(ctx) }

@@ -77,22 +77,18 @@ func (d *dumped) Describe(is *snapshot.Router) {
 		return
 	}
 	is.IPv6, is.NoIPv4, is.At = d.last.IPv6, !d.last.IPv4, d.at
-	open := func(format string, args ...any) {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: true})
-	}
-	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(
-		"%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a "+
-			"session without a path is up is not known.",
-		is.Name, d.last.Time.Format(time.RFC3339))})
+	remark(is, false, "%s is read from a table dump of %s: the second read is no second look, the best path is computed, and whether a "+
+		"session without a path is up is not known.",
+		is.Name, d.last.Time.Format(time.RFC3339))
 	if d.ahead > clockApart {
-		open("The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than the file of %s.",
-			is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
+		remark(is, true, "The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than "+
+			"the file of %s.", is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
 	}
 	if d.age >= oldDump {
-		open("The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute))
+		remark(is, true, "The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute))
 	}
 	if d.last.Others != "" {
-		open("The table dump of %s has records that are not read, and that may change routes: %s.", is.Name, d.last.Others)
+		remark(is, true, "The table dump of %s has records that are not read, and that may change routes: %s.", is.Name, d.last.Others)
 	}
 }
 

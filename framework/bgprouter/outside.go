@@ -71,87 +71,55 @@ const AtOnce = 2
 const AnswerWithin = 30 * time.Second
 
 type outside struct {
-	router   Declared
-	turn     chan bool // of all routers: full while AtOnce are asked
-	families families
-	vrfs     vrfs
+	router Declared
+	turn   chan bool // of all routers: full while AtOnce are asked
+
+	mu sync.Mutex
+	// asked is set once a RIB was asked for. ipv4 and ipv6 are why the routes of each family were not read, and noVRFs is why
+	// vrfs, those of FRR, are not known.
+	asked              bool
+	ipv4, ipv6, noVRFs error
+	vrfs               []string
 }
 
-// vrfs are the VRFs of FRR that were seen with the last RIB.
-type vrfs struct {
-	mu    sync.Mutex
-	names []string
-	err   error // why they are not known
+// answered keeps what came of the questions for the routes of each family.
+func (o *outside) answered(ipv4, ipv6 error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked, o.ipv4, o.ipv6 = true, ipv4, ipv6
 }
 
-func (v *vrfs) answered(names []string, err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.names, v.err = names, err
-}
-
-func (v *vrfs) describe(is *snapshot.Router) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	is.VRFs = v.names
-	if v.err != nil {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("Which VRFs of %s have BGP is not known: %s.", is.Name, v.err),
-			Open: true})
+func (o *outside) Describe(is *snapshot.Router) {
+	o.router.Describe(is)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ipv4, ipv6 := o.asked && o.ipv4 == nil, o.asked && o.ipv6 == nil
+	is.IPv6, is.NoIPv4, is.VRFs = ipv6, ipv6 && !ipv4, o.vrfs
+	if ipv4 && errors.Is(o.ipv6, bgp.ErrRefused) {
+		remark(is, false, "%s is read for IPv4 alone: %s.", is.Name, o.ipv6)
+	}
+	if ipv6 && errors.Is(o.ipv4, bgp.ErrRefused) {
+		remark(is, false, "%s is read for IPv6 alone: %s.", is.Name, o.ipv4)
+	}
+	if o.noVRFs != nil {
+		remark(is, true, "Which VRFs of %s have BGP is not known: %s.", is.Name, o.noVRFs)
 	}
 }
 
-// families are what came of the last question for the routes of each family.
-type families struct {
-	mu         sync.Mutex
-	ipv4, ipv6 family
-}
-
-// family is what came of the question for one.
-type family struct {
-	read    bool
-	refused string // what the router said instead
-}
-
-func familyOf(err error) family {
-	f := family{read: err == nil}
-	if errors.Is(err, bgp.ErrRefused) {
-		f.refused = err.Error()
-	}
-	return f
-}
-
-// answered keeps what came of the questions.
-func (f *families) answered(ipv4, ipv6 error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ipv4, f.ipv6 = familyOf(ipv4), familyOf(ipv6)
-}
-
-// describe sets the families whose routes were read.
-func (f *families) describe(is *snapshot.Router) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	is.IPv6, is.NoIPv4 = f.ipv6.read, f.ipv6.read && !f.ipv4.read
-	for _, of := range []struct {
-		other   string
-		read    bool
-		refused string
-	}{{"IPv4", f.ipv4.read, f.ipv6.refused}, {"IPv6", f.ipv6.read, f.ipv4.refused}} {
-		if of.read && of.refused != "" {
-			is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s is read for %s alone: %s.", is.Name, of.other, of.refused)})
-		}
-	}
+// remark adds a sentence on how a router was read. Open is as in snapshot.Remark.
+func remark(is *snapshot.Router, open bool, format string, args ...any) {
+	is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf(format, args...), Open: open})
 }
 
 // both reads a RIB of both families. A router that has none of one of them is read for the other.
-func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]bgp.Path, error)) ([]bgp.Path, error) {
+func (o *outside) both(ctx context.Context, read func(ctx context.Context, v6 bool) ([]bgp.Path, error)) ([]bgp.Path, error) {
 	paths, ipv4 := read(ctx, false)
 	if ipv4 != nil && !errors.Is(ipv4, bgp.ErrRefused) {
-		f.answered(ipv4, ipv4)
+		o.answered(ipv4, ipv4)
 		return nil, ipv4
 	}
 	more, ipv6 := read(ctx, true)
-	f.answered(ipv4, ipv6)
+	o.answered(ipv4, ipv6)
 	switch {
 	case ipv6 != nil && !errors.Is(ipv6, bgp.ErrRefused):
 		return nil, ipv6
@@ -159,12 +127,6 @@ func (f *families) both(ctx context.Context, read func(ctx context.Context, v6 b
 		return nil, ipv4
 	}
 	return append(paths, more...), nil
-}
-
-func (o *outside) Describe(is *snapshot.Router) {
-	o.router.Describe(is)
-	o.families.describe(is)
-	o.vrfs.describe(is)
 }
 
 func (o *outside) vtysh(ctx context.Context, command string) (string, error) {
@@ -184,11 +146,14 @@ func (o *outside) RIB(ctx context.Context) ([]bgp.Path, error) {
 	}
 	if o.router.Kind == FRR {
 		frr := bgp.FRR{Show: o.vtysh}
-		o.vrfs.answered(frr.VRFs(ctx))
-		return o.families.both(ctx, frr.RIB)
+		vrfs, err := frr.VRFs(ctx)
+		o.mu.Lock()
+		o.vrfs, o.noVRFs = vrfs, err
+		o.mu.Unlock()
+		return o.both(ctx, frr.RIB)
 	}
 	paths, err := bgp.BIRD{Ask: o.birdc}.RIB(ctx)
-	o.families.answered(err, err)
+	o.answered(err, err)
 	return paths, err
 }
 

@@ -331,38 +331,35 @@ func (f *feeding) Describe(is *snapshot.Router) {
 	}
 	view := from.View()
 	is.IPv6, is.NoIPv4 = view.IPv6, view.IPv6 && !view.IPv4
-	remark := snapshot.Remark{Says: "the routes of its peers after its import policy, of which the best path is computed"}
+	says, open := "the routes of its peers after its import policy, of which the best path is computed", false
 	switch {
 	case view.Filtered:
-		remark = snapshot.Remark{Says: "a part of its Loc-RIB, so that other routes may be wrong unseen", Open: true}
+		says, open = "a part of its Loc-RIB, so that other routes may be wrong unseen", true
 	case view.LocRIB:
-		remark.Says = "its Loc-RIB: the best path to each prefix, and no other"
+		says = "its Loc-RIB: the best path to each prefix, and no other"
 		if view.Endless {
-			remark.Says += fmt.Sprintf("; it does not say when that is whole, and said nothing for %s", quiet)
-			remark.Open = true
+			says += fmt.Sprintf("; it does not say when that is whole, and said nothing for %s", quiet)
+			open = true
 		}
 	case view.Before:
-		remark = snapshot.Remark{Says: "the routes of its peers before its import policy: one that the policy refuses counts as a route",
-			Open: true}
+		says, open = "the routes of its peers before its import policy: one that the policy refuses counts as a route", true
 	}
-	remark.Says = fmt.Sprintf("%s feeds %s.", is.Name, remark.Says)
-	is.Remarks = append(is.Remarks, remark)
+	remark(is, open, "%s feeds %s.", is.Name, says)
 	_, late := from.Unended()
 	since := from.Young(young)
 	still := slices.DeleteFunc(late, func(a string) bool { return !slices.Contains(from.late, a) && !slices.Contains(since, a) })
 	if len(still) > 0 {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s has fed no End-of-RIB of %s: routes from there may be missing.",
-			is.Name, strings.Join(still, ", ")), Open: true})
+		remark(is, true, "%s has fed no End-of-RIB of %s: routes from there may be missing.", is.Name, strings.Join(still, ", "))
 	}
 	if from.HasOwnPeer() {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: is.Name + " feeds a peer of its own, without an address, which is passed over."})
+		remark(is, false, "%s feeds a peer of its own, without an address, which is passed over.", is.Name)
 	}
 	if unread := from.Unread(); len(unread) > 0 {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("What %s feeds of %s cannot be read: whether that "+
-			"session is up, and the routes from there, are not known.", is.Name, strings.Join(unread, ", ")), Open: true})
+		remark(is, true, "What %s feeds of %s cannot be read: whether that session is up, and the routes from there, are not known.",
+			is.Name, strings.Join(unread, ", "))
 	}
 	if unfed := from.Unfed(); len(unfed) > 0 {
-		is.Remarks = append(is.Remarks, snapshot.Remark{Says: fmt.Sprintf("%s feeds %s no more, for its configuration: "+
-			"whether that session is up, and the routes from there, are not known.", is.Name, strings.Join(unfed, ", ")), Open: true})
+		remark(is, true, "%s feeds %s no more, for its configuration: whether that session is up, and the routes from there, are not known.",
+			is.Name, strings.Join(unfed, ", "))
 	}
 }
