@@ -28,7 +28,8 @@ const (
 // ServiceAddress finds addresses of Services of type LoadBalancer that their allocator has given to two Services
 // (metallb#1774), or taken from one Service and given to another one (metallb#2443), and clusters to which that may
 // happen. A Service has not given back an address that an earlier snapshot of the history has, if it was not made anew,
-// and if its requests, the other's, and all pools are as they were.
+// and if its requests, the other's, and all pools are as they were. Without such a snapshot it counts that the Service has
+// no address, and asks for one that a newer Service has without asking for it.
 //
 // Allocators are MetalLB, which notes the pool on the Service, and Cilium, whose classes say so. Others are not judged:
 // klipper of k3s gives the nodes' addresses to all Services, and clouds and kube-vip share them by design. Where
@@ -61,8 +62,11 @@ func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 			if i := slices.IndexFunc(lost[address], func(l loss) bool { return l.to(of, address) }); i >= 0 {
 				from := lost[address][i]
 				f.Kind = TakenAddress
-				f.Says = fmt.Sprintf("%s has %s, which %s had at %s UTC, and has not given back: clients of %[3]s reach %[1]s.",
-					of, address, from, from.had.Time.UTC().Format(time.TimeOnly))
+				f.Says = fmt.Sprintf("%s has %s, which %s asks for, the older Service, which has no address: clients who use %[2]s for %[3]s reach %[1]s.", of, address, from)
+				if from.had != nil {
+					f.Says = fmt.Sprintf("%s has %s, which %s had at %s UTC, and has not given back: clients of %[3]s reach %[1]s.",
+						of, address, from, from.had.Time.UTC().Format(time.TimeOnly))
+				}
 				findings = append(findings, f)
 			}
 			holders[address] = append(holders[address], of)
@@ -71,16 +75,22 @@ func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []
 	return append(findings, fullPools(now)...)
 }
 
-// loss is a Service without an address that it had in an earlier snapshot.
+// loss is a Service without an address that it had in an earlier snapshot, or, if had is nil, that it asks for.
 type loss struct {
 	snapshot.Service
 	had *snapshot.Snapshot
 }
 
 // to reports whether the address was given to another Service, which was there before as it is now, without the
-// address.
+// address, and does not ask for it.
 func (l loss) to(other snapshot.Service, address netip.Addr) bool {
-	return l.Class == other.Class && slices.ContainsFunc(l.had.Services.Items, func(s snapshot.Service) bool {
+	switch {
+	case l.Class != other.Class || slices.Contains(other.Wants, address):
+		return false
+	case l.had == nil:
+		return l.Created.Before(other.Created)
+	}
+	return slices.ContainsFunc(l.had.Services.Items, func(s snapshot.Service) bool {
 		return s.Stands(other) && !slices.Contains(s.LoadBalancerIPs, address)
 	})
 }
@@ -108,11 +118,17 @@ func sharer(among []snapshot.Service, of snapshot.Service) (with, port string) {
 	return "", ""
 }
 
-// lostAddresses are the addresses that Services had, and do not have, while all pools are as they were.
+// lostAddresses are the addresses that Services had, and do not have, while all pools are as they were; and those that
+// Services without any ask for.
 func lostAddresses(history []snapshot.Snapshot) map[netip.Addr][]loss {
 	now, lost, services := history[len(history)-1], map[netip.Addr][]loss{}, map[string]snapshot.Service{}
 	for _, s := range now.Services.Items {
 		services[s.String()] = s
+		for _, a := range s.Wants {
+			if s.Unserved {
+				lost[a] = append(lost[a], loss{Service: s})
+			}
+		}
 	}
 	for i, earlier := range history[:len(history)-1] {
 		if !reflect.DeepEqual(earlier.AddressPools.Items, now.AddressPools.Items) {
@@ -167,7 +183,7 @@ func fullPools(now snapshot.Snapshot) (findings []Finding) {
 		for _, a := range s.LoadBalancerIPs {
 			used[a] = true
 		}
-		if s.Waits && s.Class == "" && now.Age(s.Created) >= allocatedWithin {
+		if s.Unserved && s.TakesAny && s.Class == "" && now.Age(s.Created) >= allocatedWithin {
 			waiting = append(waiting, s.String())
 		}
 	}

@@ -17,7 +17,7 @@ var (
 )
 
 func balancer(name string, created time.Time, has ...netip.Addr) snapshot.Service {
-	s := snapshot.Service{Namespace: "default", Name: name, Created: created, LoadBalancerIPs: has, Ports: httpPort, Waits: len(has) == 0}
+	s := snapshot.Service{Namespace: "default", Name: name, Created: created, LoadBalancerIPs: has, Ports: httpPort, Unserved: len(has) == 0, TakesAny: true}
 	if len(has) > 0 {
 		s.MetalLBPool = "services"
 	}
@@ -29,9 +29,9 @@ func changed(s snapshot.Service, change func(*snapshot.Service)) snapshot.Servic
 	return s
 }
 
-// asking is the Service with another request, or of another type.
-func asking(s snapshot.Service) snapshot.Service {
-	return changed(s, func(s *snapshot.Service) { s.Requests, s.Waits = "others", false })
+// asking is the Service with a request that it did not have before.
+func asking(s snapshot.Service, wants ...netip.Addr) snapshot.Service {
+	return changed(s, func(s *snapshot.Service) { s.Requests, s.Wants, s.TakesAny = "others", wants, false })
 }
 
 func TestServiceAddress(t *testing.T) {
@@ -55,9 +55,9 @@ func TestServiceAddress(t *testing.T) {
 			says: []string{"default/a has 192.0.2.3, which default/b had at 00:17:32 UTC, and has not given back: clients of default/b reach default/a.",
 				"default/b has 192.0.2.2, which default/a had at 00:17:32 UTC, and has not given back: clients of default/a reach default/b."}},
 		{name: "the Service asks for another one now",
-			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{asking(balancer("shop", older, dot3)), balancer("w", newer, dot2)}},
+			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{asking(balancer("shop", older, dot3), dot3), balancer("w", newer, dot2)}},
 		{name: "the other asks for it now",
-			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{balancer("shop", older), asking(balancer("w", newer, dot2))}},
+			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{balancer("shop", older), asking(balancer("w", newer, dot2), dot2)}},
 		{name: "it is a new Service of the name",
 			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", older)}, now: []snapshot.Service{balancer("shop", newer), balancer("w", older, dot2)}},
 		{name: "the other is new",
@@ -66,14 +66,17 @@ func TestServiceAddress(t *testing.T) {
 			now: []snapshot.Service{asking(balancer("shop", older)), balancer("w", newer, dot2)}},
 		{name: "nobody notes who gives addresses", before: []snapshot.Service{changed(balancer("shop", older, dot2), klipper), balancer("w", newer)},
 			now: []snapshot.Service{balancer("shop", older), changed(balancer("w", newer, dot2), klipper)}},
-		{name: "a newer one has what an older one asks for, in one read", now: []snapshot.Service{asking(balancer("shop", older)), balancer("w", newer, dot2)}},
+		{name: "a newer one has what an older one asks for, in one read", now: []snapshot.Service{asking(balancer("shop", older), dot2), balancer("w", newer, dot2)},
+			says: []string{"default/w has 192.0.2.2, which default/shop asks for, the older Service, which has no address: clients who use 192.0.2.2 for default/shop reach default/w."}},
+		{name: "the older one has another address", now: []snapshot.Service{asking(balancer("shop", older, dot3), dot2), balancer("w", newer, dot2)}},
+		{name: "both ask for it", now: []snapshot.Service{asking(balancer("shop", older), dot2), asking(balancer("w", newer, dot2), dot2)}},
 		{name: "of two that have lost it, one stands as it was",
 			before: []snapshot.Service{balancer("a", older, dot2), balancer("z", older, dot2), balancer("w", newer)},
 			now:    []snapshot.Service{balancer("a", older), asking(balancer("z", older)), balancer("w", newer, dot2)},
 			says:   []string{"default/w has 192.0.2.2, which default/a had at 00:17:32 UTC, and has not given back: clients of default/a reach default/w."}},
 		{name: "the pools have changed", pool: "192.0.2.9",
 			before: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer)}, now: []snapshot.Service{balancer("shop", older), balancer("w", newer, dot2)}},
-		{name: "a new one asks for what another has", now: []snapshot.Service{balancer("shop", older, dot2), asking(balancer("w", newer))}},
+		{name: "a new one asks for what another has", now: []snapshot.Service{balancer("shop", older, dot2), asking(balancer("w", newer), dot2)}},
 		{name: "both have an address and a port of it", now: []snapshot.Service{balancer("shop", older, dot2), balancer("w", newer, dot2)},
 			says: []string{"default/shop and default/w have 192.0.2.2 together, and port 80/TCP of it: a node gives its packets to one of them."}},
 		{name: "so with Cilium", now: []snapshot.Service{changed(balancer("shop", older, dot2), cilium), changed(balancer("w", newer, dot2), cilium)},

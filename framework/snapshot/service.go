@@ -33,9 +33,12 @@ type Service struct {
 	// from, as MetalLB's controller notes it on the Service.
 	Class       string `json:"class,omitempty"`
 	MetalLBPool string `json:"metallb_pool,omitempty"`
-	// Waits is set for a Service of type LoadBalancer that has neither an address nor a name of a load balancer yet, and
-	// takes any address of IPv4: it asks for none, and for no pool.
-	Waits bool `json:"waits,omitempty"`
+	// Unserved is set for a Service of type LoadBalancer that has neither an address nor a name of a load balancer, and is
+	// not being deleted. Wants are the addresses that it asks for. TakesAny is set if it asks for none and for no pool, and
+	// is of IPv4 alone.
+	Unserved bool         `json:"unserved,omitempty"`
+	Wants    []netip.Addr `json:"wants,omitempty"`
+	TakesAny bool         `json:"takes_any,omitempty"`
 	// Requests are equal if all is that decides which addresses the Service gets: class, labels, cluster IPs, and
 	// what it asks of MetalLB and Cilium. It is a digest, and empty for other types than LoadBalancer.
 	Requests string `json:"requests,omitempty"`
@@ -65,11 +68,16 @@ func (s *Service) requests(o *corev1.Service) {
 			asked[key] = value
 		}
 	}
-	for _, name := range []string{"", "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs", "metallb.io/address-pool", "metallb.universe.tf/address-pool"} {
-		s.Waits = s.Waits || asked[name] != ""
+	s.Unserved = len(o.Status.LoadBalancer.Ingress) == 0 && o.DeletionTimestamp == nil
+	s.TakesAny = len(s.ClusterIPs) == 1 && s.ClusterIPs[0].Is4() && metalLBAnnotation(o, "address-pool") == ""
+	for _, name := range []string{"", "metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs", "lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"} {
+		s.TakesAny = s.TakesAny && asked[name] == ""
+		for text := range strings.SplitSeq(asked[name], ",") {
+			if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil { // a controller says itself that another text is wrong
+				s.Wants = append(s.Wants, a)
+			}
+		}
 	}
-	s.Waits = !s.Waits && len(o.Status.LoadBalancer.Ingress) == 0 && o.DeletionTimestamp == nil &&
-		len(s.ClusterIPs) == 1 && s.ClusterIPs[0].Is4()
 	// Maps are printed in order of their keys.
 	s.Requests = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, o.Spec.Type, s.Class, s.ClusterIPs, o.Labels, asked)))[:12]
 }

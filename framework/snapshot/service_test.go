@@ -114,15 +114,15 @@ func TestRequests(t *testing.T) {
 		"spec.loadBalancerIP":     {func(s *corev1.Service) { s.Spec.LoadBalancerIP = "192.0.2.2" }, false, true},
 		"an address that is none": {noted("metallb.universe.tf/loadBalancerIPs", "none"), false, true},
 		"a pool":                  {noted("metallb.io/address-pool", "a"), false, true},
-		"an address of Cilium's":  {noted("lbipam.cilium.io/ips", "192.0.2.2"), true, true},
+		"an address of Cilium's":  {noted("lbipam.cilium.io/ips", "192.0.2.2"), false, true},
 		"a key for sharing":       {noted("metallb.io/allow-shared-ip", "a"), true, true},
 		"a label":                 {func(s *corev1.Service) { s.Labels = map[string]string{"rack": "a"} }, true, true},
 		"another program's note":  {noted("example.com/a", "b"), true, false},
 		"another type":            {func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }, false, true},
 	} {
 		s := balancer(c.change)
-		if s.Waits != c.waits || s.Stands(plain) == c.other {
-			t.Errorf("%s: waits %t, stands %t", name, s.Waits, s.Stands(plain))
+		if s.Unserved && s.TakesAny != c.waits || s.Stands(plain) == c.other {
+			t.Errorf("%s: waits %t, stands %t", name, s.Unserved && s.TakesAny, s.Stands(plain))
 		}
 	}
 }
