@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/nodestate"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // detectors are those whose sources can be read from outside, at least in part.
@@ -160,9 +161,10 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 	}
 	rate := access.rate()
 	return repeat(ctx, func(ctx context.Context, number int) (snapshot.Snapshot, error) {
-		machines, unreachable := access.machines(ctx)
+		access := access
+		access.nodes, access.unreachable = access.machines(ctx)
 		tell(fmt.Sprintf("read %d", number))
-		collector, err := snapshot.Open(ctx, oneRead{access, machines, unreachable}, wanted...)
+		collector, err := snapshot.Open(ctx, access, wanted...)
 		if err != nil {
 			return snapshot.Snapshot{}, err
 		}
@@ -170,7 +172,7 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 		// A page waits for the lists, a node for all lists and nodes.
 		collector.Allow(within + after(len(resources), rate))
 		collector.Allow(3*bgprouter.AnswerWithin*time.Duration(1+len(access.Routing)/bgprouter.AtOnce), snapshot.Routers)
-		collector.Allow(within+snapshot.ListWithin+after(len(machines), rate), nodestate.Sources...)
+		collector.Allow(within+snapshot.ListWithin+after(len(access.nodes), rate), nodestate.Sources...)
 		return collector.Collect(ctx), nil
 	}, between, tell)
 }
@@ -290,11 +292,7 @@ func hasKubeProxy(s snapshot.Snapshot, node string) bool {
 }
 
 func unread(s snapshot.Snapshot) []string {
-	var names []string
-	for _, m := range lacks(s) {
-		names = append(names, m.Source)
-	}
-	return names
+	return each.Of(lacks(s), func(m snapshot.Missing) string { return m.Source })
 }
 
 // Result is what an audit found.

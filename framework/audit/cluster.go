@@ -46,9 +46,13 @@ func Role() string {
 			role.Rules[i].Resources = append(role.Rules[i].Resources, r.Resource)
 		}
 	}
-	text, err := yaml.Marshal(role)
+	return manifestOf(role)
+}
+
+func manifestOf(value any) string {
+	text, err := yaml.Marshal(value)
 	if err != nil {
-		panic(err) // of a value that is written above
+		panic(err) // of a value that is written here
 	}
 	return string(text)
 }
@@ -142,6 +146,10 @@ type Access struct {
 	Upgrade bool
 	// ByNode are the pods that read the nodes; nil: nodes are not read.
 	ByNode *Nodes
+
+	// nodes are those of one read, and unreachable is why there are none.
+	nodes       map[string]snapshot.Machine
+	unreachable error
 }
 
 func (a Access) rate() float32 {
@@ -159,15 +167,9 @@ func (a Access) Routers(context.Context) (map[string]snapshot.RouterReader, erro
 
 var errNotReached = errors.New("an audit does not reach it")
 
-// oneRead is the access of one read, with the nodes as they are then.
-type oneRead struct {
-	Access
-	nodes       map[string]snapshot.Machine
-	unreachable error
-}
-
-func (r oneRead) Nodes(context.Context) (map[string]snapshot.Machine, error) {
-	return r.nodes, r.unreachable
+// Nodes are those of one read, as they were when it began.
+func (a Access) Nodes(context.Context) (map[string]snapshot.Machine, error) {
+	return a.nodes, a.unreachable
 }
 
 func (Access) Outside(context.Context) (map[string]snapshot.Machine, error) {

@@ -314,7 +314,7 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	config := configOf(t, text["objects.yaml"], ahead)
 	var routers []snapshot.Router
 	must.NoError(t, yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers))
-	collector, err := snapshot.Open(t.Context(), oneRead{Access: Access{Config: config}, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
+	collector, err := snapshot.Open(t.Context(), Access{Config: config, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
 	must.NoError(t, err)
 	t.Cleanup(func() { collector.Close() })
 	collector.Allow(time.Minute) // on a busy machine

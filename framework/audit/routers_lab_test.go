@@ -128,8 +128,9 @@ func TestRouterFaults(t *testing.T) {
 	objects = strings.Replace(objects, "externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local", 1)
 	for kind, other := range map[string]string{"frr": "bird", "bird": "frr"} {
 		declared := bgprouter.Declared{Name: kind, Kind: bgprouter.Kind(kind), Command: []string{"docker", "exec", containerOf(kind)}}
-		access := Access{Config: configOf(t, at(t, objects, time.Now()), 0), Routing: must.Get(bgprouter.Readers([]bgprouter.Declared{declared}, nil))(t)}
-		collector := must.Get(snapshot.Open(ctx, oneRead{Access: access, unreachable: errNotReached}, sources(scope{routers: true})...))(t)
+		access := Access{Config: configOf(t, at(t, objects, time.Now()), 0), Routing: must.Get(bgprouter.Readers([]bgprouter.Declared{declared}, nil))(t),
+			unreachable: errNotReached}
+		collector := must.Get(snapshot.Open(ctx, access, sources(scope{routers: true})...))(t)
 		t.Cleanup(func() { collector.Close() })
 		collector.Allow(time.Minute)
 		named := strings.NewReplacer("TOR", kind, "OTHER", other)

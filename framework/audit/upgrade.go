@@ -10,7 +10,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
@@ -171,13 +170,9 @@ func running(s snapshot.Snapshot) (version, how string, err error) {
 
 // UpgradeRole is a manifest of the Role that permits what an audit with an upgrade reads besides.
 func UpgradeRole() string {
-	text, err := yaml.Marshal(rbacv1.Role{
+	return manifestOf(rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: "relapse-audit", Namespace: configNamespace},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{configName}, Verbs: []string{"get"}}},
 	})
-	if err != nil {
-		panic(err) // of a value that is written above
-	}
-	return string(text)
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/semver"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Outcome is the result for one version.
@@ -125,11 +127,7 @@ func (s *Search) Left() int {
 }
 
 func (s *Search) all() []string {
-	var all []string
-	for _, b := range s.branches {
-		all = append(all, b.versions...)
-	}
-	return all
+	return slices.Concat(each.Of(s.branches, func(b branch) []string { return b.versions })...)
 }
 
 func (s *Search) reversed(versions []string) []string {

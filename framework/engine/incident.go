@@ -157,7 +157,7 @@ func (v *variantRun) fault(ctx context.Context) error {
 	if err := v.stopGone(ctx); err != nil {
 		return err
 	}
-	v.trialsBegin()
+	v.noteTrials(v.c.Script.Trials != nil)
 	if err := v.meet(ctx, beforeFault); err != nil {
 		return err
 	}

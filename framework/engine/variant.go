@@ -93,7 +93,9 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 		done := v.scenario.beginStep(v.c.Label, s.ID, s.Name)
 		_ = v.Session.step(ctx, s.ID, func(ctx context.Context) error { return v.carryOut(ctx, s.ID) }) // the judge reads it in the history
 		v.scenario.setNotStored(v.h.Failed())
-		defer v.noteTrials(s.ID)
+		if s.ID == framework.StepFault {
+			defer v.noteTrials(false)
+		}
 		err := v.judge.Step(s)
 		if errors.Is(err, verdict.ErrNotAsExpected) && v.judge.NoFailure() {
 			done(nil)
@@ -271,21 +273,11 @@ func (v *variantRun) keepFailure(ctx context.Context) {
 	}
 }
 
-// trialsBegin notes that the variant is at the trials of a probabilistic fault, until noteTrials.
-func (v *variantRun) trialsBegin() {
+// noteTrials notes whether the variant is at the trials of a probabilistic fault, and their outcome once they are over.
+func (v *variantRun) noteTrials(at bool) {
 	v.scenario.mu.Lock()
 	defer v.scenario.mu.Unlock()
-	v.atTrials = v.c.Script.Trials != nil
-}
-
-// noteTrials notes the outcome of the trials after the step of the fault.
-func (v *variantRun) noteTrials(id framework.StepID) {
-	if id != framework.StepFault {
-		return
-	}
-	v.scenario.mu.Lock()
-	defer v.scenario.mu.Unlock()
-	v.atTrials, v.trialOutcome = false, v.judge.Trials()
+	v.atTrials, v.trialOutcome = at, v.judge.Trials()
 }
 
 // trialsDue is how many trials the variant's component must survive, as far as is known now.

@@ -94,10 +94,7 @@ func (s Shard) Deadline() time.Duration { return s.Limit() + besides }
 
 // Expected are the names of the scenarios of all shards, for relapse merge --expect.
 func Expected(shards []Shard) string {
-	var names []string
-	for _, s := range shards {
-		names = append(names, s.Scenarios()...)
-	}
+	names := slices.Concat(each.Of(shards, Shard.Scenarios)...)
 	slices.Sort(names)
 	return strings.Join(names, ",")
 }

@@ -52,10 +52,7 @@ type Link struct {
 
 // TopologyOf is a declared topology, as a report holds it.
 func TopologyOf(t topology.Topology) *Topology {
-	var r Topology
-	for _, n := range t.Networks {
-		r.Networks = append(r.Networks, Network{Name: n.Name, Subnet: n.Subnet})
-	}
+	r := Topology{Networks: each.Of(t.Networks, func(n topology.Network) Network { return Network{Name: n.Name, Subnet: n.Subnet} })}
 	for _, h := range t.Hosts {
 		r.Members = append(r.Members, Member{Name: h.Name, Kind: HostMember, Links: links(h.Links), Via: h.Via})
 	}

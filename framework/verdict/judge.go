@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Judge judges a case by its history, step by step. The result depends on the case, the
@@ -186,11 +187,7 @@ func (j *Judge) notOnRecord(s Step) error {
 	if !j.complete {
 		j.seen.broken = why
 	}
-	for _, r := range j.Script.Remedies[len(j.Result.Remedies):] {
-		entry := j.remedyEntry(r)
-		entry.Verdict, entry.Reason = Unjudged, ErrNotOnRecord.Error()
-		j.Result.Remedies = append(j.Result.Remedies, entry)
-	}
+	j.leaveRemedies(ErrNotOnRecord.Error())
 	return why
 }
 
@@ -278,18 +275,22 @@ func (j *Judge) check(c framework.Check, part history.StepView) error {
 		return nil
 	}
 	holds, saw, unknown, err := j.asked(c, part)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case unknown != "":
-		j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Unknown: true, Reason: "not known: " + unknown})
-		return fmt.Errorf("not known: %s", unknown)
-	case holds:
-		j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Holds: true})
-		return nil
 	}
-	j.Result.Checks = append(j.Result.Checks, report.Check{ID: c.ID, Name: c.Name, Reason: saw})
-	return fmt.Errorf("%w: %s", ErrNotAsExpected, saw)
+	result := report.Check{ID: c.ID, Name: c.Name}
+	switch {
+	case unknown != "":
+		result.Unknown, result.Reason = true, "not known: "+unknown
+		err = errors.New(result.Reason)
+	case holds:
+		result.Holds = true
+	default:
+		result.Reason = saw
+		err = fmt.Errorf("%w: %s", ErrNotAsExpected, saw)
+	}
+	j.Result.Checks = append(j.Result.Checks, result)
+	return err
 }
 
 // asked is the last answer of a check in a step. unknown is why there is none.
@@ -316,10 +317,7 @@ func (j *Judge) fault(part history.StepView) error {
 	}
 	// A finding that a precursor caused and that is gone now counts again if it returns.
 	before, _, _ := part.At(history.Injecting, "")
-	j.found = nil
-	for _, f := range before.Findings() {
-		j.found = append(j.found, f.ID())
-	}
+	j.found = each.Of(before.Findings(), detect.Finding.ID)
 	j.faulted = done.Began
 	j.Result.Fault = &report.Fault{Began: j.faulted}
 	if done.Error != "" {

@@ -36,9 +36,14 @@ func (j *Judge) remedyUnjudged(s Step, part history.StepView, err error) {
 		j.seen.broken = fmt.Errorf("%s: %w", s.Name, err) // the run broke, not the remedy
 		return
 	}
-	for _, later := range j.Script.Remedies[len(j.Result.Remedies):] {
-		entry := j.remedyEntry(later)
-		entry.Verdict, entry.Reason = Unjudged, fmt.Sprintf("not tried: %q could not be judged", j.Remedy(s.ID).Name)
+	j.leaveRemedies(fmt.Sprintf("not tried: %q could not be judged", j.Remedy(s.ID).Name))
+}
+
+// leaveRemedies leaves the remaining remedies unjudged.
+func (j *Judge) leaveRemedies(why string) {
+	for _, r := range j.Script.Remedies[len(j.Result.Remedies):] {
+		entry := j.remedyEntry(r)
+		entry.Verdict, entry.Reason = Unjudged, why
 		j.Result.Remedies = append(j.Result.Remedies, entry)
 	}
 }

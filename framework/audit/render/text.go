@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // layersShown is how many statements of layers a finding has as text.
@@ -50,16 +51,8 @@ type gap struct {
 }
 
 func gaps(r audit.Result) []gap {
-	var unread, notRun, notJudged []string
-	for _, n := range r.NotRun {
-		notRun = append(notRun, n.String())
-	}
-	for _, g := range r.NotJudged {
-		notJudged = append(notJudged, g.Says)
-	}
-	for _, m := range r.Unread {
-		unread = append(unread, m.String())
-	}
+	unread, notRun := each.Of(r.Unread, snapshot.Missing.String), each.Of(r.NotRun, audit.NotRun.String)
+	notJudged := each.Of(r.NotJudged, func(g detect.Gap) string { return g.Says })
 	if slices.ContainsFunc(r.Unread, snapshot.Missing.Forbidden) {
 		unread = append(unread, audit.RoleHint)
 	}

@@ -58,11 +58,10 @@ func JSON(text []byte) []byte {
 		switch {
 		case !isControl(r) || r == '\n' || r == '\t' || r == '\r': // between values; in strings they are escaped
 			out.WriteRune(r)
-		case r >= 0x10000:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
 		default:
-			fmt.Fprintf(&out, `\u%04x`, r)
+			for _, half := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&out, `\u%04x`, half)
+			}
 		}
 	}
 	return out.Bytes()
