@@ -1,24 +1,21 @@
 package main
 
 import (
-	"archive/tar"
+	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"syscall"
 )
 
 // unpacked is the source tree that a distributed program has in itself, in the user's cache
-// folder: images are built from it. archive is a gzipped tar, as git archive writes it. A folder
-// that is there was unpacked as a whole.
+// folder: images are built from it. archive is a zip file, as git archive writes it. A folder that
+// is there was unpacked as a whole.
 func unpacked(archive []byte) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -71,49 +68,13 @@ func ofRoot(dir string) bool {
 	return true
 }
 
+// unpack writes the files of an archive to a folder. Only their owner may write to them, whatever
+// this process allows for others: images are built from them.
 func unpack(dir string, archive []byte) error {
-	compressed, err := gzip.NewReader(bytes.NewReader(archive))
+	files, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	for in := tar.NewReader(compressed); ; {
-		header, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			// The checksum is behind the tar's end.
-			_, err := io.Copy(io.Discard, compressed)
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		switch header.Typeflag {
-		case tar.TypeDir:
-			err = root.MkdirAll(path.Clean(header.Name), 0o755)
-		case tar.TypeReg:
-			err = unpackFile(root, header, in)
-		case tar.TypeXGlobalHeader: // git's, with the commit
-		default:
-			err = fmt.Errorf("%s has type %q: expected files and folders", header.Name, header.Typeflag)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func unpackFile(root *os.Root, header *tar.Header, in io.Reader) error {
-	if err := root.MkdirAll(path.Dir(header.Name), 0o755); err != nil {
-		return err
-	}
-	file, err := root.OpenFile(header.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, header.FileInfo().Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(file, in)
-	return errors.Join(err, file.Close())
+	defer syscall.Umask(syscall.Umask(0o022))
+	return os.CopyFS(dir, files)
 }

@@ -14,7 +14,7 @@ import (
 // packedSource is the source of the commit that this program is built from. The script
 // .ci/dist writes the file.
 //
-//go:embed source.tar.gz
+//go:embed source.zip
 var packedSource []byte
 
 func distCommands() []*cobra.Command {

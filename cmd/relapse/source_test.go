@@ -1,50 +1,40 @@
 package main
 
 import (
-	"archive/tar"
+	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// packed is a gzipped tar of some headers, each file with its own name as its content.
-func packed(t *testing.T, headers ...tar.Header) []byte {
+// packed is a zip file of files with their modes, each with its own name as its content.
+func packed(t *testing.T, files map[string]os.FileMode) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	compressed := gzip.NewWriter(&out)
-	archive := tar.NewWriter(compressed)
-	for _, h := range headers {
-		if h.Typeflag == tar.TypeReg {
-			h.Size = int64(len(h.Name))
-		}
-		must.NoError(t, archive.WriteHeader(&h))
-		if h.Typeflag == tar.TypeReg {
-			must.Get(archive.Write([]byte(h.Name)))(t)
-		}
+	archive := zip.NewWriter(&out)
+	for name, mode := range files {
+		header := &zip.FileHeader{Name: name}
+		header.SetMode(mode)
+		must.Get(must.Get(archive.CreateHeader(header))(t).Write([]byte(name)))(t)
 	}
-	for _, c := range []interface{ Close() error }{archive, compressed} {
-		must.NoError(t, c.Close())
-	}
+	must.NoError(t, archive.Close())
 	return out.Bytes()
 }
 
 // A distributed program unpacks its source once, as a whole or not at all.
 func TestUnpacked(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	archive := packed(t,
-		tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{"comment": "47c4d54"}},
-		tar.Header{Typeflag: tar.TypeReg, Name: "go.mod", Mode: 0o644},
-		tar.Header{Typeflag: tar.TypeDir, Name: "images/", Mode: 0o755},
-		tar.Header{Typeflag: tar.TypeReg, Name: "images/tor/install.sh", Mode: 0o755},
-	)
+	defer syscall.Umask(syscall.Umask(0)) // others may not write even so
+	files := map[string]os.FileMode{"go.mod": 0o644, "images/tor/install.sh": 0o755}
+	archive := packed(t, files)
 	dir := must.Get(unpacked(archive))(t)
-	for name, mode := range map[string]os.FileMode{"go.mod": 0o644, "images/tor/install.sh": 0o755} {
+	for name, mode := range files {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || string(text) != name {
 			t.Errorf("%s has %q, %v", name, text, err)
@@ -63,14 +53,14 @@ func TestUnpacked(t *testing.T) {
 }
 
 func TestUnpackedWrong(t *testing.T) {
-	whole := packed(t, tar.Header{Typeflag: tar.TypeReg, Name: "go.mod", Mode: 0o644})
+	whole := packed(t, map[string]os.FileMode{"go.mod": 0o644})
 	for _, test := range []struct {
 		name, says string
 		archive    []byte
 	}{
-		{"cut off", "unexpected EOF", whole[:len(whole)-12]},
-		{"outside of the folder", "escapes", packed(t, tar.Header{Typeflag: tar.TypeReg, Name: "../go.mod"})},
-		{"a link", "expected files and folders", packed(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "a", Linkname: "/etc"})},
+		{"cut off", "not a valid zip file", whole[:len(whole)-12]},
+		{"damaged", "checksum error", bytes.Replace(whole, []byte("go.modgo.mod"), []byte("go.modgo.mOd"), 1)},
+		{"a link", "invalid", packed(t, map[string]os.FileMode{"a": os.ModeSymlink | 0o777})},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cache := t.TempDir()
@@ -108,7 +98,7 @@ func TestUnpackedByRoot(t *testing.T) {
 			cache := t.TempDir()
 			t.Setenv("XDG_CACHE_HOME", cache)
 			must.NoError(t, test.change(cache))
-			dir := must.Get(unpacked(packed(t, tar.Header{Typeflag: tar.TypeReg, Name: "go.mod", Mode: 0o644})))(t)
+			dir := must.Get(unpacked(packed(t, map[string]os.FileMode{"go.mod": 0o644})))(t)
 			if moved := strings.HasPrefix(dir, sourceOfRoot); moved != test.moved {
 				t.Errorf("unpacked to %s", dir)
 			}
