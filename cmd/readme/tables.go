@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // render returns the Markdown of a block, with a line feed at its end. The names of blocks are:
@@ -112,11 +113,7 @@ func variants(s framework.Scenario) string {
 }
 
 func componentList(versions map[string]string) string {
-	var parts []string
-	for _, component := range slices.Sorted(maps.Keys(versions)) {
-		parts = append(parts, component+" "+versions[component])
-	}
-	return strings.Join(parts, ", ")
+	return each.Joined(slices.Sorted(maps.Keys(versions)), ", ", func(component string) string { return component + " " + versions[component] })
 }
 
 func versions(s framework.Scenario) string {
@@ -128,11 +125,9 @@ func versions(s framework.Scenario) string {
 			}
 		}
 	}
-	var parts []string
-	for _, component := range slices.Sorted(maps.Keys(byComponent)) {
-		parts = append(parts, component+": "+strings.Join(byComponent[component], ", "))
-	}
-	return strings.Join(parts, "; ")
+	return each.Joined(slices.Sorted(maps.Keys(byComponent)), "; ", func(component string) string {
+		return component + ": " + strings.Join(byComponent[component], ", ")
+	})
 }
 
 func guestKernels(t topology.Topology) []string {

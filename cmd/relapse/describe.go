@@ -111,11 +111,9 @@ func describe(out io.Writer, s framework.Scenario) {
 	}
 	section("Lab", lab)
 	section("Reproduction", i.Reproduction)
-	var variants []string
-	for _, v := range s.Variants {
-		variants = append(variants, fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v)))
-	}
-	section("Variants", strings.Join(variants, "\n"))
+	section("Variants", each.Joined(s.Variants, "\n", func(v framework.Variant) string {
+		return fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v))
+	}))
 	with, others := "relapse run "+i.Name, ""
 	for _, t := range s.Tested {
 		with += fmt.Sprintf(" --with %s=%s", t.Name, t.Default)
@@ -127,16 +125,14 @@ func describe(out io.Writer, s framework.Scenario) {
 	if len(s.Tested) > 0 {
 		section("Before an upgrade", with+": these versions, or any other\n"+others)
 	}
-	var parameters []string
-	for _, p := range s.Parameters {
-		parameters = append(parameters, fmt.Sprintf("--set %s=%s: %s", p.Name, p.Default, p.About))
+	if len(s.Parameters) > 0 {
+		section("Parameters", each.Joined(s.Parameters, "\n", func(p framework.Parameter) string {
+			return fmt.Sprintf("--set %s=%s: %s", p.Name, p.Default, p.About)
+		}))
 	}
-	if len(parameters) > 0 {
-		section("Parameters", strings.Join(parameters, "\n"))
-	}
-	facts := each.Of(i.Facts, func(f framework.Fact) string { return verdict.FactText(s, f) })
-	if len(facts) > 0 {
-		section("Facts (+ asserted by these steps, - not asserted)", strings.Join(facts, "\n"))
+	if len(i.Facts) > 0 {
+		section("Facts (+ asserted by these steps, - not asserted)",
+			each.Joined(i.Facts, "\n", func(f framework.Fact) string { return verdict.FactText(s, f) }))
 	}
 }
 

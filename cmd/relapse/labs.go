@@ -77,17 +77,13 @@ func up(ctx context.Context, s *settings, name string, on subnets, set map[strin
 	for _, line := range scenario.Subnets() {
 		shown.Note("lab", line)
 	}
-	var serve []string
 	runnable := scenario.Runnable(false)
-	for _, v := range runnable {
-		serve = append(serve, v.Images...)
-	}
 	ctx = await.Watch(ctx, func(s await.Sight) { shown.Waits("lab", s) })
 	if _, err := suite.Build(ctx, o.Images, suite.ImagesOf(scenario, false, runnable...), shown); err != nil {
 		return err
 	}
 	lab, err := kindlab.Up(ctx, o.Docker, scenario.Topology, kindlab.Options{
-		Images: o.Images, Serve: serve, Log: log,
+		Images: o.Images, Serve: suite.ServedTo(runnable), Log: log,
 		Step: func(step string) func(error) { return shown.Step("lab", step) },
 		Note: func(text string) { shown.Note("lab", text) },
 	})

@@ -15,7 +15,7 @@ import (
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
-	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -108,11 +108,7 @@ func doctorCommand() *cobra.Command {
 			if err := on.move(all); err != nil {
 				return err
 			}
-			var labs []topology.Topology
-			for _, s := range all {
-				labs = append(labs, s.Topology)
-			}
-			report := host.Inspect(cmd.Context(), needs(catalogue, labs...))
+			report := host.Inspect(cmd.Context(), needs(catalogue, each.Of(all, topologyOf)...))
 			if err := report.Write(cmd.OutOrStdout()); err != nil {
 				return err
 			}

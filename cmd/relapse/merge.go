@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/summary"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 func mergeCommand() *cobra.Command {
@@ -100,19 +101,12 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []stri
 
 // variantsOf are the variants that the scenario of a report has in the catalogue. Of a run of some labels, or of a
 // version that no variant has, they are its own.
-func variantsOf(r report.Report) (names []string) {
-	own := strings.Contains(r.Command, "--label")
-	for _, v := range r.Variants {
-		own = own || v.Role == string(framework.Unclassified)
-		names = append(names, v.Name)
-	}
+func variantsOf(r report.Report) []string {
+	own := strings.Contains(r.Command, "--label") ||
+		slices.ContainsFunc(r.Variants, func(v report.Variant) bool { return v.Role == string(framework.Unclassified) })
 	s, err := scenarioNamed(r.Scenario)
 	if err != nil || own { // or of another relapse
-		return names
+		return each.Of(r.Variants, func(v report.Variant) string { return v.Name })
 	}
-	names = nil
-	for _, v := range s.Variants {
-		names = append(names, v.Name)
-	}
-	return names
+	return variantNames(s)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
@@ -116,11 +117,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 const keepBytes = 1e9
 
 func partNames() string {
-	var names []string
-	for _, p := range verdict.Parts {
-		names = append(names, string(p))
-	}
-	return strings.Join(names, ", ")
+	return each.Joined(verdict.Parts, ", ", func(p verdict.Part) string { return string(p) })
 }
 
 type prepared struct {
@@ -229,7 +226,7 @@ func (r *prepared) checkNumbers() error {
 	case r.how.keep.Runs < 1:
 		return usagef("--keep-runs: %d: expected 1 or more: this run is always kept", r.how.keep.Runs)
 	case o.Ablate != "" && !slices.Contains(verdict.Parts, o.Ablate):
-		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(string(o.Ablate), strings.Split(partNames(), ", ")))
+		return usagef("--ablate: no part %q%s", o.Ablate, topology.Nearest(o.Ablate, verdict.Parts))
 	case o.Repeat < 1:
 		return usagef("--repeat: %d: expected 1 or more", o.Repeat)
 	case o.Repeat > 1 && o.Ablate != "":
@@ -386,10 +383,7 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options,
 	if err != nil {
 		return err
 	}
-	for _, s := range chosen {
-		labs = append(labs, s.Topology)
-	}
-	report := host.Inspect(ctx, needs(catalogue, labs...))
+	report := host.Inspect(ctx, needs(catalogue, append(labs, each.Of(chosen, topologyOf)...)...))
 	if err := report.Err(); err != nil {
 		return err
 	}
@@ -430,12 +424,14 @@ func notPassed(reports []report.Report) string {
 }
 
 func scenarioNames() []string {
-	var names []string
-	for _, s := range scenarios.All {
-		names = append(names, s.Incident.Name)
-	}
-	return names
+	return each.Of(scenarios.All, func(s framework.Scenario) string { return s.Incident.Name })
 }
+
+func variantNames(s framework.Scenario) []string {
+	return each.Of(s.Variants, func(v framework.Variant) string { return v.Name })
+}
+
+func topologyOf(s framework.Scenario) topology.Topology { return s.Topology }
 
 func scenarioNamed(name string) (framework.Scenario, error) {
 	for _, s := range scenarios.All {
@@ -486,10 +482,7 @@ func checkVariants(chosen []framework.Scenario, wanted []string) error {
 	var errs, empty []error
 	var all []string
 	for _, s := range chosen {
-		var names []string
-		for _, v := range s.Variants {
-			names = append(names, v.Name)
-		}
+		names := variantNames(s)
 		all = append(all, names...)
 		if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(wanted, name) }) {
 			empty = append(empty, usagef("scenario %q has none of the variants asked for; there are %q", s.Incident.Name, names))

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -118,9 +119,7 @@ func labelled(
 			continue
 		}
 		chosen = append(chosen, s)
-		for _, v := range selected {
-			variants = append(variants, v.Name)
-		}
+		variants = append(variants, each.Of(selected, func(v framework.Variant) string { return v.Name })...)
 	}
 	if len(chosen) == 0 {
 		return nil, nil, usagef("--label: no variant that can run here matches %q", expression)

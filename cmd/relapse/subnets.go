@@ -38,8 +38,7 @@ func (s subnets) move(chosen []framework.Scenario) error {
 	if err != nil || s == "" {
 		return err
 	}
-	labs := each.Of(chosen, func(scenario framework.Scenario) topology.Topology { return scenario.Topology })
-	parts, err := topology.Split(prefix, labs...)
+	parts, err := topology.Split(prefix, each.Of(chosen, topologyOf)...)
 	if err != nil {
 		return usagef("--subnets: %w", err)
 	}

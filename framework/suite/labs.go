@@ -91,17 +91,12 @@ func (l *labs) prepare(ctx context.Context, refs []string) (engine.Prepared, err
 }
 
 func (l *labs) kindOptions(s framework.Scenario, variants []framework.Variant) kindlab.Options {
-	var serve []string
-	for _, v := range variants {
-		serve = append(serve, v.Images...)
-	}
-	slices.Sort(serve)
 	scope := report.LabScope
 	if l.isSecond(s) {
 		scope = report.SecondLabScope
 	}
 	return kindlab.Options{
-		Images: l.Images, Serve: slices.Compact(serve), Upstreams: l.Upstreams, Log: l.Log,
+		Images: l.Images, Serve: ServedTo(variants), Upstreams: l.Upstreams, Log: l.Log,
 		Step: func(name string) func(error) { return l.Progress.Step(scope, name) },
 		Note: func(text string) { l.Progress.Note(scope, text) },
 	}
@@ -148,12 +143,7 @@ type adopted struct {
 
 // Prepare builds what the lab does not have.
 func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
-	refs := kindlab.AdoptedImages(s.Topology)
-	for _, v := range variants {
-		refs = append(refs, v.Images...)
-	}
-	slices.Sort(refs)
-	return a.prepare(ctx, slices.Compact(refs))
+	return a.prepare(ctx, ServedTo(variants, kindlab.AdoptedImages(s.Topology)...))
 }
 
 // Down does nothing: a lab that was not adopted stays as it is, and others put themselves back.

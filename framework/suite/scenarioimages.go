@@ -11,19 +11,25 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
+// ServedTo are images and those that a lab's registry serves to some variants, each once.
+func ServedTo(variants []framework.Variant, besides ...string) []string {
+	refs := slices.Clone(besides)
+	for _, v := range variants {
+		refs = append(refs, v.Images...)
+	}
+	slices.Sort(refs)
+	return slices.Compact(refs)
+}
+
 // ImagesOf names every image that must be built for some variants of a scenario, each
 // once: the lab's own, and what its registry serves. With the vendors' own images
 // (upstream) only ours are built.
 func ImagesOf(s framework.Scenario, upstream bool, variants ...framework.Variant) []string {
-	refs := kindlab.ImagesOf(s.Topology)
-	for _, v := range variants {
-		refs = append(refs, v.Images...)
-	}
+	refs := ServedTo(variants, kindlab.ImagesOf(s.Topology)...)
 	if upstream {
 		refs = slices.DeleteFunc(refs, func(ref string) bool { return !kindlab.Ours(ref) })
 	}
-	slices.Sort(refs)
-	return slices.Compact(refs)
+	return refs
 }
 
 // FormError says that a component is built in another form than a scenario's script runs.

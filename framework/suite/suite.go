@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
@@ -213,10 +214,7 @@ func AtOnce(cpus, gib int) int { return max(1, min(cpus/labCPUs, gib/labGiB)) }
 
 // isFree reports whether no route of this machine overlaps a lab's networks.
 func isFree(s framework.Scenario) bool {
-	var subnets []netip.Prefix
-	for _, n := range s.Topology.Networks {
-		subnets = append(subnets, n.Subnet)
-	}
+	subnets := each.Of(s.Topology.Networks, func(n topology.Network) netip.Prefix { return n.Subnet })
 	taken, err := subnet.Overlaps(context.Background(), subnets)
 	return err == nil && len(taken) == 0
 }

@@ -136,10 +136,9 @@ func (e *export) routersFile(keys map[string]string) error {
 		Kind    string   `yaml:"kind"`
 		Command []string `yaml:"command,flow"`
 	}
-	var routers []declared
-	for _, r := range e.t.Routers {
-		routers = append(routers, declared{r.Name, string(topology.FRR), []string{"docker", "exec", "clab-" + e.t.Name + "-" + keys[r.Name]}})
-	}
+	routers := each.Of(e.t.Routers, func(r topology.Router) declared {
+		return declared{r.Name, string(topology.FRR), []string{"docker", "exec", "clab-" + e.t.Name + "-" + keys[r.Name]}}
+	})
 	text, err := yaml.Marshal(routers)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", RoutersFile, err)

@@ -15,8 +15,9 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"text/tabwriter"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Needs are requirements of a caller beyond the requirements of every lab.
@@ -81,11 +82,7 @@ type UnfitError struct {
 
 // Error is one sentence for each failed check, one per line.
 func (e *UnfitError) Error() string {
-	lines := make([]string, len(e.Checks))
-	for i, c := range e.Checks {
-		lines[i] = c.String()
-	}
-	return strings.Join(lines, "\n")
+	return each.Joined(e.Checks, "\n", Check.String)
 }
 
 // RelapseStatus is 3: the machine cannot run it.

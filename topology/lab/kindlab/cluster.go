@@ -30,6 +30,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
 )
@@ -65,11 +66,7 @@ type Cluster struct {
 
 // Nodes returns the names of the declared nodes, in the order of the topology.
 func (c *Cluster) Nodes() []string {
-	var names []string
-	for _, n := range c.spec.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
+	return each.Of(c.spec.Nodes, func(n topology.Node) string { return n.Name })
 }
 
 // Kube is klient's client behind the interface of controller-runtime, which has server-side apply

@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
@@ -23,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
 )
 
@@ -166,11 +166,7 @@ func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology
 }
 
 func subnetsOf(all []network.IPAMConfig) string {
-	var subnets []string
-	for _, c := range all {
-		subnets = append(subnets, c.Subnet)
-	}
-	return strings.Join(subnets, " and ")
+	return each.Joined(all, " and ", func(c network.IPAMConfig) string { return c.Subnet })
 }
 
 // noIPv6Error says that the machine cannot have a lab of two families.
@@ -315,11 +311,7 @@ func is(key expr.MetaKey, op expr.CmpOp, data []byte) []expr.Any {
 const destination = 16
 
 func bridgesOf(t topology.Topology) []bridge {
-	var bridges []bridge
-	for _, n := range t.Networks {
-		bridges = append(bridges, bridge{bridgeName(t.Name, n.Name), machineOn(n)})
-	}
-	return bridges
+	return each.Of(t.Networks, func(n topology.Network) bridge { return bridge{bridgeName(t.Name, n.Name), machineOn(n)} })
 }
 
 // machineOn is the machine's own address on a network.
