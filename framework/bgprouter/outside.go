@@ -224,20 +224,15 @@ func (o *outside) run(ctx context.Context, command []string) (string, error) {
 	case out.over:
 		err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 	case err != nil && said == "":
-		said = out.text.String() // vtysh complains there
+		said = strings.TrimSpace(out.text.String()) // vtysh complains there
 	}
 	if err == nil {
 		return out.text.String(), nil
 	}
 	if said != "" && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %s", err, lastLine(said))
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(said[strings.LastIndexByte(said, '\n')+1:])) // its last line
 	}
 	return "", fmt.Errorf("running %s: %w", shellescape.QuoteCommand(line), err)
-}
-
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 // limited keeps what is written up to a size, and drops the rest.

@@ -103,8 +103,9 @@ func (v *variantRun) step(s verdict.Step) func(context.Context) error {
 			return nil
 		}
 		done(err)
-		if err != nil {
-			v.keepFailure(context.WithoutCancel(ctx))
+		if err != nil && v.watch != nil {
+			v.keep("snapshot-at-failure", v.watch.last())
+			v.keep("findings-at-failure", v.h.View().Findings())
 		}
 		return err
 	}
@@ -261,16 +262,6 @@ func (v *variantRun) conclude(ctx context.Context) report.Variant {
 	}
 	v.judge.Conclude(v.h.Now())
 	return v.judge.Result
-}
-
-func (v *variantRun) keepFailure(ctx context.Context) {
-	if v.run == nil {
-		return
-	}
-	if v.watch != nil {
-		v.keep("snapshot-at-failure", v.watch.last())
-		v.keep("findings-at-failure", v.h.View().Findings())
-	}
 }
 
 // noteTrials notes whether the variant is at the trials of a probabilistic fault, and their outcome once they are over.
