@@ -27,10 +27,7 @@ type scanner struct {
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-func isHexColon(c byte) bool {
-	return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' || c == ':'
-}
-func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) || unicode.IsMark(c) }
+func isWord(c rune) bool  { return unicode.IsLetter(c) || unicode.IsDigit(c) || unicode.IsMark(c) }
 
 // joins reports whether a name may have a character between its words.
 func joins(c rune) bool { return c == '-' || c == '_' || c == '.' }
@@ -47,13 +44,12 @@ func startsWord(text string, at int) bool {
 	return isWord(c)
 }
 
-// run is the end of the bytes of a kind that begin at a place.
-func run(text string, at int, is func(byte) bool) int {
-	for at < len(text) && is(text[at]) {
-		at++
-	}
-	return at
-}
+// hexColons may be a MAC or an IPv6 address, dotted an IPv4 address, and length is that of a range.
+var (
+	hexColons = regexp.MustCompile(`^[0-9A-Fa-f:]+`)
+	dotted    = regexp.MustCompile(`^[\d.]*\d`)
+	length    = regexp.MustCompile(`^/(\d+)`)
+)
 
 // ends are the places where a name may end that begins at a place, the last one first: a name is also
 // found inside names that are composed of it.
@@ -131,8 +127,8 @@ func escape(text string) int {
 
 // colons returns the end of the MAC or IPv6 address at a place, and its replacement; 0: none.
 func (s scanner) colons(text string, at int) (end int, with string) {
-	end = run(text, at, isHexColon)
-	token := text[at:end]
+	token := hexColons.FindString(text[at:])
+	end = at + len(token)
 	if strings.Count(token, ":") < 2 || at > 0 && text[at-1] == ':' ||
 		end < len(text) && (startsWord(text, end) || text[end] == '.' && end+1 < len(text) && isDigit(text[end+1])) {
 		return 0, ""
@@ -156,11 +152,9 @@ func (s scanner) dots(text string, at int) (end int, with string) {
 	if !isDigit(text[at]) || at > 1 && text[at-1] == '.' && startsWord(text, at-2) {
 		return 0, ""
 	}
-	end = run(text, at, func(c byte) bool { return isDigit(c) || c == '.' })
-	for end > at && text[end-1] == '.' { // the end of a sentence
-		end--
-	}
-	a, err := netip.ParseAddr(text[at:end])
+	token := dotted.FindString(text[at:]) // without the dot at the end of a sentence
+	end = at + len(token)
+	a, err := netip.ParseAddr(token)
 	if err != nil || startsWord(text, end) {
 		return 0, ""
 	}
@@ -170,9 +164,8 @@ func (s scanner) dots(text string, at int) (end int, with string) {
 // address returns the end of an address and its replacement, by the length after it.
 func (s scanner) address(text string, a netip.Addr, end int) (int, string) {
 	bits := -1
-	if rest := text[end:]; strings.HasPrefix(rest, "/") {
-		to := run(rest, 1, isDigit)
-		if n, err := strconv.Atoi(rest[1:to]); err == nil && n <= a.BitLen() && !startsWord(rest, to) {
+	if found := length.FindStringSubmatch(text[end:]); found != nil && !startsWord(text, end+len(found[0])) {
+		if n, err := strconv.Atoi(found[1]); err == nil && n <= a.BitLen() {
 			bits = n
 		}
 	}
