@@ -137,7 +137,7 @@ func (d *Dictionary) JSON(text []byte) []byte {
 			return d.ofSnapshot(at, value)
 		case at.isKey && schema.Properties()[value], !at.isKey && slices.Contains(states, at.key):
 			return value
-		case at.key == "pods" && !d.chosen: // of a finding
+		case at.key == "pods" && !d.chosen && slices.Contains(at.above, "findings"):
 			if namespace, name, both := strings.Cut(value, "/"); both {
 				d.pod(namespace, name)
 			}
