@@ -392,20 +392,23 @@ func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 // nodes. The probe pods go with it, because its CNI plugin has wired them. pods is the
 // cluster's range of pods.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
-	remove := func(ctx context.Context, r *framework.Run) error {
-		return errors.Join(cilium.Uninstalled(nodes, pods)(ctx, r), installed.Remove(ctx, labaccess.Cluster(r)))
-	}
 	clean := labaccess.OnNodes(nodes, func(ctx context.Context, node *kindlab.Node) error {
-		if _, err := node.Exec(ctx, "sh", "-ec", cleaning); err != nil {
+		if _, err := node.Exec(ctx, "timeout", "60", "sh", "-ec", cleaning); err != nil {
 			return fmt.Errorf("cleaning up after Cilium: %w", err)
 		}
 		return nil
 	})
+	remove := func(ctx context.Context, r *framework.Run) error {
+		return errors.Join(cilium.Uninstalled(nodes, pods)(ctx, r),
+			installed.Remove(ctx, labaccess.Cluster(r), func(ctx context.Context) error { return clean(ctx, r) }))
+	}
 	// Without an agent cilium-cni waits for its limit before it releases a pod.
-	return framework.InOrder(workload.StopProbes, remove, clean)
+	return framework.InOrder(workload.StopProbes, remove)
 }
 
-// cleaning removes the devices of agents, their maps, and the files that keep their BPF programs attached.
+// cleaning waits until the agent has ended, and removes its devices, its maps, and the files that keep its BPF programs
+// attached. Those of an agent in place of kube-proxy drop what comes from outside of the node once the agent is gone.
 const cleaning = `
+while grep -qsx cilium-agent /proc/[0-9]*/comm; do sleep 0.2; done
 for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done
 rm -rf /sys/fs/bpf/cilium /sys/fs/bpf/tc/globals/cilium_* /etc/cni/net.d/05-cilium.conflist`
