@@ -37,6 +37,47 @@ func (n Network) Host(name string, last byte) Host {
 	return Host{Name: name, Links: []Link{n.Last(last)}}
 }
 
+// The nodes of a Rack.
+const (
+	Master  = "master"
+	Worker1 = "worker1"
+	Worker2 = "worker2"
+)
+
+// Rack is what the labs of most incidents have in common. They differ in the second byte of their addresses.
+type Rack struct {
+	Nodes, Uplink  Network      // 10.N.4.0/24, and 10.N.5.0/24 beyond the routers
+	Pods, Services netip.Prefix // 10.N.64.0/20, and 10.N.128.0/24 for addresses of LoadBalancers
+}
+
+// NewRack is the rack with this second byte.
+func NewRack(second byte) Rack {
+	at := func(third byte, bits int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, second, third, 0}), bits)
+	}
+	return Rack{
+		Nodes: Network{Name: "nodes", Subnet: at(4, 24)}, Uplink: Network{Name: "uplink", Subnet: at(5, 24)},
+		Pods: at(64, 20), Services: at(128, 24),
+	}
+}
+
+// Three is a lab of Master, Worker1 and Worker2, and of the host "outside" on the uplink, without routers. These
+// have routes to the prefixes besides those to pods.
+func (r Rack) Three(name string, routed ...netip.Prefix) Topology {
+	t := r.of(name, r.Nodes.Node(Master, 11), r.Nodes.Node(Worker1, 21), r.Nodes.Node(Worker2, 22))
+	t.Networks, t.Routed, t.Hosts = append(t.Networks, r.Uplink), routed, []Host{r.Uplink.Host("outside", 10)}
+	return t
+}
+
+// Two is a lab of Master and the node "worker". The ToR has static routes to the pods of both.
+func (r Rack) Two(name string) Topology {
+	return r.of(name, r.Nodes.Node(Master, 11), r.Nodes.Node("worker", 12)).Behind(Static(OneToR(r.Nodes)))
+}
+
+func (r Rack) of(name string, nodes ...Node) Topology {
+	return Topology{Name: name, Networks: []Network{r.Nodes}, Clusters: []Cluster{{PodCIDR: r.Pods, NodeMask: 24, Nodes: nodes}}}
+}
+
 // The AS numbers of labs: of the ToRs, and of a cluster.
 const (
 	TorASN     uint32 = 64524

@@ -30,30 +30,18 @@ const (
 	roomVariant     = affectedVariant + "-more-addresses"
 )
 
-const (
-	master  = "master"
-	worker1 = "worker1"
-	worker2 = "worker2"
-)
+const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Worker2
 
 var (
 	nodes     = []string{master, worker1, worker2}
 	announce  = []string{worker1, worker2}
-	nodeNet   = topology.NewNetwork("nodes", "10.75.4.0/24")
-	uplink    = topology.NewNetwork("uplink", "10.75.5.0/24")
-	addresses = netip.MustParsePrefix("10.75.128.0/24") // enough for all Services
+	rack      = topology.NewRack(75)
+	addresses = rack.Services // enough for all Services
 	pool      = netip.MustParsePrefix("10.75.128.2/31")
 )
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name: "address-swap", Networks: []topology.Network{nodeNet, uplink}, Routed: []netip.Prefix{addresses},
-	Clusters: []topology.Cluster{{
-		PodCIDR: netip.MustParsePrefix("10.75.64.0/20"), NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
-	}},
-	Hosts: []topology.Host{uplink.Host("outside", 10)},
-}.Behind(topology.TwoToRs(nodeNet, uplink))
+var lab = rack.Three("address-swap", rack.Services).Behind(topology.TwoToRs(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{

@@ -30,32 +30,20 @@ const (
 	withoutVariant  = "metallb-" + affected + "-no-bfd"
 )
 
-const (
-	master  = "master"
-	worker1 = "worker1"
-	worker2 = "worker2"
-)
+const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Worker2
 
 var (
 	nodes     = []string{master, worker1, worker2}
 	announce  = []string{worker1, worker2}
-	nodeNet   = topology.NewNetwork("nodes", "10.76.4.0/24")
-	uplink    = topology.NewNetwork("uplink", "10.76.5.0/24")
-	addresses = netip.MustParsePrefix("10.76.128.0/24") // of Services
+	rack      = topology.NewRack(76)
+	addresses = rack.Services // of Services
 )
 
 // bfd is slower than FRR's default of 300 ms: on a busy machine daemons may wait for a processor for that long.
 var bfd = topology.BFD{Receive: time.Second, Transmit: time.Second, Multiplier: 3}
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name: "bfd-reset", Networks: []topology.Network{nodeNet, uplink}, Routed: []netip.Prefix{addresses},
-	Clusters: []topology.Cluster{{
-		PodCIDR: netip.MustParsePrefix("10.76.64.0/20"), NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
-	}},
-	Hosts: []topology.Host{uplink.Host("outside", 10)},
-}.Behind(topology.WithBFD(topology.OneToR(nodeNet, uplink), bfd))
+var lab = rack.Three("bfd-reset", rack.Services).Behind(topology.WithBFD(topology.OneToR(rack.Nodes, rack.Uplink), bfd))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -128,7 +116,7 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 		Probes:    append(harmed, outside.Both(framework.PodsOn(announce...)...)...),
 		Detectors: []detect.Detector{detect.SessionReset{}},
 		Baseline: []framework.Check{{
-			ID: "sessions", Name: "both workers have sessions", Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(nodeNet.Name, nodes, nodes),
+			ID: "sessions", Name: "both workers have sessions", Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(rack.Nodes.Name, nodes, nodes),
 		}},
 		Fault:    redeploy,
 		Impacted: harmed, Partial: true,

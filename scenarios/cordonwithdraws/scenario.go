@@ -32,30 +32,18 @@ const (
 	affectedFRR    = "metallb-" + affected + "-frr"
 )
 
-const (
-	master  = "master"
-	worker1 = "worker1"
-	worker2 = "worker2"
-)
+const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Worker2
 
 var (
 	nodes     = []string{master, worker1, worker2}
 	announce  = []string{worker1, worker2} // and are cordoned
 	tors      = []string{"tor1", "tor2"}
-	nodeNet   = topology.NewNetwork("nodes", "10.66.4.0/24")
-	uplink    = topology.NewNetwork("uplink", "10.66.5.0/24")
-	addresses = netip.MustParsePrefix("10.66.128.0/24") // of Services
+	rack      = topology.NewRack(66)
+	addresses = rack.Services // of Services
 )
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name: "cordon-withdraws", Networks: []topology.Network{nodeNet, uplink}, Routed: []netip.Prefix{addresses},
-	Clusters: []topology.Cluster{{
-		PodCIDR: netip.MustParsePrefix("10.66.64.0/20"), NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
-	}},
-	Hosts: []topology.Host{uplink.Host("outside", 10)},
-}.Behind(topology.TwoToRs(nodeNet, uplink))
+var lab = rack.Three("cordon-withdraws", rack.Services).Behind(topology.TwoToRs(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -170,7 +158,7 @@ func script(role framework.Role, version, mode string, others []string) framewor
 	s.Expected = []framework.Finding{noRoute(cluster), noRoute(local)}
 	if role == framework.Affected {
 		s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes,
-			Holds: check.Sessions(nodeNet.Name, announce, announce)}}
+			Holds: check.Sessions(rack.Nodes.Name, announce, announce)}}
 		s.Remedies = []framework.Remedy{
 			{ID: "restart-speakers", Name: "restart the speakers", Watch: settles, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
 			{ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within, Apply: cordoned.Undo,
@@ -201,7 +189,7 @@ func noRoute(s workload.LoadBalancer) framework.Finding {
 
 // announced asserts that the kernel of each router has both addresses by the nodes that are to
 // announce them, and by no other.
-var announced = check.Routes(addresses, nodeNet.Name, map[netip.Prefix][]string{
+var announced = check.Routes(addresses, rack.Nodes.Name, map[netip.Prefix][]string{
 	netip.PrefixFrom(cluster.Address, 32): cluster.Via, netip.PrefixFrom(local.Address, 32): local.Via,
 })
 

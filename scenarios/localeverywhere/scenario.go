@@ -29,29 +29,17 @@ const (
 // setting is the value of the chart that serves the healthCheckNodePort at the address of a Service.
 const setting = "nodePort.enableHealthCheckLoadBalancerIP"
 
-const (
-	master  = "master"
-	worker1 = "worker1" // has the endpoint
-	worker2 = "worker2"
-)
+// The endpoint is on worker1.
+const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Worker2
 
 var (
 	nodes     = []string{master, worker1, worker2}
-	pods      = netip.MustParsePrefix("10.74.64.0/20")
-	addresses = netip.MustParsePrefix("10.74.128.0/24") // of Services
-	nodeNet   = topology.NewNetwork("nodes", "10.74.4.0/24")
-	uplink    = topology.NewNetwork("uplink", "10.74.5.0/24")
+	addresses = rack.Services // of Services
+	rack      = topology.NewRack(74)
 )
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name: "local-everywhere", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
-	Routed: []netip.Prefix{addresses},
-	Clusters: []topology.Cluster{{
-		PodCIDR: pods, NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
-	}},
-}.Behind(topology.OneToR(nodeNet, uplink))
+var lab = rack.Three("local-everywhere", rack.Services).Behind(topology.OneToR(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -115,7 +103,7 @@ func script(role framework.Role, version string) framework.Script {
 	all := release.SelectsAll(types)
 	s := framework.Script{
 		Install: framework.InOrder(
-			workload.ServiceRemoved(local.Name), release.Uninstalled(nodes, pods), cilium.Apply,
+			workload.ServiceRemoved(local.Name), release.Uninstalled(nodes, rack.Pods), cilium.Apply,
 			labaccess.SessionsUp(nodes, framework.InOrder(release.Peering{LoadBalancers: addresses}.Apply(types), cilium.Ready(nodes...))),
 			workload.ProbesOn(nodes...), local.Create, local.Routed,
 		),
@@ -158,6 +146,6 @@ func script(role framework.Role, version string) framework.Script {
 func sentTo(id string, via ...string) framework.Check {
 	return framework.Check{
 		ID: id, Name: "the ToR sends the Service's address to " + strings.Join(via, ", ") + " alone", Reads: []snapshot.Source{snapshot.Routers},
-		Bound: settles, Holds: check.Routes(addresses, nodeNet.Name, map[netip.Prefix][]string{netip.PrefixFrom(local.Address, 32): via}),
+		Bound: settles, Holds: check.Routes(addresses, rack.Nodes.Name, map[netip.Prefix][]string{netip.PrefixFrom(local.Address, 32): via}),
 	}
 }

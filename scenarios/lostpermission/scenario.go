@@ -33,28 +33,17 @@ const (
 	fixedVariant    = "cilium-" + old + "-chart-" + fixed
 )
 
-const (
-	master  = "master"
-	worker1 = "worker1" // whose agent is restarted
-	worker2 = "worker2"
-)
+// The agent of worker1 is restarted.
+const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Worker2
 
 var (
-	nodes   = []string{master, worker1, worker2}
-	tors    = []string{"tor1", "tor2"}
-	pods    = netip.MustParsePrefix("10.68.64.0/20")
-	nodeNet = topology.NewNetwork("nodes", "10.68.4.0/24")
-	uplink  = topology.NewNetwork("uplink", "10.68.5.0/24")
+	nodes = []string{master, worker1, worker2}
+	tors  = []string{"tor1", "tor2"}
+	rack  = topology.NewRack(68)
 )
 
 // lab is the cluster that Record draws. The ToRs keep the routes of an agent that restarts.
-var lab = topology.Topology{
-	Name: "lost-permission", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
-	Clusters: []topology.Cluster{{
-		PodCIDR: pods, NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
-	}},
-}.Behind(topology.GracefulRestart(topology.TwoToRs(nodeNet, uplink)))
+var lab = rack.Three("lost-permission").Behind(topology.GracefulRestart(topology.TwoToRs(rack.Nodes, rack.Uplink)))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -157,7 +146,7 @@ var (
 // common is what all variants do. They differ in versions, and in nothing else.
 func (u upgrade) common() framework.Script {
 	return framework.Script{
-		Install:   framework.InOrder(release.Uninstalled(nodes, pods), labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
+		Install:   framework.InOrder(release.Uninstalled(nodes, rack.Pods), labaccess.SessionsUp(nodes, install(u.from)), workload.ProbesOn(nodes...)),
 		Endpoints: append(framework.PodsOn(nodes...), outside),
 		// A ring inside the cluster: pods reach each other without the routers.
 		Probes: append(outside.Both(framework.PodsOn(nodes...)...),
@@ -309,7 +298,7 @@ func install(version string) framework.Action {
 }
 
 func sessions(id, name string, with ...string) framework.Check {
-	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(nodeNet.Name, nodes, with)}
+	return framework.Check{ID: id, Name: name, Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(rack.Nodes.Name, nodes, with)}
 }
 
 // permitted asserts that the detector has no finding: latent ones harm no traffic, and nothing

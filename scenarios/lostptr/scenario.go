@@ -33,16 +33,10 @@ const (
 	directory = "directory"
 )
 
-var nodeNet = topology.NewNetwork("nodes", "10.70.4.0/24")
+var rack = topology.NewRack(70)
 
 // lab is the cluster that Record draws. The ToR has static routes to the pods of both nodes.
-var lab = topology.Topology{
-	Name: "lost-ptr", Networks: []topology.Network{nodeNet},
-	Clusters: []topology.Cluster{{
-		PodCIDR: netip.MustParsePrefix("10.70.64.0/20"), NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker, 12)},
-	}},
-}.Behind(topology.Static(topology.OneToR(nodeNet)))
+var lab = rack.Two("lost-ptr")
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{

@@ -30,24 +30,15 @@ const (
 	iptablesVariant = "iptables-set-" + affectedVersion
 )
 
-const (
-	master = "master"
-	worker = "worker"
-)
+const master, worker = topology.Master, "worker"
 
 var (
-	nodes   = []string{master, worker}
-	podCIDR = netip.MustParsePrefix("10.73.64.0/20")
-	nodeNet = topology.NewNetwork("nodes", "10.73.4.0/24")
+	nodes = []string{master, worker}
+	rack  = topology.NewRack(73)
 )
 
 // lab is the cluster that Record draws.
-var lab = topology.Topology{
-	Name: "nft-crash", Networks: []topology.Network{nodeNet},
-	Clusters: []topology.Cluster{{
-		PodCIDR: podCIDR, NodeMask: 24, Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker, 12)},
-	}},
-}.Behind(topology.Static(topology.OneToR(nodeNet)))
+var lab = rack.Two("nft-crash")
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -112,7 +103,7 @@ type incident struct {
 }
 
 func (i *incident) proxy(version string) kubeadm.Proxy {
-	p := kubeadm.NewProxy(version, i.mode, podCIDR, nodes...)
+	p := kubeadm.NewProxy(version, i.mode, rack.Pods, nodes...)
 	p.Image = image(version)
 	return p
 }

@@ -35,25 +35,16 @@ const (
 	earlierIPTables  = "iptables-" + earlierVersion
 )
 
-const (
-	master = "master"
-	worker = "worker"
-)
+const master, worker = topology.Master, "worker"
 
 var (
-	nodes   = []string{master, worker}
-	podCIDR = netip.MustParsePrefix("10.67.64.0/20")
-	nodeNet = topology.NewNetwork("nodes", "10.67.4.0/24")
+	nodes = []string{master, worker}
+	rack  = topology.NewRack(67)
 )
 
 // lab is the cluster that Record draws. Senders are on the node of the endpoint and on another
 // one. The ToR has static routes to the pods of both nodes.
-var lab = topology.Topology{
-	Name: "udp-blackhole", Networks: []topology.Network{nodeNet},
-	Clusters: []topology.Cluster{{
-		PodCIDR: podCIDR, NodeMask: 24, Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker, 12)},
-	}},
-}.Behind(topology.Static(topology.OneToR(nodeNet)))
+var lab = rack.Two("udp-blackhole")
 
 // Scenario is udp-blackhole.
 var Scenario = framework.Scenario{
@@ -141,7 +132,7 @@ const (
 )
 
 func (i *incident) proxy(version string) kubeadm.Proxy {
-	return kubeadm.NewProxy(version, i.mode, podCIDR, nodes...)
+	return kubeadm.NewProxy(version, i.mode, rack.Pods, nodes...)
 }
 
 func (i *incident) script(role framework.Role) framework.Script {

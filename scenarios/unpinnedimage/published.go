@@ -111,7 +111,7 @@ func publishedScript() framework.Script {
 // policies allow the same callers before and after the split. Before, one policy names
 // both the outside and the pods; then the pods have one of their own.
 func policies(r *framework.Run, split bool) string {
-	outside, _ := r.Topology.Network(uplink.Name)
+	outside, _ := r.Topology.Network(rack.Uplink.Name)
 	policy := func(name string, from ...netip.Prefix) string {
 		var peers strings.Builder
 		for _, p := range from {
@@ -127,9 +127,9 @@ spec:
 %s`, name, workload.ProbeLabel, guarded, peers.String())
 	}
 	if !split {
-		return policy("callers", outside.Subnet, podCIDR)
+		return policy("callers", outside.Subnet, rack.Pods)
 	}
-	return policy("peers", podCIDR) + "---\n" + policy("callers", outside.Subnet)
+	return policy("peers", rack.Pods) + "---\n" + policy("callers", outside.Subnet)
 }
 
 // guard has a policy select the probe's pod and the bystanders on one node.

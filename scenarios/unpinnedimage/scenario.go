@@ -44,10 +44,8 @@ const (
 )
 
 var (
-	all     = []string{master, worker1, worker2}
-	podCIDR = netip.MustParsePrefix("10.20.64.0/20")
-	nodeNet = topology.NewNetwork("nodes", "10.20.4.0/24")
-	uplink  = topology.NewNetwork("uplink", "10.20.5.0/24")
+	all  = []string{master, worker1, worker2}
+	rack = topology.NewRack(20)
 )
 
 // lab is the cluster that Record draws. One ToR and not two: nothing of the incident
@@ -56,13 +54,7 @@ var (
 // The nodes peer with the ToR because that shows all of the damage: its RIB says which node is
 // lost, and pods of different nodes as well as the outside depend on it. With iBGP off, as at the
 // start of the incident, the nodes have no routes to each other's ranges.
-var lab = topology.Topology{
-	Name: "unpinned-image", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
-	Clusters: []topology.Cluster{{
-		PodCIDR: podCIDR, NodeMask: 24,
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(worker1, 21), nodeNet.Node(worker2, 22)},
-	}},
-}.Behind(topology.GracefulRestart(topology.OneToR(nodeNet, uplink)))
+var lab = rack.Three("unpinned-image").Behind(topology.GracefulRestart(topology.OneToR(rack.Nodes, rack.Uplink)))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -188,9 +180,9 @@ func untaggedScript() framework.Script {
 	s.Observe, s.Expected, s.Transient = untaggedFor, drifted(detect.ChangedImage), lostRanges()
 	s.Aftermath = []framework.Check{
 		runs("new-version-runs", newer),
-		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all, nil),
+		{ID: "sessions-down", Name: "the ToR has no session with any node", Reads: rollout, Holds: check.Sessions(rack.Nodes.Name, all, nil),
 			Bound: seenWithin},
-		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(podCIDR, nodeNet.Name, nil),
+		{ID: "ranges-lost", Name: "the ToR has lost every pod range", Reads: rollout, Holds: check.Routes(rack.Pods, rack.Nodes.Name, nil),
 			Bound: seenWithin},
 		lacksPermissions(all...),
 	}
@@ -341,7 +333,7 @@ func runs(id, image string, nodes ...string) framework.Check {
 }
 
 var sessionsUp = framework.Check{
-	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(nodeNet.Name, all,
+	ID: "sessions-up", Name: "the ToR has a session with every node", Reads: rollout, Holds: check.Sessions(rack.Nodes.Name, all,
 		all), Bound: seenWithin,
 }
 
