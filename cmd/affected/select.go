@@ -23,17 +23,7 @@ import (
 // What the core uses is proven by the core. cmd/relapse imports all packages: its tests
 // are needed for changes of the package itself.
 func (t *Tree) Select(change Change) []Run {
-	var runs []Run
-	for _, p := range t.inLabs() {
-		r := p.run("")
-		if p.nightly && r.Tags == "lab" {
-			continue
-		}
-		if r.Reason = t.reason(p, change); r.Reason != "" {
-			runs = append(runs, r)
-		}
-	}
-	return runs
+	return t.runs(func(p *pkg) string { return t.reason(p, change) })
 }
 
 // reason says what of a change needs a package's tests, or nothing.
@@ -48,11 +38,7 @@ func (t *Tree) reason(p *pkg, change Change) string {
 	}
 	var alone []*pkg // packages of this project that its tests use and the core's do not
 	for path := range t.uses(p) {
-		used := t.packages[path]
-		if used == nil || t.core[path] {
-			continue
-		}
-		if used.folder != "" {
+		if used := t.packages[path]; used != nil && used.folder != "" && !t.core[path] {
 			alone = append(alone, used)
 		}
 	}

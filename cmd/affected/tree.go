@@ -182,10 +182,11 @@ func (p *pkg) run(reason string) Run {
 }
 
 // All returns a call for each package, without the night's tests.
-func (t *Tree) All() []Run {
-	var runs []Run
+func (t *Tree) All() []Run { return t.runs(func(*pkg) string { return "all" }) }
+
+func (t *Tree) runs(reason func(*pkg) string) (runs []Run) {
 	for _, p := range t.inLabs() {
-		if r := p.run("all"); !p.nightly || r.Tags != "lab" {
+		if r := p.run(reason(p)); r.Reason != "" && (!p.nightly || r.Tags != "lab") {
 			runs = append(runs, r)
 		}
 	}

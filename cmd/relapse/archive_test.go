@@ -19,12 +19,7 @@ func TestArchive(t *testing.T) {
 	manifest := `{"schema":"relapse.archive/v1","files":[],"redaction":{"addresses":1,"names":1}}`
 	must.Write(t, filepath.Join(replaced, report.ManifestName), manifest)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	for _, test := range []struct {
-		name   string
-		args   []string
-		status int
-		says   string
-	}{
+	for _, test := range []use{
 		{"as it is", []string{"archive", run, "-o", file("a.tar.gz")}, exitExpected, "a.tar.gz: 1 files, "},
 		{"with other names", []string{"archive", run, "--redact", "-o", file("b.tar.gz")}, exitExpected, "replaced "},
 		{"too small", []string{"archive", run, "--max-size", "1B", "-o", file("c.tar.gz")}, exitUsage, "--max-size: report.json, report.html and the manifest alone take"},
@@ -36,6 +31,6 @@ func TestArchive(t *testing.T) {
 		{"replaced already", []string{"archive", replaced, "--redact"}, exitUsage, "addresses and names are replaced already"},
 		{"judged", []string{"judge", replaced}, exitInconclusive, "its addresses and names were replaced, which cannot be undone"},
 	} {
-		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, test.args...) })
+		test.run(t)
 	}
 }

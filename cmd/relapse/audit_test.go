@@ -386,12 +386,7 @@ func TestAuditInput(t *testing.T) {
 	fed := write("fed.yaml", "- {name: tor1, kind: bmp, address: 192.0.2.1}\n")
 	dump := write("dump.yaml", "- {name: tor1, kind: mrt, file: "+filepath.Join(dir, "none")+"}\n")
 	suppress := write("suppress.yaml", "- {id: 2edadcd36f84, expires: 2027-01-31}\n")
-	for _, test := range []struct {
-		name   string
-		args   []string
-		status int
-		says   string
-	}{
+	for _, test := range []use{
 		{"no answer", []string{"--kubeconfig", kubeconfig, "--quiet"}, exitMachine, "relapse: the cluster cannot be read: listing Nodes: "},
 		{"progress", []string{"--kubeconfig", kubeconfig}, exitMachine, "audit: cluster http://127.0.0.1:1 of context \"a\", 0 routers\naudit: read 1\nrelapse: "},
 		{"routers", []string{"--kubeconfig", kubeconfig, "--routers", routers}, exitUsage, "relapse: --routers: " + routers + ": line 1: field hsot not found"},

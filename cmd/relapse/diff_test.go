@@ -41,6 +41,18 @@ func output(t *testing.T, args ...string) (status int, out, complained string) {
 	return exitStatus(t.Context(), err), text.String(), complaint(t.Context(), err)
 }
 
+// use is a command line, with the exit status and a part of the output that it must have.
+type use struct {
+	name   string
+	args   []string
+	status int
+	says   string
+}
+
+func (u use) run(t *testing.T, command ...string) {
+	t.Run(u.name, func(t *testing.T) { printed(t, u.status, u.says, append(command, u.args...)...) })
+}
+
 // printed runs the command, which must end with this status and print this text.
 func printed(t *testing.T, status int, text string, args ...string) {
 	t.Helper()
@@ -57,12 +69,7 @@ func TestDiff(t *testing.T) {
 	b := storeRun(t, dir, slower)
 	missed := storeRun(t, dir, func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = "fail", "missed" })
 	other := storeRun(t, dir, func(r *report.Report) { r.Scenario = "added-nic" })
-	for _, test := range []struct {
-		name   string
-		args   []string
-		status int
-		says   string
-	}{
+	for _, test := range []use{
 		{"only a time", []string{a, filepath.Join(b, "report.json")}, exitExpected, "from installation to verdict  A 1m40s, B 2m40s"},
 		{"a verdict", []string{a, missed}, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
 		{"another scenario", []string{a, other}, exitUsage, "the reports are of different scenarios, node-drain and added-nic"},
@@ -70,7 +77,7 @@ func TestDiff(t *testing.T) {
 		{"nothing", []string{a, filepath.Join(dir, "none")}, exitUsage, "finding a run"},
 		{"one alone", []string{a}, exitUsage, "the folders of two runs"},
 	} {
-		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, append([]string{"diff"}, test.args...)...) })
+		test.run(t, "diff")
 	}
 }
 

@@ -18,12 +18,7 @@ func TestJudgeRefuses(t *testing.T) {
 	must.NoError(t, os.MkdirAll(filepath.Join(garbled, "evidence", "cilium-1.11.6"), 0o755))
 	must.Write(t, filepath.Join(garbled, "evidence", "cilium-1.11.6", "record.jsonl.zst"), "garbled")
 	unknown := storeRun(t, dir, func(r *report.Report) { r.Scenario = "node-drains" })
-	for _, test := range []struct {
-		name   string
-		args   []string
-		status int
-		says   string
-	}{
+	for _, test := range []use{
 		{"older evidence", []string{older}, exitInconclusive, "there is no evidence/cilium-1.11.6/record.jsonl.zst: the run is of before runs kept what judging takes"},
 		{"older evidence, and the same again", []string{older, older}, exitInconclusive, "there is no evidence"},
 		{"a garbled record", []string{garbled}, exitUsage, "reading the record"},
@@ -31,6 +26,6 @@ func TestJudgeRefuses(t *testing.T) {
 		{"no run", []string{dir}, exitUsage, "no such file"},
 		{"nothing", nil, exitUsage, "judge needs the folder of a run"},
 	} {
-		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, append([]string{"judge"}, test.args...)...) })
+		test.run(t, "judge")
 	}
 }

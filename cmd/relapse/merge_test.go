@@ -14,12 +14,7 @@ func TestMergeExpected(t *testing.T) {
 	there, half, empty := t.TempDir(), t.TempDir(), t.TempDir()
 	storeRun(t, there, func(r *report.Report) { r.NotRun = []report.NotRun{{Name: "cilium-1.12.0", Reason: "no kernel"}} })
 	storeRun(t, half, nil)
-	for _, test := range []struct {
-		name   string
-		args   []string
-		status int
-		says   string
-	}{
+	for _, test := range []use{
 		{"all", []string{"--expect=node-drain", there}, exitExpected, "node-drain: PASS"},
 		{"a variant is missing", []string{"--expect=node-drain", half}, exitInconclusive, "no shard has variant cilium-1.12.0"},
 		{"a variant is missing, and nothing was expected", []string{half}, exitExpected, "node-drain: PASS"},

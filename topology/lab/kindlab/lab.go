@@ -211,10 +211,6 @@ func (l *Lab) mirrorsDir() string { return mirrorsDir(l.Topology.Name) }
 
 func (l *Lab) mirrorsBind() string { return l.mirrorsDir() + ":/etc/containerd/certs.d:ro" }
 
-func (l *Lab) loadImages(ctx context.Context) (map[string]string, error) {
-	return l.load(ctx, containerImages(l.Topology))
-}
-
 func (l *Lab) load(ctx context.Context, refs []string) (map[string]string, error) {
 	loaded := map[string]string{}
 	err := l.options.step("images into Docker", func() error {

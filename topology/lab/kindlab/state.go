@@ -23,18 +23,12 @@ func isName(lab string) bool {
 
 func stateDir(lab string) string { return filepath.Join(StateDir, lab) }
 
-type holder struct {
+// HeldError says that another process holds a lab. The file of the lab's lock has it, without the lab.
+type HeldError struct {
+	Lab     string    `json:"-"`
 	PID     int       `json:"pid"`
 	Command string    `json:"command"`
 	Since   time.Time `json:"since"`
-}
-
-// HeldError says that another process holds a lab.
-type HeldError struct {
-	Lab     string
-	PID     int
-	Command string
-	Since   time.Time
 }
 
 // HeldByOther tells the error from others where this package is not known.
@@ -64,17 +58,17 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("opening the lock of lab %q: %w", lab, err)
 	}
-	var h holder // the previous one
+	h := HeldError{Lab: lab} // the previous one
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		defer file.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, false, fmt.Errorf("locking lab %q: %w", lab, err)
 		}
 		_ = json.NewDecoder(file).Decode(&h) // the lab is held even if the file cannot be read
-		return nil, false, &HeldError{Lab: lab, PID: h.PID, Command: h.Command, Since: h.Since}
+		return nil, false, &h
 	}
 	killed = json.NewDecoder(file).Decode(&h) == nil
-	text, err := json.Marshal(holder{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now()})
+	text, err := json.Marshal(HeldError{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now()})
 	if err == nil {
 		err = file.Truncate(0)
 	}
@@ -101,7 +95,7 @@ func heldByOther(lab string) bool {
 		return false // nobody has held it
 	}
 	defer file.Close() // which unlocks it
-	var h holder
+	var h HeldError
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil &&
 		json.NewDecoder(file).Decode(&h) == nil && h.PID != os.Getpid()
 }

@@ -29,7 +29,7 @@ func (l *Lab) up(ctx context.Context) error {
 	if err := l.makeStateDir(); err != nil {
 		return err
 	}
-	images, err := l.loadImages(ctx)
+	images, err := l.load(ctx, containerImages(l.Topology))
 	if err != nil {
 		return err
 	}
