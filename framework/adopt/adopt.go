@@ -33,10 +33,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 
-	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
-	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
@@ -50,7 +47,8 @@ type Lab struct {
 	// elsewhere says why nodes have no container on this machine, by node.
 	elsewhere map[string]string
 	routers   []bgprouter.Declared
-	foreign   kindlab.Foreign
+	// Foreign is what kindlab adopts once Check has accepted the lab.
+	Foreign kindlab.Foreign
 	// controls are the routers' controls.
 	controls []*bgprouter.Control
 }
@@ -72,7 +70,7 @@ func (e *InputError) Unwrap() error { return e.Err }
 func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab, error) {
 	l := &Lab{
 		docker: docker, nodes: map[string]corev1.Node{}, elsewhere: map[string]string{},
-		foreign: kindlab.Foreign{Containers: map[string]string{}, Routers: map[string]kindlab.RouterControl{}},
+		Foreign: kindlab.Foreign{Containers: map[string]string{}, Routers: map[string]kindlab.ForeignRouter{}},
 	}
 	kubeconfig := func() ([]byte, error) { return readKubeconfig(on) }
 	found := false // the file of the routers, in the folder
@@ -88,7 +86,7 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 			return nil, &InputError{fmt.Errorf("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the network is shared (network-mode: container:NODE, or ext-container)",
 				on, len(deployed.Clusters), deployed.Clusters)}
 		}
-		l.foreign.Containers = deployed.Containers
+		l.Foreign.Containers = deployed.Containers
 		kubeconfig = func() ([]byte, error) { return kubeconfigOf(deployed.Clusters[0]) }
 		if routers == "" {
 			routers, found = filepath.Join(on, containerlab.RoutersFile), true
@@ -116,7 +114,7 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 		}
 		l.controls = append(l.controls, control)
 	}
-	if l.foreign.Kubeconfig, err = kubeconfig(); err != nil {
+	if l.Foreign.Kubeconfig, err = kubeconfig(); err != nil {
 		return nil, err
 	}
 	return l, l.openCluster(ctx)
@@ -183,7 +181,7 @@ func readKubeconfig(path string) ([]byte, error) {
 }
 
 func (l *Lab) openCluster(ctx context.Context) error {
-	config, err := clientcmd.RESTConfigFromKubeConfig(l.foreign.Kubeconfig)
+	config, err := clientcmd.RESTConfigFromKubeConfig(l.Foreign.Kubeconfig)
 	if err != nil {
 		return &InputError{fmt.Errorf("reading the kubeconfig: %w", err)}
 	}
@@ -201,37 +199,7 @@ func (l *Lab) openCluster(ctx context.Context) error {
 			l.elsewhere[n.Name] = err.Error()
 			continue
 		}
-		l.foreign.Containers[n.Name] = container
+		l.Foreign.Containers[n.Name] = container
 	}
 	return nil
-}
-
-// Labs makes this lab the lab of a scenario, which Check has accepted.
-func (l *Lab) Labs(o suite.Options) engine.Labs { return labs{suite.Adopted(o, l.foreign), l} }
-
-type labs struct {
-	engine.Labs
-	lab *Lab
-}
-
-func (l labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
-	up, err := l.Labs.Up(ctx, s, variants, reuse)
-	if up == nil {
-		return nil, err
-	}
-	return lab{up, l.lab.controls}, err
-}
-
-// lab is a lab whose routers are restored with it.
-type lab struct {
-	engine.Lab
-	routers []*bgprouter.Control
-}
-
-func (l lab) Down(ctx context.Context) error {
-	var err error
-	for _, r := range l.routers {
-		err = errors.Join(err, r.Restore(ctx))
-	}
-	return errors.Join(err, l.Lab.Down(ctx))
 }

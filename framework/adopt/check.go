@@ -102,9 +102,9 @@ func (c *checker) scenario(s framework.Scenario, variants []framework.Variant) {
 // members checks that each member has a container that runs, with its addresses, and that its
 // default route leads to its routers and nowhere else.
 func (c *checker) members(ctx context.Context) {
-	look := kindlab.Look(c.docker, c.t, c.foreign)
+	look := kindlab.Look(c.docker, c.t, c.Foreign)
 	for _, m := range c.t.Members() {
-		container := c.foreign.Containers[m.Name]
+		container := c.Foreign.Containers[m.Name]
 		if container == "" {
 			if m.Kind != topology.KindNode { // cluster says more of a node
 				c.missing("%s %s: no container of this machine's Docker has that name in the lab, or %v", m.Kind, m.Name, addressesOf(m))
@@ -133,7 +133,7 @@ func (c *checker) members(ctx context.Context) {
 
 func (c *checker) cluster(ctx context.Context) {
 	spec := c.t.Clusters[0]
-	look := kindlab.Look(c.docker, c.t, c.foreign)
+	look := kindlab.Look(c.docker, c.t, c.Foreign)
 	for i, given := range spec.NodeRanges() {
 		name := spec.Nodes[i].Name
 		object, there := c.nodes[name]
@@ -141,7 +141,7 @@ func (c *checker) cluster(ctx context.Context) {
 			c.missing("node %s: the cluster has %q", name, slices.Sorted(maps.Keys(c.nodes)))
 			continue
 		}
-		if c.foreign.Containers[name] == "" {
+		if c.Foreign.Containers[name] == "" {
 			c.missing("node %s: it is no container of this machine's Docker: %s", name, c.elsewhere[name])
 			continue
 		}
@@ -185,7 +185,7 @@ func (c *checker) cluster(ctx context.Context) {
 
 // card checks that a node keeps its address when its container starts again.
 func (c *checker) card(ctx context.Context, n topology.Node) {
-	container := c.foreign.Containers[n.Name]
+	container := c.Foreign.Containers[n.Name]
 	info, err := c.docker.ContainerInspect(ctx, container)
 	if err != nil {
 		c.missing("node %s: %v", n.Name, err)
@@ -211,7 +211,7 @@ test ! -e /etc/containerd/certs.d/_default || echo "it has a registry mirror for
 // readRouters checks that each router can be read, and lets no packet out of the lab.
 func (c *checker) readRouters(ctx context.Context) {
 	for _, r := range c.t.Routers {
-		control, there := c.foreign.Routers[r.Name]
+		control, there := c.Foreign.Routers[r.Name]
 		if !there {
 			c.missing("router %s: the file of the routers has none of that name, or with its addresses", r.Name)
 			continue

@@ -65,7 +65,7 @@ func addressesOf(m topology.Member) []netip.Addr {
 
 // find maps the topology's routers and hosts to what there is: by name, or else by addresses.
 func (c *checker) find(ctx context.Context) {
-	look := kindlab.Look(c.docker, c.t, c.foreign)
+	look := kindlab.Look(c.docker, c.t, c.Foreign)
 	has := func(container string, m topology.Member) bool {
 		is, err := look.InterfacesOf(ctx, container)
 		return err == nil && holds(is.Addresses, addressesOf(m)) // that of a known one is an error of members
@@ -84,14 +84,14 @@ func (c *checker) find(ctx context.Context) {
 		if i < 0 { // readRouters says it
 			continue
 		}
-		c.foreign.Routers[m.Name] = c.controls[i]
+		c.Foreign.Routers[m.Name] = c.controls[i]
 		if container := execs(c.routers[i].Command); container != "" {
-			c.foreign.Containers[m.Name] = container
+			c.Foreign.Containers[m.Name] = container
 		}
 	}
 	var running []string
 	for _, m := range c.t.Members() {
-		if m.Kind == topology.KindNode || c.foreign.Containers[m.Name] != "" {
+		if m.Kind == topology.KindNode || c.Foreign.Containers[m.Name] != "" {
 			continue
 		}
 		if running == nil {
@@ -105,7 +105,7 @@ func (c *checker) find(ctx context.Context) {
 		switch len(found) {
 		case 0: // members says it
 		case 1:
-			c.foreign.Containers[m.Name] = found[0]
+			c.Foreign.Containers[m.Name] = found[0]
 		default:
 			c.missing("%s %s: containers %q all have %v; expected one", m.Kind, m.Name, found, addressesOf(m))
 		}

@@ -9,9 +9,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// Attach gives the script of a run the lab that it acts on.
-func Attach(r *framework.Run, l *kindlab.Lab) { r.Lab = l }
-
 // Lab is the lab that the script of a run acts on; nil where it is tried without one.
 func Lab(r *framework.Run) *kindlab.Lab {
 	l, _ := r.Lab.(*kindlab.Lab)

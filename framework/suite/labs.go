@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
@@ -54,8 +55,11 @@ func newLabs(o Options) *labs {
 	return &labs{Options: o}
 }
 
-// Prepare builds what is not in the cache.
+// Prepare builds what is not in the cache, or what an adopted lab does not have.
 func (l *labs) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
+	if l.Adopted != nil {
+		return l.prepare(ctx, ServedTo(variants, kindlab.AdoptedImages(s.Topology)...))
+	}
 	if l.isSecond(s) {
 		ctx = images.BesideLab(ctx)
 	}
@@ -105,6 +109,10 @@ func (l *labs) kindOptions(s framework.Scenario, variants []framework.Variant) k
 func (l *labs) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, reuse bool) (engine.Lab, error) {
 	options := l.kindOptions(s, variants)
 	t := s.TopologyFor(variants)
+	if l.Adopted != nil {
+		made, err := kindlab.Adopt(ctx, l.Docker, t, *l.Adopted, options)
+		return labOf(made, l.Log), err
+	}
 	there, err := kindlab.Exists(ctx, l.Docker, t.Name)
 	if err != nil {
 		return nil, err
@@ -133,29 +141,12 @@ func labOf(l *kindlab.Lab, log *slog.Logger) engine.Lab {
 	return lab{l, log}
 }
 
-// Adopted makes the lab that somebody else has brought up the lab of scenarios: see kindlab.Adopt.
-func Adopted(o Options, f kindlab.Foreign) engine.Labs { return adopted{newLabs(o), f} }
-
-type adopted struct {
-	*labs
-	foreign kindlab.Foreign
-}
-
-// Prepare builds what the lab does not have.
-func (a adopted) Prepare(ctx context.Context, s framework.Scenario, variants []framework.Variant) (engine.Prepared, error) {
-	return a.prepare(ctx, ServedTo(variants, kindlab.AdoptedImages(s.Topology)...))
-}
-
-// Down does nothing: a lab that was not adopted stays as it is, and others put themselves back.
-func (a adopted) Down(context.Context, framework.Scenario) error { return nil }
-
-func (a adopted) Up(ctx context.Context, s framework.Scenario, variants []framework.Variant, _ bool) (engine.Lab, error) {
-	made, err := kindlab.Adopt(ctx, a.Docker, s.TopologyFor(variants), a.foreign, a.kindOptions(s, variants))
-	return labOf(made, a.Log), err
-}
-
-// Down also removes the second lab of an interrupted run.
+// Down also removes the second lab of an interrupted run. A lab of somebody else's that was not adopted
+// stays as it is, and an adopted one puts itself back.
 func (l *labs) Down(ctx context.Context, s framework.Scenario) error {
+	if l.Adopted != nil {
+		return nil
+	}
 	return errors.Join(kindlab.Down(ctx, l.Docker, s.Topology.Name), l.downSecond(ctx, s))
 }
 
@@ -176,7 +167,7 @@ type lab struct {
 	log *slog.Logger
 }
 
-func (l lab) Attach(r *framework.Run) { labaccess.Attach(r, l.Lab) }
+func (l lab) Attach(r *framework.Run) { r.Lab = l.Lab }
 
 func (l lab) Open(ctx context.Context, sources []snapshot.Source, others []string) (engine.Reader, error) {
 	collector, err := snapshot.Open(ctx, labaccess.Of(l.Lab, others...), sources...)
@@ -217,13 +208,7 @@ func (l lab) Logs(ctx context.Context, since time.Time, others []string) (map[st
 
 func (l lab) Guests(ctx context.Context) ([]report.Guest, error) {
 	found, err := l.Lab.Guests(ctx)
-	var guests []report.Guest
-	for _, g := range found {
-		guests = append(guests, report.Guest{
-			Node: g.Node, Kernel: g.Kernel, Accelerator: string(g.Accelerator), NotKVM: g.NotKVM, NotUML: g.NotUML,
-		})
-	}
-	return guests, err
+	return each.Of(found, func(g kindlab.GuestFacts) report.Guest { return report.Guest(g) }), err
 }
 
 // agentWithin bounds the wait for an endpoint's agent: its pod or host is up, but the machine

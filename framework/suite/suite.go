@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
+	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
@@ -33,8 +34,8 @@ type Options struct {
 	Upstreams registry.Upstreams
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration
-	// On makes the labs, from these options; nil: they are kind labs of this machine's own.
-	On func(Options) engine.Labs
+	// Adopted is the lab that somebody else has brought up, to run on; nil: labs are this machine's own.
+	Adopted *kindlab.Foreign
 	// Labs is how many labs may be up at the same time; a lab with guests counts once for each
 	// (Rooms). With room for two, the variants of a scenario that has a second lab run in two,
 	// side by side. Zero means one.
@@ -48,13 +49,6 @@ func (o Options) timeout() time.Duration {
 		return o.Timeout
 	}
 	return time.Hour
-}
-
-func (o Options) labs() engine.Labs {
-	if o.On != nil {
-		return o.On(o)
-	}
-	return newLabs(o)
 }
 
 // Run runs scenarios, one after the other, until ctx ends.
@@ -103,7 +97,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 				o.Second = new(second.ForMemory(host.MemoryGiB()))
 			}
 		}
-		e := engine.New(s.ForMemory(host.MemoryGiB()), o.labs(), o.Options)
+		e := engine.New(s.ForMemory(host.MemoryGiB()), newLabs(o), o.Options)
 		for _, line := range s.Subnets() {
 			o.Progress.Note(report.LabScope, line)
 		}

@@ -40,6 +40,12 @@ type RouterControl interface {
 	Close() error
 }
 
+// ForeignRouter is a RouterControl that takes back what it has changed.
+type ForeignRouter interface {
+	RouterControl
+	Restore(context.Context) error
+}
+
 // Foreign is a lab that somebody else has brought up on this machine's Docker: one cluster
 // of kind, with the topology's names, addresses and ranges.
 type Foreign struct {
@@ -47,7 +53,7 @@ type Foreign struct {
 	Containers map[string]string
 	// Kubeconfig is the administrator's.
 	Kubeconfig []byte
-	Routers    map[string]RouterControl
+	Routers    map[string]ForeignRouter
 }
 
 type foreign struct {
@@ -401,6 +407,9 @@ func (l *Lab) registerAgain(ctx context.Context, name string) error {
 func (l *Lab) restore(ctx context.Context) error {
 	c := l.Clusters[0]
 	var errs []error
+	for _, r := range l.foreign.Routers {
+		errs = append(errs, r.Restore(ctx))
+	}
 	step := func(name string, do func() error) {
 		errs = append(errs, l.options.step(name, do))
 	}
@@ -492,10 +501,4 @@ func emptied(present, before string) string {
 
 func others(list, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(known, s) })
-}
-
-func (l *Lab) leave(ctx context.Context) error {
-	err := errors.Join(l.restore(ctx), down(ctx, l.docker, l.Topology.Name, l.options.step))
-	l.Release()
-	return err
 }

@@ -92,7 +92,7 @@ func (l *Lab) chooseAccelerator(ctx context.Context, kernel, image string) (gues
 type GuestFacts struct {
 	Node        string
 	Kernel      string // its release, as uname -r prints it
-	Accelerator guest.Accelerator
+	Accelerator string // a guest.Accelerator
 	// NotKVM and NotUML say why those are not used. Each is empty if it is used or was not tried.
 	NotKVM, NotUML string
 }
@@ -112,7 +112,7 @@ func (l *Lab) Guests(ctx context.Context) ([]GuestFacts, error) {
 		}
 		all = append(all, GuestFacts{
 			Node: n.Name, Kernel: strings.TrimSpace(release),
-			Accelerator: guest.Accelerator(info.Config.Labels[labelAccelerator]),
+			Accelerator: info.Config.Labels[labelAccelerator],
 			NotKVM:      info.Config.Labels[labelNotKVM], NotUML: info.Config.Labels[labelNotUML],
 		})
 	}

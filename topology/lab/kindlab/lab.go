@@ -433,10 +433,11 @@ func (l *Lab) Host(name string) *Host { return &Host{*l.member(name)} }
 
 // Down removes the lab and releases it. One that was adopted is put back as it was.
 func (l *Lab) Down(ctx context.Context) error {
+	var err error
 	if l.foreign != nil {
-		return l.leave(ctx)
+		err = l.restore(ctx)
 	}
-	err := down(ctx, l.docker, l.Topology.Name, l.options.step)
+	err = errors.Join(err, down(ctx, l.docker, l.Topology.Name, l.options.step))
 	l.Release()
 	return err
 }
