@@ -28,7 +28,7 @@ import (
 type auditFlags struct {
 	overrides                                                                             clientcmd.ConfigOverrides
 	kubeconfig, routers, bmp, output, save, from, suppress, upgrade, nodes, image, listen string
-	rbac, redact, manifest, calico                                                        bool
+	rbac, rules, redact, manifest, calico                                                 bool
 	rate                                                                                  int
 	every                                                                                 time.Duration
 }
@@ -91,6 +91,7 @@ func auditCommand(s *settings) *cobra.Command {
 	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.12.0")
 	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole (with --upgrade also the Role), and do nothing else")
+	cmd.Flags().BoolVar(&f.rules, "prometheus-rules", false, "print alerts on what --listen serves, and do nothing else")
 	cmd.Flags().IntVar(&f.rate, "rate", audit.RequestsPerSecond, "requests per second, `N`, to the API server")
 	cmd.Flags().DurationVar(&f.every, "every", 0, "audit again each `TIME`, such as 5m, and print findings as they come and go")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "with --every: serve the last state for Prometheus on `ADDRESS`, such as :9110")
@@ -122,7 +123,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	if f.rbac || f.manifest {
+	if f.rbac || f.rules || f.manifest {
 		text, err := f.objects()
 		if err == nil {
 			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
@@ -207,6 +208,9 @@ func (f auditFlags) objects() (string, error) {
 		}
 		return text, nil
 	}
+	if f.rules {
+		return render.Rules, nil
+	}
 	if f.upgrade != "" {
 		return audit.Role() + "---\n" + audit.UpgradeRole(), nil
 	}
@@ -265,12 +269,13 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 			return usagef("--%s is for --nodes-manifest", of)
 		}
 	}
+	audits := append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"}, kubectlFlags...)
 	for alone, others := range map[string][]string{
-		"rbac": append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"}, kubectlFlags...),
-		"nodes-manifest": append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate",
-			"suppress", "redact", "upgrade", "every", "rbac"}, kubectlFlags...),
-		"from":  append([]string{"bmp", "nodes", "save", "every", "rate"}, kubectlFlags...),
-		"every": {"save", "redact", "upgrade"},
+		"rbac":             audits,
+		"nodes-manifest":   append([]string{"upgrade", "rbac", "prometheus-rules"}, audits...),
+		"prometheus-rules": append([]string{"upgrade", "rbac"}, audits...),
+		"from":             append([]string{"bmp", "nodes", "save", "every", "rate"}, kubectlFlags...),
+		"every":            {"save", "redact", "upgrade"},
 	} {
 		for _, other := range others {
 			if other == "save" && alone == "from" && f.redact {

@@ -165,6 +165,7 @@ func TestAuditOutput(t *testing.T) {
 		}
 	}
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
+	must.Contain(t, relapse(t, "audit", "--prometheus-rules").stdout, "expr: relapse_audit_complete == 0")
 }
 
 // What is suppressed does not count, and what was not read does.

@@ -1,9 +1,8 @@
 package render
 
 import (
+	_ "embed"
 	"io"
-	"strconv"
-	"strings"
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -12,59 +11,71 @@ import (
 
 // Names of the metrics.
 const (
+	build      = "relapse_build_info"
 	complete   = "relapse_audit_complete"
 	findings   = "relapse_audit_findings"
 	oneFinding = "relapse_audit_finding"
+	onRouter   = "relapse_audit_finding_router"
 	suppressed = "relapse_audit_suppressed"
 	gapCount   = "relapse_audit_gaps"
 	unread     = "relapse_audit_unread"
 	unrun      = "relapse_audit_not_run"
-	unjudged   = "relapse_audit_not_judged"
 	nodes      = "relapse_audit_nodes"
-	routers    = "relapse_audit_routers"
+	routers    = "relapse_audit_router"
 	readCount  = "relapse_audit_reads"
 	end        = "relapse_audit_end_timestamp_seconds"
 )
 
+// Rules are alerts on these metrics, as a file of rules for Prometheus. A dashboard of the same metrics for
+// Grafana stands beside it.
+//
+//go:embed rules.yaml
+var Rules string
+
 var families = []metrics.Family{
+	{Name: build, Help: "1, with the version of relapse that audited."},
 	{Name: complete, Help: "1 if all was read, all has settled and nothing is left open; 0: no finding does not mean that nothing is there."},
 	{Name: findings, Help: "Findings by state; once: of one of the last two reads alone. Suppressed ones are counted apart."},
 	{Name: oneFinding, Help: "1 for each finding that is not suppressed."},
+	{Name: onRouter, Help: "1 for each router that a finding is about, by the id of the finding."},
 	{Name: suppressed, Help: "1 for each suppressed finding."},
 	{Name: gapCount, Help: "What was not read, not run and not judged; open: not judged, and possibly a fault; unused: suppressions that match nothing."},
 	{Name: unread, Help: "1 for each source that was not read."},
 	{Name: unrun, Help: "1 for each detector that did not run, or not with all that it reads."},
-	{Name: unjudged, Help: "1 for each gap between what routers have and what they are expected to have."},
 	{Name: nodes, Help: "Nodes of the cluster."},
-	{Name: routers, Help: "Routers that were asked."},
+	{Name: routers, Help: "1 for each router that was asked."},
 	{Name: readCount, Help: "How often all was read."},
 	{Name: end, Help: "When the last read ended.", Unit: "seconds"},
 }
 
 // OpenMetrics writes a result as gauges. Counts are there when they are 0, so that an alert can tell
-// nothing found from no audit.
+// nothing found from no audit. A label has a name or a word and never a sentence: a series goes on as long as
+// what it stands for is the same.
 func OpenMetrics(to io.Writer, r audit.Result) error {
 	r, err := shown(r)
 	if err != nil {
 		return err
 	}
 	g := metrics.NewGauges(families)
+	g.Add(build, 1, "version", r.Relapse)
 	g.Add(complete, number(!r.Open()))
 	count := map[string]int{"suppressed": len(r.Suppressed)}
 	for _, f := range all(r) {
 		count[f.State]++
 		g.Add(oneFinding, 1, labels(f)...)
+		for _, router := range f.Routers {
+			g.Add(onRouter, 1, "id", f.ID, "router", router)
+		}
 	}
 	for _, state := range []string{string(detect.Active), string(detect.Pending), once, string(detect.Latent), string(detect.Hint), "suppressed"} {
 		g.Add(findings, float64(count[state]), "state", state)
 	}
 	for _, s := range r.Suppressed {
-		g.Add(suppressed, 1, append(labels(stated{s.Finding, string(s.State)}), "expires", s.By.Expires, "reason", s.By.Reason)...)
+		g.Add(suppressed, 1, append(labels(stated{s.Finding, string(s.State)}), "expires", s.By.Expires)...)
 	}
 	open := 0
 	for _, gap := range r.NotJudged {
 		open += int(number(gap.Open))
-		g.Add(unjudged, 1, "says", gap.Says, "open", strconv.FormatBool(gap.Open))
 	}
 	for _, gap := range []struct {
 		name string
@@ -79,7 +90,9 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 		g.Add(unrun, 1, "detector", n.Detector, "part", n.Part, "lacks", n.Lacks)
 	}
 	g.Add(nodes, float64(r.Nodes))
-	g.Add(routers, float64(len(r.Routers)))
+	for _, router := range r.Routers {
+		g.Add(routers, 1, "router", router)
+	}
 	g.Add(readCount, float64(r.Reads))
 	g.Add(end, float64(r.Ended.UnixMilli())/1000)
 	return g.Write(to)
@@ -88,7 +101,7 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 func labels(f stated) []string {
 	return []string{
 		"id", f.ID, "detector", f.Detector, "kind", f.Kind, "state", f.State,
-		"object", f.Object.String(), "owner", f.Owner, "announcer", f.Announcer, "routers", strings.Join(f.Routers, ", "),
+		"object", f.Object.String(), "owner", f.Owner, "announcer", f.Announcer,
 	}
 }
 
