@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -58,7 +59,11 @@ func bench(args []string) (err error) {
 	if all && len(errs) == 0 { // the peak is that of all scenarios
 		m.sample(figures.Figure{Name: "peak memory of the CLI", Unit: "MiB", Budget: new(float64(memory))}, float64(m.peak)/(1<<20))
 	}
-	measured := figures.File{Machine: m.machine, Figures: m.summary()}
+	measured := figures.File{Machine: m.machine}
+	for _, s := range m.series {
+		s.figure.Measured = figures.Summarize(s.samples)
+		measured.Figures = append(measured.Figures, s.figure)
+	}
 	fmt.Print("\n", figureTable(measured))
 	for _, f := range measured.Figures {
 		if f.OverBudget() {
@@ -93,11 +98,6 @@ type measurement struct {
 	peak    int64  // bytes, of all runs of scenarios: bisect and qualify also compile
 	machine string // in a few words
 	series  []*series
-
-	// environment is added to this program's for the CLI. judged are exit statuses other
-	// than 0 that do not count as failures.
-	environment []string
-	judged      []int
 }
 
 type series struct {
@@ -134,23 +134,13 @@ func conditions(r report.Report) string {
 	return map[string]string{"kvm": "under KVM", "uml": "under User Mode Linux", "tcg": "under QEMU's translator"}[r.Guests[0].Accelerator]
 }
 
-func (m *measurement) summary() []figures.Figure {
-	var all []figures.Figure
-	for _, s := range m.series {
-		figure := s.figure
-		figure.Measured = figures.Summarize(s.samples)
-		all = append(all, figure)
-	}
-	return all
-}
-
 func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error {
 	// A lab that is brought up once leaves the images in the cache and in Docker.
 	name := s.Incident.Name
 	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", m.output}} {
-		_, peak, err := m.relapse(ctx, args...)
+		_, peak, err := relapse(ctx, 0, nil, args...)
 		if err != nil { // the lab must not stay
-			_, _, down := m.relapse(context.WithoutCancel(ctx), "down", name)
+			_, _, down := relapse(context.WithoutCancel(ctx), 0, nil, "down", name)
 			return errors.Join(err, down)
 		}
 		if args[0] == "run" {
@@ -202,28 +192,25 @@ func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millis
 // left out, because they do not make another machine.
 func machine(facts host.Facts) string {
 	return fmt.Sprintf("%d CPUs, %d GiB of memory, Linux %s, Docker %s",
-		facts.CPUs, facts.MemoryGiB, majorMinor(facts.Kernel), majorMinor(facts.Docker))
+		facts.CPUs, facts.MemoryGiB, majorMinor.FindString(facts.Kernel), majorMinor.FindString(facts.Docker))
 }
 
-func majorMinor(version string) string {
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	return major + "." + minor
-}
+var majorMinor = regexp.MustCompile(`^[0-9]+\.[0-9]+`)
 
-// relapse runs the CLI to its end. It returns how long that took, and the peak memory in
-// bytes of the CLI and its children. The error of a failure has its output.
-func (m *measurement) relapse(ctx context.Context, args ...string) (time.Duration, int64, error) {
+// relapse runs the CLI to its end, in this program's environment and with more variables. It returns
+// how long that took, and the peak memory in bytes of the CLI and its children. The error of a failure
+// has its output; exit status judged, unless it is 0, is none.
+func relapse(ctx context.Context, judged int, more []string, args ...string) (time.Duration, int64, error) {
 	line := program + " " + strings.Join(args, " ")
 	fmt.Println(line)
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), m.environment...)
+	cmd.Env = append(os.Environ(), more...)
 	// On an interrupt the CLI takes the lab down before it ends.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	took := time.Since(began)
-	if ended, is := errors.AsType[*exec.ExitError](err); is && slices.Contains(m.judged, ended.ExitCode()) {
+	if ended, is := errors.AsType[*exec.ExitError](err); is && ended.ExitCode() == judged {
 		err = nil
 	}
 	if err != nil {

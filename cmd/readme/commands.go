@@ -47,9 +47,8 @@ func (m *measurement) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking for Go's build cache: %w", err)
 	}
-	m.environment = []string{"XDG_CACHE_HOME=" + filepath.Join(m.output, "cache"), "GOCACHE=" + strings.TrimSpace(string(goCache))}
-	defer func() { m.environment = nil }()
-	took, _, err := m.relapse(ctx, "images", "build", image)
+	caches := []string{"XDG_CACHE_HOME=" + filepath.Join(m.output, "cache"), "GOCACHE=" + strings.TrimSpace(string(goCache))}
+	took, _, err := relapse(ctx, 0, caches, "images", "build", image)
 	if err != nil {
 		return err
 	}
@@ -62,10 +61,9 @@ func (m *measurement) build(ctx context.Context) error {
 
 // bisect measures the steps of a bisection, without the first, which brings up the lab.
 func (m *measurement) bisect(ctx context.Context) error {
-	m.judged = []int{4} // only a range is left, because versions in it are not published
-	defer func() { m.judged = nil }()
 	const scenario, component = "node-drain", "cilium"
-	_, _, err := m.relapse(ctx, "bisect", scenario, component, "--from", "1.11.6", "--to", "1.12.0", "--output", m.output)
+	const onlyRange = 4 // only a range is left, because versions in it are not published
+	_, _, err := relapse(ctx, onlyRange, nil, "bisect", scenario, component, "--from", "1.11.6", "--to", "1.12.0", "--output", m.output)
 	if err != nil {
 		return err
 	}
@@ -121,10 +119,9 @@ func (m *measurement) detectors(ctx context.Context) error {
 
 // qualify measures qualifications. UNKNOWN counts as a failure.
 func (m *measurement) qualify(ctx context.Context) error {
-	m.judged = []int{1} // NO-GO
-	defer func() { m.judged = nil }()
+	const noGo = 1
 	for _, q := range qualifications {
-		took, _, err := m.relapse(ctx, "qualify", q.component, q.from, q.to, "--output", m.output)
+		took, _, err := relapse(ctx, noGo, nil, "qualify", q.component, q.from, q.to, "--output", m.output)
 		if err != nil {
 			return err
 		}

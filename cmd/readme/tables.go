@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/mod/module"
@@ -49,7 +48,11 @@ func render(root, name string) (string, error) {
 	case "parts":
 		return parts(), nil
 	case "components":
-		return componentTable(root)
+		catalogue, err := images.Open(root)
+		if err != nil {
+			return "", err
+		}
+		return components(catalogue, scenarios.All)
 	case "figures":
 		measured, err := figures.Read(filepath.Join(root, figures.Path))
 		return figureTable(measured), err
@@ -67,14 +70,6 @@ func parts() string {
 		row(&b, p.Name, map[bool]string{true: "yes", false: "no"}[p.Runs], p.Says)
 	}
 	return b.String()
-}
-
-func componentTable(root string) (string, error) {
-	catalogue, err := images.Open(root)
-	if err != nil {
-		return "", err
-	}
-	return components(catalogue, scenarios.All)
 }
 
 func fenced(text string) string {
@@ -101,7 +96,8 @@ func variants(s framework.Scenario) string {
 		}
 		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", componentList(v.Components), form)
 	}
-	if kernels := guestKernels(s.Topology); len(kernels) > 0 {
+	kernels := each.Of(s.Topology.Guests(), func(n topology.Node) string { return n.Kernel })
+	if kernels = slices.Compact(kernels); len(kernels) > 0 {
 		fmt.Fprintf(&b, "\nNodes under test have a kernel of their own: Linux %s.\n", strings.Join(kernels, ", "))
 	}
 	if s.Foreign {
@@ -128,16 +124,6 @@ func versions(s framework.Scenario) string {
 	return each.Joined(slices.Sorted(maps.Keys(byComponent)), "; ", func(component string) string {
 		return component + ": " + strings.Join(byComponent[component], ", ")
 	})
-}
-
-func guestKernels(t topology.Topology) []string {
-	var kernels []string
-	for _, n := range t.Guests() {
-		if !slices.Contains(kernels, n.Kernel) {
-			kernels = append(kernels, n.Kernel)
-		}
-	}
-	return kernels
 }
 
 // components has a row for each image and form of a vendor's component, with the
@@ -221,72 +207,24 @@ func others(r images.Recipe, proved map[string]string) string {
 func figureTable(file figures.File) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured on %s.\n\n", file.Machine)
-	b.WriteString("| incident | figure | measured | budget | on |\n|---|---|---|---|---|\n")
-	above := ""
+	b.WriteString("| incident | figure | median | budget | on |\n|---|---|---|---|---|\n")
 	for _, f := range file.Figures {
-		name := cmp.Or(f.Scenario, "(none)")
-		if name == above {
-			name = "" // as in the row above
-		} else {
-			above = name
+		measured, budget := fmt.Sprintf("%.4g %s", f.Measured.Median, f.Unit), ""
+		if f.Measured.N > 1 {
+			measured += fmt.Sprintf(" (%.4g to %.4g, %d samples)", f.Measured.Min, f.Measured.Max, f.Measured.N)
 		}
-		row(&b, name, f.Name, measured(f), budget(f), f.Date)
+		if f.Note != "" {
+			measured += "; " + f.Note
+		}
+		if f.Budget != nil {
+			budget = fmt.Sprintf("%.4g %s", *f.Budget, f.Unit)
+		}
+		if f.OverBudget() {
+			budget += ", **over**"
+		}
+		row(&b, f.Scenario, f.Name, measured, budget, f.Date)
 	}
 	return b.String()
-}
-
-func measured(f figures.Figure) string {
-	low, high := quantity(f.Measured.Min, f.Unit), quantity(f.Measured.Max, f.Unit)
-	text := high
-	if low != high {
-		number, unit, _ := strings.Cut(low, " ")
-		if strings.HasSuffix(high, " "+unit) {
-			low = number // the unit once is enough
-		}
-		text = low + " to " + high
-		if f.Measured.Median != nil {
-			text += ", median " + quantity(*f.Measured.Median, f.Unit)
-		}
-	}
-	if f.Measured.N > 1 {
-		text += fmt.Sprintf(" (%d samples)", f.Measured.N)
-	}
-	if f.Note != "" {
-		text += "; " + f.Note
-	}
-	return text
-}
-
-// budget is the most that a figure may be, in words, and whether it is more.
-func budget(f figures.Figure) string {
-	switch {
-	case f.Budget == nil:
-		return ""
-	case f.OverBudget():
-		return quantity(*f.Budget, f.Unit) + ", **over**"
-	}
-	return quantity(*f.Budget, f.Unit)
-}
-
-// quantity writes a value with its unit, to three digits or to the whole
-// number. Times under 50 ms are in milliseconds, those over ten minutes in minutes.
-func quantity(value float64, unit string) string {
-	if unit == "s" {
-		switch {
-		case value > 0 && value < 0.05:
-			return digits(value*1000) + " ms"
-		case value > 600:
-			return digits(value/60) + " min"
-		}
-	}
-	return digits(value) + " " + unit
-}
-
-func digits(value float64) string {
-	if value >= 100 {
-		return strconv.FormatFloat(value, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(value, 'g', 3, 64)
 }
 
 func row(b *strings.Builder, cells ...string) {

@@ -29,18 +29,13 @@ var recorded []byte
 // Recorded are the figures that this program was built with.
 func Recorded() (File, error) { return parse(Path, recorded) }
 
-// Usually is how long a scenario takes, with all its variants and its images built: the median, or
-// the middle of the range where only that was recorded. Known is false if it was not measured.
+// Usually is the median of how long a scenario takes, with all its variants and its images built.
+// Known is false if it was not measured.
 func (file File) Usually(scenario string) (lasts time.Duration, known bool) {
 	for _, f := range file.Figures {
-		if f.Scenario != scenario || f.Name != AllVariants {
-			continue
+		if f.Scenario == scenario && f.Name == AllVariants {
+			return time.Duration(f.Measured.Median * float64(time.Second)), true
 		}
-		seconds := (f.Measured.Min + f.Measured.Max) / 2
-		if f.Measured.Median != nil {
-			seconds = *f.Measured.Median
-		}
-		return time.Duration(seconds * float64(time.Second)), true
 	}
 	return 0, false
 }
@@ -72,10 +67,9 @@ type Figure struct {
 
 // Spread summarizes samples.
 type Spread struct {
-	Min float64 `json:"min"`
-	// Median is absent if only the range was recorded.
-	Median *float64 `json:"median,omitempty"`
-	Max    float64  `json:"max"`
+	Min    float64 `json:"min"`
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
 	// N is the number of samples; zero if it was not recorded.
 	N int `json:"n,omitempty"`
 }
@@ -84,8 +78,7 @@ type Spread struct {
 func Summarize(samples []float64) Spread {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)
-	median := (sorted[(n-1)/2] + sorted[n/2]) / 2
-	return Spread{Min: sorted[0], Median: &median, Max: sorted[n-1], N: n}
+	return Spread{Min: sorted[0], Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Max: sorted[n-1], N: n}
 }
 
 // OverBudget says whether any sample was above the budget.
