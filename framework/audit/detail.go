@@ -75,20 +75,10 @@ func about(s snapshot.Snapshot, findings []*Finding) snapshot.Snapshot {
 	s.Routers = slices.Clone(s.Routers)
 	for i := range s.Routers {
 		router := &s.Routers[i]
-		router.Paths.Items = only(router.Paths.Items, func(p snapshot.Path) bool { return objects[p.Prefix] })
-		router.Routes.Items = only(router.Routes.Items, func(r snapshot.Route) bool { return objects[r.Prefix] })
+		router.Paths.Items = each.Where(router.Paths.Items, func(p snapshot.Path) bool { return objects[p.Prefix] })
+		router.Routes.Items = each.Where(router.Routes.Items, func(r snapshot.Route) bool { return objects[r.Prefix] })
 	}
 	return s
-}
-
-func only[T any](items []T, holds func(T) bool) []T {
-	var kept []T
-	for _, item := range items {
-		if holds(item) {
-			kept = append(kept, item)
-		}
-	}
-	return kept
 }
 
 type detail struct {
@@ -144,5 +134,5 @@ func (d detail) services() []snapshot.Service {
 	if !is || !p.IsSingleIP() {
 		return nil
 	}
-	return only(d.read.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.LoadBalancerIPs, p.Addr()) })
+	return each.Where(d.read.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.LoadBalancerIPs, p.Addr()) })
 }

@@ -38,9 +38,9 @@ type calicoPeer struct {
 var calicoBGPPeers = customList[calicoPeer](calicoGroup.WithResource("bgppeers"), "BGPPeers")
 
 func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
-	peers, err := calicoBGPPeers.in(ctx, c)
-	if err != nil {
-		return nil, c.absent(ctx, err, calicoBGPPeers.resource)
+	peers, err := calicoBGPPeers.whole(ctx, c)
+	if err != nil || peers == nil {
+		return nil, err
 	}
 	nodes, err := listedNodes.in(ctx, c)
 	if err != nil {
@@ -48,9 +48,6 @@ func (c *cluster) calicoPeers(ctx context.Context) ([]CalicoPeer, error) {
 	}
 	all := make([]CalicoPeer, 0, len(peers))
 	for _, of := range peers {
-		if of.err != nil {
-			return nil, of.err
-		}
 		spec := of.is.Spec
 		p := CalicoPeer{Name: of.name, Filters: spec.Filters}
 		if spec.PeerIP != "" {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // CiliumBGP is the Speaker of what Cilium's BGP control plane announces.
@@ -253,11 +255,9 @@ var (
 )
 
 func ciliumBGPList[T any](name string) []listed[T] {
-	var all []listed[T]
-	for _, version := range []string{"v2", "v2alpha1"} {
-		all = append(all, customList[T](schema.GroupVersionResource{Group: "cilium.io", Version: version, Resource: name}, name))
-	}
-	return all
+	return each.Of([]string{"v2", "v2alpha1"}, func(version string) listed[T] {
+		return customList[T](schema.GroupVersionResource{Group: "cilium.io", Version: version, Resource: name}, name)
+	})
 }
 
 // ciliumBGP lists a resource of Cilium's BGP control plane, in order of name. A cluster that does

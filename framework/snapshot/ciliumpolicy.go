@@ -38,9 +38,9 @@ var ciliumPolicies = customList[ciliumBGPPolicy](
 // ciliumBGPPolicies are what Cilium's nodes are to announce by CiliumBGPPeeringPolicies: one item
 // for each virtual router, by the rules of the agent (pkg/bgpv1/manager/reconciler).
 func (c *cluster) ciliumBGPPolicies(ctx context.Context) ([]BGPAdvertisement, error) {
-	policies, err := ciliumPolicies.in(ctx, c)
+	policies, err := ciliumPolicies.whole(ctx, c)
 	if err != nil || len(policies) == 0 {
-		return nil, c.absent(ctx, err, ciliumPolicies.resource)
+		return nil, err
 	}
 	nodes, err := listedNodes.in(ctx, c)
 	services, err2 := listedServices.in(ctx, c)
@@ -50,9 +50,6 @@ func (c *cluster) ciliumBGPPolicies(ctx context.Context) ([]BGPAdvertisement, er
 	}
 	var all []BGPAdvertisement
 	for _, policy := range policies {
-		if policy.err != nil {
-			return nil, policy.err
-		}
 		announce, err := selectedNodes(nodes, policy.is.Spec.NodeSelector)
 		if err != nil {
 			return nil, fmt.Errorf("%s: spec.nodeSelector: %w", policy, err)

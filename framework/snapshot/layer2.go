@@ -50,8 +50,7 @@ var (
 const leaseKept = time.Minute
 
 func (c *cluster) l2Announcements(ctx context.Context) ([]L2Announcement, error) {
-	statuses, err := listedL2Statuses.in(ctx, c)
-	err = c.absent(ctx, err, listedL2Statuses.resource)
+	statuses, err := listedL2Statuses.whole(ctx, c)
 	leases, err2 := listedLeases.in(ctx, c)
 	services, err3 := listedServices.in(ctx, c)
 	if err := failures(err, err2, err3); err != nil {
@@ -59,9 +58,6 @@ func (c *cluster) l2Announcements(ctx context.Context) ([]L2Announcement, error)
 	}
 	var all []L2Announcement
 	for _, o := range statuses {
-		if o.err != nil {
-			return nil, o.err
-		}
 		if s := o.is.Status; s.Node != "" {
 			all = append(all, L2Announcement{Service: s.ServiceNamespace + "/" + s.ServiceName, Node: same(s.Node)})
 		}

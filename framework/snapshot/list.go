@@ -102,25 +102,32 @@ func (l listed[T]) in(ctx context.Context, c *cluster) ([]*object[T], error) {
 	return all, nil
 }
 
-// items are what the T's own source has. A cluster that does not know a resource of a
-// CustomResourceDefinition has none.
-func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
+// whole is in, but for an object that is no T, which is an error. A cluster that does not know a resource of a
+// CustomResourceDefinition has nil.
+func (l listed[T]) whole(ctx context.Context, c *cluster) ([]*object[T], error) {
 	objects, err := l.in(ctx, c)
 	if err != nil && !slices.Contains(builtIn, l.GroupVersion()) {
 		return nil, c.absent(ctx, err, l.resource)
 	}
-	if err != nil {
+	for _, o := range objects {
+		if o.err != nil && !o.other {
+			return nil, o.err
+		}
+	}
+	return objects, err
+}
+
+// items are what the T's own source has, as whole has it.
+func (l listed[T]) items(ctx context.Context, c *cluster) ([]T, error) {
+	objects, err := l.whole(ctx, c)
+	if err != nil || objects == nil {
 		return nil, err
 	}
 	all := make([]T, 0, len(objects))
 	for _, o := range objects {
-		if o.other {
-			continue
+		if !o.other {
+			all = append(all, o.is)
 		}
-		if o.err != nil {
-			return nil, o.err
-		}
-		all = append(all, o.is)
 	}
 	if l.order != nil {
 		slices.SortStableFunc(all, l.order)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -52,11 +53,6 @@ type AddressRange struct {
 // Contains reports whether an address is in the range.
 func (r AddressRange) Contains(a netip.Addr) bool {
 	return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
-}
-
-// Announces reports whether the advertisement is of an address.
-func (b BGPAdvertisement) Announces(a netip.Addr) bool {
-	return AddressPool{Ranges: b.Ranges}.Contains(a)
 }
 
 // Serves reports whether the advertisement may be of a Service. MetalLB leaves one with a class to
@@ -141,57 +137,35 @@ type AddressPool struct {
 
 // AddressPools is the source of the IPAddressPools of MetalLB, in order of name. A cluster that does not know the
 // resource has none.
-var AddressPools = clusterList("address pools of MetalLB", []*resource{listedPools.resource, listedDefinitions.resource}, (*cluster).addressPools,
-	func(s *Snapshot) *List[AddressPool] { return &s.AddressPools }, nil)
+var AddressPools = listSource("address pools of MetalLB", listed[AddressPool]{listedPools.resource, func(a, b AddressPool) int {
+	return cmp.Compare(a.Name, b.Name)
+}}, func(s *Snapshot) *List[AddressPool] { return &s.AddressPools }, nil)
 
-func (c *cluster) addressPools(ctx context.Context) (all []AddressPool, err error) {
-	pools, err := listedPools.in(ctx, c)
-	if err != nil {
-		return nil, c.absent(ctx, err, listedPools.resource)
+func addressPoolOf(o *unstructured.Unstructured, of ipAddressPool) (p AddressPool, own bool, err error) {
+	spec := of.Spec
+	p = AddressPool{
+		Name: o.GetName(), Any: (spec.AutoAssign == nil || *spec.AutoAssign) && spec.ServiceAllocation == nil, Avoids: spec.AvoidBuggyIPs,
 	}
-	for _, pool := range pools {
-		if pool.err != nil {
-			return nil, pool.err
-		}
-		spec := pool.is.Spec
-		p := AddressPool{
-			Name: pool.name, Any: (spec.AutoAssign == nil || *spec.AutoAssign) && spec.ServiceAllocation == nil, Avoids: spec.AvoidBuggyIPs,
-		}
-		if p.Ranges, err = pool.is.ranges(); err != nil {
-			return nil, fmt.Errorf("%s: spec.addresses: %w", pool, err)
-		}
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b AddressPool) int { return cmp.Compare(a.Name, b.Name) })
-	return all, nil
-}
-
-// Contains reports whether an address is in the pool.
-func (p AddressPool) Contains(a netip.Addr) bool {
-	return slices.ContainsFunc(p.Ranges, func(r AddressRange) bool { return r.Contains(a) })
-}
-
-func (p ipAddressPool) ranges() (all []AddressRange, err error) {
-	for _, text := range p.Spec.Addresses {
+	for _, text := range spec.Addresses {
 		r, err := ParseAddressRange(text)
 		if err != nil {
-			return nil, err
+			return p, true, fmt.Errorf("IPAddressPool %s/%s: spec.addresses: %w", o.GetNamespace(), p.Name, err)
 		}
-		all = append(all, r)
+		p.Ranges = append(p.Ranges, r)
 	}
-	return all, nil
+	return p, true, nil
 }
 
 var (
 	metalLB              = schema.GroupVersion{Group: "metallb.io", Version: "v1beta1"}
 	listedAdvertisements = customList[bgpAdvertisement](metalLB.WithResource("bgpadvertisements"), "BGPAdvertisements")
-	listedPools          = customList[ipAddressPool](metalLB.WithResource("ipaddresspools"), "IPAddressPools")
+	listedPools          = customAs(metalLB.WithResource("ipaddresspools"), "IPAddressPools", addressPoolOf)
 )
 
 func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement, error) {
-	advertisements, err := listedAdvertisements.in(ctx, c)
+	advertisements, err := listedAdvertisements.whole(ctx, c)
 	if err != nil || len(advertisements) == 0 {
-		return nil, c.absent(ctx, err, listedAdvertisements.resource)
+		return nil, err
 	}
 	pools, err := listedPools.in(ctx, c)
 	nodes, err2 := listedNodes.in(ctx, c)
@@ -200,9 +174,6 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 	}
 	var all []BGPAdvertisement
 	for _, of := range advertisements {
-		if of.err != nil {
-			return nil, of.err
-		}
 		o := of.is
 		b := BGPAdvertisement{
 			Namespace: of.namespace, Name: of.name, Peers: o.Spec.Peers,
@@ -221,11 +192,7 @@ func (c *cluster) metalLBAdvertisements(ctx context.Context) ([]BGPAdvertisement
 			if pool.err != nil {
 				return nil, pool.err
 			}
-			ranges, err := pool.is.ranges()
-			if err != nil {
-				return nil, fmt.Errorf("%s: spec.addresses: %w", pool, err)
-			}
-			b.Ranges = append(b.Ranges, ranges...)
+			b.Ranges = append(b.Ranges, pool.is.Ranges...)
 		}
 		for _, node := range nodes {
 			selected, err := anySelects(o.Spec.NodeSelectors, node.labels)

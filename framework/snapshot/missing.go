@@ -1,6 +1,10 @@
 package snapshot
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/relapse-dev/relapse/topology/each"
+)
 
 // Missing is something that was not read.
 type Missing struct {
@@ -25,9 +29,5 @@ func (m *Missing) UnmarshalText(text []byte) error {
 
 // Sentences joins what was not read, in one line.
 func Sentences(all []Missing) string {
-	var texts []string
-	for _, m := range all {
-		texts = append(texts, m.String())
-	}
-	return strings.Join(texts, "; ")
+	return each.Joined(all, "; ", Missing.String)
 }

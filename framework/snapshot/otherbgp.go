@@ -37,8 +37,8 @@ var podPolicies = []listed[podPolicy]{
 // otherAdvertisements are the nodes that are to announce their Node.spec.podCIDRs by such an object.
 func (c *cluster) otherAdvertisements(ctx context.Context) (all []BGPAdvertisement, err error) {
 	for _, of := range podPolicies {
-		policies, err := of.in(ctx, c)
-		if err = c.absent(ctx, err, of.resource); err != nil {
+		policies, err := of.whole(ctx, c)
+		if err != nil {
 			return nil, err
 		}
 		nodes, err := listedNodes.in(ctx, c)
@@ -46,9 +46,6 @@ func (c *cluster) otherAdvertisements(ctx context.Context) (all []BGPAdvertiseme
 			return nil, err
 		}
 		for _, p := range policies {
-			if p.err != nil {
-				return nil, p.err
-			}
 			announcing := slices.DeleteFunc(slices.Clone(nodes), func(n *object[Node]) bool { return !p.is.announces(n.is.PodCIDRs) })
 			names, err := selectedNodes(announcing, &p.is.Spec.NodeSelector)
 			if err != nil {

@@ -22,9 +22,6 @@ type Pod struct {
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// Has reports whether an address is the pod's.
-func (p Pod) Has(a netip.Addr) bool { return a.IsValid() && (a == p.IP || a == p.IPv6) }
-
 // Pods is the source of the pods that have an address of their own, in order of namespace and name.
 var Pods = clusterList("Pods", []*resource{listedPods.resource}, (*cluster).pods, func(s *Snapshot) *List[Pod] { return &s.Pods }, nil)
 

@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // PodImages is what the containers of a pod run. Pods in the host's network
@@ -74,14 +76,7 @@ func (p PodImages) state(to *statements) {
 
 func (c *cluster) podImages(ctx context.Context) ([]PodImages, error) {
 	all, err := listedPods.items(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	pods := make([]PodImages, 0, len(all))
-	for _, p := range all {
-		pods = append(pods, p.images)
-	}
-	return pods, nil
+	return each.Of(all, func(p keptPod) PodImages { return p.images }), err
 }
 
 func podImagesOf(o *corev1.Pod) PodImages {

@@ -3,10 +3,10 @@ package snapshot
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // What routers and kernels say is as package bgp reads it.
@@ -38,11 +38,7 @@ const (
 
 // Session returns the router's established session with an address, if there is one.
 func (r Router) Session(with netip.Addr) (n Neighbor, up bool) {
-	i := slices.IndexFunc(r.Neighbors.Items, func(n Neighbor) bool { return n.Address == with && n.State == SessionEstablished })
-	if i < 0 {
-		return Neighbor{}, false
-	}
-	return r.Neighbors.Items[i], true
+	return each.First(r.Neighbors.Items, func(n Neighbor) bool { return n.Address == with && n.State == SessionEstablished })
 }
 
 func routeState(layer Layer, where string) func(Route, *statements) {

@@ -132,9 +132,9 @@ func selectionBy(nodes []*object[Node], names []string, selects labelTest) NodeS
 
 // calicoSelections are those of BGPPeers. A peer without an address is each node that its peerSelector selects.
 func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (all []NodeSelection, err error) {
-	peers, err := calicoBGPPeers.in(ctx, c)
+	peers, err := calicoBGPPeers.whole(ctx, c)
 	if err != nil || len(peers) == 0 {
-		return nil, c.absent(ctx, err, calicoBGPPeers.resource)
+		return nil, err
 	}
 	mesh, err := c.calicoMesh(ctx, nodes)
 	if err != nil {
@@ -142,9 +142,6 @@ func (c *cluster) calicoSelections(ctx context.Context, nodes []*object[Node]) (
 	}
 	nodes = calicoNodes(nodes)
 	for _, of := range peers {
-		if of.err != nil {
-			return nil, of.err
-		}
 		by, err := of.is.selection(nodes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", of, nodeSelector, err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Tag is what the registry has under the name of an image.
@@ -38,11 +40,9 @@ var Tags = Source{kind: register(kind{
 	},
 	copy: func(to, from *Snapshot, _ []string) { to.Tags = from.Tags },
 	parts: func(s Snapshot) []part {
-		var all []part
-		for _, t := range s.Tags.Items {
-			all = append(all, part{what: "the registry's " + t.Image, read: t.Error == "", why: t.Error, state: t.state})
-		}
-		return all
+		return each.Of(s.Tags.Items, func(t Tag) part {
+			return part{what: "the registry's " + t.Image, read: t.Error == "", why: t.Error, state: t.state}
+		})
 	},
 })}
 

@@ -1,7 +1,10 @@
-// Package each makes a list of what a function says of each item of another list.
+// Package each asks a function about each item of a list.
 package each
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Of is what a function says of each item, in their order; nil for no items.
 func Of[T, R any](items []T, says func(T) R) []R {
@@ -15,4 +18,24 @@ func Of[T, R any](items []T, says func(T) R) []R {
 // Joined is Of with a separator in between.
 func Joined[T any](items []T, separator string, says func(T) string) string {
 	return strings.Join(Of(items, says), separator)
+}
+
+// First is the first item that a function holds of; false if there is none.
+func First[T any](items []T, holds func(T) bool) (first T, there bool) {
+	i := slices.IndexFunc(items, holds)
+	if i < 0 {
+		return first, false
+	}
+	return items[i], true
+}
+
+// Where are the items that a function holds of, in their order; nil for none.
+func Where[T any](items []T, holds func(T) bool) []T {
+	var all []T
+	for _, item := range items {
+		if holds(item) {
+			all = append(all, item)
+		}
+	}
+	return all
 }
