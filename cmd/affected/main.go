@@ -14,8 +14,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -53,9 +55,9 @@ func run(base string, all bool, output string) error {
 		chosen[r.Package] = true
 		fmt.Printf("%s\t%s\t%s\t%s\n", r.Package, r.Tags, r.Choice, r.Reason)
 	}
-	for _, p := range tree.inLabs() {
-		if !chosen[p.folder] {
-			fmt.Printf("# sudo go test -tags lab,night -count=1 -timeout 2h ./%s\n", p.folder)
+	for _, folder := range slices.Sorted(maps.Keys(tree.packages)) {
+		if tree.packages[folder].labs && !chosen[folder] {
+			fmt.Printf("# sudo go test -tags lab,night -count=1 -timeout 2h ./%s\n", folder)
 		}
 	}
 	return nil
