@@ -2,118 +2,74 @@ package host
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
-	"maps"
+	stdjson "encoding/json"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// daemonConfig is the content of Docker's daemon.json. Unknown members are kept unchanged.
-type daemonConfig map[string]json.RawMessage
+// daemonConfig is the content of Docker's daemon.json. Unknown members are kept.
+type daemonConfig map[string]any
 
 // parseDaemonConfig reads a daemon.json. An empty file is an empty configuration.
 func parseDaemonConfig(text []byte) (daemonConfig, error) {
-	config := daemonConfig{}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return config, nil
-	}
-	if err := json.Unmarshal(text, &config); err != nil {
-		return nil, err
-	}
-	if config == nil { // null
-		config = daemonConfig{}
-	}
-	if _, err := config.runtimes(); err != nil {
-		return nil, err
-	}
-	return config, nil
-}
-
-func (c daemonConfig) runtimes() (map[string]json.RawMessage, error) {
-	runtimes := map[string]json.RawMessage{}
-	if raw, ok := c["runtimes"]; ok {
-		if err := json.Unmarshal(raw, &runtimes); err != nil {
-			return nil, fmt.Errorf("runtimes: %w", err)
+	config := map[string]any{}
+	if len(bytes.TrimSpace(text)) > 0 {
+		if err := json.Unmarshal(text, &config); err != nil {
+			return nil, err
 		}
 	}
-	if runtimes == nil {
-		runtimes = map[string]json.RawMessage{}
+	if config == nil { // null
+		config = map[string]any{}
 	}
-	return runtimes, nil
+	if config["runtimes"] == nil {
+		delete(config, "runtimes")
+	}
+	_, _, err := unstructured.NestedMap(config, "runtimes")
+	return config, err
 }
 
-func (c daemonConfig) register(path string) (daemonConfig, error) {
-	runtimes, err := c.runtimes()
-	if err != nil {
-		return nil, err
-	}
-	if runtimes[runtimeName], err = json.Marshal(map[string]string{"path": path}); err != nil {
-		return nil, err
-	}
-	return c.with(quoted(runtimeName), runtimes)
+func (c daemonConfig) register(path string) error {
+	c["default-runtime"] = runtimeName
+	return unstructured.SetNestedField(c, map[string]any{"path": path}, "runtimes", runtimeName)
 }
 
-// withdraw returns the configuration without the shim. It restores the default
-// runtime of before, the configuration that register was given.
-func (c daemonConfig) withdraw(before daemonConfig) (daemonConfig, error) {
-	runtimes, err := c.runtimes()
-	if err != nil {
-		return nil, err
+// withdraw removes the shim. It restores the default runtime of before, the configuration to which
+// register has added it.
+func (c daemonConfig) withdraw(before daemonConfig) {
+	unstructured.RemoveNestedField(c, "runtimes", runtimeName)
+	if c["default-runtime"] == runtimeName {
+		c["default-runtime"] = before["default-runtime"]
 	}
-	delete(runtimes, runtimeName)
-	runtime := c["default-runtime"]
-	if bytes.Equal(runtime, quoted(runtimeName)) {
-		runtime = before["default-runtime"]
+	if c["default-runtime"] == nil {
+		delete(c, "default-runtime")
 	}
-	out, err := c.with(runtime, runtimes)
-	if err != nil {
-		return nil, err
+	if left, _, _ := unstructured.NestedMap(c, "runtimes"); len(left) == 0 && before["runtimes"] == nil {
+		delete(c, "runtimes")
 	}
-	if runtime == nil {
-		delete(out, "default-runtime")
-	}
-	if _, ok := before["runtimes"]; !ok && len(runtimes) == 0 {
-		delete(out, "runtimes")
-	}
-	return out, nil
 }
 
-// explicit returns the configuration with defaults written out: if a member is deleted from the
-// file, dockerd keeps its value at a reload (Docker 20.10, daemon/reload_unix.go).
-func (c daemonConfig) explicit() (daemonConfig, error) {
-	runtimes, err := c.runtimes()
-	if err != nil {
-		return nil, err
+// explicit writes defaults out: if a member is deleted from the file, dockerd keeps its value at a
+// reload (Docker 20.10, daemon/reload_unix.go).
+func (c daemonConfig) explicit() {
+	c["default-runtime"] = c.defaultRuntime()
+	if c["runtimes"] == nil {
+		c["runtimes"] = map[string]any{}
 	}
-	return c.with(quoted(c.defaultRuntime()), runtimes)
 }
 
 func (c daemonConfig) defaultRuntime() string {
-	var name string
-	if json.Unmarshal(c["default-runtime"], &name) != nil || name == "" {
-		return "runc"
+	if name, _ := c["default-runtime"].(string); name != "" {
+		return name
 	}
-	return name
-}
-
-func (c daemonConfig) with(runtime json.RawMessage, runtimes map[string]json.RawMessage) (daemonConfig, error) {
-	raw, err := json.Marshal(runtimes)
-	if err != nil {
-		return nil, err
-	}
-	out := maps.Clone(c)
-	out["default-runtime"], out["runtimes"] = runtime, raw
-	return out, nil
+	return "runc"
 }
 
 func (c daemonConfig) text() ([]byte, error) {
 	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
+	encoder := stdjson.NewEncoder(&out)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(c); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := encoder.Encode(c)
+	return out.Bytes(), err
 }
-
-func quoted(name string) json.RawMessage { return json.RawMessage(`"` + name + `"`) }

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -34,17 +32,13 @@ var daemonConfigs = map[string]struct{ before, after string }{
 func TestRegisterAndWithdraw(t *testing.T) {
 	for name, test := range daemonConfigs {
 		t.Run(name, func(t *testing.T) {
-			before := parsed(t, test.before)
-			after := must.Get(before.register(shimPath))(t)
-			must.Equal(t, "registered", meaning(t, parsed(t, test.after)), meaning(t, after))
-			again := must.Get(after.register(shimPath))(t)
-			if diff := cmp.Diff(meaning(t, after), meaning(t, again)); diff != "" {
-				t.Errorf("registered twice (-once +twice):\n%s", diff)
+			before, config := parsed(t, test.before), parsed(t, test.before)
+			for _, what := range []string{"registered", "registered twice"} {
+				must.NoError(t, config.register(shimPath))
+				must.Equal(t, what, meaning(t, parsed(t, test.after)), meaning(t, config))
 			}
-			back := must.Get(after.withdraw(before))(t)
-			if diff := cmp.Diff(meaning(t, before), meaning(t, back)); diff != "" {
-				t.Errorf("withdrawn (-before +now):\n%s", diff)
-			}
+			config.withdraw(before)
+			must.Equal(t, "withdrawn", meaning(t, before), meaning(t, config))
 		})
 	}
 }
@@ -52,13 +46,14 @@ func TestRegisterAndWithdraw(t *testing.T) {
 func TestWithdrawKeepsLaterChanges(t *testing.T) {
 	before := parsed(t, `{"debug":false}`)
 	now := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"},"runc-caps":{"path":"/usr/local/lib/relapse/runc-caps"}}}`)
-	back := must.Get(now.withdraw(before))(t)
+	now.withdraw(before)
 	want := parsed(t, `{"debug":true,"default-runtime":"kata","runtimes":{"kata":{"path":"kata"}}}`)
-	must.Equal(t, "withdrawn", meaning(t, want), meaning(t, back))
+	must.Equal(t, "withdrawn", meaning(t, want), meaning(t, now))
 }
 
 func TestExplicitNamesTheDefault(t *testing.T) {
-	explicit := must.Get(parsed(t, `{"debug":true}`).explicit())(t)
+	explicit := parsed(t, `{"debug":true}`)
+	explicit.explicit()
 	want := parsed(t, `{"debug":true,"default-runtime":"runc","runtimes":{}}`)
 	must.Equal(t, "explicit", meaning(t, want), meaning(t, explicit))
 }

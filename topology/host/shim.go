@@ -37,8 +37,7 @@ func (h host) installShim(ctx context.Context, source string, missing []string, 
 			Want: "Docker's default OCI runtime must be runc; relapse does not replace another one", Cure: fmt.Sprintf(runtimeCure, h.daemonJSON),
 		}}}
 	}
-	config, err = config.register(h.shim)
-	if err != nil {
+	if err := config.register(h.shim); err != nil {
 		return err
 	}
 	announce(fmt.Sprintf("building the OCI runtime %s into %s, because this machine does not grant %s",
@@ -99,9 +98,7 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 	if err != nil {
 		return fmt.Errorf("reading Docker's configuration %s: %w", h.daemonJSON, err)
 	}
-	if config, err = config.withdraw(before); err != nil {
-		return err
-	}
+	config.withdraw(before)
 	if now.text() != made.After && now.content != nil {
 		text, err := config.text()
 		if err != nil {
@@ -111,18 +108,15 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 		final.content = &kept
 	}
 	if running {
-		explicit, err := config.explicit()
-		if err != nil {
-			return err
-		}
-		text, err := explicit.text()
+		config.explicit()
+		text, err := config.text()
 		if err != nil {
 			return err
 		}
 		if err := writeFile(h.daemonJSON, text, now.mode); err != nil {
 			return fmt.Errorf("writing Docker's configuration: %w", err)
 		}
-		if err := h.reload(ctx, explicit.defaultRuntime()); err != nil {
+		if err := h.reload(ctx, config.defaultRuntime()); err != nil {
 			return errors.Join(err, now.restore())
 		}
 	}
