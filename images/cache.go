@@ -3,12 +3,9 @@ package images
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -190,32 +187,6 @@ func (l imageLayout) writeJSON(content any, mediaType types.MediaType) (v1.Descr
 		return v1.Descriptor{}, err
 	}
 	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: size}, l.WriteBlob(digest, io.NopCloser(bytes.NewReader(text)))
-}
-
-// blobWriter writes a blob whose digest is known only when it is whole.
-type blobWriter struct {
-	layout imageLayout
-	file   *os.File
-	hash   hash.Hash
-	io.Writer
-}
-
-func (l imageLayout) newBlob() (*blobWriter, error) {
-	f, err := os.Create(filepath.Join(string(l.Path), "blob"))
-	if err != nil {
-		return nil, err
-	}
-	h := sha256.New()
-	return &blobWriter{l, f, h, io.MultiWriter(f, h)}, nil
-}
-
-func (w *blobWriter) commit(mediaType types.MediaType) (v1.Descriptor, error) {
-	info, err := w.file.Stat()
-	if err := errors.Join(err, w.file.Close()); err != nil {
-		return v1.Descriptor{}, err
-	}
-	digest := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(w.hash.Sum(nil))}
-	return v1.Descriptor{MediaType: mediaType, Digest: digest, Size: info.Size()}, os.Rename(w.file.Name(), w.layout.blob(digest))
 }
 
 // workspace creates a folder for one build, after removing the folders that killed builds left. A

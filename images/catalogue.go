@@ -103,32 +103,24 @@ func (c *Catalogue) recipe(ref string) (*Recipe, bool) {
 // order fills c.refs, bases first, and returns why an image cannot be built.
 func (c *Catalogue) order() []error {
 	var errs []error
-	const (
-		visiting = 1
-		done     = 2
-	)
-	state := map[string]int{}
-	var visit func(ref string)
-	visit = func(ref string) {
+	refs := slices.Sorted(maps.Keys(c.recipes))
+	for _, ref := range refs {
 		r := c.recipes[ref]
-		state[ref] = visiting
-		if r.Base != "" {
-			switch _, known := c.recipes[r.Base]; {
-			case !known:
-				errs = append(errs, r.wrong("base", "%v", c.unknown(r.Base)))
-			case state[r.Base] == visiting:
-				errs = append(errs, r.wrong("base", "%s is built on this image in turn", r.Base))
-			case state[r.Base] == 0:
-				visit(r.Base)
+		if r.Base != "" && c.recipes[r.Base] == nil {
+			errs = append(errs, r.wrong("base", "%v", c.unknown(r.Base)))
+		}
+		base := c.recipes[r.Base]
+		for range refs {
+			if base == r {
+				return append(errs, r.wrong("base", "%s is built on this image in turn", r.Base))
+			}
+			if base != nil {
+				base = c.recipes[base.Base]
 			}
 		}
-		state[ref] = done
-		c.refs = append(c.refs, ref)
 	}
-	for _, ref := range slices.Sorted(maps.Keys(c.recipes)) {
-		if state[ref] == 0 {
-			visit(ref)
-		}
+	if len(errs) == 0 {
+		c.refs, _ = c.closure(refs)
 	}
 	return errs
 }

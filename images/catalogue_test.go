@@ -47,7 +47,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 				"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]",
 				"b/image.yaml": "images: [{ref: x.dev/b:1, base: x.dev/a:1}]",
 			},
-			want: []string{"images/b/image.yaml: x.dev/b:1: base: x.dev/a:1 is built on this image in turn"},
+			want: []string{"images/a/image.yaml: x.dev/a:1: base: x.dev/b:1 is built on this image in turn"},
 		},
 		{
 			name:  "duplicate name",

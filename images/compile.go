@@ -58,10 +58,8 @@ type group struct {
 	packages []string // no two of them make the same file name
 	dir      string
 
-	mu       sync.Mutex // held while it is built; guards what follows
-	done     bool
-	err      error
-	compiled int // packages
+	once sync.Once // builds it
+	err  error
 }
 
 // plan enters the programs of a recipe. All recipes are planned before the first is compiled.
@@ -102,25 +100,17 @@ type programs struct {
 func (c *compiler) compile(ctx context.Context, r *Recipe, tell func(Event)) (programs, error) {
 	built := programs{files: make([]string, len(r.Programs))}
 	for i, g := range c.planned[r.Ref] {
-		packages, err := c.build(ctx, r.Ref, g, tell)
-		if err != nil {
-			return programs{}, err
+		g.once.Do(func() {
+			var packages int
+			packages, g.err = c.run(ctx, r.Ref, g, tell)
+			built.compiled += packages
+		})
+		if g.err != nil {
+			return programs{}, g.err
 		}
-		built.compiled += packages
 		built.files[i] = filepath.Join(g.dir, executable(r.Programs[i].Package))
 	}
 	return built, nil
-}
-
-func (c *compiler) build(ctx context.Context, ref string, g *group, tell func(Event)) (compiled int, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.done {
-		return 0, g.err
-	}
-	g.done = true
-	g.compiled, g.err = c.run(ctx, ref, g, tell)
-	return g.compiled, g.err
 }
 
 func (c *compiler) run(ctx context.Context, ref string, g *group, tell func(Event)) (compiled int, err error) {

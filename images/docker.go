@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -23,7 +22,7 @@ func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref s
 		return "", err
 	}
 	image := entries[ref]
-	loaded := dockerName(ref, image.Digest)
+	loaded := ref + "-" + image.Digest.Hex[:12] // as long as Docker itself shortens identifiers to
 	_, err = docker.ImageInspect(ctx, loaded)
 	if err == nil {
 		return loaded, nil
@@ -36,10 +35,6 @@ func (c *Catalogue) LoadDocker(ctx context.Context, docker *client.Client, ref s
 	}
 	return loaded, nil
 }
-
-// dockerName adds 12 digits of the digest to the tag, the length that Docker
-// itself shortens identifiers to.
-func dockerName(ref string, digest v1.Hash) string { return ref + "-" + digest.Hex[:12] }
 
 // Save writes a built image under its own name to w, in the format of docker save, for docker
 // load and the tools of registries.

@@ -57,7 +57,7 @@ func (c *Catalogue) derive(ctx context.Context, r *Recipe) error {
 
 func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string, error) {
 	h := sha256.New()
-	recipe, err := r.canonical()
+	recipe, err := json.Marshal(r)
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,8 @@ package images
 
 import (
 	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -32,17 +34,25 @@ const (
 // layerWriter writes one layer into an image's layout.
 type layerWriter struct{ *tar.Writer }
 
+// layer writes a blob whose digest is known only when it is whole.
 func (l imageLayout) layer(fill func(*layerWriter) error) (v1.Descriptor, error) {
-	blob, err := l.newBlob()
+	f, err := os.Create(filepath.Join(string(l.Path), "blob"))
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	defer blob.file.Close()
-	w := &layerWriter{tar.NewWriter(blob)}
+	defer f.Close()
+	hash := sha256.New()
+	w := &layerWriter{tar.NewWriter(io.MultiWriter(f, hash))}
 	if err := errors.Join(fill(w), w.Close()); err != nil {
 		return v1.Descriptor{}, err
 	}
-	return blob.commit(types.OCIUncompressedLayer)
+	info, err := f.Stat()
+	if err := errors.Join(err, f.Close()); err != nil {
+		return v1.Descriptor{}, err
+	}
+	layer := v1.Descriptor{MediaType: types.OCIUncompressedLayer, Size: info.Size()}
+	layer.Digest = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(hash.Sum(nil))}
+	return layer, os.Rename(f.Name(), l.blob(layer.Digest))
 }
 
 // item is one path of a layer that is put together from a recipe. Exactly one

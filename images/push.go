@@ -43,16 +43,6 @@ func (c *Catalogue) entries(ctx context.Context, refs []string) (map[string]entr
 	return entries, nil
 }
 
-// mirrorPath returns the repository and tag under which containerd asks a
-// mirror of the ref's host for the image: everything behind the host.
-func mirrorPath(ref string) (string, error) {
-	tag, err := name.NewTag(ref, name.StrictValidation)
-	if err != nil {
-		return "", err
-	}
-	return tag.RepositoryStr() + ":" + tag.TagStr(), nil
-}
-
 // Blobs returns a folder of the cache, and the files below it that are the layers and
 // configurations of built images: by the repository that a containerd mirror of their hosts
 // asks for, and by digest.
@@ -93,10 +83,11 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 	}
 	targets := map[string]string{} // ref by mirror path
 	for ref := range entries {
-		target, err := mirrorPath(ref)
+		tag, err := name.NewTag(ref, name.StrictValidation)
 		if err != nil {
 			return fmt.Errorf("pushing images: %w", err)
 		}
+		target := tag.RepositoryStr() + ":" + tag.TagStr()
 		if other, taken := targets[target]; taken {
 			return fmt.Errorf("pushing images: %s and %s would both be %s in the registry", ref, other, target)
 		}
@@ -111,8 +102,12 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 	for target, ref := range targets {
 		group.Go(func() error {
 			tag, err := name.NewTag(addr+"/"+target, name.Insecure)
+			e, image := entries[ref], v1.Image(nil)
 			if err == nil {
-				err = push(tag, entries[ref], remote.WithContext(ctx), remote.WithTransport(transport))
+				image, err = e.Image(e.Digest)
+			}
+			if err == nil {
+				err = remote.Push(tag, image, remote.WithContext(ctx), remote.WithTransport(transport))
 			}
 			if err != nil {
 				return fmt.Errorf("pushing %s to %s: %w", ref, addr, err)
@@ -121,12 +116,4 @@ func (c *Catalogue) Push(ctx context.Context, addr string, refs []string) error 
 		})
 	}
 	return group.Wait()
-}
-
-func push(tag name.Tag, e entry, options ...remote.Option) error {
-	image, err := e.Image(e.Digest)
-	if err != nil {
-		return err
-	}
-	return remote.Push(tag, image, options...)
 }

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -344,5 +343,3 @@ func (r *Recipe) validateFile(at string, f File, wrong func(field, format string
 		}
 	}
 }
-
-func (r *Recipe) canonical() ([]byte, error) { return json.Marshal(r) }

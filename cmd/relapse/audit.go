@@ -135,17 +135,23 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			fmt.Fprintln(plain.Writer(cmd.ErrOrStderr()), "audit: "+text)
 		}
 	}
-	upgrade, err := f.planned()
-	if err != nil {
-		return err
+	var upgrade audit.Upgrade
+	var err error
+	if f.upgrade != "" {
+		if upgrade, err = audit.ParseUpgrade(f.upgrade); err != nil {
+			return usagef("--upgrade: %w", err)
+		}
 	}
 	routing, err := parsed("--routers", f.routers, bgprouter.Parse)
 	if err != nil {
 		return err
 	}
-	suppressions, err := f.suppressions()
+	suppressions, err := parsed("--suppress", f.suppress, audit.ParseSuppressions)
 	if err != nil {
 		return err
+	}
+	if f.redact {
+		suppressions = audit.Anonymous(suppressions)
 	}
 	if f.every > 0 {
 		return f.repeat(cmd, routing, suppressions, tell)
@@ -157,9 +163,9 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	result, unreadable := audit.Judge(reads, incidentsOf)
 	result.Relapse = thisVersion()
 	result.Cost = cost
-	if unreadable == nil && upgrade != nil {
+	if unreadable == nil && f.upgrade != "" {
 		// The reads are kept first: the other version can be given with --from.
-		if err := result.Upgrade(reads, *upgrade, incidentsOf); err != nil {
+		if err := result.Upgrade(reads, upgrade, incidentsOf); err != nil {
 			if f.save != "" && !f.redact {
 				err = errors.Join(err, audit.Save(f.save, reads))
 			}
@@ -312,33 +318,6 @@ func parsed[T any](flag, file string, parse func(name string, text []byte) (T, e
 	return read, nil
 }
 
-func (f auditFlags) planned() (*audit.Upgrade, error) {
-	if f.upgrade == "" {
-		return nil, nil
-	}
-	u, err := audit.ParseUpgrade(f.upgrade)
-	if err != nil {
-		return nil, usagef("--upgrade: %w", err)
-	}
-	return &u, nil
-}
-
-// further are the paths that are read besides what Role permits.
-func (f auditFlags) further() []string {
-	if f.upgrade == "" && f.nodes == "" {
-		return nil
-	}
-	return []string{audit.ConfigPath}
-}
-
-func (f auditFlags) suppressions() ([]audit.Suppression, error) {
-	all, err := parsed("--suppress", f.suppress, audit.ParseSuppressions)
-	if f.redact {
-		all = audit.Anonymous(all)
-	}
-	return all, err
-}
-
 func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	if f.redact { // paths, hosts and users are not found by their form
 		return audit.Reached{}
@@ -460,7 +439,11 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 }
 
 func (f auditFlags) client() audit.Client {
-	return audit.Client{Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: thisVersion(), Rate: f.rate, Further: f.further()}
+	c := audit.Client{Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: thisVersion(), Rate: f.rate}
+	if f.upgrade != "" || f.nodes != "" {
+		c.Further = []string{audit.ConfigPath} // besides what Role permits
+	}
+	return c
 }
 
 func auditStatus(r audit.Result) int {

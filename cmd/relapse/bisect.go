@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
@@ -152,7 +151,9 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	}
 	o.with = b.Record.With
 	b.WritePlan(plain.Writer(os.Stdout))
-	writeSubnets(plain.Writer(os.Stdout), scenario)
+	for _, line := range scenario.Subnets() {
+		fmt.Fprintf(plain.Writer(os.Stdout), "  %s\n", line)
+	}
 	if o.dryRun {
 		return nil
 	}
@@ -174,7 +175,10 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 		err = errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	}
 	again := []string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}
-	resume := "continue with: " + shellescape.QuoteCommand(slices.Concat(again, o.subnets.words()))
+	if o.subnets != "" {
+		again = append(again, "--subnets", string(o.subnets))
+	}
+	resume := "continue with: " + shellescape.QuoteCommand(again)
 	switch {
 	case errors.Is(err, engine.ErrInterrupted):
 		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n", resume)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,9 +37,12 @@ its images are built, and for each variant the expected verdict and its own labe
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, s := range from {
-				common := commonLabels(s)
+				common, usually := commonLabels(s), "not measured yet"
+				if lasts, known := recorded.Usually(s.Incident.Name); known {
+					usually = fmt.Sprintf("usually %s", lasts.Round(time.Second))
+				}
 				fmt.Fprintf(table, "%s\t%s\n", s.Incident.Name, s.Incident.Title)
-				fmt.Fprintf(table, "\t%s; owner %s; %s\n", strings.Join(common, ", "), s.Owner, usuallyText(s, recorded))
+				fmt.Fprintf(table, "\t%s; owner %s; %s\n", strings.Join(common, ", "), s.Owner, usually)
 				for _, v := range s.Variants {
 					if variants != nil && !slices.Contains(variants, v.Name) {
 						continue

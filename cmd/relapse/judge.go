@@ -56,7 +56,7 @@ judged, because its evidence is of an older format.`,
 
 // judgeRun judges a stored run again and prints the result. Same reports whether it is as stored.
 func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
-	if isQualification(dir) {
+	if _, err := os.Stat(filepath.Join(dir, qualify.FileJSON)); err == nil {
 		return judgeQualification(cmd, dir)
 	}
 	run, err := readRun(dir)
@@ -165,11 +165,6 @@ func onTheirLabs(
 		}
 	}
 	return all, nil
-}
-
-func isQualification(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, qualify.FileJSON))
-	return err == nil
 }
 
 // judgeQualification judges a stored qualification again. Same reports whether it is as stored.

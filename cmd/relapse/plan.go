@@ -57,7 +57,8 @@ Exit status: 0 done; 2 bad input.`,
 			all := plan.Shards(items, shards)
 			describePlan(cmd, items, all, shards)
 			out := cmd.OutOrStdout()
-			run := plan.Run{Label: what.label, With: withText(what.with), Folder: time.Now().UTC().Format("2006-01-02T15-04-05Z")}
+			with := each.Joined(slices.Sorted(maps.Keys(what.with)), ",", func(name string) string { return name + "=" + what.with[name] })
+			run := plan.Run{Label: what.label, With: with, Folder: time.Now().UTC().Format("2006-01-02T15-04-05Z")}
 			if format == planJobs {
 				fmt.Fprintf(cmd.ErrOrStderr(), "when all have ended, in %s: %s\n", plan.Claim, run.MergeCommand(all))
 				return plan.Jobs(out, all, run, pods)
@@ -111,8 +112,4 @@ func describePlan(cmd *cobra.Command, items []plan.Item, all []plan.Shard, wante
 	if len(all) < wanted {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d shards are enough for %d scenarios: a scenario is not split\n", len(all), len(items))
 	}
-}
-
-func withText(with map[string]string) string {
-	return each.Joined(slices.Sorted(maps.Keys(with)), ",", func(name string) string { return name + "=" + with[name] })
 }

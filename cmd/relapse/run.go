@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -91,7 +90,8 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 		"with --on: how its routers are read, a `FILE` as for audit (default DIR/routers.yml)")
 	flags.BoolVar(&how.on.isLab, "yes-this-is-a-lab", false, "with --on: it is a lab, though its cluster has no label that says so")
 	flags.StringVar(&ablate, "ablate", "",
-		"switch off a part, which must change the verdict: "+partNames()+" (one after another, on one lab)")
+		"switch off a part, which must change the verdict: "+
+			each.Joined(verdict.Parts, ", ", func(p verdict.Part) string { return string(p) })+" (one after another, on one lab)")
 	from.register(flags)
 	flags.IntVar(&options.Repeat, "repeat", 1, "run each variant this many times, without remedies, and count its verdicts")
 	flags.DurationVar(&options.Wait, "wait", 0, "before the remedies, wait this long, to show that the incident does not recover by itself")
@@ -115,10 +115,6 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 // keepBytes bounds the disk space of one scenario's runs. Their number does not bound it:
 // a run with --repeat holds the evidence of many.
 const keepBytes = 1e9
-
-func partNames() string {
-	return each.Joined(verdict.Parts, ", ", func(p verdict.Part) string { return string(p) })
-}
 
 type prepared struct {
 	set    *settings
@@ -156,8 +152,14 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		if err := how.on.open(ctx, chosen, &r.suite); err != nil {
 			return err
 		}
-		if err := r.checkReuse(ctx); err != nil {
-			return err
+		for _, s := range r.chosen {
+			if !o.Reuse {
+				break
+			}
+			// A run that found out later would take the lab down, as any that fails.
+			if err := kindlab.CheckKept(ctx, r.suite.Docker, s.Topology); err != nil {
+				return usagef("--reuse: %w", err)
+			}
 		}
 	}
 	ignoreBrokenPipe()
@@ -237,20 +239,6 @@ func (r *prepared) checkNumbers() error {
 	return nil
 }
 
-// checkReuse refuses labs to reuse that are on other subnets, or have other routers. A run that found out later
-// would take the lab down, as any that fails.
-func (r *prepared) checkReuse(ctx context.Context) error {
-	if !r.suite.Reuse {
-		return nil
-	}
-	for _, s := range r.chosen {
-		if err := kindlab.CheckKept(ctx, r.suite.Docker, s.Topology); err != nil {
-			return usagef("--reuse: %w", err)
-		}
-	}
-	return nil
-}
-
 // checkOutput finds out before the run that its report cannot be written.
 func (r *prepared) checkOutput() error {
 	for _, s := range r.chosen {
@@ -307,11 +295,13 @@ func (r *prepared) run(ctx context.Context) error {
 // finish prints a report, and removes old runs.
 func (r *prepared) finish(one report.Report) {
 	printReport(os.Stdout, one, r.suite.Output)
-	removed := io.Writer(os.Stdout)
-	if r.set.quiet {
-		removed = io.Discard
+	removed, err := report.PruneRuns(r.suite.Output, one.Scenario, r.how.keep)
+	for _, old := range removed {
+		if !r.set.quiet {
+			fmt.Printf("  removed old run %s (%s)\n", old.Dir, units.HumanSize(float64(old.Bytes)))
+		}
 	}
-	if err := pruneRuns(removed, r.suite.Output, one.Scenario, r.how.keep); err != nil {
+	if err != nil {
 		r.suite.Log.Warn("not all old runs could be removed", "error", err) // the verdict is not affected
 	}
 }
@@ -367,14 +357,6 @@ func valuesFor(s framework.Scenario, flags *pflag.FlagSet, f *pflag.Flag) (value
 		}
 	}
 	return values
-}
-
-func pruneRuns(out io.Writer, output, scenario string, keep report.Keep) error {
-	removed, err := report.PruneRuns(output, scenario, keep)
-	for _, r := range removed {
-		fmt.Fprintf(out, "  removed old run %s (%s)\n", r.Dir, units.HumanSize(float64(r.Bytes)))
-	}
-	return err
 }
 
 // prepare finds what a run of these scenarios, or of other labs, needs on this machine.

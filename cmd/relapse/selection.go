@@ -2,14 +2,11 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -142,12 +139,4 @@ func commonLabels(s framework.Scenario) []string {
 	return slices.DeleteFunc(s.LabelsOf(s.Variants[0]), func(label string) bool {
 		return slices.ContainsFunc(s.Variants, func(v framework.Variant) bool { return !slices.Contains(s.LabelsOf(v), label) })
 	})
-}
-
-func usuallyText(s framework.Scenario, recorded figures.File) string {
-	lasts, known := recorded.Usually(s.Incident.Name)
-	if !known {
-		return "not measured yet"
-	}
-	return fmt.Sprintf("usually %s", lasts.Round(time.Second))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -60,17 +58,4 @@ func (s subnets) one(name string, set map[string]string) (framework.Scenario, er
 		err = setParameters(one, set)
 	}
 	return one[0], err
-}
-
-func (s subnets) words() []string {
-	if s == "" {
-		return nil
-	}
-	return []string{"--subnets", string(s)}
-}
-
-func writeSubnets(out io.Writer, s framework.Scenario) {
-	for _, line := range s.Subnets() {
-		fmt.Fprintf(out, "  %s\n", line)
-	}
 }

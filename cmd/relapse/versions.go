@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ func printReleases(out io.Writer, r images.Releases) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "BUILDS\tFORM\tFROM\tBELOW\tMODULES NOT IN GO'S CHECKSUM DATABASE")
 	for _, w := range r.Ways {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", w.Image, w.Form, w.From, w.Below, orDash(strings.Join(w.Unlisted, ", ")))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", w.Image, w.Form, w.From, w.Below, cmp.Or(strings.Join(w.Unlisted, ", "), "-"))
 	}
 	table.Flush()
 	fmt.Fprintln(out)
@@ -90,11 +91,4 @@ func mark(r images.Release) string {
 		return r.Version + "+"
 	}
 	return r.Version
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
