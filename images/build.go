@@ -124,7 +124,7 @@ func (s Summary) String() string {
 
 // Build makes sure that the cache holds the images refs and the bases they need. It calls progress,
 // which may be nil, at the start of each step, never twice at the same time. A build that fails
-// returns a *BuildError with the end of its log, an unknown ref an *UnknownImageError; images that
+// returns a *BuildError with the end of its log, an unknown ref is bad input; images that
 // were ready by then stay in the cache.
 func (c *Catalogue) Build(ctx context.Context, refs []string, progress func(Event)) (Summary, error) {
 	start, used := time.Now(), usedCPU()

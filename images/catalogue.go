@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Catalogue is the set of images that the recipes of one source tree describe, together with the
@@ -125,23 +127,10 @@ func (c *Catalogue) order() []error {
 	return errs
 }
 
-// UnknownImageError says that no recipe makes the image Ref.
-type UnknownImageError struct {
-	Ref   string
-	Known []string
-}
-
-func (e *UnknownImageError) Error() string {
-	return fmt.Sprintf("no recipe makes image %q; there are %s", e.Ref, strings.Join(e.Known, ", "))
-}
-
-// RelapseStatus is 2: bad input.
-func (*UnknownImageError) RelapseStatus() int { return 2 }
-
 func (c *Catalogue) unknown(ref string) error {
 	c.recipesMu.Lock()
 	defer c.recipesMu.Unlock()
-	return &UnknownImageError{Ref: ref, Known: slices.Sorted(maps.Keys(c.recipes))}
+	return status.Input("no recipe makes image %q; there are %s", ref, strings.Join(slices.Sorted(maps.Keys(c.recipes)), ", "))
 }
 
 // closure returns the refs and the bases they need, in order of build.
@@ -175,7 +164,7 @@ func (c *Catalogue) CacheDir() string { return c.cache.dir }
 // Refs lists all images, each after its base.
 func (c *Catalogue) Refs() []string { return slices.Clone(c.refs) }
 
-// Recipe returns the recipe of the image ref, or an *UnknownImageError.
+// Recipe returns the recipe of the image ref. It is bad input if there is none.
 func (c *Catalogue) Recipe(ref string) (Recipe, error) {
 	r, ok := c.recipe(ref)
 	if !ok {

@@ -12,17 +12,10 @@ import (
 	"strings"
 )
 
-// VersionError says that what was built is not what the recipe says. No image is made of it.
-type VersionError struct {
-	Recipe   string // the recipe's file
-	Ref      string
-	Expected string // a module or Debian package, and its version
-	Where    string // in which program of the image, or among Debian's packages
-	Found    string // a version
-}
-
-func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s: %s: expected %s %s, found %s: no image is made of it", e.Recipe, e.Ref, e.Expected, e.Where, e.Found)
+// otherThan says that what was built is not what the recipe says: a module or Debian package, and its
+// version, in a program of the image or among Debian's packages.
+func (r *Recipe) otherThan(expected, where, found string) error {
+	return fmt.Errorf("%s: %s: expected %s %s, found %s: no image is made of it", r.file(), r.Ref, expected, where, found)
 }
 
 // Proved returns the versions that the build proves of the image's programs and Debian packages:
@@ -72,7 +65,7 @@ func (r *Recipe) provePrograms(files []string) error {
 			}
 		}
 		if found != expected.Version {
-			return &VersionError{r.file(), r.Ref, expected.String(), "in " + p.Path, found}
+			return r.otherThan(expected.String(), "in "+p.Path, found)
 		}
 	}
 	return nil
@@ -90,7 +83,7 @@ func (r *Recipe) provePackages(tree string) error {
 	for name, expected := range r.Debian.Versions {
 		found := installed[name]
 		if upstream := upstreamVersion(found); upstream != expected && !strings.HasPrefix(upstream, expected+".") {
-			errs = append(errs, &VersionError{r.file(), r.Ref, name + " " + expected, "among Debian's packages", cmp.Or(found, "none")})
+			errs = append(errs, r.otherThan(name+" "+expected, "among Debian's packages", cmp.Or(found, "none")))
 		}
 	}
 	return errors.Join(errs...)

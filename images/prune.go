@@ -21,20 +21,9 @@ type Pruned struct {
 	Freed, Kept int64
 }
 
-// BusyError says that the cache cannot be pruned because images are being
-// built, by this process or another.
-type BusyError struct {
-	// Folder is a folder of such a build.
-	Folder string
-}
-
-func (e *BusyError) Error() string {
-	return fmt.Sprintf("images are being built in %s: prune the cache when they are done", e.Folder)
-}
-
 // Prune removes the images from the cache that the catalogue does not describe as its recipes are
 // now: those of an earlier state of a recipe, and versions that the catalogue does not have. It also
-// removes damaged images and what interrupted builds have left. It returns a *BusyError while images
+// removes damaged images and what interrupted builds have left. It is an error while images
 // are being built, because a build may need any image.
 func (c *Catalogue) Prune(ctx context.Context) (Pruned, error) {
 	keys, err := c.keys(ctx, c.refs)
@@ -97,7 +86,7 @@ func diskUse(folder string) (size int64, err error) {
 }
 
 // cleanIdle removes the folders that killed builds have left, and returns how
-// many. It returns a *BusyError if a build is under way.
+// many. It is an error if a build is under way.
 func (c *cache) cleanIdle() (int, error) {
 	tmp := filepath.Join(c.dir, "tmp")
 	before, err := os.ReadDir(tmp)
@@ -112,7 +101,7 @@ func (c *cache) cleanIdle() (int, error) {
 		return 0, fmt.Errorf("looking for image builds: %w", err)
 	}
 	if len(running) > 0 {
-		return 0, &BusyError{Folder: filepath.Join(tmp, running[0].Name())}
+		return 0, fmt.Errorf("images are being built in %s: prune the cache when they are done", filepath.Join(tmp, running[0].Name()))
 	}
 	return len(before), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Exit statuses, as `relapse --help` promises them.
@@ -27,12 +28,7 @@ const (
 	exitInterrupted  = 130
 )
 
-type usageError struct{ error }
-
-func (e *usageError) Unwrap() error      { return e.error }
-func (e *usageError) RelapseStatus() int { return exitUsage }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+func usagef(format string, args ...any) error { return status.Input(format, args...) }
 
 type verdictError struct {
 	verdict framework.RunVerdict
@@ -57,8 +53,6 @@ func (e *verdictError) RelapseStatus() int {
 }
 
 func (e *auditError) RelapseStatus() int { return e.status }
-
-func (e *setupError) RelapseStatus() int { return exitMachine }
 
 func judgedAs(v framework.RunVerdict, broken error) error {
 	if (v == framework.Pass || v == framework.Observed) && broken == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/adopt"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
@@ -21,10 +19,9 @@ import (
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/host"
-	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 	"github.com/relapse-dev/relapse/topology/must"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // withoutDocker is the error of a Docker that does not run.
@@ -54,19 +51,13 @@ func TestExitStatus(t *testing.T) {
 		{"an audit of a cluster that cannot be read", fmt.Errorf("audit: %w", &auditError{status: exitMachine, why: errors.New("refused")}), exitMachine},
 		{"several slips", errors.Join(usagef("one"), usagef("two")), exitUsage},
 		{"a topology that cannot be built", invalid, exitUsage},
-		{"an image without a recipe", &images.UnknownImageError{}, exitUsage},
 		{"a version without a recipe", &images.UnknownVersionError{}, exitUsage},
 		{"an image that does not build", &images.BuildError{Err: errors.New("exit status 1")}, exitMachine},
 		{"a module proxy that does not answer", fmt.Errorf("deriving: %w", &images.UnreachableError{}), exitMachine},
-		{"a folder that was not deployed", &adopt.InputError{Err: errors.New("no file")}, exitUsage},
-		{"a cluster that nobody calls a lab", &adopt.NoLabError{}, exitUsage},
-		{"a lab that does not fit", &adopt.MissingError{}, exitMachine},
 		{"a machine that is not fit", &host.UnfitError{}, exitMachine},
-		{"a cure that did not take", &setupError{errors.New("apt-get")}, exitMachine},
+		{"a cure that did not take", errors.Join(status.Machine("apt-get")), exitMachine},
 		{"a lab that is held", held, exitMachine},
 		{"a lab that is held, found by a run", &verdictError{framework.Inconclusive, held}, exitMachine},
-		{"a subnet that is in use", errors.Join(&kindlab.OverlapError{Subnet: netip.MustParsePrefix("10.0.0.0/8")}), exitMachine},
-		{"a vendor's registry that does not answer", &verdictError{framework.Inconclusive, &registry.UpstreamError{Host: "docker.io"}}, exitMachine},
 		{"no Docker", noDocker, exitMachine},
 		{"an image that needs root", fmt.Errorf("building image: %w", fs.ErrPermission), exitMachine},
 		{"a full disk", fmt.Errorf("writing: %w", syscall.ENOSPC), exitMachine},
@@ -75,8 +66,7 @@ func TestExitStatus(t *testing.T) {
 		{"an inconclusive verdict", &verdictError{framework.Inconclusive, nil}, exitInconclusive},
 		{"a lab that did not come up", &verdictError{framework.Inconclusive, errors.New("no node")}, exitInconclusive},
 		{"a run that was interrupted", &verdictError{framework.Inconclusive, engine.ErrInterrupted}, exitInterrupted},
-		{"a guest that does not come up", &verdictError{framework.Inconclusive, fmt.Errorf("up: %w", &guest.BootError{Guest: "worker"})}, exitMachine},
-		{"a guest image without QEMU", &verdictError{framework.Inconclusive, &guest.ImageError{}}, exitMachine},
+		{"a guest that does not come up", &verdictError{framework.Inconclusive, fmt.Errorf("up: %w", status.Machine("no KVM"))}, exitMachine},
 		{"an error of ssh", fmt.Errorf("reading a router: %w", ofSSH{errors.New("status 1")}), exitFailed},
 		{"anything else", errors.New("lab is not down"), exitFailed},
 		{"a failed verdict beside a scenario that this machine cannot run", &verdictError{framework.Fail, &images.BuildError{Err: errors.New("x")}}, exitUnexpected},

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 const modulePath = "github.com/relapse-dev/relapse"
@@ -92,7 +93,7 @@ func openCatalogue() (*images.Catalogue, string, error) {
 	}
 	catalogue, err := images.Open(root)
 	if err != nil {
-		return nil, "", &usageError{err} // recipes are input, and checked as such
+		return nil, "", usagef("%w", err) // recipes are input, and checked as such
 	}
 	return catalogue, root, nil
 }
@@ -135,7 +136,7 @@ func setupCommand() *cobra.Command {
 				return err
 			}
 			if _, err := host.Setup(cmd.Context(), needs(catalogue), root, announce); err != nil {
-				return &setupError{err}
+				return status.Machine("%w", err)
 			}
 			return nil
 		},
@@ -143,7 +144,3 @@ func setupCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&undo, "undo", false, "undo the changes of setup")
 	return cmd
 }
-
-type setupError struct{ error }
-
-func (e *setupError) Unwrap() error { return e.error }

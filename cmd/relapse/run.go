@@ -32,6 +32,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 type runOptions struct {
@@ -496,7 +497,7 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 			switch {
 			case runnable:
 			case s.Topology.Dual && v.OnlyIPv4 != "" && (asked || none && len(o.Variants) == 0):
-				errs = append(errs, &setupError{fmt.Errorf("variant %q runs %s", v.Name, why)})
+				errs = append(errs, status.Machine("variant %q runs %s", v.Name, why))
 			case asked:
 				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
 			}

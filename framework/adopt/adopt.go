@@ -37,6 +37,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/kube"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Lab is a lab that somebody else has brought up.
@@ -53,19 +54,9 @@ type Lab struct {
 	controls []*bgprouter.Control
 }
 
-// InputError says that a folder or a file cannot be used.
-type InputError struct{ Err error }
-
-func (e *InputError) Error() string { return e.Err.Error() }
-
-// RelapseStatus is 2: bad input.
-func (*InputError) RelapseStatus() int { return 2 }
-
-func (e *InputError) Unwrap() error { return e.Err }
-
 // Open reads the lab that containerlab has deployed from a folder, or the cluster of a kubeconfig,
 // and the file of its routers (bgprouter.Parse), by default the one that relapse has written into
-// the folder. It connects to the cluster, and to no router. The error is an *InputError if the
+// the folder. It connects to the cluster, and to no router. The error is of bad input if the
 // folder or a file cannot be used.
 func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab, error) {
 	l := &Lab{
@@ -77,14 +68,14 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 	if info, err := os.Stat(on); err != nil || info.IsDir() {
 		deployed, err := containerlab.ReadDeployed(on)
 		if err != nil {
-			return nil, &InputError{err}
+			return nil, status.Input("%w", err)
 		}
 		if len(deployed.Clusters) == 0 {
 			deployed.Clusters = joined(&deployed, func(name string) (container.InspectResponse, error) { return docker.ContainerInspect(ctx, name) })
 		}
 		if len(deployed.Clusters) != 1 {
-			return nil, &InputError{fmt.Errorf("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the network is shared (network-mode: container:NODE, or ext-container)",
-				on, len(deployed.Clusters), deployed.Clusters)}
+			return nil, status.Input("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the network is shared (network-mode: container:NODE, or ext-container)",
+				on, len(deployed.Clusters), deployed.Clusters)
 		}
 		l.Foreign.Containers = deployed.Containers
 		kubeconfig = func() ([]byte, error) { return kubeconfigOf(deployed.Clusters[0]) }
@@ -92,25 +83,25 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 			routers, found = filepath.Join(on, containerlab.RoutersFile), true
 		}
 	} else if routers == "" {
-		return nil, &InputError{fmt.Errorf("a kubeconfig, %s, says nothing of routers: expected --routers FILE, too", on)}
+		return nil, status.Input("a kubeconfig, %s, says nothing of routers: expected --routers FILE, too", on)
 	}
 	text, err := os.ReadFile(routers)
 	if found && errors.Is(err, fs.ErrNotExist) {
-		return nil, &InputError{fmt.Errorf("%s has no %s, which says how its routers are read: expected --routers FILE", on, containerlab.RoutersFile)}
+		return nil, status.Input("%s has no %s, which says how its routers are read: expected --routers FILE", on, containerlab.RoutersFile)
 	}
 	if err != nil {
-		return nil, &InputError{fmt.Errorf("reading the file of the routers: %w", err)}
+		return nil, status.Input("reading the file of the routers: %w", err)
 	}
 	if l.routers, err = bgprouter.Parse(routers, text); err != nil {
-		return nil, &InputError{err}
+		return nil, status.Input("%w", err)
 	}
 	if err := trusted(l.routers); found && err != nil {
-		return nil, &InputError{fmt.Errorf("%s: %w: name the file by --routers if you trust it", routers, err)}
+		return nil, status.Input("%s: %w: name the file by --routers if you trust it", routers, err)
 	}
 	for _, d := range l.routers {
 		control, err := bgprouter.NewControl(d)
 		if err != nil {
-			return nil, &MissingError{[]string{err.Error()}}
+			return nil, unfit(err.Error())
 		}
 		l.controls = append(l.controls, control)
 	}
@@ -175,7 +166,7 @@ func readKubeconfig(path string) ([]byte, error) {
 		text, err = clientcmd.Write(*config)
 	}
 	if err != nil {
-		return nil, &InputError{fmt.Errorf("reading kubeconfig %s: %w", path, err)}
+		return nil, status.Input("reading kubeconfig %s: %w", path, err)
 	}
 	return text, nil
 }
@@ -183,14 +174,14 @@ func readKubeconfig(path string) ([]byte, error) {
 func (l *Lab) openCluster(ctx context.Context) error {
 	config, err := clientcmd.RESTConfigFromKubeConfig(l.Foreign.Kubeconfig)
 	if err != nil {
-		return &InputError{fmt.Errorf("reading the kubeconfig: %w", err)}
+		return status.Input("reading the kubeconfig: %w", err)
 	}
 	if l.api, err = kube.New(config); err != nil {
 		return err
 	}
 	var nodes corev1.NodeList
 	if err := l.api.Resources().List(ctx, &nodes); err != nil {
-		return &MissingError{[]string{fmt.Sprintf("nodes of the cluster at %s: %v", config.Host, err)}}
+		return unfit(fmt.Sprintf("nodes of the cluster at %s: %v", config.Host, err))
 	}
 	for _, n := range nodes.Items {
 		l.nodes[n.Name] = n

@@ -17,31 +17,16 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// NoLabError says that nothing tells that a cluster is a lab.
-type NoLabError struct{}
-
-func (*NoLabError) Error() string {
-	return "nothing says that this cluster is a lab: label it (kubectl label namespace kube-system " + containerlab.LabLabel +
-		"=true), or say so with --yes-this-is-a-lab"
+// unfit says what a lab lacks for a scenario, or has in its way.
+func unfit(missing ...string) error {
+	return status.Machine("the lab does not fit, and nothing was touched:\n  %s", strings.Join(missing, "\n  "))
 }
-
-// RelapseStatus is 2: bad input.
-func (*NoLabError) RelapseStatus() int { return 2 }
-
-// MissingError says what a lab lacks for a scenario, or has in its way.
-type MissingError struct{ Missing []string }
-
-func (e *MissingError) Error() string {
-	return "the lab does not fit, and nothing was touched:\n  " + strings.Join(e.Missing, "\n  ")
-}
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*MissingError) RelapseStatus() int { return 3 }
 
 // Check reads whether the lab is one, and whether it fits a scenario's variants. It changes
-// nothing. The error is a *NoLabError, or a *MissingError that names all that is missing.
+// nothing. The error names all that is missing.
 func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framework.Variant, isLab bool) error {
 	if !isLab {
 		var system corev1.Namespace
@@ -49,7 +34,8 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 			return fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 		}
 		if system.Labels[containerlab.LabLabel] != "true" {
-			return &NoLabError{}
+			return status.Input("nothing says that this cluster is a lab: label it (kubectl label namespace kube-system %s=true), "+
+				"or say so with --yes-this-is-a-lab", containerlab.LabLabel)
 		}
 	}
 	c := checker{l, s.TopologyFor(variants), nil}
@@ -61,7 +47,7 @@ func (l *Lab) Check(ctx context.Context, s framework.Scenario, variants []framew
 		c.readRouters(ctx)
 	}
 	if len(c.found) > 0 {
-		return &MissingError{c.found}
+		return unfit(c.found...)
 	}
 	return nil
 }

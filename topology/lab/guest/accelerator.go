@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Accelerator executes a guest's code.
@@ -41,7 +42,7 @@ type Choice struct {
 // if one boots under that, else TCG. It boots guests from image, an image that Docker
 // has, in containers with the given labels, and removes them. It stores the choice in
 // the file remember and uses it again for the same image; the file must not survive a
-// reboot. The error is an *ImageError if the image lacks a file that guests need.
+// reboot. It is an error if the image lacks a file that guests need.
 func ChooseAccelerator(ctx context.Context, docker *client.Client, image string, labels map[string]string, remember string) (Choice,
 	error) {
 	if text, err := os.ReadFile(remember); err == nil {
@@ -87,17 +88,6 @@ func choose(image string, whyNot func(Accelerator) (string, error)) (Choice, err
 	return choice, nil
 }
 
-// ImageError says that an image cannot run guests.
-type ImageError struct {
-	Image string // as Docker knows it
-	Says  string
-}
-
-func (e *ImageError) Error() string { return fmt.Sprintf("image %s: %s", e.Image, e.Says) }
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*ImageError) RelapseStatus() int { return 3 }
-
 // WhyNot tries to boot a guest under KVM or UML, as ChooseAccelerator does. It returns
 // why that cannot be used, or "" if it can.
 func WhyNot(ctx context.Context, docker *client.Client, image string, labels map[string]string, a Accelerator) (reason string, err error) {
@@ -141,7 +131,7 @@ func WhyNot(ctx context.Context, docker *client.Client, image string, labels map
 	}
 	reason = strings.TrimPrefix(strings.TrimSpace(said.String()), "guest: ")
 	if code == launch.ImageStatus {
-		return "", &ImageError{Image: image, Says: reason}
+		return "", status.Machine("image %s: %s", image, reason)
 	}
 	return reason, nil
 }

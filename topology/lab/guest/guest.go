@@ -27,6 +27,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
 	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Image is the image of guests with a kernel, one of topology.Kernels.
@@ -277,22 +278,8 @@ func LastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// BootError says that a guest did not boot.
-type BootError struct {
-	Guest   string
-	Why     string
-	Console string // its last lines
-}
-
-func (e *BootError) Error() string {
-	return fmt.Sprintf("guest %s did not boot: %s; its console ends with: %s", e.Guest, e.Why, e.Console)
-}
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*BootError) RelapseStatus() int { return 3 }
-
-// Ready waits until the guest of a started container runs commands. The error is a
-// *BootError if the guest runs none within bound, or ends.
+// Ready waits until the guest of a started container runs commands. The error has the end of its
+// console if the guest runs none within bound, or ends.
 func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -310,16 +297,19 @@ func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 			status, err := g.run(ctx, channel.Request{Exec: []string{"true"}}, nil, io.Discard, io.Discard)
 			return err == nil && status.Status == 0, fmt.Sprintf("%+v", status), err
 		})
-	var late *await.TimeoutError
+	why := ""
 	switch {
 	case err == nil:
 		return nil
 	case context.Cause(ctx) == errEnded:
-		return &BootError{Guest: g.name, Why: "it ended", Console: g.consoleEnd(context.WithoutCancel(ctx), 5)}
-	case errors.As(err, &late):
-		return &BootError{Guest: g.name, Why: fmt.Sprintf("it ran no command within %s", bound), Console: g.consoleEnd(ctx, 5)}
+		why = "it ended"
+	case errors.As(err, new(*await.TimeoutError)):
+		why = fmt.Sprintf("it ran no command within %s", bound)
+	default:
+		return err
 	}
-	return err
+	console := g.consoleEnd(context.WithoutCancel(ctx), 5)
+	return status.Machine("guest %s did not boot: %s; its console ends with: %s", g.name, why, console)
 }
 
 // errEnded is the cause with which the end of the guest cancels a wait.

@@ -103,19 +103,11 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 	return stdout.String(), nil
 }
 
-// OwnKernelError says that a node is a guest: the machine cannot access its
-// processes and namespaces.
-type OwnKernelError struct{ Member string }
-
-func (e *OwnKernelError) Error() string {
-	return fmt.Sprintf("%s is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it", e.Member)
-}
-
 // PID is the process ID of the member's init in the machine's PID namespace. It changes when the
-// member is stopped and started. For a guest the error is an *OwnKernelError.
+// member is stopped and started. A guest, which has its own kernel, has none: that is an error.
 func (m *member) PID(ctx context.Context) (int, error) {
 	if m.guest != nil {
-		return 0, &OwnKernelError{Member: m.name}
+		return 0, fmt.Errorf("%s is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it", m.name)
 	}
 	info, err := m.docker.ContainerInspect(ctx, m.container)
 	if err != nil {
@@ -127,7 +119,7 @@ func (m *member) PID(ctx context.Context) (int, error) {
 	return info.State.Pid, nil
 }
 
-// Netns is the path of the member's network namespace. For a guest the error is an *OwnKernelError.
+// Netns is the path of the member's network namespace. It is an error for a guest.
 func (m *member) Netns(ctx context.Context) (string, error) {
 	pid, err := m.PID(ctx)
 	if err != nil {

@@ -164,8 +164,7 @@ func TestGuestsAreOutOfReach(t *testing.T) {
 		"PID": noPID, "Netns": noNetns,
 		"InNetns": node.InNetns(t.Context(), func() error { return errors.New("it was reached") }),
 	} {
-		var own *OwnKernelError
-		if !errors.As(err, &own) || own.Member != "b" {
+		if err == nil || !strings.Contains(err.Error(), "b is a guest with its own kernel") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -222,8 +221,6 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		{&HeldError{Lab: "node-drain", PID: 17, Command: "relapse run node-drain", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 			`lab "node-drain" is held by process 17 (relapse run node-drain) since 03:04:05: wait for it to end, or interrupt it`},
-		{&OwnKernelError{Member: "worker"},
-			"worker is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it"},
 		{&guest.ExitError{Member: "master1", Command: []string{"sh", "-c", "exit 3"}, Status: 3, Output: "no\n"},
 			"on master1: sh -c 'exit 3': exit status 3: no"},
 		{&guest.ExitError{Member: "master1", Command: []string{"sh", "-c", "set -e\nfalse\ntrue\n"}, Status: 1, Output: "no\n"},

@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/router"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Images of the lab's own containers.
@@ -121,7 +122,7 @@ func Attach(ctx context.Context, docker *client.Client, t topology.Topology, o O
 
 func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 	if t.Dual && tableFamily() != nftables.TableFamilyINet {
-		return nil, &noIPv6Error{}
+		return nil, status.Machine("a lab of two families needs IPv6, and this machine's kernel has none: run with --family ipv4")
 	}
 	unlock, _, err := lock(t.Name) // the caller runs Down before, which cleans up after a kill
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // bridgeName is the name of a lab network's bridge. It is a hash, because names of
@@ -79,26 +80,6 @@ func automaticRange(t topology.Topology, n topology.Network) string {
 	return ""
 }
 
-// OverlapError says that this machine already uses a lab's subnet.
-type OverlapError struct {
-	Network string
-	Subnet  netip.Prefix
-	Used    netip.Prefix
-	By      string // the device and the routing table of the route to Used
-	Fixed   string // why the lab's network cannot move; empty: it can
-}
-
-func (e *OverlapError) Error() string {
-	cure := "remove that lab or network, or move the lab's own networks with --subnets"
-	if e.Fixed != "" {
-		cure = "remove that lab or network; --subnets does not move this one: " + e.Fixed
-	}
-	return fmt.Sprintf("network %q needs %s, but this machine routes %s to %s: %s", e.Network, e.Subnet, e.Used, e.By, cure)
-}
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*OverlapError) RelapseStatus() int { return 3 }
-
 // checkSubnets rejects a topology whose subnets overlap a route of the machine: the
 // machine could not reach its real hosts there.
 func checkSubnets(ctx context.Context, t topology.Topology) error {
@@ -112,10 +93,17 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 	}
 	var errs []error
 	for _, o := range overlaps {
-		n := networks[o.Subnet]
-		errs = append(errs, &OverlapError{Network: n.Name, Subnet: o.Subnet, Used: o.Route, By: o.By(), Fixed: n.Fixed})
+		errs = append(errs, overlapping(networks[o.Subnet], o))
 	}
 	return errors.Join(errs...)
+}
+
+func overlapping(n topology.Network, o subnet.Overlap) error {
+	cure := "remove that lab or network, or move the lab's own networks with --subnets"
+	if n.Fixed != "" {
+		cure = "remove that lab or network; --subnets does not move this one: " + n.Fixed
+	}
+	return status.Machine("network %q needs %s, but this machine routes %s to %s: %s", n.Name, o.Subnet, o.Route, o.By(), cure)
 }
 
 // CheckKept rejects a running lab that is not the topology's, although it has its name: its
@@ -168,16 +156,6 @@ func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology
 func subnetsOf(all []network.IPAMConfig) string {
 	return each.Joined(all, " and ", func(c network.IPAMConfig) string { return c.Subnet })
 }
-
-// noIPv6Error says that the machine cannot have a lab of two families.
-type noIPv6Error struct{}
-
-func (*noIPv6Error) Error() string {
-	return "a lab of two families needs IPv6, and this machine's kernel has none: run with --family ipv4"
-}
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*noIPv6Error) RelapseStatus() int { return 3 }
 
 func tableName(lab string) string { return "relapse-" + lab }
 

@@ -10,6 +10,10 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/host/subnet"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 type packet struct {
@@ -172,15 +176,10 @@ func TestMissingRules(t *testing.T) {
 
 // The cure is the flag, unless the network is one that it does not move.
 func TestOverlapNamesItsCure(t *testing.T) {
-	e := &OverlapError{
-		Network: "nodes", Subnet: netip.MustParsePrefix("10.4.94.0/24"), Used: netip.MustParsePrefix("10.0.0.0/8"), By: "wg0 (routing table main)",
-	}
+	n := topology.Network{Name: "nodes"}
+	o := subnet.Overlap{Subnet: netip.MustParsePrefix("10.4.94.0/24"), Route: netip.MustParsePrefix("10.0.0.0/8"), Device: "wg0", Table: 254}
 	const begins = `network "nodes" needs 10.4.94.0/24, but this machine routes 10.0.0.0/8 to wg0 (routing table main): `
-	if got, want := e.Error(), begins+"remove that lab or network, or move the lab's own networks with --subnets"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	e.Fixed = "it is the incident's"
-	if got, want := e.Error(), begins+"remove that lab or network; --subnets does not move this one: it is the incident's"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	must.Equal(t, "", begins+"remove that lab or network, or move the lab's own networks with --subnets", overlapping(n, o).Error())
+	n.Fixed = "it is the incident's"
+	must.Equal(t, "", begins+"remove that lab or network; --subnets does not move this one: it is the incident's", overlapping(n, o).Error())
 }

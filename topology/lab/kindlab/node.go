@@ -16,7 +16,7 @@ import (
 )
 
 // Node is a Kubernetes node of a lab: a container on the machine's kernel, or a guest. Both have
-// the same methods, except that the machine cannot enter a guest's namespaces: see OwnKernelError.
+// the same methods, except that the machine cannot enter a guest's namespaces: see PID.
 type Node struct {
 	member
 	lab *Lab

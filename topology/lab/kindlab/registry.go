@@ -259,7 +259,7 @@ func (l *Lab) copyServed(ctx context.Context, ours *Registry) error {
 			continue
 		}
 		if err := to.Copy(ctx, image, from.Addr.String()); err != nil {
-			errs = append(errs, &registry.UpstreamError{Host: host, URL: l.options.Upstreams[host], Image: image, Err: err})
+			errs = append(errs, l.options.Upstreams.Failed(host, image, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -302,10 +302,9 @@ const dockerBridge = "bridge"
 // startCache runs a pull-through cache of a host's registry. Only caches can reach
 // hosts outside the lab. They forward no packets.
 func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) error {
-	upstream := l.options.Upstreams[host]
 	err := r.create(ctx, []topology.Link{l.registryLink(r)},
 		// It listens on the lab's network alone: Docker's own is everybody's.
-		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + upstream, "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
+		&container.Config{Image: image, Env: []string{"REGISTRY_PROXY_REMOTEURL=" + l.options.Upstreams[host], "REGISTRY_HTTP_ADDR=" + r.Addr.String()}},
 		&container.HostConfig{Sysctls: map[string]string{"net.ipv4.ip_forward": "0"}})
 	if err != nil {
 		return err
@@ -320,7 +319,7 @@ func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) e
 		if ctx.Err() != nil {
 			return err
 		}
-		return &registry.UpstreamError{Host: host, URL: upstream, Err: err}
+		return l.options.Upstreams.Failed(host, "", err)
 	}
 	return nil
 }

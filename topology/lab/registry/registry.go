@@ -36,15 +36,6 @@ func options(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(direct), remote.WithUserAgent("relapse")}
 }
 
-// NotFoundError says that the registry has no image of that name.
-type NotFoundError struct {
-	Image, Registry string
-}
-
-func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("the registry at %s has no image %s", e.Registry, e.Image)
-}
-
 func (c *Client) here(image string) (name.Reference, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -149,14 +140,14 @@ func (c *Client) Copy(ctx context.Context, image, from string) error {
 	return c.explain(image, doing, remote.Push(target, found, options(ctx)...))
 }
 
-// explain adds the operation to an error of the library. The result wraps a
-// *NotFoundError if the registry has no such image. A nil error stays nil.
+// explain adds the operation to an error of the library, and says so if the registry has no such
+// image. A nil error stays nil.
 func (c *Client) explain(image, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if answer, is := errors.AsType[*transport.Error](err); is && answer.StatusCode == http.StatusNotFound {
-		return fmt.Errorf("%s: %w", doing, &NotFoundError{Image: image, Registry: c.addr})
+		return fmt.Errorf("%s: the registry at %s has no image %s", doing, c.addr, image)
 	}
 	return fmt.Errorf("%s: registry %s: %w", doing, c.addr, err)
 }

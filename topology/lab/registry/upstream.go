@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // Upstreams are the base URLs of the vendors' registries, by the host in the names of images.
@@ -69,32 +71,20 @@ func HostOf(image string) (string, error) {
 	return "docker.io", nil
 }
 
-// UpstreamError says that a vendor's registry does not answer, or does not serve an image.
-type UpstreamError struct {
-	Host, URL string
-	// Image is the requested image. It is empty if the registry does not answer.
-	Image string
-	Err   error
-}
-
-func (e *UpstreamError) Error() string {
-	what := fmt.Sprintf("the registry of %s, %s, cannot be reached", e.Host, e.URL)
-	if e.Image != "" {
-		what = fmt.Sprintf("%s does not serve image %s", e.URL, e.Image)
+// Failed says that the registry of a host does not answer, or, if there is an image, does not serve it.
+func (u Upstreams) Failed(host, image string, err error) error {
+	what := fmt.Sprintf("the registry of %s, %s, cannot be reached", host, u[host])
+	if image != "" {
+		what = fmt.Sprintf("%s does not serve image %s", u[host], image)
 	}
-	return fmt.Sprintf("%s: %v: set a mirror with --upstream %s=URL, or run without --images=upstream", what, e.Err, e.Host)
+	return status.Machine("%s: %w: set a mirror with --upstream %s=URL, or run without --images=upstream", what, err, host)
 }
-
-// RelapseStatus is 3: the machine cannot run it.
-func (*UpstreamError) RelapseStatus() int { return 3 }
-
-func (e *UpstreamError) Unwrap() error { return e.Err }
 
 // reachWithin bounds the wait for a registry's first answer.
 const reachWithin = 10 * time.Second
 
 // Reach checks that the registries of hosts answer. A request for a login is an
-// answer. The error joins an *UpstreamError for each registry that does not answer.
+// answer. The error names each registry that does not answer.
 func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
@@ -106,18 +96,13 @@ func (u Upstreams) Reach(ctx context.Context, hosts []string) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			errs = append(errs, &UpstreamError{Host: host, URL: u[host], Err: reason(err)})
+			if request, is := errors.AsType[*url.Error](err); is {
+				err = request.Err // without the URL
+			}
+			errs = append(errs, u.Failed(host, "", err))
 			continue
 		}
 		response.Body.Close()
 	}
 	return errors.Join(errs...)
-}
-
-// reason is an error without the URL, which UpstreamError has already.
-func reason(err error) error {
-	if request, is := errors.AsType[*url.Error](err); is {
-		return request.Err
-	}
-	return err
 }
