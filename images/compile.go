@@ -12,7 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/mod/module"
-	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/host"
 )
 
 // compiler builds the Go programs of several images. Programs of one module that take the same
@@ -32,15 +33,7 @@ type compiler struct {
 }
 
 func newCompiler(cache *cache, dir string) compiler {
-	return compiler{cache: cache, dir: dir, memory: memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
-}
-
-func memory() uint64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return info.Totalram * uint64(info.Unit)
+	return compiler{cache: cache, dir: dir, memory: uint64(host.MemoryGiB()) << 30, groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
 // memoryToLinkBeside is the memory in bytes of a machine with two CPUs on which two linkers and

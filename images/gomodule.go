@@ -219,11 +219,3 @@ func goCommand(ctx context.Context, folder string, args ...string) *exec.Cmd {
 		"PWD="+folder, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH, "GOFLAGS=-mod=readonly", "GOWORK=off")
 	return cmd
 }
-
-func goVersion(ctx context.Context, folder string) (string, error) {
-	out, err := output(goCommand(ctx, folder, "env", "GOVERSION"))
-	if err != nil {
-		return "", fmt.Errorf("asking go for its version: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}

@@ -69,11 +69,11 @@ func (c *Catalogue) key(ctx context.Context, r *Recipe, baseKey string) (string,
 		fmt.Fprintf(h, "selected by %s\n", selectPackages(r.Debian.Packages))
 	}
 	if len(r.Programs) > 0 {
-		version, err := goVersion(ctx, c.root)
+		version, err := output(goCommand(ctx, c.root, "env", "GOVERSION"))
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("asking go for its version: %w", err)
 		}
-		fmt.Fprintf(h, "go %s\n", version)
+		fmt.Fprintf(h, "go %s\n", bytes.TrimSpace(version))
 	}
 	for _, p := range r.Programs {
 		if m := r.module(p.In); m.folder == c.root {

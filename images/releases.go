@@ -312,12 +312,6 @@ var silences = []string{
 // lookup is how the go command asks a checksum database of a module version.
 var lookup = regexp.MustCompile(`/lookup/([^@\s]+)@[^:\s]+`)
 
-// unescaped is a module's path as people write it, or "" if it is none.
-func unescaped(path string) string {
-	as, _ := module.UnescapePath(path)
-	return as
-}
-
 // unavailable makes a *NotPublishedError or an *UnreachableError of the go command's error.
 func unavailable(err error, v module.Version) error {
 	says := func(words []string) bool {
@@ -335,7 +329,8 @@ func unavailable(err error, v module.Version) error {
 		}
 		if asked := lookup.FindStringSubmatch(err.Error()); asked != nil {
 			missing.Required = asked[0] != "/lookup/"+v.String()
-			missing.Unverified = cmp.Or(unescaped(asked[1]), asked[1])
+			path, _ := module.UnescapePath(asked[1]) // as people write it
+			missing.Unverified = cmp.Or(path, asked[1])
 		}
 		return missing
 	case says(silences):

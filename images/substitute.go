@@ -117,10 +117,13 @@ func substitutesIn(mod *modfile.File, sums map[string]string) []Substitute {
 var isFor = regexp.MustCompile(`^// (?:indirect; )?for (\S+)(?: (\S+))?$`)
 
 // noteSubstitutes writes into a derived go.mod what each module that the recipe raises or
-// replaces is for. Those that turn out as the vendor has chosen them get no comment.
+// replaces, or takes where the vendor replaces it, is for. Those that turn out as the vendor has
+// chosen them get no comment.
 func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]module.Version) {
 	current, all := chosen(mod), lines(mod)
-	for _, path := range m.substituted() {
+	paths := slices.Concat(slices.Collect(maps.Keys(m.AtLeast)), slices.Collect(maps.Keys(m.Replace)), m.Unreplaced)
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
 		line, now, was := all[path], current[path], vendors[path]
 		if line == nil || was.Path == "" || now == was {
 			continue
@@ -134,14 +137,6 @@ func (m vendorModule) noteSubstitutes(mod *modfile.File, vendors map[string]modu
 		}
 		line.Suffix = []modfile.Comment{{Token: "// " + comment, Suffix: true}}
 	}
-}
-
-// substituted are the paths of the modules that the recipe raises or replaces, or takes
-// where the vendor replaces them.
-func (m vendorModule) substituted() []string {
-	paths := slices.Concat(slices.Collect(maps.Keys(m.AtLeast)), slices.Collect(maps.Keys(m.Replace)), m.Unreplaced)
-	slices.Sort(paths)
-	return slices.Compact(paths)
 }
 
 func chosen(mod *modfile.File) map[string]module.Version {

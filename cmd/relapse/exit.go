@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
@@ -62,14 +60,10 @@ func judgedAs(v framework.RunVerdict, broken error) error {
 }
 
 func requireRoot() error {
-	uid := os.Geteuid()
-	if uid == 0 {
-		return nil
+	if uid := os.Geteuid(); uid != 0 {
+		return status.Machine("relapse must run as root (found: uid %d): run it with sudo", uid)
 	}
-	return &host.UnfitError{Checks: []host.Check{{
-		Name: "root", State: host.Fatal, Found: fmt.Sprintf("uid %d", uid),
-		Want: "relapse must run as root", Cure: "run it with sudo",
-	}}}
+	return nil
 }
 
 func exitStatus(ctx context.Context, err error) int {

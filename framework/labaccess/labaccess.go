@@ -5,7 +5,6 @@ package labaccess
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -32,17 +31,11 @@ func (a access) Kubernetes(context.Context) (*rest.Config, error) {
 
 func (a access) Routers(context.Context) (map[string]snapshot.RouterReader, error) {
 	routers := map[string]snapshot.RouterReader{}
-	var opened []*kindlab.Router
 	for _, r := range a.lab.Topology.Routers {
-		handle, err := a.lab.Router(r.Name)
+		handle, err := a.lab.Router(r.Name) // which does not connect yet
 		if err != nil {
-			errs := []error{fmt.Errorf("opening router %s: %w", r.Name, err)}
-			for _, o := range opened {
-				errs = append(errs, o.Close())
-			}
-			return nil, errors.Join(errs...)
+			return nil, fmt.Errorf("opening router %s: %w", r.Name, err)
 		}
-		opened = append(opened, handle)
 		if routers[r.Name] = handle; a.lab.Topology.Dual {
 			routers[r.Name] = dualRouter{handle}
 		}

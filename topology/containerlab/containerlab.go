@@ -65,31 +65,10 @@ type node struct {
 	StartupConfig string            `yaml:"startup-config,omitempty"`
 	Binds         []string          `yaml:"binds,omitempty"`
 	Sysctls       map[string]string `yaml:"sysctls,omitempty"`
-	Stages        *stages           `yaml:"stages,omitempty"`
-	Extras        *extras           `yaml:"extras,omitempty"`
+	Stages        map[string]any    `yaml:"stages,omitempty"`
+	Extras        map[string]any    `yaml:"extras,omitempty"`
 	Exec          []string          `yaml:"exec,omitempty"`
 	Labels        map[string]string `yaml:"labels"`
-}
-
-// stages make a node wait for another one.
-type stages struct {
-	Create struct {
-		WaitFor []waitFor `yaml:"wait-for"`
-	} `yaml:"create"`
-}
-
-type waitFor struct {
-	Node  string `yaml:"node"`
-	Stage string `yaml:"stage"`
-}
-
-// extras are containerlab's own fields of a k8s-kind node.
-type extras struct {
-	Kind struct {
-		Deploy struct {
-			Wait string `yaml:"wait"`
-		} `yaml:"deploy"`
-	} `yaml:"k8s_kind"`
 }
 
 type endpoint struct {
@@ -241,7 +220,7 @@ func (e *export) build() error {
 		}
 	}
 	for _, h := range e.t.Hosts {
-		n := node{Kind: kindOther, Image: hostImage, NetworkMode: "none", Sysctls: forwarding}
+		n := node{Kind: kindOther, Image: hostImage, NetworkMode: "none", Sysctls: Forwarding}
 		m := topology.Member{Kind: topology.KindHost, Name: h.Name, Links: h.Links, Via: h.Via}
 		if err := e.member(nodes[h.Name], m, n); err != nil {
 			return err
@@ -258,7 +237,7 @@ func (e *export) router(key string, r topology.Router) error {
 	}
 	e.add(config, text, 0o644)
 	n := node{
-		Kind: kindOther, Image: routerImage, NetworkMode: "none", Sysctls: forwarding,
+		Kind: kindOther, Image: routerImage, NetworkMode: "none", Sysctls: Forwarding,
 		Binds: []string{config + ":/etc/frr/frr.conf", "frr/daemons:/etc/frr/daemons"},
 	}
 	return e.member(key, topology.Member{Kind: topology.KindRouter, Name: r.Name, Links: r.Links}, n)
@@ -281,16 +260,17 @@ func (e *export) cluster(key string, c topology.Cluster, nodes map[string]string
 	if err := e.render(config, kindConfig, 0o644, c); err != nil {
 		return err
 	}
-	n := node{Kind: kindCluster, StartupConfig: config, Extras: &extras{}}
 	// Without a CNI plugin no node gets ready.
-	n.Extras.Kind.Deploy.Wait = "0s"
+	doNotWait := map[string]any{"k8s_kind": map[string]any{"deploy": map[string]string{"wait": "0s"}}}
+	n := node{Kind: kindCluster, StartupConfig: config, Extras: doNotWait}
 	if err := e.node(key, c.Name, n); err != nil {
 		return err
 	}
 	for i, n := range c.Nodes {
 		m := topology.Member{Kind: topology.KindNode, Name: n.Name, Links: n.Links, Via: n.Via}
-		made := node{Kind: kindNode, Stages: &stages{}}
-		made.Stages.Create.WaitFor = []waitFor{{Node: key, Stage: "create"}}
+		made := node{Kind: kindNode, Stages: map[string]any{
+			"create": map[string]any{"wait-for": []map[string]string{{"node": key, "stage": "create"}}},
+		}}
 		for _, setting := range sysctls() {
 			// Without a variable: containerlab takes the variables of its own environment.
 			made.Exec = append(made.Exec, fmt.Sprintf(`sh -c "echo %s | tee /proc/sys/%s"`, setting.value, setting.pattern))

@@ -11,14 +11,18 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/router"
 )
 
-// forwarding are the sysctls of routers and hosts: the same as in a lab of package kindlab.
-var forwarding = map[string]string{
-	"net.ipv4.ip_forward":                  "1",
-	"net.ipv4.conf.all.rp_filter":          "0",
-	"net.ipv4.conf.default.rp_filter":      "0",
+// Forwarding are the sysctls of routers and hosts, in labs of package kindlab as well.
+var Forwarding = map[string]string{
+	"net.ipv4.ip_forward": "1",
+	// The two directions of a flow may use different routers (ECMP). A reverse path
+	// filter would drop one.
+	"net.ipv4.conf.all.rp_filter":     "0",
+	"net.ipv4.conf.default.rp_filter": "0",
+	// A host that follows a redirect bypasses the router.
 	"net.ipv4.conf.all.send_redirects":     "0",
 	"net.ipv4.conf.default.send_redirects": "0",
-	"net.ipv4.fib_multipath_hash_policy":   "1",
+	// Also by ports, so that probes use all next hops.
+	"net.ipv4.fib_multipath_hash_policy": "1",
 }
 
 // setting is a sysctl of a Kubernetes node, by a pattern of paths below /proc/sys.

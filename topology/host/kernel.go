@@ -12,6 +12,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // kernelFeatures tries the features that a lab needs in a new network namespace, which ends when
@@ -158,7 +160,7 @@ func withoutServiceMap(err error) error {
 	}}}
 }
 
-// PassesIPv6 returns an *UnfitError if the machine's own rules drop what members of a lab send each other by IPv6: packets
+// PassesIPv6 returns an error of the machine if its own rules drop what members of a lab send each other by IPv6: packets
 // on bridges pass them if the sysctl says so, and Docker from 27 on forwards none but of its own networks of IPv6.
 func PassesIPv6() error {
 	const name = "net.bridge.bridge-nf-call-ip6tables"
@@ -179,11 +181,8 @@ func PassesIPv6() error {
 	}
 	for _, c := range chains {
 		if c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward && c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
-			return &UnfitError{Checks: []Check{{
-				Name: "kernel: IPv6 on bridges", State: Fatal,
-				Found: fmt.Sprintf("%s is 1, and the policy of chain %s of table ip6 %s is to drop", name, c.Name, c.Table.Name),
-				Want:  "a lab of two families sends IPv6 over bridges", Cure: "sysctl -w " + name + "=0, or run it on another machine",
-			}}}
+			return status.Machine("a lab of two families sends IPv6 over bridges (found: %s is 1, and the policy of chain %s of table ip6 "+
+				"%s is to drop): sysctl -w %[1]s=0, or run it on another machine", name, c.Name, c.Table.Name)
 		}
 	}
 	return nil

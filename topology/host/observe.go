@@ -94,7 +94,10 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 	}
 	o.missing, o.missingErr = bounding.Missing(from)
 	if len(needs.Packages) > 0 {
-		o.dpkg = installedPackages(ctx, needs.Packages)
+		args := append([]string{"--show", "--showformat", "${Package} ${db:Status-Status}\n"}, needs.Packages...)
+		// An exit status other than 0 means that some are unknown. Without dpkg all are.
+		out, _ := exec.CommandContext(ctx, "dpkg-query", args...).Output()
+		o.dpkg = string(out)
 	}
 	o.engine = observeEngine(ctx)
 	if o.uid == 0 {

@@ -26,14 +26,6 @@ func offered(ctx context.Context, name string) bool {
 	return err == nil && strings.HasPrefix(string(out), "Package: "+name+"\n")
 }
 
-// installedPackages returns dpkg's states of packages, for judgePackages.
-func installedPackages(ctx context.Context, names []string) string {
-	args := append([]string{"--show", "--showformat", "${Package} ${db:Status-Status}\n"}, names...)
-	// An exit status other than 0 means that some are unknown. Without dpkg all are.
-	out, _ := exec.CommandContext(ctx, "dpkg-query", args...).Output()
-	return string(out)
-}
-
 // installPackages installs Debian packages. It updates the package lists only if the installation
 // fails: a new machine has no lists, or they name versions that are no longer published.
 func installPackages(ctx context.Context, names []string, announce func(string)) error {

@@ -45,12 +45,6 @@ type scopedWait struct {
 	await.Sight
 }
 
-func (b *board) plan(steps []engine.Step) {
-	for _, s := range steps {
-		b.steps = append(b.steps, &step{scope: s.Scope, name: s.Name, planned: true})
-	}
-}
-
 func (b *board) find(scope, name string, is func(*step) bool) *step {
 	i := slices.IndexFunc(b.steps, func(s *step) bool { return s.planned && s.scope == scope && s.name == name && is(s) })
 	if i < 0 {

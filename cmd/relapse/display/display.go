@@ -128,7 +128,10 @@ func (d *Display) current() *board {
 func (d *Display) Plan(steps []engine.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.current().plan(steps)
+	b := d.current()
+	for _, s := range steps {
+		b.steps = append(b.steps, &step{scope: s.Scope, name: s.Name, planned: true})
+	}
 }
 
 // logs writes about a step to the log. The caller does not hold mu: the log may go through

@@ -169,7 +169,7 @@ registryPullQPS: 0
 `))
 
 func (l *Lab) kindProvider() *cluster.Provider {
-	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{l.log}))
+	return cluster.NewProvider(cluster.ProviderWithDocker(), cluster.ProviderWithLogger(kindLogger{log: l.log}))
 }
 
 // createControlPlane has kind create the first node and kubeadm's configuration alone.

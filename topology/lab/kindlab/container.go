@@ -127,20 +127,13 @@ func (m *member) Netns(ctx context.Context) (string, error) {
 	}
 	path := fmt.Sprintf("/proc/%d/ns/net", pid)
 	// Not /proc/self: the main thread does not end, and stays where InNetns has taken it.
-	if same, err := sameFile(path, "/proc/thread-self/ns/net"); same || err != nil {
+	theirs, err := os.Stat(path)
+	own, err2 := os.Stat("/proc/thread-self/ns/net")
+	if err = errors.Join(err, err2); err != nil || os.SameFile(theirs, own) {
 		return "", errors.Join(err, fmt.Errorf("process %d of container %q is not in a network namespace of its own as this process sees it: "+
 			"Docker runs in another PID namespace than relapse (docker run --pid host), or the container has just ended", pid, m.container))
 	}
 	return path, nil
-}
-
-func sameFile(a, b string) (bool, error) {
-	one, err := os.Stat(a)
-	if err != nil {
-		return false, err
-	}
-	other, err := os.Stat(b)
-	return err == nil && os.SameFile(one, other), err
 }
 
 // Path translates a path of the member's file system into one of the machine. A unix socket at that

@@ -93,19 +93,14 @@ func labOf(c container.Summary) string {
 	if lab := c.Labels[labelLab]; lab != "" {
 		return lab
 	}
-	lab := labOfCluster(c.Labels[labelKindCluster])
-	if lab != "" && slices.ContainsFunc(c.Mounts, func(m container.MountPoint) bool { return m.Source == mirrorsDir(lab) }) {
-		return lab
+	cluster, ours := strings.CutPrefix(c.Labels[labelKindCluster], "relapse-")
+	end := strings.LastIndexByte(cluster, '-') // a cluster's own name in the topology has no dash
+	if !ours || end < 0 {
+		return ""
 	}
-	return ""
-}
-
-// labOfCluster returns the lab that a kind cluster would be of by its name: a cluster's own name
-// in the topology has no dash.
-func labOfCluster(name string) string {
-	cluster, ours := strings.CutPrefix(name, "relapse-")
-	if i := strings.LastIndexByte(cluster, '-'); ours && i >= 0 {
-		return cluster[:i]
+	lab := cluster[:end]
+	if slices.ContainsFunc(c.Mounts, func(m container.MountPoint) bool { return m.Source == mirrorsDir(lab) }) {
+		return lab
 	}
 	return ""
 }

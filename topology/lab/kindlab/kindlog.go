@@ -8,7 +8,11 @@ import (
 	kindlog "sigs.k8s.io/kind/pkg/log"
 )
 
-type kindLogger struct{ log *slog.Logger }
+// kindLogger is kind's logger, and the one of each of its levels.
+type kindLogger struct {
+	log   *slog.Logger
+	quiet bool
+}
 
 var _ kindlog.Logger = kindLogger{}
 
@@ -19,20 +23,14 @@ func (k kindLogger) Errorf(format string, args ...any) { k.Error(fmt.Sprintf(for
 
 func (k kindLogger) V(level kindlog.Level) kindlog.InfoLogger {
 	// kind prints whole command outputs from level 3 on.
-	return kindInfo{log: k.log, enabled: level < 3}
+	return kindLogger{k.log, level >= 3}
 }
 
-type kindInfo struct {
-	log     *slog.Logger
-	enabled bool
-}
+func (k kindLogger) Enabled() bool                    { return !k.quiet }
+func (k kindLogger) Infof(format string, args ...any) { k.Info(fmt.Sprintf(format, args...)) }
 
-func (k kindInfo) Enabled() bool { return k.enabled }
-
-func (k kindInfo) Info(message string) {
-	if message = strings.TrimSpace(message); k.enabled && message != "" {
+func (k kindLogger) Info(message string) {
+	if message = strings.TrimSpace(message); !k.quiet && message != "" {
 		k.log.Debug("kind: " + message)
 	}
 }
-
-func (k kindInfo) Infof(format string, args ...any) { k.Info(fmt.Sprintf(format, args...)) }

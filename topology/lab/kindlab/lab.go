@@ -21,6 +21,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/containerlab"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 	"github.com/relapse-dev/relapse/topology/status"
@@ -257,7 +258,12 @@ func (l *Lab) startRoutersAndHosts(ctx context.Context, images map[string]string
 		start.Go(func() error { return l.startRouter(ctx, r, images[RouterImage(r.Kind)]) })
 	}
 	for _, h := range l.Topology.Hosts {
-		start.Go(func() error { return l.startHost(ctx, h, images[hostImageOf(h)]) })
+		start.Go(func() error {
+			if err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, l.agent(images[hostImageOf(h)])); err != nil {
+				return err
+			}
+			return l.wireMember(ctx, h.Name)
+		})
 	}
 	return start.Wait()
 }
@@ -271,14 +277,6 @@ func (l *Lab) agent(image string) *container.Config {
 		c.Entrypoint = append(c.Entrypoint, "--ipv6")
 	}
 	return c
-}
-
-func (l *Lab) startHost(ctx context.Context, h topology.Host, image string) error {
-	err := l.startMember(ctx, h.Name, h.Links, []string{"NET_ADMIN"}, l.agent(image))
-	if err != nil {
-		return err
-	}
-	return l.wireMember(ctx, h.Name)
 }
 
 func (l *Lab) nodesOn(network string) []netip.Addr {
@@ -366,20 +364,7 @@ func (l *Lab) startMember(ctx context.Context, name string, links []topology.Lin
 	}
 	config.Hostname = name
 	return l.member(name).run(ctx, links, config, &container.HostConfig{
-		CapAdd: capabilities,
-		// The two directions of a flow may use different routers (ECMP). A reverse path
-		// filter would drop one.
-		Sysctls: map[string]string{
-			"net.ipv4.ip_forward":             "1",
-			"net.ipv4.conf.all.rp_filter":     "0",
-			"net.ipv4.conf.default.rp_filter": "0",
-			// A host that follows a redirect bypasses the router.
-			"net.ipv4.conf.all.send_redirects":     "0",
-			"net.ipv4.conf.default.send_redirects": "0",
-			// Also by ports, so that probes use all next hops.
-			"net.ipv4.fib_multipath_hash_policy": "1",
-		},
-		Binds: []string{dir + ":" + runDir},
+		CapAdd: capabilities, Sysctls: containerlab.Forwarding, Binds: []string{dir + ":" + runDir},
 	})
 }
 

@@ -141,7 +141,8 @@ func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology
 		if err != nil {
 			return fmt.Errorf("reading network %q of lab %q: %w", n.Name, t.Name, err)
 		}
-		if has := subnetsOf(made.IPAM.Config); has != n.Subnet.String() {
+		has := each.Joined(made.IPAM.Config, " and ", func(c network.IPAMConfig) string { return c.Subnet })
+		if has != n.Subnet.String() {
 			return fmt.Errorf("network %q of lab %q has the subnet %s, and not %s: use the --subnets that it was brought up with, "+
 				"or run without --reuse, which takes it down first", n.Name, t.Name, has, n.Subnet)
 		}
@@ -151,10 +152,6 @@ func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology
 		}
 	}
 	return nil
-}
-
-func subnetsOf(all []network.IPAMConfig) string {
-	return each.Joined(all, " and ", func(c network.IPAMConfig) string { return c.Subnet })
 }
 
 func tableName(lab string) string { return "relapse-" + lab }
