@@ -302,6 +302,9 @@ type Script struct {
 	// not to help may then let packets through: each probe must lose some in the second half
 	// of the time for which it is watched. Without it, none may arrive.
 	Partial bool
+	// Lull is the longest time without loss while the incident goes on, for one that costs packets in bursts.
+	// Probes have recovered once they lose none for longer. Zero: the incident has no such times.
+	Lull time.Duration
 	// SymptomWithin bounds the wait for the symptom, from the fault on; zero means Observe.
 	SymptomWithin time.Duration
 	// Observe is how long traffic and detectors are watched from the fault on, in every

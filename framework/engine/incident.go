@@ -298,7 +298,7 @@ func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, bega
 		bound = switchedOffFor
 	}
 	called := v.h.Now()
-	_, err := v.probes.WaitClean(ctx, verdict.Running(v.probes.Timelines()), verdict.RecoveredFor, bound)
+	_, err := v.probes.WaitClean(ctx, verdict.Running(v.probes.Timelines()), verdict.RecoveredFor(v.c.Script), bound)
 	if ctx.Err() != nil {
 		return err
 	}

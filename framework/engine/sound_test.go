@@ -159,6 +159,27 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 	}
 }
 
+// An incident that costs packets in bursts has not ended in the time between two of them.
+func TestRemedyBetweenBursts(t *testing.T) {
+	for lull, want := range map[time.Duration]string{0: verdict.Recovers, 4 * time.Second: verdict.DoesNotHelp} {
+		inBubble(t, lull.String(), func(t *testing.T) {
+			p := testCase{remedies: true, options: Options{Ablate: verdict.AblateRemedy}, old: func(w *world, s *framework.Script) {
+				s.Partial, s.Lull = true, lull
+				onInject(func(w *world) {
+					w.breaks(outToA)
+					for i := range 2000 { // 300 ms of loss every 3 s
+						after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[outToA] = i%60 < 6 }) })
+					}
+				})(w, s)
+			}}.play(t)
+			r, _ := p.Report()
+			if got := r.Variants[0].Remedies[0].Verdict; got != want || p.status() != 1 {
+				t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, want, p)
+			}
+		})
+	}
+}
+
 // A version is not refused if another image than the one that was built refuses.
 func TestRefusedByAnotherImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,9 +25,12 @@ const (
 	// for the baseline, in which probes must lose no packets either.
 	NoFindingsFor = 5 * time.Second
 	BaselineFor   = NoFindingsFor
-	// RecoveredFor is how long probes must lose no packets after a remedy.
-	RecoveredFor = time.Second
+	// recoveredFor is how long probes must lose no packets after a remedy, unless the incident has longer lulls.
+	recoveredFor = time.Second
 )
+
+// RecoveredFor is how long the probes of a script must lose no packets after a remedy.
+func RecoveredFor(s framework.Script) time.Duration { return max(recoveredFor, s.Lull) }
 
 // Part is a part of the harness that can be switched off, to show that the verdict changes.
 type Part string

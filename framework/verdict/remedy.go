@@ -105,7 +105,7 @@ func (j *Judge) Tried(r framework.Remedy, part history.StepView, entry *report.R
 // have been answered by chance: such a probe has recovered once it loses none for RecoveredFor.
 func (j *Judge) recoveredBefore(v history.View, moment time.Time) error {
 	if j.Script.Partial {
-		moment = moment.Add(-RecoveredFor)
+		moment = moment.Add(-RecoveredFor(j.Script))
 	}
 	for _, t := range v.Timelines() {
 		if run, clean := t.Clean(); clean && j.isImpacted(t.Probe) && run.Since.Before(moment.Add(-t.Probe.Interval)) {
@@ -121,7 +121,7 @@ func (j *Judge) recovers(r framework.Remedy, part history.StepView, began, appli
 	if !there {
 		return failedOr(part, ErrNotOnRecord)
 	}
-	clean, err := probe.JudgeClean(v.Timelines(), Running(v.Timelines()), m.Began, RecoveredFor, m.Bound)
+	clean, err := probe.JudgeClean(v.Timelines(), Running(v.Timelines()), m.Began, RecoveredFor(j.Script), m.Bound)
 	if err == nil {
 		if err := j.recoveredBefore(v, began); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (j *Judge) tooFewSince(v history.View, since time.Time) string {
 	running := Running(timelines)
 	for _, t := range timelines {
 		until := v.Time.Add(-t.Probe.Timeout) // the outcome of later packets is not known yet
-		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= RecoveredFor {
+		if slices.Contains(running, t.Probe.Name) && until.Sub(since) >= recoveredFor {
 			if why := tooFew(t, since, until); why != "" {
 				return why
 			}
