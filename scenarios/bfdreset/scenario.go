@@ -99,17 +99,15 @@ const every = 5 * time.Second
 // script is what all variants do. They differ in version and BFD profile, and in what is expected.
 func script(role framework.Role, version string, profile bool) framework.Script {
 	redeploy := fault.Redeploy(preview, every)
-	profiled := metallb.RestoreBFD
-	if !profile {
-		profiled = metallb.DropBFD
-	}
+	release := at(version)
+	release.NoBFD = !profile
 	harmed := []probe.Probe{outside.To(web.Endpoint()), outside.To(api.Endpoint())}
 	s := framework.Script{
 		Install: framework.InOrder(
 			preview.Remove, // of a run that was killed
 			workload.WireNodes,
-			framework.AtOnce(workload.ProbesOn(nodes...), kubeadm.InstallKubeProxy, at(version).Announcing(addresses, announce...)),
-			profiled, web.Create, api.Create, web.Announced, api.Announced,
+			framework.AtOnce(workload.ProbesOn(nodes...), kubeadm.InstallKubeProxy, release.Announcing(addresses, announce...)),
+			web.Create, api.Create, web.Announced, api.Announced,
 		),
 		Endpoints: append(framework.PodsOn(nodes...), outside, web.Endpoint(), api.Endpoint()),
 		// Pods are reached as before, by static routes.
@@ -119,7 +117,7 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 			ID: "sessions", Name: "both workers have sessions", Reads: []snapshot.Source{snapshot.Routers}, Holds: check.Sessions(rack.Nodes.Name, nodes, nodes),
 		}},
 		Fault:    redeploy,
-		Impacted: harmed, Partial: true,
+		Impacted: harmed, Partial: true, Lull: 2 * every,
 		Observe:   4 * every,
 		Aftermath: []framework.Check{{ID: "announced", Name: "the Service that comes and goes is announced by both workers", Holds: announced}},
 	}

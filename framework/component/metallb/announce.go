@@ -35,7 +35,7 @@ const bfdProfile = "fast"
 
 // announce are the resources with which these nodes announce the addresses of a pool by BGP to
 // each router of a lab, with BFD where the router has it.
-func announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
+func (r Release) announce(t topology.Topology, pool netip.Prefix, nodes ...string) (Resources, error) {
 	text := fmt.Sprintf(`apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: services, namespace: metallb-system}
@@ -50,7 +50,7 @@ spec:
 `, strings.ReplaceAll(t.Prefixes(pool), ",", `", "`), strings.Join(nodes, ", "))
 	for _, p := range t.BGPPeers() {
 		profile := ""
-		if b := p.BFD; b.Multiplier > 0 {
+		if b := p.BFD; b.Multiplier > 0 && !r.NoBFD {
 			profile = ", bfdProfile: " + bfdProfile
 			text += fmt.Sprintf(`---
 apiVersion: metallb.io/v1beta1
@@ -95,7 +95,7 @@ func (r Release) Announcing(pool netip.Prefix, nodes ...string) framework.Action
 // Configured is the action that has these nodes announce a pool, in place of the one before.
 func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action {
 	return func(ctx context.Context, run *framework.Run) error {
-		resources, err := announce(run.Topology, pool, nodes...)
+		resources, err := r.announce(run.Topology, pool, nodes...)
 		if err != nil {
 			return err
 		}

@@ -46,6 +46,8 @@ type Release struct {
 	Version string
 	// Values are the user's, adapted to a lab (Adapt), or none. Settings take precedence over them.
 	Values map[string]any
+	// NoBFD is set for peers without a BFD profile where the routers of the lab have BFD.
+	NoBFD bool
 }
 
 // frr is the image that runs beside the speaker in mode FRR: Debian's, see

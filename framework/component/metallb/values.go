@@ -146,7 +146,7 @@ func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Re
 		}
 	}
 	for _, version := range versions {
-		replaced = append(replaced, Release{version, values}.replace(values)...)
+		replaced = append(replaced, Release{Version: version, Values: values}.replace(values)...)
 	}
 	return values, replaced
 }
@@ -170,7 +170,7 @@ func Overrides(values map[string]any, versions ...string) []string {
 	values = chart.Merge(values)
 	var all []string
 	for _, version := range versions {
-		for _, r := range (Release{version, values}).replace(values) {
+		for _, r := range (Release{Version: version, Values: values}).replace(values) {
 			all = append(all, r.String())
 		}
 	}

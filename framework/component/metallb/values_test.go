@@ -137,7 +137,7 @@ func TestAnnouncesBothFamilies(t *testing.T) {
 		{"0.15.2", true, []string{"10.66.128.0/24", "fd5c:3f1e:a2d7::a42:8000/120"}, true},
 	} {
 		lab.Dual = test.dual
-		r := must.Get(announce(lab, netip.MustParsePrefix("10.66.128.0/24"), "worker1"))(t)
+		r := must.Get(Release{}.announce(lab, netip.MustParsePrefix("10.66.128.0/24"), "worker1"))(t)
 		pool, _, _ := unstructured.NestedStringSlice(r.Objects[0].Object, "spec", "addresses")
 		must.Equal(t, "pool", test.pool, pool)
 		if _, asks, _ := unstructured.NestedBool(r.of(test.version)[2].Object, "spec", "dualStackAddressFamily"); asks != test.asks {
