@@ -399,7 +399,8 @@ func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
 		return nil
 	})
 	remove := func(ctx context.Context, r *framework.Run) error {
-		return errors.Join(cilium.Uninstalled(nodes, pods)(ctx, r),
+		// The API server on a node cannot be reached from outside of it between the end of the agent and the cleaning.
+		return errors.Join(framework.AtOnce(cilium.Uninstalled(nodes, pods), clean)(ctx, r),
 			installed.Remove(ctx, labaccess.Cluster(r), func(ctx context.Context) error { return clean(ctx, r) }))
 	}
 	// Without an agent cilium-cni waits for its limit before it releases a pod.
