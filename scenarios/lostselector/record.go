@@ -34,7 +34,7 @@ A pass does not prove anything about Typha, nor about how long BIRD keeps routes
 calico-node ends in the same moment.`,
 	Facts: []framework.Fact{
 		{Says: "with a selector on the old label all is well, and the detector names the label that an upgrade removes",
-			By: framework.By(affectedVariant, framework.StepPrecursor("old-label"))},
+			By: framework.By(affectedVariant, framework.StepBaseline)},
 		{Says: "without the label all sessions and all routes to pods of other nodes are gone",
 			By: framework.By(affectedVariant, framework.StepSymptom, framework.StepAfter("no-sessions"))},
 		{Says: "the detector names the object and the label", By: framework.By(affectedVariant, framework.StepFindings)},

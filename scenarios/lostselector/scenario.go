@@ -3,7 +3,6 @@ package lostselector
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -90,7 +89,7 @@ func script(role framework.Role, version, label string) framework.Script {
 	c := calico.Calico{Version: version, PodCIDR: lab.Clusters[0].PodCIDR, Method: calico.InternalIP, Poll: calico.DefaultPoll}
 	s := framework.Script{
 		Install: framework.InOrder(
-			removal.Undo, c.Apply, selected(newLabel), calico.PodsCanStart,
+			removal.Undo, c.Apply, selected(label), calico.PodsCanStart,
 			framework.AtOnce(calico.Agent.Everywhere(within), workload.ProbesOn(nodes...)),
 		),
 		Endpoints: pods,
@@ -104,12 +103,7 @@ func script(role framework.Role, version, label string) framework.Script {
 	if label == newLabel {
 		return s
 	}
-	s.Precursors = []framework.Precursor{{
-		ID: "old-label", Name: "the reflectors are selected by the label " + oldLabel,
-		Fault:    framework.Fault{Name: "a selector on " + oldLabel, Inject: selected(oldLabel), TookEffect: asksFor(oldLabel)},
-		Expected: []framework.Finding{finding(detect.RemovedLabel, detect.Latent)},
-		Within:   time.Second,
-	}}
+	s.Latent = []framework.Finding{finding(detect.RemovedLabel, detect.Latent)}
 	s.Expected = []framework.Finding{finding(detect.SelectsNoNode, detect.Active)}
 	if role != framework.Affected {
 		return s
@@ -126,18 +120,6 @@ func script(role framework.Role, version, label string) framework.Script {
 func finding(kind string, state detect.State) framework.Finding {
 	return framework.Finding{
 		Detector: detect.LostSelector{}.Name(), Kind: kind, State: state, Object: detect.Named("BGPPeer reflectors, spec.peerSelector"), Words: []string{oldLabel},
-	}
-}
-
-// asksFor holds if the selector of the reflectors asks for a label.
-func asksFor(label string) framework.Condition {
-	return func(_ context.Context, r *framework.Run) (bool, string, error) {
-		for _, s := range r.Snapshot().NodeSelections.Items {
-			if slices.Contains(s.Labels, label) {
-				return true, "", nil
-			}
-		}
-		return false, "no selector asks for " + label, nil
 	}
 }
 
