@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of the findings of ServiceAddress.
@@ -31,7 +32,8 @@ const (
 // and if its requests, the other's, and all pools are as they were. Without such a snapshot it counts that the Service has
 // no address, and asks for one that a newer Service has without asking for it.
 //
-// Allocators are MetalLB, which notes the pool on the Service, and Cilium, whose classes say so. Others are not judged:
+// Allocators are MetalLB, which notes the pool on the Service from 0.13.8 on, and Cilium, whose classes say so. Under
+// earlier versions of MetalLB Services without a class are its own if their address is in one of its pools. Others are not judged:
 // klipper of k3s gives the nodes' addresses to all Services, and clouds and kube-vip share them by design. Where
 // Services share an address by a sharing key, their ports differ.
 type ServiceAddress struct{}
@@ -46,6 +48,7 @@ func (ServiceAddress) Reads() []snapshot.Source {
 
 // Detect implements Detector. Findings are in order of the Services that have the addresses, and of the pools.
 func (ServiceAddress) Detect(history []snapshot.Snapshot, _ *Index) (findings []Finding) {
+	history = each.Of(history, noted)
 	now := history[len(history)-1]
 	lost, holders := lostAddresses(history), map[netip.Addr][]snapshot.Service{}
 	for _, of := range now.Services.Items {
@@ -93,6 +96,25 @@ func (l loss) to(other snapshot.Service, address netip.Addr) bool {
 	return slices.ContainsFunc(l.had.Services.Items, func(s snapshot.Service) bool {
 		return s.Stands(other) && !slices.Contains(s.LoadBalancerIPs, address)
 	})
+}
+
+// noted is a snapshot whose Services name their pool also where MetalLB does not: before 0.13.8
+// (ip-allocated-from-pool in controller/service.go).
+func noted(s snapshot.Snapshot) snapshot.Snapshot {
+	if v := controllerRelease(s); v == "" || semver.Compare("v"+v, "v0.13.8") >= 0 {
+		return s
+	}
+	s.Services.Items = each.Of(s.Services.Items, func(of snapshot.Service) snapshot.Service {
+		for _, pool := range s.AddressPools.Items {
+			if of.Class == "" && slices.ContainsFunc(of.LoadBalancerIPs, func(a netip.Addr) bool {
+				return slices.ContainsFunc(pool.Ranges, func(r snapshot.AddressRange) bool { return r.Contains(a) })
+			}) {
+				of.MetalLBPool = pool.Name
+			}
+		}
+		return of
+	})
+	return s
 }
 
 // allocator is who gives a Service its address, as far as the Service says that.
@@ -156,6 +178,19 @@ func metalLBRelease(tag string) string {
 	return v[1:]
 }
 
+// controllerRelease is the version of MetalLB's controller that runs, empty if it is not known.
+func controllerRelease(s snapshot.Snapshot) (version string) {
+	for _, p := range s.PodImages.Items {
+		for _, c := range p.Containers {
+			ref, err := snapshot.ParseReference(c.Image)
+			if v := metalLBRelease(ref.Tag); err == nil && v != "" && strings.Contains(ref.Name, "metallb") && strings.HasSuffix(path.Base(ref.Name), "controller") {
+				version = v
+			}
+		}
+	}
+	return version
+}
+
 // givesAway reports whether MetalLB's controller of a version processes Services in no order after its start: up to
 // 0.14.2, which processes those first that have an address (#2004; service_controller_reload.go).
 func givesAway(version string) bool {
@@ -167,15 +202,7 @@ const allocatedWithin = 5 * time.Second
 
 // fullPools are findings of the pools that Services wait for which take any address, if no pool has one for them.
 func fullPools(now snapshot.Snapshot) (findings []Finding) {
-	version := ""
-	for _, p := range now.PodImages.Items {
-		for _, c := range p.Containers {
-			ref, err := snapshot.ParseReference(c.Image)
-			if v := metalLBRelease(ref.Tag); err == nil && strings.Contains(ref.Name, "metallb") && strings.HasSuffix(path.Base(ref.Name), "controller") && givesAway(v) {
-				version = v
-			}
-		}
-	}
+	version := controllerRelease(now)
 	used, waiting, serves := map[netip.Addr]bool{}, []string(nil), false
 	for _, s := range now.Services.Items {
 		// A controller may be for Services of a class alone.
@@ -187,7 +214,7 @@ func fullPools(now snapshot.Snapshot) (findings []Finding) {
 			waiting = append(waiting, s.String())
 		}
 	}
-	if version == "" || !serves || len(waiting) == 0 {
+	if !givesAway(version) || !serves || len(waiting) == 0 {
 		return nil
 	}
 	for _, pool := range now.AddressPools.Items {

@@ -12,6 +12,7 @@ import (
 // Services of MetalLB's pool of two addresses, .2 and .3; of Cilium; of klipper, which notes nothing on a Service.
 var (
 	older, newer = time.Unix(1000, 0), time.Unix(1060, 0)
+	dot1         = netip.MustParseAddr("192.0.2.1")
 	dot2, dot3   = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
 	httpPort     = []snapshot.ServicePort{{Protocol: "TCP", Port: 80}}
 )
@@ -83,6 +84,11 @@ func TestServiceAddress(t *testing.T) {
 			says: []string{"default/shop and default/w have 192.0.2.2 together, and port 80/TCP of it: a node gives its packets to one of them."}},
 		{name: "they share it by a key, with different ports", now: []snapshot.Service{balancer("shop", older, dot2), changed(balancer("w", newer, dot2), other)}},
 		{name: "all have the nodes' addresses", now: []snapshot.Service{changed(balancer("shop", older, dot2), klipper), changed(balancer("w", newer, dot2), klipper)}},
+		{name: "so with a version that notes no pool", version: "v0.13.7",
+			now:  []snapshot.Service{changed(balancer("shop", older, dot2), klipper), changed(balancer("w", newer, dot2), klipper)},
+			says: []string{"default/shop and default/w have 192.0.2.2 together, and port 80/TCP of it: a node gives its packets to one of them."}},
+		{name: "addresses of no pool with such a version", version: "v0.13.7",
+			now: []snapshot.Service{changed(balancer("shop", older, dot1), klipper), changed(balancer("w", newer, dot1), klipper)}},
 		{name: "one waits beside a full pool", version: "v0.13.12", now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), balancer("w", older)},
 			says: []string{"Each address of the pool is a Service's, and 1 waits for one: default/w. With the next start of its controller MetalLB 0.13.12 may give them addresses that others have: it processes Services in no order."}},
 		{name: "with a fixed version", version: "v0.14.3", now: []snapshot.Service{balancer("a", older, dot2), balancer("b", older, dot3), balancer("w", older)}},

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/check"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
@@ -138,8 +140,12 @@ func (i *incident) script() framework.Script {
 	}
 	s.Latent = []framework.Finding{{Detector: detect.ServiceAddress{}.Name(), Kind: detect.FullPool, State: detect.Latent,
 		Object: detect.Named("IPAddressPool services"), Words: []string{"40 wait", i.version}}}
+	kind := detect.TakenAddress
+	if semver.Compare("v"+i.version, "v0.13.8") < 0 { // the owner keeps the address in its status, beside the others
+		kind = detect.SharedAddress
+	}
 	for _, of := range served {
-		s.Expected = append(s.Expected, framework.Finding{Detector: detect.ServiceAddress{}.Name(), Kind: detect.TakenAddress, State: detect.Active,
+		s.Expected = append(s.Expected, framework.Finding{Detector: detect.ServiceAddress{}.Name(), Kind: kind, State: detect.Active,
 			Object: detect.Prefix(netip.PrefixFrom(of.Address, 32)), Words: []string{"default/" + of.Name}})
 	}
 	s.Aftermath = []framework.Check{{ID: "answered", Name: "clients of both Services are answered by another application", Holds: check.AnsweredByOthers(impacted...)}}
