@@ -43,6 +43,10 @@ type fromOutside struct {
 	// which they may find as well. That an image has changed since is known to who has seen the
 	// one before.
 	lostRanges bool
+	// onlyBefore: what the lab's detectors find after the fault takes a longer history than an audit's.
+	onlyBefore bool
+	// onlyFRR: its routers have BFD, which no other has.
+	onlyFRR bool
 }
 
 // seenFromOutside are the scenarios with a latent form. What of it is not seen is that a tag has
@@ -53,7 +57,10 @@ var seenFromOutside = []fromOutside{
 	{scenario: "added-nic", variant: "first-found-restarted", precursor: "card-unnoticed", nodes: true, calico: true},
 	{scenario: "masquerade-drift", variant: "off-by-old-key", upgrade: "cilium=1.8.1..1.11.1", nodes: true},
 	{scenario: "lost-permission", variant: "cilium-1.18.4-chart-1.19.3", precursor: "release-upgraded"},
+	{scenario: "lost-selector", variant: "master-label", precursor: "old-label"},
+	{scenario: "nft-crash", variant: "nftables-set-1.34.4", precursor: "set", nodes: true},
 	{scenario: "address-swap", variant: "metallb-0.13.12"},
+	{scenario: "bfd-reset", variant: "metallb-0.14.5-bfd", onlyBefore: true, onlyFRR: true},
 }
 
 // An audit is another process, which has a kubeconfig and a file of routers: it names the latent
@@ -67,7 +74,9 @@ func TestAuditSeesScenarios(t *testing.T) {
 	}
 	for _, from := range seenFromOutside {
 		for _, kind := range topology.RouterKinds {
-			t.Run(from.scenario+"/"+string(kind), func(t *testing.T) { from.test(t, kind) })
+			if kind == topology.FRR || !from.onlyFRR {
+				t.Run(from.scenario+"/"+string(kind), func(t *testing.T) { from.test(t, kind) })
+			}
 		}
 	}
 }
@@ -116,14 +125,16 @@ func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 		if o.lostRanges {
 			expected, besides = besides, nil
 		}
-		s.Aftermath = append(slices.Clone(s.Aftermath), audited("audit-after", func(ctx context.Context, r *framework.Run) { a.after(ctx, r, expected, besides) }))
+		if !o.onlyBefore {
+			s.Aftermath = append(slices.Clone(s.Aftermath), audited("audit-after", func(ctx context.Context, r *framework.Run) { a.after(ctx, r, expected, besides) }))
+		}
 		return s
 	}
 	r := scenariotest.Judge(t, s, engine.Options{Variants: []string{o.variant}, Output: t.TempDir()})
 	if r.Verdict != string(framework.Pass) {
 		t.Errorf("the run is %s, not %s: %q", r.Verdict, framework.Pass, r.Variants[0].Reasons)
 	}
-	must.Equal(t, "", 2, audits)
+	must.Equal(t, "audits", map[bool]int{false: 2, true: 1}[o.onlyBefore], audits)
 }
 
 type auditor struct {
