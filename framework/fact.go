@@ -39,36 +39,26 @@ func (a Assertions) And(variant string, steps ...StepID) Assertions {
 	return a
 }
 
-// Before describes the step of a check of Script.Baseline, and StepBefore identifies it.
-func (c Check) Before() string     { return "before: " + c.Name }
-func (c Check) StepBefore() StepID { return StepBefore(c.ID) }
+// Step describes the step of a precursor.
+func (f Precursor) Step() string { return "harmless precursor: " + f.Name }
 
-// After describes the step of a check of Script.Aftermath, and StepAfter identifies it.
-func (c Check) After() string     { return "after: " + c.Name }
-func (c Check) StepAfter() StepID { return StepAfter(c.ID) }
-
-// Step describes the step of a precursor, and StepID identifies it.
-func (f Precursor) Step() string   { return "harmless precursor: " + f.Name }
-func (f Precursor) StepID() StepID { return StepPrecursor(f.ID) }
-
-// Step describes the step of a remedy, and StepID identifies it.
+// Step describes the step of a remedy.
 func (r Remedy) Step() string {
 	if r.Helps {
 		return "remedy: " + r.Name
 	}
 	return "ineffective remedy: " + r.Name
 }
-func (r Remedy) StepID() StepID { return StepRemedy(r.ID) }
 
 // asserting lists the steps of a variant that can assert a fact, in the order in which they run.
 func (v Variant) asserting() []StepID {
 	s := v.Script()
 	steps := []StepID{StepBaseline}
 	for _, c := range s.Baseline {
-		steps = append(steps, c.StepBefore())
+		steps = append(steps, StepBefore(c.ID))
 	}
 	for _, f := range s.Precursors {
-		steps = append(steps, f.StepID())
+		steps = append(steps, StepPrecursor(f.ID))
 	}
 	if v.Role == Affected {
 		steps = append(steps, StepSymptom)
@@ -77,11 +67,11 @@ func (v Variant) asserting() []StepID {
 		steps = append(steps, StepFindings)
 	}
 	for _, c := range s.Aftermath {
-		steps = append(steps, c.StepAfter())
+		steps = append(steps, StepAfter(c.ID))
 	}
 	steps = append(steps, StepObserve)
 	for _, r := range s.Remedies {
-		steps = append(steps, r.StepID())
+		steps = append(steps, StepRemedy(r.ID))
 	}
 	if v.Refused {
 		steps = append(steps, StepVerdict)
@@ -116,9 +106,5 @@ func (p *problems) facts(s Scenario) {
 }
 
 func (s Scenario) variant(name string) (Variant, bool) {
-	i := slices.IndexFunc(s.Variants, func(v Variant) bool { return v.Name == name })
-	if i < 0 {
-		return Variant{}, false
-	}
-	return s.Variants[i], true
+	return each.First(s.Variants, func(v Variant) bool { return v.Name == name })
 }

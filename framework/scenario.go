@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Role is what a variant must show.
@@ -147,12 +148,7 @@ func (t Tested) Component() string {
 // Find returns the element of Tested with this name, or the varied one of the component
 // with this name.
 func (s Scenario) Find(name string) (Tested, bool) {
-	for _, t := range s.Tested {
-		if t.Name == name || t.Varied && t.Component() == name {
-			return t, true
-		}
-	}
-	return Tested{}, false
+	return each.First(s.Tested, func(t Tested) bool { return t.Name == name || t.Varied && t.Component() == name })
 }
 
 // Unclassified is the scenario with a single variant, which runs the incident's script on

@@ -4,7 +4,7 @@ import "testing"
 
 func TestStepIDText(t *testing.T) {
 	for text, id := range map[string]StepID{
-		"symptom": StepSymptom, "before/proxy-mode": StepBefore("proxy-mode"), "remedy/static-route": Remedy{ID: "static-route"}.StepID(),
+		"symptom": StepSymptom, "before/proxy-mode": StepBefore("proxy-mode"), "remedy/static-route": StepRemedy("static-route"),
 	} {
 		var read StepID
 		if err := read.UnmarshalText([]byte(text)); err != nil || read != id || id.String() != text {

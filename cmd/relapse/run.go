@@ -417,10 +417,8 @@ func variantNames(s framework.Scenario) []string {
 func topologyOf(s framework.Scenario) topology.Topology { return s.Topology }
 
 func scenarioNamed(name string) (framework.Scenario, error) {
-	for _, s := range scenarios.All {
-		if s.Incident.Name == name {
-			return s, nil
-		}
+	if s, there := each.First(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == name }); there {
+		return s, nil
 	}
 	return framework.Scenario{}, usagef("no scenario %q%s", name, topology.Nearest(name, scenarioNames()))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // saved is the name of the file of a read: a snapshot as the evidence of a run has it.
@@ -124,11 +125,5 @@ func savedIn(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	for _, name := range names {
-		if saved.MatchString(name) {
-			found = append(found, name)
-		}
-	}
-	return found, nil
+	return each.Where(names, saved.MatchString), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Bisection searches versions and stores what it knows after each. Start and Resume make one.
@@ -144,12 +145,8 @@ func (b *Bisection) sorted() []Step {
 // judged are the lowest and the highest version that could be judged, and those outside
 // of them that could not, lowest first.
 func (b *Bisection) judged() (low, high string, beyond []string) {
-	var all []string
-	for _, s := range b.sorted() {
-		if s.Outcome != Skipped {
-			all = append(all, s.Version)
-		}
-	}
+	judged := each.Where(b.sorted(), func(s Step) bool { return s.Outcome != Skipped })
+	all := each.Of(judged, func(s Step) string { return s.Version })
 	if len(all) > 0 {
 		low, high = all[0], all[len(all)-1]
 	}

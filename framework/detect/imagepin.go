@@ -48,7 +48,8 @@ func (d ImagePin) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 			state = Latent
 		}
 		findings = append(findings, Finding{
-			Kind: kind, State: state, Object: Named(u.String()), Pods: u.podNames(), Says: says,
+			Kind: kind, State: state, Object: Named(u.String()), Says: says,
+			Pods: each.Of(u.pods, func(p runningImage) string { return p.pod.String() }),
 		})
 	}
 	for _, u := range uses {
@@ -105,10 +106,6 @@ func (u imageUse) String() string {
 		word = "init container"
 	}
 	return fmt.Sprintf("%s, %s %s", u.owner, word, u.container.Name)
-}
-
-func (u imageUse) podNames() []string {
-	return each.Of(u.pods, func(p runningImage) string { return p.pod.String() })
 }
 
 func (u imageUse) when() string {

@@ -219,11 +219,7 @@ func (v *view) addressed(r snapshot.Router) snapshot.Router {
 }
 
 func (v *view) router(name string) (*router, bool) {
-	i := slices.IndexFunc(v.routers, func(r *router) bool { return r.Name == name })
-	if i < 0 {
-		return nil, false
-	}
-	return v.routers[i], true
+	return each.First(v.routers, func(r *router) bool { return r.Name == name })
 }
 
 // podsIn are the pods with an address in a range, in the order of the snapshot.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect/autodetection"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of NodeAddress. Object is always the node.
@@ -214,11 +215,7 @@ func (a addressing) duplicates(n snapshot.Node) []Finding {
 
 // holder is another node for which Calico has an address.
 func (a addressing) holder(node string, addr netip.Addr) (string, bool) {
-	i := slices.IndexFunc(a.holders[addr], func(name string) bool { return name != node })
-	if i < 0 {
-		return "", false
-	}
-	return a.holders[addr][i], true
+	return each.First(a.holders[addr], func(name string) bool { return name != node })
 }
 
 // next predicts which address Calico will choose for a node.
@@ -281,12 +278,8 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 }
 
 func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool) {
-	for _, n := range s.NodeNetworks {
-		if n.Node == node && n.Interfaces.Read {
-			return n.Interfaces.Items, true
-		}
-	}
-	return nil, false
+	n, read := each.First(s.NodeNetworks, func(n snapshot.NodeNetwork) bool { return n.Node == node && n.Interfaces.Read })
+	return n.Interfaces.Items, read
 }
 
 func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autodetection.Host {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of ServiceRoute.
@@ -186,13 +187,7 @@ func (b advertisement) includes(p netip.Prefix) bool {
 }
 
 func (v *view) advertised(address netip.Addr) []advertisement {
-	var all []advertisement
-	for _, b := range v.advertisements() {
-		if b.announces(address) {
-			all = append(all, b)
-		}
-	}
-	return all
+	return each.Where(v.advertisements(), func(b advertisement) bool { return b.announces(address) })
 }
 
 // lacksRoute reports whether no router has a route to the address of a Service that nodes are

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of SessionReset.
@@ -108,12 +109,8 @@ func dropsBFD(version string) bool {
 
 // profiled are the BGPPeers with a BFD profile.
 func profiled(s snapshot.Snapshot) (names []string) {
-	for _, p := range s.MetalLBPeers.Items {
-		if p.BFDProfile != "" {
-			names = append(names, p.String())
-		}
-	}
-	return names
+	with := each.Where(s.MetalLBPeers.Items, func(p snapshot.MetalLBPeer) bool { return p.BFDProfile != "" })
+	return each.Of(with, snapshot.MetalLBPeer.String)
 }
 
 // frrSpeaker is a speaker of MetalLB that runs FRR in its pod. Two are equal if it has not been restarted.
@@ -233,13 +230,8 @@ func changedService(before, after snapshot.Snapshot) string {
 }
 
 // withAddress are the Services with an address of a load balancer.
-func withAddress(s snapshot.Snapshot) (all []snapshot.Service) {
-	for _, o := range s.Services.Items {
-		if len(o.LoadBalancerIPs) > 0 {
-			all = append(all, o)
-		}
-	}
-	return all
+func withAddress(s snapshot.Snapshot) []snapshot.Service {
+	return each.Where(s.Services.Items, func(o snapshot.Service) bool { return len(o.LoadBalancerIPs) > 0 })
 }
 
 // young says that all sessions of speakers came up a moment after the newest Service was created, if that is so

@@ -59,12 +59,8 @@ func (d SNAT) Reads() []snapshot.Source {
 const CiliumConfig = "kube-system/cilium-config"
 
 func ciliumConfig(s snapshot.Snapshot) map[string]string {
-	for _, m := range s.ConfigMaps.Items {
-		if m.String() == CiliumConfig {
-			return m.Data
-		}
-	}
-	return nil
+	m, _ := each.First(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == CiliumConfig })
+	return m.Data
 }
 
 // Unasked reports whether Cilium runs, or may, and it is not known what it was told to hide (Observed).
@@ -111,7 +107,7 @@ func (d SNAT) wanted(now *lookup, node string, pod snapshot.Pod, f snapshot.Flow
 	if d.Peering == Declared {
 		return ""
 	}
-	if ofKubeRouter(by) {
+	if strings.Contains(by.Text, "--match-set kube-router-pod-subnets src") {
 		return askedByKubeRouter
 	}
 	i, there := now.nodes()[node]
@@ -172,10 +168,6 @@ func (l *lookup) hidesWithin() bool {
 
 // askedByKubeRouter is what asks for the rule of kube-router, whose sets have this name (pkg/controllers/routing/pod_egress.go).
 const askedByKubeRouter = "kube-router asks for it (--enable-pod-egress)"
-
-func ofKubeRouter(r snapshot.Rule) bool {
-	return strings.Contains(r.Text, "--match-set kube-router-pod-subnets src")
-}
 
 // wantedRule is wanted for a rule that has translated nothing yet: one of Cilium that spares what is
 // routed natively.
@@ -290,8 +282,8 @@ func sameRule(rule snapshot.Rule, wanted string) func(*hidden) bool {
 }
 
 func findOrAdd(all *[]*hidden, matches func(*hidden) bool, otherwise hidden) *hidden {
-	if i := slices.IndexFunc(*all, matches); i >= 0 {
-		return (*all)[i]
+	if found, there := each.First(*all, matches); there {
+		return found
 	}
 	*all = append(*all, &otherwise)
 	return &otherwise

@@ -456,7 +456,7 @@ func (e *Execution) Finish(ctx context.Context) {
 			e.left = err
 			return
 		}
-		e.setBroken(e.parallel.broken())
+		e.setBroken(errors.Join(each.Of(e.parallel.all, func(one *parallelRun) error { return one.broken })...))
 	}
 	if e.over || e.began.IsZero() || e.lanes[0].held {
 		return
@@ -479,7 +479,7 @@ func (e *Execution) Finish(ctx context.Context) {
 			errs = append(errs, e.takeDown(ctx, l, func(ctx context.Context) error { return e.labs.Down(ctx, l.scenario) }))
 		}
 	}
-	e.report.Verdict = string(e.verdict())
+	e.report.Verdict = string(verdict.Run(e.broken, e.judges()...))
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
 	e.report.Steps = e.soFar.steps
 	if e.dir != "" {
@@ -519,5 +519,3 @@ func heldByOther(err error) bool {
 func (e *Execution) judges() []*verdict.Judge {
 	return each.Of(e.variants, func(v *variantRun) *verdict.Judge { return v.judge })
 }
-
-func (e *Execution) verdict() framework.RunVerdict { return verdict.Run(e.broken, e.judges()...) }

@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 func (v *variantRun) baseline(ctx context.Context) error {
@@ -141,16 +142,11 @@ func (v *variantRun) takeBack(ctx context.Context, form framework.Precursor) err
 }
 
 func (v *variantRun) stopGone(ctx context.Context) error {
-	var names []string
-	for _, t := range v.probes.Timelines() {
-		if v.c.IsGone(t.Probe) && t.Stopped.IsZero() {
-			names = append(names, t.Probe.Name)
-		}
-	}
-	if len(names) == 0 { // to Stop, no name means all
+	gone := each.Where(v.probes.Timelines(), func(t probe.Timeline) bool { return v.c.IsGone(t.Probe) && t.Stopped.IsZero() })
+	if len(gone) == 0 { // to Stop, no name means all
 		return nil
 	}
-	return v.probes.Stop(ctx, names...)
+	return v.probes.Stop(ctx, each.Of(gone, func(t probe.Timeline) string { return t.Probe.Name })...)
 }
 
 func (v *variantRun) fault(ctx context.Context) error {

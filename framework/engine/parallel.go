@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-
-	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // parallel are variants that run in parallel on one lab, or lanes. Each runs its own steps in
@@ -97,12 +95,6 @@ func (l *parallel) ended(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for variants to end: %w", ctx.Err())
 	}
-}
-
-// broken is why nodes of variants could not be restored; nil if all were.
-func (l *parallel) broken() error {
-	all := each.Of(l.all, func(one *parallelRun) error { return one.broken })
-	return errors.Join(all...)
 }
 
 // add plans a step of the variant. wait waits for the step; if ctx ends before, all variants

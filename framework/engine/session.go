@@ -155,7 +155,10 @@ func (s *Session) UntilKnown(ctx context.Context, until time.Time) error {
 }
 
 // MarkPackets adds a moment to the history, and what is known then of the packets.
-func (s *Session) MarkPackets(m history.Mark) { s.h.MarkPackets(m, s.probes.Timelines()) }
+func (s *Session) MarkPackets(m history.Mark) {
+	s.h.AddPackets(s.probes.Timelines())
+	s.h.Mark(m)
+}
 
 func (s *Session) recordPackets() {
 	if s.probes != nil {

@@ -58,12 +58,6 @@ func (f *file) write(e Entry) {
 	}
 }
 
-func (f *file) failed() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
-}
-
 func (f *file) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -78,7 +78,11 @@ func (h *History) Monotonic(t time.Time) time.Time {
 }
 
 // Failed returns the first error of the file.
-func (h *History) Failed() error { return h.file.failed() }
+func (h *History) Failed() error {
+	h.file.mu.Lock()
+	defer h.file.mu.Unlock()
+	return h.file.err
+}
 
 // Close closes the file and forgets the newest snapshot. It returns the errors of the file, once.
 func (h *History) Close() error {
@@ -131,12 +135,6 @@ func (h *History) Mark(m Mark) { h.add(Entry{Mark: &m}) }
 // MarkPolls adds the moment at which a wait for polls ended. saw is the last view of the wait.
 func (h *History) MarkPolls(m Mark, saw View) {
 	m.Polls = saw.polls
-	h.Mark(m)
-}
-
-// MarkPackets adds a moment, and what is known then of the packets.
-func (h *History) MarkPackets(m Mark, timelines []probe.Timeline) {
-	h.AddPackets(timelines)
 	h.Mark(m)
 }
 

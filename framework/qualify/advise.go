@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/report/stored"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Known is the result of a run: a line of a file of results, as JSON. With an Incident it is the verdict of the
@@ -162,14 +163,14 @@ func Collect(dir string, scenarios []framework.Scenario) (all []Known, err error
 
 // bisected are the results of a bisection. Where the upgrade causes the incident, one version was given with it.
 func bisected(b bisect.Record, when time.Time, report string, scenarios []framework.Scenario) (all []Known) {
-	i := slices.IndexFunc(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
-	if i < 0 {
+	of, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
+	if !there {
 		return nil
 	}
-	varied, _ := scenarios[i].Find(b.Component)
+	varied, _ := of.Find(b.Component)
 	base := Known{Component: varied.Component(), When: when.UTC().Format(time.RFC3339), Incident: b.Scenario, Report: report}
 	var under []string
-	for _, t := range scenarios[i].Tested {
+	for _, t := range of.Tested {
 		version := cmp.Or(b.With[t.Name], t.Default)
 		switch {
 		case t.Name == varied.Name:

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
 )
 
 // ConfigMap is the part of a ConfigMap that is used.
@@ -64,7 +65,7 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		}
 		var any any
 		if err := yaml.Unmarshal(text, &any); err != nil {
-			return ConfigMap{}, fmt.Errorf("document %d is not YAML: %s", number, oneLine(err))
+			return ConfigMap{}, fmt.Errorf("document %d is not YAML: %s", number, placeholder.OneLine(err))
 		}
 		if _, is := any.(map[string]interface{}); !is && any != nil {
 			return ConfigMap{}, fmt.Errorf("document %d is not a Kubernetes object: it has no kind", number)
@@ -74,7 +75,7 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 			if kind, _ := any.(map[string]interface{})["kind"].(string); kind != "ConfigMap" && kind != "List" {
 				continue // another kind with fields of the same names
 			}
-			return ConfigMap{}, fmt.Errorf("document %d is not a ConfigMap: %s", number, oneLine(err))
+			return ConfigMap{}, fmt.Errorf("document %d is not a ConfigMap: %s", number, placeholder.OneLine(err))
 		}
 		for _, o := range append(o.Items, o) {
 			if o.Kind == "ConfigMap" {
@@ -112,10 +113,6 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 		c.Data[key] = value
 	}
 	return c, nil
-}
-
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())), " ")
 }
 
 // isConfigMap finds a ConfigMap, or a list that may have one, in YAML or JSON.

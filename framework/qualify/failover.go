@@ -13,12 +13,7 @@ import (
 // new one must not take longer than the old one by more than a path may go unanswered.
 func failoverRow(m upgrade.Measures, name string, t Thresholds, command string) Row {
 	r := Row{Part: PartUpgrade, Name: name, State: NotJudged, Decides: true, Says: name + ": it was not tried with both versions"}
-	var tried []upgrade.Failover
-	for _, f := range m.Failovers {
-		if f.Name == name {
-			tried = append(tried, f)
-		}
-	}
+	tried := each.Where(m.Failovers, func(f upgrade.Failover) bool { return f.Name == name })
 	if len(tried) != 2 {
 		r.From = failoverCell(tried[0])
 		return r

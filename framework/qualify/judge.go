@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Judge decides from what was found. Command repeats the qualification. The caller sets
@@ -83,12 +84,7 @@ func conclude(rows []Row) (Verdict, string) {
 const mostSayings = 3
 
 func sayings(rows []Row, which func(Row) bool) string {
-	var all []string
-	for _, r := range rows {
-		if which(r) {
-			all = append(all, r.Says)
-		}
-	}
+	all := each.Of(each.Where(rows, which), func(r Row) string { return r.Says })
 	if n := len(all) - mostSayings; n > 0 {
 		all = append(all[:mostSayings], fmt.Sprintf("and %d more", n))
 	}
@@ -271,15 +267,10 @@ func (in Inputs) notTested(rows []Row) []string {
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
 	}
-	var sliced []string
-	for _, i := range in.Incidents {
-		if i.Form == "slice" && i.NotAsked == "" {
-			sliced = append(sliced, i.Name)
-		}
-	}
+	sliced := each.Where(in.Incidents, func(i Incident) bool { return i.Form == "slice" && i.NotAsked == "" })
 	if len(sliced) > 0 {
 		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out",
-			in.Component, strings.Join(sliced, ", ")))
+			in.Component, each.Joined(sliced, ", ", func(i Incident) string { return i.Name })))
 	}
 	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
 		all = append(all, fmt.Sprintf("only a slice of %s was upgraded: scenarios/README.md says what it leaves out", in.Component))

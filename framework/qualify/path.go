@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Path is the path from one version to the other through the vendor's releases, as far as
@@ -83,12 +84,8 @@ func (p Path) rows(from, to string) []Row {
 	releases := Row{Part: PartPath, Name: "releases", From: from, To: to, State: Fine}
 	releases.Says = "no list has a newer release of " + bisect.Minor(to)
 	if n := len(p.Newer); n > 0 {
-		var buildable []string
-		for _, r := range p.Newer {
-			if r.Buildable {
-				buildable = append(buildable, r.Version)
-			}
-		}
+		built := each.Where(p.Newer, func(r Release) bool { return r.Buildable })
+		buildable := each.Of(built, func(r Release) string { return r.Version })
 		newest := p.Newer[n-1].Version
 		releases.State = Warning
 		releases.Says = fmt.Sprintf("%s is not the newest release of %s, which is %s", to, bisect.Minor(to), newest)

@@ -52,10 +52,6 @@ func (q Qualification) Title() string {
 		q.Inputs.Component, q.Inputs.From, q.Inputs.To, duration(q.Thresholds.MaxGapMS), percent(q.Thresholds.MaxLost))
 }
 
-func (q Qualification) columns() []string {
-	return []string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "ROLLBACK", "RESULT"}
-}
-
 func (r Row) cells() []string {
 	cells := []string{r.Title(), r.From, r.During, r.To, r.Back, r.State.String()}
 	for i := range cells {
@@ -71,7 +67,7 @@ func (q Qualification) Text() string {
 	fmt.Fprintf(&out, "%s\n%s\n\n", q.Heading(), q.Title())
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	line := func(cells []string) { fmt.Fprintln(table, "  "+strings.Join(cells, "\t")) }
-	line(q.columns())
+	line([]string{"", "FROM " + q.Inputs.From, "DURING", "TO " + q.Inputs.To, "ROLLBACK", "RESULT"})
 	for _, r := range q.Rows {
 		line(r.cells())
 	}

@@ -388,11 +388,7 @@ func find(p *upgrade.Phase, name string) (upgrade.Path, bool) {
 	if p == nil {
 		return upgrade.Path{}, false
 	}
-	i := slices.IndexFunc(p.Paths, func(path upgrade.Path) bool { return path.Name == name })
-	if i < 0 {
-		return upgrade.Path{}, false
-	}
-	return p.Paths[i], true
+	return each.First(p.Paths, func(path upgrade.Path) bool { return path.Name == name })
 }
 
 // measured reports whether the outcome of enough packets is known.
@@ -519,11 +515,7 @@ func routerRow(m upgrade.Measures, name string) Row {
 		if p == nil {
 			return upgrade.Router{}, false
 		}
-		i := slices.IndexFunc(p.Routers, func(r upgrade.Router) bool { return r.Name == name })
-		if i < 0 {
-			return upgrade.Router{}, false
-		}
-		return p.Routers[i], true
+		return each.First(p.Routers, func(r upgrade.Router) bool { return r.Name == name })
 	}
 	var saw, unknown []string
 	changes := func(stage string, p *upgrade.Phase) string {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // runName is the name of a run's folder: when it began, in UTC, so that the
@@ -99,12 +101,7 @@ func PruneRuns(output, scenario string, keep Keep) ([]Removed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for old runs of %q: %w", scenario, err)
 	}
-	var runs []string
-	for _, e := range entries {
-		if e.IsDir() && isRun(e.Name()) {
-			runs = append(runs, e.Name())
-		}
-	}
+	runs := each.Of(each.Where(entries, func(e os.DirEntry) bool { return e.IsDir() && isRun(e.Name()) }), os.DirEntry.Name)
 	slices.SortFunc(runs, func(a, b string) int { return cmp.Compare(b, a) }) // newest first
 	var total int64
 	var removed []Removed

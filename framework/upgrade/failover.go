@@ -13,8 +13,10 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/history"
+	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // FailoverKind is a way in which the node changes that answers for an address by ARP. It is tried with
@@ -77,12 +79,8 @@ func (t *trip) failover(ctx context.Context, kind FailoverKind) (err error) {
 		})
 		return notAsExpected(fmt.Errorf("no node answers for %s", address))
 	}
-	var names []string
-	for _, p := range t.upgrade.probes() {
-		if p.To == kind.Path {
-			names = append(names, p.Name)
-		}
-	}
+	over := each.Where(t.upgrade.probes(), func(p probe.Probe) bool { return p.To == kind.Path })
+	names := each.Of(over, func(p probe.Probe) string { return p.Name })
 	var undo func(context.Context) error
 	act := t.h.Do(history.Failover, kind.Name, func(a *history.Act) {
 		a.Saw = address.String()

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // routersOf is what each router of a lab learned in a time, by all polls, without the prefixes
@@ -73,23 +74,23 @@ type state struct {
 
 // stateOf is the state of a router in a poll; false if the router was not read.
 func stateOf(t topology.Topology, poll history.Poll, name string) (state, bool) {
-	i := slices.IndexFunc(poll.Routers, func(r snapshot.Router) bool { return r.Name == name })
-	if i < 0 || !poll.Routers[i].Paths.Read || !poll.Routers[i].Neighbors.Read {
+	router, _ := each.First(poll.Routers, func(r snapshot.Router) bool { return r.Name == name })
+	if !router.Paths.Read || !router.Neighbors.Read {
 		return state{}, false
 	}
 	s := state{
 		at: poll.Began, hops: map[netip.Prefix][]netip.Addr{}, origins: map[netip.Prefix][]netip.Addr{},
 		sessions: map[netip.Addr]time.Time{}, two: map[netip.Addr]time.Time{},
 	}
-	links := linksOf(t, poll.Routers[i].Links.Items)
+	links := linksOf(t, router.Links.Items)
 	s.answerers, s.stations = links.entries, links.two(poll.Began)
-	for _, p := range poll.Routers[i].Paths.Items {
+	for _, p := range router.Paths.Items {
 		s.origins[p.Prefix] = sorted(append(s.origins[p.Prefix], p.Neighbor))
 		if p.Best || p.Multipath {
 			s.hops[p.Prefix] = sorted(append(s.hops[p.Prefix], p.NextHop))
 		}
 	}
-	for _, n := range poll.Routers[i].Neighbors.Items {
+	for _, n := range router.Neighbors.Items {
 		if n.State == snapshot.SessionEstablished {
 			s.sessions[n.Address] = n.Established
 		}

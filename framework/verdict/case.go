@@ -94,8 +94,6 @@ func Cases(v framework.Variant, o Options) []Case {
 		if o.Repeat > 1 {
 			c.Label = fmt.Sprintf("%s %d/%d", v.Name, i+1, o.Repeat)
 			c.Evidence = filepath.Join(c.Evidence, repeatFolder(i))
-		}
-		if o.Repeat > 1 {
 			c.Script.Precursors, c.Script.Remedies = nil, nil
 		}
 		all = append(all, c)
@@ -199,7 +197,7 @@ func (c Case) Steps() []Step {
 	add(framework.StepBaseline, "baseline: for %s %d probes lose no packet, and detectors find %s",
 		BaselineFor, len(s.Probes), orNothing(s.Latent))
 	for _, check := range s.Baseline {
-		add(framework.StepBefore(check.ID), "%s", check.Before())
+		add(framework.StepBefore(check.ID), "before: %s", check.Name)
 	}
 	for _, form := range s.Precursors {
 		add(framework.StepPrecursor(form.ID), "%s", form.Step())
@@ -216,7 +214,7 @@ func (c Case) Steps() []Step {
 		add(framework.StepFindings, "detectors report %s", number(s.Expected))
 	}
 	for _, check := range s.Aftermath {
-		add(framework.StepAfter(check.ID), "%s", check.After())
+		add(framework.StepAfter(check.ID), "after: %s", check.Name)
 	}
 	if c.MayReproduce() {
 		add(framework.StepObserve, "no other probe loses packets, and there is no unexpected finding, for at least %s from the fault",

@@ -27,7 +27,7 @@ func TestFactText(t *testing.T) {
 	for want, f := range map[string]fact{
 		"+ a is gone\n    old, symptom: a->b lose packets": {Says: "a is gone", By: by("old", framework.StepSymptom)},
 		"+ a was reached\n    old, before: all links are up\n    new, no probe loses packets for at least 1s from the fault, and there is no active finding for 5s": {
-			Says: "a was reached", By: by("old", up.StepBefore()).And("new", framework.StepObserve)},
+			Says: "a was reached", By: by("old", framework.StepBefore(up.ID)).And("new", framework.StepObserve)},
 		"+ it helps\n    old, remedy: static route\n    old, ineffective remedy: wait":                   {Says: "it helps", By: by("old", framework.StepRemedy("route"), framework.StepRemedy("wait"))},
 		"- it rained\n    not asserted: no step reads the weather":                                       {Says: "it rained", Not: "no step reads the weather"},
 		"+ a is gone\n    old, detectors report the expected finding\n    only in part: b is not probed": {Says: "a is gone", By: by("old", framework.StepFindings), Not: "b is not probed"},

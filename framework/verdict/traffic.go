@@ -9,6 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 func (j *Judge) isImpacted(p probe.Probe) bool { return slices.Contains(j.Impacted(), p.Name) }
@@ -162,11 +163,6 @@ func (j *Judge) tooThin(t probe.Timeline, since, until time.Time) string {
 
 // Running names the probes that were not stopped.
 func Running(timelines []probe.Timeline) []string {
-	var names []string
-	for _, t := range timelines {
-		if t.Stopped.IsZero() {
-			names = append(names, t.Probe.Name)
-		}
-	}
-	return names
+	running := each.Where(timelines, func(t probe.Timeline) bool { return t.Stopped.IsZero() })
+	return each.Of(running, func(t probe.Timeline) string { return t.Probe.Name })
 }

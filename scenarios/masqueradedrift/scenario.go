@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 const (
@@ -212,14 +213,12 @@ func hints(kind configdrift.Kind, keys ...string) []framework.Finding {
 }
 
 func drifted(state detect.State, kind configdrift.Kind, keys []string) []framework.Finding {
-	var all []framework.Finding
-	for _, key := range keys {
-		all = append(all, framework.Finding{
-			Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state, Object: detect.Named("ConfigMap " + cilium.ConfigMap +
-				", " + key),
-		})
-	}
-	return all
+	return each.Of(keys, func(key string) framework.Finding {
+		return framework.Finding{
+			Detector: configdrift.Detector{}.Name(), Kind: string(kind), State: state,
+			Object: detect.Named("ConfigMap " + cilium.ConfigMap + ", " + key),
+		}
+	})
 }
 
 func (d drift) configDrift() configdrift.Detector {
@@ -294,13 +293,9 @@ CREATE USER IF NOT EXISTS 'monitor'@'%' IDENTIFIED BY 'from-anywhere';
 
 // logins are the application in each pod, which logs in again and again to the server on a host.
 func logins(server, host framework.Endpoint) []probe.Probe {
-	var all []probe.Probe
-	for _, n := range nodes {
-		all = append(all, probe.Probe{
-			Name: "app on " + n + "->" + host.Name, From: n, To: server.Name, Protocol: probe.MySQL, Login: &app,
-		}.WithDefaults())
-	}
-	return all
+	return each.Of(nodes, func(n string) probe.Probe {
+		return probe.Probe{Name: "app on " + n + "->" + host.Name, From: n, To: server.Name, Protocol: probe.MySQL, Login: &app}.WithDefaults()
+	})
 }
 
 // script is what all variants do. They differ in what the upgrade meets, and in what is expected.
@@ -382,14 +377,12 @@ func rules(name string, masquerade bool) framework.Check {
 
 // hiddenSources say of each node that the router sees its pods under another address, in these words.
 func hiddenSources(words ...string) []framework.Finding {
-	var hidden []framework.Finding
-	for _, n := range nodes {
-		hidden = append(hidden, framework.Finding{
+	return each.Of(nodes, func(n string) framework.Finding {
+		return framework.Finding{
 			Detector: detect.SNAT{}.Name(), Kind: detect.HiddenSource, State: detect.Active,
 			Object: detect.Prefix(rangeOf[n]), Owner: n, Routers: []string{"tor"}, Words: words,
-		})
-	}
-	return hidden
+		}
+	})
 }
 
 // newKeys is the remedy that helps. Pods take 1 to 17 s on two CPUs, and 36 s beside another lab,

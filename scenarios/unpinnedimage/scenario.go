@@ -20,6 +20,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // The versions under test: what the cluster runs, and what latest becomes; and the variants.
@@ -378,23 +379,19 @@ func drifted(kind string) []framework.Finding {
 // seconds for the node's session, and the script may have gone on by then. A node that
 // was replaced has another range than at first.
 func lostRanges() []framework.Finding {
-	var lost []framework.Finding
-	for _, node := range all {
-		lost = append(lost, framework.Finding{
+	return each.Of(all, func(node string) framework.Finding {
+		return framework.Finding{
 			Detector: detect.RouteOwnership{}.Name(), Kind: detect.Unannounced, State: detect.Active,
 			AnyObject: true, Owner: node, Routers: []string{tor},
-		})
-	}
-	return lost
+		}
+	})
 }
 
 // ofBoth is a finding about each of kube-router's containers.
 func ofBoth(d detect.Detector, kind string, state detect.State, routers ...string) []framework.Finding {
-	var both []framework.Finding
-	for _, container := range []string{"container kube-router", "init container install-cni"} {
-		both = append(both, framework.Finding{
+	return each.Of([]string{"container kube-router", "init container install-cni"}, func(container string) framework.Finding {
+		return framework.Finding{
 			Detector: d.Name(), Kind: kind, State: state, Object: detect.Named("DaemonSet kube-system/kube-router, " + container), Routers: routers,
-		})
-	}
-	return both
+		}
+	})
 }

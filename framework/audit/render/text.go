@@ -56,13 +56,8 @@ func gaps(r audit.Result) []gap {
 	if slices.ContainsFunc(r.Unread, snapshot.Missing.Forbidden) {
 		unread = append(unread, audit.RoleHint)
 	}
-	var all []gap
-	for _, g := range []gap{{"Not read", unread}, {"Not run", notRun}, {"Not judged", notJudged}} {
-		if len(g.Lines) > 0 {
-			all = append(all, g)
-		}
-	}
-	return all
+	all := []gap{{"Not read", unread}, {"Not run", notRun}, {"Not judged", notJudged}}
+	return each.Where(all, func(g gap) bool { return len(g.Lines) > 0 })
 }
 
 // Text writes a result for a person: first what was not read, then the findings, the worst first.

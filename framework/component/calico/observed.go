@@ -6,19 +6,18 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
 // Address is Calico's address of a node; invalid if it has none.
 func Address(s snapshot.Snapshot, node string) netip.Addr {
-	for _, n := range s.Nodes.Items {
-		if n.Name == node {
-			return n.Calico.Address.Addr()
-		}
-	}
-	return netip.Addr{}
+	n, _ := each.First(s.Nodes.Items, func(n snapshot.Node) bool { return n.Name == node })
+	return n.Calico.Address.Addr()
 }
 
 // Sessions are the BGP sessions of a node's BIRD, up or not.
@@ -51,10 +50,5 @@ func Restarts(ctx context.Context, c *kindlab.Cluster) (map[string]string, error
 // IsReady reports whether calico-node's pod on a node is ready, by kubelet's status.
 func IsReady(ctx context.Context, c *kindlab.Cluster, node string) (bool, error) {
 	pods, err := Agent.Pods.List(ctx, c)
-	for _, p := range pods {
-		if p.Spec.NodeName == node && workload.Ready(p) {
-			return true, err
-		}
-	}
-	return false, err
+	return slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == node && workload.Ready(p) }), err
 }

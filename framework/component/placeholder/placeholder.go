@@ -121,7 +121,7 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 			1+bytes.Count(text[:at[0]], []byte("\n")), bytes.TrimSpace(text[at[0]:at[1]]))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it is not YAML: %s", oneLine(err))
+		return nil, fmt.Errorf("it is not YAML: %s", OneLine(err))
 	}
 	document = restore(document, marks)
 	restored, is := document.(map[string]any)
@@ -131,7 +131,8 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 	return restored, nil
 }
 
-func oneLine(err error) string {
+// OneLine is what a parser of YAML finds wrong, on one line.
+func OneLine(err error) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("error converting YAML to JSON: ", "", "yaml: ", "").Replace(err.Error())), " ")
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -232,12 +233,8 @@ func Starts(ctx context.Context, c *kindlab.Cluster, pod corev1.Pod) ([]string, 
 }
 
 func firstStatus(pod corev1.Pod) corev1.ContainerStatus {
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == pod.Spec.Containers[0].Name {
-			return s
-		}
-	}
-	return corev1.ContainerStatus{}
+	first, _ := each.First(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == pod.Spec.Containers[0].Name })
+	return first
 }
 
 // Running reports whether a pod's first container runs, as kubelet has last seen it.

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // retired is a key that the vendor's reference no longer has.
@@ -83,13 +85,8 @@ var retiredKeys = map[string]retired{
 // names returns the names of a key's setting, the newest first.
 func names(key string) []string {
 	now := cmp.Or(retiredKeys[key].now, key)
-	all := []string{now}
-	for _, old := range slices.Sorted(maps.Keys(retiredKeys)) {
-		if retiredKeys[old].now == now {
-			all = append(all, old)
-		}
-	}
-	return all
+	of := func(old string) bool { return retiredKeys[old].now == now }
+	return append([]string{now}, each.Where(slices.Sorted(maps.Keys(retiredKeys)), of)...)
 }
 
 // inNewWords is the value of a key in the words of the setting's new name; NotKnown if it has none.

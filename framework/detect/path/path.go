@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // maxHops bounds a path.
@@ -123,15 +124,9 @@ func (t Tracer) routes(name string) (routes []snapshot.Route, read bool) {
 	if t.Tables == nil {
 		return nil, false
 	}
-	for _, r := range t.Tables.Routers {
-		if r.Name == name {
-			return r.Routes.Items, r.Routes.Read
-		}
+	if r, there := each.First(t.Tables.Routers, func(r snapshot.Router) bool { return r.Name == name }); there {
+		return r.Routes.Items, r.Routes.Read
 	}
-	for _, n := range t.Tables.NodeTables {
-		if n.Node == name {
-			return n.Routes.Items, n.Routes.Read
-		}
-	}
-	return nil, false
+	n, _ := each.First(t.Tables.NodeTables, func(n snapshot.NodeTable) bool { return n.Node == name })
+	return n.Routes.Items, n.Routes.Read
 }

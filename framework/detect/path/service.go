@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Service says why packets for the address of a Service get no further than the IPVS
@@ -18,14 +19,14 @@ func (t Tracer) Service(node string, target netip.AddrPort, protocol string) (en
 	if !read || !known {
 		return ""
 	}
-	at := slices.IndexFunc(table, func(v snapshot.VirtualServer) bool {
+	virtual, there := each.First(table, func(v snapshot.VirtualServer) bool {
 		return v.Address == target && strings.EqualFold(v.Protocol, protocol)
 	})
-	if at < 0 {
+	if !there {
 		return fmt.Sprintf("%s has no IPVS service %s (%s)", node, target, service)
 	}
 	var servers []string
-	for _, server := range table[at].Servers {
+	for _, server := range virtual.Servers {
 		switch {
 		case server.Weight == 0:
 		case slices.Contains(ready, server.Address.Addr()):
@@ -50,26 +51,19 @@ func (t Tracer) ipvs(node string) (table []snapshot.VirtualServer, read bool) {
 	if t.Tables == nil {
 		return nil, false
 	}
-	i := slices.IndexFunc(t.Tables.Proxies, func(p snapshot.Proxy) bool { return p.Node == node && p.Read && p.Mode == "ipvs" })
-	if i < 0 {
-		return nil, false
-	}
-	return t.Tables.Proxies[i].Table, true
+	p, read := each.First(t.Tables.Proxies, func(p snapshot.Proxy) bool { return p.Node == node && p.Read && p.Mode == "ipvs" })
+	return p.Table, read
 }
 
 func (t Tracer) service(address netip.Addr) (s snapshot.Service, ready []netip.Addr, known bool) {
 	if t.Tables == nil || !t.Tables.EndpointSlices.Read {
 		return s, nil, false
 	}
-	services := t.Tables.Services.Items
-	i := slices.IndexFunc(services, func(s snapshot.Service) bool { return slices.Contains(s.ClusterIPs, address) })
-	if i < 0 {
-		return s, nil, false
-	}
+	s, known = each.First(t.Tables.Services.Items, func(s snapshot.Service) bool { return slices.Contains(s.ClusterIPs, address) })
 	for _, e := range t.Tables.EndpointSlices.Items {
-		if e.Namespace == services[i].Namespace && e.Service == services[i].Name {
+		if known && e.Namespace == s.Namespace && e.Service == s.Name {
 			ready = append(ready, e.Ready...)
 		}
 	}
-	return services[i], ready, true
+	return s, ready, known
 }

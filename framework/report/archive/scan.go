@@ -29,9 +29,6 @@ type scanner struct {
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isWord(c rune) bool  { return unicode.IsLetter(c) || unicode.IsDigit(c) || unicode.IsMark(c) }
 
-// joins reports whether a name may have a character between its words.
-func joins(c rune) bool { return c == '-' || c == '_' || c == '.' }
-
 // aName is letters and digits, in words.
 var aName = regexp.MustCompile(`[\pL\p{Nd}\pM]+(?:[-_.]+[\pL\p{Nd}\pM]+)*`)
 
@@ -59,7 +56,7 @@ func ends(text string, at int) (all []int) {
 		if inside && !isWord(c) {
 			all = append(all, at+i)
 		}
-		if inside = isWord(c); !inside && !joins(c) {
+		if inside = isWord(c); !inside && !strings.ContainsRune("-_.", c) { // which a name may have between its words
 			break
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Difference is a value that differs between two reports. It is empty for a report that
@@ -76,11 +77,7 @@ func Reports(a, b report.Report) (Result, error) {
 }
 
 func find(r report.Report, title string) (report.Variant, bool) {
-	i := slices.IndexFunc(r.Variants, func(v report.Variant) bool { return v.Title() == title })
-	if i < 0 {
-		return report.Variant{}, false
-	}
-	return r.Variants[i], true
+	return each.First(r.Variants, func(v report.Variant) bool { return v.Title() == title })
 }
 
 // machineOf are the properties of a machine that times depend on.
@@ -117,9 +114,9 @@ func (r *Result) conditions() {
 		}
 	}
 	for _, v := range r.A.Variants {
-		i := slices.IndexFunc(r.B.Variants, func(w report.Variant) bool { return r.B.ScopeOf(w) == r.A.ScopeOf(v) })
-		if i >= 0 && (v.Topology == nil) != (r.B.Variants[i].Topology == nil) {
-			add("second lab for "+r.A.ScopeOf(v), yes(v.Topology != nil), yes(r.B.Variants[i].Topology != nil))
+		w, both := each.First(r.B.Variants, func(w report.Variant) bool { return r.B.ScopeOf(w) == r.A.ScopeOf(v) })
+		if both && (v.Topology == nil) != (w.Topology == nil) {
+			add("second lab for "+r.A.ScopeOf(v), yes(v.Topology != nil), yes(w.Topology != nil))
 		}
 	}
 	for _, ref := range names(r.A.Images, r.B.Images) {
@@ -159,15 +156,13 @@ func (r *Result) variants(title string, a, b report.Variant) {
 	}
 	r.verdict(title, "verdict", a.Verdict, b.Verdict)
 	for _, m := range a.Remedies {
-		i := slices.IndexFunc(b.Remedies, func(n report.Remedy) bool { return n.ID == m.ID })
-		if i >= 0 {
-			r.verdict(title, "remedy: "+m.Name, m.Verdict, b.Remedies[i].Verdict)
+		if n, both := each.First(b.Remedies, func(n report.Remedy) bool { return n.ID == m.ID }); both {
+			r.verdict(title, "remedy: "+m.Name, m.Verdict, n.Verdict)
 		}
 	}
 	for _, c := range a.Checks {
-		i := slices.IndexFunc(b.Checks, func(d report.Check) bool { return d.ID == c.ID })
-		if i >= 0 {
-			r.verdict(title, "check: "+c.Name, holds(c), holds(b.Checks[i]))
+		if d, both := each.First(b.Checks, func(d report.Check) bool { return d.ID == c.ID }); both {
+			r.verdict(title, "check: "+c.Name, holds(c), holds(d))
 		}
 	}
 	inA, inB := findings(a), findings(b)
@@ -178,18 +173,10 @@ func (r *Result) variants(title string, a, b report.Variant) {
 
 // apart is what only one of two lists has, which is so.
 func apart[T comparable](title string, a, b []T, text func(T) string, so string) []Difference {
-	var all []Difference
-	for _, one := range a {
-		if !slices.Contains(b, one) {
-			all = append(all, Difference{Variant: title, What: text(one), A: so})
-		}
-	}
-	for _, one := range b {
-		if !slices.Contains(a, one) {
-			all = append(all, Difference{Variant: title, What: text(one), B: so})
-		}
-	}
-	return all
+	onlyA := each.Where(a, func(one T) bool { return !slices.Contains(b, one) })
+	onlyB := each.Where(b, func(one T) bool { return !slices.Contains(a, one) })
+	return slices.Concat(each.Of(onlyA, func(one T) Difference { return Difference{Variant: title, What: text(one), A: so} }),
+		each.Of(onlyB, func(one T) Difference { return Difference{Variant: title, What: text(one), B: so} }))
 }
 
 func holds(c report.Check) string {

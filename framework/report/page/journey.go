@@ -9,6 +9,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/path"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // journey is the path of the packets of a probe.
@@ -135,11 +136,7 @@ func (t tracing) of(r probe.Timeline) []journey {
 }
 
 func (t tracing) member(name string) (report.Member, bool) {
-	i := slices.IndexFunc(t.topology.Members, func(m report.Member) bool { return m.Name == name })
-	if i < 0 {
-		return report.Member{}, false
-	}
-	return t.topology.Members[i], true
+	return each.First(t.topology.Members, func(m report.Member) bool { return m.Name == name })
 }
 
 // declared are the paths that the topology declares between two members: direct, or over

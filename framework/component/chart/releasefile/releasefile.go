@@ -190,7 +190,8 @@ func (r *reader) choose() ([]candidate, error) {
 	case one:
 		return found, nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("%s have values of %s: expected one of them", list(found), r.chart)
+		return nil, fmt.Errorf("%s have values of %s: expected one of them",
+			each.Joined(found, " and ", candidate.String), r.chart)
 	case len(plain) == 1 && len(objects) == 0:
 		return plain, nil
 	case len(plain) > 1:
@@ -201,10 +202,6 @@ func (r *reader) choose() ([]candidate, error) {
 	}
 	return nil, fmt.Errorf("it has no values but %s: expected values of %s, or an object with them "+
 		"(HelmRelease, Application, HelmChart, HelmChartConfig, a kustomization with helmCharts)", r.described(), r.chart)
-}
-
-func list(all []candidate) string {
-	return each.Joined(all, " and ", candidate.String)
 }
 
 func (r *reader) described() string {
@@ -221,12 +218,7 @@ func (r *reader) unwrap() {
 	if !is {
 		return
 	}
-	var beside []string
-	for _, key := range slices.Sorted(maps.Keys(r.Values)) {
-		if key != r.chart && key != "global" {
-			beside = append(beside, key)
-		}
-	}
+	beside := each.Where(slices.Sorted(maps.Keys(r.Values)), func(key string) bool { return key != r.chart && key != "global" })
 	if len(beside) > 0 {
 		r.Told = append(r.Told, fmt.Sprintf("the values are those under the key %s, as of a chart that depends on it; left out: %s", r.chart,
 			strings.Join(beside, ", ")))
