@@ -132,15 +132,15 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 	if role == framework.Affected && version == affected {
 		s.Remedies = []framework.Remedy{
 			{ID: "restart-speakers", Name: "restart the speakers", Watch: 3 * every, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
-			{ID: "no-bfd", Name: "no BFD profile", Helps: true, Bound: within, Apply: metallb.DropBFD, Undo: metallb.RestoreBFD},
+			{ID: "no-bfd", Name: "no BFD profile", Helps: true, Bound: within, Apply: metallb.DropBFD, Undo: release.Configured(addresses, announce...)},
 			{ID: "metallb-0-14-8", Name: "MetalLB " + fixed, Helps: true, Bound: within, Apply: at(fixed).MoveTo},
 		}
 	}
 	return s
 }
 
-// within bounds a remedy: three times what pods and sessions of new speakers need.
-const within = 90 * time.Second
+// within bounds a remedy. FRR tries again after two minutes if BFD has ended a session that was being opened.
+const within = 3 * time.Minute
 
 // announced asserts that the changes of preview reach the router, over each of the nodes.
 func announced(ctx context.Context, r *framework.Run) (bool, string, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -103,23 +102,19 @@ func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action
 	}
 }
 
-// DropBFD is the action that takes the BFD profile off the peers of a lab, and RestoreBFD the one that gives it back.
-var DropBFD, RestoreBFD = setBFD("null"), setBFD(strconv.Quote(bfdProfile))
-
-func setBFD(profile string) framework.Action {
-	return func(ctx context.Context, run *framework.Run) error {
-		var errs []error
-		for _, p := range run.Topology.BGPPeers() {
-			peer := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "metallb.io/v1beta2", "kind": kindPeer, "metadata": map[string]any{"name": p.Router, "namespace": namespace},
-			}}
-			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"bfdProfile":`+profile+`}}`))
-			if err := labaccess.Cluster(run).Kube().Patch(ctx, peer, patch); err != nil {
-				errs = append(errs, fmt.Errorf("setting the BFD profile of BGPPeer %s to %s: %w", p.Router, profile, err))
-			}
+// DropBFD is the action that takes the BFD profile off the peers of a lab. Configured gives it back.
+func DropBFD(ctx context.Context, run *framework.Run) error {
+	var errs []error
+	for _, p := range run.Topology.BGPPeers() {
+		peer := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "metallb.io/v1beta2", "kind": kindPeer, "metadata": map[string]any{"name": p.Router, "namespace": namespace},
+		}}
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"bfdProfile":null}}`))
+		if err := labaccess.Cluster(run).Kube().Patch(ctx, peer, patch); err != nil {
+			errs = append(errs, fmt.Errorf("taking the BFD profile off BGPPeer %s: %w", p.Router, err))
 		}
-		return errors.Join(errs...)
 	}
+	return errors.Join(errs...)
 }
 
 // MoveTo is the action that brings controller and speakers of every node to the release, as

@@ -16,8 +16,8 @@ import (
 )
 
 // sessionsWithin bounds the wait for BGP sessions: a speaker dials within about ten
-// seconds of its start or the loss of a session.
-const sessionsWithin = time.Minute
+// seconds of its start or the loss of a session, and FRR's after two minutes if the other side has refused it.
+const sessionsWithin = 150 * time.Second
 
 // SessionsUp waits until each of the lab's routers has a BGP session with each of these nodes,
 // established at since or later, and a route received over it. A session without a route may
