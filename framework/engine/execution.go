@@ -479,7 +479,7 @@ func (e *Execution) Finish(ctx context.Context) {
 			errs = append(errs, e.takeDown(ctx, l, func(ctx context.Context) error { return e.labs.Down(ctx, l.scenario) }))
 		}
 	}
-	e.report.Verdict = string(verdict.Run(e.broken, e.judges()...))
+	e.report.Verdict = string(e.verdict())
 	e.report.Timings.Total = time.Since(e.began).Milliseconds()
 	e.report.Steps = e.soFar.steps
 	if e.dir != "" {
@@ -519,3 +519,5 @@ func heldByOther(err error) bool {
 func (e *Execution) judges() []*verdict.Judge {
 	return each.Of(e.variants, func(v *variantRun) *verdict.Judge { return v.judge })
 }
+
+func (e *Execution) verdict() framework.RunVerdict { return verdict.Run(e.broken, e.judges()...) }
