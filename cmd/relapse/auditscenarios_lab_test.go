@@ -57,7 +57,7 @@ var seenFromOutside = []fromOutside{
 	{scenario: "added-nic", variant: "first-found-restarted", precursor: "card-unnoticed", nodes: true, calico: true},
 	{scenario: "masquerade-drift", variant: "off-by-old-key", upgrade: "cilium=1.8.1..1.11.1", nodes: true},
 	{scenario: "lost-permission", variant: "cilium-1.18.4-chart-1.19.3", precursor: "release-upgraded"},
-	{scenario: "lost-selector", variant: "master-label", precursor: "old-label"},
+	{scenario: "lost-selector", variant: "master-label"},
 	{scenario: "nft-crash", variant: "nftables-set-1.34.4", precursor: "set", nodes: true},
 	{scenario: "address-swap", variant: "metallb-0.13.12"},
 	{scenario: "bfd-reset", variant: "metallb-0.14.5-bfd", onlyBefore: true, onlyFRR: true},
