@@ -36,7 +36,7 @@ var (
 	nodes     = []string{master, worker1, worker2}
 	announce  = []string{worker1, worker2}
 	rack      = topology.NewRack(76)
-	addresses = rack.Services // of Services
+	addresses = rack.Services
 )
 
 // bfd is slower than FRR's default of 300 ms: on a busy machine daemons may wait for a processor for that long.
@@ -99,8 +99,8 @@ const every = 5 * time.Second
 // script is what all variants do. They differ in version and BFD profile, and in what is expected.
 func script(role framework.Role, version string, profile bool) framework.Script {
 	redeploy := fault.Redeploy(preview, every)
-	release := at(version)
-	release.NoBFD = !profile
+	release, without := at(version), at(version)
+	release.NoBFD, without.NoBFD = !profile, true
 	harmed := []probe.Probe{outside.To(web.Endpoint()), outside.To(api.Endpoint())}
 	s := framework.Script{
 		Install: framework.InOrder(
@@ -132,7 +132,7 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 	if role == framework.Affected && version == affected {
 		s.Remedies = []framework.Remedy{
 			{ID: "restart-speakers", Name: "restart the speakers", Watch: 3 * every, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
-			{ID: "no-bfd", Name: "no BFD profile", Helps: true, Bound: within, Apply: metallb.DropBFD, Undo: release.Configured(addresses, announce...)},
+			{ID: "no-bfd", Name: "no BFD profile", Helps: true, Bound: within, Apply: without.Configured(addresses, announce...), Undo: release.Configured(addresses, announce...)},
 			{ID: "metallb-0-14-8", Name: "MetalLB " + fixed, Helps: true, Bound: within, Apply: at(fixed).MoveTo},
 		}
 	}

@@ -39,7 +39,7 @@ var (
 	announce  = []string{worker1, worker2} // and are cordoned
 	tors      = []string{"tor1", "tor2"}
 	rack      = topology.NewRack(66)
-	addresses = rack.Services // of Services
+	addresses = rack.Services
 )
 
 // lab is the cluster that Record draws.

@@ -34,7 +34,7 @@ const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Wor
 
 var (
 	nodes     = []string{master, worker1, worker2}
-	addresses = rack.Services // of Services
+	addresses = rack.Services
 	rack      = topology.NewRack(74)
 )
 

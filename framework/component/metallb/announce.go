@@ -2,7 +2,6 @@ package metallb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,8 +11,6 @@ import (
 	"golang.org/x/mod/semver"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
@@ -100,21 +97,6 @@ func (r Release) Configured(pool netip.Prefix, nodes ...string) framework.Action
 		}
 		return resources.Create(r.Version)(ctx, run)
 	}
-}
-
-// DropBFD is the action that takes the BFD profile off the peers of a lab. Configured gives it back.
-func DropBFD(ctx context.Context, run *framework.Run) error {
-	var errs []error
-	for _, p := range run.Topology.BGPPeers() {
-		peer := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "metallb.io/v1beta2", "kind": kindPeer, "metadata": map[string]any{"name": p.Router, "namespace": namespace},
-		}}
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"bfdProfile":null}}`))
-		if err := labaccess.Cluster(run).Kube().Patch(ctx, peer, patch); err != nil {
-			errs = append(errs, fmt.Errorf("taking the BFD profile off BGPPeer %s: %w", p.Router, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // MoveTo is the action that brings controller and speakers of every node to the release, as
