@@ -172,24 +172,15 @@ func (r Release) Exists(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 const goneWithin = 2 * time.Minute
 
 // Remove deletes the objects of the release, and its record, and waits until they are gone:
-// nothing can be created in a namespace that is being deleted. It cleans up as soon as the workloads are deleted: what
-// they leave behind may cut this machine off from the API server.
-func (r Release) Remove(ctx context.Context, c *kindlab.Cluster, clean func(context.Context) error) error {
+// nothing can be created in a namespace that is being deleted.
+func (r Release) Remove(ctx context.Context, c *kindlab.Cluster) error {
 	objects, err := r.recorded(ctx, c)
 	if err != nil {
 		return err
 	}
 	slices.Reverse(objects) // bindings before accounts
-	rest := append(slices.Clone(objects), reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.record().Namespace, Name: r.record().Name})
-	workloads := slices.DeleteFunc(slices.Clone(objects), func(r reference) bool { return r.group() != "apps" })
-	err = remove(ctx, c, workloads)
-	if err == nil {
-		err = clean(ctx)
-	}
-	if err == nil {
-		err = remove(ctx, c, rest)
-	}
-	if err != nil {
+	own := reference{APIVersion: "v1", Kind: "ConfigMap", Namespace: r.record().Namespace, Name: r.record().Name}
+	if err := remove(ctx, c, append(objects, own)); err != nil {
 		return err
 	}
 	for _, r := range objects {

@@ -392,24 +392,45 @@ func Installed(ctx context.Context, c *kindlab.Cluster) (bool, error) {
 // nodes. The probe pods go with it, because its CNI plugin has wired them. pods is the
 // cluster's range of pods.
 func Uninstalled(nodes []string, pods netip.Prefix) framework.Action {
-	clean := labaccess.OnNodes(nodes, func(ctx context.Context, node *kindlab.Node) error {
-		if _, err := node.Exec(ctx, "timeout", "60", "sh", "-ec", cleaning); err != nil {
-			return fmt.Errorf("cleaning up after Cilium: %w", err)
-		}
-		return nil
-	})
 	remove := func(ctx context.Context, r *framework.Run) error {
+		deleted := make(chan struct{})
 		// The API server on a node cannot be reached from outside of it between the end of the agent and the cleaning.
-		return errors.Join(framework.AtOnce(cilium.Uninstalled(nodes, pods), clean)(ctx, r),
-			installed.Remove(ctx, labaccess.Cluster(r), func(ctx context.Context) error { return clean(ctx, r) }))
+		err := framework.AtOnce(
+			func(ctx context.Context, r *framework.Run) error {
+				defer close(deleted)
+				return cilium.Uninstalled(nodes, pods)(ctx, r)
+			},
+			labaccess.OnNodes(nodes, func(ctx context.Context, node *kindlab.Node) error { return clean(ctx, node, deleted) }),
+		)(ctx, r)
+		return errors.Join(err, installed.Remove(ctx, labaccess.Cluster(r)))
 	}
 	// Without an agent cilium-cni waits for its limit before it releases a pod.
 	return framework.InOrder(workload.StopProbes, remove)
 }
 
-// cleaning waits until the agent has ended, and removes its devices, its maps, and the files that keep its BPF programs
-// attached. Those of an agent in place of kube-proxy drop what comes from outside of the node once the agent is gone.
+// clean cleans up on a node whenever no agent runs there, until the agents are deleted and the node is clean.
+func clean(ctx context.Context, node *kindlab.Node, deleted <-chan struct{}) error {
+	return await.Until(ctx, "Cilium's agent to end on "+node.Name(), 500*time.Millisecond, startsWithin, func(ctx context.Context) (bool, string, error) {
+		last := false
+		select {
+		case <-deleted:
+			last = true
+		default:
+		}
+		runs, err := node.Exec(ctx, "sh", "-ec", cleaning)
+		if err != nil {
+			return false, "", fmt.Errorf("cleaning up after Cilium: %w", err)
+		}
+		if len(runs) > 0 {
+			return false, "cilium-agent runs", nil
+		}
+		return last, "the agents are not deleted yet", nil
+	})
+}
+
+// cleaning says so if an agent runs; otherwise it removes the agent's devices, its maps, and the files that keep its BPF
+// programs attached. Those of an agent in place of kube-proxy drop what comes from outside of the node once the agent is gone.
 const cleaning = `
-while grep -qsx cilium-agent /proc/[0-9]*/comm; do sleep 0.2; done
+if grep -qsx cilium-agent /proc/[0-9]*/comm; then echo runs; exit; fi
 for device in cilium_vxlan cilium_host lxc_health; do ip link delete $device 2>/dev/null || true; done
 rm -rf /sys/fs/bpf/cilium /sys/fs/bpf/tc/globals/cilium_* /etc/cni/net.d/05-cilium.conflist`
