@@ -106,9 +106,7 @@ func noted(s snapshot.Snapshot) snapshot.Snapshot {
 	}
 	s.Services.Items = each.Of(s.Services.Items, func(of snapshot.Service) snapshot.Service {
 		for _, pool := range s.AddressPools.Items {
-			if of.Class == "" && slices.ContainsFunc(of.LoadBalancerIPs, func(a netip.Addr) bool {
-				return slices.ContainsFunc(pool.Ranges, func(r snapshot.AddressRange) bool { return r.Contains(a) })
-			}) {
+			if of.Class == "" && slices.ContainsFunc(of.LoadBalancerIPs, pool.Contains) {
 				of.MetalLBPool = pool.Name
 			}
 		}
@@ -178,12 +176,16 @@ func metalLBRelease(tag string) string {
 	return v[1:]
 }
 
-// controllerRelease is the version of MetalLB's controller that runs, empty if it is not known.
+// controllerRelease is the version of MetalLB's controller that runs, the lowest of several; empty if it is not known.
 func controllerRelease(s snapshot.Snapshot) (version string) {
 	for _, p := range s.PodImages.Items {
 		for _, c := range p.Containers {
+			if !strings.Contains(c.Image, "metallb") {
+				continue
+			}
 			ref, err := snapshot.ParseReference(c.Image)
-			if v := metalLBRelease(ref.Tag); err == nil && v != "" && strings.Contains(ref.Name, "metallb") && strings.HasSuffix(path.Base(ref.Name), "controller") {
+			if v := metalLBRelease(ref.Tag); err == nil && v != "" && strings.Contains(ref.Name, "metallb") &&
+				strings.HasSuffix(path.Base(ref.Name), "controller") && (version == "" || semver.Compare("v"+v, "v"+version) < 0) {
 				version = v
 			}
 		}

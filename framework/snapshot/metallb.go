@@ -50,6 +50,11 @@ type AddressRange struct {
 	Last  netip.Addr `json:"last"`
 }
 
+// Contains reports whether an address is in the pool.
+func (p AddressPool) Contains(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Ranges, func(r AddressRange) bool { return r.Contains(a) })
+}
+
 // Contains reports whether an address is in the range.
 func (r AddressRange) Contains(a netip.Addr) bool {
 	return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0

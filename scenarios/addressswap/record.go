@@ -20,7 +20,8 @@ touched them. spec.loadBalancerIP has not kept the address.`,
 new one knows nothing until it has processed them. Up to 0.13.12 it processes all Services
 in the order of a map of Go, which is random. One that waits and comes before the owner of
 an address gets that address. The owner is then refused its own ("current IP not allowed by
-config, clearing"), and takes the next free one, which may be another Service's, or none.`,
+config, clearing"), and takes the next free one, which may be another Service's, or none.
+Before 0.13.8 the owner keeps the address in its status, beside those that took it.`,
 	Affected: "MetalLB 0.13.0 to 0.13.12",
 	Fixed:    "0.14.2, which processes Services first that have an address; 0.14.5 runs here",
 	Remedies: []string{

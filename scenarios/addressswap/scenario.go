@@ -161,14 +161,15 @@ func (i *incident) restart(ctx context.Context, r *framework.Run) error {
 		if err := at(i.version).RestartController(ctx, r); err != nil {
 			return err
 		}
-		i.occurred = true
-		for _, s := range served {
+		var taken []netip.Addr
+		for _, s := range waiting {
 			has, err := s.Has(ctx, r)
 			if err != nil {
 				return err
 			}
-			i.occurred = i.occurred && len(has) == 0
+			taken = append(taken, has...)
 		}
+		i.occurred = !slices.ContainsFunc(served, func(s workload.LoadBalancer) bool { return !slices.Contains(taken, s.Address) })
 	}
 	return nil
 }
