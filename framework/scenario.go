@@ -299,7 +299,7 @@ type Script struct {
 	// of the time for which it is watched. Without it, none may arrive.
 	Partial bool
 	// Lull is the longest time without loss while the incident goes on, for one that costs packets in bursts.
-	// Probes have recovered once they lose none for longer. Zero: the incident has no such times.
+	// Probes have recovered once they lose none for as long. Zero: the incident has no such times.
 	Lull time.Duration
 	// SymptomWithin bounds the wait for the symptom, from the fault on; zero means Observe.
 	SymptomWithin time.Duration

@@ -289,7 +289,7 @@ func (v *variantRun) apply(ctx context.Context, r framework.Remedy) error {
 // watchRecovery waits until traffic has recovered and there are no active findings, after a
 // remedy that began at a moment.
 func (v *variantRun) watchRecovery(ctx context.Context, r framework.Remedy, began time.Time) error {
-	bound := max(time.Second, r.Bound-v.h.Now().Sub(began))
+	bound := max(0, r.Bound-v.h.Now().Sub(began)) + verdict.RecoveredFor(v.c.Script)
 	if v.c.Ablate == verdict.AblateRemedy {
 		bound = switchedOffFor
 	}

@@ -161,20 +161,30 @@ func TestUselessRemedyOfPartialIncident(t *testing.T) {
 
 // An incident that costs packets in bursts has not ended in the time between two of them.
 func TestRemedyBetweenBursts(t *testing.T) {
-	for lull, want := range map[time.Duration]string{0: verdict.Recovers, 4 * time.Second: verdict.DoesNotHelp} {
-		inBubble(t, lull.String(), func(t *testing.T) {
-			p := testCase{remedies: true, options: Options{Ablate: verdict.AblateRemedy}, old: func(w *world, s *framework.Script) {
-				s.Partial, s.Lull = true, lull
+	for _, tt := range []struct {
+		name   string
+		lull   time.Duration
+		ablate verdict.Part
+		want   string
+		status int
+	}{
+		{"switched off, and no lull is known", 0, verdict.AblateRemedy, verdict.Recovers, 1},
+		{"switched off", 4 * time.Second, verdict.AblateRemedy, verdict.DoesNotHelp, 1},
+		{"it helps", 4 * time.Second, "", verdict.Recovers, 0},
+	} {
+		inBubble(t, tt.name, func(t *testing.T) {
+			p := testCase{remedies: true, options: Options{Ablate: tt.ablate}, old: func(w *world, s *framework.Script) {
+				s.Partial, s.Lull, s.Remedies = true, tt.lull, s.Remedies[1:2]
 				onInject(func(w *world) {
 					w.breaks(outToA)
 					for i := range 2000 { // 300 ms of loss every 3 s
-						after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[outToA] = i%60 < 6 }) })
+						after(time.Duration(i)*sendsEvery, func() { w.do(func() { w.lost[outToA] = i%60 < 6 && (i < 6 || len(w.found) > 0) }) })
 					}
 				})(w, s)
 			}}.play(t)
 			r, _ := p.Report()
-			if got := r.Variants[0].Remedies[0].Verdict; got != want || p.status() != 1 {
-				t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, want, p)
+			if got := r.Variants[0].Remedies[0].Verdict; got != tt.want || p.status() != tt.status {
+				t.Errorf("status %d, remedy %s, want %s; %s", p.status(), got, tt.want, p)
 			}
 		})
 	}
