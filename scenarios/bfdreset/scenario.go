@@ -131,16 +131,18 @@ func script(role framework.Role, version string, profile bool) framework.Script 
 	s.Latent, s.Expected = []framework.Finding{ahead}, []framework.Finding{reset}
 	if role == framework.Affected && version == affected {
 		s.Remedies = []framework.Remedy{
-			{ID: "restart-speakers", Name: "restart the speakers", Watch: 3 * every, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
-			{ID: "no-bfd", Name: "no BFD profile", Helps: true, Bound: within, Apply: without.Configured(addresses, announce...), Undo: release.Configured(addresses, announce...)},
+			{ID: "restart-speakers", Name: "restart the speakers", Watch: 4 * every, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
+			{ID: "no-bfd", Name: "no BFD profile, and new speakers", Helps: true, Bound: within,
+				Apply: framework.InOrder(without.Configured(addresses, announce...), metallb.RestartSpeakers), Undo: release.Configured(addresses, announce...)},
 			{ID: "metallb-0-14-8", Name: "MetalLB " + fixed, Helps: true, Bound: within, Apply: at(fixed).MoveTo},
 		}
 	}
 	return s
 }
 
-// within bounds a remedy. FRR tries again after two minutes if BFD has ended a session that was being opened.
-const within = 3 * time.Minute
+// within bounds a remedy: three times what pods and sessions of new speakers need. Speakers that go on wait for minutes
+// after many resets before they open a session again (FRR's idle hold and connect retry).
+const within = 90 * time.Second
 
 // announced asserts that the changes of preview reach the router, over each of the nodes.
 func announced(ctx context.Context, r *framework.Run) (bool, string, error) {
