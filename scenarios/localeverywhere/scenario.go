@@ -34,8 +34,8 @@ const master, worker1, worker2 = topology.Master, topology.Worker1, topology.Wor
 
 var (
 	nodes     = []string{master, worker1, worker2}
-	addresses = rack.Services
 	rack      = topology.NewRack(74)
+	addresses = rack.Services
 )
 
 // lab is the cluster that Record draws.
@@ -123,7 +123,11 @@ func script(role framework.Role, version string) framework.Script {
 		Detector: detect.ServiceRoute{}.Name(), Kind: detect.NoLocalEndpoint, State: detect.Active,
 		Object: detect.Prefix(netip.PrefixFrom(local.Address, 32)), Routers: []string{"tor"},
 	}
-	s.Transient = []framework.Finding{everywhere} // of one node, whose agent is faster than the other's
+	for _, node := range []string{master, worker2} { // whose agent is faster than the other's
+		one := everywhere
+		one.Words = []string{"to " + node + ", which"}
+		s.Transient = append(s.Transient, one)
+	}
 	everywhere.Words = []string{master + " and " + worker2}
 	s.Expected = []framework.Finding{everywhere}
 	if role != framework.Affected {

@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	master = "master"
+	master = topology.Master
 	worker = "worker"
 	// directory is the headless Service.
 	directory = "directory"

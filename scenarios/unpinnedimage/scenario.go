@@ -36,9 +36,9 @@ const (
 
 const (
 	tor     = "tor"
-	master  = "master"
-	worker1 = "worker1"
-	worker2 = "worker2"
+	master  = topology.Master
+	worker1 = topology.Worker1
+	worker2 = topology.Worker2
 	// newcomer is the node whose machine is replaced by a new one. It is the last, so that it
 	// gets its pod range back.
 	newcomer = worker2
