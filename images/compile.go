@@ -33,7 +33,7 @@ type compiler struct {
 }
 
 func newCompiler(cache *cache, dir string) compiler {
-	return compiler{cache: cache, dir: dir, memory: uint64(host.MemoryGiB()) << 30, groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
+	return compiler{cache: cache, dir: dir, memory: host.Memory(), groups: map[groupKey][]*group{}, planned: map[string][]*group{}}
 }
 
 // memoryToLinkBeside is the memory in bytes of a machine with two CPUs on which two linkers and

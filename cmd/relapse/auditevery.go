@@ -53,6 +53,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 		}
 		tell = func(string) {} // of the first audit alone
 		result, unreadable := audit.Judge(reads, incidentsOf)
+		result.Relapse = thisVersion()
 		if unreadable == nil {
 			f.finish(&result, reads, suppressions, routing)
 		}

@@ -88,6 +88,7 @@ func TestAuditEvery(t *testing.T) {
 		t.Errorf("status %d, %q", status, lines)
 	}
 	must.Contain(t, page, `relapse_audit_findings{state="latent"} 1.0`)
+	must.Contain(t, page, `relapse_build_info{version="`+thisVersion()+`"} 1.0`)
 	lines, status = run(`"state":"latent"`, none, "--quiet", "-o", "json")
 	var events []string
 	for _, line := range lines {

@@ -51,6 +51,6 @@ func (o on) open(ctx context.Context, chosen []framework.Scenario, s *suite.Opti
 	for i := range chosen[0].Topology.Routers {
 		chosen[0].Topology.Routers[i].Kind = topology.FRR
 	}
-	s.Foreign, s.Adopted = true, &lab.Foreign
+	s.Adopted = &lab.Foreign
 	return nil
 }

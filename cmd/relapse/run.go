@@ -153,13 +153,12 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		if err := how.on.open(ctx, chosen, &r.suite); err != nil {
 			return err
 		}
-		for _, s := range r.chosen {
-			if !o.Reuse {
-				break
-			}
-			// A run that found out later would take the lab down, as any that fails.
-			if err := kindlab.CheckKept(ctx, r.suite.Docker, s.Topology); err != nil {
-				return usagef("--reuse: %w", err)
+		if o.Reuse {
+			for _, s := range r.chosen {
+				// A run that found out later would take the lab down, as any that fails.
+				if err := kindlab.CheckKept(ctx, r.suite.Docker, s.Topology); err != nil {
+					return usagef("--reuse: %w", err)
+				}
 			}
 		}
 	}

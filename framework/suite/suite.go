@@ -91,6 +91,7 @@ func executions(scenarios []framework.Scenario, o Options) ([]*engine.Execution,
 	var all []*engine.Execution
 	for _, s := range scenarios {
 		o := o
+		o.Foreign = o.Adopted != nil
 		o.Progress = o.Progress.Scenario(s.Incident.Name)
 		if o.Labs >= 2*Rooms(s) {
 			if second, err := s.OnSecondLab(o.Parameters); err == nil && (o.DryRun || isFree(second)) {

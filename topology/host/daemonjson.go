@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// daemonConfig is the content of Docker's daemon.json. Unknown members are kept.
+// daemonConfig is the content of Docker's daemon.json. Unknown members are kept by value: 1.50 becomes 1.5.
 type daemonConfig map[string]any
 
 // parseDaemonConfig reads a daemon.json. An empty file is an empty configuration.

@@ -87,7 +87,7 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 		g.Add(unread, 1, "source", m.Source) // the reason may change from audit to audit
 	}
 	for _, n := range r.NotRun {
-		g.Add(unrun, 1, "detector", n.Detector, "part", n.Part, "lacks", n.Lacks)
+		g.Add(unrun, 1, "detector", n.Detector, "part", n.Part)
 	}
 	g.Add(nodes, float64(r.Nodes))
 	for _, router := range r.Routers {

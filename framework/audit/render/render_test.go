@@ -46,7 +46,7 @@ func full() audit.Result {
 	active.Again = []audit.Command{{Run: "kubectl get ciliumnodes.cilium.io/master2"}, {On: "tor1", Run: "vtysh -c 'show bgp ipv4 unicast 10.5.115.0/24'"}}
 	active.Incidents = []audit.Incident{{Name: "node-drain", Describe: "relapse describe node-drain", Remedies: []string{"a static route", "restarting the agents does not help"}}}
 	return audit.Result{
-		Schema: audit.Schema, Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1", "tor2"},
+		Schema: audit.Schema, Relapse: "v0.1.0", Began: began, Ended: began.Add(4 * time.Second), Reads: 2, Nodes: 3, Routers: []string{"tor1", "tor2"},
 		Unread:    []snapshot.Missing{{Source: "FIB of tor1", Reason: "running ssh tor1: exit status 255: Permission denied (publickey)."}},
 		Ran:       []string{"route-ownership", "service-route", "image-pin"},
 		NotRun:    []audit.NotRun{{Detector: "image-pin", Part: "moved tags", Lacks: "what the registry has"}, {Detector: "snat", Lacks: "NAT rules of the nodes"}},
@@ -189,9 +189,11 @@ func parsed(t *testing.T, text string) map[string]float64 {
 }
 
 func TestOpenMetrics(t *testing.T) {
-	got := parsed(t, written(t, "openmetrics", full()))
+	r := full()
+	r.Once = append(r.Once, r.Once[0]) // the same on another router
+	got := parsed(t, written(t, "openmetrics", r))
 	for key, want := range map[string]float64{
-		`relapse_audit_findings state="active"`: 1, `relapse_audit_findings state="once"`: 1, `relapse_audit_findings state="suppressed"`: 1,
+		`relapse_audit_findings state="active"`: 1, `relapse_audit_findings state="once"`: 2, `relapse_build_info version="v0.1.0"`: 1, `relapse_audit_findings state="suppressed"`: 1,
 		`relapse_audit_gaps gap="not_read"`: 1, `relapse_audit_gaps gap="not_judged"`: 2,
 		`relapse_audit_finding_router id="2edadcd36f84" router="tor2"`: 1, `relapse_audit_router router="tor1"`: 1,
 		`relapse_audit_gaps gap="open"`: 1, `relapse_audit_unread source="FIB of tor1"`: 1,

@@ -168,11 +168,12 @@ type Family struct{ Name, Help, Unit string }
 type Gauges struct {
 	order []Family
 	by    map[string]*dto.MetricFamily
+	seen  map[string]bool
 }
 
 // NewGauges makes metrics without values, which are written in their order.
 func NewGauges(families []Family) Gauges {
-	g := Gauges{families, map[string]*dto.MetricFamily{}}
+	g := Gauges{families, map[string]*dto.MetricFamily{}, map[string]bool{}}
 	for _, f := range families {
 		g.by[f.Name] = &dto.MetricFamily{Name: &f.Name, Help: &f.Help, Type: dto.MetricType_GAUGE.Enum()}
 		if f.Unit != "" {
@@ -182,8 +183,13 @@ func NewGauges(families []Family) Gauges {
 	return g
 }
 
-// Add adds a value, with labels as name and value in turn.
+// Add adds a value, with labels as name and value in turn. A series counts once: its first value stays.
 func (g Gauges) Add(name string, value float64, labels ...string) {
+	series := fmt.Sprintf("%s %q", name, labels)
+	if g.seen[series] {
+		return
+	}
+	g.seen[series] = true
 	m := &dto.Metric{Gauge: &dto.Gauge{Value: &value}}
 	for i := 0; i < len(labels); i += 2 {
 		m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
