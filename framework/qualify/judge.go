@@ -59,6 +59,12 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 	upgraded := in.Upgrade.rows(t, command)
 	if m := in.Upgrade.Measures; m != nil && m.Upgrade == nil && strings.Contains(m.Stopped, upgrade.Unclean) {
 		upgraded[0].Says += in.Values.concerned(m.Stopped)
+	} else if m != nil {
+		for i, r := range upgraded {
+			if p, _ := find(&m.Resting, r.Name); p.Unserved() && r.State == NotJudged {
+				upgraded[i].Says += in.Values.concerned(strings.Join(p.Probes, " "))
+			}
+		}
 	}
 	q.Rows = slices.Concat(still, in.Path.rows(in.From, in.To), in.configuration(command), rows, upgraded)
 	q.NotTested = in.notTested(q.Rows)

@@ -163,6 +163,14 @@ func TestJudge(t *testing.T) {
 	atRest := func(p upgrade.Path, then func(*Inputs)) func(*Inputs) {
 		return func(in *Inputs) { in.Upgrade.Measures.Resting.Paths = on(p); then(in) }
 	}
+	// unserved is an upgrade from a version that answers nothing.
+	unserved := func(after, back upgrade.Path) func(*Inputs) {
+		return atRest(lossy(10000, 50*time.Second), traffic(func(m *upgrade.Measures) {
+			m.Upgrade.During.Paths, m.Upgrade.After.Paths = on(lossy(9000, 40*time.Second)), on(after)
+			m.Upgrade.Restart.Phase.Paths = on(restarting(1000))
+			m.Back.During.Paths, m.Back.After.Paths = on(lossy(5000, 20*time.Second)), on(back)
+		}))
+	}
 	// known is a path on which so many packets were sent and answered, and not judged.
 	known := func(p upgrade.Path, sent, answered, notJudged int) upgrade.Path {
 		p.Sent, p.Answered, p.NotJudged = sent, answered, notJudged
@@ -298,6 +306,10 @@ func TestJudge(t *testing.T) {
 		{
 			"the lab loses packets by itself, and after the upgrade", atRest(lossy(2, 0), afterwards(lossy(1, 0))), Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", row, NotJudged,
 		},
+		{"the old version does not serve a path, and the new one does", unserved(clean(), lossy(10000, 50*time.Second)), Go, "in the upgrade and the rollback; warnings: 1", row, Warning},
+		{"neither version serves a path", unserved(lossy(10000, 50*time.Second), lossy(10000, 50*time.Second)), Unknown, "which the loss at rest (10000 of 10000 packets) may explain", row, NotJudged},
+		{"the old version serves a path only after the rollback", unserved(clean(), clean()), Unknown, "answered 10000 packets after the rollback and none before", row, NotJudged},
+		{"the new version loses packets of such a path", unserved(lossy(10, 0), lossy(10000, 50*time.Second)), Unknown, "after the upgrade 10 of 10000", row, NotJudged},
 		{"a gap although the lab loses packets by itself",
 			atRest(lossy(2, 0), during(lossy(5, 2*time.Second))), NoGo, "at rest 2 of 10000 packets were lost", row, Fails},
 		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", row, Warning},

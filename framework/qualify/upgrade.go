@@ -230,6 +230,9 @@ func restartRow(m upgrade.Measures, t Thresholds, command string) (Row, bool) {
 func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stated []string) {
 	for _, p := range phase.Paths {
 		resting, _ := find(&rest, p.Name)
+		if resting.Unserved() {
+			continue // the row of the path says so
+		}
 		var over, open string // of the first probe that is so
 		for _, c := range p.Each {
 			most := permitted(c.Due, phase, t)
@@ -301,6 +304,8 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 	switch {
 	case !measured(resting, rested):
 		unknown = append(unknown, fmt.Sprintf("its loss at rest is not known (%s)", samples(resting)))
+	case resting.Unserved():
+		warns = append(warns, fmt.Sprintf("%s answers no packet of it, so that only what follows the upgrade is judged", m.Upgrade.From))
 	case resting.Lost > 0:
 		warns = append(warns, fmt.Sprintf("at rest %s were lost, with a longest gap of %s", packets(resting), gapOf(resting)))
 	}
@@ -312,6 +317,12 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 		}
 		p, there := find(phase, name)
 		cells[i] = cellOf(p, there)
+		if resting.Unserved() && (s.back || !s.after) {
+			if s.back && p.Answered > 0 && s.after {
+				unknown = append(unknown, fmt.Sprintf("%s answered %d packets after the rollback and none before the upgrade", m.Upgrade.From, p.Answered))
+			}
+			continue
+		}
 		failed, notKnown := s.loss(m, resting, p, there, t)
 		fails, unknown = append(fails, failed...), append(unknown, notKnown...)
 		broken := fmt.Sprintf("long-lived connections that broke %s: %d", s.name, p.Broken)
@@ -495,6 +506,9 @@ func worst(m *upgrade.Measures) string {
 			continue
 		}
 		for _, path := range p.Paths {
+			if resting, _ := find(&m.Resting, path.Name); resting.Unserved() {
+				continue // the row of the path warns of it
+			}
 			lost += path.Lost
 			if path.LongestGapMS > gap {
 				gap, at = path.LongestGapMS, path.Name

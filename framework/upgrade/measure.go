@@ -51,7 +51,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	r := reading{u, h, h.View().Timelines(), h.View().Polls()}
 	m := Measures{Component: u.Component, Form: string(u.Form), Topology: u.about(), Resting: r.phase(r.watched(stepRest))}
 	var stopped, upgrade, rollback, kernels string
-	if err := unclean(h); err != nil {
+	if err := unclean(u, h); err != nil {
 		stopped = Unclean + err.Error()
 	}
 	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.changed())
@@ -65,8 +65,9 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 }
 
 // unclean says why not every probe was clean before the upgrade; nil if each was, or if
-// the wait for that has not ended.
-func unclean(h *history.History) error {
+// the wait for that has not ended. A kind of path of which the old version answered no packet during
+// the whole wait stops nothing, if the others are clean: the upgrade may be made to mend it.
+func unclean(u Upgrade, h *history.History) error {
 	s, ended := h.Step(framework.StepBaseline)
 	if !ended {
 		return nil
@@ -75,7 +76,21 @@ func unclean(h *history.History) error {
 	if !waited {
 		return nil // it was interrupted
 	}
-	_, err := probe.JudgeClean(then.Timelines(), nil, mark.Began, cleanFor, mark.Bound)
+	all := then.Timelines()
+	_, err := probe.JudgeClean(all, nil, mark.Began, cleanFor, mark.Bound)
+	if err == nil {
+		return nil
+	}
+	var served []string
+	for _, k := range u.Paths {
+		if p := k.measure(all, span{mark.Began, mark.Began.Add(mark.Bound)}); !p.Unserved() {
+			served = append(served, p.Probes...)
+		}
+	}
+	if len(served) == 0 {
+		return err
+	}
+	_, err = probe.JudgeClean(all, served, mark.Began, cleanFor, mark.Bound)
 	return err
 }
 

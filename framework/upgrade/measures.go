@@ -117,6 +117,9 @@ type Path struct {
 	LostIn []LostIn `json:"lost_in,omitempty"`
 }
 
+// Unserved reports whether no packet of the path was answered although packets were sent.
+func (p Path) Unserved() bool { return p.Answered == 0 && p.Lost > 0 }
+
 // ProbeCount is what Path counts, of one probe.
 type ProbeCount struct {
 	Probe     string `json:"probe"`

@@ -199,6 +199,18 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 	})
 }
 
+// An upgrade is often made to mend a path.
+func TestTripFromVersionThatDoesNotServeOnePath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.loses("out->one", time.Hour)
+		w.loses("out->two", time.Hour)
+		if m := w.measures(t); m.Stopped != "" || m.Back == nil || !pathOf(t, m.Resting, "in").Unserved() || pathOf(t, m.Resting, "long").Unserved() {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
 // A record of another upgrade, or none, gives no measures.
 func TestStoredRefuses(t *testing.T) {
 	w := newWorld()
