@@ -13,10 +13,10 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-// remains returns an error that names the labs that no other process holds, besides those of
-// before: a command that ends has left them.
+// remains returns an error that names the labs that this process has left, besides those of before,
+// which it may have used again.
 func remains(before []string) error {
-	labs, err := kindlab.Abandoned()
+	labs, err := kindlab.OwnWithState()
 	labs = slices.DeleteFunc(labs, func(lab string) bool { return slices.Contains(before, lab) })
 	if names := strings.Join(labs, " "); names != "" {
 		err = errors.Join(err, fmt.Errorf("left on this machine: parts of %s; remove them: relapse down %[1]s", names))

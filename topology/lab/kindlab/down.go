@@ -64,10 +64,10 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	return slices.Sorted(maps.Keys(labs)), nil
 }
 
-// Abandoned returns the labs of WithState that no other process holds.
-func Abandoned() ([]string, error) {
+// OwnWithState returns the labs of WithState that this process has held.
+func OwnWithState() ([]string, error) {
 	labs, err := WithState()
-	return slices.DeleteFunc(labs, heldByOther), err
+	return slices.DeleteFunc(labs, func(lab string) bool { _, own := held.Load(lab); return !own }), err
 }
 
 // WithState returns the names of the labs that have a state folder, without asking

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -41,6 +42,9 @@ func (e *HeldError) Error() string {
 
 // RelapseStatus is 3: the machine cannot run it.
 func (*HeldError) RelapseStatus() int { return 3 }
+
+// held are the names of the labs that this process has locked since it began.
+var held sync.Map
 
 // lock locks a lab for this process. The kernel releases the lock when the process
 // ends. killed reports whether the previous holder ended without unlocking it.
@@ -79,23 +83,10 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 		file.Close()
 		return nil, false, fmt.Errorf("writing the lock of lab %q: %w", lab, err)
 	}
+	held.Store(lab, true)
 	// The file is not removed: two processes could lock two files of one name.
 	return func() {
 		_ = file.Truncate(0) // if this fails, the next removal only takes longer
 		file.Close()
 	}, killed, nil
-}
-
-func heldByOther(lab string) bool {
-	if !isName(lab) {
-		return false
-	}
-	file, err := os.Open(filepath.Join(StateDir, lab+".lock"))
-	if err != nil {
-		return false // nobody has held it
-	}
-	defer file.Close() // which unlocks it
-	var h HeldError
-	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil &&
-		json.NewDecoder(file).Decode(&h) == nil && h.PID != os.Getpid()
 }
