@@ -267,9 +267,7 @@ func (in Inputs) notTested(rows []Row) []string {
 	for _, why := range in.LeftOut {
 		all = append(all, PartIncident+": "+why)
 	}
-	for _, what := range in.Replaced {
-		all = append(all, "your "+what)
-	}
+	all = append(all, in.Replaced...)
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
 	}
