@@ -12,11 +12,14 @@ import (
 	"strings"
 
 	"golang.org/x/mod/module"
-	helmchart "helm.sh/helm/v3/pkg/chart"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
-	"helm.sh/helm/v3/pkg/releaseutil"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -31,7 +34,7 @@ type Chart struct {
 	// it comes from elsewhere.
 	Module string
 
-	files    []*loader.BufferedFile
+	files    []*archive.BufferedFile
 	defaults map[string]any // values.yaml, with those of the charts it depends on
 }
 
@@ -72,13 +75,13 @@ func Load(dir string) (*Chart, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the chart in %s: %w", dir, err)
 	}
-	defaults, err := chartutil.CoalesceValues(read, nil)
+	defaults, err := util.CoalesceValues(read, nil)
 	if err != nil {
 		return nil, fmt.Errorf("reading the default values of the chart %s: %w", read.Name(), err)
 	}
 	c := &Chart{Name: read.Name(), Version: strings.TrimPrefix(read.Metadata.Version, "v"), defaults: defaults}
 	for _, f := range read.Raw {
-		c.files = append(c.files, &loader.BufferedFile{Name: f.Name, Data: f.Data})
+		c.files = append(c.files, &archive.BufferedFile{Name: f.Name, Data: f.Data})
 	}
 	return c, nil
 }
@@ -141,25 +144,25 @@ func (c *Chart) Render(r Release) (Rendered, error) {
 	if err != nil {
 		return Rendered{}, err
 	}
-	version, err := chartutil.ParseKubeVersion(r.KubeVersion)
+	version, err := common.ParseKubeVersion(r.KubeVersion)
 	if err != nil {
 		return Rendered{}, fmt.Errorf("%s: the version of Kubernetes %q: %w", doing, r.KubeVersion, err)
 	}
 	if needs := read.Metadata.KubeVersion; needs != "" && !chartutil.IsCompatibleRange(needs, version.Version) {
 		return Rendered{}, fmt.Errorf("%s: it needs Kubernetes %s, and the cluster has %s", doing, needs, version)
 	}
-	able := chartutil.DefaultCapabilities.Copy()
-	able.KubeVersion, able.APIVersions = *version, slices.Concat(able.APIVersions, chartutil.VersionSet(r.APIVersions))
+	able := common.DefaultCapabilities.Copy()
+	able.KubeVersion, able.APIVersions = *version, slices.Concat(able.APIVersions, common.VersionSet(r.APIVersions))
 	// ToRenderValues and the templates' own functions change what they are given.
 	users := Merge(r.Values)
-	if err := chartutil.ProcessDependenciesWithMerge(read, users); err != nil {
+	if err := chartutil.ProcessDependencies(read, users); err != nil {
 		return Rendered{}, fmt.Errorf("%s: %w", doing, err)
 	}
-	options := chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: !r.Upgrade, IsUpgrade: r.Upgrade}
+	options := common.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: !r.Upgrade, IsUpgrade: r.Upgrade}
 	if r.Upgrade {
 		options.Revision = 2
 	}
-	values, err := chartutil.ToRenderValuesWithSchemaValidation(read, users, options, able, r.anyType)
+	values, err := util.ToRenderValuesWithSchemaValidation(read, users, options, able, r.anyType)
 	if err != nil {
 		return Rendered{}, &RefusedError{Chart: c.Name, Version: c.Version, Why: schemaSays(err)}
 	}

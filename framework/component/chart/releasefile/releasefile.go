@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"golang.org/x/mod/semver"
-	"helm.sh/helm/v3/pkg/strvals"
+	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
