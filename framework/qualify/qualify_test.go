@@ -163,6 +163,10 @@ func TestJudge(t *testing.T) {
 	atRest := func(p upgrade.Path, then func(*Inputs)) func(*Inputs) {
 		return func(in *Inputs) { in.Upgrade.Measures.Resting.Paths = on(p); then(in) }
 	}
+	const atOnce = "upgrade, rollback at once"
+	undone := func(p upgrade.Path, notDone string) func(*Inputs) {
+		return traffic(func(m *upgrade.Measures) { m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)} })
+	}
 	// unserved is an upgrade from a version that answers nothing.
 	unserved := func(after, back upgrade.Path) func(*Inputs) {
 		return atRest(lossy(10000, 50*time.Second), traffic(func(m *upgrade.Measures) {
@@ -306,6 +310,11 @@ func TestJudge(t *testing.T) {
 		{
 			"the lab loses packets by itself, and after the upgrade", atRest(lossy(2, 0), afterwards(lossy(1, 0))), Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", row, NotJudged,
 		},
+		{"a rollback at once loses nothing", undone(clean(), ""), Go, "lost nothing", atOnce, Fine},
+		{"a rollback at once loses packets", undone(lossy(5000, 5*time.Second), ""), NoGo, "pod to pod: 5000 of 10000 packets were lost", atOnce, Fails},
+		{"what a rollback at once loses is not known", undone(known(clean(), 8999, 8999, 0), ""), Unknown, "8999 of 10000 packets were sent", atOnce, NotJudged},
+		{"one packet of a rollback at once is not known", undone(known(clean(), 10000, 9999, 1), ""), Unknown, "0 lost, 9999 of 10000", atOnce, NotJudged},
+		{"a rollback at once that was not done", undone(clean(), "no such image"), Unknown, "as soon as that was ready: no such image", atOnce, NotJudged},
 		{"the old version does not serve a path, and the new one does", unserved(clean(), lossy(10000, 50*time.Second)), Go, "in the upgrade and the rollback; warnings: 1", row, Warning},
 		{"neither version serves a path", unserved(lossy(10000, 50*time.Second), lossy(10000, 50*time.Second)), Unknown, "which the loss at rest (10000 of 10000 packets) may explain", row, NotJudged},
 		{"the old version serves a path only after the rollback", unserved(clean(), clean()), Unknown, "answered 10000 packets after the rollback and none before", row, NotJudged},

@@ -350,8 +350,8 @@ func (r *Runner) WritePlan(out io.Writer) {
 	case r.in.Upgrade.Measures != nil:
 		line(PartUpgrade, "measured in the earlier run, whose record is judged again")
 	default:
-		line(PartUpgrade, fmt.Sprintf("from %s to %s on a lab under traffic, node by node, and back; "+
-			"in the middle of both an agent that is not replaced yet is restarted", r.From, r.To))
+		line(PartUpgrade, fmt.Sprintf("from %[1]s to %[2]s on a lab under traffic, node by node, and back; "+
+			"in the middle of both an agent that is not replaced yet is restarted; at last one node gets %[2]s, and %[1]s again at once", r.From, r.To))
 	}
 	if r.in.Mode != "" {
 		line("", "mode "+r.in.Mode)

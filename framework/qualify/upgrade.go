@@ -85,6 +85,9 @@ func (u Upgrade) rows(t Thresholds, command string) []Row {
 	if r, there := restartRow(m, t, command); there {
 		rows = append(rows, r)
 	}
+	if m.Undone != nil {
+		rows = append(rows, undoneRow(m, t, command))
+	}
 	names := map[string]bool{}
 	routers := map[string]bool{}
 	for _, p := range phases(m) {
@@ -261,6 +264,39 @@ func restartLosses(rest, phase upgrade.Phase, t Thresholds) (lost, unknown, stat
 		}
 	}
 	return lost, unknown, stated
+}
+
+// undoneRow judges an upgrade of one node that was taken back at once.
+func undoneRow(m upgrade.Measures, t Thresholds, command string) Row {
+	u, from := m.Undone, m.Upgrade.From
+	what := fmt.Sprintf("%s got %s, and %s again as soon as that was ready", u.Node, m.Upgrade.To, from)
+	r := Row{Part: PartUpgrade, Name: "rollback at once", State: Fine, Decides: true, Back: "no loss"}
+	if u.NotDone != "" {
+		r.State, r.Back, r.Says = NotJudged, "not done", what+": "+u.NotDone
+		return r
+	}
+	var lost, unknown []string
+	for _, p := range u.Phase.Paths {
+		resting, rested := find(&m.Resting, p.Name)
+		switch over := exceeded(p, true, t); {
+		case resting.Unserved(): // the row of the path says so
+		case over != "" && !explained(resting, p, true, t):
+			lost = append(lost, p.Name+": "+over)
+		case over != "" || !rested || !measured(p, true) || mayExceed(p, true, t):
+			unknown = append(unknown, fmt.Sprintf("%s: %d lost, %s", p.Name, p.Lost, samples(p)))
+		}
+	}
+	r.Says = what + ", and no path lost a packet"
+	switch {
+	case len(lost) > 0:
+		r.State, r.Back, r.Command = Fails, "loss", command
+		r.Says = what + ", and then " + strings.Join(lost, ", ")
+		r.Remedy = "wait some minutes before a rollback, and change each Service or restart the agents of " + from + " again after it"
+	case len(u.Phase.Paths) == 0 || len(unknown) > 0:
+		r.State, r.Back = NotJudged, "not known"
+		r.Says = what + ": what was lost then is not known: " + strings.Join(unknown, ", ")
+	}
+	return r
 }
 
 // packets says how many packets of a path were lost, of all with a known outcome.

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -57,6 +58,7 @@ func MeasuresOf(u Upgrade, h *history.History) Measures {
 	m.Upgrade, upgrade = r.rollout(upgrading, from, to, u.changed())
 	m.Back, rollback = r.rollout(rollingBack, to, from, touched(u, h))
 	m.Failovers = r.failovers(from, to)
+	m.Undone = r.undone()
 	r.sources(&m)
 	m.Left, kernels = r.left()
 	why := slices.DeleteFunc([]string{stopped, upgrade, rollback, kernels}, func(why string) bool { return why == "" })
@@ -325,6 +327,20 @@ func (r reading) attribute(paths []Path, steps []begunStep, ended time.Time) {
 			}
 		}
 	}
+}
+
+func (r reading) undone() *Undone {
+	s, over := r.h.Step(stepUndo)
+	if s.Began.IsZero() || !over || s.Interrupted {
+		return nil
+	}
+	u := &Undone{Node: r.upgrade.undone()}
+	if act, _, acted := s.Act(history.Roll, u.Node); !acted || act.Error != "" {
+		u.NotDone = cmp.Or(act.Error, "it was not tried")
+		return u
+	}
+	u.Phase = r.phase(r.watched(stepUndo))
+	return u
 }
 
 func (r reading) restarted(d direction, node string) *Restart {

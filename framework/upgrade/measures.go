@@ -26,6 +26,9 @@ type Measures struct {
 	// Failovers are what came of changes of the node that answers for an address by ARP, by kind, with
 	// From and then with To; empty if no address is announced so.
 	Failovers []Failover `json:"failovers,omitempty"`
+	// Undone is what followed when a node had got To, and From again as soon as To was ready; nil
+	// if that was not tried.
+	Undone *Undone `json:"undone,omitempty"`
 	// Left are the differences between the nodes before the upgrade and after the
 	// rollback; nil if they were not compared.
 	Left []Difference `json:"left"`
@@ -50,6 +53,15 @@ type Rollout struct {
 	// from then on in which nothing changes.
 	During Phase `json:"during"`
 	After  Phase `json:"after"`
+}
+
+// Undone is an upgrade of one node that was taken back at once.
+type Undone struct {
+	Node string `json:"node"`
+	// NotDone is why a version did not get ready; empty if both did.
+	NotDone string `json:"not_done,omitempty"`
+	// Phase is a time some seconds after From was ready again.
+	Phase Phase `json:"phase"`
 }
 
 // NodeStep is the change of one node.

@@ -39,7 +39,7 @@ func TestRestart(t *testing.T) {
 			return func(context.Context) error { time.Sleep(2 * time.Second); return nil }, nil
 		}
 		m := w.measures(t)
-		if want := []string{"one gets 2", "1 crashes on two", "two gets 2", "one gets 1", "2 crashes on two", "two gets 1"}; !slices.Equal(did, want) || m.Stopped != "" {
+		if want := []string{"one gets 2", "1 crashes on two", "two gets 2", "one gets 1", "2 crashes on two", "two gets 1", "two gets 2", "two gets 1"}; !slices.Equal(did, want) || m.Stopped != "" {
 			t.Errorf("did %v, want %v; stopped %q", did, want, m.Stopped)
 		}
 		for name, r := range map[string]*Rollout{"upgrade": m.Upgrade, "rollback": m.Back} {

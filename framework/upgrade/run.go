@@ -102,7 +102,39 @@ func (t *trip) steps(s *engine.Session) []engine.PlanStep {
 	steps = append(steps, t.rollout(upgrading, t.from, t.to)...)
 	steps = append(steps, t.failovers(newVersion, t.to, func() bool { return t.goesOn(upgrading) && t.measures().Stopped == "" })...)
 	steps = append(steps, t.rollout(rollingBack, t.to, t.from)...)
-	return append(steps, t.readKernels(afterRollback, func() bool { return t.goesOn(rollingBack) }))
+	steps = append(steps, t.readKernels(afterRollback, func() bool { return t.goesOn(rollingBack) }))
+	if node := t.upgrade.undone(); node != "" {
+		steps = append(steps, engine.PlanStep{
+			ID: stepUndo, Name: fmt.Sprintf("%s gets %s, and %s again at once", node, t.to, t.from),
+			Due: func() bool { return t.goesOn(rollingBack) && t.measures().Stopped == "" },
+			Do:  func(ctx context.Context) error { return t.undo(ctx, node) },
+		})
+	}
+	return steps
+}
+
+// undo gives a node the new version, and the old one again as soon as the new one is ready. Until then
+// nothing else changes in the cluster: what the new version does later, and what a change of a
+// Service would hide, has not happened yet when the old one starts.
+func (t *trip) undo(ctx context.Context, node string) error {
+	for _, version := range []string{t.to, t.from} {
+		step := rolloutStep{stepUndo, history.Roll, node, version, ""}
+		act := func(ctx context.Context) error {
+			if t.upgrade.Release != nil {
+				if err := t.upgrade.Release(version)(ctx, t.Run()); err != nil {
+					return err
+				}
+			}
+			return t.upgrade.Roll(ctx, t.Run(), node, version)
+		}
+		if err := t.bounded(ctx, step, act); err != nil {
+			return notAsExpected(err)
+		}
+	}
+	if err := t.UntilKnown(ctx, t.h.Now().Add(settleFor)); ctx.Err() != nil {
+		return err
+	}
+	return t.watch(ctx, settleFor)
 }
 
 func (t *trip) rest(ctx context.Context) error { return t.watch(ctx, restFor) }

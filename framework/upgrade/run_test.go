@@ -199,6 +199,38 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 	})
 }
 
+// What the new version does to a node shows only if the old one comes back at once.
+func TestTripThatIsUndoneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		rolls := 0
+		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+			if rolls++; rolls == 6 { // two nodes there and back, and then one there and back
+				w.loses("out->two", time.Hour)
+			}
+			return nil
+		}
+		m := w.measures(t)
+		if u := m.Undone; rolls != 6 || m.Stopped != "" || u == nil || u.Node != "two" || u.NotDone != "" || pathOf(t, m.Back.After, "in").Lost != 0 {
+			t.Fatalf("%d, %+v", rolls, m)
+		}
+		if p := pathOf(t, m.Undone.Phase, "in"); p.Lost != 500 || p.Answered != 500 {
+			t.Errorf("%+v", p)
+		}
+		w = newWorld()
+		rolls = 0
+		w.upgrade.Roll = func(context.Context, *framework.Run, string, string) error {
+			if rolls++; rolls == 5 {
+				return errors.New("no such image")
+			}
+			return nil
+		}
+		if u := w.measures(t).Undone; u == nil || u.NotDone != "no such image" || u.Phase.Paths != nil {
+			t.Errorf("%+v", u)
+		}
+	})
+}
+
 // An upgrade is often made to mend a path.
 func TestTripFromVersionThatDoesNotServeOnePath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package upgrade
 
 import (
+	"slices"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/history"
 )
@@ -18,6 +20,7 @@ const (
 	kindRestart  framework.StepKind = "restart" // an agent that the rollout has not reached starts again
 	kindAfter    framework.StepKind = "after"   // the lab is watched after a rollout
 	kindKernels  framework.StepKind = "kernels" // the nodes' kernels are read
+	kindUndo     framework.StepKind = "undo"    // a node gets the new version, and the old one again as soon as that is ready
 )
 
 // direction is a rollout: of the new version, or of the old one after it.
@@ -34,7 +37,19 @@ const (
 	afterRollback = "after"
 )
 
-var stepRest = framework.StepID{Kind: kindRest}
+var stepRest, stepUndo = framework.StepID{Kind: kindRest}, framework.StepID{Kind: kindUndo}
+
+// undone is the node of which an upgrade is undone at once: one whose agent serves Services of the
+// probes, if it can be chosen. Empty: the component's parts are no nodes.
+func (u Upgrade) undone() string {
+	switch {
+	case u.Parts != nil:
+		return ""
+	case slices.Contains(u.Nodes, worker1):
+		return worker1
+	}
+	return u.Nodes[len(u.Nodes)-1]
+}
 
 // stepOf is a step of a kind, in a direction or at a moment, and of a part; empty: of none.
 func stepOf[D ~string](kind framework.StepKind, when D, part string) framework.StepID {
