@@ -165,7 +165,9 @@ func TestJudge(t *testing.T) {
 	}
 	const atOnce = "upgrade, rollback at once"
 	undone := func(p upgrade.Path, notDone string) func(*Inputs) {
-		return traffic(func(m *upgrade.Measures) { m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)} })
+		return traffic(func(m *upgrade.Measures) {
+			m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)}
+		})
 	}
 	// unserved is an upgrade from a version that answers nothing.
 	unserved := func(after, back upgrade.Path) func(*Inputs) {
