@@ -185,6 +185,9 @@ func bisected(b bisect.Record, when time.Time, report string, scenarios []framew
 		if step.Outcome != bisect.Skipped {
 			k := base
 			k.From, k.To, k.Verdict = cmp.Or(base.From, step.Version), step.Version, step.Verdict
+			if step.Outcome == bisect.Affected {
+				k.Remedy = joined(of.Incident.Remedies)
+			}
 			all = append(all, k)
 		}
 	}

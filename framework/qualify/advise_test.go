@@ -3,6 +3,7 @@ package qualify
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func TestAdvise(t *testing.T) {
 	component := in.Component
 	flood, spill, drought := tested("flood", component, "pipe"), tested("spill", component+".from", component+".to"), tested("drought", component)
 	flood.Tested[0].Varied, flood.Tested[1].Varied = true, false
+	flood.Incident.Remedies = []string{"close the valve"}
 	all := []framework.Scenario{flood, spill, drought}
 	for name, b := range map[string]bisect.Record{
 		"c": {Scenario: "spill", Component: component + ".to", With: map[string]string{component + ".from": "1.2.0"}},
@@ -44,6 +46,9 @@ func TestAdvise(t *testing.T) {
 	}
 	known := Merge(nil, must.Get(Collect(dir, all))(t)...)
 	must.Equal(t, "results", 6, len(known))
+	if !slices.ContainsFunc(known, func(k Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }) {
+		t.Errorf("a bisection has no remedy: %+v", known)
+	}
 
 	drought.NeedsValue = "bgp.enabled"
 	drought.Variants = []framework.Variant{
