@@ -217,5 +217,16 @@ func (m metalLB) works(ctx context.Context, r *framework.Run, node, version stri
 	if m.answers() {
 		asks = append(asks, func(ctx context.Context, r *framework.Run) error { return m.layer2.answersAnew(ctx, r, node) })
 	}
-	return framework.AtOnce(asks...)(ctx, r)
+	err := framework.AtOnce(asks...)(ctx, r)
+	if err == nil {
+		return nil
+	}
+	// FRR 10.3 sometimes hands a configuration on to zebra with bytes that are none of it, refuses it for
+	// that, and never takes another one, because the refused one keeps its lock.
+	lost, unread := labaccess.Lab(r).Node(node).Exec(context.WithoutCancel(ctx), "sh", "-c",
+		"grep -hs 'COMMIT_CONFIG request .* failed' /var/log/pods/metallb-system_*/frr/*.log | tail -n 1")
+	if lost = strings.TrimSpace(lost); unread != nil || lost == "" {
+		return err
+	}
+	return fmt.Errorf("the FRR of the lab has lost a configuration that the speaker on %s gave it, which says nothing of MetalLB: %s (%v)", node, lost, err)
 }
