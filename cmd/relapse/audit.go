@@ -16,6 +16,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/audit/bundle"
 	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -31,6 +32,8 @@ type auditFlags struct {
 	rbac, rules, redact, manifest, calico                                                 bool
 	rate                                                                                  int
 	every                                                                                 time.Duration
+	// bundle is what --from names, if that is one.
+	bundle *bundle.Bundle
 }
 
 const auditHelp = `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
@@ -45,6 +48,9 @@ Routers are those of a YAML file; without it no route is judged:
   - {name: tor3, kind: gobgp, address: "tor3:50051", ca: ca.pem}
 What only nodes know (rules, connections, IPVS, kube-proxy, BIRD) is read by pods that you
 start and remove.
+
+With --from, what a collector has written for a bug report is read in place of a cluster: a cilium
+sysdump, kubectl cluster-info dump, must-gather, troubleshoot.sh, or files of kubectl get -o yaml.
 
 framework/audit/README.md says what is read, judged and permitted, and how to suppress findings.
 
@@ -66,7 +72,8 @@ func auditCommand(s *settings) *cobra.Command {
   relapse audit --routers routers.yaml --as system:serviceaccount:net:audit   # under the role that --rbac prints
   relapse audit --nodes-manifest --image REGISTRY/nodestate:dev > nodes.yaml; kubectl apply -f nodes.yaml
   relapse audit --routers routers.yaml --nodes nodes.yaml
-  relapse audit --routers routers.yaml --every 5m --listen :9110`,
+  relapse audit --routers routers.yaml --every 5m --listen :9110
+  relapse audit --from cilium-sysdump.zip`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.logger(); err != nil {
@@ -86,7 +93,7 @@ func auditCommand(s *settings) *cobra.Command {
 	cmd.Flags().StringVar(&f.bmp, "bmp", "", "wait on `ADDRESS`, such as :11019, for the routers of kind bmp to feed their routes")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", strings.Join(render.Formats(), ", "))
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
-	cmd.Flags().StringVar(&f.from, "from", "", "audit what --save has kept in `DIR`, without a cluster")
+	cmd.Flags().StringVar(&f.from, "from", "", "audit a bundle, `DIR|FILE`, without a cluster: a sysdump, must-gather, cluster-info dump or support bundle, or what --save has kept")
 	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
 	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.12.0")
 	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
@@ -226,6 +233,9 @@ func (f auditFlags) objects() (string, error) {
 // finish adds to a result what each layer says, and takes out what is suppressed.
 func (f auditFlags) finish(r *audit.Result, reads []snapshot.Snapshot, suppressions []audit.Suppression, routing []bgprouter.Declared) {
 	r.Detail(reads[len(reads)-1], f.reached(routing))
+	if f.bundle != nil {
+		r.Locate(f.bundle, reads[len(reads)-1], f.redact)
+	}
 	r.Suppress(suppressions, time.Now())
 }
 
@@ -233,6 +243,9 @@ func (f auditFlags) finish(r *audit.Result, reads []snapshot.Snapshot, suppressi
 func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unreadable error, routing []bgprouter.Declared,
 ) ([]snapshot.Snapshot, audit.Result, error, error) {
 	hosts := []string{f.nodes}
+	if f.bundle != nil {
+		hosts = append(hosts, f.bundle.Namespaces()...)
+	}
 	if f.from == "" {
 		config, _, err := f.client().Config()
 		if err != nil {
@@ -338,18 +351,15 @@ func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 	return by
 }
 
-func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
+func (f *auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {
 			return nil, nil, usagef("--save: %w", err)
 		}
 	}
 	if f.from != "" {
-		reads, err := audit.Saved(f.from)
-		if err != nil {
-			return nil, nil, usagef("--from: %w", err)
-		}
-		return reads, nil, nil
+		reads, err := f.kept(ctx, routing, tell)
+		return reads, nil, err
 	}
 	on, err := f.connect(ctx, routing, tell)
 	if err != nil {
@@ -359,6 +369,36 @@ func (f auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tel
 	reads, err := on.read(ctx, tell)
 	cost := on.meter.Cost()
 	return reads, &cost, err
+}
+
+// kept are the reads of --from: those that --save has kept, or one of a bundle.
+func (f *auditFlags) kept(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, error) {
+	if audit.IsSaved(f.from) {
+		reads, err := audit.Saved(f.from)
+		if err != nil {
+			return nil, usagef("--from: %w", err)
+		}
+		return reads, nil
+	}
+	var err error
+	if f.bundle, err = bundle.Open(f.from, audit.Bundled); err != nil {
+		return nil, usagef("--from: %w", err)
+	}
+	for i, d := range routing {
+		if !d.Offline() {
+			return nil, usagef("--routers: router %s: with a bundle, expected files, or kind mrt: nothing is connected to", d.Name)
+		}
+		routing[i].Now = f.bundle.Time()
+	}
+	by, err := bgprouter.Readers(routing, nil)
+	if err != nil {
+		return nil, usagef("--routers: %s: %w", f.routers, err)
+	}
+	if !f.redact { // it names files
+		tell(f.bundle.String())
+	}
+	s, err := audit.FromBundle(ctx, f.bundle, by)
+	return []snapshot.Snapshot{s}, err
 }
 
 // fedWithin is how long routers have to feed their routes by BMP. They connect again after a time

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -417,7 +418,7 @@ func TestAuditInput(t *testing.T) {
 		{"an image", []string{"--nodes-manifest", "--image", "a b"}, exitUsage, `relapse: --image: "a b" is no reference of an image`},
 		{"an image alone", []string{"--image", "a"}, exitUsage, "relapse: --image is for --nodes-manifest"},
 		{"one read", []string{"--from", saveReads(t, auditedCluster(func(*snapshot.Snapshot) {}))}, exitUsage, "relapse: --from: "},
-		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: " + dir + " has 0 files such as 01-snapshot-audit.json"},
+		{"nothing saved", []string{"--from", dir}, exitUsage, "relapse: --from: reading the bundle " + dir + ": none of its "},
 		{"a suppression without a reason", []string{"--from", dir, "--suppress", suppress}, exitUsage, "relapse: --suppress: " + suppress + ": line 1: field reason is missing: expected "},
 		{"no suppressions", []string{"--from", dir, "--suppress", filepath.Join(dir, "none")}, exitUsage, "relapse: --suppress: open "},
 		{"an argument", []string{"node-drain"}, exitUsage, "relapse: relapse audit takes no argument"},
@@ -489,5 +490,29 @@ func TestIncidentsOf(t *testing.T) {
 		if d := cmp.Diff(test.want, names); d != "" {
 			t.Errorf("%s %s (-want +got):\n%s", test.detector, test.kind, d)
 		}
+	}
+}
+
+// What is redacted names no file and no namespace of a bundle.
+func TestAuditRedactsBundle(t *testing.T) {
+	dir := t.TempDir()
+	item := func(namespace, name, more string) string {
+		return fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"uid":"u-%s","creationTimestamp":"2025-01-05T10:00:00Z"}%s}`, namespace, name, name, more)
+	}
+	for name, text := range map[string]string{
+		"nodes.json": `{"request":"/api/v1/nodes"}{"apiVersion":"v1","kind":"NodeList","metadata":{"resourceVersion":"9"},"items":[` + item("", "n1", "") + `]}`,
+		"ds.json":    `{"apiVersion":"apps/v1","kind":"DaemonSetList","metadata":{"resourceVersion":"9"},"items":[` + item("umbrella", "d", "") + `]}`,
+		"acme.yaml":  "kind: Service\napiVersion: [v1\n",
+	} {
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	plain, redacted := relapse(t, "audit", "--from", dir), relapse(t, "audit", "--from", dir, "--redact")
+	for _, name := range []string{"acme", "umbrella"} {
+		if !strings.Contains(plain.stdout, name) || strings.Contains(redacted.stdout+redacted.stderr, name) {
+			t.Errorf("%s: %s\nredacted: %s%s", name, plain.stdout, redacted.stdout, redacted.stderr)
+		}
+	}
+	if !strings.Contains(redacted.stdout, "files of the bundle: it is no YAML") {
+		t.Errorf("redacted: %s", redacted.stdout)
 	}
 }

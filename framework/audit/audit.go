@@ -341,6 +341,8 @@ type Finding struct {
 	MoreLayers int                  `json:"more_layers,omitempty"`
 	// Again are commands that show it again.
 	Again []Command `json:"again,omitempty"`
+	// Bundle is where a bundle has the objects that the finding names, each as FILE:LINE.
+	Bundle []string `json:"bundle,omitempty"`
 	// Incidents are the incidents of the catalogue with such a finding.
 	Incidents []Incident `json:"incidents,omitempty"`
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework/audit/bundle"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
@@ -50,7 +51,7 @@ func newServer(t *testing.T) *server {
 	s := &server{asked: map[string]int{}, agents: map[string]bool{}, lists: map[string]string{}}
 	for _, r := range resources {
 		if !strings.Contains(r.Group, ".io") || strings.HasSuffix(r.Group, "k8s.io") { // built in
-			s.lists[path(r)] = ""
+			s.lists[bundle.Path(r)] = ""
 		}
 	}
 	s.Server = httptest.NewServer(s)
@@ -83,7 +84,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","code":404}`)
 	default:
 		for _, of := range resources {
-			if path(of) == r.URL.Path {
+			if bundle.Path(of) == r.URL.Path {
 				fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{},"items":[%s]}`, kinds[of.Resource], strings.TrimPrefix(of.Group+"/"+of.Version, "/"), items)
 			}
 		}
@@ -204,7 +205,7 @@ func TestAuditOnlyLists(t *testing.T) {
 	}
 	for asked := range s.asked {
 		method, at, _ := strings.Cut(asked, " ")
-		i := slices.IndexFunc(resources, func(r schema.GroupVersionResource) bool { return path(r) == at })
+		i := slices.IndexFunc(resources, func(r schema.GroupVersionResource) bool { return bundle.Path(r) == at })
 		if method != http.MethodGet || i < 0 || !permitted[resources[i].Group+"/"+resources[i].Resource] {
 			t.Errorf("asked %s, which the role does not permit", asked)
 		}

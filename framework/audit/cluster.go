@@ -17,18 +17,12 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework/audit/bundle"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // resources are the lists that an audit reads: Role permits them, and the client refuses the rest.
 var resources = snapshot.Resources(sources(scope{routers: true, nodes: true})...)
-
-func path(r schema.GroupVersionResource) string {
-	if r.Group == "" {
-		return "/api/" + r.Version + "/" + r.Resource
-	}
-	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Resource
-}
 
 // Role is a manifest of the ClusterRole that permits what an audit reads, and nothing else.
 func Role() string {
@@ -124,7 +118,7 @@ type readOnly struct {
 }
 
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+path(is) }) ||
+	listed := slices.ContainsFunc(resources, func(is schema.GroupVersionResource) bool { return r.URL.Path == t.base+bundle.Path(is) }) ||
 		slices.ContainsFunc(t.further, func(is string) bool { return r.URL.Path == t.base+is })
 	listed = listed && !r.URL.Query().Has("watch")
 	below, of := strings.CutPrefix(r.URL.Path, t.base)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework/audit/bundle"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -273,7 +274,7 @@ func TestFalseAlarms(t *testing.T) {
 			}
 			for _, f := range append([]fault{{"none", nil, c.judgement}}, c.faults...) {
 				t.Run(c.name+"/"+f.name+"/"+ahead.String(), func(t *testing.T) {
-					r := judgedFolder(t, c.name, ahead, f.edits)
+					r := judgedFolder(t, c.name, ahead, f.edits, nil)
 					must.Equal(t, "findings", slices.Sorted(slices.Values(f.findings)), slices.Sorted(slices.Values(found(r.Findings))))
 					same := func(n int) bool { return strings.Contains(r.NotJudged[n].Says, f.notJudged[n]) }
 					if len(r.NotJudged) != len(f.notJudged) || slices.ContainsFunc(f.notJudged, func(s string) bool { return !same(slices.Index(f.notJudged, s)) }) {
@@ -282,15 +283,24 @@ func TestFalseAlarms(t *testing.T) {
 					if r.Open() != f.open || len(r.Unread)+len(r.Once) > 0 {
 						t.Errorf("open: %t, want %t; unread %v, once %v", r.Open(), f.open, r.Unread, r.Once)
 					}
+					if realAPI != "" {
+						return
+					}
+					for _, form := range forms {
+						b := judgedFolder(t, c.name, ahead, f.edits, form.collect)
+						must.Equal(t, form.name+": findings", found(r.Findings), found(b.Findings))
+						must.Equal(t, form.name+": not judged", r.NotJudged, b.NotJudged)
+						must.Equal(t, form.name+": unread", r.Unread, b.Unread)
+					}
 				})
 			}
 		}
 	}
 }
 
-// judgedFolder reads the objects of a folder from an API server, with what its routers say, and judges
-// both.
-func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit) Result {
+// judgedFolder reads the objects of a folder from an API server, or from a bundle that a collector makes of them, with
+// what its routers say, and judges both.
+func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit, collect func(t *testing.T, objects []map[string]any) string) Result {
 	t.Helper()
 	text, edited := map[string]string{}, make([]bool, len(edits))
 	for _, name := range []string{"objects.yaml", "routers.yaml", "nodes.yaml"} {
@@ -311,7 +321,15 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 			t.Fatalf("%s has no %q", folder, e.old)
 		}
 	}
-	config := configOf(t, text["objects.yaml"], ahead)
+	var config *rest.Config
+	var collected *bundle.Bundle
+	if collect == nil {
+		config = configOf(t, text["objects.yaml"], ahead)
+	} else {
+		objects := text["objects.yaml"] + "\n" + at(t, everywhere(), time.Now().Add(ahead))
+		collected = must.Get(bundle.Open(collect(t, objectsOf(t, objects)), Bundled))(t)
+		config = collected.Config()
+	}
 	var routers []snapshot.Router
 	must.NoError(t, yaml.UnmarshalStrict([]byte(text["routers.yaml"]), &routers))
 	collector, err := snapshot.Open(t.Context(), Access{Config: config, unreachable: errNotReached}, sources(scope{routers: true, nodes: text["nodes.yaml"] != ""})...)
@@ -322,6 +340,9 @@ func judgedFolder(t *testing.T, folder string, ahead time.Duration, edits []edit
 	for range 2 {
 		read := collector.Collect(t.Context())
 		read.Routers = routers
+		if collected != nil {
+			ofBundle(&read, collected)
+		}
 		if nodes, there := text["nodes.yaml"]; there {
 			must.NoError(t, yaml.UnmarshalStrict([]byte(nodes), &read))
 			for i := range read.Sources {
@@ -338,12 +359,9 @@ func configOf(t *testing.T, objects string, ahead time.Duration) *rest.Config {
 	t.Helper()
 	s := newServer(t)
 	s.ahead = ahead
-	var documents []string
-	for _, document := range strings.Split(objects, "\n---\n") {
-		if strings.TrimSpace(document) != "" {
-			documents = append(documents, document)
-			s.object(t, document)
-		}
+	documents := slices.DeleteFunc(strings.Split(objects, "\n---\n"), func(d string) bool { return strings.TrimSpace(d) == "" })
+	for _, document := range documents {
+		s.object(t, document)
 	}
 	if realAPI != "" {
 		return onReal(t, documents)
@@ -414,7 +432,7 @@ func (s *server) object(t *testing.T, document string) {
 	item := must.Get(yaml.YAMLToJSON([]byte(document)))(t)
 	for _, r := range resources {
 		if kinds[r.Resource] == of.Kind+"List" && r.GroupVersion().String() == of.APIVersion {
-			s.add(path(r), string(item))
+			s.add(bundle.Path(r), string(item))
 			return
 		}
 	}

@@ -3,6 +3,8 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"al.essio.dev/pkg/shellescape"
 
@@ -26,6 +28,7 @@ func Redact(reads []snapshot.Snapshot, r Result, by []bgprouter.Declared, hosts 
 		x.by.Name("router", d.Name)
 		x.by.Name("host", d.SSH)
 		x.by.Words("host", d.File, d.Address, shellescape.QuoteCommand(d.Command))
+		x.by.Words("host", slices.Collect(maps.Values(d.Files))...)
 	}
 	x.by.Words("host", hosts...)
 	for _, s := range reads {

@@ -107,14 +107,14 @@ func TestRedactTexts(t *testing.T) {
 	} {
 		s.Routers = append(s.Routers, snapshot.Router{Name: "r-" + what, Paths: snapshot.List[snapshot.Path]{Error: text}})
 	}
-	x, err := Redact([]snapshot.Snapshot{s}, Result{}, []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.MRT, File: "/srv/acme/rib"}}, []string{"nodes-of-acme.yaml"})
+	x, err := Redact([]snapshot.Snapshot{s}, Result{}, []bgprouter.Declared{{Name: "tor1", Kind: bgprouter.MRT, File: "/srv/acme/rib"}, {Name: "tor2", Kind: bgprouter.FRR, Files: map[string]string{"bgp4": "/srv/umbrella/bgp"}}}, []string{"nodes-of-acme.yaml"})
 	must.NoError(t, err)
 	reads := must.Get(x.Reads([]snapshot.Snapshot{s}))(t)
 	kept := must.Get(json.Marshal(reads[0]))(t)
-	all := string(kept) + x.Text("open /srv/acme/rib: no such file; pod a does not take the key of nodes-of-acme.yaml")
+	all := string(kept) + x.Text("open /srv/acme/rib, /srv/umbrella/bgp: no such file; pod a does not take the key of nodes-of-acme.yaml")
 	// A replacement may begin like an address of the read, by chance, but is none.
 	for _, secret := range []string{
-		"10.4.94.32", "10_4_94_32", "2001_db8_9__", "2001-db8-9--", "2001:DB8:9:", "2001:0db8:0009:", "corp.example", "plant", "acme", "ACME", "alice", "router7", "master1", "tor1",
+		"10.4.94.32", "10_4_94_32", "2001_db8_9__", "2001-db8-9--", "2001:DB8:9:", "2001:0db8:0009:", "corp.example", "plant", "acme", "ACME", "alice", "router7", "master1", "tor1", "umbrella",
 	} {
 		if i := strings.Index(all, secret); i >= 0 {
 			t.Errorf("%q is left: %s", secret, all[max(0, i-80):min(len(all), i+80)])

@@ -61,6 +61,12 @@ func Prepare(dir string) error {
 // mostObjects bounds the objects of a saved read: what a hundred nodes may answer.
 const mostObjects = 5_000_000
 
+// IsSaved reports whether a folder has what Save has written; otherwise it is a bundle.
+func IsSaved(dir string) bool {
+	names, err := savedIn(dir)
+	return err == nil && len(names) > 0
+}
+
 // Saved reads what Save has written. The folder may come from another person.
 func Saved(dir string) ([]snapshot.Snapshot, error) {
 	names, err := savedIn(dir)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -62,13 +63,17 @@ type Declared struct {
 	Key  string `yaml:"key"`
 	// Plaintext permits gRPC without TLS.
 	Plaintext bool `yaml:"plaintext"`
+	// Files are the answers of an FRR or BIRD, by the names of answers.
+	Files map[string]string `yaml:"files"`
 	// File is a table dump in MRT, which may be compressed by gzip or bzip2.
 	File string `yaml:"file"`
+	// Now is the time by which files are old; zero: now. It is that of what the router is judged with.
+	Now time.Time `yaml:"-"`
 }
 
 var keys = map[Kind][]string{
-	FRR:   {"ssh", "command", "become"},
-	BIRD:  {"ssh", "command", "become"},
+	FRR:   {"ssh", "command", "become", "files"},
+	BIRD:  {"ssh", "command", "become", "files"},
 	GoBGP: {"address", "ca", "cert", "key", "plaintext", "ssh", "command", "become"},
 	MRT:   {"file"},
 	BMP:   {"address"},
@@ -85,7 +90,7 @@ func (d Declared) given() []string {
 	}{
 		{"ssh", d.SSH != ""}, {"command", len(d.Command) > 0}, {"become", d.Become != ""}, {"address", d.Address != ""},
 		{"ca", d.CA != ""}, {"cert", d.Cert != ""}, {"key", d.Key != ""}, {"plaintext", d.Plaintext},
-		{"file", d.File != ""},
+		{"file", d.File != ""}, {"files", len(d.Files) > 0},
 	} {
 		if key.given {
 			all = append(all, key.name)
@@ -116,8 +121,13 @@ func (d Declared) as(command []string) []string {
 
 const sudo = "sudo"
 
+// Offline reports whether the router is read from files alone.
+func (d Declared) Offline() bool { return d.Kind == MRT || len(d.Files) > 0 }
+
 // hasFIB reports whether the router's FIB can be read, and means something.
-func (d Declared) hasFIB() bool { return d.runs() && d.Role != snapshot.RoleRouteServer }
+func (d Declared) hasFIB() bool {
+	return (d.runs() || d.Files["routes4"] != "") && d.Role != snapshot.RoleRouteServer
+}
 
 func (d Declared) Describe(is *snapshot.Router) {
 	if d.Role != tor {
@@ -189,8 +199,8 @@ func (d Declared) check() error {
 		}
 	}
 	switch {
-	case d.SSH != "" && len(d.Command) > 0, slices.Contains([]Kind{FRR, BIRD}, d.Kind) && !d.runs():
-		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s]", d.Name, d.Name)
+	case d.SSH != "" && len(d.Command) > 0, slices.Contains([]Kind{FRR, BIRD}, d.Kind) && d.runs() == (len(d.Files) > 0):
+		return fmt.Errorf("expected either ssh, such as ops@%s, or command, such as [docker, exec, %s], or files", d.Name, d.Name)
 	case d.Become != "" && d.Become != sudo:
 		return fmt.Errorf("become %q%s: expected %s", d.Become, topology.Nearest(d.Become, []string{sudo}), sudo)
 	case d.Become != "" && !d.runs():
@@ -200,6 +210,8 @@ func (d Declared) check() error {
 		return fmt.Errorf("ssh %q: expected USER@HOST, or a host of ssh's configuration", d.SSH)
 	case slices.Contains(d.Command, "") || len(d.Command) > 0 && strings.HasPrefix(d.Command[0], "-"):
 		return fmt.Errorf("command %q: expected a program and its arguments", d.Command)
+	case len(d.Files) > 0 && d.filed() != nil:
+		return d.filed()
 	case d.Kind == MRT && d.File == "":
 		return errors.New("expected file, a table dump in MRT")
 	case d.Kind == BMP && !bmpAddress(d.Address).IsValid():

@@ -33,10 +33,10 @@ type dumped struct {
 	mu   sync.Mutex
 	last bgp.Dump // what RIB has read
 	err  error    // why it has not
-	// at is when the dump was written, by the clock of this machine at the latest, and age how long
-	// ago that was. ahead is how far the dump's own time is after that of its file, or after now.
-	at         time.Time
-	age, ahead time.Duration
+	// at is when the dump was written, by the clock of this machine at the latest. ahead is how far the dump's
+	// own time is after that of its file, or after now.
+	at    time.Time
+	ahead time.Duration
 }
 
 // RIB implements snapshot.RouterReader. It reads the file anew.
@@ -52,7 +52,6 @@ func (d *dumped) RIB(ctx context.Context) ([]bgp.Path, error) {
 		if d.ahead > 0 {
 			d.at = written
 		}
-		d.age = time.Since(d.at)
 	}
 	return dump.Paths, err
 }
@@ -84,9 +83,7 @@ func (d *dumped) Describe(is *snapshot.Router) {
 		remark(is, true, "The table dump of %s is of a time %s after that of its file: a clock is wrong, and the dump may be older than "+
 			"the file of %s.", is.Name, d.ahead.Round(time.Second), d.at.UTC().Format(time.RFC3339))
 	}
-	if d.age >= oldDump {
-		remark(is, true, "The table dump of %s is old: %s.", is.Name, d.age.Round(time.Minute))
-	}
+	d.router.aged(is, "The table dump of "+is.Name+" is")
 	if d.last.Others != "" {
 		remark(is, true, "The table dump of %s has records that are not read, and that may change routes: %s.", is.Name, d.last.Others)
 	}

@@ -48,11 +48,14 @@ func TestDump(t *testing.T) {
 		name string
 		// age is that of the dump, and file that of its file.
 		age, file time.Duration
-		pack      func([]byte) []byte
-		says      []string
+		// beside is the age of what it is judged with.
+		beside time.Duration
+		pack   func([]byte) []byte
+		says   []string
 	}{
 		{name: "rib.mrt", age: time.Minute},
 		{name: "rib.mrt.gz", age: 47 * time.Minute, pack: gzipped, says: []string{old}},
+		{name: "beside a bundle of its time", age: 47 * time.Minute, beside: 45 * time.Minute},
 		{name: "an old file", age: 47 * time.Minute, file: 46 * time.Minute, says: []string{old}},
 		{name: "of a clock that is an hour ahead", age: -time.Hour, says: []string{ahead}},
 		{name: "of a clock that is a day ahead, a day ago", age: time.Minute, file: 24 * time.Hour, says: []string{ahead, old}},
@@ -64,7 +67,7 @@ func TestDump(t *testing.T) {
 			if test.pack != nil {
 				text = test.pack(text)
 			}
-			r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", text, test.file)})
+			r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", text, test.file), Now: time.Now().Add(-test.beside)})
 			if _, err := r.Neighbors(t.Context()); err == nil {
 				t.Error("neighbours of a dump that was not read")
 			}

@@ -26,24 +26,24 @@ type BIRD struct {
 
 // The commands of BIRD's reader.
 const (
-	birdRoutes    = "show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP"
-	birdProtocols = "show protocols all"
+	BIRDShowRoutes    = "show route all where (net.type = NET_IP4 || net.type = NET_IP6) && source = RTS_BGP"
+	BIRDShowProtocols = "show protocols all"
 )
 
 // RIB lists the paths of both families, by prefix, then by preference.
 func (b BIRD) RIB(ctx context.Context) ([]Path, error) {
 	// The sessions are read after the routes, whose protocols they name: the paths of a session
 	// that has ended since are gone.
-	routes, err := b.Ask(ctx, birdRoutes)
+	routes, err := b.Ask(ctx, BIRDShowRoutes)
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, b.Ask, "birdc ", birdProtocols, func(protocols string) ([]Path, error) { return BIRDPaths(routes, protocols) })
+	return ask(ctx, b.Ask, "birdc ", BIRDShowProtocols, func(protocols string) ([]Path, error) { return BIRDPaths(routes, protocols) })
 }
 
 // Neighbors lists the sessions in order of address.
 func (b BIRD) Neighbors(ctx context.Context) ([]Neighbor, error) {
-	return ask(ctx, b.Ask, "birdc ", birdProtocols, func(text string) ([]Neighbor, error) { return birdNeighbors(text, b.When) })
+	return ask(ctx, b.Ask, "birdc ", BIRDShowProtocols, func(text string) ([]Neighbor, error) { return birdNeighbors(text, b.When) })
 }
 
 // BIRDProtocol is one protocol of a BIRD, in its own words.

@@ -118,7 +118,7 @@ func TestAskBIRD(t *testing.T) {
 		command, _ := bufio.NewReader(conn).ReadString('\n')
 		asked <- command
 		_, _ = io.WriteString(conn, rest)
-	}), birdProtocols))(t)
+	}), BIRDShowProtocols))(t)
 	got := must.Get(BIRDProtocols(text))(t)
 	must.Equal(t, "asked", "show protocols all\n", <-asked)
 	checkRecorded(t, got)
@@ -141,7 +141,7 @@ func TestAskBIRDErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			must.Fail(t, must.Err(AskBIRD(ctx, bird(t, c.answer), birdProtocols)), c.want)
+			must.Fail(t, must.Err(AskBIRD(ctx, bird(t, c.answer), BIRDShowProtocols)), c.want)
 		})
 	}
 }

@@ -105,7 +105,7 @@ func Text(to io.Writer, r audit.Result) error {
 }
 
 func head(r audit.Result) string {
-	text := fmt.Sprintf("read %d times: %s, %s", r.Reads, page.Count(r.Nodes, "node"), page.Count(len(r.Routers), "router"))
+	text := fmt.Sprintf("read %s: %s, %s", page.Count(r.Reads, "time"), page.Count(r.Nodes, "node"), page.Count(len(r.Routers), "router"))
 	if r.Planned != nil {
 		text += "; " + r.Planned.String()
 	}
@@ -124,6 +124,9 @@ func finding(line func(string, ...any), f audit.Finding) {
 	}
 	for _, c := range f.Again {
 		line("    shown by%s: %s", on(c), c.Run)
+	}
+	for _, place := range f.Bundle {
+		line("    in the bundle: %s", place)
 	}
 	for _, i := range f.Incidents {
 		line("    incident %s: %s", i.Name, i.Describe)

@@ -1,0 +1,145 @@
+package bundle
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// Config is the configuration of clients that ask the bundle. Nothing is sent.
+func (b *Bundle) Config() *rest.Config {
+	return &rest.Config{Host: "http://bundle.invalid", Transport: b, QPS: -1}
+}
+
+// RoundTrip implements http.RoundTripper: it answers requests for a list, or for one object, as an API server
+// does that knows what the bundle has, and no more. Its clock, by which Leases are judged, stands where Leases were
+// read: nodes renew theirs each 10 s, and other objects may be minutes younger.
+func (b *Bundle) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	answer, status := b.answer(r)
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header:        http.Header{"Content-Type": {"application/json"}, "Date": {cmp.Or(b.renewed, b.newest).UTC().Format(http.TimeFormat)}},
+		ContentLength: int64(len(text)), Body: io.NopCloser(bytes.NewReader(text)),
+	}, nil
+}
+
+func refused(status int, reason metav1.StatusReason, format string, args ...any) (any, int) {
+	return metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(status),
+		Reason: reason, Message: fmt.Sprintf(format, args...)}, status
+}
+
+func (b *Bundle) answer(r *http.Request) (any, int) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	of := schema.GroupVersionResource{}
+	switch {
+	case r.Method != http.MethodGet:
+	case len(parts) >= 3 && parts[0] == "api":
+		of.Version, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		of.Group, of.Version, parts = parts[1], parts[2], parts[3:]
+	}
+	k := key{}
+	if len(parts) == 4 && parts[0] == "namespaces" {
+		k, parts = key{parts[1], parts[3]}, parts[2:3]
+	}
+	if of.Resource = parts[0]; of.Version == "" || len(parts) != 1 {
+		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "a bundle has lists, and no %s %s", r.Method, r.URL.Path)
+	}
+	c, why := b.kinds[of], b.lacks(of)
+	switch {
+	case k.name != "" && c != nil && c.objects[k].json != nil:
+		return json.RawMessage(c.objects[k].json), http.StatusOK
+	case k.name != "":
+		return refused(http.StatusNotImplemented, "", "the bundle does not have it")
+	case of.GroupResource() == definitions:
+		return b.definitions(), http.StatusOK
+	case why == "" || c != nil && partial(of.GroupResource()) && len(c.objects) > 0:
+		return c.items(of, r)
+	case b.otherwise(of) || !b.known(of.GroupResource()):
+		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+	}
+	b.note(of)
+	return refused(http.StatusNotImplemented, "", "%s", why)
+}
+
+// otherwise reports whether a resource is in the bundle in another version of its API, and not in this one.
+func (b *Bundle) otherwise(r schema.GroupVersionResource) bool {
+	for of, c := range b.kinds {
+		if of.GroupResource() == r.GroupResource() && of != r && c.lacks == "" && b.kinds[r] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// definitions are the names of those of custom resources that are wanted, and that the cluster may have.
+func (b *Bundle) definitions() any {
+	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []metav1.PartialObjectMetadata{}}
+	for r := range b.wanted {
+		if vendors[r.Group] != nil && b.known(r) {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: r.String()}})
+		}
+	}
+	return list
+}
+
+// items are the list of a resource.
+func (c *collected) items(of schema.GroupVersionResource, r *http.Request) (any, int) {
+	wantedFields, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	wantedLabels, err2 := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil || err2 != nil {
+		return refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "%s", r.URL.RawQuery)
+	}
+	list := struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   metav1.ListMeta   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}{of.GroupVersion().String(), c.kind + "List", metav1.ListMeta{ResourceVersion: "1"}, []json.RawMessage{}}
+	// The next page begins where its token says.
+	names := slices.SortedFunc(maps.Keys(c.objects), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	begins, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	for i, k := range names[min(max(begins, 0), len(names)):] {
+		if limit > 0 && i == limit {
+			list.Metadata.Continue = strconv.Itoa(begins + limit)
+			break
+		}
+		o := c.objects[k]
+		var has struct {
+			Metadata struct{ Labels map[string]string }
+			Status   struct{ Phase string }
+		}
+		if err := json.Unmarshal(o.json, &has); err != nil {
+			return refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "%s: %s", o.at, errJSON)
+		}
+		if wantedLabels.Matches(labels.Set(has.Metadata.Labels)) &&
+			wantedFields.Matches(fields.Set{"status.phase": has.Status.Phase, "metadata.namespace": k.namespace}) {
+			list.Items = append(list.Items, o.json)
+		}
+	}
+	return list, http.StatusOK
+}

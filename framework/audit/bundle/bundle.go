@@ -1,0 +1,356 @@
+// Package bundle reads what a collector has written for a bug report, and answers requests for
+// lists as the API server did that the collector has asked.
+//
+// A bundle is a folder, a zip, or a tar that may be compressed by gzip, and may have others in it. Its
+// layout means nothing, but for the names of namespaces in paths: each document with apiVersion, kind and
+// metadata.uid is an object, or a list of them, whatever its file is called. That serves cilium sysdump,
+// kubectl cluster-info dump, oc adm inspect and must-gather, troubleshoot.sh, and kubectl get -o yaml.
+//
+// A bundle is a stranger's: nothing is written, no link is followed, and what is read is bounded.
+package bundle
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+)
+
+// Bounds of what is read of a bundle.
+const (
+	// mostText is the size in bytes of all files, uncompressed, mostFile of one with objects, and mostDocument of an
+	// object in YAML, which takes a hundred times as much to read. The API server stores less than 2 MiB.
+	mostText     = 8 << 30
+	mostFile     = 256 << 20
+	mostDocument = 4 << 20
+	// mostZip is the size in bytes of a zip in an archive: its directory is read at once.
+	mostZip = 64 << 20
+	// mostDirectory is the size in bytes of the directory of a zip, which takes some times as much memory.
+	mostDirectory = 64 << 20
+	// mostKept is the size in bytes of all objects that are kept, as JSON.
+	mostKept = 512 << 20
+	// mostFiles is how many files there are in a bundle and its archives.
+	mostFiles = 500_000
+	// mostNested is how deep archives are in archives. A sysdump has those of the nodes in its own.
+	mostNested = 4
+	// mostObjects is how many objects a bundle has.
+	mostObjects = 2_000_000
+)
+
+// Bundle is what a collector has written.
+type Bundle struct {
+	// wanted are the resources that are kept, each with how many versions of its API are.
+	wanted map[schema.GroupResource]int
+	// plurals are the names of those that are wanted.
+	plurals map[string]bool
+	kinds   map[schema.GroupVersionResource]*collected
+	// failures are what the collector says of resources that it could not list, and unserved are those that the API
+	// server does not have.
+	failures map[string]string
+	unserved map[string]bool
+	// lasting are the objects by which a cluster is known, and namespaces those that have a document.
+	lasting    map[schema.GroupResource]object
+	namespaces map[string]bool
+	// named are the groups of vendors whose programs objects name, homes the namespaces in which MetalLB runs, and
+	// sysdumps the folders that cilium-cli has written.
+	named, homes, sysdumps map[string]bool
+
+	// renewed is when the newest Lease of a node was, of the moment at which Leases were read; zero: it is not known.
+	newest, renewed time.Time
+	now             time.Time
+
+	mu sync.Mutex
+	// asked are the paths of lists that were asked for in vain.
+	asked map[string]bool
+
+	text, kept, objects int64
+	// files is how many files the bundle has, and used how many of them have objects.
+	files, used int
+	// Broken are documents that look like objects and cannot be read, by their file and line, each with the reason.
+	Broken []snapshot.Missing
+}
+
+// Open reads a bundle. Wanted are the resources whose objects are kept. The error says why nothing of the
+// bundle can be used; a file that cannot be read is no error, but is in Broken.
+func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
+	b := newBundle(wanted)
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = b.folder(file)
+	case info.Mode().IsRegular():
+		err = b.archive(file)
+	default:
+		err = errors.New("expected a folder, or a file that is a zip, a tar or a tar.gz")
+	}
+	if err == nil && (b.objects == 0 || b.newest.IsZero()) {
+		err = fmt.Errorf("none of its %d files contains a Kubernetes object as read from a cluster (with metadata.uid)", b.files)
+		if len(b.Broken) > 0 {
+			err = fmt.Errorf("%w; %s", err, b.Broken[0])
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the bundle %s: %w", file, err)
+	}
+	b.settle()
+	return b, nil
+}
+
+func newBundle(wanted []schema.GroupVersionResource) *Bundle {
+	b := &Bundle{wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{}, kinds: map[schema.GroupVersionResource]*collected{},
+		failures: map[string]string{}, unserved: map[string]bool{}, lasting: map[schema.GroupResource]object{},
+		namespaces: map[string]bool{}, named: map[string]bool{}, homes: map[string]bool{}, sysdumps: map[string]bool{},
+		asked: map[string]bool{}, now: time.Now()}
+	for _, r := range append(slices.Clone(wanted), namespaces.WithVersion("v1")) {
+		b.wanted[r.GroupResource()]++
+		b.plurals[r.Resource] = true
+	}
+	return b
+}
+
+// Time is the newest moment that a document names, which is the time of the bundle.
+func (b *Bundle) Time() time.Time { return b.newest }
+
+// Namespaces are those of which there is a document.
+func (b *Bundle) Namespaces() []string { return slices.Sorted(maps.Keys(b.namespaces)) }
+
+// String says what was read.
+func (b *Bundle) String() string {
+	text := fmt.Sprintf("%d of %d files of the bundle have objects of the cluster, as of %s", b.used, b.files,
+		b.newest.UTC().Format("2006-01-02 15:04:05 UTC"))
+	for _, broken := range b.Broken {
+		text += "; not read: " + broken.String()
+	}
+	return text
+}
+
+func (b *Bundle) folder(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.Type().IsRegular() {
+			return nil
+		}
+		var f *os.File
+		if err == nil {
+			f, err = root.Open(name)
+		}
+		if err != nil {
+			b.broken(name, 0, err)
+			return nil
+		}
+		defer f.Close()
+		return b.file(name, f, 0)
+	})
+}
+
+func (b *Bundle) archive(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	magic := make([]byte, 4)
+	if _, err := f.ReadAt(magic, 0); err == nil && bytes.Equal(magic, zipMagic) {
+		return b.zip("", f, info.Size(), 0)
+	}
+	return b.file(path.Base(file), f, 0)
+}
+
+var zipMagic, gzipMagic = []byte("PK\x03\x04"), []byte{0x1f, 0x8b}
+
+// refusal is of a bundle of which nothing is read: it is too large, or is of two clusters.
+type refusal struct{ says string }
+
+func (e *refusal) Error() string { return e.says }
+
+// counted counts what is read of files, so that an archive that grows without end is refused.
+type counted struct {
+	io.Reader
+	b *Bundle
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if c.b.text += int64(n); c.b.text > mostText {
+		return n, &refusal{fmt.Sprintf("it has more than %d bytes of text", int64(mostText))}
+	}
+	return n, err
+}
+
+// file reads a file of the bundle, by its content. An archive that is damaged, and a file that cannot
+// be read, is noted.
+func (b *Bundle) file(name string, from io.Reader, nested int) error {
+	if b.files++; b.files > mostFiles {
+		return &refusal{fmt.Sprintf("it has more than %d files", mostFiles)}
+	}
+	err := b.content(name, bufio.NewReaderSize(counted{from, b}, 64<<10), nested)
+	if bound := (*refusal)(nil); err == nil || errors.As(err, &bound) {
+		return err
+	}
+	b.broken(name, 0, err)
+	return nil
+}
+
+// mostBroken is how many documents are named that cannot be read.
+const mostBroken = 20
+
+func (b *Bundle) broken(name string, line int, err error) {
+	if line > 0 {
+		name = fmt.Sprintf("%s:%d", name, line)
+	}
+	if len(b.Broken) < mostBroken {
+		b.Broken = append(b.Broken, snapshot.Missing{Source: strings.ReplaceAll(name, ": ", ":") + " of the bundle", Reason: err.Error()})
+	}
+}
+
+func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
+	begins, _ := in.Peek(512)
+	isTar := len(begins) >= 262 && string(begins[257:262]) == "ustar"
+	if (isTar || bytes.HasPrefix(begins, gzipMagic) || bytes.HasPrefix(begins, zipMagic)) && nested >= mostNested {
+		return fmt.Errorf("archives are nested more than %d deep", mostNested)
+	}
+	switch {
+	case bytes.HasPrefix(begins, gzipMagic):
+		unzipped, err := gzip.NewReader(in)
+		if err != nil {
+			return err
+		}
+		name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".tgz"), ".gz"), ".tar")
+		return b.content(name, bufio.NewReaderSize(counted{unzipped, b}, 64<<10), nested+1)
+	case isTar:
+		return b.tar(strings.TrimSuffix(name, ".tar"), in, nested)
+	case bytes.HasPrefix(begins, zipMagic):
+		text, err := whole(in, mostZip)
+		if err != nil {
+			return err
+		}
+		return b.zip(name, bytes.NewReader(text), int64(len(text)), nested)
+	}
+	begins, _ = in.Peek(in.Size())
+	if !isObjects(begins) && !tells(name) {
+		return nil // a log, or what a program has printed
+	}
+	text, err := whole(in, mostFile)
+	if err != nil {
+		return err
+	}
+	if text = utf8Of(text); tells(name) {
+		b.told(name, text)
+		return nil
+	}
+	before := b.objects
+	b.age(text)
+	if err = b.documents(name, text); b.objects > before {
+		b.used++
+	}
+	return err
+}
+
+func whole(in io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(in, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("it has more than %d MiB", most>>20)
+	}
+	return text, err
+}
+
+func (b *Bundle) tar(name string, in io.Reader, nested int) error {
+	archive := tar.NewReader(in)
+	for {
+		entry, err := archive.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if entry.Typeflag != tar.TypeReg {
+			continue
+		}
+		if err := b.file(inside(name, entry.Name), archive, nested+1); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *Bundle) zip(name string, in io.ReaderAt, size int64, nested int) error {
+	directory := &bounded{in, mostDirectory}
+	archive, err := zip.NewReader(directory, size)
+	if err != nil {
+		return err
+	}
+	directory.left = math.MaxInt64
+	for _, entry := range archive.File {
+		if !entry.Mode().IsRegular() {
+			continue
+		}
+		one := inside(name, entry.Name)
+		f, err := entry.Open()
+		if err != nil {
+			b.broken(one, 0, err)
+			continue
+		}
+		err = b.file(one, f, nested+1)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bounded reads up to a size of what the directory of a zip has, wherever it says that it ends.
+type bounded struct {
+	io.ReaderAt
+	left int64
+}
+
+func (r *bounded) ReadAt(to []byte, at int64) (int, error) {
+	if r.left -= int64(len(to)); r.left < 0 {
+		return 0, fmt.Errorf("the directory of the zip has more than %d MiB", mostDirectory>>20)
+	}
+	return r.ReaderAt.ReadAt(to, at)
+}
+
+// inside is the name of an entry of an archive.
+func inside(archive, entry string) string {
+	return strings.TrimPrefix(path.Join(archive, path.Clean("/"+entry)), "/")
+}
+
+// Where are the places of an object, as FILE:LINE. Kind is such as Node.
+func (b *Bundle) Where(kind, namespace, name string) []string {
+	var all []string
+	for _, c := range b.kinds {
+		if o, there := c.objects[key{namespace, name}]; there && c.kind == kind {
+			all = append(all, o.at)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,87 @@
+package bgprouter
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+// What FRR 10.3 and BIRD 2.17 have printed, and a file that is left out.
+func TestFiles(t *testing.T) {
+	in := func(name string) string { return filepath.Join("..", "..", "topology", "bgp", "testdata", name) }
+	vrfs := filepath.Join(t.TempDir(), "vrfs.json")
+	must.NoError(t, os.WriteFile(vrfs, []byte(`{"vrfs":{"default":{"type":"DFLT","vrfId":0}},"totalVrfs":1}`), 0o600))
+	frr := map[string]string{
+		"bgp4": in("frr-10.3-rib-plain.json"), "neighbors": in("frr-10.3-neighbors.json"), "routes4": in("ip-route-frr.json"), "vrfs": vrfs,
+	}
+	bird := map[string]string{"routes": in("bird-2.17-routes.txt"), "protocols": in("bird-2.17-protocols.txt"), "routes4": in("ip-route-bird.json"), "routes6": in("ip6-route-bird.json")}
+	without := func(files map[string]string, name string) map[string]string {
+		rest := map[string]string{}
+		for of, file := range files {
+			if of != name {
+				rest[of] = file
+			}
+		}
+		return rest
+	}
+	for _, c := range []struct {
+		name  string
+		kind  Kind
+		files map[string]string
+		// paths are the prefixes of the RIB, and neighbors and routes how many there are; the error says the rest.
+		paths             string
+		neighbors, routes int
+		says              string
+	}{
+		{"FRR", FRR, frr, "10.5.112.0/24 10.5.113.0/24 10.5.114.0/24 203.0.113.0/24", 2, 6, ""},
+		{"BIRD", BIRD, bird, "10.5.112.0/24 10.5.112.0/24 10.5.113.0/24 10.5.114.0/24 10.5.116.0/24", 2, 18, ""},
+		{"FRR without its FIB", FRR, without(frr, "routes4"), "10.5.112.0/24 10.5.113.0/24 10.5.114.0/24 203.0.113.0/24", 2, 0, "the FIB cannot be read in this way"},
+		{"no file", FRR, map[string]string{"bgp4": in("none.json"), "neighbors": in("none.json")}, "", 0, 0, "none.json: no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := reader(t, Declared{Name: "tor1", Kind: c.kind, Files: c.files})
+			paths, err := r.RIB(t.Context())
+			neighbors, err2 := r.Neighbors(t.Context())
+			routes, err3 := r.FIB(t.Context())
+			var prefixes []string
+			for _, p := range paths {
+				prefixes = append(prefixes, p.Prefix.String())
+			}
+			must.Equal(t, "RIB", c.paths, strings.Join(prefixes, " "))
+			must.Equal(t, "sessions and routes", []int{c.neighbors, c.routes}, []int{len(neighbors), len(routes)})
+			if said := fmt.Sprint(err, err2, err3); !strings.Contains(said, c.says) || c.says == "" && said != "<nil> <nil> <nil>" {
+				t.Errorf("%s, want %q", said, c.says)
+			}
+		})
+	}
+	must.NoError(t, os.Chtimes(vrfs, time.Time{}, time.Now().Add(-time.Hour)))
+	for now, says := range map[time.Duration]string{
+		0: "The files of tor1 are old: 1h0m0s.", -time.Hour: "", -3 * time.Hour: "The files of tor1 are younger than the rest: 2h0m0s.",
+	} {
+		is := snapshot.Router{Name: "tor1"}
+		reader(t, Declared{Name: "tor1", Kind: FRR, Now: time.Now().Add(now), Files: map[string]string{"vrfs": vrfs, "routes4": frr["routes4"] + "none"}}).(snapshot.RouterDescriber).Describe(&is)
+		said := ""
+		if len(is.Remarks) == 1 && is.Remarks[0].Open {
+			said = is.Remarks[0].Says
+		}
+		must.Equal(t, "files", says, said)
+		must.Equal(t, "their time", "1h0m0s", time.Since(is.At).Round(time.Minute).String())
+	}
+	for _, c := range []struct {
+		kind  Kind
+		files map[string]string
+		says  string
+	}{
+		{FRR, map[string]string{"bgp4": "a", "neighbours": "b"}, "files: neighbours: expected bgp4"},
+		{FRR, without(frr, "neighbors"), "files: expected neighbors as well, with what vtysh -c 'show bgp neighbors json' prints"},
+		{BIRD, without(bird, "protocols"), "files: expected protocols as well, with what birdc -r 'show protocols all' prints"},
+	} {
+		must.Fail(t, Declared{Name: "tor1", Kind: c.kind, Files: c.files}.check(), c.says)
+	}
+}
