@@ -56,7 +56,7 @@ var forms = []struct {
 		for name, list := range lists(objects) {
 			for _, item := range list["items"].([]any) {
 				if !strings.Contains(name.version, ".io/") || strings.Contains(name.version, "k8s.io/") {
-					item = without(item)
+					typed(item)
 				}
 			}
 			must.Get(must.Get(z.Create("sysdump-1/k8s-" + strings.ToLower(name.kind) + "-20260105-101010.yaml"))(t).Write(must.Get(yaml.Marshal(list))(t)))(t)
@@ -146,11 +146,10 @@ func namespaceOf(o map[string]any) string {
 	return n
 }
 
-// without is an item without what its list says.
-func without(item any) any {
+// typed takes out of an item what the API server says of its list alone.
+func typed(item any) {
 	delete(item.(map[string]any), "kind")
 	delete(item.(map[string]any), "apiVersion")
-	return item
 }
 
 // everywhere are objects that each cluster has, in namespaces that a case may not have. One has changed a moment ago.
