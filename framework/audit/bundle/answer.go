@@ -8,9 +8,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -48,23 +48,15 @@ func refused(status int, reason metav1.StatusReason, format string, args ...any)
 		Reason: reason, Message: fmt.Sprintf(format, args...)}, status
 }
 
+// asked is a request for a list of all objects of a resource, or for one object of a namespace.
+var asked = regexp.MustCompile(`^/api(?:s/([^/]+))?/([^/]+)/(?:namespaces/([^/]+)/([^/]+)/([^/]+)|([^/]+))$`)
+
 func (b *Bundle) answer(r *http.Request) (any, int) {
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	of := schema.GroupVersionResource{}
-	switch {
-	case r.Method != http.MethodGet:
-	case len(parts) >= 3 && parts[0] == "api":
-		of.Version, parts = parts[1], parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
-		of.Group, of.Version, parts = parts[1], parts[2], parts[3:]
-	}
-	k := key{}
-	if len(parts) == 4 && parts[0] == "namespaces" {
-		k, parts = key{parts[1], parts[3]}, parts[2:3]
-	}
-	if of.Resource = parts[0]; of.Version == "" || len(parts) != 1 {
+	m := asked.FindStringSubmatch(r.URL.Path)
+	if m == nil || r.Method != http.MethodGet {
 		return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "a bundle has lists, and no %s %s", r.Method, r.URL.Path)
 	}
+	of, k := schema.GroupVersionResource{Group: m[1], Version: m[2], Resource: m[4] + m[6]}, key{m[3], m[5]}
 	c, why := b.kinds[of], b.lacks(of)
 	switch {
 	case k.name != "" && c != nil && c.objects[k].json != nil:
@@ -129,10 +121,7 @@ func (c *collected) items(of schema.GroupVersionResource, r *http.Request) (any,
 			break
 		}
 		o := c.objects[k]
-		var has struct {
-			Metadata struct{ Labels map[string]string }
-			Status   struct{ Phase string }
-		}
+		var has about
 		if err := json.Unmarshal(o.json, &has); err != nil {
 			return refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "%s: %s", o.at, errJSON)
 		}

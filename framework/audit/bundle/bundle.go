@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
 	"path"
@@ -29,6 +28,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 )
@@ -40,10 +40,9 @@ const (
 	mostText     = 8 << 30
 	mostFile     = 256 << 20
 	mostDocument = 4 << 20
-	// mostZip is the size in bytes of a zip in an archive: its directory is read at once.
+	// mostZip is the size in bytes of a zip in an archive, which is read at once, and of the directory of any zip, which
+	// takes some times as much memory.
 	mostZip = 64 << 20
-	// mostDirectory is the size in bytes of the directory of a zip, which takes some times as much memory.
-	mostDirectory = 64 << 20
 	// mostKept is the size in bytes of all objects that are kept, as JSON.
 	mostKept = 512 << 20
 	// mostFiles is how many files there are in a bundle and its archives.
@@ -56,21 +55,22 @@ const (
 
 // Bundle is what a collector has written.
 type Bundle struct {
-	// wanted are the resources that are kept, each with how many versions of its API are.
-	wanted map[schema.GroupResource]int
-	// plurals are the names of those that are wanted.
+	// wanted are the resources that are kept, each with how many versions of its API are, and plurals their names.
+	wanted  map[schema.GroupResource]int
 	plurals map[string]bool
 	kinds   map[schema.GroupVersionResource]*collected
 	// failures are what the collector says of resources that it could not list, and unserved are those that the API
 	// server does not have.
 	failures map[string]string
 	unserved map[string]bool
-	// lasting are the objects by which a cluster is known, and namespaces those that have a document.
-	lasting    map[schema.GroupResource]object
-	namespaces map[string]bool
-	// named are the groups of vendors whose programs objects name, homes the namespaces in which MetalLB runs, and
-	// sysdumps the folders that cilium-cli has written.
-	named, homes, sysdumps map[string]bool
+	// namespaces are those that have a document, and homes those in which MetalLB runs.
+	namespaces sets.Set[string]
+	homes      map[string]bool
+	// said are the objects that others name, and daemons how many pods a DaemonSet is to have at most.
+	said    map[schema.GroupResource]sets.Set[key]
+	daemons int
+	// named are the groups of vendors whose programs objects name, and sysdumps the folders that cilium-cli has written.
+	named, sysdumps map[string]bool
 
 	// renewed is when the newest Lease of a node was, of the moment at which Leases were read; zero: it is not known.
 	newest, renewed time.Time
@@ -91,16 +91,7 @@ type Bundle struct {
 // bundle can be used; a file that cannot be read is no error, but is in Broken.
 func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 	b := newBundle(wanted)
-	info, err := os.Stat(file)
-	switch {
-	case err != nil:
-	case info.IsDir():
-		err = b.folder(file)
-	case info.Mode().IsRegular():
-		err = b.archive(file)
-	default:
-		err = errors.New("expected a folder, or a file that is a zip, a tar or a tar.gz")
-	}
+	err := b.read(file)
 	if err == nil && (b.objects == 0 || b.newest.IsZero()) {
 		err = fmt.Errorf("none of its %d files contains a Kubernetes object as read from a cluster (with metadata.uid)", b.files)
 		if len(b.Broken) > 0 {
@@ -116,9 +107,8 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 
 func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 	b := &Bundle{wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{}, kinds: map[schema.GroupVersionResource]*collected{},
-		failures: map[string]string{}, unserved: map[string]bool{}, lasting: map[schema.GroupResource]object{},
-		namespaces: map[string]bool{}, named: map[string]bool{}, homes: map[string]bool{}, sysdumps: map[string]bool{},
-		asked: map[string]bool{}, now: time.Now()}
+		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, said: map[schema.GroupResource]sets.Set[key]{}, homes: map[string]bool{},
+		named: map[string]bool{}, sysdumps: map[string]bool{}, asked: map[string]bool{}, now: time.Now()}
 	for _, r := range append(slices.Clone(wanted), namespaces.WithVersion("v1")) {
 		b.wanted[r.GroupResource()]++
 		b.plurals[r.Resource] = true
@@ -130,7 +120,7 @@ func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 func (b *Bundle) Time() time.Time { return b.newest }
 
 // Namespaces are those of which there is a document.
-func (b *Bundle) Namespaces() []string { return slices.Sorted(maps.Keys(b.namespaces)) }
+func (b *Bundle) Namespaces() []string { return sets.List(b.namespaces) }
 
 // String says what was read.
 func (b *Bundle) String() string {
@@ -140,6 +130,28 @@ func (b *Bundle) String() string {
 		text += "; not read: " + broken.String()
 	}
 	return text
+}
+
+func (b *Bundle) read(file string) error {
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return b.folder(file)
+	case !info.Mode().IsRegular():
+		return errors.New("expected a folder, or a file that is a zip, a tar or a tar.gz")
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	magic := make([]byte, len(zipMagic))
+	if _, err := f.ReadAt(magic, 0); err == nil && bytes.Equal(magic, zipMagic) {
+		return b.zip("", f, info.Size(), 0)
+	}
+	return b.file(path.Base(file), f, 0)
 }
 
 func (b *Bundle) folder(dir string) error {
@@ -156,30 +168,18 @@ func (b *Bundle) folder(dir string) error {
 		if err == nil {
 			f, err = root.Open(name)
 		}
-		if err != nil {
-			b.broken(name, 0, err)
-			return nil
-		}
-		defer f.Close()
-		return b.file(name, f, 0)
+		return b.entry(name, f, err, 0)
 	})
 }
 
-func (b *Bundle) archive(file string) error {
-	f, err := os.Open(file)
+// entry reads a file of a folder or of a zip, or notes why it cannot be opened.
+func (b *Bundle) entry(name string, f io.ReadCloser, err error, nested int) error {
 	if err != nil {
-		return err
+		b.broken(name, 0, err)
+		return nil
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	magic := make([]byte, 4)
-	if _, err := f.ReadAt(magic, 0); err == nil && bytes.Equal(magic, zipMagic) {
-		return b.zip("", f, info.Size(), 0)
-	}
-	return b.file(path.Base(file), f, 0)
+	return b.file(name, f, nested)
 }
 
 var zipMagic, gzipMagic = []byte("PK\x03\x04"), []byte{0x1f, 0x8b}
@@ -253,15 +253,17 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 		return b.zip(name, bytes.NewReader(text), int64(len(text)), nested)
 	}
 	begins, _ = in.Peek(in.Size())
-	if !isObjects(begins) && !tells(name) {
+	tells := teller.FindStringSubmatch(name)
+	if tells == nil && !objectBegins.Match(utf8Of(begins)) {
 		return nil // a log, or what a program has printed
 	}
 	text, err := whole(in, mostFile)
 	if err != nil {
 		return err
 	}
-	if text = utf8Of(text); tells(name) {
-		b.told(name, text)
+	text = utf8Of(text)
+	if tells != nil {
+		b.told(path.Dir(name), tells[1], text)
 		return nil
 	}
 	before := b.objects
@@ -300,7 +302,7 @@ func (b *Bundle) tar(name string, in io.Reader, nested int) error {
 }
 
 func (b *Bundle) zip(name string, in io.ReaderAt, size int64, nested int) error {
-	directory := &bounded{in, mostDirectory}
+	directory := &bounded{in, mostZip}
 	archive, err := zip.NewReader(directory, size)
 	if err != nil {
 		return err
@@ -310,15 +312,8 @@ func (b *Bundle) zip(name string, in io.ReaderAt, size int64, nested int) error 
 		if !entry.Mode().IsRegular() {
 			continue
 		}
-		one := inside(name, entry.Name)
 		f, err := entry.Open()
-		if err != nil {
-			b.broken(one, 0, err)
-			continue
-		}
-		err = b.file(one, f, nested+1)
-		f.Close()
-		if err != nil {
+		if err := b.entry(inside(name, entry.Name), f, err, nested+1); err != nil {
 			return err
 		}
 	}
@@ -333,7 +328,7 @@ type bounded struct {
 
 func (r *bounded) ReadAt(to []byte, at int64) (int, error) {
 	if r.left -= int64(len(to)); r.left < 0 {
-		return 0, fmt.Errorf("the directory of the zip has more than %d MiB", mostDirectory>>20)
+		return 0, fmt.Errorf("the directory of the zip has more than %d MiB", mostZip>>20)
 	}
 	return r.ReaderAt.ReadAt(to, at)
 }

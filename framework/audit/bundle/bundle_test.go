@@ -187,7 +187,7 @@ func TestTwoCollections(t *testing.T) {
 			}
 		}
 	}
-	must.Equal(t, "of other labels", 2, len(b.objectsOf(wanted[5].GroupResource())))
+	must.Equal(t, "of other labels", 2, len(b.kinds[wanted[5]].objects))
 	_, err := Open(folder(t, map[string]string{"other.json": strings.ReplaceAll(cluster["namespaces.json"], "uid-kube-system", "uid-2")}), wanted)
 	must.Fail(t, err, "it is of two clusters, which are audited one by one: Namespace kube-system has metadata.uid uid-")
 }
@@ -248,7 +248,7 @@ func TestAssumed(t *testing.T) {
 func TestDirectory(t *testing.T) {
 	var file bytes.Buffer
 	w := zip.NewWriter(&file)
-	for i := range mostDirectory>>16 + 2 {
+	for i := range mostZip>>16 + 2 {
 		must.Get(w.CreateHeader(&zip.FileHeader{Name: strconv.Itoa(i), Comment: strings.Repeat("x", 1<<16-1)}))(t)
 	}
 	must.NoError(t, w.Close())

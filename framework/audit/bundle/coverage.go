@@ -14,6 +14,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // The resources of which something is asked beside what sources read.
@@ -25,6 +26,7 @@ var (
 	slicesOf    = schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
 	definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 	ciliumNodes = schema.GroupResource{Group: "cilium.io", Resource: "ciliumnodes"}
+	daemonSets  = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 	leases      = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
@@ -41,7 +43,7 @@ var (
 		rbac("rolebindings"): {"kube-system", "system::extension-apiserver-authentication-reader"},
 	}
 	// initial are the namespaces that each cluster has.
-	initial = map[string]bool{"default": true, "kube-node-lease": true, "kube-public": true, "kube-system": true}
+	initial = sets.New("default", "kube-node-lease", "kube-public", "kube-system")
 	// lasting are those of them that stay for as long as their cluster does.
 	lasting = map[schema.GroupResource]key{
 		namespaces: always[namespaces], services: always[services], rbac("clusterroles"): always[rbac("clusterroles")],
@@ -55,17 +57,20 @@ var (
 
 // collected is what a bundle has of one resource, in one version of its API.
 type collected struct {
+	schema.GroupVersionResource
 	// kind is of its objects, such as Node.
 	kind    string
 	objects map[key]object
 	lists   []*list
-	// of are the namespaces of whose objects there are lists, and lacks is why these are not all objects of the
-	// cluster; empty: they are.
-	of    map[string]bool
+	// labels are those that all of its objects have.
+	labels map[string]string
+	// lacks is why these are not all objects of the cluster; empty: they are.
 	lacks string
 }
 
 type key struct{ namespace, name string }
+
+func (k key) String() string { return strings.TrimPrefix(k.namespace+"/"+k.name, "/") }
 
 type object struct {
 	json []byte
@@ -75,28 +80,28 @@ type object struct {
 	lists    []*list
 }
 
-// list is a list of one resource, or what one of several has of it.
+// list is what a document has of one resource.
 type list struct {
-	file string
-	// revision is that of the list, or of its newest object.
+	*document
+	// revision is that of the list, or of its newest object, and in has the namespaces of its objects.
 	revision uint64
-	// typed is set if it is as the API server has answered, and in has the namespaces of its objects.
-	typed bool
-	in    map[string]bool
-	// all is set if what has written it says that it is of all namespaces, and of all objects in them.
-	all bool
-	// page is set if it is a page that is not the last.
-	page bool
-	// flaw is why it cannot be all that was asked for.
+	in       map[string]bool
+	// typed is set if it is as the API server has answered, and all if what has written it says that it is of all
+	// namespaces, and of all objects in them.
+	typed, all bool
+	// flaw is why it cannot be all of its scope.
 	flaw string
-	// part is the namespace that it is of; empty: of all.
-	part string
+	scope
 }
+
+// scope is what a list is all of: a namespace, or, if it has no name, all of them. Several lists of workloads may be of
+// several labels: they are of one selection if their files are of one name, but for a time.
+type scope struct{ namespace, files string }
 
 func (b *Bundle) of(r schema.GroupVersionResource, kind string) *collected {
 	c := b.kinds[r]
 	if c == nil {
-		c = &collected{kind: kind, objects: map[key]object{}, of: map[string]bool{}}
+		c = &collected{GroupVersionResource: r, kind: kind, objects: map[key]object{}}
 		b.kinds[r] = c
 	}
 	return c
@@ -104,47 +109,23 @@ func (b *Bundle) of(r schema.GroupVersionResource, kind string) *collected {
 
 // settle decides, once all files are read, what is all of the cluster: which namespaces there are is known then.
 func (b *Bundle) settle() {
-	for r, c := range b.kinds {
-		paged := map[uint64]bool{}
-		for _, l := range c.lists {
-			l.part, paged[l.revision] = b.partOf(r.GroupResource(), l), paged[l.revision] || l.page
-		}
-		for _, l := range c.lists {
-			if paged[l.revision] {
-				l.flaw = "its list was collected in pages"
-			}
-		}
-		c.newest(r.Group == "apps")
-		for _, l := range c.lists {
-			switch {
-			case l.flaw != "":
-				c.lacks = l.flaw
-			case l.part != "":
-				c.of[l.part] = true
-			}
-		}
+	for _, c := range b.kinds {
+		b.scopes(c)
+		c.newest()
 	}
-	// Whether all namespaces are there counts for the others, and so do Pods for Nodes.
-	order := func(r schema.GroupVersionResource) int {
-		return slices.Index([]schema.GroupResource{nodes, pods, slicesOf, namespaces}, r.GroupResource())
-	}
-	later := func(x, y schema.GroupVersionResource) int { return cmp.Compare(order(y), order(x)) }
-	for _, r := range slices.SortedFunc(maps.Keys(b.kinds), later) {
-		c := b.kinds[r]
-		whole := slices.ContainsFunc(c.lists, func(l *list) bool { return l.flaw == "" && l.part == "" })
-		if whole || len(c.of) > 0 && b.everywhere(c) || r.GroupResource() == nodes && b.allNodes(c) {
-			c.lacks = b.without(r.GroupResource(), c)
-		} else if c.lacks == "" && len(c.of) > 0 {
-			c.lacks = "only namespace " + strings.Join(slices.Sorted(maps.Keys(c.of)), " and namespace ") +
-				" was collected (kubectl get " + r.Resource + " -A -o yaml has all)"
-		} else if c.lacks == "" {
-			c.lacks = "it has single objects, but no complete list"
-		}
+	b.facts()
+	for _, c := range b.kinds {
+		c.lacks = b.proof(c)
 	}
 }
 
-// sysdump are files of lists of all namespaces in a sysdump of Cilium. Its other files may have one namespace.
-var sysdump = regexp.MustCompile(`^k8s-[a-z0-9]+-\d{8}-\d{6}\.yaml$`)
+var (
+	// sysdump are files of lists of all namespaces in a sysdump of Cilium, whose other files may have one namespace.
+	sysdump = regexp.MustCompile(`^k8s-[a-z0-9]+-\d{8}-\d{6}\.yaml$`)
+	// customResources are files in which troubleshoot.sh has all objects of a custom resource, as a sequence alone.
+	customResources = regexp.MustCompile(`(^|/)cluster-resources/custom-resources/[a-z0-9.-]+(/[a-z0-9-]+)?\.(json|yaml)$`)
+	digits          = regexp.MustCompile(`\d+`)
+)
 
 // unscoped reports whether objects of a resource are in no namespace.
 func unscoped(r schema.GroupResource) bool {
@@ -152,66 +133,70 @@ func unscoped(r schema.GroupResource) bool {
 		vendors[r.Group] != nil && !strings.HasSuffix(r.Group, "metallb.io")
 }
 
-// partOf is the namespace that a list is of; empty: all of them. That needs a proof: kubectl get without
+// scopes decides what each list is all of. That it is of all namespaces needs a proof: kubectl get without
 // --all-namespaces, and a request for one namespace, lead to a list that looks the same. A list with objects of two
 // namespaces is of all of them, and MetalLB reads no namespace but its own.
-func (b *Bundle) partOf(r schema.GroupResource, l *list) string {
-	one, folder := "", ""
-	for _, name := range strings.FieldsFunc(l.file, func(c rune) bool { return c == '/' || c == '.' }) {
-		if b.namespaces[name] || initial[name] {
-			folder = name // each namespace may have its folder, or its file
+func (b *Bundle) scopes(c *collected) {
+	paged := map[uint64]bool{}
+	for _, l := range c.lists {
+		one, folder := "", ""
+		for _, name := range strings.FieldsFunc(l.file, func(c rune) bool { return c == '/' || c == '.' }) {
+			if b.namespaces.Has(name) || initial.Has(name) {
+				folder = name // each namespace may have its folder, or its file
+			}
+		}
+		for one = range l.in {
+		}
+		custom := l.Kind == "" && customResources.MatchString(l.file)
+		l.all = l.request == Path(c.GroupVersionResource) || custom && unscoped(c.GroupResource()) ||
+			b.sysdumps[path.Dir(l.file)] && sysdump.MatchString(path.Base(l.file))
+		if l.Kind == "" && !custom {
+			l.flaw = cmp.Or(l.flaw, "its list does not say of what it is one, or was cut off")
+		}
+		switch {
+		case l.all, unscoped(c.GroupResource()), len(l.in) > 1, strings.HasSuffix(c.Group, "metallb.io") && b.homes[one]:
+		case one == "" && folder == "":
+			l.flaw = cmp.Or(l.flaw, "an empty list, and it is not known whether of all namespaces")
+		default:
+			l.namespace = cmp.Or(one, folder)
+		}
+		if c.Group == "apps" {
+			l.files = digits.ReplaceAllString(l.file, "")
+		}
+		paged[l.revision] = paged[l.revision] || l.Metadata.Continue != "" || l.Metadata.RemainingItemCount > 0
+	}
+	for _, l := range c.lists {
+		if paged[l.revision] {
+			l.flaw = "its list was collected in pages"
 		}
 	}
-	for one = range l.in {
-	}
-	l.all = l.all || b.sysdumps[path.Dir(l.file)] && sysdump.MatchString(path.Base(l.file))
-	switch {
-	case l.all, unscoped(r), len(l.in) > 1, strings.HasSuffix(r.Group, "metallb.io") && b.homes[one]:
-		return ""
-	case len(l.in) == 0 && folder == "":
-		l.flaw = cmp.Or(l.flaw, "an empty list, and it is not known whether of all namespaces")
-	case len(l.in) == 0:
-		return folder
-	}
-	return one
 }
 
-var digits = regexp.MustCompile(`\d+`)
-
-// newest takes out what a newer list no longer has. Several lists of workloads may be of several labels: they are of one
-// selection if their files are of one name, but for a time.
-func (c *collected) newest(selected bool) {
-	type scope struct{ part, file string }
-	of := func(l *list) scope {
-		if selected {
-			return scope{l.part, digits.ReplaceAllString(l.file, "")}
-		}
-		return scope{part: l.part}
-	}
+// newest takes out what a newer list of a scope no longer has.
+func (c *collected) newest() {
 	type newest struct {
 		revision uint64
 		lists    int // of that revision
 	}
 	last, torn := map[scope]newest{}, map[scope]bool{}
 	for _, l := range c.lists {
-		n := last[of(l)]
-		switch {
-		case l.flaw != "" || n.lists > 0 && n.revision > l.revision:
-			continue
-		case n.revision < l.revision:
+		n := last[l.scope]
+		if l.revision > n.revision {
 			n = newest{revision: l.revision}
 		}
-		last[of(l)] = newest{n.revision, n.lists + 1}
+		if l.flaw == "" && l.revision == n.revision {
+			last[l.scope] = newest{n.revision, n.lists + 1}
+		}
 	}
 	for k, o := range c.objects {
-		seen, scopes := o.revision, map[scope]int{{}: 0, {part: k.namespace}: 0}
+		seen, lists := o.revision, map[scope]int{{}: 0, {namespace: k.namespace}: 0}
 		for _, l := range o.lists {
 			seen = max(seen, l.revision)
-			if scopes[of(l)] += 0; l.flaw == "" && l.revision == last[of(l)].revision {
-				scopes[of(l)]++
+			if lists[l.scope] += 0; l.flaw == "" && l.revision == last[l.scope].revision {
+				lists[l.scope]++
 			}
 		}
-		for s, in := range scopes {
+		for s, in := range lists {
 			switch n := last[s]; {
 			case n.lists > 0 && n.revision > seen:
 				delete(c.objects, k)
@@ -221,195 +206,163 @@ func (c *collected) newest(selected bool) {
 		}
 	}
 	for _, l := range c.lists {
-		if torn[of(l)] {
+		if torn[l.scope] {
 			l.flaw = "it has two lists that differ, and which of them is newer is not known"
 		}
 	}
 }
 
-// everywhere reports whether each namespace of the cluster has a list. Without a list of Namespaces those that each
-// cluster has are all there: kubectl cluster-info dump --all-namespaces has written it.
-func (b *Bundle) everywhere(c *collected) bool {
-	needed := maps.Clone(b.namespaces)
-	if why := b.lacks(namespaces.WithVersion("v1")); why != "" && b.kinds[namespaces.WithVersion("v1")] == nil {
-		maps.Copy(needed, initial)
-	} else if why != "" {
-		return false
+// about is what is asked of objects beside their names.
+type about struct {
+	Metadata struct{ Labels map[string]string }
+	Spec     struct{ NodeName, RenewTime string }
+	Status   struct {
+		Phase                  string
+		DesiredNumberScheduled int
 	}
-	for n := range needed {
-		if !c.of[n] {
-			return false
-		}
-	}
-	return true
+	Endpoints []struct{ TargetRef struct{ Kind, Name string } }
 }
 
-// allNodes reports whether single Nodes are all of the cluster, as oc adm inspect writes them: no DaemonSet is to have
-// more pods than there are Nodes, and one has as many.
-func (b *Bundle) allNodes(c *collected) bool {
-	most := 0
-	for _, o := range b.objectsOf(schema.GroupResource{Group: "apps", Resource: "daemonsets"}) {
-		var set struct {
-			Status struct{ DesiredNumberScheduled int }
-		}
-		if json.Unmarshal(o.json, &set) == nil {
-			most = max(most, set.Status.DesiredNumberScheduled)
-		}
-	}
-	return most > 0 && most == len(c.objects)
-}
-
-// objectsOf are the objects of all versions of a resource.
-func (b *Bundle) objectsOf(r schema.GroupResource) map[key]object {
-	all := map[key]object{}
+// facts notes what objects say of their cluster, which others there are above all.
+func (b *Bundle) facts() {
 	for of, c := range b.kinds {
-		if of.GroupResource() == r {
-			maps.Copy(all, c.objects)
-		}
-	}
-	return all
-}
-
-// without says what a list of the whole cluster would have, and this one has not: it was cut off, or selected by a
-// label; empty: nothing is missing, as far as can be seen.
-func (b *Bundle) without(r schema.GroupResource, c *collected) string {
-	missing := func(what string) string { return "the list is incomplete: " + what + " is missing" }
-	if k, is := always[r]; is {
-		if _, there := c.objects[k]; !there {
-			return missing(strings.TrimPrefix(k.namespace+"/"+k.name, "/"))
-		}
-	}
-	if c.proven() && (r == namespaces || r == nodes) {
-		return "" // others may be of another moment
-	}
-	switch r {
-	case namespaces:
-		for of, c := range b.kinds {
-			for k := range c.objects {
-				if _, there := b.kinds[r.WithVersion("v1")].objects[key{"", k.namespace}]; k.namespace != "" && !there && of.GroupResource() != r {
-					return missing(k.namespace)
+		for k, o := range c.objects {
+			var is about
+			_ = json.Unmarshal(o.json, &is)
+			if c.labels == nil {
+				c.labels = map[string]string{}
+				maps.Copy(c.labels, is.Metadata.Labels)
+			}
+			maps.DeleteFunc(c.labels, func(name, _ string) bool { _, has := is.Metadata.Labels[name]; return !has })
+			if of.GroupResource() != namespaces {
+				b.says(namespaces, "", k.namespace)
+			}
+			switch of.GroupResource() {
+			case nodes:
+				b.says(ciliumNodes, "", k.name)
+			case pods:
+				b.says(nodes, "", is.Spec.NodeName)
+			case slicesOf:
+				b.says(services, k.namespace, is.Metadata.Labels[discoveryv1.LabelServiceName])
+				for _, e := range is.Endpoints {
+					if e.TargetRef.Kind == "Pod" {
+						b.says(pods, k.namespace, e.TargetRef.Name)
+					}
+				}
+			case daemonSets:
+				b.daemons = max(b.daemons, is.Status.DesiredNumberScheduled)
+			case leases:
+				renewed, _ := time.Parse(time.RFC3339Nano, is.Spec.RenewTime)
+				if k.namespace == "kube-node-lease" && renewed.After(b.renewed) {
+					b.renewed = renewed
 				}
 			}
 		}
-	case nodes: // those that have Pods are there
-		for _, o := range b.objectsOf(pods) {
-			var pod struct{ Spec struct{ NodeName string } }
-			_ = json.Unmarshal(o.json, &pod)
-			if _, there := c.objects[key{"", pod.Spec.NodeName}]; !there && pod.Spec.NodeName != "" {
-				return missing(pod.Spec.NodeName + ", where a Pod is,")
-			}
+		if vendors[of.Group] != nil {
+			b.says(definitions, "", of.GroupResource().String())
 		}
-		if len(b.objectsOf(pods)) == 0 {
-			return unchecked(c, "Pods")
-		}
-	case leases:
-		for k, o := range c.objects {
-			var lease struct{ Spec struct{ RenewTime time.Time } }
-			if k.namespace == "kube-node-lease" && json.Unmarshal(o.json, &lease) == nil && lease.Spec.RenewTime.After(b.renewed) {
-				b.renewed = lease.Spec.RenewTime
-			}
-		}
-		if b.renewed.IsZero() {
-			return missing("each Lease of kube-node-lease")
-		}
-	case definitions:
-		for of := range b.kinds {
-			if _, there := c.objects[key{"", of.GroupResource().String()}]; vendors[of.Group] != nil && !there {
-				return missing(of.GroupResource().String())
-			}
-		}
-	case ciliumNodes:
-		for k := range b.objectsOf(nodes) {
-			if _, there := c.objects[k]; !there && !c.shown() {
-				return missing(k.name)
-			}
-		}
-	case services:
-		return b.withoutBackends(r, c)
-	case pods:
-		return cmp.Or(c.selected(), b.withoutBackends(r, c))
 	}
-	if r.Group == "apps" {
-		return c.selected()
+}
+
+// says notes that there is an object, if it has a name, and that something could have named it.
+func (b *Bundle) says(r schema.GroupResource, namespace, name string) {
+	if b.said[r] == nil {
+		b.said[r] = sets.Set[key]{}
+	}
+	if name != "" {
+		b.said[r].Insert(key{namespace, name})
+	}
+}
+
+// proof says what of a resource is not known to be in the bundle; empty: nothing, as far as can be seen. All of it is lists
+// of all namespaces, that have what each cluster has, and what other objects name: a list that was cut off, or selected by
+// a label, has not.
+func (b *Bundle) proof(c *collected) string {
+	r, flaw, parts, proven := c.GroupResource(), "", sets.Set[string]{}, false
+	for _, l := range c.lists {
+		if l.flaw != "" {
+			flaw = l.flaw
+			continue
+		}
+		parts.Insert(l.namespace)
+		proven = proven || l.all
+	}
+	everywhere := r != namespaces && b.everywhere(parts)
+	switch {
+	case parts.Has(""), everywhere:
+	case r == nodes && b.daemons > 0 && b.daemons == len(c.objects):
+		// Single Nodes, as oc adm inspect writes them: no DaemonSet is to have more pods than there are, and one has as many.
+	case flaw != "":
+		return flaw
+	case len(parts) > 0:
+		return "only namespace " + strings.Join(sets.List(parts), " and namespace ") + " was collected (kubectl get " + r.Resource + " -A -o yaml has all)"
+	default:
+		return "it has single objects, but no complete list"
+	}
+
+	const missing, incomplete = "the list is incomplete: %s is missing", "%ss may be incomplete, and there are no %s to check them against " +
+		"(kubectl get %s -A -o yaml has them)"
+	if k, is := always[r]; is && c.objects[k].json == nil {
+		return fmt.Sprintf(missing, k)
+	}
+	if partial(r) && !proven && len(c.objects) > 1 && len(c.labels) > 0 {
+		return "it may have been filtered (kubectl -l): all its objects have the label " + slices.Min(slices.Collect(maps.Keys(c.labels)))
+	}
+	// What others name may be of another moment. EndpointSlices may have changed a moment before or after: half of it is
+	// enough where the list says that nothing was selected.
+	said, lost := len(b.said[r]), []key{}
+	for k := range b.said[r] {
+		if c.objects[k].json == nil {
+			lost = append(lost, k)
+		}
+	}
+	switch r {
+	case leases:
+		if b.renewed.IsZero() {
+			return fmt.Sprintf(missing, "each Lease of kube-node-lease")
+		}
+	case nodes:
+		if !proven && len(lost) > 0 {
+			return fmt.Sprintf(missing, lost[0].name+", where a Pod is,")
+		}
+		if !proven && b.said[r] == nil { // no Pod, of whatever Node
+			return fmt.Sprintf(incomplete, c.kind, "Pods", "pods")
+		}
+	case services, pods:
+		share := 10
+		if proven {
+			share = 2
+		}
+		if share*len(lost) > said {
+			return fmt.Sprintf("the list is incomplete: %d of the %d %s that EndpointSlices name are missing, such as %s",
+				len(lost), said, r.Resource, lost[0])
+		}
+		if !proven && !everywhere && (said == 0 || b.lacks(slicesOf.WithVersion("v1")) != "") {
+			return fmt.Sprintf(incomplete, c.kind, "EndpointSlices", "endpointslices")
+		}
+	default:
+		if len(lost) > 0 && !(r == namespaces && proven) && !(r == ciliumNodes && c.shown()) {
+			return fmt.Sprintf(missing, lost[0])
+		}
 	}
 	return ""
 }
 
-// proven reports whether a list says that it is of all objects, and that nothing was selected.
-func (c *collected) proven() bool {
-	return slices.ContainsFunc(c.lists, func(l *list) bool { return l.all && l.flaw == "" })
+// everywhere reports whether each namespace of the cluster has a list. Without a list of Namespaces those that each
+// cluster has are all there: kubectl cluster-info dump --all-namespaces has written it.
+func (b *Bundle) everywhere(parts sets.Set[string]) bool {
+	needed := b.namespaces
+	if all := b.kinds[namespaces.WithVersion("v1")]; all == nil {
+		needed = needed.Union(initial)
+	} else if b.proof(all) != "" {
+		return false
+	}
+	return parts.IsSuperset(needed)
 }
 
 // shown reports whether a list is as the API server has answered: kubectl shows one that was selected as all of them.
 func (c *collected) shown() bool {
 	return slices.ContainsFunc(c.lists, func(l *list) bool { return (l.all || l.typed) && l.flaw == "" })
-}
-
-// selected says by which label the objects may have been selected: one that all of them have.
-func (c *collected) selected() string {
-	var common map[string]string
-	for _, o := range c.objects {
-		var of struct {
-			Metadata struct{ Labels map[string]string }
-		}
-		_ = json.Unmarshal(o.json, &of)
-		if common == nil {
-			common = of.Metadata.Labels
-		}
-		maps.DeleteFunc(common, func(name, _ string) bool { _, has := of.Metadata.Labels[name]; return !has })
-		if len(common) == 0 {
-			return ""
-		}
-	}
-	if c.proven() || len(c.objects) < 2 {
-		return ""
-	}
-	return "it may have been filtered (kubectl -l): all its objects have the label " + slices.Min(slices.Collect(maps.Keys(common)))
-}
-
-func unchecked(c *collected, by string) string {
-	return fmt.Sprintf("%ss may be incomplete, and there are no %s to check them against (kubectl get %s -A -o yaml has them)",
-		c.kind, by, strings.ToLower(by))
-}
-
-// withoutBackends compares Pods, or Services, with EndpointSlices, which may have changed a moment before or after.
-// Half of them are enough where the list says that nothing was selected.
-func (b *Bundle) withoutBackends(r schema.GroupResource, c *collected) string {
-	all, there, one, share := 0, 0, "", 10
-	for k, o := range b.objectsOf(slicesOf) {
-		var of struct {
-			Metadata  struct{ Labels map[string]string }
-			Endpoints []struct{ TargetRef struct{ Kind, Name string } }
-		}
-		_ = json.Unmarshal(o.json, &of)
-		var named []string
-		if service := of.Metadata.Labels[discoveryv1.LabelServiceName]; r == services && service != "" {
-			named = []string{service}
-		}
-		for _, e := range of.Endpoints {
-			if r == pods && e.TargetRef.Kind == "Pod" {
-				named = append(named, e.TargetRef.Name)
-			}
-		}
-		for _, name := range named {
-			all++
-			if _, is := c.objects[key{k.namespace, name}]; is {
-				there++
-			} else {
-				one = k.namespace + "/" + name
-			}
-		}
-	}
-	if c.proven() {
-		share = 2
-	}
-	switch {
-	case share*(all-there) > all:
-		return fmt.Sprintf("the list is incomplete: %d of the %d %s that EndpointSlices name are missing, such as %s", all-there, all, r.Resource, one)
-	case !c.proven() && !b.everywhere(c) && (all == 0 || b.lacks(slicesOf.WithVersion("v1")) != ""):
-		return unchecked(c, "EndpointSlices")
-	}
-	return ""
 }
 
 // lacks says why a resource of the cluster is not read; empty: it is.
@@ -437,17 +390,19 @@ func partial(r schema.GroupResource) bool { return r == pods || r.Group == "apps
 // programs of its vendor run, in a list that the API server has answered), or the collector was told so, or if nothing
 // names a program of its vendor.
 func (b *Bundle) known(r schema.GroupResource) bool {
-	programs, served := vendors[r.Group], false
 	for of := range b.kinds {
-		served = served || of.GroupResource() == r
+		if of.GroupResource() == r {
+			return true
+		}
 	}
+	defined := b.kinds[definitions.WithVersion("v1")]
 	switch {
-	case programs == nil || served:
+	case vendors[r.Group] == nil:
 		return true
 	case b.unserved[r.Resource] && b.wanted[r] == 1: // the collector may have asked for another version
 		return false
-	case b.lacks(definitions.WithVersion("v1")) == "" && (!b.named[r.Group] || b.kinds[definitions.WithVersion("v1")].shown()):
-		return len(b.Where("CustomResourceDefinition", "", r.String())) > 0
+	case defined != nil && defined.lacks == "" && (!b.named[r.Group] || defined.shown()):
+		return defined.objects[key{"", r.String()}].json != nil
 	}
 	return b.Lacks() != "" || b.named[r.Group]
 }

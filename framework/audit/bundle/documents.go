@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/text/encoding/unicode"
@@ -34,10 +34,8 @@ type header struct {
 	} `json:"metadata"`
 }
 
+// objectBegins is how a file begins that may have objects.
 var objectBegins = regexp.MustCompile(`(?m)^(- |  )?(apiVersion|kind|items):|\A\s*(---\s)?\s*[[{](?s:.*)"(apiVersion|items)"\s*:`)
-
-// isObjects reports whether a file may have objects, by how it begins.
-func isObjects(begins []byte) bool { return objectBegins.Match(utf8Of(begins)) }
 
 // utf8Of is a text without a mark of its order of bytes: what PowerShell has written is UTF-16.
 func utf8Of(text []byte) []byte {
@@ -63,42 +61,37 @@ const clockApart = 24 * time.Hour
 // age makes the bundle as young as the newest moment that a text names.
 func (b *Bundle) age(text []byte) {
 	const longest = 80
-	for end := 1 + bytes.IndexByte(text, 'Z'); end > 0; {
-		var m [][]byte
-		if end > 1 && text[end-2] >= '0' && text[end-2] <= '9' {
-			m = moment.FindSubmatch(text[max(0, end-longest):end])
+	for end := 0; ; {
+		next := bytes.IndexByte(text[end:], 'Z')
+		if next < 0 {
+			return
 		}
-		if m != nil {
+		end += next + 1
+		if end < 2 || text[end-2] < '0' || text[end-2] > '9' {
+			continue
+		}
+		if m := moment.FindSubmatch(text[max(0, end-longest):end]); m != nil {
 			t, err := time.Parse(time.RFC3339Nano, string(m[1]))
 			if err == nil && t.After(b.newest) && t.Before(b.now.Add(clockApart)) {
 				b.newest = t
 			}
 		}
-		next := 1 + bytes.IndexByte(text[end:], 'Z')
-		if next == 0 {
-			return
-		}
-		end += next
 	}
 }
 
 var (
-	// failure is how troubleshoot.sh calls a file with the errors of a list, and sysdumpLog is cilium-cli's.
-	failure    = regexp.MustCompile(`^([a-z.-]+)-errors\.json$`)
-	sysdumpLog = "cilium-sysdump.log"
+	// teller is a file that says what a collector has not listed: troubleshoot.sh has one with the errors of each list, and
+	// cilium-cli one log.
+	teller = regexp.MustCompile(`(?:^|/)(?:([a-z.-]+)-errors\.json|cilium-sysdump\.log)$`)
 	// unserved is what cilium-cli writes of a resource that the API server does not have.
 	unserved = regexp.MustCompile(`failed to collect ([a-z0-9]+) \(v[a-z0-9]+\): the server could not find the requested resource|` +
 		`the server could not find the requested resource \(get ([a-z0-9]+)\.`)
 )
 
-func tells(name string) bool {
-	return failure.MatchString(path.Base(name)) || path.Base(name) == sysdumpLog
-}
-
-// told notes what a collector says of the lists that it has not made.
-func (b *Bundle) told(name string, text []byte) {
-	if path.Base(name) == sysdumpLog {
-		b.sysdumps[path.Dir(name)] = true
+// told notes what a collector says of the lists that it has not made: of one resource, or, in the log of a sysdump, of all.
+func (b *Bundle) told(folder, resource string, text []byte) {
+	if resource == "" {
+		b.sysdumps[folder] = true
 		for _, m := range unserved.FindAllSubmatch(text, -1) {
 			b.unserved[string(m[1])+string(m[2])] = true
 		}
@@ -106,39 +99,33 @@ func (b *Bundle) told(name string, text []byte) {
 	}
 	said := strings.Join(strings.Fields(string(text)), " ")
 	if said != "" && said != "null" && said != "[]" && said != "{}" {
-		b.failures[failure.FindStringSubmatch(path.Base(name))[1]] = said[:min(len(said), 300)]
+		b.failures[resource] = said[:min(len(said), 300)]
 	}
 }
 
-var separator = regexp.MustCompile(`^(---|\.\.\.)(\s|$)`)
+var (
+	separator    = regexp.MustCompile(`^(---|\.\.\.)(\s|$)`)
+	beginsAsJSON = regexp.MustCompile(`^\s*[\[{]`)
+)
 
 // documents reads the objects of a file. Those around a document that is damaged count, and its error is of a bound.
 // The text is changed.
 func (b *Bundle) documents(file string, text []byte) error {
-	if begins := bytes.TrimLeft(text, " \t\r\n"); len(begins) > 0 && (begins[0] == '{' || begins[0] == '[') {
+	if beginsAsJSON.Match(text) {
 		return b.inJSON(file, text)
 	}
-	line, first, begins := 1, 1, 0
-	for at := 0; at < len(text); line++ {
-		end := lineEnd(text, at)
-		if (text[at] == '-' || text[at] == '.') && separator.Match(text[at:end]) {
+	at, begins, line, first := 0, 0, 0, 1
+	for this := range bytes.Lines(text) {
+		if line++; separator.Match(this) {
 			if err := b.inYAML(file, first, text[begins:at]); err != nil {
 				return err
 			}
-			copy(text[at:], "   ") // what follows in the line is of the next document
+			copy(this, "   ") // what follows in the line is of the next document
 			begins, first = at, line
 		}
-		at = end
+		at += len(this)
 	}
 	return b.inYAML(file, first, text[begins:])
-}
-
-// lineEnd is where the line ends that begins at a place.
-func lineEnd(text []byte, at int) int {
-	if n := bytes.IndexByte(text[at:], '\n'); n >= 0 {
-		return at + n + 1
-	}
-	return len(text)
 }
 
 // What is wrong with a document. The decoders' own words may have a part of a Secret.
@@ -150,11 +137,11 @@ func (b *Bundle) inYAML(file string, line int, text []byte) error {
 	if !b.mentions(text) {
 		return nil
 	}
+	if beginsAsJSON.Match(text) { // YAML has JSON in it
+		return b.oneJSON(file, line, text, "")
+	}
 	blank := bytes.LastIndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t\r\n"))], '\n') + 1
 	line, text = line+bytes.Count(text[:blank], []byte("\n")), text[blank:]
-	if begins := bytes.TrimLeft(text, " \t"); begins[0] == '{' || begins[0] == '[' { // YAML has JSON in it
-		return b.oneJSON(file, line, begins, "")
-	}
 	head, items, isList := split(text, line)
 	if !isList {
 		whole, err := jsonOf(text)
@@ -179,7 +166,7 @@ func (b *Bundle) inYAML(file string, line int, text []byte) error {
 		one, err := jsonOf(i.text)
 		if err != nil {
 			b.broken(file, i.line, err)
-			for _, part := range l.parts {
+			for _, part := range l.lists {
 				part.flaw = "its list is damaged"
 			}
 			continue
@@ -209,7 +196,7 @@ func jsonOf(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// item is an object of a list, with its line.
+// item is an object of a list, with its line. Its text ends where the next one begins.
 type item struct {
 	text []byte
 	line int
@@ -219,29 +206,29 @@ type item struct {
 // is a list too. Lines keep their place: what is deeper than the dash of an item belongs to it.
 func split(text []byte, line int) (head []byte, items []item, isList bool) {
 	const none, ahead = -1, -2 // the column of the items' dashes: there is none here, and it is to come
-	dash := none
-	for at, end := 0, 0; at < len(text); at, line = end, line+1 {
-		end = lineEnd(text, at)
-		this := text[at:end]
-		column, isBlank := len(this)-len(bytes.TrimLeft(this, " ")), len(bytes.TrimSpace(this)) == 0
-		begins := bytes.HasPrefix(this[column:], []byte("- "))
+	dash, at := none, 0
+	for this := range bytes.Lines(text) {
+		trimmed := bytes.TrimSpace(this)
+		column := len(this) - len(bytes.TrimLeft(this, " "))
 		comment := this[column%len(this)] == '#' && column <= max(dash, 0)
+		begins := bytes.HasPrefix(this[column:], []byte("- "))
 		switch {
-		case dash == none && !isList && !comment && bytes.HasPrefix(this, []byte("items:")) && len(bytes.TrimSpace(this)) == len("items:"):
+		case dash == none && !isList && string(trimmed) == "items:" && this[0] == 'i':
 			isList, dash = true, ahead
-		case !comment && begins && (dash == ahead || dash == column || !isList && column == 0 && len(bytes.TrimSpace(head)) == 0):
+		case begins && (dash == ahead || dash == column || !isList && column == 0 && len(bytes.TrimSpace(head)) == 0):
 			isList, dash = true, column // the first item says how deep all are
 			this[column] = ' '
-			items = append(items, item{this, line})
-		case dash >= 0 && (comment || isBlank || column > dash):
+			items = append(items, item{text[at : at+len(this)], line})
+		case dash >= 0 && (comment || len(trimmed) == 0 || column > dash):
 			last := &items[len(items)-1]
 			last.text = last.text[:len(last.text)+len(this)] // what follows it in the text
 		case !comment:
-			if !isBlank {
+			if len(trimmed) > 0 {
 				dash = none
 			}
 			head = append(head, this...)
 		}
+		at, line = at+len(this), line+1
 	}
 	return head, items, isList
 }
@@ -336,32 +323,23 @@ func (b *Bundle) resource(apiVersion, kind string) (schema.GroupVersionResource,
 // ciliumConfig is the one ConfigMap that is kept.
 var ciliumConfig = key{"kube-system", "cilium-config"}
 
-var kindIn = regexp.MustCompile(`^kind"?\s*:\s*"?(\w+)`)
+var kindIn = regexp.MustCompile(`kind"?\s*:\s*"?(\w+)`)
 
-// mentions reports whether a text may have an object that is kept, or a list of them.
+// mentions reports whether a text may have an object that is kept, of whatever group, or a list of them.
 func (b *Bundle) mentions(whole []byte) bool {
-	text := whole
-	for {
-		at := bytes.Index(text, []byte("kind"))
-		if at < 0 {
+	hasConfig := sync.OnceValue(func() bool { return bytes.Contains(whole, []byte(ciliumConfig.name)) })
+	for rest := whole; ; {
+		m := kindIn.FindSubmatchIndex(rest)
+		if m == nil {
 			return false
 		}
-		text = text[at:]
-		m := kindIn.FindSubmatch(text[:min(len(text), 100)])
-		if m != nil {
-			kind := strings.TrimSuffix(string(m[1]), "List")
-			if kind == "" || b.wants(kind) && (kind != "ConfigMap" || bytes.Contains(whole, []byte(ciliumConfig.name))) {
-				return true
-			}
+		kind := strings.TrimSuffix(string(rest[m[2]:m[3]]), "List")
+		plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+		if kind == "" || b.plurals[plural.Resource] && (kind != "ConfigMap" || hasConfig()) {
+			return true
 		}
-		text = text[len("kind"):]
+		rest = rest[m[1]:]
 	}
-}
-
-// wants reports whether objects of a kind are kept, of whatever group.
-func (b *Bundle) wants(kind string) bool {
-	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
-	return b.plurals[plural.Resource]
 }
 
 // document is a list as it stands in the bundle: of one kind, or of several.
@@ -372,44 +350,30 @@ type document struct {
 	kind string
 	// request is the path that the API server was asked for; empty: it is not known.
 	request string
-	parts   map[schema.GroupVersionResource]*list
+	lists   map[*collected]*list
 }
 
 // list begins a list. It is nil if none of its items would be kept.
 func (b *Bundle) list(file string, of header, request string) *document {
-	d := &document{header: of, file: file, request: request, kind: strings.TrimSuffix(of.Kind, "List"),
-		parts: map[schema.GroupVersionResource]*list{}}
-	if d.kind == "" {
-		return d
+	d := &document{header: of, file: file, request: request, kind: strings.TrimSuffix(of.Kind, "List"), lists: map[*collected]*list{}}
+	if d.kind != "" {
+		r, wanted := b.resource(of.APIVersion, d.kind)
+		if !wanted {
+			return nil
+		}
+		d.of(b.of(r, d.kind))
 	}
-	r, wanted := b.resource(of.APIVersion, d.kind)
-	if !wanted {
-		return nil
-	}
-	b.part(d, r, d.kind)
 	return d
 }
 
-// customResources are files in which troubleshoot.sh has all objects of a custom resource, as a sequence alone.
-var customResources = regexp.MustCompile(`(^|/)cluster-resources/custom-resources/[a-z0-9.-]+(/[a-z0-9-]+)?\.(json|yaml)$`)
-
-// part is what a list has of one resource.
-func (b *Bundle) part(d *document, r schema.GroupVersionResource, kind string) *list {
-	l := d.parts[r]
-	if l == nil {
-		isAll := d.Kind == "" && unscoped(r.GroupResource()) && customResources.MatchString(d.file)
-		l = &list{file: d.file, in: map[string]bool{}, all: isAll || d.request == Path(r)}
-		l.page = d.Metadata.Continue != "" || d.Metadata.RemainingItemCount > 0
-		l.revision, _ = strconv.ParseUint(d.Metadata.ResourceVersion, 10, 64)
-		l.typed = d.kind != "" && l.revision > 0
-		if d.Kind == "" && !customResources.MatchString(d.file) {
-			l.flaw = "its list does not say of what it is one, or was cut off"
-		}
-		d.parts[r] = l
-		c := b.of(r, kind)
-		c.lists = append(c.lists, l)
+// of is what a document has of a resource.
+func (d *document) of(c *collected) *list {
+	if d.lists[c] == nil {
+		revision, _ := strconv.ParseUint(d.Metadata.ResourceVersion, 10, 64)
+		l := &list{document: d, revision: revision, typed: d.kind != "" && revision > 0, in: map[string]bool{}}
+		d.lists[c], c.lists = l, append(c.lists, l)
 	}
-	return l
+	return d.lists[c]
 }
 
 // inList is the request of a list that is in another.
@@ -441,7 +405,7 @@ func (b *Bundle) add(file string, line int, text []byte, in *document) error {
 	}
 	var l *list
 	if in != nil {
-		l = b.part(in, r, o.Kind)
+		l = in.of(b.of(r, o.Kind))
 	}
 	if o.Metadata.UID == "" {
 		if l != nil {
@@ -455,25 +419,21 @@ func (b *Bundle) add(file string, line int, text []byte, in *document) error {
 	if b.objects > mostObjects || b.kept > mostKept {
 		return &refusal{fmt.Sprintf("it has more than %d objects, or %d bytes of them", mostObjects, mostKept)}
 	}
-	k, at := key{o.Metadata.Namespace, o.Metadata.Name}, fmt.Sprintf("%s:%d", file, line)
-	if lasting[r.GroupResource()] == k {
-		was, there := b.lasting[r.GroupResource()]
-		if there && was.uid != o.Metadata.UID {
-			return &refusal{fmt.Sprintf("it is of two clusters, which are audited one by one: %s %s has metadata.uid %s at %s, and %s at %s",
-				o.Kind, k.name, was.uid, was.at, o.Metadata.UID, at)}
-		}
-		b.lasting[r.GroupResource()] = object{uid: o.Metadata.UID, at: at}
+	c, k, at := b.of(r, o.Kind), key{o.Metadata.Namespace, o.Metadata.Name}, fmt.Sprintf("%s:%d", file, line)
+	if was, there := c.objects[k]; there && lasting[r.GroupResource()] == k && was.uid != o.Metadata.UID {
+		return &refusal{fmt.Sprintf("it is of two clusters, which are audited one by one: %s %s has metadata.uid %s at %s, and %s at %s",
+			o.Kind, k.name, was.uid, was.at, o.Metadata.UID, at)}
 	}
 	b.programs(r.GroupResource(), k.namespace, text)
 	if k.namespace != "" {
-		b.namespaces[k.namespace] = true
+		b.namespaces.Insert(k.namespace)
 	}
 	if r.GroupResource() == namespaces {
-		b.namespaces[k.name] = true
+		b.namespaces.Insert(k.name)
 	}
 	now := object{json: text, at: at, uid: o.Metadata.UID}
 	now.revision, _ = strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of an API server in front of etcd
-	b.of(r, o.Kind).put(k, now, l)
+	c.put(k, now, l)
 	return nil
 }
 
