@@ -5,12 +5,15 @@ import (
 	"archive/zip"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,51 +33,41 @@ var forms = []struct {
 	collect func(t *testing.T, objects []map[string]any) string
 }{
 	{"kubectl get --all-namespaces --output=yaml, and what the audit asks for", func(t *testing.T, objects []map[string]any) string {
-		dir := t.TempDir()
+		files := fstest.MapFS{}
 		for name, list := range lists(objects) {
 			in := map[string]bool{}
 			for _, item := range list["items"].([]any) {
 				in[namespaceOf(item.(map[string]any))] = true
 			}
-			text := ""
 			if len(in) < 2 { // it does not show that it is of all namespaces
 				plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(name.version, strings.TrimSuffix(name.kind, "List")))
-				text = fmt.Sprintf("{\"request\":%q}\n%s\n", bundle.Path(plural), must.Get(json.Marshal(list))(t))
-			} else {
-				list["kind"], list["apiVersion"] = "List", "v1"
-				text = string(must.Get(yaml.Marshal(list))(t))
+				files[name.kind+".yaml"] = fileOf(fmt.Appendf(nil, "{\"request\":%q}\n%s\n", bundle.Path(plural), must.Get(json.Marshal(list))(t)))
+				continue
 			}
-			must.NoError(t, os.WriteFile(filepath.Join(dir, name.kind+".yaml"), []byte(text), 0o600))
+			list["kind"], list["apiVersion"] = "List", "v1"
+			files[name.kind+".yaml"] = fileOf(must.Get(yaml.Marshal(list))(t))
 		}
+		dir := t.TempDir()
+		must.NoError(t, os.CopyFS(dir, files))
 		return dir
 	}},
 	{"sysdump, a zip with typed lists", func(t *testing.T, objects []map[string]any) string {
-		file := filepath.Join(t.TempDir(), "sysdump.zip")
-		f := must.Get(os.Create(file))(t)
-		z := zip.NewWriter(f)
-		must.Get(z.Create("sysdump-1/cilium-sysdump.log"))(t)
+		files := fstest.MapFS{"sysdump-1/cilium-sysdump.log": fileOf(nil)}
 		for name, list := range lists(objects) {
 			for _, item := range list["items"].([]any) {
 				if !strings.Contains(name.version, ".io/") || strings.Contains(name.version, "k8s.io/") {
 					typed(item)
 				}
 			}
-			must.Get(must.Get(z.Create("sysdump-1/k8s-" + strings.ToLower(name.kind) + "-20260105-101010.yaml"))(t).Write(must.Get(yaml.Marshal(list))(t)))(t)
+			files["sysdump-1/k8s-"+strings.ToLower(name.kind)+"-20260105-101010.yaml"] = fileOf(must.Get(yaml.Marshal(list))(t))
 		}
-		must.NoError(t, z.Close())
-		must.NoError(t, f.Close())
+		file := filepath.Join(t.TempDir(), "sysdump.zip")
+		f := must.Get(os.Create(file))(t)
+		z := zip.NewWriter(f)
+		must.NoError(t, errors.Join(z.AddFS(files), z.Close(), f.Close()))
 		return file
 	}},
 	{"must-gather, a tar.gz with a folder for each namespace", func(t *testing.T, objects []map[string]any) string {
-		file := filepath.Join(t.TempDir(), "must-gather.tar.gz")
-		f := must.Get(os.Create(file))(t)
-		compressed := gzip.NewWriter(f)
-		archive := tar.NewWriter(compressed)
-		add := func(name string, is any) {
-			text := must.Get(json.MarshalIndent(is, "", "  "))(t)
-			must.NoError(t, archive.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(text))}))
-			must.Get(archive.Write(text))(t)
-		}
 		namespaces := map[string]bool{"default": true}
 		for _, o := range objects {
 			if n := namespaceOf(o); n != "" {
@@ -85,7 +78,7 @@ var forms = []struct {
 		for n := range namespaces {
 			all = append(all, map[string]any{"metadata": map[string]any{"name": n, "uid": n}})
 		}
-		add("a/namespaces.json", map[string]any{"kind": "NamespaceList", "apiVersion": "v1", "items": all})
+		files := fstest.MapFS{"a/namespaces.json": fileOf(must.Get(json.Marshal(map[string]any{"kind": "NamespaceList", "apiVersion": "v1", "items": all}))(t))}
 		for name, list := range lists(objects) {
 			in := map[string][]any{"": {}}
 			for n := range namespaces {
@@ -96,16 +89,21 @@ var forms = []struct {
 			}
 			for n, items := range in {
 				if (n == "") == (clusterScoped[name.kind] || len(in[""]) > 0) {
-					add(fmt.Sprintf("a/namespaces/%s/%s.json", n, name.kind), map[string]any{"kind": name.kind, "apiVersion": name.version, "metadata": list["metadata"], "items": items})
+					of := map[string]any{"kind": name.kind, "apiVersion": name.version, "metadata": list["metadata"], "items": items}
+					files[path.Join("a/namespaces", n, name.kind+".json")] = fileOf(must.Get(json.MarshalIndent(of, "", "  "))(t))
 				}
 			}
 		}
-		must.NoError(t, archive.Close())
-		must.NoError(t, compressed.Close())
-		must.NoError(t, f.Close())
+		file := filepath.Join(t.TempDir(), "must-gather.tar.gz")
+		f := must.Get(os.Create(file))(t)
+		compressed := gzip.NewWriter(f)
+		archive := tar.NewWriter(compressed)
+		must.NoError(t, errors.Join(archive.AddFS(files), archive.Close(), compressed.Close(), f.Close()))
 		return file
 	}},
 }
+
+func fileOf(text []byte) *fstest.MapFile { return &fstest.MapFile{Data: text, Mode: 0o600} }
 
 var clusterScoped = map[string]bool{"NodeList": true, "ClusterRoleList": true, "ClusterRoleBindingList": true, "CustomResourceDefinitionList": true,
 	"CiliumNodeList": true, "IPAMBlockList": true, "IPPoolList": true}

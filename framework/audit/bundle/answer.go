@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
@@ -66,7 +67,7 @@ func (b *Bundle) answer(r *http.Request) (any, int) {
 	case of.GroupResource() == definitions:
 		return b.definitions(), http.StatusOK
 	case why == "" || c != nil && partial(of.GroupResource()) && len(c.objects) > 0:
-		return c.items(of, r)
+		return c.items(r)
 	case b.otherwise(of) || !b.known(of.GroupResource()):
 		return refused(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	}
@@ -97,18 +98,14 @@ func (b *Bundle) definitions() any {
 }
 
 // items are the list of a resource.
-func (c *collected) items(of schema.GroupVersionResource, r *http.Request) (any, int) {
+func (c *collected) items(r *http.Request) (any, int) {
 	wantedFields, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	wantedLabels, err2 := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if err != nil || err2 != nil {
 		return refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "%s", r.URL.RawQuery)
 	}
-	list := struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Metadata   metav1.ListMeta   `json:"metadata"`
-		Items      []json.RawMessage `json:"items"`
-	}{of.GroupVersion().String(), c.kind + "List", metav1.ListMeta{ResourceVersion: "1"}, []json.RawMessage{}}
+	list := metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: c.GroupVersion().String(), Kind: c.kind + "List"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []runtime.RawExtension{}}
 	// The next page begins where its token says.
 	names := slices.SortedFunc(maps.Keys(c.objects), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
@@ -117,7 +114,7 @@ func (c *collected) items(of schema.GroupVersionResource, r *http.Request) (any,
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	for i, k := range names[min(max(begins, 0), len(names)):] {
 		if limit > 0 && i == limit {
-			list.Metadata.Continue = strconv.Itoa(begins + limit)
+			list.Continue = strconv.Itoa(begins + limit)
 			break
 		}
 		o := c.objects[k]
@@ -127,7 +124,7 @@ func (c *collected) items(of schema.GroupVersionResource, r *http.Request) (any,
 		}
 		if wantedLabels.Matches(labels.Set(has.Metadata.Labels)) &&
 			wantedFields.Matches(fields.Set{"status.phase": has.Status.Phase, "metadata.namespace": k.namespace}) {
-			list.Items = append(list.Items, o.json)
+			list.Items = append(list.Items, runtime.RawExtension{Raw: o.json})
 		}
 	}
 	return list, http.StatusOK

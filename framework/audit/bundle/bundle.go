@@ -107,8 +107,8 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 
 func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 	b := &Bundle{wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{}, kinds: map[schema.GroupVersionResource]*collected{},
-		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, said: map[schema.GroupResource]sets.Set[key]{}, homes: map[string]bool{},
-		named: map[string]bool{}, sysdumps: map[string]bool{}, asked: map[string]bool{}, now: time.Now()}
+		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, homes: map[string]bool{},
+		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, asked: map[string]bool{}, now: time.Now()}
 	for _, r := range append(slices.Clone(wanted), namespaces.WithVersion("v1")) {
 		b.wanted[r.GroupResource()]++
 		b.plurals[r.Resource] = true
@@ -175,7 +175,7 @@ func (b *Bundle) folder(dir string) error {
 // entry reads a file of a folder or of a zip, or notes why it cannot be opened.
 func (b *Bundle) entry(name string, f io.ReadCloser, err error, nested int) error {
 	if err != nil {
-		b.broken(name, 0, err)
+		b.broken(name, err)
 		return nil
 	}
 	defer f.Close()
@@ -185,9 +185,9 @@ func (b *Bundle) entry(name string, f io.ReadCloser, err error, nested int) erro
 var zipMagic, gzipMagic = []byte("PK\x03\x04"), []byte{0x1f, 0x8b}
 
 // refusal is of a bundle of which nothing is read: it is too large, or is of two clusters.
-type refusal struct{ says string }
+type refusal string
 
-func (e *refusal) Error() string { return e.says }
+func (r refusal) Error() string { return string(r) }
 
 // counted counts what is read of files, so that an archive that grows without end is refused.
 type counted struct {
@@ -198,7 +198,7 @@ type counted struct {
 func (c counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	if c.b.text += int64(n); c.b.text > mostText {
-		return n, &refusal{fmt.Sprintf("it has more than %d bytes of text", int64(mostText))}
+		return n, refusal(fmt.Sprintf("it has more than %d bytes of text", int64(mostText)))
 	}
 	return n, err
 }
@@ -207,23 +207,20 @@ func (c counted) Read(p []byte) (int, error) {
 // be read, is noted.
 func (b *Bundle) file(name string, from io.Reader, nested int) error {
 	if b.files++; b.files > mostFiles {
-		return &refusal{fmt.Sprintf("it has more than %d files", mostFiles)}
+		return refusal(fmt.Sprintf("it has more than %d files", mostFiles))
 	}
 	err := b.content(name, bufio.NewReaderSize(counted{from, b}, 64<<10), nested)
-	if bound := (*refusal)(nil); err == nil || errors.As(err, &bound) {
+	if err == nil || errors.As(err, new(refusal)) {
 		return err
 	}
-	b.broken(name, 0, err)
+	b.broken(name, err)
 	return nil
 }
 
 // mostBroken is how many documents are named that cannot be read.
 const mostBroken = 20
 
-func (b *Bundle) broken(name string, line int, err error) {
-	if line > 0 {
-		name = fmt.Sprintf("%s:%d", name, line)
-	}
+func (b *Bundle) broken(name string, err error) {
 	if len(b.Broken) < mostBroken {
 		b.Broken = append(b.Broken, snapshot.Missing{Source: strings.ReplaceAll(name, ": ", ":") + " of the bundle", Reason: err.Error()})
 	}
@@ -268,7 +265,7 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 	}
 	before := b.objects
 	b.age(text)
-	if err = b.documents(name, text); b.objects > before {
+	if err = b.documents(part{name, 1, text}); b.objects > before {
 		b.used++
 	}
 	return err
@@ -286,16 +283,13 @@ func (b *Bundle) tar(name string, in io.Reader, nested int) error {
 	archive := tar.NewReader(in)
 	for {
 		entry, err := archive.Next()
+		if err == nil && entry.Typeflag == tar.TypeReg {
+			err = b.file(inside(name, entry.Name), archive, nested+1)
+		}
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			return err
-		}
-		if entry.Typeflag != tar.TypeReg {
-			continue
-		}
-		if err := b.file(inside(name, entry.Name), archive, nested+1); err != nil {
 			return err
 		}
 	}

@@ -180,16 +180,19 @@ func TestTwoCollections(t *testing.T) {
 	b := opened(t, map[string]string{"new/svc.json": listed("v1", "Service", 12, "default/kubernetes", "shop/new"),
 		"new/ds.json": listed("apps/v1", "DaemonSet", 12, "shop/a"), "old/ds.json": listed("apps/v1", "DaemonSet", 9, "kube-system/b")})
 	must.Equal(t, "whole", "", b.lacks(services.WithVersion("v1")))
-	for name, want := range map[string]int{"kubernetes": 1, "web": 0, "new": 1} {
-		for _, namespace := range []string{"default", "shop"} {
-			if got := len(b.Where("Service", namespace, name)); got > 0 && got != want {
-				t.Errorf("%s has %d places, want %d", name, got, want)
-			}
-		}
+	for name, want := range map[string]int{"default/kubernetes": 1, "shop/web": 0, "shop/new": 1} {
+		namespace, name, _ := strings.Cut(name, "/")
+		must.Equal(t, "places of "+name, want, len(b.Where("Service", namespace, name)))
 	}
 	must.Equal(t, "of other labels", 2, len(b.kinds[wanted[5]].objects))
 	_, err := Open(folder(t, map[string]string{"other.json": strings.ReplaceAll(cluster["namespaces.json"], "uid-kube-system", "uid-2")}), wanted)
 	must.Fail(t, err, "it is of two clusters, which are audited one by one: Namespace kube-system has metadata.uid uid-")
+}
+
+func clock(t *testing.T, b *Bundle) string {
+	answer := must.Get(b.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://b/api/v1/nodes", nil))(t)))(t)
+	must.NoError(t, answer.Body.Close())
+	return answer.Header.Get("Date")
 }
 
 // Leases are judged by when they were read, and not by what was collected minutes later.
@@ -197,9 +200,7 @@ func TestClockOfLeases(t *testing.T) {
 	lease := strings.Replace(listed("coordination.k8s.io/v1", "Lease", 9, "kube-node-lease/n1", "shop/x"), `"}}`, `"},"spec":{"renewTime":"2025-01-05T09:00:00.000000Z"}}`, 1)
 	b := opened(t, map[string]string{"leases.json": lease})
 	must.Equal(t, "its time", "10:00:00", b.Time().UTC().Format("15:04:05"))
-	answer := must.Get(b.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://b/apis/coordination.k8s.io/v1/leases", nil))(t)))(t)
-	must.Equal(t, "clock", "Sun, 05 Jan 2025 09:00:00 GMT", answer.Header.Get("Date"))
-	must.NoError(t, answer.Body.Close())
+	must.Equal(t, "clock", "Sun, 05 Jan 2025 09:00:00 GMT", clock(t, b))
 	b = opened(t, map[string]string{"leases.json": listed("coordination.k8s.io/v1", "Lease", 9, "kube-system/a", "shop/x")})
 	must.Equal(t, "without nodes", "the bundle does not have all: the list is incomplete: each Lease of kube-node-lease is missing", b.lacks(leases.WithVersion("v1")))
 }
@@ -291,9 +292,7 @@ func TestDamage(t *testing.T) {
 	must.Equal(t, "in a list of a list", []string{"h.json:1"}, b.Where("Node", "", "n4"))
 	must.Equal(t, "deeper", 0, len(b.Where("Node", "", "n5")))
 	must.Equal(t, "its time", "2025-01-05 10:00:00", b.Time().UTC().Format("2006-01-02 15:04:05"))
-	answer := must.Get(b.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://b/api/v1/nodes", nil))(t)))(t)
-	must.Equal(t, "its clock", "Sun, 05 Jan 2025 10:00:00 GMT", answer.Header.Get("Date"))
-	must.NoError(t, answer.Body.Close())
+	must.Equal(t, "its clock", "Sun, 05 Jan 2025 10:00:00 GMT", clock(t, b))
 }
 
 // Whatever a file has, reading it ends, and each object is JSON.
@@ -305,7 +304,7 @@ func FuzzDocuments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b := newBundle(wanted)
 		b.age(text)
-		if b.documents("shop/f", utf8Of(text)) != nil {
+		if b.documents(part{"shop/f", 1, utf8Of(text)}) != nil {
 			return
 		}
 		b.settle()

@@ -337,7 +337,7 @@ func (b *Bundle) proof(c *collected) string {
 			return fmt.Sprintf("the list is incomplete: %d of the %d %s that EndpointSlices name are missing, such as %s",
 				len(lost), said, r.Resource, lost[0])
 		}
-		if !proven && !everywhere && (said == 0 || b.lacks(slicesOf.WithVersion("v1")) != "") {
+		if !proven && !everywhere && (said == 0 || !b.whole(slicesOf)) {
 			return fmt.Sprintf(incomplete, c.kind, "EndpointSlices", "endpointslices")
 		}
 	default:
@@ -351,13 +351,15 @@ func (b *Bundle) proof(c *collected) string {
 // everywhere reports whether each namespace of the cluster has a list. Without a list of Namespaces those that each
 // cluster has are all there: kubectl cluster-info dump --all-namespaces has written it.
 func (b *Bundle) everywhere(parts sets.Set[string]) bool {
-	needed := b.namespaces
-	if all := b.kinds[namespaces.WithVersion("v1")]; all == nil {
-		needed = needed.Union(initial)
-	} else if b.proof(all) != "" {
-		return false
+	if b.kinds[namespaces.WithVersion("v1")] == nil {
+		return parts.IsSuperset(b.namespaces.Union(initial))
 	}
-	return parts.IsSuperset(needed)
+	return parts.IsSuperset(b.namespaces) && b.whole(namespaces)
+}
+
+func (b *Bundle) whole(r schema.GroupResource) bool {
+	c := b.kinds[r.WithVersion("v1")]
+	return c != nil && b.proof(c) == ""
 }
 
 // shown reports whether a list is as the API server has answered: kubectl shows one that was selected as all of them.

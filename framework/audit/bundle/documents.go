@@ -108,24 +108,40 @@ var (
 	beginsAsJSON = regexp.MustCompile(`^\s*[\[{]`)
 )
 
+// part is a part of a file, which begins at a line.
+type part struct {
+	file string
+	line int
+	text []byte
+}
+
+// from is what is left of a part from a place on.
+func (p part) from(at int) part {
+	return part{p.file, p.line + bytes.Count(p.text[:at], []byte("\n")), p.text[at:]}
+}
+
+func (p part) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
 // documents reads the objects of a file. Those around a document that is damaged count, and its error is of a bound.
 // The text is changed.
-func (b *Bundle) documents(file string, text []byte) error {
-	if beginsAsJSON.Match(text) {
-		return b.inJSON(file, text)
+func (b *Bundle) documents(all part) error {
+	if beginsAsJSON.Match(all.text) {
+		return b.inJSON(all)
 	}
-	at, begins, line, first := 0, 0, 0, 1
-	for this := range bytes.Lines(text) {
-		if line++; separator.Match(this) {
-			if err := b.inYAML(file, first, text[begins:at]); err != nil {
+	at := 0
+	for this := range bytes.Lines(all.text) {
+		if separator.Match(this) {
+			one := all
+			one.text = all.text[:at]
+			if err := b.inYAML(one); err != nil {
 				return err
 			}
 			copy(this, "   ") // what follows in the line is of the next document
-			begins, first = at, line
+			all, at = all.from(at), 0
 		}
 		at += len(this)
 	}
-	return b.inYAML(file, first, text[begins:])
+	return b.inYAML(all)
 }
 
 // What is wrong with a document. The decoders' own words may have a part of a Secret.
@@ -133,46 +149,41 @@ var errYAML, errJSON = errors.New("it is no YAML, or was cut off"), errors.New("
 
 // inYAML reads one document. The items of a list are read one by one: each has its own line then, and the
 // memory of a list of all pods is many times its text.
-func (b *Bundle) inYAML(file string, line int, text []byte) error {
-	if !b.mentions(text) {
+func (b *Bundle) inYAML(p part) error {
+	if !b.mentions(p.text) {
 		return nil
 	}
-	if beginsAsJSON.Match(text) { // YAML has JSON in it
-		return b.oneJSON(file, line, text, "")
+	if beginsAsJSON.Match(p.text) { // YAML has JSON in it
+		return b.object(p, nil, "")
 	}
-	blank := bytes.LastIndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t\r\n"))], '\n') + 1
-	line, text = line+bytes.Count(text[:blank], []byte("\n")), text[blank:]
-	head, items, isList := split(text, line)
-	if !isList {
-		whole, err := jsonOf(text)
-		if err != nil {
-			b.broken(file, line, err)
+	p = p.from(bytes.LastIndexByte(p.text[:len(p.text)-len(bytes.TrimLeft(p.text, " \t\r\n"))], '\n') + 1)
+	head, items, isList := split(p)
+	d := (*document)(nil)
+	if isList {
+		var of header
+		if whole, err := jsonOf(head); err != nil || json.Unmarshal(whole, &of) != nil || of.APIVersion != "" && of.Kind == "" {
+			b.broken(p.String(), errYAML)
+		}
+		if d = b.list(p.file, of, ""); d == nil {
 			return nil
 		}
-		return b.oneJSON(file, line, whole, "")
-	}
-	var of header
-	if whole, err := jsonOf(head); err != nil || json.Unmarshal(whole, &of) != nil || of.APIVersion != "" && of.Kind == "" {
-		b.broken(file, line, errYAML)
-	}
-	l := b.list(file, of, "")
-	if l == nil {
-		return nil
 	}
 	for _, i := range items {
-		if l.kind == "" && !b.mentions(i.text) {
+		if d != nil && d.kind == "" && !b.mentions(i.text) {
 			continue
 		}
-		one, err := jsonOf(i.text)
-		if err != nil {
-			b.broken(file, i.line, err)
-			for _, part := range l.lists {
-				part.flaw = "its list is damaged"
+		var err error
+		if i.text, err = jsonOf(i.text); err == nil {
+			if err := b.object(i, d, ""); err != nil {
+				return err
 			}
 			continue
 		}
-		if err := b.add(file, i.line, one, l); err != nil {
-			return err
+		b.broken(i.String(), err)
+		if d != nil {
+			for _, l := range d.lists {
+				l.flaw = "its list is damaged"
+			}
 		}
 	}
 	return nil
@@ -196,18 +207,13 @@ func jsonOf(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// item is an object of a list, with its line. Its text ends where the next one begins.
-type item struct {
-	text []byte
-	line int
-}
-
 // split splits the block sequence under items from the rest of a list. A sequence without anything around it
-// is a list too. Lines keep their place: what is deeper than the dash of an item belongs to it.
-func split(text []byte, line int) (head []byte, items []item, isList bool) {
+// is a list too, and anything else is one item. Lines keep their place: what is deeper than the dash of an item belongs
+// to it.
+func split(all part) (head []byte, items []part, isList bool) {
 	const none, ahead = -1, -2 // the column of the items' dashes: there is none here, and it is to come
-	dash, at := none, 0
-	for this := range bytes.Lines(text) {
+	dash, at, line := none, 0, all.line
+	for this := range bytes.Lines(all.text) {
 		trimmed := bytes.TrimSpace(this)
 		column := len(this) - len(bytes.TrimLeft(this, " "))
 		comment := this[column%len(this)] == '#' && column <= max(dash, 0)
@@ -218,7 +224,7 @@ func split(text []byte, line int) (head []byte, items []item, isList bool) {
 		case begins && (dash == ahead || dash == column || !isList && column == 0 && len(bytes.TrimSpace(head)) == 0):
 			isList, dash = true, column // the first item says how deep all are
 			this[column] = ' '
-			items = append(items, item{text[at : at+len(this)], line})
+			items = append(items, part{all.file, line, all.text[at : at+len(this)]})
 		case dash >= 0 && (comment || len(trimmed) == 0 || column > dash):
 			last := &items[len(items)-1]
 			last.text = last.text[:len(last.text)+len(this)] // what follows it in the text
@@ -230,38 +236,37 @@ func split(text []byte, line int) (head []byte, items []item, isList bool) {
 		}
 		at, line = at+len(this), line+1
 	}
+	if !isList {
+		items = []part{all}
+	}
 	return head, items, isList
 }
 
 // inJSON reads documents of JSON, one after another.
-func (b *Bundle) inJSON(file string, text []byte) error {
-	if json.Valid(text) { // one document, which need not be copied
-		return b.oneJSON(file, 1, text, "")
+func (b *Bundle) inJSON(all part) error {
+	if json.Valid(all.text) { // one document, which need not be copied
+		return b.object(all, nil, "")
 	}
-	in := json.NewDecoder(bytes.NewReader(text))
-	line, seen, path := 1, 0, ""
+	in, seen, request := json.NewDecoder(bytes.NewReader(all.text)), 0, ""
 	for {
 		var one json.RawMessage
-		err := in.Decode(&one)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			if b.mentions(text[seen:]) {
-				b.broken(file, line, errJSON)
+		if err := in.Decode(&one); err != nil {
+			if err != io.EOF && b.mentions(all.text) {
+				b.broken(all.String(), errJSON)
 			}
 			return nil
 		}
 		at := int(in.InputOffset()) - len(one)
-		line, seen = line+bytes.Count(text[seen:at], []byte("\n")), at
+		all, seen = all.from(at-seen), at
 		var before struct{ Request string }
 		if json.Unmarshal(one, &before) == nil && before.Request != "" {
-			path = before.Request
-		} else if err := b.oneJSON(file, line, one, path); err != nil {
-			return err
-		} else {
-			path = ""
+			request = before.Request
+			continue
 		}
+		if err := b.object(part{all.file, all.line, one}, nil, request); err != nil {
+			return err
+		}
+		request = ""
 	}
 }
 
@@ -274,36 +279,41 @@ func (s *span) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// oneJSON reads one document, which begins at a line. Request is the path that the API server was asked for; empty: it
-// is not known.
-func (b *Bundle) oneJSON(file string, line int, text []byte, request string) error {
+// object reads an object, or a list of them, which may be in a list. What it does not say, a typed list says that it is
+// in. Request is the path that the API server was asked for; empty: it is not known.
+func (b *Bundle) object(p part, in *document, request string) error {
 	var of struct {
 		header
 		Items span `json:"items"`
 	}
-	begins := bytes.TrimLeft(text, " \t\r\n")
-	line, text = line+bytes.Count(text[:len(text)-len(begins)], []byte("\n")), begins
-	if text[0] == '[' {
-		of.Items = span(text)
-	} else if json.Unmarshal(text, &of) != nil {
-		if b.mentions(text) {
-			b.broken(file, line, errJSON)
+	if in != nil && in.kind != "" {
+		of.APIVersion, of.Kind = in.APIVersion, in.kind
+	}
+	p = p.from(len(p.text) - len(bytes.TrimLeft(p.text, " \t\r\n")))
+	if in == nil && p.text[0] == '[' {
+		of.Items = span(p.text)
+	} else if json.Unmarshal(p.text, &of) != nil {
+		if b.mentions(p.text) {
+			b.broken(p.String(), errJSON)
 		}
 		return nil
 	}
-	if of.Items == nil {
-		return b.add(file, line, text, nil)
+	if of.Items == nil || in != nil && !strings.HasSuffix(of.Kind, "List") {
+		return b.add(p, of.header, in)
 	}
-	var items []span
-	l, seen := b.list(file, of.header, request), 0
-	if l == nil || json.Unmarshal(of.Items, &items) != nil {
+	if in != nil && in.in != nil { // lists that jq has put together are one deep
+		b.broken(p.String(), errors.New("it is a list in a list of lists"))
 		return nil
 	}
+	var items []span
+	d := b.list(p.file, of.header, request)
+	if d == nil || json.Unmarshal(of.Items, &items) != nil {
+		return nil
+	}
+	d.in = in
 	for _, one := range items {
-		// The items stand in this order, each as it is.
-		at := seen + max(0, bytes.Index(text[seen:], one))
-		line, seen = line+bytes.Count(text[seen:at], []byte("\n")), at
-		if err := b.add(file, line, one, l); err != nil {
+		p = p.from(max(0, bytes.Index(p.text, one))) // the items stand in this order, each as it is
+		if err := b.object(part{p.file, p.line, one}, d, ""); err != nil {
 			return err
 		}
 	}
@@ -350,7 +360,9 @@ type document struct {
 	kind string
 	// request is the path that the API server was asked for; empty: it is not known.
 	request string
-	lists   map[*collected]*list
+	// in is the list that it is in, if it is in one.
+	in    *document
+	lists map[*collected]*list
 }
 
 // list begins a list. It is nil if none of its items would be kept.
@@ -376,31 +388,11 @@ func (d *document) of(c *collected) *list {
 	return d.lists[c]
 }
 
-// inList is the request of a list that is in another.
-const inList = "a list"
-
-// add adds an object, if it is kept. What it does not say, the list says that it is in, if it is in one. The error
-// is of a bound, or of a bundle of two clusters.
-func (b *Bundle) add(file string, line int, text []byte, in *document) error {
-	var o header
-	if in != nil && in.kind != "" { // items of a typed list may say neither
-		o.APIVersion, o.Kind = in.APIVersion, in.kind
-	}
-	if json.Unmarshal(text, &o) != nil {
-		if b.mentions(text) {
-			b.broken(file, line, errJSON)
-		}
-		return nil
-	}
-	if in != nil && strings.HasSuffix(o.Kind, "List") { // lists that jq has put together
-		if in.request == inList {
-			b.broken(file, line, errors.New("it is a list in a list of lists"))
-			return nil
-		}
-		return b.oneJSON(file, line, text, inList)
-	}
+// add adds an object, if it is kept. The error is of a bound, or of a bundle of two clusters.
+func (b *Bundle) add(p part, o header, in *document) error {
+	k := key{o.Metadata.Namespace, o.Metadata.Name}
 	r, wanted := b.resource(o.APIVersion, o.Kind)
-	if !wanted || o.Kind == "ConfigMap" && (key{o.Metadata.Namespace, o.Metadata.Name}) != ciliumConfig {
+	if !wanted || o.Kind == "ConfigMap" && k != ciliumConfig {
 		return nil
 	}
 	var l *list
@@ -413,34 +405,27 @@ func (b *Bundle) add(file string, line int, text []byte, in *document) error {
 		}
 		return nil
 	}
-	text = slim(r.GroupResource(), text)
+	now := object{json: slim(r.GroupResource(), p.text), at: p.String(), uid: o.Metadata.UID}
+	now.revision, _ = strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of an API server in front of etcd
 	b.objects++
-	b.kept += int64(len(text))
+	b.kept += int64(len(now.json))
 	if b.objects > mostObjects || b.kept > mostKept {
-		return &refusal{fmt.Sprintf("it has more than %d objects, or %d bytes of them", mostObjects, mostKept)}
+		return refusal(fmt.Sprintf("it has more than %d objects, or %d bytes of them", mostObjects, mostKept))
 	}
-	c, k, at := b.of(r, o.Kind), key{o.Metadata.Namespace, o.Metadata.Name}, fmt.Sprintf("%s:%d", file, line)
-	if was, there := c.objects[k]; there && lasting[r.GroupResource()] == k && was.uid != o.Metadata.UID {
-		return &refusal{fmt.Sprintf("it is of two clusters, which are audited one by one: %s %s has metadata.uid %s at %s, and %s at %s",
-			o.Kind, k.name, was.uid, was.at, o.Metadata.UID, at)}
+	c := b.of(r, o.Kind)
+	before, known := c.objects[k]
+	if known && lasting[r.GroupResource()] == k && before.uid != now.uid {
+		return refusal(fmt.Sprintf("it is of two clusters, which are audited one by one: %s %s has metadata.uid %s at %s, and %s at %s",
+			o.Kind, k.name, before.uid, before.at, now.uid, now.at))
 	}
-	b.programs(r.GroupResource(), k.namespace, text)
+	b.programs(r.GroupResource(), k.namespace, now.json)
 	if k.namespace != "" {
 		b.namespaces.Insert(k.namespace)
 	}
 	if r.GroupResource() == namespaces {
 		b.namespaces.Insert(k.name)
 	}
-	now := object{json: text, at: at, uid: o.Metadata.UID}
-	now.revision, _ = strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of an API server in front of etcd
-	c.put(k, now, l)
-	return nil
-}
-
-// put keeps the newest of the objects of one name. Its list may be nil.
-func (c *collected) put(k key, now object, l *list) {
-	before, known := c.objects[k]
-	if known && before.revision >= now.revision {
+	if known && before.revision >= now.revision { // the newest of one name is kept
 		now = before
 	}
 	if now.lists = before.lists; l != nil {
@@ -451,6 +436,7 @@ func (c *collected) put(k key, now object, l *list) {
 		}
 	}
 	c.objects[k] = now
+	return nil
 }
 
 // slim is an object in a memory of its own, without its metadata.managedFields, which are the half of most objects. Those
