@@ -16,7 +16,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/fault"
-	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
@@ -160,7 +159,6 @@ func script(role framework.Role, version, mode string, others []string) framewor
 		s.Aftermath = []framework.Check{{ID: "sessions-up", Name: "the sessions of the cordoned nodes are up", Reads: routes,
 			Holds: check.Sessions(rack.Nodes.Name, announce, announce)}}
 		s.Remedies = []framework.Remedy{
-			{ID: "restart-speakers", Name: "restart the speakers", Watch: settles, Apply: labaccess.Connected(announce, metallb.RestartSpeakers)},
 			{ID: "uncordon", Name: "kubectl uncordon " + strings.Join(announce, " "), Helps: true, Bound: within, Apply: cordoned.Undo,
 				Undo: cordoned.Inject},
 		}
