@@ -278,13 +278,11 @@ func undoneRow(m upgrade.Measures, t Thresholds, command string) Row {
 	var lost, unknown []string
 	for _, p := range u.Phase.Paths {
 		resting, rested := find(&m.Resting, p.Name)
-		switch over := exceeded(p, true, t); {
-		case resting.Unserved(): // the row of the path says so
-		case over != "" && !explained(resting, p, true, t):
-			lost = append(lost, p.Name+": "+over)
-		case over != "" || !rested || !measured(p, true) || mayExceed(p, true, t):
-			unknown = append(unknown, fmt.Sprintf("%s: %d lost, %s", p.Name, p.Lost, samples(p)))
+		if resting.Unserved() {
+			continue // the row of the path says so
 		}
+		fails, open := lossIn(p.Name+":", resting, p, rested, true, t)
+		lost, unknown = append(lost, fails...), append(unknown, open...)
 	}
 	r.Says = what + ", and no path lost a packet"
 	switch {
@@ -404,21 +402,28 @@ func pathRow(m upgrade.Measures, name string, t Thresholds, command string) Row 
 
 // loss judges what a path lost in the stage: why it fails, or why that is not known.
 func (s stage) loss(m upgrade.Measures, resting, p upgrade.Path, there bool, t Thresholds) (fails, unknown []string) {
-	p = s.own(m, p)
-	exceeds, watched, rested := exceeded(p, s.after, t), lasted(*s.of(m)), lasted(m.Resting)
-	switch {
-	case exceeds != "" && !explained(resting, p, s.after, t):
-		return []string{s.name + " " + exceeds}, nil
-	case exceeds != "":
-		unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%s) may explain", s.name, exceeds, packets(resting)))
-	case !measured(p, there):
-		unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", s.name, samples(p)))
-	case mayExceed(p, s.after, t):
-		unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", s.name, p.NotJudged))
-	case p.LongestSilenceMS > t.MaxGapMS:
-		unknown = append(unknown, s.name+" "+silence(p, t))
-	case s.after && float64(watched) < enough*float64(rested):
+	fails, unknown = lossIn(s.name, resting, s.own(m, p), there, s.after, t)
+	watched, rested := lasted(*s.of(m)), lasted(m.Resting)
+	if s.after && len(fails)+len(unknown) == 0 && float64(watched) < enough*float64(rested) {
 		unknown = append(unknown, fmt.Sprintf("%s it was watched for %s, and at rest for %s", s.name, watched, rested))
+	}
+	return fails, unknown
+}
+
+// lossIn judges what a path lost in a phase with a name. In a phase after a change no loss is allowed.
+func lossIn(name string, resting, p upgrade.Path, there, after bool, t Thresholds) (fails, unknown []string) {
+	exceeds := exceeded(p, after, t)
+	switch {
+	case exceeds != "" && !explained(resting, p, after, t):
+		return []string{name + " " + exceeds}, nil
+	case exceeds != "":
+		unknown = append(unknown, fmt.Sprintf("%s %s, which the loss at rest (%s) may explain", name, exceeds, packets(resting)))
+	case !measured(p, there):
+		unknown = append(unknown, fmt.Sprintf("%s too few packets were measured (%s)", name, samples(p)))
+	case mayExceed(p, after, t):
+		unknown = append(unknown, fmt.Sprintf("%s %d packets have no known outcome, which could exceed the threshold", name, p.NotJudged))
+	case p.LongestSilenceMS > t.MaxGapMS:
+		unknown = append(unknown, name+" "+silence(p, t))
 	}
 	return nil, unknown
 }
