@@ -495,7 +495,7 @@ func TestOpenFolder(t *testing.T) {
 	for name, text := range map[string]string{"a.yaml": "kind: A", "b.json": `{"kind": "B"}`, "README.md": "# no YAML", "c.yml": "---\nkind: C"} {
 		must.Write(t, filepath.Join(dir, name), text)
 	}
-	text, _, err := readInput("--manifests", dir, nil)
+	text, _, err := qualifyOptions{}.readInput("--manifests", dir, nil)
 	must.NoError(t, err)
 	must.Equal(t, "the stream", "---\nkind: A\n---\n{\"kind\": \"B\"}\n---\n---\nkind: C\n", string(text))
 }

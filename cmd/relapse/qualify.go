@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,10 @@ type qualifyOptions struct {
 	// setVars are NAME=VALUE, and vars is a file of such.
 	setVars []string
 	vars    string
-	without []string // features of the values
+	// like is a bundle, and ofBundle has what it says, by the names that stand in the place of files.
+	like     string
+	ofBundle map[string]string
+	without  []string // features of the values
 	// manifests is a file, a folder, or - for standard input.
 	manifests string
 	mode      string
@@ -80,12 +84,16 @@ func qualifyCommand(s *settings) *cobra.Command {
   kubectl -n kube-system get configmap kube-proxy -o yaml | relapse qualify kube-proxy 1.35.4 1.36.3 --config -
   relapse qualify metallb 0.14.8 0.14.9`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 && len(o.values) > 0 {
-				return nil // the values' file has FROM
+			if len(args) == 2 && (len(o.values) > 0 || o.like != "") {
+				return nil // the values' file has FROM, or the bundle
 			}
 			return exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, told, err := o.asInBundle(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
 			given, args, err := o.givenValues(args, cmd.InOrStdin())
 			if err != nil {
 				return err
@@ -97,6 +105,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 			if err := checkManifests(cmd.Context(), &q); err != nil {
 				return err
 			}
+			q.Told = append(told, q.Told...)
 			if q.Values, err = o.readValues(cmd.Context(), q, given); err != nil {
 				return err
 			}
@@ -109,6 +118,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 	o.registerValues(flags)
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
+	flags.StringVar(&o.like, "like", "", "take FROM, values, configuration and objects from a bundle (see audit --from), `BUNDLE`")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
@@ -184,9 +194,43 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 	return err
 }
 
+// asInBundle takes what --like says of a component in place of the files that flags name, and of the arguments FROM.
+// Told are sentences about what of the bundle the lab does not have.
+func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFrom []string, told []string, err error) {
+	if o.like == "" {
+		return args, nil, nil
+	}
+	if o.config != "" || o.manifests != "" || len(o.values) > 0 {
+		return nil, nil, usagef("--like excludes --values, --config and --manifests: the bundle has them")
+	}
+	l, err := qualify.LikenessOf(ctx, args[0], o.like)
+	if err != nil {
+		return nil, nil, usagef("--like: %w", err)
+	}
+	o.ofBundle = map[string]string{}
+	give := func(what, text string) string {
+		if text == "" {
+			return ""
+		}
+		name := what + " of " + o.like
+		o.ofBundle[name] = text
+		return name
+	}
+	o.config, o.manifests, o.mode = give("configuration", l.Config), give("objects", l.Manifests), cmp.Or(o.mode, l.Mode)
+	if l.Values != "" {
+		o.values = []string{give("values", l.Values)}
+	}
+	if len(args) == 2 {
+		args = []string{args[0], l.From, args[1]}
+	} else if args[1] != l.From {
+		l.Told = append(l.Told, fmt.Sprintf("the bundle is of %s, and %s was asked for", l.From, args[1]))
+	}
+	return args, l.Told, nil
+}
+
 // readText reads the file that a flag names, and takes the text that is asked for from it.
 func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([]byte) (string, error)) (string, error) {
-	all, file, err := readInput(flag, name, stdin)
+	all, file, err := o.readInput(flag, name, stdin)
 	if err != nil {
 		return "", err
 	}
@@ -202,7 +246,10 @@ func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([
 
 // readInput reads the file that a flag names, or standard input, and returns what that is called. The YAML
 // and JSON files of a folder are one stream, as they are for kubectl apply.
-func readInput(flag, name string, stdin io.Reader) (text []byte, file string, err error) {
+func (o qualifyOptions) readInput(flag, name string, stdin io.Reader) (text []byte, file string, err error) {
+	if text, there := o.ofBundle[name]; there {
+		return []byte(text), name, nil
+	}
 	entries, notFolder := os.ReadDir(name)
 	switch file = name; {
 	case name == "-":
@@ -238,6 +285,9 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 
 func (o qualifyOptions) command(component, from, to string) string {
 	words := []string{"relapse", "qualify", component, from, to}
+	if o.like != "" { // which has them
+		words, o.values, o.config, o.manifests = append(words, "--like", o.like), nil, "", ""
+	}
 	for _, file := range o.values {
 		words = append(words, "--values", file)
 	}
@@ -272,7 +322,7 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 	if o.config == "" {
 		return nil, nil
 	}
-	text, file, err := readInput("--config", o.config, stdin)
+	text, file, err := o.readInput("--config", o.config, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +346,7 @@ func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (qualify.Giv
 	}
 	var files []releasefile.File
 	for _, name := range o.values {
-		text, called, err := readInput("--values", name, stdin)
+		text, called, err := o.readInput("--values", name, stdin)
 		if err != nil {
 			return qualify.Given{}, nil, err
 		}

@@ -107,9 +107,7 @@ func (c *collected) items(r *http.Request) (any, int) {
 	list := metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: c.GroupVersion().String(), Kind: c.kind + "List"},
 		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []runtime.RawExtension{}}
 	// The next page begins where its token says.
-	names := slices.SortedFunc(maps.Keys(c.objects), func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
-	})
+	names := slices.SortedFunc(maps.Keys(c.objects), key.compare)
 	begins, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	for i, k := range names[min(max(begins, 0), len(names)):] {

@@ -15,13 +15,16 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +82,12 @@ type Bundle struct {
 	mu sync.Mutex
 	// asked are the paths of lists that were asked for in vain.
 	asked map[string]bool
+
+	// values are those of the Helm release of Cilium, by their file.
+	values struct {
+		name string
+		text []byte
+	}
 
 	text, kept, objects int64
 	// files is how many files the bundle has, and used how many of them have objects.
@@ -249,6 +258,11 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 		}
 		return b.zip(name, bytes.NewReader(text), int64(len(text)), nested)
 	}
+	if helmValues.MatchString(name) {
+		text, err := whole(in, mostDocument)
+		b.values.name, b.values.text = name, text
+		return err
+	}
 	begins, _ = in.Peek(in.Size())
 	tells := teller.FindStringSubmatch(name)
 	if tells == nil && !objectBegins.Match(utf8Of(begins)) {
@@ -342,4 +356,21 @@ func (b *Bundle) Where(kind, namespace, name string) []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// helmValues is the file of the values that cilium-cli has read of the Helm release.
+var helmValues = regexp.MustCompile(`(^|/)cilium-helm-values-[^/]*\.yaml$`)
+
+// HelmValues are the values of Cilium's chart, and their file; nil if there is none.
+func (b *Bundle) HelmValues() (file string, text []byte) { return b.values.name, b.values.text }
+
+// Objects are those of a resource, in order of namespace and name, and why they may not be all of the cluster; empty:
+// they are.
+func (b *Bundle) Objects(r schema.GroupVersionResource) (all []json.RawMessage, lacks string) {
+	if c := b.kinds[r]; c != nil {
+		for _, k := range slices.SortedFunc(maps.Keys(c.objects), key.compare) {
+			all = append(all, c.objects[k].json)
+		}
+	}
+	return all, b.lacks(r)
 }

@@ -72,6 +72,10 @@ type key struct{ namespace, name string }
 
 func (k key) String() string { return strings.TrimPrefix(k.namespace+"/"+k.name, "/") }
 
+func (k key) compare(other key) int {
+	return cmp.Or(cmp.Compare(k.namespace, other.namespace), cmp.Compare(k.name, other.name))
+}
+
 type object struct {
 	json []byte
 	// at is where it stands, FILE:LINE.

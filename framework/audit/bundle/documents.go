@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
@@ -330,14 +331,15 @@ func (b *Bundle) resource(apiVersion, kind string) (schema.GroupVersionResource,
 	return plural, b.wanted[plural.GroupResource()] > 0
 }
 
-// ciliumConfig is the one ConfigMap that is kept.
-var ciliumConfig = key{"kube-system", "cilium-config"}
+// configured is what the names of the ConfigMaps have that are kept: those of kube-system with the settings of Cilium, kube-proxy
+// or CoreDNS. Others may have secrets.
+var configured = regexp.MustCompile(`cilium-config|kube-proxy|coredns`)
 
 var kindIn = regexp.MustCompile(`kind"?\s*:\s*"?(\w+)`)
 
 // mentions reports whether a text may have an object that is kept, of whatever group, or a list of them.
 func (b *Bundle) mentions(whole []byte) bool {
-	hasConfig := sync.OnceValue(func() bool { return bytes.Contains(whole, []byte(ciliumConfig.name)) })
+	hasConfig := sync.OnceValue(func() bool { return configured.Match(whole) })
 	for rest := whole; ; {
 		m := kindIn.FindSubmatchIndex(rest)
 		if m == nil {
@@ -392,7 +394,7 @@ func (d *document) of(c *collected) *list {
 func (b *Bundle) add(p part, o header, in *document) error {
 	k := key{o.Metadata.Namespace, o.Metadata.Name}
 	r, wanted := b.resource(o.APIVersion, o.Kind)
-	if !wanted || o.Kind == "ConfigMap" && k != ciliumConfig {
+	if !wanted || o.Kind == "ConfigMap" && (k.namespace != metav1.NamespaceSystem || !configured.MatchString(k.name)) {
 		return nil
 	}
 	var l *list
