@@ -22,6 +22,7 @@ import (
 func upCommand(s *settings) *cobra.Command {
 	var on subnets
 	var of family
+	var as like
 	var set map[string]string
 	cmd := &cobra.Command{
 		Use:   "up NAME",
@@ -29,6 +30,9 @@ func upCommand(s *settings) *cobra.Command {
 		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := scenarioNamed(args[0])
+			if err == nil {
+				_, of, err = as.into([]framework.Scenario{scenario}, nil, of, cmd.ErrOrStderr())
+			}
 			if err == nil {
 				set, err = of.into(set, scenario)
 			}
@@ -40,6 +44,7 @@ func upCommand(s *settings) *cobra.Command {
 	}
 	on.register(cmd)
 	of.register(cmd)
+	as.register(cmd, "as --family, the address families")
 	cmd.Flags().StringToStringVar(&set, "set", nil, "set parameters of the scenario, `NAME=VALUE` (describe lists them)")
 	return cmd
 }

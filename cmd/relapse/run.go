@@ -43,6 +43,7 @@ type runOptions struct {
 	expect   string            // the verdict that they must get
 	subnets  subnets
 	family   family
+	like     like
 	keep     report.Keep
 	parallel int // labs of a scenario at the same time; 0: as many as the machine has room for
 	on       on
@@ -103,6 +104,7 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 		"else the status is 1, `VERDICT`")
 	how.subnets.register(cmd)
 	how.family.register(cmd)
+	how.like.register(cmd, "as --with, the versions, and as --family, the address families,")
 	flags.StringVar(&options.Output, "output", "reports", "folder for the reports")
 	flags.IntVar(&how.keep.Runs, "keep-runs", 10, "how many runs of each scenario to keep, including this one")
 	flags.DurationVar(&options.Timeout, "timeout", 0, "limit for the whole run (default one hour for each scenario)")
@@ -133,6 +135,9 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 		return err
 	}
 	if err := how.subnets.move(chosen); err != nil {
+		return err
+	}
+	if how.with, how.family, err = how.like.into(chosen, how.with, how.family, os.Stderr); err != nil {
 		return err
 	}
 	r := prepared{set: s, chosen: chosen, how: how, suite: o}

@@ -105,6 +105,30 @@ func LikenessOf(ctx context.Context, component, file string) (Likeness, error) {
 	return l, err
 }
 
+// InBundle are the versions of components that pods of a bundle run, and whether its nodes have addresses for pods of two
+// families.
+func InBundle(file string, components ...string) (versions map[string]string, dual bool, err error) {
+	b, err := bundle.Open(file, []schema.GroupVersionResource{nodesOf, daemonSets, deployments})
+	if err != nil {
+		return nil, false, err
+	}
+	versions = map[string]string{}
+	for _, component := range components {
+		if version, _ := running(b, component); version != "" {
+			versions[component] = version
+		}
+	}
+	nodes, _ := b.Objects(nodesOf)
+	for _, text := range nodes {
+		var n corev1.Node
+		if err := json.Unmarshal(text, &n); err != nil {
+			return nil, false, err
+		}
+		dual = dual || len(n.Spec.PodCIDRs) > 1
+	}
+	return versions, dual, nil
+}
+
 // running is the version of a component that pods of the bundle run, and MetalLB's mode.
 func running(b *bundle.Bundle, component string) (version, bgp string) {
 	sets, _ := b.Objects(daemonSets)
