@@ -23,8 +23,8 @@ the endpoint, and without labels. Up to 1.18 the BGP control plane reads Service
 Kubernetes. From 1.19 on it reads the table, finds an endpoint on every node, and announces
 the address, if the selector of an advertisement selects a Service without labels, as the
 catch-all of the vendor's documentation does (somekey NotIn never-used-value).`,
-	Affected: "Cilium 1.19.3, 1.19.5 and 1.19.7 with nodePort.enableHealthCheckLoadBalancerIP and an advertisement of all Services; by reading 1.20.2",
-	Fixed:    "Cilium 1.18, or 1.19 without nodePort.enableHealthCheckLoadBalancerIP; no release of 1.19 is known to have a fix",
+	Affected: "Cilium 1.19.0, 1.19.3, 1.19.5 and 1.19.7 with nodePort.enableHealthCheckLoadBalancerIP and an advertisement of all Services; by reading 1.20.2",
+	Fixed:    "Cilium 1.18 up to 1.18.11, or 1.19 without nodePort.enableHealthCheckLoadBalancerIP; no release of 1.19 is known to have a fix",
 	Remedies: []string{
 		"an advertisement that selects Services by a label",
 		"externalTrafficPolicy Cluster, at the price of clients' addresses",
