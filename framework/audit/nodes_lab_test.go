@@ -27,33 +27,18 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
+var (
+	nodesNet = topology.Network{Name: "nodes", Subnet: netip.MustParsePrefix("10.233.1.0/24")}
+	uplink   = topology.Network{Name: "uplink", Subnet: netip.MustParsePrefix("10.233.2.0/24")}
+)
+
 // audited is a lab of two nodes and a router.
 var audited = topology.Topology{
-	Name: "audit-nodes",
-	Networks: []topology.Network{
-		{Name: "nodes", Subnet: netip.MustParsePrefix("10.233.1.0/24")},
-		{Name: "uplink", Subnet: netip.MustParsePrefix("10.233.2.0/24")},
-	},
+	Name: "audit-nodes", Networks: []topology.Network{nodesNet, uplink},
 	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: 64513, NodeMask: 24,
-		PodCIDR:     netip.MustParsePrefix("10.234.0.0/16"),
-		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			{Name: "first", Role: topology.ControlPlane, Via: []string{"tor"},
-				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.233.1.21")}}},
-			{Name: "second", Role: topology.Worker, Via: []string{"tor"},
-				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.233.1.11")}}},
-		},
+		NodeMask: 24, PodCIDR: netip.MustParsePrefix("10.234.0.0/16"), Nodes: []topology.Node{nodesNet.Node("first", 21), nodesNet.Node("second", 11)},
 	}},
-	Routers: []topology.Router{{
-		Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.233.2.254"),
-		Links: []topology.Link{
-			{Network: "uplink", Address: netip.MustParseAddr("10.233.2.254")},
-			{Network: "nodes", Address: netip.MustParseAddr("10.233.1.253")},
-		},
-		Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
-	}},
-}
+}.Behind(topology.OneToR(nodesNet, uplink))
 
 // The printed manifest starts pods on every node, which answer for their node and change nothing
 // on it; without one of them that node is unread, by name. A guest has a kernel of its own, which

@@ -22,26 +22,15 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
+var nodesNet = topology.Network{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.9.0/24")}
+
 // nodesForNIC is two nodes and the router that is their default route.
 var nodesForNIC = topology.Topology{
-	Name:     "nic-test",
-	Networks: []topology.Network{{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.9.0/24")}},
+	Name: "nic-test", Networks: []topology.Network{nodesNet},
 	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: 64513, NodeMask: 24,
-		PodCIDR: netip.MustParsePrefix("10.233.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			{Name: "first", Role: topology.ControlPlane, Via: []string{"tor"},
-				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.9.21")}}},
-			{Name: "second", Role: topology.Worker, Via: []string{"tor"},
-				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.9.11")}}},
-		},
+		NodeMask: 24, PodCIDR: netip.MustParsePrefix("10.233.0.0/16"), Nodes: []topology.Node{nodesNet.Node("first", 21), nodesNet.Node("second", 11)},
 	}},
-	Routers: []topology.Router{{
-		Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.231.9.253"),
-		Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.9.253")}},
-		Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
-	}},
-}
+}.Behind(topology.OneToR(nodesNet))
 
 // TestPlugNICIntoANode plugs a card into a node of a real lab, and takes the
 // lab down with the card in.

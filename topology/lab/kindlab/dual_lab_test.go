@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -27,18 +25,9 @@ func TestDual(t *testing.T) {
 	dual.Name, dual.Dual = "kindlab-dual", true
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
-	catalogue := must.Get(images.Open("../../.."))(t)
-	must.Get(catalogue.Build(ctx, kindlab.ImagesOf(dual), func(images.Event) {}))(t)
-	must.NoError(t, kindlab.Down(ctx, docker, dual.Name))
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(dual))
 	forwarding := must.Read(t, "/proc/sys/net/ipv6/conf/all/forwarding")
-	began := time.Now()
-	lab, err := kindlab.Up(ctx, docker, dual, kindlab.Options{Images: catalogue})
-	if lab != nil {
-		defer func() { must.NoError(t, lab.Down(context.Background())) }()
-	}
-	must.NoError(t, err)
-	t.Logf("up in %s", time.Since(began).Round(time.Millisecond))
+	lab := must.Get(up(ctx, t, docker, dual, kindlab.Options{Images: catalogue}))(t)
 	must.Equal(t, "the machine's forwarding", string(forwarding), string(must.Read(t, "/proc/sys/net/ipv6/conf/all/forwarding")))
 	within := topology.IPv6.Prefix(dual.Networks[0].Subnet).Addr().String()[:len("fd5c:3f1e:a2d7:")]
 	for _, a := range must.Get(netlink.AddrList(nil, netlink.FAMILY_V6))(t) {

@@ -13,55 +13,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
+var (
+	nodesNet = topology.Network{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.1.0/24")}
+	uplink   = topology.Network{Name: "uplink", Subnet: netip.MustParsePrefix("10.231.2.0/24")}
+)
+
 // small is two nodes and a host with one router between them.
 var small = topology.Topology{
-	Name: "kindlab-test",
-	Networks: []topology.Network{
-		{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.1.0/24")},
-		{Name: "uplink", Subnet: netip.MustParsePrefix("10.231.2.0/24")},
-	},
+	Name: "kindlab-test", Networks: []topology.Network{nodesNet, uplink},
 	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: 64513, NodeMask: 24,
-		PodCIDR:     netip.MustParsePrefix("10.232.0.0/16"),
-		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
-		Nodes: []topology.Node{
-			{Name: "first", Role: topology.ControlPlane, Via: []string{"tor"},
-				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.1.21")}}},
-			{Name: "second", Role: topology.Worker, Via: []string{"tor"},
-				Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.231.1.11")}}},
-		},
+		NodeMask: 24, PodCIDR: netip.MustParsePrefix("10.232.0.0/16"), Nodes: []topology.Node{nodesNet.Node("first", 21), nodesNet.Node("second", 11)},
 	}},
-	Routers: []topology.Router{{
-		Name: "tor", ASN: 64524, ID: netip.MustParseAddr("10.231.2.254"),
-		Links: []topology.Link{
-			{Network: "uplink", Address: netip.MustParseAddr("10.231.2.254")},
-			{Network: "nodes", Address: netip.MustParseAddr("10.231.1.253")},
-		},
-		Peers: []topology.Peers{{Network: "nodes", ASN: 64513}},
-	}},
-	Hosts: []topology.Host{{
-		Name: "outside", Via: []string{"tor"},
-		Links: []topology.Link{{Network: "uplink", Address: netip.MustParseAddr("10.231.2.10")}},
-	}},
-}
+	Hosts: []topology.Host{uplink.Host("outside", 10)},
+}.Behind(topology.OneToR(nodesNet, uplink))
 
 // TestLab brings a lab up, checks it and takes it down.
 func TestLab(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
-	catalogue := must.Get(images.Open("../../.."))(t)
-	must.Get(catalogue.Build(ctx, kindlab.ImagesOf(small), func(images.Event) {}))(t)
+	docker, catalogue := dockerAndImages(ctx, t, kindlab.ImagesOf(small))
 	down := func() {
 		if err := kindlab.Down(context.Background(), docker, small.Name); err != nil {
 			t.Error(err)

@@ -57,11 +57,8 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 func TestUpstream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
-	defer docker.Close()
-	catalogue := must.Get(images.Open("../../.."))(t)
 	all := append(kindlab.ImagesOf(small), served, unserved)
-	must.Get(catalogue.Build(ctx, all, func(images.Event) {}))(t)
+	docker, catalogue := dockerAndImages(ctx, t, all)
 	var vendors []string
 	for _, ref := range all {
 		if !kindlab.Ours(ref) {
