@@ -28,41 +28,21 @@ var (
 //	-------+-------+-------+------  outside 10.4.36.0/24
 //	            client
 func drain() Topology {
-	node := func(name string, role Role, last string) Node {
-		return Node{
-			Name: name, Role: role,
-			Links: []Link{{Network: "rack", Address: addr("10.4.94." + last)}},
-			Via:   []string{"tor1", "tor2"},
-		}
-	}
-	router := func(name, last string) Router {
+	rack, outside := NewNetwork("rack", "10.4.94.0/24"), NewNetwork("outside", "10.4.36.0/24")
+	router := func(name string, last byte) Router {
+		outer := outside.Last(last)
 		return Router{
-			Name: name, ASN: 64524, ID: addr("10.4.36." + last),
-			Links: []Link{{Network: "rack", Address: addr("10.4.94." + last)}, {Network: "outside", Address: addr("10.4.36." + last)}},
-			Peers: []Peers{{Network: "rack", ASN: 64513}},
+			Name: name, ASN: TorASN, ID: outer.Address, Links: []Link{rack.Last(last), outer},
+			Peers: []Peers{{Network: "rack", ASN: ClusterASN}},
 		}
 	}
 	return Topology{
-		Name:     "node-drain",
-		Networks: []Network{{Name: "rack", Subnet: prefix("10.4.94.0/24")}, {Name: "outside", Subnet: prefix("10.4.36.0/24")}},
+		Name: "node-drain", Networks: []Network{rack, outside}, Hosts: []Host{outside.Host("client", 10)},
 		Clusters: []Cluster{{
-			Name: "drain", ASN: 64513,
-			PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
-			ServiceCIDR: prefix("10.96.0.0/16"),
-			Nodes: []Node{
-				node("master1", ControlPlane, "32"),
-				node("master3", Worker, "31"),
-				node("master2", Worker, "21"),
-				node("node1", Worker, "23"),
-			},
+			Name: "drain", PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
+			Nodes: []Node{rack.Node("master1", 32), rack.Node("master3", 31), rack.Node("master2", 21), rack.Node("node1", 23)},
 		}},
-		Routers: []Router{router("tor1", "239"), router("tor2", "238")},
-		Hosts: []Host{{
-			Name:  "client",
-			Links: []Link{{Network: "outside", Address: addr("10.4.36.10")}},
-			Via:   []string{"tor1", "tor2"},
-		}},
-	}
+	}.Behind([]Router{router("tor1", 239), router("tor2", 238)})
 }
 
 func TestValidate(t *testing.T) {

@@ -40,19 +40,14 @@ import (
 // jobsCluster is what the Jobs of a plan run on: a control plane, and a node for each of
 // two shards.
 var jobsCluster = topology.Topology{
-	Name:     "night",
-	Networks: []topology.Network{{Name: "nodes", Subnet: netip.MustParsePrefix("10.229.1.0/24")}},
+	Name: "night", Networks: []topology.Network{jobsNet},
 	Clusters: []topology.Cluster{{
-		Name: "k8s", ASN: 64513, NodeMask: 24,
-		PodCIDR:     netip.MustParsePrefix("10.230.0.0/16"),
-		ServiceCIDR: netip.MustParsePrefix("10.97.0.0/16"),
-		Nodes: []topology.Node{
-			{Name: "first", Role: topology.ControlPlane, Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.229.1.10")}}},
-			{Name: "worker1", Role: topology.Worker, Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.229.1.11")}}},
-			{Name: "worker2", Role: topology.Worker, Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.229.1.12")}}},
-		},
+		NodeMask: 24, PodCIDR: netip.MustParsePrefix("10.230.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.97.0.0/16"),
+		Nodes: []topology.Node{jobsNet.Node("first", 10), jobsNet.Node("worker1", 11), jobsNet.Node("worker2", 12)},
 	}},
-}
+}.Behind(nil)
+
+var jobsNet = topology.NewNetwork("nodes", "10.229.1.0/24")
 
 // Folders in the nodes, which are folders of this machine.
 const (

@@ -28,8 +28,8 @@ import (
 )
 
 var (
-	nodesNet = topology.Network{Name: "nodes", Subnet: netip.MustParsePrefix("10.233.1.0/24")}
-	uplink   = topology.Network{Name: "uplink", Subnet: netip.MustParsePrefix("10.233.2.0/24")}
+	nodesNet = topology.NewNetwork("nodes", "10.233.1.0/24")
+	uplink   = topology.NewNetwork("uplink", "10.233.2.0/24")
 )
 
 // audited is a lab of two nodes and a router.

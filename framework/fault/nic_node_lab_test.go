@@ -22,7 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-var nodesNet = topology.Network{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.9.0/24")}
+var nodesNet = topology.NewNetwork("nodes", "10.231.9.0/24")
 
 // nodesForNIC is two nodes and the router that is their default route.
 var nodesForNIC = topology.Topology{

@@ -32,44 +32,21 @@ var (
 //	-------+-------+-------+------  outside 10.4.36.0/24
 //	            client
 func drain() topology.Topology {
-	node := func(name string, role topology.Role, last string) topology.Node {
-		return topology.Node{
-			Name: name, Role: role,
-			Links: []topology.Link{{Network: "rack", Address: addr("10.4.94." + last)}},
-			Via:   []string{"tor1", "tor2"},
-		}
-	}
-	router := func(name, last string) topology.Router {
+	rack, outside := topology.NewNetwork("rack", "10.4.94.0/24"), topology.NewNetwork("outside", "10.4.36.0/24")
+	router := func(name string, last byte) topology.Router {
+		outer := outside.Last(last)
 		return topology.Router{
-			Name: name, ASN: 64524, ID: addr("10.4.36." + last),
-			Links: []topology.Link{
-				{Network: "rack", Address: addr("10.4.94." + last)},
-				{Network: "outside", Address: addr("10.4.36." + last)},
-			},
-			Peers: []topology.Peers{{Network: "rack", ASN: 64513}},
+			Name: name, ASN: topology.TorASN, ID: outer.Address, Links: []topology.Link{rack.Last(last), outer},
+			Peers: []topology.Peers{{Network: "rack", ASN: topology.ClusterASN}},
 		}
 	}
 	return topology.Topology{
-		Name:     "node-drain",
-		Networks: []topology.Network{{Name: "rack", Subnet: prefix("10.4.94.0/24")}, {Name: "outside", Subnet: prefix("10.4.36.0/24")}},
+		Name: "node-drain", Networks: []topology.Network{rack, outside}, Hosts: []topology.Host{outside.Host("client", 10)},
 		Clusters: []topology.Cluster{{
-			Name: "drain", ASN: 64513,
-			PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
-			ServiceCIDR: prefix("10.96.0.0/16"),
-			Nodes: []topology.Node{
-				node("master1", topology.ControlPlane, "32"),
-				node("master3", topology.Worker, "31"),
-				node("master2", topology.Worker, "21"),
-				node("node1", topology.Worker, "23"),
-			},
+			Name: "drain", PodCIDR: prefix("10.5.112.0/21"), NodeMask: 24,
+			Nodes: []topology.Node{rack.Node("master1", 32), rack.Node("master3", 31), rack.Node("master2", 21), rack.Node("node1", 23)},
 		}},
-		Routers: []topology.Router{router("tor1", "239"), router("tor2", "238")},
-		Hosts: []topology.Host{{
-			Name:  "client",
-			Links: []topology.Link{{Network: "outside", Address: addr("10.4.36.10")}},
-			Via:   []string{"tor1", "tor2"},
-		}},
-	}
+	}.Behind([]topology.Router{router("tor1", 239), router("tor2", 238)})
 }
 
 // awkward has what makes the mapping hard: one name in all three name spaces,

@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	nodesNet = topology.Network{Name: "nodes", Subnet: netip.MustParsePrefix("10.231.1.0/24")}
-	uplink   = topology.Network{Name: "uplink", Subnet: netip.MustParsePrefix("10.231.2.0/24")}
+	nodesNet = topology.NewNetwork("nodes", "10.231.1.0/24")
+	uplink   = topology.NewNetwork("uplink", "10.231.2.0/24")
 )
 
 // small is two nodes and a host with one router between them.
