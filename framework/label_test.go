@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // labelled has a variant with a guest for itself, one without, and one that only the
@@ -48,10 +49,7 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: %v", test.expression, err)
 			continue
 		}
-		var got []string
-		for _, v := range selection.Variants(labelled()) {
-			got = append(got, v.Name)
-		}
+		got := each.Of(selection.Variants(labelled()), func(v Variant) string { return v.Name })
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("%s: %q, want %q", test.expression, got, test.want)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -178,11 +179,7 @@ func TestTopologyFor(t *testing.T) {
 	s := pair(func(*Script) {})
 	s.Variants[1].Nodes = []string{"b"}
 	nodes := func(variants ...Variant) string {
-		var names []string
-		for _, n := range s.TopologyFor(variants).Clusters[0].Nodes {
-			names = append(names, n.Name)
-		}
-		return strings.Join(names, " ")
+		return each.Joined(s.TopologyFor(variants).Clusters[0].Nodes, " ", func(n topology.Node) string { return n.Name })
 	}
 	must.Equal(t, "without new there", "a", nodes(s.Variants[0]))
 	must.Equal(t, "with both there", "a b", nodes(s.Variants...))

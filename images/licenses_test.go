@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -18,10 +19,7 @@ func TestLicenses(t *testing.T) {
 	}
 	r := &Recipe{folder: filepath.Join(newRoot(t, files), "images"), Licenses: "/licenses", Programs: []Program{{Package: "./program"}, {Package: "./program"}}}
 	items := must.Get(r.licenses(t.Context()))(t)
-	var paths []string
-	for _, i := range items {
-		paths = append(paths, i.path)
-	}
+	paths := each.Of(items, func(i item) string { return i.path })
 	slices.Sort(paths)
 	want := []string{"/licenses/go/LICENSE", "/licenses/go/PATENTS", "/licenses/x.dev/a/Copying", "/licenses/x.dev/a/LICENSE.txt"}
 	if !slices.Equal(paths, want) {

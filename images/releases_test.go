@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/mod/module"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -65,10 +66,7 @@ func TestReleases(t *testing.T) {
 		if err != nil || got.Refused["x.dev/vendor"] != nil {
 			t.Fatalf("%v, refused: %v", err, got.Refused)
 		}
-		var names []string
-		for _, r := range got.Versions {
-			names = append(names, r.Version)
-		}
+		names := each.Of(got.Versions, func(r Release) string { return r.Version })
 		if want := []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}; !slices.Equal(names, want) {
 			t.Errorf("got %v, want %v", names, want)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/mod/modfile"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -31,10 +32,7 @@ func TestSubstitutes(t *testing.T) {
 	for _, v := range []string{"forked v1.0.0", "kept v1.5.0", "old v1.1.0", "ours v1.0.0", "part v0.3.0", "unserved v0.9.0", "indirect v0.2.0"} {
 		sums["example.org/"+v] = "h1:x="
 	}
-	var got []string
-	for _, s := range substitutesIn(mod, sums) {
-		got = append(got, s.String())
-	}
+	got := each.Of(substitutesIn(mod, sums), Substitute.String)
 	want := []string{
 		"example.org/forked v1.0.0 for example.org/fork v1.0.1",
 		"example.org/indirect v0.2.0 for v0.1.0",

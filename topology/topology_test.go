@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -283,10 +284,7 @@ func TestLookups(t *testing.T) {
 	if l, i := r.LinkOn("outside"); i != 1 || l.Address != addr("10.4.36.239") {
 		t.Errorf("tor1.LinkOn(outside) = %v, %d", l, i)
 	}
-	var on []string
-	for _, m := range lab.MembersOn("outside") {
-		on = append(on, m.Name)
-	}
+	on := each.Of(lab.MembersOn("outside"), func(m Member) string { return m.Name })
 	if !slices.Equal(on, []string{"tor1", "tor2", "client"}) {
 		t.Errorf("MembersOn(outside) = %v", on)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -57,10 +58,7 @@ func TestSelect(t *testing.T) {
 				text, _ := os.ReadFile(file)
 				return exported(string(text))
 			}}
-			var got []string
-			for _, r := range tree.Select(change) {
-				got = append(got, r.Package)
-			}
+			got := each.Of(tree.Select(change), func(r Run) string { return r.Package })
 			if len(test.needed) == 0 && len(test.without) == 0 && !slices.Equal(got, test.needs) {
 				t.Errorf("%q; want %q", got, test.needs)
 			}
@@ -80,10 +78,7 @@ func TestSelect(t *testing.T) {
 
 func TestAll(t *testing.T) {
 	tree := must.Get(thisTree())(t)
-	var got []string
-	for _, r := range tree.All() {
-		got = append(got, r.Package)
-	}
+	got := each.Of(tree.All(), func(r Run) string { return r.Package })
 	for _, folder := range []string{"cmd/relapse", "scenarios/twincidr", "topology/lab/router"} {
 		if !slices.Contains(got, folder) {
 			t.Errorf("%q are without %q", got, folder)

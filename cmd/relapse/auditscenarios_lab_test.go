@@ -25,6 +25,7 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/scenarios/scenariotest"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -239,11 +240,7 @@ func sayFindings(r audit.Result) string {
 }
 
 func found(r audit.Result) []detect.Finding {
-	var all []detect.Finding
-	for _, f := range r.Findings {
-		all = append(all, f.Finding)
-	}
-	return all
+	return each.Of(r.Findings, func(f audit.Finding) detect.Finding { return f.Finding })
 }
 
 func (a auditor) before(ctx context.Context, r *framework.Run, latent []framework.Finding) {

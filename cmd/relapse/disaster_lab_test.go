@@ -19,6 +19,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -301,13 +302,7 @@ func TestTwoUsers(t *testing.T) {
 
 	whole(t, exitExpected, other, "up", small)
 	its := func() []string {
-		var mine []string
-		for _, part := range parts(t, docker) {
-			if strings.Contains(part, scenario) {
-				mine = append(mine, part)
-			}
-		}
-		return mine
+		return each.Where(parts(t, docker), func(part string) bool { return strings.Contains(part, scenario) })
 	}
 	before := its()
 	whole(t, exitExpected, other, "down", small)

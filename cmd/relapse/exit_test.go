@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -117,11 +118,7 @@ func TestComplaint(t *testing.T) {
 
 func TestOutcome(t *testing.T) {
 	runs := func(verdicts ...framework.RunVerdict) []report.Report {
-		var all []report.Report
-		for _, v := range verdicts {
-			all = append(all, report.Report{Verdict: string(v)})
-		}
-		return all
+		return each.Of(verdicts, func(v framework.RunVerdict) report.Report { return report.Report{Verdict: string(v)} })
 	}
 	for _, test := range []struct {
 		name   string

@@ -33,6 +33,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -611,10 +612,7 @@ func counted(things []string) string {
 			kinds = append(kinds, kind)
 		}
 	}
-	var all []string
-	for _, kind := range kinds {
-		all = append(all, fmt.Sprintf("%d %s", count[kind], kind))
-	}
+	all := each.Of(kinds, func(kind string) string { return fmt.Sprintf("%d %s", count[kind], kind) })
 	if all == nil {
 		return "nothing"
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -450,10 +451,7 @@ func TestActiveInOneRead(t *testing.T) {
 			var r Result
 			r.add(test.found, test.earlier, nil)
 			r.Suppress([]Suppression{{ID: id(twin(detect.Latent)), Reason: "r", Expires: "2026-01-31"}}, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
-			var got []string
-			for _, f := range r.Findings {
-				got = append(got, fmt.Sprint(f.State, " ", f.Routers))
-			}
+			got := each.Of(r.Findings, func(f Finding) string { return fmt.Sprint(f.State, " ", f.Routers) })
 			if d := cmp.Diff(test.want, got); d != "" || len(r.Once) > 0 {
 				t.Errorf("once %v; findings (-want +got):\n%s", r.Once, d)
 			}

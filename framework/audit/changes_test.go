@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -84,10 +85,7 @@ func TestChanges(t *testing.T) {
 			var c Changes
 			for n, audit := range test.audits {
 				r, err := Judge(audit.reads[:], nil)
-				var tells []string
-				for _, e := range c.Take(audit.reads[:], r, err) {
-					tells = append(tells, briefly(e))
-				}
+				tells := each.Of(c.Take(audit.reads[:], r, err), briefly)
 				slices.Sort(tells)
 				slices.Sort(audit.tells)
 				must.Equal(t, n+1, strings.Join(audit.tells, "\n"), strings.Join(tells, "\n"))
@@ -99,10 +97,7 @@ func TestChanges(t *testing.T) {
 				}
 				return
 			}
-			var last []string
-			for _, f := range found(state.Findings) {
-				last = append(last, "finding "+f)
-			}
+			last := each.Of(found(state.Findings), func(f string) string { return "finding " + f })
 			if diff := cmp.Diff(test.last, last); diff != "" || err != nil || state.Reads != 2*len(test.audits) {
 				t.Errorf("%d reads, error %v; (-want +got):\n%s", state.Reads, err, diff)
 			}
@@ -127,10 +122,7 @@ func TestChangesTellTheWorst(t *testing.T) {
 	} {
 		var r Result
 		r.add(test.found, test.found, nil)
-		var tells []string
-		for _, e := range c.Take(reads, r, nil) {
-			tells = append(tells, briefly(e))
-		}
+		tells := each.Of(c.Take(reads, r, nil), briefly)
 		if got := strings.Join(tells, ", "); got != test.tells {
 			t.Errorf("audit %d tells %q, want %q", n+1, got, test.tells)
 		}

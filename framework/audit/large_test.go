@@ -13,6 +13,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -211,10 +212,7 @@ func allFaults() (sows []func(sown), want []string) {
 }
 
 func named(findings []detect.Finding) []string {
-	var all []string
-	for _, f := range findings {
-		all = append(all, fmt.Sprintf("%s %s %s", f.State, f.Kind, f.Object))
-	}
+	all := each.Of(findings, func(f detect.Finding) string { return fmt.Sprintf("%s %s %s", f.State, f.Kind, f.Object) })
 	slices.Sort(all)
 	return all
 }

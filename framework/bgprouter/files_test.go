@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -49,11 +50,7 @@ func TestFiles(t *testing.T) {
 			paths, err := r.RIB(t.Context())
 			neighbors, err2 := r.Neighbors(t.Context())
 			routes, err3 := r.FIB(t.Context())
-			var prefixes []string
-			for _, p := range paths {
-				prefixes = append(prefixes, p.Prefix.String())
-			}
-			must.Equal(t, "RIB", c.paths, strings.Join(prefixes, " "))
+			must.Equal(t, "RIB", c.paths, each.Joined(paths, " ", func(p snapshot.Path) string { return p.Prefix.String() }))
 			must.Equal(t, "sessions and routes", []int{c.neighbors, c.routes}, []int{len(neighbors), len(routes)})
 			if said := fmt.Sprint(err, err2, err3); !strings.Contains(said, c.says) || c.says == "" && said != "<nil> <nil> <nil>" {
 				t.Errorf("%s, want %q", said, c.says)

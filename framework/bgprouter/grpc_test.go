@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -73,10 +74,7 @@ func TestGRPC(t *testing.T) {
 	want[1].Prefix, want[1].NextHop = netip.MustParsePrefix("fd00:10:5:112::/64"), paths[len(paths)-1].NextHop
 	must.Equal(t, "paths", want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received"))
 	neighbors := must.Get(r.Neighbors(t.Context()))(t)
-	var states []string
-	for _, n := range neighbors {
-		states = append(states, fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State))
-	}
+	states := each.Of(neighbors, func(n snapshot.Neighbor) string { return fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State) })
 	must.Equal(t, "neighbours", []string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states)
 	for name, d := range map[string]Declared{
 		"without a certificate":         {Name: "a", Kind: GoBGP, Address: address, CA: cert},

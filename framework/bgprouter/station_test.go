@@ -22,6 +22,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -50,10 +51,7 @@ func (h *heard) has(t *testing.T, want string) {
 // station listens on a free port for routers, which are named after their addresses.
 func station(t *testing.T, addresses ...string) (*Station, []Declared, *heard) {
 	t.Helper()
-	var routers []Declared
-	for _, a := range addresses {
-		routers = append(routers, Declared{Name: "tor-" + a, Kind: BMP, Address: a})
-	}
+	routers := each.Of(addresses, func(a string) Declared { return Declared{Name: "tor-" + a, Kind: BMP, Address: a} })
 	h := &heard{}
 	s := must.Get(Listen("127.0.0.1:0", routers, h.tell))(t)
 	t.Cleanup(func() { _ = s.Close() })

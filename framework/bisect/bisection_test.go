@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -196,10 +197,7 @@ func TestCandidates(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			var not []string
-			for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
-				not = append(not, v+": "+unbuildable[v])
-			}
+			not := each.Of(slices.SortedFunc(maps.Keys(unbuildable), Compare), func(v string) string { return v + ": " + unbuildable[v] })
 			if got != test.want || strings.Join(not, ", ") != test.not {
 				t.Errorf("got  %s, and %q cannot be built\nwant %s, and %q", got, not, test.want, test.not)
 			}

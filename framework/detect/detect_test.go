@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -64,10 +65,7 @@ func TestLookShowsOnlyWhatIsRead(t *testing.T) {
 		{"two ConfigMaps", []snapshot.Source{snapshot.ConfigMaps("a/y"), snapshot.ConfigMaps("a/x")}, []string{"a/x", "a/y"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			for _, f := range Run([]Detector{greedy{tt.reads}}, []snapshot.Snapshot{s}) {
-				got = append(got, f.Object.String())
-			}
+			got := each.Of(Run([]Detector{greedy{tt.reads}}, []snapshot.Snapshot{s}), func(f Finding) string { return f.Object.String() })
 			must.Equal(t, "", tt.want, got)
 		})
 	}

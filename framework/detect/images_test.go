@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 var (
@@ -103,11 +104,7 @@ type brief struct {
 }
 
 func briefs(findings []Finding) []brief {
-	var all []brief
-	for _, f := range findings {
-		all = append(all, brief{f.Kind, f.State, f.Object.String(), len(f.Pods)})
-	}
-	return all
+	return each.Of(findings, func(f Finding) brief { return brief{f.Kind, f.State, f.Object.String(), len(f.Pods)} })
 }
 
 const routerObject = "DaemonSet kube-system/kube-router, container kube-router"

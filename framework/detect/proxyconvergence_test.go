@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -352,10 +353,7 @@ func TestProxyConvergenceSays(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var says []string
-			for _, f := range detected(t, ProxyConvergence{}, c.history) {
-				says = append(says, f.Says)
-			}
+			says := each.Of(detected(t, ProxyConvergence{}, c.history), func(f Finding) string { return f.Says })
 			must.Equal(t, "says", c.want, says)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Services of MetalLB's pool of two addresses, .2 and .3; of Cilium; of klipper, which notes nothing on a Service.
@@ -122,10 +123,7 @@ func TestServiceAddress(t *testing.T) {
 					history[0].AddressPools.Items[0].Ranges[0].First = netip.MustParseAddr(tt.pool)
 				}
 			}
-			var says []string
-			for _, f := range Run([]Detector{ServiceAddress{}}, history) {
-				says = append(says, f.Says)
-			}
+			says := each.Of(Run([]Detector{ServiceAddress{}}, history), func(f Finding) string { return f.Says })
 			if !slices.Equal(says, tt.says) {
 				t.Errorf("got  %q\nwant %q", says, tt.says)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -223,11 +224,7 @@ func parted(node string, others ...string) *meshed {
 func pods(ready ...netip.Addr) []netip.Addr { return ready }
 
 func proxies(polls ...*proxied) []snapshot.Snapshot {
-	var history []snapshot.Snapshot
-	for _, p := range polls {
-		history = append(history, p.Snapshot)
-	}
-	return history
+	return each.Of(polls, func(p *proxied) snapshot.Snapshot { return p.Snapshot })
 }
 
 // What there is to find when shop/web goes on leading to the old endpoint.

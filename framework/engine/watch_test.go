@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -73,10 +74,7 @@ func TestWatchRemembersFirstSightings(t *testing.T) {
 			state detect.State
 			after time.Duration
 		}
-		var got []at
-		for _, s := range w.history.View().Seen(began) {
-			got = append(got, at{s.Says, s.State, s.At.Sub(began)})
-		}
+		got := each.Of(w.history.View().Seen(began), func(s history.Sighting) at { return at{s.Says, s.State, s.At.Sub(began)} })
 		want := []at{
 			{"swapped b", detect.Latent, 6 * verdict.PollEvery},
 			{"lost a", detect.Active, 7 * verdict.PollEvery},

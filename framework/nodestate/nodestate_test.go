@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -109,10 +110,7 @@ func TestCut(t *testing.T) {
 	if d := cmp.Diff([]snapshot.Flow{masked, redirected}, s.NAT[0].Flows.Items, cmp.Comparer(func(a, b snapshot.Flow) bool { return a == b })); d != "" {
 		t.Errorf("flows (-want +got):\n%s", d)
 	}
-	var chains []string
-	for _, r := range s.NAT[0].Rules.Items {
-		chains = append(chains, r.Chain)
-	}
+	chains := each.Of(s.NAT[0].Rules.Items, func(r snapshot.Rule) string { return r.Chain })
 	must.Equal(t, "chains", []string{"POSTROUTING", "MASQ"}, chains)
 	s.NAT[0].Flows.Items = make([]snapshot.Flow, 0, maxFlows+1)
 	for range maxFlows + 1 {

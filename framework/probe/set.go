@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // End is a place that traffic comes from or goes to.
@@ -261,10 +262,7 @@ func (s *Set) find(names []string) ([]int, error) {
 	for _, name := range names {
 		i, ok := s.names[name]
 		if !ok {
-			var have []string
-			for _, t := range s.timelines {
-				have = append(have, t.Probe.Name)
-			}
+			have := each.Of(s.timelines, func(t *Timeline) string { return t.Probe.Name })
 			return nil, fmt.Errorf("no probe %q: there are %v", name, have)
 		}
 		which = append(which, i)

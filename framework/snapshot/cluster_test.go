@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -148,10 +149,7 @@ func TestCluster(t *testing.T) {
 }
 
 func definitionsOf(names ...string) string {
-	var items []string
-	for _, name := range names {
-		items = append(items, `{"metadata":{"name":"`+name+`"}}`)
-	}
+	items := each.Of(names, func(name string) string { return `{"metadata":{"name":"` + name + `"}}` })
 	return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[` + strings.Join(items, ",") + `]}`
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -61,10 +62,7 @@ func in(path string) Machine {
 
 func TestNodeTables(t *testing.T) {
 	routes := must.Get(routesOf(t.Context(), in(newNode(t))))(t)
-	var got []string
-	for _, r := range routes {
-		got = append(got, fmt.Sprint(r))
-	}
+	got := each.Of(routes, func(r Route) string { return fmt.Sprint(r) })
 	if len(routes) != 3 {
 		t.Fatalf("routes: %v, want the default, the link and the unreachable one", got)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -162,10 +163,7 @@ func TestOwnChangesNothing(t *testing.T) {
 	if unread := s.Unavailable(); len(unread) > 0 {
 		t.Errorf("unread: %q", unread)
 	}
-	var rules []string
-	for _, r := range slices.Concat(s.NAT[0].Rules.Items, s.Firewalls[0].Rules.Items) {
-		rules = append(rules, r.Text)
-	}
+	rules := each.Of(slices.Concat(s.NAT[0].Rules.Items, s.Firewalls[0].Rules.Items), func(r Rule) string { return r.Text })
 	must.Equal(t, "rules", []string{
 		"-A POSTROUTING -s 10.20.30.32/27 -p udp -j SNAT --to-source 10.20.30.35",
 		"-A POSTROUTING -s 10.20.31.0/24 -m comment --comment legacy -j MASQUERADE",

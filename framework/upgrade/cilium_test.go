@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -127,10 +128,7 @@ func TestCiliumModes(t *testing.T) {
 	for name, values := range modes(t) {
 		t.Run(name, func(t *testing.T) {
 			whole := declared(t, "cilium", "1.18.4", "1.19.3", Settings{Values: values})
-			var kinds []string
-			for _, k := range whole.Paths {
-				kinds = append(kinds, k.Name)
-			}
+			kinds := each.Of(whole.Paths, func(k PathKind) string { return k.Name })
 			native := name == "cilium-native-bgp"
 			for _, kind := range []string{
 				"outside to pod", "new connections, outside to pod", "UDP one way, outside to pod",

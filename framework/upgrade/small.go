@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // The nodes, and what is outside.
@@ -346,10 +347,7 @@ func forget(ctx context.Context, r *framework.Run, node string, to netip.Addr) e
 }
 
 func (s small) ends() []framework.Endpoint {
-	var ends []framework.Endpoint
-	for _, p := range pods {
-		ends = append(ends, framework.PodEndpoint(p))
-	}
+	ends := each.Of(pods, framework.PodEndpoint)
 	behind := func(name string, at func(*framework.Run) netip.AddrPort) framework.Endpoint {
 		e := framework.PodOn(worker2)
 		e.Name, e.Address = name, at

@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/engine"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -21,11 +22,7 @@ func TestStepsOnASmallMachine(t *testing.T) {
 		t.Errorf("%d nodes, variants with nodes of their own: %v", nodes, small.Variants[0].Nodes)
 	}
 	steps := func(s framework.Scenario) []string {
-		var names []string
-		for _, step := range engine.New(s, nil, engine.Options{}).Steps() {
-			names = append(names, step.Scope+": "+step.Name)
-		}
-		return names
+		return each.Of(engine.New(s, nil, engine.Options{}).Steps(), func(step engine.Step) string { return step.Scope + ": " + step.Name })
 	}
 	if diff := cmp.Diff(steps(Scenario), steps(small)); diff != "" {
 		t.Errorf("steps differ (-large +small):\n%s", diff)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -26,11 +27,7 @@ func values(t *testing.T, text string) map[string]any {
 }
 
 func names(objects []unstructured.Unstructured) []string {
-	var all []string
-	for _, o := range objects {
-		all = append(all, o.GetKind()+" "+o.GetName())
-	}
-	return all
+	return each.Of(objects, func(o unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() })
 }
 
 func TestRender(t *testing.T) {
@@ -121,10 +118,7 @@ func TestUnread(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			unread, err := load(t).Unread(t.Context(), Release{Name: "r", Namespace: "n", Values: values(t, test.users), KubeVersion: "1.34.4"})
 			must.NoError(t, err)
-			var got []string
-			for _, path := range unread {
-				got = append(got, path.String())
-			}
+			got := each.Of(unread, Path.String)
 			slices.Sort(got)
 			slices.Sort(test.want)
 			must.Equal(t, "", test.want, got)

@@ -17,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -117,12 +118,7 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		out.WriteString(line)
 	}
 	c.Text = out.String()
-	var added []string
-	for _, probed := range []string{"health", "ready"} {
-		if !plugins[probed] && plugins["kubernetes"] {
-			added = append(added, probed)
-		}
-	}
+	added := each.Where([]string{"health", "ready"}, func(probed string) bool { return !plugins[probed] && plugins["kubernetes"] })
 	if len(added) > 0 {
 		at := beforeKubernetes.FindStringIndex(c.Text)[0]
 		c.Text = c.Text[:at] + "    " + strings.Join(added, "\n    ") + "\n" + c.Text[at:]

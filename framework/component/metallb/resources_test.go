@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -50,10 +51,7 @@ func TestResources(t *testing.T) {
 	if !slices.Equal(r.Replaced, want) {
 		t.Errorf("replaced\n%s\nwant\n%s", strings.Join(r.Replaced, "\n"), strings.Join(want, "\n"))
 	}
-	var got []string
-	for _, o := range r.Objects {
-		got = append(got, o.GetNamespace()+"/"+o.GetName())
-	}
+	got := each.Of(r.Objects, func(o *unstructured.Unstructured) string { return o.GetNamespace() + "/" + o.GetName() })
 	if !slices.Equal(got, []string{"metallb-system/p", "metallb-system/leaf1", "metallb-system/a", "metallb-system/l2"}) || !r.BGP || r.Layer2 != "" {
 		t.Errorf("objects %v", got)
 	}
@@ -96,10 +94,7 @@ func TestResourcesAreCompleted(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := must.Get(NewResources(test.text, lab))(t)
-			var names []string
-			for _, o := range r.Objects {
-				names = append(names, o.GetName())
-			}
+			names := each.Of(r.Objects, (*unstructured.Unstructured).GetName)
 			if got := strings.Join(names, " "); got != test.objects || !slices.Equal(r.Replaced, test.replaced) {
 				t.Errorf("objects %s, want %s; replaced\n%s\nwant\n%s", got, test.objects, strings.Join(r.Replaced, "\n"), strings.Join(test.replaced, "\n"))
 			}
@@ -142,10 +137,7 @@ func TestBFD(t *testing.T) {
 			n := lab
 			n.Router = test.router
 			r := must.Get(NewResources(test.text, n))(t)
-			var names []string
-			for _, o := range r.Objects {
-				names = append(names, o.GetName())
-			}
+			names := each.Of(r.Objects, (*unstructured.Unstructured).GetName)
 			if got := strings.Join(names, " "); got != test.objects || r.BFD != test.want {
 				t.Errorf("objects %s, want %s; BFD %v, want %v", got, test.objects, r.BFD, test.want)
 			}

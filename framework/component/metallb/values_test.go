@@ -11,6 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -61,10 +62,7 @@ speaker:
 prometheus: {serviceMonitor: {enabled: true}, podMonitor: {enabled: false}}
 `)
 	adapted, replaced := Adapt(users, "0.14.8", "0.14.9")
-	var got []string
-	for _, r := range replaced {
-		got = append(got, r.String())
-	}
+	got := each.Of(replaced, chart.Replacement.String)
 	want := []string{
 		`speaker.image: a map of 1 is replaced by the chart's default: the lab's registry has the images that relapse builds of each version, under the vendor's names`,
 		`speaker.tolerateMaster: false is replaced by the chart's default: a lab's nodes have other labels, taints and classes, and a speaker each`,
@@ -106,10 +104,7 @@ func TestReplacedFRR(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			adapted, replaced := Adapt(values(t, test.values), test.versions...)
-			var got []string
-			for _, r := range replaced {
-				got = append(got, r.String())
-			}
+			got := each.Of(replaced, chart.Replacement.String)
 			if test.mode != "" {
 				adapted = In(test.mode, adapted)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -32,11 +33,7 @@ const socketDir = "/run/relapse"
 // OnEach are probe pods, one on each of the nodes, that bear their nodes'
 // names: probes between them are named after the nodes whose pods they connect.
 func OnEach(nodes ...string) []framework.ProbePod {
-	var pods []framework.ProbePod
-	for _, node := range nodes {
-		pods = append(pods, framework.ProbePod{Name: node, Node: node})
-	}
-	return pods
+	return each.Of(nodes, func(node string) framework.ProbePod { return framework.ProbePod{Name: node, Node: node} })
 }
 
 // ProbeKey is the name and namespace of the pod in its cluster.

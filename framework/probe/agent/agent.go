@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Agent answers and sends. Open makes one.
@@ -144,10 +145,7 @@ func Open(address netip.AddrPort, v6 bool) (*Agent, error) {
 // Close stops answering and sending and ends every session.
 func (a *Agent) Close() error {
 	a.cancel()
-	var errs []error
-	for _, f := range a.families {
-		errs = append(errs, f.stop())
-	}
+	errs := each.Of(a.families, (*family).stop)
 	if a.timer != nil {
 		errs = append(errs, a.timer.Close())
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -203,11 +204,7 @@ func attribute(n *html.Node, name string) string {
 }
 
 func texts(all []document) []string {
-	var said []string
-	for _, d := range all {
-		said = append(said, d.says())
-	}
-	return said
+	return each.Of(all, document.says)
 }
 
 func TestFirstScreen(t *testing.T) {
@@ -239,10 +236,7 @@ func TestPaths(t *testing.T) {
 
 func TestLayers(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
-	var rows []string
-	for _, row := range page.first(t, ".layers").first(t, "tbody").all("tr") {
-		rows = append(rows, row.says())
-	}
+	rows := each.Of(page.first(t, ".layers").first(t, "tbody").all("tr"), document.says)
 	want := []string{
 		"intended owner, as route-ownership knows it master2 master2 =",
 		"API Node.spec.podCIDRs node1 nothing ◀ first disagreement",
@@ -260,20 +254,14 @@ func TestTimeAxis(t *testing.T) {
 	dir := folder(t, drained())
 	page := rendered(t, dir)
 	axis := page.first(t, ".axis")
-	var flags []string
-	for _, f := range axis.all(".flag") {
-		flags = append(flags, f.says()+" "+attribute(f.Node, "style"))
-	}
+	flags := each.Of(axis.all(".flag"), func(f document) string { return f.says() + " " + attribute(f.Node, "style") })
 	want := []string{ // 5 s to 30 s
 		"F fault left: 20%; top: calc(0 * 1.2rem)", "L first loss left: 21.2%; top: calc(1 * 1.2rem)", "D found left: 22.8%; top: calc(2 * 1.2rem)",
 		"R1 restart every agent left: 28%; top: calc(3 * 1.2rem)", "R2 Cilium 1.12.0 left: 36%; top: calc(0 * 1.2rem)",
 		"✓2 back left: 69.6%; top: calc(1 * 1.2rem)", "R3 static route left: 76%; top: calc(2 * 1.2rem)", "✓3 back left: 76.06%; top: calc(3 * 1.2rem)",
 	}
 	must.Equal(t, "flags", want, flags)
-	var lanes []string
-	for _, l := range axis.all(".lane") {
-		lanes = append(lanes, l.first(t, ".name").says())
-	}
+	lanes := each.Of(axis.all(".lane"), func(l document) string { return l.first(t, ".name").says() })
 	must.Equal(t, "lanes", []string{
 		"outside->master2 1210 of 2500 lost", "unannounced 10.5.115.0/24 active",
 		"absent-node 10.5.112.0/24 latent from here on",
@@ -282,10 +270,7 @@ func TestTimeAxis(t *testing.T) {
 	}, lanes)
 	// The loss of the newest record, and no other: from 10.3 s to 22.39 s of 5 to 30.
 	for lane, want := range [][]string{{"left: 21.2%; width: 48.36%"}, {"left: 22.8%; width: 45.2%", "left: 72%; width: 4%"}} {
-		var drawn []string
-		for _, i := range axis.all(".lane")[lane].all(".thick") {
-			drawn = append(drawn, attribute(i.Node, "style"))
-		}
+		drawn := each.Of(axis.all(".lane")[lane].all(".thick"), func(i document) string { return attribute(i.Node, "style") })
 		must.Equal(t, lane, want, drawn)
 	}
 }

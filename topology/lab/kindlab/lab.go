@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/containerlab"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/router"
 	"github.com/relapse-dev/relapse/topology/status"
@@ -90,10 +91,7 @@ func containerImages(t topology.Topology) []string {
 		refs = append(refs, nodeImage)
 	}
 	refs = append(refs, guestImages(t)...)
-	var others []string
-	for _, r := range t.Routers {
-		others = append(others, RouterImage(r.Kind))
-	}
+	others := each.Of(t.Routers, func(r topology.Router) string { return RouterImage(r.Kind) })
 	for _, h := range t.Hosts {
 		others = append(others, hostImageOf(h))
 	}

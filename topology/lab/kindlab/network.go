@@ -91,11 +91,7 @@ func checkSubnets(ctx context.Context, t topology.Topology) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, o := range overlaps {
-		errs = append(errs, overlapping(networks[o.Subnet], o))
-	}
-	return errors.Join(errs...)
+	return errors.Join(each.Of(overlaps, func(o subnet.Overlap) error { return overlapping(networks[o.Subnet], o) })...)
 }
 
 func overlapping(n topology.Network, o subnet.Overlap) error {

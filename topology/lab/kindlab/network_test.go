@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host/subnet"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -27,11 +28,7 @@ type packet struct {
 const machine = "10.1.2.1"
 
 func bridges(names ...string) []bridge {
-	var all []bridge
-	for _, name := range names {
-		all = append(all, bridge{name, netip.MustParseAddr(machine)})
-	}
-	return all
+	return each.Of(names, func(name string) bridge { return bridge{name, netip.MustParseAddr(machine)} })
 }
 
 // drops carries rules out as the kernel does: an expression that has no value to compare

@@ -17,6 +17,7 @@ import (
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 	"github.com/relapse-dev/relapse/topology/lab/registry"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -59,13 +60,7 @@ func TestUpstream(t *testing.T) {
 	defer cancel()
 	all := append(kindlab.ImagesOf(small), served, unserved)
 	docker, catalogue := dockerAndImages(ctx, t, all)
-	var vendors []string
-	for _, ref := range all {
-		if !kindlab.Ours(ref) {
-			vendors = append(vendors, ref)
-		}
-	}
-	url, upstream := startUpstream(ctx, t, docker, catalogue, vendors)
+	url, upstream := startUpstream(ctx, t, docker, catalogue, each.Where(all, func(ref string) bool { return !kindlab.Ours(ref) }))
 	from := registry.Upstreams{}
 	for _, host := range must.Get(registry.NewUpstreams(nil))(t).Hosts() {
 		from[host] = url

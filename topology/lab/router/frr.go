@@ -21,6 +21,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Folders of Debian's package.
@@ -283,12 +284,7 @@ func (f *frr) clear(ctx context.Context, neighbor netip.Addr) error {
 
 func (f *frr) setStatics(ctx context.Context, statics []Static) error {
 	have, want := staticCommands(f.statics), staticCommands(statics)
-	var commands []string
-	for _, c := range want {
-		if !slices.Contains(have, c) {
-			commands = append(commands, c)
-		}
-	}
+	commands := each.Where(want, func(c string) bool { return !slices.Contains(have, c) })
 	for _, c := range have {
 		if !slices.Contains(want, c) {
 			commands = append(commands, "no "+c)

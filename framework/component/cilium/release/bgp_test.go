@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -144,10 +145,7 @@ func TestAdapt(t *testing.T) {
 			lab := ofLab
 			lab.Dual = strings.HasPrefix(test.name, "both families")
 			b := must.Get(lab.Adapt(test.text, networks))(t)
-			var names []string
-			for _, o := range b.Objects {
-				names = append(names, o.GetName())
-			}
+			names := each.Of(b.Objects, (*unstructured.Unstructured).GetName)
 			if got := strings.Join(names, " "); got != test.objects || b.Under != test.under || fmt.Sprint(b.Labels) != test.labels {
 				t.Errorf("objects %s, want %s; %s, want %s; labels %v, want %s", got, test.objects, b.Under, test.under, b.Labels, test.labels)
 			}
