@@ -7,6 +7,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // labelled has a variant with a guest for itself, one without, and one that only the
@@ -29,9 +30,7 @@ func labelled() Scenario {
 func TestLabelsOf(t *testing.T) {
 	s := labelled()
 	for i, want := range []string{"bgp cilium guest slow", "bgp bpf cilium slow", "bgp cilium slow upstream"} {
-		if got := strings.Join(s.LabelsOf(s.Variants[i]), " "); got != want {
-			t.Errorf("%s: %s, want %s", s.Variants[i].Name, got, want)
-		}
+		must.Equal(t, s.Variants[i].Name, want, strings.Join(s.LabelsOf(s.Variants[i]), " "))
 	}
 }
 

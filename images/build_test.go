@@ -437,8 +437,6 @@ func TestExecutable(t *testing.T) {
 		"go.etcd.io/etcd/server/v3":     "server",
 		"./agent":                       "agent",
 	} {
-		if got := executable(pkg); got != want {
-			t.Errorf("go build calls %s %q, not %q", pkg, want, got)
-		}
+		must.Equal(t, pkg, want, executable(pkg))
 	}
 }

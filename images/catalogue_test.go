@@ -3,7 +3,6 @@ package images
 import (
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -95,9 +94,7 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 				t.Fatal("Open accepted it")
 			}
 			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error does not have %q:\n%v", want, err)
-				}
+				must.Contain(t, err.Error(), want)
 			}
 		})
 	}

@@ -217,9 +217,7 @@ func TestDerive(t *testing.T) {
 		published.vendor.Staging = &staging{Folder: "staging/src", Published: "v0.${minor}.${patch}"}
 		derived := must.Get(published.derive([]byte(vendor + "\nreplace x.dev/own => ./staging/src/x.dev/own\n")))(t)
 		for _, want := range []string{"\ngo 1.17\n", "\nreplace x.dev/own => x.dev/own v0.2.3\n", "\nreplace x.dev/part => x.dev/fork v1.2.3\n"} {
-			if !strings.Contains(string(derived), want) {
-				t.Errorf("derived is\n%s\nexpected %q in it", derived, want)
-			}
+			must.Contain(t, string(derived), want)
 		}
 	})
 	for _, test := range []struct{ name, old, new, want string }{

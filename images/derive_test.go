@@ -45,9 +45,7 @@ func TestDerivation(t *testing.T) {
 				must.NoError(t, b.settle(t.Context(), filepath.Dir(b.file), derived))
 			}
 			committed := must.Read(t, b.file)
-			if diff := difference(t, derived, committed); diff != "" {
-				t.Errorf("%s (-derived +committed):\n%s", b.file, diff)
-			}
+			must.Equal(t, b.file, "", difference(t, derived, committed))
 		})
 	}
 }

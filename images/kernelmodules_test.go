@@ -81,9 +81,7 @@ func TestKernelModules(t *testing.T) {
 			}
 		})
 	}
-	if len(digests) != 3 {
-		t.Errorf("images for three kernels have the digests %v", digests)
-	}
+	must.Equal(t, digests, 3, len(digests))
 }
 
 // A file that does not name /proc/modules is one that the vendor has changed.

@@ -133,7 +133,5 @@ func TestSave(t *testing.T) {
 	tag := must.Get(name.NewTag("x.dev/b:1"))(t)
 	saved := must.Get(tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, &tag))(t)
 	want := built.manifest.Config.Digest
-	if config, err := saved.ConfigName(); err != nil || config != want {
-		t.Errorf("config %s, %v; want %s", config, err, want)
-	}
+	must.Equal(t, "config", want, must.Get(saved.ConfigName())(t))
 }

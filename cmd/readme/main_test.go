@@ -58,9 +58,7 @@ func TestREADMEIsShort(t *testing.T) {
 		t.Errorf("README.md has %d lines; 180 at most: the rest belongs into the README.md of its folder", lines)
 	}
 	for _, command := range []string{"make scenario NAME=node-drain", "make test"} {
-		if !strings.Contains(string(text), command) {
-			t.Errorf("README.md lacks %q", command)
-		}
+		must.Contain(t, string(text), command)
 	}
 }
 

@@ -273,9 +273,7 @@ func TestAuditRedact(t *testing.T) {
 	if again := relapse(t, "audit", "--from", kept); again.status != exitUsage || !strings.Contains(again.stderr, "its names and addresses were replaced") {
 		t.Errorf("what was kept is judged again: %+v", again)
 	}
-	if len(redacted.Suppressed) != 1 {
-		t.Errorf("suppressed: %+v", redacted.Suppressed)
-	}
+	must.Equal(t, redacted.Suppressed, 1, len(redacted.Suppressed))
 }
 
 // What an upgrade changes is found by the version that runs, or that is given.
@@ -512,7 +510,5 @@ func TestAuditRedactsBundle(t *testing.T) {
 			t.Errorf("%s: %s\nredacted: %s%s", name, plain.stdout, redacted.stdout, redacted.stderr)
 		}
 	}
-	if !strings.Contains(redacted.stdout, "files of the bundle: it is no YAML") {
-		t.Errorf("redacted: %s", redacted.stdout)
-	}
+	must.Contain(t, redacted.stdout, "files of the bundle: it is no YAML")
 }

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/relapse-dev/relapse/framework/report"
@@ -106,9 +105,7 @@ func TestHostileRuns(t *testing.T) {
 				if strings.ContainsAny(complained, "\x1b\a") {
 					t.Errorf("it prints control characters: %q", complained)
 				}
-				if diff := gocmp.Diff(before, tree(t, top)); diff != "" {
-					t.Errorf("files were written (-before +after):\n%s", diff)
-				}
+				must.Equal(t, "files", before, tree(t, top))
 			})
 		}
 	}

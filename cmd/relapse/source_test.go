@@ -44,9 +44,7 @@ func TestUnpacked(t *testing.T) {
 		}
 	}
 	must.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644))
-	if again, err := unpacked(archive); err != nil || again != dir {
-		t.Errorf("the second time: %s, %v; want %s", again, err, dir)
-	}
+	must.Equal(t, "the second time", dir, must.Get(unpacked(archive))(t))
 	if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
 		t.Errorf("it was unpacked again: %v", err)
 	}

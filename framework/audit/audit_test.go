@@ -231,9 +231,7 @@ func TestReadOnly(t *testing.T) {
 		}
 		must.Fail(t, err, "relapse audit only lists, and does not send")
 	}
-	if len(s.asked) != 0 {
-		t.Errorf("sent %v", s.asked)
-	}
+	must.Equal(t, s.asked, 0, len(s.asked))
 }
 
 // The state that node-drain leaves is found by another process, from outside, and from what
@@ -257,9 +255,7 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	from := must.Get(Judge(must.Get(Saved(dir))(t), nil))(t)
 	one, _ := json.Marshal(live)
 	other, _ := json.Marshal(from)
-	if d := cmp.Diff(string(one), string(other)); d != "" {
-		t.Errorf("the saved reads are judged otherwise (-live +saved):\n%s", d)
-	}
+	must.Equal(t, "the saved reads are judged otherwise", string(one), string(other))
 	must.Equal(t, "Nodes were listed", 2, s.asked["GET /api/v1/nodes"])
 }
 

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/nodestate"
@@ -143,9 +142,7 @@ find /proc/sys/net -type f ! -name nf_conntrack_count ! -path '*/veth*' | sort |
 		t.Errorf("%d nodes, unread %q, want %q", r.Nodes, r.Unread, unread)
 	}
 	for node, was := range before {
-		if d := cmp.Diff(was, on(node, "bash", "-c", state)); d != "" {
-			t.Errorf("reading %s changed it (-before +after):\n%s", node, d)
-		}
+		must.Equal(t, node, was, on(node, "bash", "-c", state))
 	}
 	key := strings.Index(text, "  key: ")
 	if r := read(text[:key] + "  key: other\n" + text[key+strings.IndexByte(text[key:], '\n')+1:]); len(r.Unread) != 16 || !strings.Contains(r.Unread[0].Reason, "does not take the key") {

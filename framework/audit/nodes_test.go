@@ -122,9 +122,7 @@ func TestNodes(t *testing.T) {
 			access := Access{Config: s.configOf(t, nodes), ByNode: nodes, Routing: nil}
 			reads := must.Get(Read(t.Context(), access, time.Millisecond, func(string) {}))(t)
 			r := must.Get(Judge(reads, nil))(t)
-			if len(r.Unread) != test.parts {
-				t.Errorf("unread: %q, want %d parts", r.Unread, test.parts)
-			}
+			must.Equal(t, r.Unread, test.parts, len(r.Unread))
 			for _, m := range r.Unread {
 				if text := m.String(); !strings.Contains(text, test.unread) || !strings.Contains(text, "of master2") {
 					t.Errorf("unread: %q, want %q in it", text, test.unread)

@@ -35,9 +35,7 @@ configure terminal -c ip route 10.5.115.0/24 10.4.94.22
 clear bgp 10.4.94.21
 configure terminal -c no ip route 10.5.115.0/24 10.4.94.22
 `
-	if string(text) != want {
-		t.Errorf("commands:\n%s\nwant:\n%s", text, want)
-	}
+	must.Equal(t, text, want, string(text))
 }
 
 func TestControlOfBIRD(t *testing.T) {

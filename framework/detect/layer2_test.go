@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 const (
@@ -138,9 +139,7 @@ func TestLayer2(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := Layer2{}.Detect(test.history, NewIndex(test.history))
 			if test.kind == "" {
-				if len(got) != 0 {
-					t.Errorf("%+v", got)
-				}
+				must.Equal(t, got, 0, len(got))
 				return
 			}
 			if len(got) != 1 || got[0].Kind != test.kind || got[0].State != test.state || !strings.Contains(got[0].Says, test.says) ||

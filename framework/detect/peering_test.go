@@ -608,9 +608,7 @@ func TestObservedPeering(t *testing.T) {
 			says := ""
 			for _, gap := range unjudged(test.is.Snapshot) {
 				says += gap.Says + "\n"
-				if gap.Open != test.open {
-					t.Errorf("%+v, want open %t", gap, test.open)
-				}
+				must.Equal(t, gap, test.open, gap.Open)
 			}
 			if (test.unjudged == "") != (says == "") || !strings.Contains(says, test.unjudged) {
 				t.Errorf("not judged: %q, want %q", says, test.unjudged)

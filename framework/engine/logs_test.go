@@ -25,7 +25,5 @@ func TestLogsWithoutSecrets(t *testing.T) {
 	if len(files) != 1 {
 		t.Fatalf("%q", files)
 	}
-	if text := string(must.Get(os.ReadFile(files[0]))(t)); text != "level=info --token='***'" {
-		t.Errorf("%q", text)
-	}
+	must.Equal(t, "", "level=info --token='***'", string(must.Get(os.ReadFile(files[0]))(t)))
 }

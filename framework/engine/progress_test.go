@@ -9,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -82,9 +80,7 @@ func TestProgress(t *testing.T) {
 		l := &listener{waits: map[string]int{}}
 		e := New(fakeScenario(w), &fakeLabs{world: w}, Options{Output: t.TempDir(), Progress: l})
 		e.Run(t.Context(), UndoWithin)
-		if diff := cmp.Diff(l.plan, l.over); diff != "" {
-			t.Errorf("steps (-planned +over):\n%s", diff)
-		}
+		must.Equal(t, "steps", l.plan, l.over)
 		if len(l.waits) > 0 {
 			t.Errorf("waits that are not over: %v", l.waits)
 		}

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
@@ -87,9 +85,7 @@ func checkPublished(t *testing.T, e *Execution) {
 			planned = append(planned, s.Name)
 		}
 	}
-	if diff := cmp.Diff(planned, steps); diff != "" {
-		t.Errorf("steps (-planned +reported):\n%s", diff)
-	}
+	must.Equal(t, "steps", planned, steps)
 	v := r.Variants[0]
 	if v.Began == nil || v.Fault == nil || v.Fault.Struck.Before(v.Fault.Began) || v.Onset == nil || v.Onset.Before(v.Fault.Began) {
 		t.Fatalf("began %v, fault %+v, onset %v", v.Began, v.Fault, v.Onset)

@@ -119,9 +119,7 @@ func TestUnclassified(t *testing.T) {
 					}
 				}
 			}
-			if !strings.Contains(strings.Join(v.Reasons, "; "), test.because) {
-				t.Errorf("because %q; want %q", v.Reasons, test.because)
-			}
+			must.Contain(t, strings.Join(v.Reasons, "; "), test.because)
 			if len(v.Remedies) > 0 || len(v.Checks) > 1 {
 				t.Errorf("remedies %v, checks %v: none was requested", v.Remedies, v.Checks)
 			}

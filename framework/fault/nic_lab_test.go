@@ -148,9 +148,7 @@ func TestPlugNIC(t *testing.T) {
 		if now := node.interfaces(t); !slices.Equal(now, before) {
 			t.Errorf("interfaces after undo are %v, want %v", now, before)
 		}
-		if names, err := node.Exec(t.Context(), "ip", "netns", "list"); err != nil || names != "" {
-			t.Errorf("namespaces after undo: %q, %v", names, err)
-		}
+		must.Equal(t, "namespaces after undo", "", must.Get(node.Exec(t.Context(), "ip", "netns", "list"))(t))
 	}
 }
 

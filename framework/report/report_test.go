@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -32,9 +31,7 @@ func TestGolden(t *testing.T) {
 			must.NoError(t, r.Write(dir))
 			goldentest.Compare(t, name+".json", string(must.Read(t, filepath.Join(dir, "report.json"))))
 			back := must.Get(report.Read(filepath.Join(dir, "report.json")))(t)
-			if diff := cmp.Diff(r, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, detect.Object{})); diff != "" {
-				t.Errorf("read back (-written +read):\n%s", diff)
-			}
+			must.Equal(t, "read back", r, back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, detect.Object{}))
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Errorf("%v, %v; want report.json alone", entries, err)
 			}

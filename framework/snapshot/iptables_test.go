@@ -88,9 +88,7 @@ func TestParseRulesOfCilium(t *testing.T) {
 	rules := must.Get(ParseRules(string(saved), NATTable))(t)
 	got := map[string]Rule{}
 	for _, r := range rules {
-		if !strings.Contains(string(saved), r.Text+"\n") {
-			t.Errorf("%q is not what iptables-save printed", r.Text)
-		}
+		must.Contain(t, string(saved), r.Text+"\n")
 		r.Text = ""
 		got[r.Comment] = r
 	}

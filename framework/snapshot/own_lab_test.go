@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 
@@ -126,9 +125,7 @@ func TestOwnChangesNothing(t *testing.T) {
 	n := newOwnNode(t)
 	before := n.state()
 	s := n.read()
-	if d := cmp.Diff(before, n.state()); d != "" {
-		t.Errorf("reading a node that has nothing changed it (-before +after):\n%s", d)
-	}
+	must.Equal(t, "reading a node that has nothing changed it", before, n.state())
 	if unread := s.Unavailable(); len(unread) > 0 {
 		t.Errorf("unread: %q", unread)
 	}
@@ -157,9 +154,7 @@ func TestOwnChangesNothing(t *testing.T) {
 	}
 	before = n.state()
 	s = n.read()
-	if d := cmp.Diff(before, n.state()); d != "" {
-		t.Errorf("reading a node that has rules changed it (-before +after):\n%s", d)
-	}
+	must.Equal(t, "reading a node that has rules changed it", before, n.state())
 	if unread := s.Unavailable(); len(unread) > 0 {
 		t.Errorf("unread: %q", unread)
 	}

@@ -235,9 +235,7 @@ func TestOnly(t *testing.T) {
 		t.Errorf("%d parts of %d in a snapshot, by %d kinds of sources: %v", len(parts), fields, len(kinds), parts)
 	}
 	compare := cmp.Comparer(func(a, b Snapshot) bool { return reflect.DeepEqual(a, b) })
-	if diff := cmp.Diff(whole, whole.Only(allSources()...), compare); diff != "" {
-		t.Errorf("all sources (-whole +seen):\n%s", diff)
-	}
+	must.Equal(t, "all sources", whole, whole.Only(allSources()...), compare)
 	if seen := whole.Only(ConfigMaps("kube-system/other")); len(seen.ConfigMaps.Items) > 0 {
 		t.Errorf("another ConfigMap: %v", seen.ConfigMaps.Items)
 	}

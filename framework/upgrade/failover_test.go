@@ -8,11 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A failover is tried with each version and undone. Who answers, and to whom the router sends, is
@@ -38,9 +37,7 @@ func TestFailover(t *testing.T) {
 		w.upgrade.Failovers = []FailoverKind{{
 			Name: "lost", Path: "vip", address: func() netip.Addr { return vip },
 			do: func(_ context.Context, _ *framework.Run, node string) (func(context.Context) error, error) {
-				if node != "one" {
-					t.Errorf("%s answers", node)
-				}
+				must.Equal(t, "answers", "one", node)
 				w.loses("out->vip", 3*time.Second)
 				if version == "1" {
 					time.AfterFunc(time.Second, func() {
@@ -61,9 +58,7 @@ func TestFailover(t *testing.T) {
 		}
 		old.Began, old.Paths, old.MovedMS = time.Time{}, nil, 0
 		want := Failover{Name: "lost", Version: "1", From: "one", To: "two", AnsweredMS: 1000, Announced: 2}
-		if diff := cmp.Diff(want, old); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		must.Equal(t, "", want, old)
 		if now.Version != "2" || now.From != "one" || now.To != "" || !now.NotBack {
 			t.Errorf("%+v", now)
 		}
@@ -97,9 +92,7 @@ func TestConnectionsByARPAreOmitted(t *testing.T) {
 	for what, want := range map[string]string{
 		"tcp from 10.9.0.1 to 10.0.0.99:7007, answered by 10.1.1.7:7007": "", "tcp from 10.9.0.1 to 10.0.0.1:7007": "tcp from 10.9.0.1 to 10.0.0.1:7007!", "x": "x!",
 	} {
-		if got := l.normalize(said)("connection", what); got != want {
-			t.Errorf("%s: %q", what, got)
-		}
+		must.Equal(t, what, want, l.normalize(said)("connection", what))
 	}
 	if got := l.normalize(said)("rule", "from a to 10.0.0.99:1"); got == "" {
 		t.Error("a rule is omitted")

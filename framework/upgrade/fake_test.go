@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -103,9 +102,7 @@ func (w *world) run(ctx context.Context, t *testing.T, dir string) (Measures, er
 	if failed != nil {
 		t.Fatal(failed)
 	}
-	if diff := cmp.Diff(live, stored, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("the record gives other measures (-live +stored):\n%s", diff)
-	}
+	must.Equal(t, "the record gives other measures", live, stored, cmpopts.EquateComparable(netip.Addr{}))
 	return live, err
 }
 

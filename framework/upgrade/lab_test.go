@@ -174,9 +174,7 @@ func TestWithoutGracefulRestart(t *testing.T) {
 		}
 	}
 	withdrawn := m.Upgrade.During.Routers[0].Withdrawals
-	if len(withdrawn) != len(u.Nodes) {
-		t.Errorf("the router saw these withdrawn: %q", withdrawn)
-	}
+	must.Equal(t, withdrawn, len(u.Nodes), len(withdrawn))
 }
 
 // TestLostPermission upgrades whole Cilium from 1.18.4 with a user's objects of BGP, which ask for

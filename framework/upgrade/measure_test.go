@@ -147,9 +147,7 @@ func TestPassing(t *testing.T) {
 					return nil
 				}
 				got := w.measures(t).Upgrade.During.Routers[0]
-				if len(got.Withdrawals) != c.want {
-					t.Errorf("withdrawn: %v", got.Withdrawals)
-				}
+				must.Equal(t, got.Withdrawals, c.want, len(got.Withdrawals))
 				if c.want == 0 && (len(got.TwoOrigins) > 0 || len(got.Events) > 0) {
 					t.Errorf("%+v", got)
 				}

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"github.com/relapse-dev/relapse/topology/must"
 	"net/netip"
 	"testing"
 )
@@ -30,13 +31,9 @@ func TestConnectionOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := connectionOf(to, test.said)
-			if got := c.of(test.endpoint, test.silent, true); got != test.want {
-				t.Errorf("%t for %+v", got, c)
-			}
+			must.Equal(t, c, test.want, c.of(test.endpoint, test.silent, true))
 			untracked := test.want || test.said == connected+"\n" && test.endpoint.IsValid()
-			if got := c.of(test.endpoint, test.silent, false); got != untracked {
-				t.Errorf("where connections are not tracked: %t for %+v", got, c)
-			}
+			must.Equal(t, c, untracked, c.of(test.endpoint, test.silent, false))
 			if test.says != "" && c.String() != test.says {
 				t.Errorf("%q, want %q", c, test.says)
 			}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/kubeproxy"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -24,9 +22,7 @@ func TestStepsOnASmallMachine(t *testing.T) {
 	steps := func(s framework.Scenario) []string {
 		return each.Of(engine.New(s, nil, engine.Options{}).Steps(), func(step engine.Step) string { return step.Scope + ": " + step.Name })
 	}
-	if diff := cmp.Diff(steps(Scenario), steps(small)); diff != "" {
-		t.Errorf("steps differ (-large +small):\n%s", diff)
-	}
+	must.Equal(t, "steps differ", steps(Scenario), steps(small))
 }
 
 // What nodes have each for itself must not be another's.

@@ -24,9 +24,7 @@ func TestFormOfVersions(t *testing.T) {
 				t.Errorf("%s lacks %s: %q", version, image, v.Images)
 			}
 		}
-		if v.Components["cilium"] != version {
-			t.Errorf("the components of %s are %v", version, v.Components)
-		}
+		must.Equal(t, v.Components, version, v.Components["cilium"])
 	}
 }
 

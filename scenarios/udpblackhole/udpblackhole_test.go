@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/probe"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A refused packet is an answer for the senders to the Service, and for nobody else.
 func TestRefusalsCountForSendersAlone(t *testing.T) {
 	script := Scenario.Variants[0].Script()
 	for _, p := range script.Probes {
-		if (p.To == service.Name) != p.RefusalAnswers {
-			t.Errorf("%s: a refusal is an answer: %t", p.Name, p.RefusalAnswers)
-		}
+		must.Equal(t, p.Name, p.RefusalAnswers, p.To == service.Name)
 	}
 	if len(script.Impacted) != len(nodes) || slices.ContainsFunc(script.Impacted, func(p probe.Probe) bool { return p.Protocol != probe.UDPConnected }) {
 		t.Errorf("the steady senders are %v", script.Impacted)

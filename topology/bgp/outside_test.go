@@ -232,9 +232,7 @@ func TestKernelRouteViaIPv6(t *testing.T) {
 	must.NoError(t, err)
 	want := []string{"10.0.0.0/8 via fe80::1 dev swp1 proto bgp metric 20", "10.1.0.0/16 via 192.0.2.2 dev eth0 via fe80::2 dev swp2 proto bgp metric 20"}
 	for i, r := range routes {
-		if r.String() != want[i] {
-			t.Errorf("%s, want %s", r, want[i])
-		}
+		must.Equal(t, r, want[i], r.String())
 	}
 }
 

@@ -1,15 +1,14 @@
 package host
 
 import (
+	"github.com/relapse-dev/relapse/topology/must"
 	"testing"
 	"time"
 )
 
 func TestParseCPUs(t *testing.T) {
 	const stat = "cpu  100 10 50 1000 40 0 5 35 60 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
-	if got, err := parseCPUs(stat); err != nil || got != (CPUTime{Busy: 2 * time.Second, All: 12400 * time.Millisecond}) {
-		t.Errorf("%+v, %v", got, err)
-	}
+	must.Equal(t, "", (CPUTime{Busy: 2 * time.Second, All: 12400 * time.Millisecond}), must.Get(parseCPUs(stat))(t))
 	for _, wrong := range []string{"", "cpu 1 2 3\n", "intr 1 2 3 4 5 6 7 8\n", "cpu 1 2 3 4 5 6 7 eight\n"} {
 		if got, err := parseCPUs(wrong); err == nil {
 			t.Errorf("%q: %+v, and no error", wrong, got)

@@ -103,9 +103,7 @@ func TestUndoRestoresTheFile(t *testing.T) {
 			for range 2 { // the second time there is nothing to do
 				must.NoError(t, h.undo(t.Context(), func(step string) { steps = append(steps, step) }))
 			}
-			if len(steps) != 2 {
-				t.Errorf("steps = %q, want the configuration and the packages", steps)
-			}
+			must.Equal(t, steps, 2, len(steps))
 			now := must.Get(h.readDaemonJSON())(t)
 			must.Equal(t, h.daemonJSON, test.want, now.content)
 			if test.want != nil && test.now != "" && now.mode != 0o600 {

@@ -339,9 +339,7 @@ func TestSARIF(t *testing.T) {
 		}
 	}
 	for _, n := range run.Invocations[0].ToolExecutionNotifications {
-		if run.Tool.Driver.Notifications[n.Descriptor.Index].ID != n.Descriptor.ID {
-			t.Errorf("%+v", n)
-		}
+		must.Equal(t, n, n.Descriptor.ID, run.Tool.Driver.Notifications[n.Descriptor.Index].ID)
 	}
 }
 
@@ -357,9 +355,7 @@ func TestHostileNames(t *testing.T) {
 	f.Layers[0].Where, f.Layers[0].Says, f.Again[0].Run, f.Again[1].On = name, name, name, name
 	for _, format := range Formats() {
 		text := written(t, format, r)
-		if plain.Text(text) != text {
-			t.Errorf("%s lets a control character out: %q", format, text)
-		}
+		must.Equal(t, format, text, plain.Text(text))
 		switch format {
 		case "json", "sarif":
 			var value any

@@ -93,9 +93,7 @@ func TestRefused(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
 			var refused *RefusedError
-			if errors.As(err, &refused) != strings.Contains(test.want, "refuses") {
-				t.Errorf("it is a %T", err)
-			}
+			must.Equal(t, err, strings.Contains(test.want, "refuses"), errors.As(err, &refused))
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
@@ -55,9 +53,7 @@ func TestManifests(t *testing.T) {
 				must.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want := must.Read(t, golden)
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("(-golden +rendered):\n%s", diff)
-			}
+			must.Equal(t, "", string(want), got)
 		})
 	}
 }
@@ -66,9 +62,7 @@ func TestConfigWithLeavesItsOriginalAlone(t *testing.T) {
 	base := Config{"ipam": Kubernetes}
 	more := base.With(Config{"ipam": ClusterPool, "masquerade": "true"})
 	must.Equal(t, "", Config{"ipam": ClusterPool, "masquerade": "true"}, more)
-	if diff := cmp.Diff(Config{"ipam": Kubernetes}, base); diff != "" {
-		t.Errorf("the original has changed (-before +after):\n%s", diff)
-	}
+	must.Equal(t, "the original has changed", Config{"ipam": Kubernetes}, base)
 }
 
 func TestMasquerade(t *testing.T) {

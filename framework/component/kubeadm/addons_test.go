@@ -29,8 +29,6 @@ func TestConfig(t *testing.T) {
 		PodCIDR: netip.MustParsePrefix("10.52.0.0/16"), ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"), NodeMask: 24,
 	}}}))(t)
 	for _, part := range []string{`podSubnet: "10.52.0.0/16,fd5c:3f1e:a2d7::a34:0/112"`, `{name: node-cidr-mask-size-ipv6, value: "120"}`} {
-		if !strings.Contains(text, part) {
-			t.Errorf("a dual lab's has no %s:\n%s", part, text)
-		}
+		must.Contain(t, text, part)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -85,17 +84,13 @@ func TestManifest(t *testing.T) {
 	k.IBGP = true
 	_, changed := objects(t, k)
 	changed.Spec.Template.Spec.Containers[0].Args[4] = "--enable-ibgp=false"
-	if diff := cmp.Diff(set, changed); diff != "" {
-		t.Errorf("the operator changes more than the argument (-before +after):\n%s", diff)
-	}
+	must.Equal(t, "the operator changes more than the argument", set, changed)
 
 	k.IBGP, k.AtOnce = false, true
 	_, atOnce := objects(t, k)
 	must.Equal(t, "at once, but", "100%", atOnce.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String())
 	atOnce.Spec.UpdateStrategy = set.Spec.UpdateStrategy
-	if diff := cmp.Diff(set, atOnce); diff != "" {
-		t.Errorf("at once is more than the strategy (-before +after):\n%s", diff)
-	}
+	must.Equal(t, "at once is more than the strategy", set, atOnce)
 
 	role, set = objects(t, configured(V2, Untagged+"@"+newDigest, corev1.PullIfNotPresent))
 	spec = set.Spec.Template.Spec

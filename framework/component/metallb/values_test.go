@@ -39,9 +39,7 @@ func TestMode(t *testing.T) {
 		}
 		for _, mode := range []string{Native, FRR} {
 			r.Values = In(mode, nil)
-			if got := r.Mode(); got != mode {
-				t.Errorf("%s in mode %s runs in mode %s", test.version, mode, got)
-			}
+			must.Equal(t, test.version, mode, r.Mode())
 		}
 	}
 	if got := ModeOf(Release{Version: "0.13.9"}, Release{Version: "0.13.12"}); got != "native to frr" {

@@ -259,9 +259,7 @@ func TestDefaultChanged(t *testing.T) {
 	drifts := must.Get(Cilium().Compare(Setup{"1.8.1", nil}, Setup{"1.11.1", nil}))(t)
 	got := map[string]brief{}
 	for _, d := range drifts {
-		if d.Kind != DefaultChanged {
-			t.Errorf("nothing is set, and yet %+v", d)
-		}
+		must.Equal(t, d, DefaultChanged, d.Kind)
 		got[d.Key] = brief{d.Key, d.Kind, d.Before, d.After}
 	}
 	want := brief{"ipam", DefaultChanged, "hostscope-legacy", "cluster-pool"}

@@ -42,9 +42,7 @@ func TestPacketRoundTrip(t *testing.T) {
 	want := Packet{Kind: ReplyPacket, Set: 1 << 50, Probe: 7, Slot: 1<<32 - 1, Sent: 123456789}
 	b := make([]byte, PacketSize)
 	want.Put(b)
-	if got, err := ParsePacket(b); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
+	must.Equal(t, "", want, must.Get(ParsePacket(b))(t))
 	for name, bad := range map[string][]byte{
 		"empty":      {},
 		"short":      b[:31],

@@ -58,8 +58,6 @@ func TestOneScreen(t *testing.T) {
 		t.Errorf("%d lines are no screen:\n%s", lines, text)
 	}
 	for _, want := range []string{"## relapse: 14 of 40 scenarios passed", "\nand 28 more\n", "\n- and 29 more\n"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
+		must.Contain(t, string(text), want)
 	}
 }

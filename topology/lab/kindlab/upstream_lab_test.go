@@ -109,9 +109,7 @@ func TestUpstream(t *testing.T) {
 		want := digest(url, served)
 		must.Equal(t, "", want, digest(inLab, served))
 		c := registry.New(inLab)
-		if got, err := c.Move(ctx, "docker.io/cloudnativelabs/kube-router", served); err != nil || got != want {
-			t.Errorf("%s, %v, want %s", got, err, want)
-		}
+		must.Equal(t, "", want, must.Get(c.Move(ctx, "docker.io/cloudnativelabs/kube-router", served))(t))
 	})
 	pull := func(node, image string) error {
 		_, err := lab.Node(node).Exec(ctx, "crictl", "--timeout", "1m", "pull", image)

@@ -95,9 +95,7 @@ func TestErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.do()
 			must.Fail(t, err, tt.want)
-			if strings.Contains(fmt.Sprint(err), "has no image") != tt.not {
-				t.Errorf("error %v: is the image not there? want %t", err, tt.not)
-			}
+			must.Equal(t, err, tt.not, strings.Contains(fmt.Sprint(err), "has no image"))
 		})
 	}
 }

@@ -43,9 +43,7 @@ func TestHostOf(t *testing.T) {
 		"busybox": "docker.io", "cloudnativelabs/kube-router:v0.4.0": "docker.io", "docker.io/library/busybox:1": "docker.io",
 		"quay.io/cilium/cilium:v1.11.6": "quay.io", "relapse.dev/probe:dev": "relapse.dev",
 	} {
-		if got, err := HostOf(image); err != nil || got != want {
-			t.Errorf("%s: %s, %v, want %s", image, got, err, want)
-		}
+		must.Equal(t, image, want, must.Get(HostOf(image))(t))
 	}
 	if _, err := HostOf("Not A Name"); err == nil {
 		t.Error("no error")

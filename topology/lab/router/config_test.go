@@ -52,9 +52,7 @@ func TestReadConfig(t *testing.T) {
 				t.Fatal("no error")
 			}
 			for _, w := range tt.want {
-				if !strings.Contains(err.Error(), w) {
-					t.Errorf("error does not say %q:\n%v", w, err)
-				}
+				must.Contain(t, err.Error(), w)
 			}
 		})
 	}

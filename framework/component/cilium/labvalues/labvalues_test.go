@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/topology"
@@ -78,9 +76,7 @@ func TestAdapt(t *testing.T) {
 				}
 			}
 			must.Equal(t, "", test.want, got)
-			if missing := len(always) + len(test.want) - len(replaced); missing != 0 {
-				t.Errorf("replaced: %v", replaced)
-			}
+			must.Equal(t, replaced, 0, len(always)+len(test.want)-len(replaced))
 		})
 	}
 }
@@ -92,9 +88,7 @@ func TestAdaptLeavesTheUsersValues(t *testing.T) {
 	if _, _, err := Adapt(lab, []*chart.Chart{c}, users); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, users); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	must.Equal(t, "unchanged", before, users)
 }
 
 func TestAdaptWithout(t *testing.T) {
@@ -142,9 +136,7 @@ func TestConcernsOf(t *testing.T) {
 		"node port": `loadBalancer.mode "dsr", ` + routing, "LoadBalancer address": `loadBalancer.mode "dsr", ` + routing,
 		"->outside": routing, "outside->": routing, "->": routing,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", want, got)
 }
 
 func TestModeOf(t *testing.T) {
@@ -179,9 +171,7 @@ func TestModeOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := ModeOf(test.config)
-			if m.String() != test.says {
-				t.Errorf("got  %s\nwant %s", m, test.says)
-			}
+			must.Equal(t, m, test.says, m.String())
 			must.Equal(t, "", test.needs, m.Devices())
 		})
 	}

@@ -172,9 +172,7 @@ func (b BGP) announces(t *testing.T, dual bool) {
 		of = map[string]int{"peerAddress:10.62.4.254": 1, "peerAddress:fd5c:3f1e:a2d7::a3e:4fe": 1, "peerAddress": 2}
 	}
 	for has, n := range of {
-		if strings.Count(peers, has) != n {
-			t.Errorf("the peers are %s", peers)
-		}
+		must.Equal(t, peers, n, strings.Count(peers, has))
 	}
 	all := ""
 	for _, o := range b.Of(kindAdvertisement) {

@@ -50,9 +50,7 @@ func TestPeeringOfServices(t *testing.T) {
 	announcement, pool := values(t, parts[3]), values(t, parts[4])
 	advertisements, _ := chart.Get(announcement, "spec.advertisements")
 	want := "[map[advertisementType:Service selector:map[matchLabels:" + label + "] service:map[addresses:[LoadBalancerIP]]]]"
-	if fmt.Sprint(advertisements) != want {
-		t.Errorf("%v, want %s", advertisements, want)
-	}
+	must.Equal(t, advertisements, want, fmt.Sprint(advertisements))
 	if got, _ := chart.Get(announcement, "metadata.labels"); fmt.Sprint(got) != label {
 		t.Errorf("the announcement has the labels %v", got)
 	}
@@ -102,9 +100,7 @@ func TestTypes(t *testing.T) {
 	routers, _ := chart.Get(values(t, strings.Split(p.manifest(Policy), "---\n")[0]), "spec.virtualRouters")
 	const want = "[map[exportPodCIDR:true localASN:64513 neighbors:[map[gracefulRestart:map[enabled:false restartTimeSeconds:120] " +
 		"peerASN:64524 peerAddress:10.4.94.239/32]] serviceSelector:map[matchLabels:map[announced-by:lab]]]]"
-	if fmt.Sprint(routers) != want {
-		t.Errorf("%v, want %s", routers, want)
-	}
+	must.Equal(t, routers, want, fmt.Sprint(routers))
 }
 
 // The lab's settings take precedence over the user's values, and what they need depends on
@@ -159,9 +155,7 @@ func TestSettings(t *testing.T) {
 			if all.at("envoy.enabled") != "false" || all.at("envoy.log.path") != before.at("envoy.log.path") {
 				t.Errorf("envoy is %v", all["envoy"])
 			}
-			if v.at("envoy.enabled") != before.at("envoy.enabled") {
-				t.Errorf("the user's values have changed to %v", v)
-			}
+			must.Equal(t, v, before.at("envoy.enabled"), v.at("envoy.enabled"))
 		})
 	}
 }

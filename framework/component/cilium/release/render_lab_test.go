@@ -58,9 +58,7 @@ func TestRender(t *testing.T) {
 					t.Fatal("there is no configuration")
 				}
 				mode, _, _ := unstructured.NestedString(config.Object, "data", "routing-mode")
-				if native := mode == "native"; native != r.Values.Native() {
-					t.Errorf("the mode is %q", mode)
-				}
+				must.Equal(t, mode, r.Values.Native(), mode == "native")
 			})
 		}
 	}

@@ -134,9 +134,7 @@ func TestFindPort(t *testing.T) {
 		must.NoError(t, os.MkdirAll(filepath.Join(class, port), 0o755))
 		must.Write(t, filepath.Join(class, port, "name"), name+"\n")
 	}
-	if path, err := findPort(class); err != nil || path != "/dev/vport0p2" {
-		t.Errorf("got %q, %v", path, err)
-	}
+	must.Equal(t, "", "/dev/vport0p2", must.Get(findPort(class))(t))
 	must.Fail(t, must.Err(findPort(t.TempDir())), Port)
 }
 
