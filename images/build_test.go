@@ -115,9 +115,7 @@ func listing(t *testing.T, layer io.ReadCloser) []string {
 
 func TestBuildIsDeterministic(t *testing.T) {
 	files := program(hello)
-	for name, content := range tiny {
-		files[name] = content
-	}
+	maps.Copy(files, tiny)
 	refs := []string{"x.dev/b:1", "x.dev/p:1"}
 	first := mustBuild(t, open(t, newRoot(t, files)), refs...)
 	second := mustBuild(t, open(t, newRoot(t, files)), refs...)
@@ -166,9 +164,7 @@ func TestBuildTellsOfPackages(t *testing.T) {
 
 func TestKey(t *testing.T) {
 	files := program(hello)
-	for name, content := range tiny {
-		files[name] = content
-	}
+	maps.Copy(files, tiny)
 	keys := func(c *Catalogue) map[string]string { return must.Get(c.keys(t.Context(), c.refs))(t) }
 	root := newRoot(t, files)
 	before := keys(open(t, root))
@@ -189,10 +185,7 @@ func TestKey(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			changed := make(map[string]string)
-			for name, content := range files {
-				changed[name] = content
-			}
+			changed := maps.Clone(files)
 			changed[test.file] = test.content
 			after := keys(open(t, newRoot(t, changed)))
 			for ref := range before {

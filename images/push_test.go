@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -24,9 +25,7 @@ import (
 
 func TestPush(t *testing.T) {
 	files := map[string]string{"k/image.yaml": "images: [{ref: k8s.dev/group/k:v1, files: [{source: k, path: /k}]}]", "k/k": "k"}
-	for name, content := range tiny {
-		files[name] = content
-	}
+	maps.Copy(files, tiny)
 	c := open(t, newRoot(t, files))
 	refs := []string{"x.dev/a:1", "x.dev/b:1", "k8s.dev/group/k:v1"}
 	must.Fail(t, c.Push(t.Context(), "127.0.0.1:1", refs), "build it first")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -398,9 +399,7 @@ type matrix struct {
 
 func (m *matrix) look(t *testing.T) map[string]string {
 	all := inventory(t, m.docker)
-	for key, value := range m.by.state(t) {
-		all[key] = value
-	}
+	maps.Copy(all, m.by.state(t))
 	return all
 }
 

@@ -153,9 +153,7 @@ func running(s snapshot.Snapshot) (version, how string, err error) {
 			}
 		}
 	}
-	if how == "" {
-		how = fmt.Sprintf("the tags of the images of %d pods", pods)
-	}
+	how = cmp.Or(how, fmt.Sprintf("the tags of the images of %d pods", pods))
 	all := slices.Sorted(maps.Keys(versions))
 	switch {
 	case len(all) == 0:

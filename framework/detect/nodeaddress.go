@@ -240,10 +240,7 @@ func (a addressing) next(n snapshot.Node) []Finding {
 	case choice.Address.Addr() == n.Calico.Address.Addr(), slices.Contains(n.InternalIPs, choice.Address.Addr()):
 		return nil
 	}
-	method := agent.Method
-	if method == "" {
-		method = autodetection.FirstFound
-	}
+	method := cmp.Or(agent.Method, autodetection.FirstFound)
 	f := Finding{Kind: NextAddress, State: Latent, Object: Named(n.Name), Announcer: choice.Address.Addr().String()}
 	f.Says = fmt.Sprintf("Calico will change the address of %s from %s to %s%s at its next autodetection, every %s or at its next start: "+
 		"its method is %s, and the Node's InternalIP is %s.",

@@ -43,6 +43,7 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -129,9 +130,7 @@ const V6Suffix = "/v6"
 
 // WithDefaults returns the probe with its zero values filled in: as a Set runs it and names it.
 func (p Probe) WithDefaults() Probe {
-	if p.Protocol == "" {
-		p.Protocol = UDP
-	}
+	p.Protocol = cmp.Or(p.Protocol, UDP)
 	if p.Name == "" {
 		p.Name = p.From + "->" + p.To
 		if p.Protocol != UDP {

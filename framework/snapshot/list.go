@@ -146,10 +146,7 @@ func listSource[T any](name string, l listed[T], field func(*Snapshot) *List[T],
 // failed says what was not read, and by which rule of RBAC it would be.
 func (r *resource) failed(err error) error {
 	if apierrors.IsForbidden(err) {
-		group := r.Group
-		if group == "" {
-			group = "the core group"
-		}
+		group := cmp.Or(r.Group, "the core group")
 		err = fmt.Errorf("list on %s in %s %s: %w", r.Resource, group, NotPermitted, err)
 	}
 	return fmt.Errorf("listing %s: %w", r.what, err)

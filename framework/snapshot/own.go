@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,7 @@ func (Own) Netns(context.Context) (string, error) { return "/proc/self/ns/net", 
 func (Own) Path(_ context.Context, path string) (string, error) { return path, nil }
 
 func (o Own) read(name string) ([]byte, error) {
-	proc := o.Proc
-	if proc == "" {
-		proc = "/proc"
-	}
+	proc := cmp.Or(o.Proc, "/proc")
 	return os.ReadFile(filepath.Join(proc, name))
 }
 

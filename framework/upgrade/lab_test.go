@@ -56,10 +56,7 @@ var trips = map[string]struct {
 // TestUpgrade upgrades a component and rolls it back. RELAPSE_UPGRADE names another trip
 // than that of kube-router, RELAPSE_REPORTS the folder for the evidence.
 func TestUpgrade(t *testing.T) {
-	name := os.Getenv("RELAPSE_UPGRADE")
-	if name == "" {
-		name = "kube-router"
-	}
+	name := cmp.Or(os.Getenv("RELAPSE_UPGRADE"), "kube-router")
 	trip, known := trips[name]
 	if !known {
 		t.Fatalf("no upgrade %q", name)

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -232,9 +233,7 @@ func noFindings(v history.View, m history.Mark, after time.Time, expected ...fra
 	if enough {
 		return s.Since, nil
 	}
-	if s.Reason == "" {
-		s.Reason = fmt.Sprintf("no active findings for %s", s.For.Round(time.Millisecond))
-	}
+	s.Reason = cmp.Or(s.Reason, fmt.Sprintf("no active findings for %s", s.For.Round(time.Millisecond)))
 	err = &await.TimeoutError{What: WaitNoFindings, Bound: m.Bound, Saw: s.Reason}
 	if s.Unavailable {
 		err = &unavailableError{err}

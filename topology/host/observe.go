@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -111,10 +112,7 @@ func (h host) observe(ctx context.Context, needs Needs) observed {
 			}
 		}
 	}
-	root := o.engine.root
-	if root == "" {
-		root = "/var/lib/docker"
-	}
+	root := cmp.Or(o.engine.root, "/var/lib/docker")
 	o.disks = []disk{freeDisk("Docker's data", root)}
 	if needs.ImageCache != "" {
 		o.disks = append(o.disks, freeDisk("the image cache", needs.ImageCache))

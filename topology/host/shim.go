@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,10 +133,7 @@ func (h host) removeShim(ctx context.Context, made change, announce func(string)
 // buildShim builds the shim and moves it to its path, so that Docker never runs an incomplete file.
 func (h host) buildShim(ctx context.Context, source string) error {
 	// sudo's PATH lacks Go's usual directory.
-	program := find("go")
-	if program == "" {
-		program = "/usr/local/go/bin/go"
-	}
+	program := cmp.Or(find("go"), "/usr/local/go/bin/go")
 	if err := os.MkdirAll(filepath.Dir(h.shim), 0o755); err != nil {
 		return err
 	}

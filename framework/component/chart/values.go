@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -128,9 +129,7 @@ func (r Replacement) String() string {
 	if !r.Users {
 		was += ", the chart's default,"
 	}
-	if is == "" {
-		is = "the chart's default"
-	}
+	is = cmp.Or(is, "the chart's default")
 	return fmt.Sprintf("%s: %s is replaced by %s: %s", r.Path, was, is, r.Why)
 }
 

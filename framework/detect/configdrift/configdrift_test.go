@@ -1,6 +1,7 @@
 package configdrift
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -193,9 +194,7 @@ func TestCompare(t *testing.T) {
 				if _, set := then[d.Key]; d.Kind == DefaultChanged && !set && !strings.Contains(d.Key, "ipv4-masquerade") && !strings.Contains(d.Key, "native-routing") {
 					continue
 				}
-				if first == "" {
-					first = d.Says
-				}
+				first = cmp.Or(first, d.Says)
 				got = append(got, brief{d.Key, d.Kind, d.Before, d.After})
 			}
 			must.Equal(t, "", tt.want, got)

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -42,10 +43,7 @@ func table(out io.Writer, title string, differences []Difference) {
 	fmt.Fprintf(out, "\n%s:\n", title)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, d := range differences {
-		variant := d.Variant
-		if variant == "" {
-			variant = "(run)"
-		}
+		variant := cmp.Or(d.Variant, "(run)")
 		switch {
 		case d.B == "":
 			fmt.Fprintf(w, "  %s\t%s\tA only: %s\n", variant, d.What, d.A)
