@@ -262,10 +262,8 @@ func (v *view) open(r *router, p netip.Prefix, why string) bool {
 	case notIPv6:
 		// Where the cluster announces its ranges of IPv4, those of IPv6 go the same way. Another
 		// router that has them tells that they are announced.
-		if v.somewhere(p) {
-			return false
-		}
-		return v.announcesPods(ipv4) || !slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
+		ranged := slices.ContainsFunc(v.ranges[node], func(q netip.Prefix) bool { return q.Addr().Is4() })
+		return !v.somewhere(p) && (v.announcesPods(ipv4) || !ranged)
 	case notIPv4, noNeighbors, noSession, noFamily, noLinks, rejected, mayReject, tooOld:
 		return true
 	case noAggregate, fromAbove:

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -53,7 +54,7 @@ func configuredToMasquerade(want bool) framework.Condition {
 			}
 			for define, asked := range map[string]bool{"ENABLE_NODEPORT": true, "ENABLE_DSR": true, "ENABLE_DSR_HYBRID": false,
 				"ENABLE_MASQUERADE": want} {
-				if cilium.Defines(header, define) != asked {
+				if strings.Contains(header, "\n#define "+define+" 1\n") != asked {
 					wrong.Addf("%s: %s is defined: %t", n, define, !asked)
 				}
 			}

@@ -2,7 +2,6 @@ package cilium
 
 import (
 	"net/netip"
-	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -19,8 +18,3 @@ func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot
 
 // NodeHeader is the path on a node of what the agent configures the BPF programs that it compiles.
 const NodeHeader = "/var/run/cilium/state/globals/node_config.h"
-
-// Defines reports whether a header switches something on.
-func Defines(header, name string) bool {
-	return strings.Contains(header, "\n#define "+name+" 1\n")
-}

@@ -215,7 +215,7 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 		speakers := strings.Join(a.Speakers, " and ")
 		f.Drop(speakers+" announce by ARP: the control plane keeps its link when that of the announcing node is cut", "nodeSelectors")
 		spec["nodeSelectors"] = []any{map[string]any{"matchExpressions": []any{map[string]any{
-			"key": "kubernetes.io/hostname", "operator": "In", "values": anys(a.Speakers),
+			"key": "kubernetes.io/hostname", "operator": "In", "values": each.Of(a.Speakers, func(name string) any { return name }),
 		}}}}
 		a.unknownPools(name, spec)
 	case kindBFD:
@@ -483,13 +483,6 @@ func (a *adapter) announces(by string, pool *unstructured.Unstructured) bool {
 			return objects.Selects(objects.Selector(s), pool.GetLabels())
 		})
 	})
-}
-
-func anys(texts []string) (all []any) {
-	for _, text := range texts {
-		all = append(all, text)
-	}
-	return all
 }
 
 // has reports whether a pool has a range of a family.

@@ -41,10 +41,6 @@ func (b *bird) reader() bgp.BIRD {
 	return bgp.BIRD{Ask: b.run, When: func(text string) (time.Time, error) { return time.Parse(birdTime, text) }}
 }
 
-func newBIRD(c Config, l *log.Logger, fail func(error)) *bird {
-	return &bird{config: c, log: l, fail: fail}
-}
-
 // birdTemplate is BIRD's configuration. Its routes have one metric in the kernel (the
 // default, 32): it replaces a route by one of another source only under the same metric.
 // "direct" has iBGP resolve next hops on the router's links, as eBGP does. "passive" also

@@ -37,7 +37,7 @@ func newSpeaker(c Config, l *log.Logger, changed func(), fail func(error)) speak
 	case topology.FRR:
 		return newFRR(c, l, fail)
 	case topology.BIRD:
-		return newBIRD(c, l, fail)
+		return &bird{config: c, log: l, fail: fail}
 	default:
 		return &goBGP{config: c, log: l, changed: changed, fail: fail}
 	}
