@@ -65,7 +65,7 @@ func TestBadUsage(t *testing.T) {
 				"no recipe builds relapse.dev/calico-manifest at version 3.28.4; there are those from 3.28.5 and below 3.28.6",
 		},
 		{"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
-			`--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict`},
+			`--with and --like exclude --variant, --ablate, --repeat and --wait: such a version has no expected verdict`},
 		{"an expectation of no version", []string{"run", "node-drain", "--expect", "prevented"}, `--expect is for --with: each variant has an expected verdict of its own`},
 		{"an expectation that is near", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--expect", "prevent"}, `--expect: "prevent"; nearest is "prevented": expected prevented, reproduced, refused`},
 		{"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},

@@ -31,7 +31,7 @@ func upCommand(s *settings) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := scenarioNamed(args[0])
 			if err == nil {
-				_, of, err = as.into([]framework.Scenario{scenario}, nil, of, cmd.ErrOrStderr())
+				of, err = as.family(scenario, of, cmd.ErrOrStderr())
 			}
 			if err == nil {
 				set, err = of.into(set, scenario)

@@ -87,6 +87,9 @@ func qualifyCommand(s *settings) *cobra.Command {
 			if len(args) == 2 && (len(o.values) > 0 || o.like != "") {
 				return nil // the values' file has FROM, or the bundle
 			}
+			if o.like != "" && len(args) < 2 {
+				return exactArgs(2, "the name of a component and TO, such as cilium 1.19.5")(cmd, args)
+			}
 			return exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -118,7 +121,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 	o.registerValues(flags)
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
-	flags.StringVar(&o.like, "like", "", "take FROM, values, configuration and objects from a bundle (see audit --from), `BUNDLE`")
+	flags.StringVar(&o.like, "like", "", "take FROM, values, configuration and objects, where nothing else gives them, from a bundle (see audit --from), `BUNDLE`")
 	flags.StringVar(&o.manifests, "manifests", "", "objects of the component's own types (MetalLB's, or of Cilium's BGP and layer 2), `FILE` or folder; - is standard input")
 	flags.StringVar(&o.mode, "mode", "", "the `MODE`, if no configuration names one: "+
 		"of kube-proxy iptables, nftables or ipvs (default iptables), of MetalLB native or frr (default the chart's)")
@@ -194,38 +197,39 @@ func checkManifests(ctx context.Context, q *qualify.Request) (err error) {
 	return err
 }
 
-// asInBundle takes what --like says of a component in place of the files that flags name, and of the arguments FROM.
-// Told are sentences about what of the bundle the lab does not have.
+// asInBundle takes what --like says of a component where no flag says it, and the argument FROM. Told are sentences about what of
+// the bundle the lab does not have.
 func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFrom []string, told []string, err error) {
 	if o.like == "" {
 		return args, nil, nil
 	}
-	if o.config != "" || o.manifests != "" || len(o.values) > 0 {
-		return nil, nil, usagef("--like excludes --values, --config and --manifests: the bundle has them")
+	from := ""
+	if len(args) == 3 {
+		from = args[1]
 	}
-	l, err := qualify.LikenessOf(ctx, args[0], o.like)
-	if err != nil {
-		return nil, nil, usagef("--like: %w", err)
+	l, err := qualify.LikenessOf(ctx, args[0], from, o.like)
+	if wrong := (*qualify.ValuesError)(nil); errors.As(err, &wrong) {
+		return nil, nil, usagef("--like: %w", wrong)
+	} else if err != nil {
+		return nil, nil, err
 	}
-	o.ofBundle = map[string]string{}
-	give := func(what, text string) string {
-		if text == "" {
-			return ""
+	if o.config == "" && l.NoConfig != "" {
+		return nil, nil, usagef("--like: %s: expected --config as well", l.NoConfig)
+	}
+	o.ofBundle, o.mode = map[string]string{}, cmp.Or(o.mode, l.Mode)
+	take := func(flag *string, what, text string) {
+		if *flag == "" && text != "" {
+			*flag = what + " of " + o.like
+			o.ofBundle[*flag] = text
 		}
-		name := what + " of " + o.like
-		o.ofBundle[name] = text
-		return name
 	}
-	o.config, o.manifests, o.mode = give("configuration", l.Config), give("objects", l.Manifests), cmp.Or(o.mode, l.Mode)
-	if l.Values != "" {
-		o.values = []string{give("values", l.Values)}
+	take(&o.config, "configuration", l.Config)
+	take(&o.manifests, "objects", l.Manifests)
+	if values := ""; len(o.values) == 0 && l.Values != "" {
+		take(&values, "values", l.Values)
+		o.values = []string{values}
 	}
-	if len(args) == 2 {
-		args = []string{args[0], l.From, args[1]}
-	} else if args[1] != l.From {
-		l.Told = append(l.Told, fmt.Sprintf("the bundle is of %s, and %s was asked for", l.From, args[1]))
-	}
-	return args, l.Told, nil
+	return []string{args[0], l.From, args[len(args)-1]}, l.Told, nil
 }
 
 // readText reads the file that a flag names, and takes the text that is asked for from it.
@@ -285,21 +289,20 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 
 func (o qualifyOptions) command(component, from, to string) string {
 	words := []string{"relapse", "qualify", component, from, to}
-	if o.like != "" { // which has them
-		words, o.values, o.config, o.manifests = append(words, "--like", o.like), nil, "", ""
-	}
 	for _, file := range o.values {
-		words = append(words, "--values", file)
+		if _, has := o.ofBundle[file]; !has {
+			words = append(words, "--values", file)
+		}
 	}
 	for _, pair := range o.setVars {
 		name, _, _ := strings.Cut(pair, "=")
 		words = append(words, "--set-var", name+"=VALUE") // which may be a secret
 	}
 	for _, flag := range [][3]string{
-		{"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--like", o.like, ""}, {"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
-		if flag[1] != flag[2] {
+		if _, has := o.ofBundle[flag[1]]; flag[1] != flag[2] && !has {
 			words = append(words, flag[0], flag[1])
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -137,7 +138,14 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if err := how.subnets.move(chosen); err != nil {
 		return err
 	}
-	if how.with, how.family, err = how.like.into(chosen, how.with, how.family, os.Stderr); err != nil {
+	tell := io.Writer(os.Stderr)
+	if s.quiet {
+		tell = io.Discard
+	}
+	if how.with, err = how.like.versions(chosen, how.with, tell); err != nil {
+		return err
+	}
+	if how.family, err = how.like.family(chosen[0], how.family, tell); err != nil {
 		return err
 	}
 	r := prepared{set: s, chosen: chosen, how: how, suite: o}
@@ -183,7 +191,7 @@ func (r *prepared) check(labelled []string) error {
 	}
 	if len(r.how.with) > 0 {
 		if len(r.suite.Variants) > 0 || r.suite.Ablate != "" || r.suite.Repeat > 1 || r.suite.Wait > 0 {
-			return usagef("--with excludes --variant, --ablate, --repeat and --wait: such a version has no expected verdict")
+			return usagef("--with and --like exclude --variant, --ablate, --repeat and --wait: such a version has no expected verdict")
 		}
 		if err := chooseVersions(r.chosen, r.how.with, r.suite.Upstreams); err != nil {
 			return err

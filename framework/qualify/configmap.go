@@ -159,14 +159,23 @@ func Document(text []byte, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	document, there := c.Data[key]
-	for _, other := range slices.Sorted(maps.Keys(c.Data)) {
-		if !there && isProxyConfig.MatchString(c.Data[other]) { // EKS has it under config
-			document, there = c.Data[other], true
+	document, err := documentIn(c.Data, key)
+	if err != nil {
+		return "", fmt.Errorf("the ConfigMap %s %w", c, err)
+	}
+	return document, nil
+}
+
+// documentIn is the configuration in the data of a ConfigMap.
+func documentIn(data map[string]string, key string) (string, error) {
+	document, there := data[key]
+	for _, other := range slices.Sorted(maps.Keys(data)) {
+		if !there && isProxyConfig.MatchString(data[other]) { // EKS has it under config
+			document, there = data[other], true
 		}
 	}
 	if !there {
-		return "", fmt.Errorf("the ConfigMap %s has no key %s", c, key)
+		return "", fmt.Errorf("has no key %s", key)
 	}
 	return document, nil
 }

@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/mod/semver"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -26,6 +29,8 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/metallb"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Likeness is what a bundle says of a component, as the files of a qualification have it.
@@ -34,22 +39,48 @@ type Likeness struct {
 	From string
 	// Values, Config and Manifests are what --values, --config and --manifests take; each may be empty.
 	Values, Config, Manifests string
-	// Mode is that of MetalLB; empty: the bundle has values, or does not say.
+	// NoConfig is why there is no Config although the component has one; empty otherwise.
+	NoConfig string
+	// Mode is that of MetalLB.
 	Mode string
-	// Told are sentences about what the bundle has, and the lab will not.
+	// Told are sentences about what the bundle has, and the lab will not, and what it lacks.
 	Told []string
 }
 
-// programs are the ends of the names of the images whose versions are those of components.
-var programs = map[string]string{
-	"cilium": "cilium/cilium", "metallb": "metallb/speaker", "kube-proxy": "kube-proxy", "coredns": "coredns",
-	"calico": "calico/node", "kube-router": "kube-router",
+// program is how the pods of a component are known: by the kind of their workload, the names of the container, and the end of
+// the name of its image.
+type program struct {
+	of         schema.GroupVersionResource
+	containers []string
+	image      string
 }
 
-// ownTypes are a component's own types of which its lab takes objects.
+var (
+	daemonSets  = appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	configMaps  = corev1.SchemeGroupVersion.WithResource("configmaps")
+	nodesOf     = corev1.SchemeGroupVersion.WithResource("nodes")
+	// cluster are the resources by which two clusters in a bundle are told apart, and what all components need.
+	cluster = []schema.GroupVersionResource{
+		nodesOf, configMaps, daemonSets, deployments,
+		corev1.SchemeGroupVersion.WithResource("services"), rbacv1.SchemeGroupVersion.WithResource("clusterroles"),
+	}
+)
+
+var programs = map[string]program{
+	"cilium":      {daemonSets, []string{"cilium-agent"}, "cilium/cilium"},
+	"metallb":     {daemonSets, []string{"speaker", "metallb-speaker"}, "metallb/speaker"},
+	"kube-proxy":  {daemonSets, []string{"kube-proxy"}, "kube-proxy"},
+	"coredns":     {deployments, []string{"coredns"}, "coredns"},
+	"calico":      {daemonSets, []string{"calico-node"}, "calico/node"},
+	"kube-router": {daemonSets, []string{"kube-router"}, "kube-router"},
+}
+
+// ownTypes are a component's own types of which its lab takes objects, or says why it does not. Of an object in several versions
+// of its type the last one counts.
 var ownTypes = map[string][]schema.GroupVersionResource{
 	"cilium": versionsOf("cilium.io", []string{"v2alpha1", "v2"}, "ciliumbgpclusterconfigs", "ciliumbgppeerconfigs", "ciliumbgpadvertisements",
-		"ciliumloadbalancerippools", "ciliuml2announcementpolicies"),
+		"ciliumbgpnodeconfigoverrides", "ciliumbgppeeringpolicies", "ciliumloadbalancerippools", "ciliuml2announcementpolicies"),
 	"metallb": versionsOf("metallb.io", []string{"v1beta1", "v1beta2"}, "ipaddresspools", "addresspools", "bgppeers", "bgpadvertisements",
 		"l2advertisements", "communities", "bfdprofiles"),
 }
@@ -63,207 +94,346 @@ func versionsOf(group string, versions []string, resources ...string) (all []sch
 	return all
 }
 
-var (
-	nodesOf     = corev1.SchemeGroupVersion.WithResource("nodes")
-	configMaps  = corev1.SchemeGroupVersion.WithResource("configmaps")
-	daemonSets  = appsv1.SchemeGroupVersion.WithResource("daemonsets")
-	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
-)
-
-// LikenessOf reads of a bundle what says how a component runs there. The error is one sentence about what
-// the bundle lacks.
-func LikenessOf(ctx context.Context, component, file string) (Likeness, error) {
+// LikenessOf reads of a bundle what says how a component runs there. From is a version if the user has stated one. The error is a
+// *ValuesError if the bundle does not have it.
+func LikenessOf(ctx context.Context, component, from, file string) (Likeness, error) {
 	var l Likeness
-	b, err := bundle.Open(file, append([]schema.GroupVersionResource{nodesOf, configMaps, daemonSets, deployments}, ownTypes[component]...))
+	if known := upgrade.Components(); !slices.Contains(known, component) {
+		return l, &ValuesError{fmt.Errorf("no component %q%s", component, topology.Nearest(component, known))}
+	}
+	b, err := bundle.Open(file, append(slices.Clone(cluster), ownTypes[component]...))
 	if err != nil {
-		return l, err
+		return l, &ValuesError{err}
 	}
-	bgp := ""
-	if l.From, bgp = running(b, component); l.From == "" {
-		return l, fmt.Errorf("the bundle has no DaemonSet and no Deployment with an image of %s and its version", component)
+	l.Told = each.Of(b.Broken, func(m snapshot.Missing) string { return "not read: " + m.String() })
+	l.Told = append(l.Told, "the lab has nodes of its own, without the labels of the bundle's")
+	runs, err := running(b, component, from)
+	if err != nil {
+		return l, &ValuesError{err}
 	}
-	if nodes, _ := b.Objects(nodesOf); len(nodes) > 0 {
-		l.Told = append(l.Told, fmt.Sprintf("of the bundle's %d nodes the lab has a few, which bear no label of the bundle's", len(nodes)))
-	}
-	if err := l.manifests(b, component); err != nil {
-		return l, err
-	}
-	switch name, values := b.HelmValues(); {
-	case component == "metallb":
-		l.Mode = bgp
-	case component == "cilium" && bisect.Compare(l.From, ciliumrelease.First) < 0:
-		l.Config, err = configMap(b, func(o corev1.ConfigMap) bool { return o.Namespace+"/"+o.Name == cilium.ConfigMap })
-	case component == "cilium" && values != nil:
-		l.Values, l.Told = string(values), append(l.Told, "values: "+name)
+	l.From, l.Told = runs.version, append(l.Told, runs.told...)
+	switch {
+	case component == "cilium" && bisect.Compare(l.From, ciliumrelease.First) >= 0:
+		err = l.values(ctx, b)
 	case component == "cilium":
-		err = l.fromConfigMap(ctx, b)
+		l.Config, _, l.NoConfig = configMap(b, []string{cilium.ConfigMap})
+	case component == "metallb":
+		l.Mode = runs.mode()
+		l.Told = append(l.Told, "a bundle has no values of MetalLB's chart: the lab has the chart's own, unless --values has others")
 	case upgrade.ConfigKey(component) != "":
-		l.Config, err = configMap(b, func(o corev1.ConfigMap) bool {
-			return o.Namespace == "kube-system" && o.Data[upgrade.ConfigKey(component)] != ""
-		})
+		_, has, why := configMap(b, runs.configMaps())
+		l.NoConfig = why
+		if why == "" {
+			if l.Config, err = documentIn(has.Data, upgrade.ConfigKey(component)); err != nil {
+				l.NoConfig, err = fmt.Sprintf("ConfigMap %s/%s: %v", has.Namespace, has.Name, err), nil
+			}
+		}
+	}
+	if err == nil {
+		err = l.manifests(b, component, runs.namespace)
 	}
 	return l, err
 }
 
-// InBundle are the versions of components that pods of a bundle run, and whether its nodes have addresses for pods of two
-// families.
-func InBundle(file string, components ...string) (versions map[string]string, dual bool, err error) {
-	b, err := bundle.Open(file, []schema.GroupVersionResource{nodesOf, daemonSets, deployments})
+// InBundle are the versions of components that pods of a bundle run, and the address families of its nodes' pods, or else of its
+// nodes: empty if they are not known.
+func InBundle(file string, components ...string) (versions map[string]string, families []topology.Family, err error) {
+	b, err := bundle.Open(file, cluster)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	versions = map[string]string{}
 	for _, component := range components {
-		if version, _ := running(b, component); version != "" {
-			versions[component] = version
+		if runs, err := running(b, component, ""); err == nil {
+			versions[component] = runs.version
 		}
 	}
-	nodes, _ := b.Objects(nodesOf)
-	for _, text := range nodes {
+	all, _ := b.Objects(nodesOf)
+	found := map[topology.Family]bool{}
+	for _, text := range all {
 		var n corev1.Node
 		if err := json.Unmarshal(text, &n); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		dual = dual || len(n.Spec.PodCIDRs) > 1
+		addresses := n.Spec.PodCIDRs
+		for _, a := range n.Status.Addresses {
+			if len(n.Spec.PodCIDRs) == 0 && a.Type == corev1.NodeInternalIP {
+				addresses = append(addresses, a.Address)
+			}
+		}
+		for _, a := range addresses {
+			found[map[bool]topology.Family{false: topology.IPv4, true: topology.IPv6}[strings.Contains(a, ":")]] = true
+		}
 	}
-	return versions, dual, nil
+	return versions, slices.Sorted(maps.Keys(found)), nil
 }
 
-// running is the version of a component that pods of the bundle run, and MetalLB's mode.
-func running(b *bundle.Bundle, component string) (version, bgp string) {
-	sets, _ := b.Objects(daemonSets)
-	others, _ := b.Objects(deployments)
-	end := programs[component]
-	for _, text := range append(sets, others...) {
-		var o appsv1.DaemonSet // a Deployment has its template at the same place
-		if json.Unmarshal(text, &o) != nil {
+// workload is one whose pods are a component's.
+type workload struct {
+	namespace, name, version string
+	container                corev1.Container
+	volumes                  []corev1.Volume
+	told                     []string
+}
+
+func (w workload) String() string { return w.namespace + "/" + w.name + " runs " + w.container.Image }
+
+// prerelease is what follows the version in the tag of a vendor's own release candidate. Other words stand for builds of others.
+var prerelease = regexp.MustCompile(`^-(rc|pre|alpha|beta|snapshot)`)
+
+// running is the workload of a component in a bundle: the only one, or the one of the version that the user has stated.
+func running(b *bundle.Bundle, component, stated string) (workload, error) {
+	is := programs[component]
+	var all, others []workload
+	objects, _ := b.Objects(is.of)
+	for _, text := range objects {
+		var o struct {
+			appsv1.DaemonSet // a Deployment has its template at the same place
+			Status           struct {
+				DesiredNumberScheduled, UpdatedNumberScheduled *int32
+				Replicas, UpdatedReplicas                      *int32
+			} `json:"status"`
+		}
+		if json.Unmarshal(text, &o) != nil || o.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable] == "windows" {
+			continue
+		}
+		desired, updated := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas), cmp.Or(o.Status.UpdatedNumberScheduled, o.Status.UpdatedReplicas)
+		if desired != nil && *desired == 0 {
 			continue
 		}
 		for _, c := range o.Spec.Template.Spec.Containers {
-			ref, err := snapshot.ParseReference(c.Image)
-			tag, _, _ := strings.Cut(strings.TrimPrefix(ref.Tag, "v"), "-")
-			// Rancher's images have the vendor's name with hyphens.
-			is := strings.HasSuffix("/"+ref.Name, "/"+end) || strings.HasSuffix(ref.Name, "-"+strings.ReplaceAll(end, "/", "-"))
-			if err != nil || !is || semver.Canonical("v"+tag) != "v"+tag {
+			if !slices.Contains(is.containers, c.Name) {
 				continue
 			}
-			version, bgp = tag, metallb.Native
-			for _, v := range c.Env {
-				if v.Name == "METALLB_BGP_TYPE" {
-					bgp = cmp.Or(v.Value, bgp)
-				}
+			w := workload{namespace: o.Namespace, name: o.Name, container: c, volumes: o.Spec.Template.Spec.Volumes}
+			if desired != nil && (updated == nil || *updated < *desired) {
+				w.told = append(w.told, fmt.Sprintf("%s/%s was in the middle of a rollout: not all of its %d pods run %s", w.namespace, w.name, *desired, c.Image))
+			}
+			if w.read(is.image); w.version == "" {
+				others = append(others, w)
+			} else {
+				all = append(all, w)
 			}
 		}
 	}
-	return version, bgp
+	ofStated := each.Where(all, func(w workload) bool { return w.version == stated })
+	versions := map[string]bool{}
+	for _, w := range all {
+		versions[w.version] = true
+	}
+	switch found := append(all, others...); {
+	case len(ofStated) > 0:
+		return ofStated[0], nil
+	case stated != "" && len(found) > 0:
+		found[0].told = append(found[0].told, fmt.Sprintf("%s, and %s was asked for", found[0], stated))
+		found[0].version = stated
+		return found[0], nil
+	case len(versions) > 1:
+		return workload{}, fmt.Errorf("the bundle has several versions of %s: %s: expected FROM as well", component, each.Joined(all, "; ", workload.String))
+	case len(all) > 0 && len(all[0].told) > 0 && strings.Contains(all[0].told[0], "rollout"):
+		return workload{}, fmt.Errorf("%s: expected FROM as well", all[0].told[0])
+	case len(all) > 0:
+		return all[0], nil
+	case len(others) > 0:
+		return workload{}, fmt.Errorf("the bundle does not state the version of %s: %s: expected FROM as well", component, each.Joined(others, "; ", workload.String))
+	}
+	return workload{}, fmt.Errorf("the bundle has no workload of %s (%s with a container %s)", component, is.of.Resource, strings.Join(is.containers, " or "))
 }
 
-// manifests takes the objects of the component's own types, without what an API server has added.
-func (l *Likeness) manifests(b *bundle.Bundle, component string) error {
-	latest := map[string]string{} // by kind, namespace and name: several versions of a type have the same objects
+// read takes the version from the image's tag, if its name ends as that of the component's own image does. Rancher's and Bitnami's have
+// hyphens in the place of slashes.
+func (w *workload) read(image string) {
+	ref, err := snapshot.ParseReference(w.container.Image)
+	if err != nil {
+		return
+	}
+	hyphens, base := strings.ReplaceAll(image, "/", "-"), path.Base(ref.Name)
+	own := strings.HasSuffix("/"+ref.Name, "/"+image)
+	if !own && !slices.Contains([]string{hyphens, "mirrored-" + hyphens, "hardened-" + hyphens}, base) {
+		return
+	}
+	tag := strings.TrimPrefix(ref.Tag, "v")
+	if word := semver.Prerelease("v" + tag); !prerelease.MatchString(word) {
+		tag = strings.TrimSuffix(tag, word)
+		own = own && word == ""
+	}
+	if semver.Canonical("v"+tag) != "v"+tag {
+		return
+	}
+	if w.version = tag; !own {
+		w.told = append(w.told, fmt.Sprintf("%s: the lab has %s as its project has published it", w, tag))
+	}
+}
+
+// mode is MetalLB's.
+func (w workload) mode() string {
+	mode := metallb.Native
+	for _, v := range w.container.Env {
+		if v.Name == "METALLB_BGP_TYPE" {
+			mode = cmp.Or(v.Value, mode)
+		}
+	}
+	if strings.HasPrefix(mode, metallb.FRRK8s) { // or "frr-k8s-external"
+		return metallb.FRRK8s
+	}
+	return mode
+}
+
+// configMaps are those that its pods mount.
+func (w workload) configMaps() (names []string) {
+	for _, v := range w.volumes {
+		if v.ConfigMap != nil {
+			names = append(names, w.namespace+"/"+v.ConfigMap.Name)
+		}
+	}
+	return names
+}
+
+// configMap is the first of some ConfigMaps that the bundle has; else why there is none.
+func configMap(b *bundle.Bundle, names []string) (text string, has corev1.ConfigMap, why string) {
+	all, _ := b.Objects(configMaps)
+	for _, name := range names {
+		for _, text := range all {
+			var o corev1.ConfigMap
+			if json.Unmarshal(text, &o) == nil && o.Namespace+"/"+o.Name == name {
+				return string(text), o, ""
+			}
+		}
+	}
+	return "", has, fmt.Sprintf("the bundle does not have the ConfigMap %s", strings.Join(names, ", nor "))
+}
+
+// manifests takes the objects of the component's own types: of MetalLB, those of its namespace.
+func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) error {
+	var lacking []string
+	latest := map[string]string{} // by kind and name
 	for _, r := range ownTypes[component] {
 		objects, lacks := b.Objects(r)
-		if len(objects) > 0 && lacks != "" {
-			l.Told = append(l.Told, fmt.Sprintf("some %s may be missing: %s", r.Resource, lacks))
+		if lacks != "" && (len(objects) > 0 || !slices.Contains(lacking, r.Resource)) {
+			lacking = append(lacking, r.Resource)
+		} else if lacks == "" {
+			lacking = slices.DeleteFunc(lacking, func(name string) bool { return name == r.Resource })
 		}
 		for _, text := range objects {
 			var o unstructured.Unstructured
 			if err := o.UnmarshalJSON(text); err != nil {
 				return err
 			}
-			delete(o.Object, "status")
-			name, namespace, labels := o.GetName(), o.GetNamespace(), o.GetLabels()
-			delete(o.Object, "metadata")
-			o.SetName(name)
-			o.SetNamespace(namespace)
-			o.SetLabels(labels)
+			if o.GetNamespace() != "" && o.GetNamespace() != namespace {
+				l.Told = append(l.Told, fmt.Sprintf("%s %s/%s is left out: %s runs in %s", o.GetKind(), o.GetNamespace(), o.GetName(), component, namespace))
+				continue
+			}
 			document, err := yaml.Marshal(o.Object)
 			if err != nil {
 				return err
 			}
-			latest[o.GetKind()+" "+namespace+"/"+name] = string(document)
+			latest[o.GetKind()+" "+o.GetName()] = string(document)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(latest)) {
 		l.Manifests += "---\n" + latest[name]
 	}
-	return nil
-}
-
-// configMap is the first ConfigMap of a bundle that is as asked for; empty if none is.
-func configMap(b *bundle.Bundle, is func(corev1.ConfigMap) bool) (string, error) {
-	all, _ := b.Objects(configMaps)
-	for _, text := range all {
-		var o corev1.ConfigMap
-		if json.Unmarshal(text, &o) == nil && is(o) {
-			return string(text), nil
+	if len(lacking) > 0 {
+		slices.Sort(lacking)
+		says := "the bundle may not have all " + strings.Join(slices.Compact(lacking), ", ")
+		if l.Manifests == "" {
+			says += ": the lab has objects of its own"
 		}
+		l.Told = append(l.Told, says)
 	}
-	return "", nil
+	return nil
 }
 
 // valueOf are the values of Cilium's chart that the lab and the paths of its traffic depend on, by the key of cilium-config
 // that the chart writes of each. Source: install/kubernetes/cilium/templates/cilium-configmap.yaml of 1.16 to 1.19.
 var valueOf = map[string]string{
-	"routing-mode": "routingMode", "tunnel-protocol": "tunnelProtocol", "ipam": "ipam.mode",
+	"routing-mode": "routingMode", "tunnel-protocol": "tunnelProtocol", "ipam": "ipam.mode", "datapath-mode": "bpf.datapathMode",
 	"auto-direct-node-routes": "autoDirectNodeRoutes", "enable-endpoint-routes": "endpointRoutes.enabled",
 	"ipv4-native-routing-cidr": "ipv4NativeRoutingCIDR", "ipv6-native-routing-cidr": "ipv6NativeRoutingCIDR",
 	"enable-ipv4": "ipv4.enabled", "enable-ipv6": "ipv6.enabled", "enable-bpf-masquerade": "bpf.masquerade",
 	"enable-ipv4-masquerade": "enableIPv4Masquerade", "enable-ipv6-masquerade": "enableIPv6Masquerade",
 	"kube-proxy-replacement": "kubeProxyReplacement", "bpf-lb-mode": "loadBalancer.mode", "bpf-lb-algorithm": "loadBalancer.algorithm",
-	"bpf-lb-sock-hostns-only": "socketLB.hostNamespaceOnly", "bpf-lb-external-clusterip": "bpf.lbExternalClusterIP",
-	"enable-health-check-loadbalancer-ip": "nodePort.enableHealthCheckLoadBalancerIP",
-	"enable-bgp-control-plane":            "bgpControlPlane.enabled", "enable-l2-announcements": "l2announcements.enabled",
-	"enable-wireguard": "encryption.enabled", "default-lb-service-ipam": "defaultLBServiceIPAM",
+	"bpf-lb-dsr-dispatch": "loadBalancer.dsrDispatch", "bpf-lb-sock-hostns-only": "socketLB.hostNamespaceOnly",
+	"bpf-lb-external-clusterip": "bpf.lbExternalClusterIP", "enable-health-check-loadbalancer-ip": "nodePort.enableHealthCheckLoadBalancerIP",
+	"enable-bgp-control-plane": "bgpControlPlane.enabled", "enable-l2-announcements": "l2announcements.enabled",
+	"enable-wireguard": "encryption.enabled", "enable-ipsec": "encryption.enabled", "default-lb-service-ipam": "defaultLBServiceIPAM",
 }
 
-// fromConfigMap takes for values what cilium-config says of them, and names the keys with which a release with these values
-// has something else than the bundle.
-func (l *Likeness) fromConfigMap(ctx context.Context, b *bundle.Bundle) error {
-	name := path.Base(cilium.ConfigMap)
-	text, err := configMap(b, func(o corev1.ConfigMap) bool { return o.Namespace+"/"+o.Name == cilium.ConfigMap })
-	if err != nil || text == "" {
-		return cmp.Or(err, fmt.Errorf("the bundle has neither a file cilium-helm-values-*.yaml nor the ConfigMap %s", cilium.ConfigMap))
+// values takes the values of the Helm release, or else what cilium-config says of them, and names the keys of cilium-config that
+// a release with these values has otherwise than the bundle.
+func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
+	_, has, why := configMap(b, []string{cilium.ConfigMap})
+	file, text, err := b.HelmValues()
+	if err != nil {
+		return &ValuesError{err}
 	}
-	var has corev1.ConfigMap
-	if err := json.Unmarshal([]byte(text), &has); err != nil {
+	var values map[string]any
+	switch err := yaml.Unmarshal(text, &values); {
+	case err != nil:
+		return &ValuesError{fmt.Errorf("%s is no map of values in YAML", file)}
+	case len(values) > 0:
+		l.Told = append(l.Told, "values from "+file)
+	case why != "":
+		return &ValuesError{fmt.Errorf("the bundle has no values in a file cilium-helm-values-*.yaml, and %s: expected --values as well", why)}
+	default:
+		values = valuesIn(has.Data)
+		l.Told = append(l.Told, "the bundle has no values of the Helm release: they are taken from the ConfigMap "+cilium.ConfigMap)
+	}
+	document, err := yaml.Marshal(values)
+	if err != nil {
 		return err
 	}
-	values := map[string]any{}
-	for key, at := range valueOf {
-		if value, there := has.Data[key]; there {
-			var typed any = value
-			if value == "true" || value == "false" {
-				typed = value == "true"
-			}
-			unstructured.SetNestedField(values, typed, strings.Split(at, ".")...)
-		}
-	}
-	if has.Data["enable-wireguard"] == "true" {
-		unstructured.SetNestedField(values, "wireguard", "encryption", "type")
+	if l.Values = string(document); why != "" {
+		l.Told = append(l.Told, why+": whether the values are those with which the agents run is not known")
+		return nil
 	}
 	c, err := chart.Of(ctx, "cilium", l.From)
 	if err != nil {
 		return err
 	}
 	rendered, err := c.Render(chart.Release{Name: "cilium", Namespace: has.Namespace, Values: values, KubeVersion: kubeadm.KubernetesVersion})
-	if err != nil {
+	if refused := (*chart.RefusedError)(nil); errors.As(err, &refused) {
+		return nil // the qualification says so
+	}
+	own := chart.Find(rendered.Objects, "ConfigMap", path.Base(cilium.ConfigMap))
+	if err != nil || own == nil {
 		return err
 	}
-	var others []string
-	if own := chart.Find(rendered.Objects, "ConfigMap", name); own != nil {
-		data, _, _ := unstructured.NestedStringMap(own.Object, "data")
-		for _, key := range slices.Sorted(maps.Keys(has.Data)) {
+	data, _, _ := unstructured.NestedStringMap(own.Object, "data")
+	differ := map[string]bool{}
+	for _, keys := range []map[string]string{data, has.Data} {
+		for key := range keys {
 			if data[key] != has.Data[key] {
-				others = append(others, key)
+				differ[key] = true
 			}
 		}
 	}
-	l.Told = append(l.Told, "the bundle has no Helm values: they are taken from the ConfigMap "+cilium.ConfigMap)
-	if len(others) > 0 {
-		l.Told = append(l.Told, "keys of it that the lab does not have as the bundle does: "+strings.Join(others, ", "))
+	if len(differ) > 0 {
+		l.Told = append(l.Told, "keys of cilium-config that these values do not set as the bundle has them: "+strings.Join(slices.Sorted(maps.Keys(differ)), ", "))
 	}
-	document, err := yaml.Marshal(values)
-	l.Values = string(document)
-	return err
+	return nil
+}
+
+// valuesIn are the values that the keys of cilium-config say.
+func valuesIn(config map[string]string) map[string]any {
+	values := map[string]any{}
+	for key, at := range valueOf {
+		var value any
+		switch config[key] {
+		case "":
+			continue
+		case "true", "false":
+			value = config[key] == "true"
+		default:
+			value = config[key]
+		}
+		if of, encrypts := strings.CutPrefix(key, "enable-"); at == "encryption.enabled" && encrypts {
+			if value != true {
+				continue
+			}
+			_ = unstructured.SetNestedField(values, of, "encryption", "type")
+		}
+		_ = unstructured.SetNestedField(values, value, strings.Split(at, ".")...)
+	}
+	return values
 }

@@ -83,11 +83,8 @@ type Bundle struct {
 	// asked are the paths of lists that were asked for in vain.
 	asked map[string]bool
 
-	// values are those of the Helm release of Cilium, by their file.
-	values struct {
-		name string
-		text []byte
-	}
+	// values are the files of the values of Cilium's Helm release.
+	values map[string][]byte
 
 	text, kept, objects int64
 	// files is how many files the bundle has, and used how many of them have objects.
@@ -102,7 +99,7 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 	b := newBundle(wanted)
 	err := b.read(file)
 	if err == nil && (b.objects == 0 || b.newest.IsZero()) {
-		err = fmt.Errorf("none of its %d files contains a Kubernetes object as read from a cluster (with metadata.uid)", b.files)
+		err = fmt.Errorf("none of its %d files contains an object that is read here, as a cluster has it (with metadata.uid)", b.files)
 		if len(b.Broken) > 0 {
 			err = fmt.Errorf("%w; %s", err, b.Broken[0])
 		}
@@ -117,7 +114,8 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 	b := &Bundle{wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{}, kinds: map[schema.GroupVersionResource]*collected{},
 		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, homes: map[string]bool{},
-		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, asked: map[string]bool{}, now: time.Now()}
+		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, values: map[string][]byte{},
+		asked: map[string]bool{}, now: time.Now()}
 	for _, r := range append(slices.Clone(wanted), namespaces.WithVersion("v1")) {
 		b.wanted[r.GroupResource()]++
 		b.plurals[r.Resource] = true
@@ -260,7 +258,9 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 	}
 	if helmValues.MatchString(name) {
 		text, err := whole(in, mostDocument)
-		b.values.name, b.values.text = name, text
+		if err == nil {
+			b.values[name] = text
+		}
 		return err
 	}
 	begins, _ = in.Peek(in.Size())
@@ -361,8 +361,16 @@ func (b *Bundle) Where(kind, namespace, name string) []string {
 // helmValues is the file of the values that cilium-cli has read of the Helm release.
 var helmValues = regexp.MustCompile(`(^|/)cilium-helm-values-[^/]*\.yaml$`)
 
-// HelmValues are the values of Cilium's chart, and their file; nil if there is none.
-func (b *Bundle) HelmValues() (file string, text []byte) { return b.values.name, b.values.text }
+// HelmValues are the values of Cilium's chart, and their file; nil if there is none. The error says that there are several.
+func (b *Bundle) HelmValues() (file string, text []byte, err error) {
+	for _, name := range slices.Sorted(maps.Keys(b.values)) {
+		if text != nil && !bytes.Equal(text, b.values[name]) {
+			return "", nil, fmt.Errorf("the bundle has different values in %s and in %s", file, name)
+		}
+		file, text = name, b.values[name]
+	}
+	return file, text, nil
+}
 
 // Objects are those of a resource, in order of namespace and name, and why they may not be all of the cluster; empty:
 // they are.

@@ -333,7 +333,7 @@ func (b *Bundle) resource(apiVersion, kind string) (schema.GroupVersionResource,
 
 // configured is what the names of the ConfigMaps have that are kept: those of kube-system with the settings of Cilium, kube-proxy
 // or CoreDNS. Others may have secrets.
-var configured = regexp.MustCompile(`cilium-config|kube-proxy|coredns`)
+var configured = regexp.MustCompile(`(^|["\s])(cilium-config|kube-proxy(-config)?|([a-z0-9]+-)*coredns)(["\s]|$)`)
 
 var kindIn = regexp.MustCompile(`kind"?\s*:\s*"?(\w+)`)
 
