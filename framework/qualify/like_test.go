@@ -42,7 +42,6 @@ func TestLikenessOf(t *testing.T) {
   {name: other, image: 'x:1'}, {name: %s, image: '%s', env: [{name: METALLB_BGP_TYPE, value: frr}]}], volumes: [{configMap: {name: %[2]s}}]}}}%[5]s}`, kind, name, container, image, more)
 	}
 	agents := workload("DaemonSet", "cilium", "cilium-agent", "quay.io/cilium/cilium:v1.18.4@sha256:49d87af187eeeb9e9e3ec2bc6bd372261a0b5cb2d845659463ba7cc10fe9e45f", "")
-	const whole = "it has single objects, but no complete list"
 	const helm = "cilium-helm-values-20260105-101010.yaml"
 	for _, tt := range []struct {
 		name, component, from string
