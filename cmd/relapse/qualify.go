@@ -219,7 +219,7 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 	o.ofBundle, o.mode = map[string]string{}, cmp.Or(o.mode, l.Mode)
 	take := func(flag *string, what, text string) {
 		if *flag == "" && text != "" {
-			*flag = what + " of " + o.like
+			*flag = fmt.Sprintf("%s (%s)", o.like, what)
 			o.ofBundle[*flag] = text
 		}
 	}
