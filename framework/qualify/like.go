@@ -173,6 +173,7 @@ type workload struct {
 	namespace, name, version string
 	container                corev1.Container
 	volumes                  []corev1.Volume
+	rolling                  bool // some of its pods run another image
 	told                     []string
 }
 
@@ -206,8 +207,8 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 				continue
 			}
 			w := workload{namespace: o.Namespace, name: o.Name, container: c, volumes: o.Spec.Template.Spec.Volumes}
-			if desired != nil && (updated == nil || *updated < *desired) {
-				w.told = append(w.told, fmt.Sprintf("%s/%s was in the middle of a rollout: not all of its %d pods run %s", w.namespace, w.name, *desired, c.Image))
+			if w.rolling = desired != nil && (updated == nil || *updated < *desired); w.rolling {
+				w.told = append(w.told, w.String()+" in some of its pods: a rollout was not finished")
 			}
 			if w.read(is.image); w.version == "" {
 				others = append(others, w)
@@ -230,7 +231,7 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 		return found[0], nil
 	case len(versions) > 1:
 		return workload{}, fmt.Errorf("the bundle has several versions of %s: %s: expected FROM as well", component, each.Joined(all, "; ", workload.String))
-	case len(all) > 0 && len(all[0].told) > 0 && strings.Contains(all[0].told[0], "rollout"):
+	case len(all) > 0 && all[0].rolling:
 		return workload{}, fmt.Errorf("%s: expected FROM as well", all[0].told[0])
 	case len(all) > 0:
 		return all[0], nil

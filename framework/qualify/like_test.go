@@ -71,7 +71,7 @@ func TestLikenessOf(t *testing.T) {
 		{"one of two", "kube-router", "1.5.1", map[string]string{"a.yaml": workload("DaemonSet", "a", "kube-router", "x/kube-router:v2.1.0", ""), "b.yaml": workload("DaemonSet", "b", "kube-router", "x/kube-router:v1.5.1", "")},
 			Likeness{From: "1.5.1"}, ""},
 		{"a rollout", "kube-router", "", map[string]string{"a.yaml": workload("DaemonSet", "a", "kube-router", "x/kube-router:v2.1.0", ", status: {desiredNumberScheduled: 3, updatedNumberScheduled: 1}")},
-			Likeness{}, "in the middle of a rollout: not all of its 3 pods run x/kube-router:v2.1.0: expected FROM as well"},
+			Likeness{}, "kube-system/a runs x/kube-router:v2.1.0 in some of its pods: a rollout was not finished: expected FROM as well"},
 		{"a digest", "kube-router", "", map[string]string{"a.yaml": workload("DaemonSet", "a", "kube-router", "x/kube-router@sha256:49d87af187eeeb9e9e3ec2bc6bd372261a0b5cb2d845659463ba7cc10fe9e45f", "")},
 			Likeness{}, "does not state the version of kube-router: kube-system/a runs x/kube-router@sha256:49d8"},
 		{"a digest, and FROM", "kube-router", "1.5.1", map[string]string{"a.yaml": workload("DaemonSet", "a", "kube-router", "x/kube-router@sha256:49d87af187eeeb9e9e3ec2bc6bd372261a0b5cb2d845659463ba7cc10fe9e45f", "")},
