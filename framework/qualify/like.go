@@ -182,10 +182,8 @@ func (w workload) String() string { return w.namespace + "/" + w.name + " runs "
 // prerelease is what follows the version in the tag of a vendor's own release candidate. Other words stand for builds of others.
 var prerelease = regexp.MustCompile(`^-(rc|pre|alpha|beta|snapshot)`)
 
-// running is the workload of a component in a bundle: the only one, or the one of the version that the user has stated.
-func running(b *bundle.Bundle, component, stated string) (workload, error) {
-	is := programs[component]
-	var all, others []workload
+// workloads are those of a program in a bundle whose images state a version, and others.
+func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 	objects, _ := b.Objects(is.of)
 	for _, text := range objects {
 		var o struct {
@@ -198,7 +196,8 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 		if json.Unmarshal(text, &o) != nil || o.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable] == "windows" {
 			continue
 		}
-		desired, updated := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas), cmp.Or(o.Status.UpdatedNumberScheduled, o.Status.UpdatedReplicas)
+		desired := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas)
+		updated := cmp.Or(o.Status.UpdatedNumberScheduled, o.Status.UpdatedReplicas)
 		if desired != nil && *desired == 0 {
 			continue
 		}
@@ -217,6 +216,13 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 			}
 		}
 	}
+	return all, others
+}
+
+// running is the workload of a component in a bundle: the only one, or the one of the version that the user has stated.
+func running(b *bundle.Bundle, component, stated string) (workload, error) {
+	is := programs[component]
+	all, others := is.workloads(b)
 	ofStated := each.Where(all, func(w workload) bool { return w.version == stated })
 	versions := map[string]bool{}
 	for _, w := range all {
@@ -230,15 +236,18 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 		found[0].version = stated
 		return found[0], nil
 	case len(versions) > 1:
-		return workload{}, fmt.Errorf("the bundle has several versions of %s: %s: expected FROM as well", component, each.Joined(all, "; ", workload.String))
+		return workload{}, fmt.Errorf("the bundle has several versions of %s: %s: expected FROM as well", component,
+			each.Joined(all, "; ", workload.String))
 	case len(all) > 0 && all[0].rolling:
 		return workload{}, fmt.Errorf("%s: expected FROM as well", all[0].told[0])
 	case len(all) > 0:
 		return all[0], nil
 	case len(others) > 0:
-		return workload{}, fmt.Errorf("the bundle does not state the version of %s: %s: expected FROM as well", component, each.Joined(others, "; ", workload.String))
+		return workload{}, fmt.Errorf("the bundle does not state the version of %s: %s: expected FROM as well", component,
+			each.Joined(others, "; ", workload.String))
 	}
-	return workload{}, fmt.Errorf("the bundle has no workload of %s (%s with a container %s)", component, is.of.Resource, strings.Join(is.containers, " or "))
+	return workload{}, fmt.Errorf("the bundle has no workload of %s (%s with a container %s)", component, is.of.Resource,
+		strings.Join(is.containers, " or "))
 }
 
 // read takes the version from the image's tag, if its name ends as that of the component's own image does. Rancher's and Bitnami's have
@@ -321,7 +330,8 @@ func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) erro
 				return err
 			}
 			if o.GetNamespace() != "" && o.GetNamespace() != namespace {
-				l.Told = append(l.Told, fmt.Sprintf("%s %s/%s is left out: %s runs in %s", o.GetKind(), o.GetNamespace(), o.GetName(), component, namespace))
+				l.Told = append(l.Told, fmt.Sprintf("%s %s/%s is left out: %s runs in %s", o.GetKind(), o.GetNamespace(), o.GetName(),
+					component, namespace))
 				continue
 			}
 			document, err := yaml.Marshal(o.Object)
@@ -410,7 +420,8 @@ func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 		}
 	}
 	if len(differ) > 0 {
-		l.Told = append(l.Told, "keys of cilium-config that these values do not set as the bundle has them: "+strings.Join(slices.Sorted(maps.Keys(differ)), ", "))
+		l.Told = append(l.Told, "keys of cilium-config that these values do not set as the bundle has them: "+
+			strings.Join(slices.Sorted(maps.Keys(differ)), ", "))
 	}
 	return nil
 }
