@@ -8,9 +8,9 @@ import (
 	"io"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/client"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/moby/moby/client"
 )
 
 // LoadDocker makes a built image known to a Docker engine and returns the name that it has there.
@@ -69,9 +69,9 @@ func (e entry) load(ctx context.Context, docker *client.Client, loaded string) e
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	defer response.Close()
 	// A failure comes inside an answer of status 200.
-	for decoder := json.NewDecoder(response.Body); ; {
+	for decoder := json.NewDecoder(response); ; {
 		var message struct{ Error string }
 		if err := decoder.Decode(&message); errors.Is(err, io.EOF) {
 			return nil

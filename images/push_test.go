@@ -14,11 +14,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/docker/docker/client"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -105,7 +105,7 @@ func TestLoadDocker(t *testing.T) {
 	e := &engine{images: map[string]bool{}}
 	server := httptest.NewServer(e)
 	t.Cleanup(server.Close)
-	docker, err := client.NewClientWithOpts(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithVersion("1.41"))
+	docker, err := client.New(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithAPIVersion("1.41"))
 	must.NoError(t, err)
 	t.Cleanup(func() { docker.Close() })
 	first := must.Get(c.LoadDocker(t.Context(), docker, "x.dev/b:1"))(t)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -28,9 +28,9 @@ import (
 // withoutDocker is the error of a Docker that does not run.
 func withoutDocker(t *testing.T) error {
 	t.Helper()
-	dead, err := client.NewClientWithOpts(client.WithHost("unix://" + filepath.Join(t.TempDir(), "docker.sock")))
+	dead, err := client.New(client.WithHost("unix://" + filepath.Join(t.TempDir(), "docker.sock")))
 	must.NoError(t, err)
-	_, err = dead.Ping(t.Context())
+	_, err = dead.Ping(t.Context(), client.PingOptions{})
 	return err
 }
 

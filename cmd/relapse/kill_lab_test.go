@@ -21,14 +21,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/client"
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -178,14 +174,14 @@ func inventory(t *testing.T, docker *client.Client) map[string]string {
 	ctx := context.WithoutCancel(t.Context())
 	all := machineState(t, docker)
 	is := func(kind, what string) { all[kind+" "+what] = "is there" }
-	info := must.Get(docker.Info(ctx))(t)
-	for _, c := range must.Get(docker.ContainerList(ctx, container.ListOptions{All: true}))(t) {
-		all["container "+c.Names[0]+" "+c.ID] = c.State
+	info := must.Get(docker.Info(ctx, client.InfoOptions{}))(t).Info
+	for _, c := range must.Get(docker.ContainerList(ctx, client.ContainerListOptions{All: true}))(t).Items {
+		all["container "+c.Names[0]+" "+c.ID] = string(c.State)
 	}
-	for _, n := range must.Get(docker.NetworkList(ctx, network.ListOptions{}))(t) {
+	for _, n := range must.Get(docker.NetworkList(ctx, client.NetworkListOptions{}))(t).Items {
 		is("Docker network", n.Name+" "+n.ID)
 	}
-	for _, i := range must.Get(docker.ImageList(ctx, image.ListOptions{All: true}))(t) {
+	for _, i := range must.Get(docker.ImageList(ctx, client.ImageListOptions{All: true}))(t).Items {
 		is("Docker image", fmt.Sprint(i.ID, " ", i.RepoTags))
 	}
 
@@ -319,24 +315,30 @@ func newBystander(t *testing.T, docker *client.Client) bystander {
 		must.NoError(t, conn.Flush())
 	})
 
-	hosts, err := docker.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(filters.Arg("reference", "relapse.dev/host"))})
-	if err != nil || len(hosts) == 0 {
+	hosts, err := docker.ImageList(ctx, client.ImageListOptions{Filters: client.Filters{}.Add("reference", "relapse.dev/host")})
+	if err != nil || len(hosts.Items) == 0 {
 		t.Fatalf("no image of a lab's hosts: %v", err)
 	}
-	must.Get(docker.NetworkCreate(ctx, bystanderName, network.CreateOptions{Driver: "bridge"}))(t)
-	t.Cleanup(func() { must.NoError(t, docker.NetworkRemove(context.WithoutCancel(ctx), bystanderName)) })
-	must.Get(docker.VolumeCreate(ctx, volume.CreateOptions{Name: bystanderName}))(t)
-	t.Cleanup(func() { must.NoError(t, docker.VolumeRemove(context.WithoutCancel(ctx), bystanderName, false)) })
-	must.Get(docker.ContainerCreate(ctx,
-		&container.Config{
-			Image: hosts[0].ID, Entrypoint: []string{"sleep", "infinity"},
+	must.Get(docker.NetworkCreate(ctx, bystanderName, client.NetworkCreateOptions{Driver: "bridge"}))(t)
+	t.Cleanup(func() {
+		must.Get(docker.NetworkRemove(context.WithoutCancel(ctx), bystanderName, client.NetworkRemoveOptions{}))(t)
+	})
+	must.Get(docker.VolumeCreate(ctx, client.VolumeCreateOptions{Name: bystanderName}))(t)
+	t.Cleanup(func() {
+		must.Get(docker.VolumeRemove(context.WithoutCancel(ctx), bystanderName, client.VolumeRemoveOptions{}))(t)
+	})
+	must.Get(docker.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: bystanderName,
+		Config: &container.Config{
+			Image: hosts.Items[0].ID, Entrypoint: []string{"sleep", "infinity"},
 			Labels: map[string]string{"io.x-k8s.kind.cluster": bystanderName, "io.x-k8s.kind.role": "worker"},
 		},
-		&container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}}, nil, nil, bystanderName))(t)
+		HostConfig: &container.HostConfig{NetworkMode: bystanderName, Binds: []string{bystanderName + ":/theirs"}},
+	}))(t)
 	t.Cleanup(func() {
-		must.NoError(t, docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, container.RemoveOptions{Force: true}))
+		must.Get(docker.ContainerRemove(context.WithoutCancel(ctx), bystanderName, client.ContainerRemoveOptions{Force: true}))(t)
 	})
-	must.NoError(t, docker.ContainerStart(ctx, bystanderName, container.StartOptions{}))
+	must.Get(docker.ContainerStart(ctx, bystanderName, client.ContainerStartOptions{}))(t)
 	// The kernel adds routes of its own when it has found an address to be free.
 	eventually(t, "the bystander's addresses to be in use", 10*time.Second, func() (bool, string) {
 		all := strings.Join(listed(t, "ip", "-oneline", "-6", "address"), "\n")
@@ -350,10 +352,11 @@ func (b bystander) state(t *testing.T) map[string]string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	all := map[string]string{}
-	c, err := b.docker.ContainerInspect(ctx, bystanderName)
+	inspected, err := b.docker.ContainerInspect(ctx, bystanderName, client.ContainerInspectOptions{})
 	if err != nil {
 		return map[string]string{"the bystander's container": err.Error()}
 	}
+	c := inspected.Container
 	all["the bystander's container"] = fmt.Sprintf("%s, process %d, started %s, restarted %d times", c.State.Status, c.State.Pid, c.State.StartedAt, c.RestartCount)
 	all["the bystander's endpoints"] = string(must.Get(json.Marshal(c.NetworkSettings.Networks))(t))
 	for _, path := range []string{b.config, filepath.Join(b.home, ".kube", "config")} {
@@ -373,12 +376,13 @@ func (b bystander) state(t *testing.T) map[string]string {
 // reaches sends a packet from the bystander's container through its network.
 func (b bystander) reaches(t *testing.T) {
 	t.Helper()
-	c, err := b.docker.ContainerInspect(context.WithoutCancel(t.Context()), bystanderName)
+	c, err := b.docker.ContainerInspect(context.WithoutCancel(t.Context()), bystanderName, client.ContainerInspectOptions{})
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	out, err := exec.Command("docker", "exec", bystanderName, "ping", "-c", "1", "-W", "2", c.NetworkSettings.Networks[bystanderName].Gateway).CombinedOutput()
+	gateway := c.Container.NetworkSettings.Networks[bystanderName].Gateway.String()
+	out, err := exec.Command("docker", "exec", bystanderName, "ping", "-c", "1", "-W", "2", gateway).CombinedOutput()
 	if err != nil {
 		t.Errorf("no packet gets through the bystander's network any more: %v: %s", err, out)
 	}

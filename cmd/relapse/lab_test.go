@@ -19,11 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/client"
 	"github.com/google/nftables"
+	"github.com/moby/moby/client"
 	"github.com/vishvananda/netlink"
 
 	"github.com/relapse-dev/relapse/framework/report"
@@ -56,7 +53,7 @@ func eventually(t *testing.T, what string, bound time.Duration, met func() (ok b
 
 func dockerEngine(t *testing.T) *client.Client {
 	t.Helper()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	t.Cleanup(func() { docker.Close() })
 	return docker
 }
@@ -67,12 +64,12 @@ func parts(t *testing.T, docker *client.Client) []string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // also at clean-up
 	var all []string
-	for _, c := range must.Get(docker.ContainerList(ctx, container.ListOptions{All: true}))(t) {
+	for _, c := range must.Get(docker.ContainerList(ctx, client.ContainerListOptions{All: true}))(t).Items {
 		if name := strings.TrimPrefix(c.Names[0], "/"); strings.HasPrefix(name, "relapse-") || c.Labels["dev.relapse.lab"] != "" {
 			all = append(all, "container "+name)
 		}
 	}
-	for _, n := range must.Get(docker.NetworkList(ctx, network.ListOptions{}))(t) {
+	for _, n := range must.Get(docker.NetworkList(ctx, client.NetworkListOptions{}))(t).Items {
 		if strings.HasPrefix(n.Name, "relapse-") || n.Labels["dev.relapse.lab"] != "" {
 			all = append(all, "network "+n.Name)
 		}
@@ -120,7 +117,7 @@ var counters = []string{"aio-nr", "dentry-state", "file-nr", "inode-nr", "inode-
 func machineState(t *testing.T, docker *client.Client) map[string]string {
 	t.Helper()
 	state := map[string]string{}
-	for _, v := range must.Get(docker.VolumeList(context.WithoutCancel(t.Context()), volume.ListOptions{}))(t).Volumes {
+	for _, v := range must.Get(docker.VolumeList(context.WithoutCancel(t.Context()), client.VolumeListOptions{}))(t).Items {
 		state["volume "+v.Name] = "is there"
 	}
 	for _, l := range must.Get(rtnl.Dump(context.WithoutCancel(t.Context()), netlink.LinkList))(t) {

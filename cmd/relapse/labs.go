@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
@@ -115,7 +115,7 @@ func downCommand() *cobra.Command {
 				return err
 			}
 			ctx := cmd.Context()
-			docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+			docker, err := client.New(client.FromEnv)
 			if err != nil {
 				return fmt.Errorf("connecting to Docker: %w", err)
 			}

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/docker/docker/client"
 	"github.com/go-logr/logr"
+	"github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/klog/v2"

@@ -15,10 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"go.yaml.in/yaml/v3"
 	kind "sigs.k8s.io/kind/pkg/cluster"
 
@@ -89,7 +87,7 @@ func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 			t.Errorf("containerlab and kind left %q", left)
 		}
 		if !hadNetwork && dockerHas(t, docker, "kind") { // kind leaves it
-			must.NoError(t, docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind"))
+			must.Get(docker.NetworkRemove(context.WithoutCancel(t.Context()), "kind", client.NetworkRemoveOptions{}))(t)
 		}
 	})
 	script("up")
@@ -125,7 +123,9 @@ func (l onLab) refuses(before map[string][]string) {
 	inContainer(l.T, "k8s-worker", "rm", "/etc/cni/net.d/10-x.conflist")
 	inContainer(l.T, "k8s-worker2", "ip", "route", "delete", "default", "via", "10.4.94.239", "metric", "9")
 	inContainer(l.T, "clab-node-drain-tor1", "ip", "address", "add", "10.4.94.239/24", "dev", "eth1")
-	rename := func(from, to string) { must.NoError(l, l.docker.ContainerRename(l.Context(), from, to)) }
+	rename := func(from, to string) {
+		must.Get(l.docker.ContainerRename(l.Context(), from, client.ContainerRenameOptions{NewName: to}))(l)
+	}
 	rename("k8s-worker", "k8s-elsewhere")
 	refused("a cluster with a node that is not on this machine", l.scenario, exitMachine, kubeconfig, "node master3: it is no container of this machine's Docker: ")
 	rename("k8s-worker2", "k8s-worker")
@@ -191,12 +191,12 @@ func same(t *testing.T, what string, before, after map[string][]string) {
 // them.
 func (l onLab) containers() []string {
 	l.Helper()
-	all := must.Get(l.docker.ContainerList(context.WithoutCancel(l.Context()), container.ListOptions{All: true}))(l)
+	all := must.Get(l.docker.ContainerList(context.WithoutCancel(l.Context()), client.ContainerListOptions{All: true}))(l).Items
 	var names []string
 	for _, c := range all {
 		name := strings.TrimPrefix(c.Names[0], "/")
 		if strings.HasPrefix(name, "clab-"+l.scenario+"-") || c.Labels["io.x-k8s.kind.cluster"] == "k8s" || strings.HasPrefix(name, "relapse-"+l.scenario+"-") {
-			names = append(names, name+" "+c.ID+" "+c.State)
+			names = append(names, name+" "+c.ID+" "+string(c.State))
 		}
 	}
 	return names
@@ -250,7 +250,7 @@ func inContainer(t *testing.T, name string, command ...string) string {
 
 func dockerHas(t *testing.T, docker *client.Client, name string) bool {
 	t.Helper()
-	_, err := docker.NetworkInspect(context.WithoutCancel(t.Context()), name, network.InspectOptions{})
+	_, err := docker.NetworkInspect(context.WithoutCancel(t.Context()), name, client.NetworkInspectOptions{})
 	return err == nil
 }
 
@@ -371,32 +371,33 @@ func nodeWithImages(t *testing.T, docker *client.Client, loaded map[string]strin
 	t.Helper()
 	const name = "relapse.dev/node-with-images:test"
 	ctx := context.WithoutCancel(t.Context())
-	made := must.Get(docker.ContainerCreate(ctx, &container.Config{
-		Image: loaded[node], Entrypoint: []string{"containerd"},
-	}, &container.HostConfig{Privileged: true}, nil, nil, ""))(t)
+	made := must.Get(docker.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config:     &container.Config{Image: loaded[node], Entrypoint: []string{"containerd"}},
+		HostConfig: &container.HostConfig{Privileged: true},
+	}))(t)
 	t.Cleanup(func() {
-		must.NoError(t, docker.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		must.Get(docker.ContainerRemove(ctx, made.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}))(t)
 	})
-	must.NoError(t, docker.ContainerStart(ctx, made.ID, container.StartOptions{}))
+	must.Get(docker.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}))(t)
 	for _, ref := range controlPlane {
-		must.NoError(t, docker.ImageTag(ctx, loaded[ref], ref))
+		must.Get(docker.ImageTag(ctx, client.ImageTagOptions{Source: loaded[ref], Target: ref}))(t)
 		archive := must.Get(docker.ImageSave(ctx, []string{ref}))(t)
 		in := exec.Command("docker", "exec", "--interactive", made.ID, "sh", "-c",
 			"until ctr version >/dev/null 2>&1; do sleep 0.1; done; ctr -n k8s.io images import --no-unpack -")
 		in.Stdin = archive
 		out, err := in.CombinedOutput()
 		archive.Close()
-		if _, untag := docker.ImageRemove(ctx, ref, image.RemoveOptions{}); untag != nil {
+		if _, untag := docker.ImageRemove(ctx, ref, client.ImageRemoveOptions{}); untag != nil {
 			t.Error(untag)
 		}
 		if err != nil {
 			t.Fatalf("importing %s: %v: %s", ref, err, out)
 		}
 	}
-	must.NoError(t, docker.ContainerStop(ctx, made.ID, container.StopOptions{Signal: "SIGTERM"}))
-	must.Get(docker.ContainerCommit(ctx, made.ID, container.CommitOptions{
-		Reference: name, Changes: []string{`ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`},
+	must.Get(docker.ContainerStop(ctx, made.ID, client.ContainerStopOptions{Signal: "SIGTERM"}))(t)
+	must.Get(docker.ContainerCommit(ctx, made.ID, client.ContainerCommitOptions{
+		Reference: name, NoPause: true, Changes: []string{`ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`},
 	}))(t)
-	t.Cleanup(func() { must.Get(docker.ImageRemove(ctx, name, image.RemoveOptions{Force: true}))(t) })
+	t.Cleanup(func() { must.Get(docker.ImageRemove(ctx, name, client.ImageRemoveOptions{Force: true}))(t) })
 	return name
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
-	"github.com/docker/docker/client"
 	"github.com/docker/go-units"
+	"github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -386,7 +386,7 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options,
 	if o.Relapse, err = thisProgram(); err != nil {
 		return err
 	}
-	o.Docker, err = client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	o.Docker, err = client.New(client.FromEnv)
 	if err != nil {
 		return fmt.Errorf("connecting to Docker: %w", err)
 	}

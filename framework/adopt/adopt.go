@@ -26,8 +26,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -71,7 +70,9 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 			return nil, status.Input("%w", err)
 		}
 		if len(deployed.Clusters) == 0 {
-			deployed.Clusters = joined(&deployed, func(name string) (container.InspectResponse, error) { return docker.ContainerInspect(ctx, name) })
+			deployed.Clusters = joined(&deployed, func(name string) (client.ContainerInspectResult, error) {
+				return docker.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+			})
 		}
 		if len(deployed.Clusters) != 1 {
 			return nil, status.Input("%s has %d clusters of kind %q: expected one, as a node of kind k8s-kind, or of whose nodes the network is shared (network-mode: container:NODE, or ext-container)",
@@ -114,19 +115,19 @@ func Open(ctx context.Context, docker *client.Client, on, routers string) (*Lab,
 // joined are the clusters of kind that containerlab has joined to its topology without deploying them:
 // those of the nodes that are its containers of kind ext-container, or whose network its containers
 // share. The latter are no hosts: they have no network of their own.
-func joined(deployed *containerlab.Deployed, inspect func(string) (container.InspectResponse, error)) []string {
+func joined(deployed *containerlab.Deployed, inspect func(string) (client.ContainerInspectResult, error)) []string {
 	var clusters []string
 	cluster := func(name string) {
-		if info, err := inspect(name); err == nil && info.Config.Labels[clusterLabel] != "" {
-			clusters = append(clusters, info.Config.Labels[clusterLabel])
+		if info, err := inspect(name); err == nil && info.Container.Config.Labels[clusterLabel] != "" {
+			clusters = append(clusters, info.Container.Config.Labels[clusterLabel])
 		}
 	}
 	for _, name := range deployed.External {
 		cluster(name)
 	}
 	for name, made := range deployed.Containers {
-		if info, err := inspect(made); err == nil && info.HostConfig.NetworkMode.IsContainer() {
-			cluster(info.HostConfig.NetworkMode.ConnectedContainer())
+		if info, err := inspect(made); err == nil && info.Container.HostConfig.NetworkMode.IsContainer() {
+			cluster(info.Container.HostConfig.NetworkMode.ConnectedContainer())
 			delete(deployed.Containers, name)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
@@ -93,15 +94,15 @@ clusters: [{name: lab, cluster: {server: "https://127.0.0.1:1"}}], users: [{name
 
 // A cluster that containerlab does not deploy is found by the nodes whose networks its containers share.
 func TestJoined(t *testing.T) {
-	inspect := func(name string) (info container.InspectResponse, err error) {
-		info = container.InspectResponse{Config: &container.Config{}, ContainerJSONBase: &container.ContainerJSONBase{HostConfig: &container.HostConfig{}}}
+	inspect := func(name string) (info client.ContainerInspectResult, err error) {
+		info.Container = container.InspectResponse{Config: &container.Config{}, HostConfig: &container.HostConfig{}}
 		switch name {
 		case "lab-worker", "id-of-worker":
-			info.Config.Labels = map[string]string{clusterLabel: "lab"}
+			info.Container.Config.Labels = map[string]string{clusterLabel: "lab"}
 		case "clab-x-server":
-			info.HostConfig.NetworkMode = "container:id-of-worker"
+			info.Container.HostConfig.NetworkMode = "container:id-of-worker"
 		case "clab-x-sidecar":
-			info.HostConfig.NetworkMode = "container:clab-x-tor"
+			info.Container.HostConfig.NetworkMode = "container:clab-x-tor"
 		case "gone":
 			err = errors.New("no such container")
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/moby/client"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,14 +173,14 @@ func (c *checker) cluster(ctx context.Context) {
 // card checks that a node keeps its address when its container starts again.
 func (c *checker) card(ctx context.Context, n topology.Node) {
 	container := c.Foreign.Containers[n.Name]
-	info, err := c.docker.ContainerInspect(ctx, container)
+	info, err := c.docker.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
 	if err != nil {
 		c.missing("node %s: %v", n.Name, err)
 		return
 	}
-	for network, is := range info.NetworkSettings.Networks {
+	for network, is := range info.Container.NetworkSettings.Networks {
 		fixed := is.IPAMConfig != nil && is.IPAMConfig.IPv4Address == is.IPAddress
-		if is.IPAddress == n.Links[0].Address.String() && !fixed {
+		if is.IPAddress == n.Links[0].Address && !fixed {
 			c.missing("node %s: Docker has chosen its address %s, and may choose another when it is powered on again; expected "+
 				"docker network connect --ip %[2]s %s %s", n.Name, is.IPAddress, network, container)
 		}

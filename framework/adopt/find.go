@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
@@ -26,15 +27,15 @@ func (l *Lab) containerOf(ctx context.Context, n corev1.Node) (string, error) {
 	if !is || !strings.HasPrefix(n.Spec.ProviderID, "kind://docker/") {
 		return "", fmt.Errorf("its provider ID is %q, not that of a container of kind", n.Spec.ProviderID)
 	}
-	info, err := l.docker.ContainerInspect(ctx, name)
+	info, err := l.docker.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	if err != nil {
 		return "", err
 	}
-	if info.Config.Labels[clusterLabel] != cluster {
-		return "", fmt.Errorf("container %s has label %s=%q, not %q", name, clusterLabel, info.Config.Labels[clusterLabel], cluster)
+	if info.Container.Config.Labels[clusterLabel] != cluster {
+		return "", fmt.Errorf("container %s has label %s=%q, not %q", name, clusterLabel, info.Container.Config.Labels[clusterLabel], cluster)
 	}
-	if !info.State.Running {
-		return "", fmt.Errorf("container %s is %s", name, info.State.Status)
+	if !info.Container.State.Running {
+		return "", fmt.Errorf("container %s is %s", name, info.Container.State.Status)
 	}
 	look := kindlab.Look(l.docker, topology.Topology{}, kindlab.Foreign{Containers: map[string]string{n.Name: name}})
 	id, err := look.Node(n.Name).Exec(ctx, "cat", "/etc/machine-id")
@@ -118,9 +119,9 @@ func holds(list, all []netip.Addr) bool {
 
 // running are the containers of this machine's Docker that run in network namespaces of their own.
 func (l *Lab) running(ctx context.Context) ([]string, error) {
-	all, err := l.docker.ContainerList(ctx, container.ListOptions{})
+	all, err := l.docker.ContainerList(ctx, client.ContainerListOptions{})
 	names := []string{}
-	for _, c := range all {
+	for _, c := range all.Items {
 		mode := container.NetworkMode(c.HostConfig.NetworkMode)
 		if !mode.IsHost() && !mode.IsContainer() {
 			names = append(names, strings.TrimPrefix(c.Names[0], "/"))

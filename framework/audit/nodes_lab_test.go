@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/nodestate"
@@ -57,7 +57,7 @@ func TestNodesOfALab(t *testing.T) {
 func testNodes(t *testing.T, audited topology.Topology) {
 	ctx := t.Context()
 	guest := audited.Clusters[0].Nodes[1].Kernel != ""
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	catalogue := must.Get(images.Open("../.."))(t)
 	serve := []string{audit.NodeImage}
 	must.Get(catalogue.Build(ctx, append(kindlab.ImagesOf(audited), serve...), func(images.Event) {}))(t)

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -185,7 +185,7 @@ func docker(t *testing.T, args ...string) {
 // startMachines runs nodes and routers in containers on a network without a way out.
 func startMachines(t *testing.T) {
 	t.Helper()
-	engine := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	engine := must.Get(client.New(client.FromEnv))(t)
 	t.Cleanup(func() { engine.Close() })
 	catalogue, loaded := must.Get(images.Open("../.."))(t), map[string]string{}
 	for kind, ref := range map[string]string{"frr": "relapse.dev/frr:10.3", "bird": "relapse.dev/bird:2.17"} {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
@@ -37,7 +37,7 @@ var nodesForNIC = topology.Topology{
 func TestPlugNICIntoANode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	catalogue := must.Get(images.Open("../.."))(t)
 	must.Get(catalogue.Build(ctx, kindlab.ImagesOf(nodesForNIC), func(images.Event) {}))(t)
 	down := func() {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
@@ -245,7 +245,7 @@ func TestInterruptedUpgrade(t *testing.T) {
 
 func options(t *testing.T) suite.Options {
 	t.Helper()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	t.Cleanup(func() { docker.Close() })
 	catalogue := must.Get(images.Open("../.."))(t)
 	output := os.Getenv("RELAPSE_REPORTS")

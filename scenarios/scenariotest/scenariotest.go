@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 	"github.com/onsi/gomega"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -131,7 +131,7 @@ func Down(t *testing.T, s framework.Scenario) {
 func options(t *testing.T, o engine.Options) suite.Options {
 	t.Helper()
 	expect := gomega.NewWithT(t).Expect
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	docker, err := client.New(client.FromEnv)
 	expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(func() { docker.Close() })
 	catalogue, err := images.Open("../..")

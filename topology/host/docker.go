@@ -13,10 +13,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/system"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
 )
 
 const (
@@ -33,20 +32,16 @@ const (
 // milliseconds, and seconds while it starts or stops many containers.
 const answerBound = 30 * time.Second
 
-func connect() (*client.Client, error) {
-	return client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-}
-
 func engineInfo(ctx context.Context) (system.Info, string, error) {
-	docker, err := connect()
+	docker, err := client.New(client.FromEnv)
 	if err != nil {
 		return system.Info{}, "", err
 	}
 	defer docker.Close()
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
-	info, err := docker.Info(ctx)
-	return info, docker.DaemonHost(), err
+	answer, err := docker.Info(ctx, client.InfoOptions{})
+	return answer.Info, docker.DaemonHost(), err
 }
 
 func observeEngine(ctx context.Context) engine {
@@ -64,7 +59,7 @@ func observeEngine(ctx context.Context) engine {
 }
 
 func tryPrivileged(ctx context.Context) (err error) {
-	docker, err := connect()
+	docker, err := client.New(client.FromEnv)
 	if err != nil {
 		return err
 	}
@@ -80,29 +75,31 @@ func tryPrivileged(ctx context.Context) (err error) {
 		return fmt.Errorf("importing an image: %w", err)
 	}
 	defer func() {
-		_, removeErr := docker.ImageRemove(clean, imageID, image.RemoveOptions{Force: true})
+		_, removeErr := docker.ImageRemove(clean, imageID, client.ImageRemoveOptions{Force: true})
 		err = errors.Join(err, removeErr)
 	}()
-	created, err := docker.ContainerCreate(ctx,
-		&container.Config{Image: imageID, Cmd: []string{"/true"}, Labels: map[string]string{trialLabel: "doctor"}},
-		&container.HostConfig{Privileged: true, NetworkMode: "none"}, nil, nil, "")
+	created, err := docker.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config:     &container.Config{Image: imageID, Cmd: []string{"/true"}, Labels: map[string]string{trialLabel: "doctor"}},
+		HostConfig: &container.HostConfig{Privileged: true, NetworkMode: "none"},
+	})
 	if err != nil {
 		return fmt.Errorf("creating a container: %w", err)
 	}
 	defer func() {
-		err = errors.Join(err, docker.ContainerRemove(clean, created.ID, container.RemoveOptions{Force: true}))
+		_, removeErr := docker.ContainerRemove(clean, created.ID, client.ContainerRemoveOptions{Force: true})
+		err = errors.Join(err, removeErr)
 	}()
-	if err := docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+	if _, err := docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
 		return err
 	}
-	ended, failed := docker.ContainerWait(ctx, created.ID, container.WaitConditionNotRunning)
+	wait := docker.ContainerWait(ctx, created.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
-	case end := <-ended:
+	case end := <-wait.Result:
 		if end.StatusCode != 0 {
 			return fmt.Errorf("a container that does nothing ended with status %d", end.StatusCode)
 		}
 		return nil
-	case err := <-failed:
+	case err := <-wait.Error:
 		return fmt.Errorf("waiting for a container: %w", err)
 	}
 }
@@ -122,7 +119,7 @@ func importImage(ctx context.Context, docker *client.Client, program []byte) (st
 	if err := archive.Close(); err != nil {
 		return "", err
 	}
-	answer, err := docker.ImageImport(ctx, image.ImportSource{Source: &layer, SourceName: "-"}, "", image.ImportOptions{})
+	answer, err := docker.ImageImport(ctx, client.ImageImportSource{Source: &layer, SourceName: "-"}, "", client.ImageImportOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/topology/await"
 )
@@ -166,23 +166,23 @@ func (h host) reload(ctx context.Context, runtime string) error {
 // shimUsers returns the names of the containers that were made with the shim.
 // Without it they can be neither started nor entered.
 func shimUsers(ctx context.Context) ([]string, error) {
-	docker, err := connect()
+	docker, err := client.New(client.FromEnv)
 	if err != nil {
 		return nil, err
 	}
 	defer docker.Close()
-	all, err := docker.ContainerList(ctx, container.ListOptions{All: true})
+	all, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, fmt.Errorf("listing the containers that use the OCI runtime %s: %w", runtimeName, err)
 	}
 	var users []string
-	for _, c := range all {
-		details, err := docker.ContainerInspect(ctx, c.ID)
+	for _, c := range all.Items {
+		details, err := docker.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("inspecting container %s: %w", c.ID, err)
 		}
-		if details.HostConfig.Runtime == runtimeName {
-			users = append(users, strings.TrimPrefix(details.Name, "/"))
+		if details.Container.HostConfig.Runtime == runtimeName {
+			users = append(users, strings.TrimPrefix(details.Container.Name, "/"))
 		}
 	}
 	return users, nil

@@ -10,9 +10,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/topology/lab/guest/launch"
 	"github.com/relapse-dev/relapse/topology/status"
@@ -96,31 +96,32 @@ func WhyNot(ctx context.Context, docker *client.Client, image string, labels map
 	}
 	host := &container.HostConfig{NetworkMode: "none"}
 	require(host, a, launch.ProbeMemory)
-	created, err := docker.ContainerCreate(ctx, &container.Config{
+	created, err := docker.ContainerCreate(ctx, client.ContainerCreateOptions{HostConfig: host, Config: &container.Config{
 		Image: image, Entrypoint: []string{"/usr/local/bin/guest", "probe", string(a)}, Labels: labels,
-	}, host, nil, nil, "")
+	}})
 	if err != nil {
 		return "", err
 	}
 	defer func() {
-		err = errors.Join(err, docker.ContainerRemove(context.WithoutCancel(ctx), created.ID,
-			container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		_, removeErr := docker.ContainerRemove(context.WithoutCancel(ctx), created.ID,
+			client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err = errors.Join(err, removeErr)
 	}()
-	if err := docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+	if _, err := docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
 		return "", err
 	}
 	var code int64
-	ended, failed := docker.ContainerWait(ctx, created.ID, container.WaitConditionNotRunning)
+	wait := docker.ContainerWait(ctx, created.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
-	case err := <-failed:
+	case err := <-wait.Error:
 		return "", err
-	case status := <-ended:
+	case status := <-wait.Result:
 		if status.StatusCode == 0 {
 			return "", nil
 		}
 		code = status.StatusCode
 	}
-	stream, err := docker.ContainerLogs(ctx, created.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	stream, err := docker.ContainerLogs(ctx, created.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
 		return "", err
 	}

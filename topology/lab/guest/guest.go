@@ -20,9 +20,9 @@ import (
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
@@ -245,19 +245,20 @@ func (g *Guest) whyNot(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	info, inspectErr := g.docker.ContainerInspect(ctx, g.container)
+	inspected, inspectErr := g.docker.ContainerInspect(ctx, g.container, client.ContainerInspectOptions{})
+	state := inspected.Container.State
 	switch {
 	case errdefs.IsNotFound(inspectErr):
 		return fmt.Errorf("%w: it has no container", ErrNotAnswering)
-	case inspectErr != nil || info.State == nil || info.State.Running:
+	case inspectErr != nil || state == nil || state.Running:
 		return err
-	case info.State.Status == "created":
+	case state.Status == container.StateCreated:
 		return fmt.Errorf("%w: it was never powered on", ErrNotAnswering)
-	case info.State.ExitCode == killed && !info.State.OOMKilled:
+	case state.ExitCode == killed && !state.OOMKilled:
 		return fmt.Errorf("%w: its power is cut", ErrNotAnswering)
 	}
 	return fmt.Errorf("%w: it ended at %s with exit status %d: %s",
-		ErrNotAnswering, info.State.FinishedAt, info.State.ExitCode, g.consoleEnd(ctx, 1))
+		ErrNotAnswering, state.FinishedAt, state.ExitCode, g.consoleEnd(ctx, 1))
 }
 
 // killed is the exit status of a container that was ended by SIGKILL.
@@ -283,12 +284,12 @@ func LastLines(s string, n int) string {
 func (g *Guest) Ready(ctx context.Context, bound time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ended, failed := g.docker.ContainerWait(ctx, g.container, container.WaitConditionNotRunning)
+	wait := g.docker.ContainerWait(ctx, g.container, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	go func() {
 		select {
-		case <-ended:
+		case <-wait.Result:
 			cancel(errEnded)
-		case err := <-failed:
+		case err := <-wait.Error:
 			cancel(err)
 		}
 	}()
@@ -318,7 +319,7 @@ var errEnded = errors.New("the guest ended")
 // Console returns the output of the guest's kernel and systemd since the first
 // power-on, and the launcher's output.
 func (g *Guest) Console(ctx context.Context) (string, error) {
-	stream, err := g.docker.ContainerLogs(ctx, g.container, container.LogsOptions{ShowStdout: true, ShowStderr: true})
+	stream, err := g.docker.ContainerLogs(ctx, g.container, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
 		return "", fmt.Errorf("reading the console of guest %s: %w", g.name, err)
 	}

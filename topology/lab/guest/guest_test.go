@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -42,7 +42,8 @@ func engine(t *testing.T, status int, state *container.State) *client.Client {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/logs") {
 			const text = "guest boots\nguest: the guest was killed\n"
-			_, _ = stdcopy.NewStdWriter(w, stdcopy.Stderr).Write([]byte(text)) // the test detects an error
+			header := []byte{byte(stdcopy.Stderr), 0, 0, 0, 0, 0, 0, byte(len(text))}
+			_, _ = w.Write(append(header, text...)) // the test detects an error
 			return
 		}
 		if strings.HasSuffix(r.URL.Path, "/wait") && state.Running {
@@ -53,10 +54,10 @@ func engine(t *testing.T, status int, state *container.State) *client.Client {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{State: state}})
+		_ = json.NewEncoder(w).Encode(container.InspectResponse{State: state})
 	}))
 	t.Cleanup(server.Close)
-	return must.Get(client.NewClientWithOpts(client.WithHost("tcp://" + server.Listener.Addr().String())))(t)
+	return must.Get(client.New(client.WithHost("tcp://" + server.Listener.Addr().String())))(t)
 }
 
 // TestExecWithoutGuest checks that the error of a command names the state of a guest

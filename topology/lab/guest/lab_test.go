@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
@@ -29,7 +29,7 @@ import (
 // dockerAndImage connects to Docker and makes the guest's image known to it.
 func dockerAndImage(t *testing.T, kernel string) (*client.Client, string) {
 	t.Helper()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	catalogue := must.Get(images.Open("../../.."))(t)
 	ref := guest.Image(kernel)
 	must.Get(catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}))(t)
@@ -89,22 +89,27 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	const name = "guest-test"
 	address := netip.MustParseAddr("10.231.7.11")
 	remove := func() {
-		_ = docker.ContainerRemove(context.Background(), name, container.RemoveOptions{Force: true, RemoveVolumes: true})
-		_ = docker.NetworkRemove(context.Background(), name)
+		_, _ = docker.ContainerRemove(context.Background(), name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		_, _ = docker.NetworkRemove(context.Background(), name, client.NetworkRemoveOptions{})
 	}
 	remove()
 	t.Cleanup(remove)
-	must.Get(docker.NetworkCreate(ctx, name, network.CreateOptions{
+	must.Get(docker.NetworkCreate(ctx, name, client.NetworkCreateOptions{
 		Driver: "bridge", Internal: true,
-		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.231.7.0/24", Gateway: "10.231.7.1"}}},
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
+			Subnet: netip.MustParsePrefix("10.231.7.0/24"), Gateway: netip.MustParseAddr("10.231.7.1"),
+		}}},
 	}))(t)
 	config, host := guest.Container(guest.Options{
 		Image: image, Hostname: "node1", Dir: dir, Accelerator: accelerator, CPUs: 2, Memory: 1024,
 	})
 	host.NetworkMode = name
-	must.Get(docker.ContainerCreate(ctx, config, host, &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-		name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address.String()}},
-	}}, nil, name))(t)
+	must.Get(docker.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: name, Config: config, HostConfig: host,
+		NetworkingConfig: &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+			name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address}},
+		}},
+	}))(t)
 	g := guest.Open(docker, name, "node1", dir)
 	t.Cleanup(func() {
 		if exists, _ := exec.Command("docker", "ps", "-aq", "--filter", "name="+name).Output(); t.Failed() && len(exists) > 0 {
@@ -114,7 +119,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	})
 	powerOn := func(t *testing.T) {
 		began := time.Now()
-		must.NoError(t, docker.ContainerStart(ctx, name, container.StartOptions{}))
+		must.Get(docker.ContainerStart(ctx, name, client.ContainerStartOptions{}))(t)
 		must.NoError(t, g.Ready(ctx, time.Minute))
 		t.Logf("first command %s after power-on", time.Since(began).Round(time.Millisecond))
 	}
@@ -168,13 +173,13 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		t.Log(run(t, "systemctl", "--failed", "--no-legend"), run(t, "systemd-analyze"), run(t, "free", "-m"))
 	})
 	t.Run("hangs", func(t *testing.T) {
-		must.NoError(t, docker.ContainerPause(ctx, name))
+		must.Get(docker.ContainerPause(ctx, name, client.ContainerPauseOptions{}))(t)
 		short, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		if _, err := g.Exec(short, "true"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("while it hangs: %v", err)
 		}
-		must.NoError(t, docker.ContainerUnpause(ctx, name))
+		must.Get(docker.ContainerUnpause(ctx, name, client.ContainerUnpauseOptions{}))(t)
 		run(t, "true")
 	})
 	t.Run("loses its channel", func(t *testing.T) {
@@ -199,7 +204,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		must.NoError(t, g.Ready(ctx, time.Minute))
 	})
 	t.Run("is killed", func(t *testing.T) {
-		inside := must.Get(docker.ContainerTop(ctx, name, []string{"-eo", "pid,args"}))(t)
+		inside := must.Get(docker.ContainerTop(ctx, name, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,args"}}))(t)
 		killed := 0
 		for _, process := range inside.Processes {
 			program := filepath.Base(strings.Fields(process[1])[0])
@@ -211,10 +216,10 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		if killed == 0 {
 			t.Fatalf("no kernel among %q", inside.Processes)
 		}
-		ended, failed := docker.ContainerWait(ctx, name, container.WaitConditionNotRunning)
+		wait := docker.ContainerWait(ctx, name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 		select {
-		case <-ended:
-		case err := <-failed:
+		case <-wait.Result:
+		case err := <-wait.Error:
 			t.Fatal(err)
 		case <-time.After(30 * time.Second):
 			t.Fatal("its container still runs")
@@ -226,7 +231,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	})
 	t.Run("power cut and on again", func(t *testing.T) {
 		run(t, "sh", "-c", "echo kept >/var/lib/kubelet/kept; echo kept >/etc/kept; sync")
-		must.NoError(t, docker.ContainerKill(ctx, name, "KILL"))
+		must.Get(docker.ContainerKill(ctx, name, client.ContainerKillOptions{Signal: "KILL"}))(t)
 		if _, err := g.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
 			t.Errorf("without power: %v", err)
 		}

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/go-connections/nat"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	docker "github.com/moby/moby/client"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -252,17 +253,17 @@ func (l *Lab) createControlPlane(ctx context.Context, c topology.Cluster, image 
 // would start it again after a reboot, when the lab's rules are gone. And Docker publishes the
 // API server on loopback, where only root may reach it.
 func (l *Lab) closeControlPlane(ctx context.Context, node *Node) error {
-	_, err := l.docker.ContainerUpdate(ctx, node.container, container.UpdateConfig{
-		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+	_, err := l.docker.ContainerUpdate(ctx, node.container, docker.ContainerUpdateOptions{
+		RestartPolicy: &container.RestartPolicy{Name: container.RestartPolicyDisabled},
 	})
 	if err != nil {
 		return fmt.Errorf("switching the restarts of container %q off: %w", node.container, err)
 	}
-	made, err := l.docker.ContainerInspect(ctx, node.container)
+	made, err := node.inspect(ctx)
 	if err != nil {
-		return fmt.Errorf("inspecting container %q: %w", node.container, err)
+		return err
 	}
-	for _, published := range made.NetworkSettings.Ports[nat.Port(fmt.Sprintf("%d/tcp", apiPort))] {
+	for _, published := range made.NetworkSettings.Ports[network.MustParsePort(fmt.Sprintf("%d/tcp", apiPort))] {
 		port, err := strconv.ParseUint(published.HostPort, 10, 16)
 		if err == nil {
 			err = onlyRootConnects(l.Topology.Name, uint16(port))
@@ -323,14 +324,14 @@ const controlPlaneServes = 4 * time.Minute
 func (m *member) runs(ctx context.Context) error {
 	return await.Until(ctx, "container "+m.container+" to run", 50*time.Millisecond, 5*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			info, err := m.docker.ContainerInspect(ctx, m.container)
+			info, err := m.docker.ContainerInspect(ctx, m.container, docker.ContainerInspectOptions{})
 			if errdefs.IsNotFound(err) {
 				return false, "no such container", nil
 			}
 			if err != nil {
 				return false, "", err
 			}
-			return info.State.Running, info.State.Status, nil
+			return info.Container.State.Running, string(info.Container.State.Status), nil
 		})
 }
 

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
@@ -66,13 +66,13 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		return m.guest.ExecInput(ctx, input, command...)
 	}
 	wrap := func(err error) error { return fmt.Errorf("on %s: %s: %w", m.name, guest.Quote(command), err) }
-	exec, err := m.docker.ContainerExecCreate(ctx, m.container, container.ExecOptions{
+	exec, err := m.docker.ExecCreate(ctx, m.container, client.ExecCreateOptions{
 		Cmd: command, AttachStdin: input != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return "", wrap(err)
 	}
-	stream, err := m.docker.ContainerExecAttach(ctx, exec.ID, container.ExecAttachOptions{})
+	stream, err := m.docker.ExecAttach(ctx, exec.ID, client.ExecAttachOptions{})
 	if err != nil {
 		return "", wrap(err)
 	}
@@ -93,7 +93,7 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 		}
 		return "", wrap(err)
 	}
-	status, err := m.docker.ContainerExecInspect(ctx, exec.ID)
+	status, err := m.docker.ExecInspect(ctx, exec.ID, client.ExecInspectOptions{})
 	if err != nil {
 		return "", wrap(err)
 	}
@@ -103,15 +103,24 @@ func (m *member) ExecInput(ctx context.Context, input io.Reader, command ...stri
 	return stdout.String(), nil
 }
 
+// inspect is Docker's description of the member's container.
+func (m *member) inspect(ctx context.Context) (container.InspectResponse, error) {
+	answer, err := m.docker.ContainerInspect(ctx, m.container, client.ContainerInspectOptions{})
+	if err != nil {
+		err = fmt.Errorf("inspecting container %q: %w", m.container, err)
+	}
+	return answer.Container, err
+}
+
 // PID is the process ID of the member's init in the machine's PID namespace. It changes when the
 // member is stopped and started. A guest, which has its own kernel, has none: that is an error.
 func (m *member) PID(ctx context.Context) (int, error) {
 	if m.guest != nil {
 		return 0, fmt.Errorf("%s is a guest with its own kernel: the machine cannot access its processes and namespaces; run commands on it", m.name)
 	}
-	info, err := m.docker.ContainerInspect(ctx, m.container)
+	info, err := m.inspect(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("inspecting container %q: %w", m.container, err)
+		return 0, err
 	}
 	if info.State == nil || info.State.Pid == 0 {
 		return 0, fmt.Errorf("container %q is not running", m.container)
@@ -152,7 +161,7 @@ func (m *member) Path(ctx context.Context, path string) (string, error) {
 
 // Stop cuts the member's power: its processes are killed.
 func (m *member) Stop(ctx context.Context) error {
-	if err := m.docker.ContainerKill(ctx, m.container, "KILL"); err != nil {
+	if _, err := m.docker.ContainerKill(ctx, m.container, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
 		return fmt.Errorf("cutting the power of %s: %w", m.name, err)
 	}
 	return nil
@@ -167,7 +176,7 @@ func (m *member) Remove(ctx context.Context) error {
 
 func (m *member) remove(ctx context.Context) error {
 	defer m.keepThawed(ctx)()
-	err := m.docker.ContainerRemove(ctx, m.container, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	_, err := m.docker.ContainerRemove(ctx, m.container, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("removing container %q: %w", m.container, err)
 	}
@@ -178,7 +187,7 @@ func (m *member) remove(ctx context.Context) error {
 // is killed while it changes a pod's devices leaves the pod frozen, and under cgroup v1 a
 // frozen process does not end by SIGKILL: the container could never be removed.
 func (m *member) keepThawed(ctx context.Context) (stop func()) {
-	info, err := m.docker.ContainerInspect(ctx, m.container)
+	info, err := m.inspect(ctx)
 	if err != nil { // it is gone
 		return func() {}
 	}
@@ -218,7 +227,7 @@ func thaw(folder, id string) {
 func (m *member) Logs(ctx context.Context) (string, error) { return m.logs(ctx, time.Time{}) }
 
 func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
-	options := container.LogsOptions{ShowStdout: true, ShowStderr: true}
+	options := client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true}
 	if !since.IsZero() {
 		options.Since = since.Format(time.RFC3339Nano)
 	}
@@ -227,9 +236,9 @@ func (m *member) logs(ctx context.Context, since time.Time) (string, error) {
 		return "", fmt.Errorf("reading the log of container %q: %w", m.container, err)
 	}
 	defer stream.Close()
-	info, err := m.docker.ContainerInspect(ctx, m.container)
+	info, err := m.inspect(ctx)
 	if err != nil {
-		return "", fmt.Errorf("inspecting container %q: %w", m.container, err)
+		return "", err
 	}
 	var text bytes.Buffer
 	if info.Config.Tty { // one raw stream, of a node that kind made
@@ -269,7 +278,7 @@ func (m *member) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startsWithin)
 	defer cancel()
-	if err := m.docker.ContainerStart(ctx, m.container, container.StartOptions{}); err != nil {
+	if _, err := m.docker.ContainerStart(ctx, m.container, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("starting container %q: %w", m.container, err)
 	}
 	return m.addIPv6(ctx)
@@ -287,12 +296,13 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 	}
 	config.Labels[labelLab], config.Labels[labelMember] = m.lab, m.name
 	host.NetworkMode = container.NetworkMode(mode)
-	host.DNS = []string{nameServer.String()}
+	host.DNS = []netip.Addr{nameServer}
 	host.LogConfig.Type = "json-file" // the machine's driver may not give logs back
 	if len(host.SecurityOpt) == 0 {
 		host.SecurityOpt = []string{"label=disable"} // SELinux would hide what is mounted
 	}
-	if _, err := m.docker.ContainerCreate(ctx, config, host, endpoints, nil, m.container); err != nil {
+	options := client.ContainerCreateOptions{Name: m.container, Config: config, HostConfig: host, NetworkingConfig: endpoints}
+	if _, err := m.docker.ContainerCreate(ctx, options); err != nil {
 		return fmt.Errorf("creating container %q: %w", m.container, err)
 	}
 	return nil
@@ -306,7 +316,8 @@ func (m *member) create(ctx context.Context, links []topology.Link, config *cont
 		return err
 	}
 	for _, link := range rest { // engines before 25.0 take one endpoint at creation
-		if err := m.docker.NetworkConnect(ctx, networkName(m.lab, link.Network), m.container, endpoint(link)); err != nil {
+		options := client.NetworkConnectOptions{Container: m.container, EndpointConfig: endpoint(link)}
+		if _, err := m.docker.NetworkConnect(ctx, networkName(m.lab, link.Network), options); err != nil {
 			return fmt.Errorf("creating container %q: %w", m.container, err)
 		}
 	}
@@ -314,12 +325,12 @@ func (m *member) create(ctx context.Context, links []topology.Link, config *cont
 }
 
 func endpoint(link topology.Link) *network.EndpointSettings {
-	return &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: link.Address.String()}}
+	return &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: link.Address}}
 }
 
 // Exists reports whether the member has a container, running or not.
 func (m *member) Exists(ctx context.Context) (bool, error) {
-	_, err := m.docker.ContainerInspect(ctx, m.container)
+	_, err := m.docker.ContainerInspect(ctx, m.container, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -20,17 +21,17 @@ func (l *Lab) CPUTime(ctx context.Context) (time.Duration, error) {
 	}
 	if l.foreign != nil {
 		for _, name := range l.foreign.Containers {
-			containers = append(containers, container.Summary{ID: name, Names: []string{name}, State: "running"})
+			containers = append(containers, container.Summary{ID: name, Names: []string{name}, State: container.StateRunning})
 		}
 	}
 	var sum atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range containers {
-		if c.State != "running" {
+		if c.State != container.StateRunning {
 			continue
 		}
 		group.Go(func() error {
-			answer, err := l.docker.ContainerStatsOneShot(ctx, c.ID)
+			answer, err := l.docker.ContainerStats(ctx, c.ID, client.ContainerStatsOptions{})
 			if err != nil {
 				return fmt.Errorf("reading the CPU time of %v: %w", c.Names, err)
 			}

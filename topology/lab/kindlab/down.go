@@ -12,11 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
 	"github.com/google/nftables"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/topology/await"
@@ -25,20 +23,20 @@ import (
 // Labs returns the names of all labs that have anything on this machine.
 func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	labs := map[string]bool{}
-	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true})
+	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
-	for _, c := range containers {
+	for _, c := range containers.Items {
 		if lab := labOf(c); lab != "" {
 			labs[lab] = true
 		}
 	}
-	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelLab))})
+	networks, err := docker.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("label", labelLab)})
 	if err != nil {
 		return nil, fmt.Errorf("listing Docker networks: %w", err)
 	}
-	for _, n := range networks {
+	for _, n := range networks.Items {
 		labs[n.Labels[labelLab]] = true
 	}
 	conn, err := nftables.New()
@@ -106,11 +104,11 @@ func labOf(c container.Summary) string {
 }
 
 func containersOf(ctx context.Context, docker *client.Client, lab string) ([]container.Summary, error) {
-	all, err := docker.ContainerList(ctx, container.ListOptions{All: true})
+	all, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, fmt.Errorf("listing the containers of lab %q: %w", lab, err)
 	}
-	return slices.DeleteFunc(all, func(c container.Summary) bool { return labOf(c) != lab }), nil
+	return slices.DeleteFunc(all.Items, func(c container.Summary) bool { return labOf(c) != lab }), nil
 }
 
 // removeContainers removes a lab's containers and their volumes concurrently. It
@@ -139,7 +137,7 @@ func disconnect(ctx context.Context, docker *client.Client, containers []contain
 			continue
 		}
 		for name := range c.NetworkSettings.Networks {
-			_ = docker.NetworkDisconnect(ctx, name, c.ID, true)
+			_, _ = docker.NetworkDisconnect(ctx, name, client.NetworkDisconnectOptions{Container: c.ID, Force: true})
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -206,11 +206,11 @@ func (l *Lab) record(ctx context.Context) error {
 	if l.foreign.objects, err = running.objects(ctx); err != nil {
 		return err
 	}
-	first, err := l.docker.ContainerInspect(ctx, l.foreign.Containers[c.Nodes[0].Name])
+	first, err := l.docker.ContainerInspect(ctx, l.foreign.Containers[c.Nodes[0].Name], client.ContainerInspectOptions{})
 	if err != nil {
 		return fmt.Errorf("inspecting container %q: %w", l.foreign.Containers[c.Nodes[0].Name], err)
 	}
-	l.foreign.network = registryNetwork(first.NetworkSettings.Networks, c.Nodes[0])
+	l.foreign.network = registryNetwork(first.Container.NetworkSettings.Networks, c.Nodes[0])
 	var mu sync.Mutex
 	return l.EachNode(ctx, running.Nodes(), func(ctx context.Context, n *Node) error {
 		b, err := l.recordNode(ctx, n)
@@ -226,7 +226,7 @@ func (l *Lab) record(ctx context.Context) error {
 func registryNetwork(on map[string]*network.EndpointSettings, n topology.Node) string {
 	chosen := ""
 	for _, name := range slices.Sorted(maps.Keys(on)) {
-		declared := slices.ContainsFunc(n.Links, func(l topology.Link) bool { return l.Address.String() == on[name].IPAddress })
+		declared := slices.ContainsFunc(n.Links, func(l topology.Link) bool { return l.Address == on[name].IPAddress })
 		if chosen == "" || !declared {
 			chosen = name
 		}
@@ -240,13 +240,13 @@ func (l *Lab) recordNode(ctx context.Context, n *Node) (*before, error) {
 		return nil, fmt.Errorf("reading its Node object: %w", err)
 	}
 	declared, _ := l.Topology.Member(n.name)
-	info, err := l.docker.ContainerInspect(ctx, n.container)
+	info, err := n.inspect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("inspecting container %q: %w", n.container, err)
+		return nil, err
 	}
 	var cards []string
 	for _, card := range info.NetworkSettings.Networks {
-		cards = append(cards, card.IPAddress)
+		cards = append(cards, card.IPAddress.String())
 	}
 	err = n.InNetns(ctx, func() (err error) {
 		b.kernel, b.cables, err = readKernel(declared.Links, cards)

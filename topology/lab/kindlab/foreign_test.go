@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/docker/docker/api/types/network"
+	"github.com/moby/moby/api/types/network"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +33,8 @@ func TestEmptied(t *testing.T) {
 
 func TestRegistryNetwork(t *testing.T) {
 	node := topology.Node{Links: []topology.Link{{Network: "nodes", Address: netip.MustParseAddr("10.4.94.32")}}}
-	kind, declared := &network.EndpointSettings{IPAddress: "172.18.0.2"}, &network.EndpointSettings{IPAddress: "10.4.94.32"}
+	kind := &network.EndpointSettings{IPAddress: netip.MustParseAddr("172.18.0.2")}
+	declared := &network.EndpointSettings{IPAddress: netip.MustParseAddr("10.4.94.32")}
 	for _, test := range []struct {
 		name string
 		on   map[string]*network.EndpointSettings

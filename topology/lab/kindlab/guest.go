@@ -106,9 +106,9 @@ func (l *Lab) Guests(ctx context.Context) ([]GuestFacts, error) {
 		if err != nil {
 			return all, fmt.Errorf("reading the kernel release of %s: %w", n.Name, err)
 		}
-		info, err := l.docker.ContainerInspect(ctx, node.container)
+		info, err := node.inspect(ctx)
 		if err != nil {
-			return all, fmt.Errorf("inspecting container %q: %w", node.container, err)
+			return all, err
 		}
 		all = append(all, GuestFacts{
 			Node: n.Name, Kernel: strings.TrimSpace(release),

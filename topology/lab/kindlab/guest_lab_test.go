@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/e2e-framework/klient/k8s/resources"
@@ -47,7 +46,7 @@ func upWithGuest(ctx context.Context, t *testing.T, declared topology.Topology) 
 // dockerAndImages connects to Docker and makes sure that images are built.
 func dockerAndImages(ctx context.Context, t *testing.T, refs []string) (*client.Client, *images.Catalogue) {
 	t.Helper()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	catalogue := must.Get(images.Open("../../.."))(t)
 	must.Get(catalogue.Build(ctx, refs, func(images.Event) {}))(t)
 	return docker, catalogue
@@ -171,7 +170,7 @@ func TestGuestNode(t *testing.T) {
 		if _, err := node.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
 			t.Errorf("without power: %v", err)
 		}
-		must.NoError(t, docker.ContainerStart(ctx, node.Container(), container.StartOptions{}))
+		must.Get(docker.ContainerStart(ctx, node.Container(), client.ContainerStartOptions{}))(t)
 		err := await.Until(ctx, "the first command", 50*time.Millisecond, 2*time.Minute, func(ctx context.Context) (bool, string, error) {
 			_, err := node.Exec(ctx, "true")
 			return err == nil, "", err
@@ -211,8 +210,8 @@ func TestGuestNode(t *testing.T) {
 // sincePowerOn is how long ago a node was powered on last.
 func sincePowerOn(ctx context.Context, t *testing.T, docker *client.Client, node *kindlab.Node) time.Duration {
 	t.Helper()
-	info := must.Get(docker.ContainerInspect(ctx, node.Container()))(t)
-	began := must.Get(time.Parse(time.RFC3339Nano, info.State.StartedAt))(t)
+	info := must.Get(docker.ContainerInspect(ctx, node.Container(), client.ContainerInspectOptions{}))(t)
+	began := must.Get(time.Parse(time.RFC3339Nano, info.Container.State.StartedAt))(t)
 	return time.Since(began).Round(10 * time.Millisecond)
 }
 

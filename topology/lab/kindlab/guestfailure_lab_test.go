@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/client"
+
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -73,8 +75,8 @@ func TestKilledWithGuest(t *testing.T) {
 	process.Env = append(os.Environ(), child+"=1")
 	must.NoError(t, process.Start())
 	err := await.Until(ctx, "the guest's container to run", 50*time.Millisecond, time.Minute, func(ctx context.Context) (bool, string, error) {
-		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second")
-		return err == nil && info.State.Running, "it does not run", err
+		info, err := docker.ContainerInspect(ctx, "relapse-kindlab-guest-k8s-second", client.ContainerInspectOptions{})
+		return err == nil && info.Container.State.Running, "it does not run", err
 	})
 	must.NoError(t, err)
 	must.NoError(t, process.Process.Kill())

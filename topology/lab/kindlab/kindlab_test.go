@@ -3,7 +3,7 @@ package kindlab
 import (
 	"context"
 	"errors"
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/lab/guest"
@@ -27,7 +27,7 @@ func TestNoLabOutsideStateDir(t *testing.T) {
 				t.Errorf("locked: %v", err)
 			}
 			// The client is never used: there is no engine behind it.
-			docker := must.Get(client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock")))(t)
+			docker := must.Get(client.New(client.WithHost("unix:///nonexistent/docker.sock")))(t)
 			must.Fail(t, Down(t.Context(), docker, name), "is not a lab name")
 		})
 	}
@@ -138,7 +138,7 @@ func TestImagesOf(t *testing.T) {
 
 func guests(t *testing.T) *Lab {
 	t.Helper()
-	docker := must.Get(client.NewClientWithOpts(client.WithHost("unix:///nonexistent/docker.sock")))(t)
+	docker := must.Get(client.New(client.WithHost("unix:///nonexistent/docker.sock")))(t)
 	return &Lab{docker: docker, Topology: topology.Topology{Name: "l", Clusters: []topology.Cluster{{Name: "k8s", Nodes: []topology.Node{
 		{Name: "a", Role: topology.ControlPlane}, {Name: "b", Kernel: "6.12"}, {Name: "c", Kernel: "6.1"}, {Name: "d", Kernel: "6.12"},
 	}}}}}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/client"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/relapse-dev/relapse/topology"
@@ -107,10 +108,9 @@ timeout 20 sh -c 'until grep FROZEN pod/freezer.state; do sleep 0.1; done'`)
 		}
 	})
 	t.Run("the registry holds links to the cache's blobs, and no copies", func(t *testing.T) {
-		info, _, err := docker.ContainerInspectWithRaw(ctx, lab.Registry().Container(), true)
-		must.NoError(t, err)
-		if *info.SizeRw > 1e6 {
-			t.Errorf("it has written %d bytes", *info.SizeRw)
+		info := must.Get(docker.ContainerInspect(ctx, lab.Registry().Container(), client.ContainerInspectOptions{Size: true}))(t)
+		if size := *info.Container.SizeRw; size > 1e6 {
+			t.Errorf("it has written %d bytes", size)
 		}
 	})
 	t.Run("nodes have the declared names, addresses and ranges", func(t *testing.T) {
@@ -147,9 +147,9 @@ timeout 20 sh -c 'until grep FROZEN pod/freezer.state; do sleep 0.1; done'`)
 	t.Run("no question for a name leaves the machine", func(t *testing.T) { asksNoNameServer(ctx, t, lab) })
 	t.Run("Docker starts no container again after a reboot", func(t *testing.T) {
 		for _, m := range small.Members() {
-			info, err := docker.ContainerInspect(ctx, lab.Host(m.Name).Container())
-			if err != nil || !info.HostConfig.RestartPolicy.IsNone() {
-				t.Errorf("%s: %v, %v", m.Name, info.HostConfig.RestartPolicy, err)
+			info, err := docker.ContainerInspect(ctx, lab.Host(m.Name).Container(), client.ContainerInspectOptions{})
+			if err != nil || !info.Container.HostConfig.RestartPolicy.IsNone() {
+				t.Errorf("%s: %v, %v", m.Name, info.Container.HostConfig.RestartPolicy, err)
 			}
 		}
 	})

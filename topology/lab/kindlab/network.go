@@ -13,12 +13,11 @@ import (
 	"strconv"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/client"
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
@@ -49,7 +48,7 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 		return err
 	}
 	for _, n := range t.Networks {
-		_, err := docker.NetworkCreate(ctx, networkName(t.Name, n.Name), network.CreateOptions{
+		_, err := docker.NetworkCreate(ctx, networkName(t.Name, n.Name), client.NetworkCreateOptions{
 			Driver: "bridge",
 			Labels: map[string]string{labelLab: t.Name, labelDual: strconv.FormatBool(t.Dual)},
 			Options: map[string]string{
@@ -57,8 +56,8 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 				"com.docker.network.bridge.enable_ip_masquerade": "false",
 			},
 			IPAM: &network.IPAM{Config: []network.IPAMConfig{{
-				Subnet:  n.Subnet.String(),
-				Gateway: machineOn(n).String(),
+				Subnet:  n.Subnet,
+				Gateway: machineOn(n),
 				IPRange: automaticRange(t, n),
 			}}},
 		})
@@ -71,13 +70,13 @@ func createNetworks(ctx context.Context, docker *client.Client, t topology.Topol
 
 // automaticRange is the range from which Docker assigns addresses on a network. It contains only
 // the control plane's address, because kind cannot request one. All other members request theirs.
-func automaticRange(t topology.Topology, n topology.Network) string {
+func automaticRange(t topology.Topology, n topology.Network) netip.Prefix {
 	for _, c := range t.Clusters {
 		if link := c.Nodes[0].Links[0]; link.Network == n.Name {
-			return netip.PrefixFrom(link.Address, link.Address.BitLen()).String()
+			return netip.PrefixFrom(link.Address, link.Address.BitLen())
 		}
 	}
-	return ""
+	return netip.Prefix{}
 }
 
 // checkSubnets rejects a topology whose subnets overlap a route of the machine: the
@@ -109,7 +108,7 @@ func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) 
 		return err
 	}
 	for _, r := range t.Routers {
-		made, err := docker.ContainerInspect(ctx, containerName(t.Name, r.Name))
+		made, err := docker.ContainerInspect(ctx, containerName(t.Name, r.Name), client.ContainerInspectOptions{})
 		if errdefs.IsNotFound(err) {
 			continue
 		}
@@ -117,7 +116,7 @@ func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) 
 			return fmt.Errorf("reading router %q of lab %q: %w", r.Name, t.Name, err)
 		}
 		// Labs of before routers had kinds have GoBGP.
-		has := cmp.Or(topology.RouterKind(made.Config.Labels[labelRouter]), topology.GoBGP)
+		has := cmp.Or(topology.RouterKind(made.Container.Config.Labels[labelRouter]), topology.GoBGP)
 		if has != kindOf(r) {
 			return fmt.Errorf("router %q of lab %q is %s, and not %s: use the parameters that it was brought up with, "+
 				"or run without --reuse, which takes it down first", r.Name, t.Name, has, kindOf(r))
@@ -130,19 +129,19 @@ func CheckKept(ctx context.Context, docker *client.Client, t topology.Topology) 
 // it is not the same lab. A network that does not exist is no error.
 func keptSubnets(ctx context.Context, docker *client.Client, t topology.Topology) error {
 	for _, n := range t.Networks {
-		made, err := docker.NetworkInspect(ctx, networkName(t.Name, n.Name), network.InspectOptions{})
+		made, err := docker.NetworkInspect(ctx, networkName(t.Name, n.Name), client.NetworkInspectOptions{})
 		if errdefs.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("reading network %q of lab %q: %w", n.Name, t.Name, err)
 		}
-		has := each.Joined(made.IPAM.Config, " and ", func(c network.IPAMConfig) string { return c.Subnet })
+		has := each.Joined(made.Network.IPAM.Config, " and ", func(c network.IPAMConfig) string { return c.Subnet.String() })
 		if has != n.Subnet.String() {
 			return fmt.Errorf("network %q of lab %q has the subnet %s, and not %s: use the --subnets that it was brought up with, "+
 				"or run without --reuse, which takes it down first", n.Name, t.Name, has, n.Subnet)
 		}
-		if has := made.Labels[labelDual] == "true"; has != t.Dual {
+		if has := made.Network.Labels[labelDual] == "true"; has != t.Dual {
 			return fmt.Errorf("lab %q speaks IPv6: %t; asked for is %t: use the --family that it was brought up with, "+
 				"or run without --reuse, which takes it down first", t.Name, has, t.Dual)
 		}
@@ -341,15 +340,13 @@ func removeTable(lab string) error {
 }
 
 func removeNetworks(ctx context.Context, docker *client.Client, lab string) error {
-	networks, err := docker.NetworkList(ctx, network.ListOptions{
-		Filters: filters.NewArgs(filters.Arg("label", labelLab+"="+lab)),
-	})
+	networks, err := docker.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("label", labelLab+"="+lab)})
 	if err != nil {
 		return fmt.Errorf("listing the Docker networks of lab %q: %w", lab, err)
 	}
 	var errs []error
-	for _, n := range networks {
-		if err := docker.NetworkRemove(ctx, n.ID); err != nil {
+	for _, n := range networks.Items {
+		if _, err := docker.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{}); err != nil {
 			errs = append(errs, fmt.Errorf("removing Docker network %q: %w%s", n.Name, err, miscounted(ctx, docker, n.ID, err)))
 		}
 	}
@@ -362,8 +359,8 @@ func miscounted(ctx context.Context, docker *client.Client, id string, failed er
 	if !errdefs.IsPermissionDenied(failed) { // Docker's answer to "has active endpoints"
 		return ""
 	}
-	n, err := docker.NetworkInspect(ctx, id, network.InspectOptions{})
-	if err != nil || len(n.Containers) > 0 {
+	n, err := docker.NetworkInspect(ctx, id, client.NetworkInspectOptions{})
+	if err != nil || len(n.Network.Containers) > 0 {
 		return ""
 	}
 	return "; it has no containers: Docker has miscounted its endpoints (moby/moby#42119, fixed in 28.1): " +

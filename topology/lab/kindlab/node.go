@@ -75,11 +75,8 @@ func (n *Node) Exists(ctx context.Context) (bool, error) {
 	if n.lab.foreign == nil {
 		return n.member.Exists(ctx)
 	}
-	info, err := n.docker.ContainerInspect(ctx, n.container)
-	if err != nil {
-		return false, fmt.Errorf("inspecting container %q: %w", n.container, err)
-	}
-	return info.State.Running, nil
+	info, err := n.inspect(ctx)
+	return err == nil && info.State.Running, err
 }
 
 // nodeBoots bounds the time from a container's start to its containerd: some seconds.

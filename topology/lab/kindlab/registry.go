@@ -13,7 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/topology"
@@ -176,7 +177,8 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 		return err
 	}
 	// images/registry/config.yml names the folder.
-	err = r.docker.CopyToContainer(ctx, r.container, "/var/lib/registry", bytes.NewReader(linked), container.CopyToContainerOptions{})
+	to := client.CopyToContainerOptions{DestinationPath: "/var/lib/registry", Content: bytes.NewReader(linked)}
+	_, err = r.docker.CopyToContainer(ctx, r.container, to)
 	if err != nil {
 		return fmt.Errorf("linking the cache's blobs into %s: %w", r.name, err)
 	}
@@ -193,19 +195,15 @@ func (l *Lab) startOurs(ctx context.Context, r *Registry, image string) error {
 }
 
 func (r *Registry) addressOn(ctx context.Context, network string) (netip.AddrPort, error) {
-	info, err := r.docker.ContainerInspect(ctx, r.container)
+	info, err := r.inspect(ctx)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("inspecting container %q: %w", r.container, err)
+		return netip.AddrPort{}, err
 	}
 	at := info.NetworkSettings.Networks[network]
-	if at == nil {
-		return netip.AddrPort{}, fmt.Errorf("container %q is not on network %q", r.container, network)
+	if at == nil || !at.IPAddress.IsValid() {
+		return netip.AddrPort{}, fmt.Errorf("container %q has no address on network %q", r.container, network)
 	}
-	address, err := netip.ParseAddr(at.IPAddress)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("the address of container %q: %w", r.container, err)
-	}
-	return netip.AddrPortFrom(address, registryPort), nil
+	return netip.AddrPortFrom(at.IPAddress, registryPort), nil
 }
 
 // serve adds the images of Options.Serve to the lab's registry. It copies images of
@@ -309,7 +307,7 @@ func (l *Lab) startCache(ctx context.Context, r *Registry, image, host string) e
 	if err != nil {
 		return err
 	}
-	if err := l.docker.NetworkConnect(ctx, dockerBridge, r.container, nil); err != nil {
+	if _, err := l.docker.NetworkConnect(ctx, dockerBridge, client.NetworkConnectOptions{Container: r.container}); err != nil {
 		return fmt.Errorf("connecting %s to Docker's network %q: %w", r.name, dockerBridge, err)
 	}
 	if err := r.start(ctx); err != nil {

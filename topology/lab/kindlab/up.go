@@ -3,7 +3,7 @@ package kindlab
 import (
 	"context"
 
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/topology"

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
+	"github.com/moby/moby/client"
 
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -37,12 +37,13 @@ func startUpstream(ctx context.Context, t *testing.T, docker *client.Client, cat
 	t.Helper()
 	image, err := catalogue.LoadDocker(ctx, docker, registryImage)
 	must.NoError(t, err)
-	created := must.Get(docker.ContainerCreate(ctx, &container.Config{Image: image}, nil, nil, nil, "relapse-test-upstream"))(t)
+	created := must.Get(docker.ContainerCreate(ctx, client.ContainerCreateOptions{Name: "relapse-test-upstream", Image: image}))(t)
 	t.Cleanup(func() {
-		must.NoError(t, docker.ContainerRemove(context.Background(), created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		must.Get(docker.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}))(t)
 	})
-	must.NoError(t, docker.ContainerStart(ctx, created.ID, container.StartOptions{}))
-	addr := must.Get(docker.ContainerInspect(ctx, created.ID))(t).NetworkSettings.Networks["bridge"].IPAddress + ":5000"
+	must.Get(docker.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}))(t)
+	is := must.Get(docker.ContainerInspect(ctx, created.ID, client.ContainerInspectOptions{}))(t).Container
+	addr := is.NetworkSettings.Networks["bridge"].IPAddress.String() + ":5000"
 	everywhere := registry.Upstreams{"docker.io": "http://" + addr}
 	err = await.Until(ctx, "the upstream registry", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		err := everywhere.Reach(ctx, everywhere.Hosts())
@@ -99,9 +100,9 @@ func TestUpstream(t *testing.T) {
 		}
 	})
 	t.Run("a cache does not listen on Docker's network", func(t *testing.T) {
-		is := must.Get(docker.ContainerInspect(ctx, "relapse-"+small.Name+"-cache-docker.io"))(t)
-		on := is.NetworkSettings.Networks["bridge"].IPAddress
-		if conn, err := net.DialTimeout("tcp", net.JoinHostPort(on, "5000"), time.Second); on == "" || !errors.Is(err, syscall.ECONNREFUSED) {
+		is := must.Get(docker.ContainerInspect(ctx, "relapse-"+small.Name+"-cache-docker.io", client.ContainerInspectOptions{}))(t)
+		on := is.Container.NetworkSettings.Networks["bridge"].IPAddress
+		if conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(on, 5000).String(), time.Second); !on.IsValid() || !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("%q: %v, %v; want it to be refused", on, conn, err)
 		}
 	})
@@ -122,7 +123,7 @@ func TestUpstream(t *testing.T) {
 		if err != nil || !strings.Contains(pulled, want) {
 			t.Errorf("%s, %v, want %s", pulled, err, want)
 		}
-		must.NoError(t, docker.ContainerKill(ctx, upstream, "KILL"))
+		must.Get(docker.ContainerKill(ctx, upstream, client.ContainerKillOptions{Signal: "KILL"}))(t)
 		if err := pull("second", unserved); err != nil {
 			t.Errorf("the cache does not keep it: %v", err)
 		}

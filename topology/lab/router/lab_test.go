@@ -22,9 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/client"
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/moby/client"
 	api "github.com/osrg/gobgp/v3/api"
 	gobgp "github.com/osrg/gobgp/v3/pkg/server"
 	"github.com/vishvananda/netlink"
@@ -106,14 +105,14 @@ var imageOf = map[topology.RouterKind]string{topology.FRR: "relapse.dev/frr:10.3
 
 func fileSystem(t *testing.T, ref string) string {
 	t.Helper()
-	docker := must.Get(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(t)
+	docker := must.Get(client.New(client.FromEnv))(t)
 	defer docker.Close()
 	catalogue := must.Get(images.Open("../../.."))(t)
 	must.Get(catalogue.Build(t.Context(), []string{ref}, func(images.Event) {}))(t)
 	loaded := must.Get(catalogue.LoadDocker(t.Context(), docker, ref))(t)
-	made := must.Get(docker.ContainerCreate(t.Context(), &container.Config{Image: loaded}, nil, nil, nil, ""))(t)
-	defer docker.ContainerRemove(context.Background(), made.ID, container.RemoveOptions{})
-	archive := must.Get(docker.ContainerExport(t.Context(), made.ID))(t)
+	made := must.Get(docker.ContainerCreate(t.Context(), client.ContainerCreateOptions{Image: loaded}))(t)
+	defer docker.ContainerRemove(context.Background(), made.ID, client.ContainerRemoveOptions{})
+	archive := must.Get(docker.ContainerExport(t.Context(), made.ID, client.ContainerExportOptions{}))(t)
 	defer archive.Close()
 	dir := t.TempDir()
 	tar := exec.Command("tar", "--extract", "--numeric-owner", "--directory="+dir)
