@@ -183,6 +183,7 @@ interrupted, after the lab was taken down.`,
 		bisectCommand(&s),
 		qualifyCommand(&s),
 		adviseCommand(),
+		bumpCommand(&s),
 		auditCommand(&s),
 		versionCommand(),
 	)

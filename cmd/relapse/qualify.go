@@ -112,7 +112,8 @@ func qualifyCommand(s *settings) *cobra.Command {
 			if q.Values, err = o.readValues(cmd.Context(), q, given); err != nil {
 				return err
 			}
-			return runQualification(cmd.Context(), s, q, o)
+			_, err = runQualification(cmd.Context(), s, q, o)
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -403,38 +404,39 @@ func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given
 	return v, err
 }
 
-func runQualification(ctx context.Context, s *settings, q qualify.Request, o qualifyOptions) error {
+// runQualification carries out a qualification, or prints its plan. Its runner is nil if it cannot begin.
+func runQualification(ctx context.Context, s *settings, q qualify.Request, o qualifyOptions) (*qualify.Runner, error) {
 	r, err := qualify.New(q, scenarios.All)
 	if err != nil {
-		return usagef("%w", err)
+		return nil, usagef("%w", err)
 	}
 	catalogue, _, err := openCatalogue()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.LookUp(ctx, catalogue); err != nil {
-		return err
+		return nil, err
 	}
 	if o.resume != "" {
 		if err := r.Resume(o.resume); err != nil {
-			return usagef("--resume: %w", err)
+			return nil, usagef("--resume: %w", err)
 		}
 	}
 	r.WritePlan(plain.Writer(os.Stdout))
 	if o.dryRun {
-		return nil
+		return r, nil
 	}
 	if err := r.Fit(); err != nil {
-		return err
+		return nil, err
 	}
 	l, err := s.openLabs(ctx, catalogue, display.Look{}, r.Topologies()...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer l.Close()
 	if r.Dir == "" {
 		if r.Dir, err = o.folder("qualify", fmt.Sprintf("%s-%s-to-%s", q.Component, q.From, q.To)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	r.Relapse, r.Progress = l.Relapse, l.display
@@ -447,7 +449,7 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	if err != nil {
 		fmt.Fprintf(plain.Writer(os.Stdout), "\nresults so far: %s\ncontinue with: %s --resume %s\n",
 			r.Dir, q.Command, shellescape.Quote(r.Dir))
-		return err
+		return nil, err
 	}
 	result := r.Result()
 	fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\nreports: %s\n", result.Text(), r.Dir)
@@ -456,9 +458,9 @@ func runQualification(ctx context.Context, s *settings, q qualify.Request, o qua
 	}
 	switch result.Verdict {
 	case qualify.Go:
-		return nil
+		return r, nil
 	case qualify.NoGo:
-		return &verdictError{framework.Fail, r.Broken()}
+		return r, &verdictError{framework.Fail, r.Broken()}
 	}
-	return &verdictError{framework.Inconclusive, r.Broken()}
+	return r, &verdictError{framework.Inconclusive, r.Broken()}
 }

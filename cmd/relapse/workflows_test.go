@@ -22,7 +22,8 @@ func TestWorkflows(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no workflow: %v", err)
 	}
-	for _, file := range append(files, "../../.github/actions/relapse/action.yml") {
+	actions := must.Get(filepath.Glob("../../.github/actions/*/action.yml"))(t)
+	for _, file := range append(files, actions...) {
 		text := must.Read(t, file)
 		for line := range strings.Lines(string(text)) {
 			_, action, uses := strings.Cut(line, "uses: ")

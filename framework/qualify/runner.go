@@ -247,6 +247,15 @@ func (r *Runner) LookUp(ctx context.Context, c *images.Catalogue) error {
 	return nil
 }
 
+// Published is an error if the module proxy does not have a version. LookUp comes first.
+func (r *Runner) Published(ctx context.Context) error {
+	var errs []error
+	for _, version := range []string{r.From, r.To} {
+		errs = append(errs, onlyNotPublished(r.catalogue.Derive(ctx, r.refs[version])))
+	}
+	return errors.Join(errs...)
+}
+
 // Resume takes over the results of an earlier qualification, which must be of the same request, by
 // its folder. The configuration is asked about again: the file may have changed.
 func (r *Runner) Resume(dir string) error {

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,6 +128,9 @@ func (r *reader) fluxValues(spec map[string]any) (map[string]any, error) {
 		case body == "" && from["optional"] == true:
 			r.Told = append(r.Told, fmt.Sprintf("the values of %s, which is optional, were not found", what))
 			continue
+		case body == "" && r.file.Tree != nil:
+			r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: the repository has no such object with the key %s", what, key))
+			continue
 		case body == "":
 			return nil, fmt.Errorf("it takes values from the key %s of %s, which is neither in the stream nor beside the file: "+
 				"expected that ConfigMap in the same stream", key, what)
@@ -152,6 +155,9 @@ func (r *reader) object(kind, name string) map[string]any {
 	if i := slices.IndexFunc(r.documents, is); i >= 0 {
 		return r.documents[i]
 	}
+	if r.file.Find != nil {
+		return r.file.Find(kind, name)
+	}
 	for _, file := range r.neighbours() {
 		other := &reader{file: file, vars: r.vars}
 		if other.parse() != nil {
@@ -169,8 +175,9 @@ const mostNeighbour = 1 << 20
 
 // neighbours are the YAML files beside the user's.
 func (r *reader) neighbours() []File {
-	entries, err := os.ReadDir(filepath.Dir(r.file.Name))
-	if _, there := os.Stat(r.file.Name); err != nil || there != nil {
+	tree := r.file.tree()
+	entries, err := fs.ReadDir(tree, filepath.Dir(r.file.Name))
+	if _, there := fs.Stat(tree, r.file.Name); err != nil || there != nil {
 		return nil
 	}
 	var all []File
@@ -181,8 +188,8 @@ func (r *reader) neighbours() []File {
 			continue
 		}
 		name := filepath.Join(filepath.Dir(r.file.Name), e.Name())
-		if body, err := os.ReadFile(name); err == nil {
-			all = append(all, File{name, body})
+		if body, err := fs.ReadFile(tree, name); err == nil {
+			all = append(all, File{Name: name, Text: body})
 		}
 	}
 	return all
@@ -208,7 +215,7 @@ func (r *reader) configMap(name, key string) (string, error) {
 					if text(generator["name"]) != name || as != key {
 						continue
 					}
-					body, err := os.ReadFile(filepath.Join(filepath.Dir(file.Name), at))
+					body, err := fs.ReadFile(r.file.tree(), filepath.Join(filepath.Dir(file.Name), at))
 					if err != nil {
 						return "", fmt.Errorf("the ConfigMap %s, as %s generates it: %w", name, file.Name, err)
 					}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -28,6 +29,23 @@ import (
 type File struct {
 	Name string // its path, if there are files beside it
 	Text []byte
+	// Tree is the repository that has the file, and in which files are found from its root too. What the file takes
+	// from elsewhere is told then, and is no error. Nil: the file is this machine's.
+	Tree fs.FS
+	// Find finds an object of the repository; nil: objects are in the file, or beside it.
+	Find func(kind, name string) map[string]any
+}
+
+// machine has the files of this machine, also by absolute and relative paths.
+type machine struct{}
+
+func (machine) Open(name string) (fs.File, error) { return os.Open(name) }
+
+func (f File) tree() fs.FS {
+	if f.Tree == nil {
+		return machine{}
+	}
+	return f.Tree
 }
 
 // Release is what a file says of a release.
@@ -304,12 +322,20 @@ func set(values map[string]any, name, value string, isText bool) error {
 // path is where a file is that an object names, relative to the object's file or without its
 // folders; empty if it is in neither place.
 func (r *reader) path(name string) string {
-	if strings.HasPrefix(name, "$") { // another source of Argo CD: $ref/path
+	inSource := strings.HasPrefix(name, "$")
+	if inSource { // another source of Argo CD: $ref/path
 		_, name, _ = strings.Cut(name, "/")
 	}
-	for _, at := range []string{name, path.Base(name)} {
-		at = filepath.Join(filepath.Dir(r.file.Name), filepath.FromSlash(at))
-		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() {
+	dir := filepath.Dir(r.file.Name)
+	in := []string{filepath.Join(dir, filepath.FromSlash(name)), filepath.Join(dir, path.Base(name))}
+	if r.file.Tree != nil {
+		in = []string{path.Join(dir, name)}
+		if inSource || strings.HasPrefix(name, "/") {
+			in = []string{path.Clean(strings.TrimPrefix(name, "/"))}
+		}
+	}
+	for _, at := range in {
+		if info, err := fs.Stat(r.file.tree(), at); err == nil && info.Mode().IsRegular() {
 			return at
 		}
 	}
@@ -318,10 +344,14 @@ func (r *reader) path(name string) string {
 
 func (r *reader) beside(name string) (map[string]any, error) {
 	at := r.path(name)
+	if at == "" && r.file.Tree != nil {
+		r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: it is not in the repository", name))
+		return nil, nil
+	}
 	if at == "" {
 		return nil, fmt.Errorf("it takes values from the file %s, which was not found: expected it beside %s", name, r.file.Name)
 	}
-	body, err := os.ReadFile(at)
+	body, err := fs.ReadFile(r.file.tree(), at)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ spec:
 		{"Cluster API", "kind: HelmChartProxy\nmetadata: {name: x}\nspec: {chartName: cilium, valuesTemplate: 'a: 1'}\n", "map[a:1]  HelmChartProxy x", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Read("cilium", File{filepath.Join(folder(t), "release.yaml"), []byte(test.text)}, map[string]string{"ID": "7"})
+			r, err := Read("cilium", File{Name: filepath.Join(folder(t), "release.yaml"), Text: []byte(test.text)}, map[string]string{"ID": "7"})
 			must.NoError(t, err)
 			must.Equal(t, "", test.want, fmt.Sprint(r.Values, " ", r.Version, " ", r.Object))
 			must.Equal(t, "told", test.told, strings.Join(r.Told, "; "))
@@ -165,7 +165,7 @@ func TestReadIsWrong(t *testing.T) {
 			"kustomization: it takes values from the file no.yaml, which was not found: expected it beside standard input"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if _, err := Read("cilium", File{"standard input", []byte(test.text)}, nil); err == nil || err.Error() != test.want {
+			if _, err := Read("cilium", File{Name: "standard input", Text: []byte(test.text)}, nil); err == nil || err.Error() != test.want {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
 		})

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bump"
+	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
+	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/framework/upgrade"
+	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/status"
+)
+
+const bumpHelp = `Bump finds the versions of components that a change of a git repository raises or lowers, between
+the merge base with a branch and the work tree, and the values of their charts. It prints what is
+known of each upgrade, and how it would be qualified; --run qualifies it.
+
+A version that it cannot read is named, with the reason. cmd/relapse/README.md, "Bump", says what it
+reads. Both versions are qualified with the values after the change.
+
+Exit status: of the worst qualification, as of qualify; 0 if no version has changed; 3 if none that
+has can be qualified; 2, 6 and 130 as for all commands.`
+
+type bumpOptions struct {
+	qualifyOptions
+	base, dir, comment string
+	components         []string
+	run                bool
+}
+
+func bumpCommand(s *settings) *cobra.Command {
+	var o bumpOptions
+	cmd := &cobra.Command{
+		Use:   "bump",
+		Short: "Find the upgrades that a change of a git repository makes, and qualify them",
+		Long:  bumpHelp,
+		Example: `  relapse bump --base origin/main
+  sudo relapse bump --base origin/main --components cilium,metallb --run --comment comment.md`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.bump(cmd.Context(), s, cmd.OutOrStdout()) },
+	}
+	o.register(cmd, "print the plan, as without --run")
+	flags := cmd.Flags()
+	flags.StringVar(&o.base, "base", "origin/main", "the `BRANCH` or commit that the change is for")
+	flags.StringVar(&o.dir, "repository", ".", "the work tree, `DIR`")
+	flags.StringSliceVar(&o.components, "components", nil, "these `COMPONENTS` alone, such as cilium,metallb")
+	flags.BoolVar(&o.run, "run", false, "run the qualifications")
+	flags.StringVar(&o.comment, "comment", "", "the `FILE` for the result as Markdown (with --run default reports/bump.md)")
+	return cmd
+}
+
+// bumped is the result of an upgrade that a change makes.
+type bumped struct {
+	bump.Raise
+	verdict string // a qualification's, or one of those below
+	says    string // Markdown
+	failure error  // of the command itself
+}
+
+const (
+	notQualified = "not qualified"
+	planned      = "planned"
+)
+
+// worst are the verdicts in their order.
+var worst = []string{string(qualify.NoGo), string(qualify.Unknown), notQualified, string(qualify.Go), planned}
+
+func (b bumped) String() string {
+	return fmt.Sprintf("%s %s to %s: %s", b.Component, b.From, b.To, b.verdict)
+}
+
+func (o bumpOptions) bump(ctx context.Context, s *settings, to io.Writer) error {
+	for _, name := range o.components {
+		if !upgrade.Has(name) {
+			return usagef("--components: no component %q%s", name, topology.Nearest(name, upgrade.Components()))
+		}
+	}
+	repository, err := bump.Open(ctx, o.dir, o.base)
+	if err != nil {
+		return err
+	}
+	plan, out := repository.Plan(o.components...), plain.Writer(to)
+	plan.Write(out)
+	o.maxGap, o.maxLost, o.dryRun = time.Second, "0.1%", o.dryRun || !o.run
+	var all []bumped
+	for _, raise := range plan.Raises {
+		if ctx.Err() == nil {
+			all = append(all, o.judged(ctx, s, out, raise))
+		}
+	}
+	return o.conclude(plan, all)
+}
+
+// conclude writes the comment, and returns the error with the status of all results.
+func (o bumpOptions) conclude(plan bump.Plan, all []bumped) error {
+	slices.SortStableFunc(all, func(a, b bumped) int { return slices.Index(worst, a.verdict) - slices.Index(worst, b.verdict) })
+	verdict := "no version has changed"
+	switch {
+	case len(all) > 0:
+		verdict = all[0].verdict
+	case len(plan.NotRead) > 0:
+		verdict = notQualified
+	}
+	if err := o.writeComment(verdict, plan, all); err != nil {
+		return err
+	}
+	failure := errors.Join(each.Of(all, func(b bumped) error { return b.failure })...)
+	switch {
+	case verdict == string(qualify.NoGo):
+		return &verdictError{framework.Fail, failure}
+	case failure != nil:
+		return failure
+	case verdict == string(qualify.Unknown):
+		return &verdictError{framework.Inconclusive, nil}
+	case verdict == notQualified && !slices.ContainsFunc(all, func(b bumped) bool { return b.verdict != notQualified }):
+		return status.Machine("no version that has changed can be qualified")
+	}
+	return nil
+}
+
+// judged is the result of a raise, or its plan.
+func (o bumpOptions) judged(ctx context.Context, s *settings, out io.Writer, raise bump.Raise) bumped {
+	fmt.Fprintln(out)
+	b := bumped{Raise: raise, verdict: planned, says: "`relapse bump --run` qualifies it."}
+	r, err := o.qualified(ctx, s, out, raise)
+	switch {
+	case r != nil && !o.dryRun:
+		result := r.Result()
+		b.verdict, b.says = string(result.Verdict), result.Markdown()
+	case err != nil:
+		b.verdict, b.says = notQualified, plain.Inline(err.Error())+"\n"
+		fmt.Fprintf(out, "%s: %v\n", b, err)
+		if status := statusOf(err); status != exitUsage && status != exitMachine {
+			b.failure = err
+		}
+	}
+	return b
+}
+
+// qualified says what is known of a raise, and qualifies it. Its runner is nil if there is no result.
+func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, raise bump.Raise) (*qualify.Runner, error) {
+	component, from, to, files := raise.Component, raise.From, raise.To, raise.After.Files
+	if err := qualify.CheckValues(component, from, to); err != nil && len(files) > 0 {
+		fmt.Fprintf(out, "%s %s to %s is qualified without your values: %v\n", component, from, to, err)
+		files = nil
+	}
+	o.values = each.Of(files, func(f releasefile.File) string { return f.Name })
+	given, err := qualify.ReadFiles(component, nil, files...)
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	given.Version = "" // the object states that of TO
+	var known *qualify.Given
+	if len(files) > 0 && len(raise.After.NotRead) == 0 { // or values that are not read may make an incident possible
+		known = &given
+	}
+	results, err := knownResults("")
+	if err != nil {
+		return nil, err
+	}
+	advice, err := qualify.Advise(scenarios.All, results, component, from, to, known)
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	advice.Write(out)
+	fmt.Fprintln(out)
+	q, err := o.request(component, from, to, nil)
+	if err != nil {
+		return nil, err
+	}
+	if q.Values, err = o.readValues(ctx, q, given); err != nil {
+		return nil, err
+	}
+	r, err := runQualification(ctx, s, q, o.qualifyOptions)
+	if r != nil && o.dryRun {
+		err = r.Published(ctx)
+	}
+	return r, err
+}
+
+// longestComment is how long a comment may be on GitHub, without its end.
+const longestComment = 65536 - 1024
+
+// writeComment writes one comment for all raises, the worst first. Its first line is the verdict and the summary.
+func (o bumpOptions) writeComment(verdict string, plan bump.Plan, all []bumped) error {
+	if o.comment == "" && o.dryRun {
+		return nil
+	}
+	file := cmp.Or(o.comment, "reports/bump.md")
+	var text, overview strings.Builder
+	plan.Write(&overview)
+	fmt.Fprintf(&text, "**%s** %s\n\n%s", verdict, plain.Inline(each.Joined(all, "; ", bumped.String)), plain.Fenced(overview.String()))
+	for _, b := range all {
+		section := fmt.Sprintf("\n<details><summary>%s</summary>\n\n%s\n</details>\n", plain.Inline(b.String()), b.says)
+		if text.Len()+len(section) > longestComment {
+			section = fmt.Sprintf("\n%s: the result is too long for this comment\n", plain.Inline(b.String()))
+		}
+		text.WriteString(section)
+	}
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if err == nil {
+		err = rundir.Replace(file, []byte(text.String()))
+	}
+	if err != nil {
+		return usagef("--comment: %w", err)
+	}
+	return nil
+}

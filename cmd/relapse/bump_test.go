@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/relapse-dev/relapse/framework/bump"
+	"github.com/relapse-dev/relapse/framework/qualify"
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+func TestBump(t *testing.T) {
+	for _, test := range []struct {
+		name, from, to string
+		args           []string
+		status         int
+		says           string
+	}{
+		{"nothing", "1.18.6", "1.18.6", nil, exitExpected, "no version of a component that relapse knows has changed since main"},
+		{"another component", "1.18.6", "1.19.3", []string{"--components", "metallb"}, exitExpected,
+			"no version of metallb has changed since main"},
+		{"too old", "1.6.0", "1.7.0", nil, exitMachine,
+			"cilium 1.6.0 to 1.7.0: not qualified: no recipe builds quay.io/cilium/cilium at version 1.6.0"},
+		{"a range", "1.18.x", "1.19.x", []string{"--run"}, exitMachine,
+			"not read: release.yaml: HelmRelease cilium: cilium changes from 1.18.x to 1.19.x"},
+		{"an unknown base", "1.18.6", "1.19.3", []string{"--base", "nope"}, exitUsage, `--base: "nope" and HEAD have no commit in common`},
+		{"an unknown component", "1.18.6", "1.19.3", []string{"--components", "cilum"}, exitUsage, `no component "cilum"; nearest is "cilium"`},
+		{"no repository", "", "", []string{"--repository", t.TempDir()}, exitUsage, "is no work tree of a git repository"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			release := "kind: HelmRelease\nmetadata: {name: cilium}\nspec: {chart: {spec: {chart: cilium, version: %s}}}\n"
+			file := must.Write(t, filepath.Join(dir, "release.yaml"), fmt.Sprintf(release, test.from))
+			for _, args := range [][]string{
+				{"init", "--quiet", "--initial-branch=main"}, {"add", "--all"},
+				{"-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "-m", "m"},
+			} {
+				if out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+					t.Fatalf("git %s: %v\n%s", args, err, out)
+				}
+			}
+			must.Write(t, file, fmt.Sprintf(release, test.to))
+			comment := filepath.Join(dir, "new", "comment.md")
+			got := relapse(t, append([]string{"bump", "--repository", dir, "--base", "main", "--comment", comment}, test.args...)...)
+			if got.status != test.status || !strings.Contains(got.stdout+got.stderr, test.says) {
+				t.Errorf("status %d, want %d with %q:\n%s%s", got.status, test.status, test.says, got.stdout, got.stderr)
+			}
+			if test.status != exitUsage {
+				verdict := map[int]string{exitExpected: "**no version has changed**", exitMachine: "**not qualified**"}[test.status]
+				must.Contain(t, string(must.Read(t, comment)), verdict)
+			}
+		})
+	}
+}
+
+// The worst verdict is that of all, and a comment fits what GitHub takes.
+func TestBumpOutcome(t *testing.T) {
+	result := func(component string, verdict qualify.Verdict, says string) bumped {
+		return bumped{Raise: bump.Raise{Component: component, From: "1.0.0", To: "1.1.0"}, verdict: string(verdict), says: says}
+	}
+	o := bumpOptions{comment: filepath.Join(t.TempDir(), "comment.md")}
+	for _, test := range []struct {
+		all    []bumped
+		first  string
+		status int
+	}{
+		{[]bumped{result("a", qualify.Go, ""), result("b", qualify.NoGo, strings.Repeat("x", 70000)),
+			result("c", qualify.Unknown, "")},
+			"**NO-GO** b 1.0.0 to 1.1.0: NO-GO; c 1.0.0 to 1.1.0: UNKNOWN; a 1.0.0 to 1.1.0: GO\n", exitUnexpected},
+		{[]bumped{result("a", notQualified, ""), result("b", qualify.Go, "")},
+			"**not qualified** a 1.0.0 to 1.1.0: not qualified; b", exitExpected},
+		{[]bumped{result("a", notQualified, "")}, "**not qualified** ", exitMachine},
+		{[]bumped{result("a", qualify.Go, ""), result("b", qualify.Unknown, "")}, "**UNKNOWN** ", exitInconclusive},
+		{[]bumped{result("a", qualify.Go, "")}, "**GO** ", exitExpected},
+	} {
+		err := o.conclude(bump.Plan{}, test.all)
+		text := string(must.Read(t, o.comment))
+		if got := statusOf(err); got != test.status || !strings.HasPrefix(text, test.first) || len(text) > longestComment+1024 {
+			t.Errorf("status %d, want %d; comment of %d bytes: %.200s", got, test.status, len(text), text)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package bump
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+func git(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	all := append([]string{"-C", dir, "-c", "user.name=n", "-c", "user.email=e@example.com", "-c", "commit.gpgsign=false"}, args...)
+	if out, err := exec.CommandContext(t.Context(), "git", all...).CombinedOutput(); err != nil {
+		t.Fatalf("git %s: %v\n%s", args, err, out)
+	}
+}
+
+// repository makes the repository of an archive: files below before are of main alone, those below after of a
+// branch, and the others of both. The branch is committed, and main has gone on since.
+func repository(t *testing.T, archive *txtar.Archive) string {
+	dir := t.TempDir()
+	git(t, dir, "init", "--quiet", "--initial-branch=main")
+	write := func(side string) {
+		for _, f := range archive.Files {
+			first, rest, _ := strings.Cut(f.Name, "/")
+			switch first {
+			case side:
+			case "before":
+				os.Remove(filepath.Join(dir, rest)) // if it is there before
+				continue
+			case "after":
+				continue
+			default:
+				rest = f.Name
+			}
+			must.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, rest)), 0o755))
+			must.NoError(t, os.WriteFile(filepath.Join(dir, rest), f.Data, 0o644))
+		}
+		git(t, dir, "add", "--all")
+		git(t, dir, "commit", "--quiet", "--allow-empty", "--message", side)
+	}
+	write("before")
+	git(t, dir, "checkout", "--quiet", "-b", "change")
+	write("after")
+	git(t, dir, "checkout", "--quiet", "main")
+	must.Write(t, filepath.Join(dir, "later.yaml"), "kind: HelmRelease\nmetadata: {name: cilium, namespace: later}\n"+
+		"spec: {chart: {spec: {chart: cilium, version: 1.17.0}}}\n")
+	git(t, dir, "add", "--all")
+	git(t, dir, "commit", "--quiet", "--message", "main goes on")
+	git(t, dir, "checkout", "--quiet", "change")
+	return dir
+}
+
+func planOf(t *testing.T, dir string, components ...string) Plan {
+	r := must.Get(Open(t.Context(), dir, "main"))(t)
+	return r.Plan(components...)
+}
+
+func TestPlan(t *testing.T) {
+	files := must.Get(filepath.Glob("testdata/*.txtar"))(t)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			var text strings.Builder
+			plan := planOf(t, repository(t, must.Get(txtar.ParseFile(file))(t)))
+			plan.base = "main"
+			plan.Write(&text)
+			goldentest.Compare(t, name+".golden", text.String())
+			if strings.Contains(text.String(), "hunter2") {
+				t.Error("a value is printed")
+			}
+		})
+	}
+}
+
+// What is not committed counts too, of the components that are asked for. A link does not lead out of the repository.
+func TestPlanOfWorkTree(t *testing.T) {
+	dir := repository(t, txtar.Parse([]byte("-- a.yaml --\nimage: coredns/coredns:1.12.1\nother: quay.io/cilium/cilium:v1.18.6\n")))
+	outside := must.Write(t, filepath.Join(t.TempDir(), "values.yaml"), "password: hunter2\n")
+	must.NoError(t, os.Symlink(outside, filepath.Join(dir, "values.yaml")))
+	release := "kind: HelmRelease\nmetadata: {name: metallb}\nspec: {chart: {spec: {chart: metallb, version: %s}}, " +
+		"valuesFrom: [{kind: ConfigMap, name: v}]}\n---\nconfigMapGenerator: [{name: v, files: [values.yaml]}]\n"
+	file := must.Write(t, filepath.Join(dir, "kustomization.yaml"), strings.Replace(release, "%s", "0.14.9", 1))
+	git(t, dir, "add", "--all")
+	git(t, dir, "commit", "--quiet", "--message", "a release")
+	git(t, dir, "branch", "--force", "main")
+	must.Write(t, file, strings.Replace(release, "%s", "0.15.2", 1))
+	must.Write(t, filepath.Join(dir, "a.yaml"), "image: coredns/coredns:1.15.0\nother: quay.io/cilium/cilium:v1.19.3\n")
+	plan := planOf(t, dir, "coredns", "metallb")
+	if len(plan.Raises) != 2 || plan.Raises[0].Component != "coredns" || plan.Raises[1].To != "0.15.2" {
+		t.Fatalf("%+v", plan.Raises)
+	}
+	after := plan.Raises[1].After
+	if len(after.Files) != 0 || len(after.NotRead) != 1 || !strings.Contains(after.NotRead[0], "no values are read") {
+		t.Errorf("values of %d files, not read: %q", len(after.Files), after.NotRead)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for written, want := range map[string]string{
+		"v1.18.6": "1.18.6", "1.31.4+k3s1": "1.31.4", "v1.12.1-eksbuild.2": "1.12.1", "v1.18.4-build20250101": "1.18.4",
+		"1.18.401":    "1.18.4",
+		"1.19.0-rc.1": "1.19.0-rc.1", "v1.18.6@sha256:aa": "1.18.6", "sha256:aa": "", "1.18": "", ">=1.18.0": "",
+		"{{ v }}": "", "^1.18.0": "",
+	} {
+		got, err := (&place{component: "cilium", chart: true, written: written}).version()
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%s is %q (%v), want %q", written, got, err, want)
+		}
+	}
+}
+
+func TestImageOf(t *testing.T) {
+	for name, want := range map[string]string{
+		"quay.io/cilium/cilium": "cilium", "rancher/mirrored-cilium-cilium": "cilium", "quay.io/cilium/operator-generic": "",
+		"cilium/cilium-envoy":     "",
+		"quay.io/metallb/speaker": "metallb", "docker.io/calico/node": "calico", "calico/kube-controllers": "",
+		"coredns/coredns":            "coredns",
+		"rancher/hardened-coredns":   "coredns",
+		"registry.k8s.io/kube-proxy": "kube-proxy", "cloudnativelabs/kube-router": "kube-router", "a/cilium": "",
+	} {
+		if got := imageOf(name); got != want {
+			t.Errorf("%s is an image of %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestOpenIsWrong(t *testing.T) {
+	dir := repository(t, &txtar.Archive{})
+	for _, test := range [][3]string{
+		{t.TempDir(), "main", "no work tree of a git repository"}, {dir, "nope", `--base: "nope" and HEAD have no commit in common`},
+		{dir, "--all", "have no commit in common"},
+	} {
+		_, err := Open(t.Context(), test[0], test[1])
+		must.Fail(t, err, test[2])
+	}
+}

@@ -1,0 +1,212 @@
+package bump
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/relapse-dev/relapse/framework/component/placeholder"
+)
+
+// document is one of a file.
+type document struct {
+	file string
+	root map[string]any
+}
+
+func (d *document) at(path string) string { return at(d.root, path) }
+
+// String names the document, such as "HelmRelease kube-system/cilium"; empty if it has no kind.
+func (d *document) String() string {
+	return strings.TrimSpace(d.at("kind") + " " + strings.TrimPrefix(d.at("metadata.namespace")+"/"+d.at("metadata.name"), "/"))
+}
+
+// at is the single value at a path, such as "spec.version"; empty if there is none.
+func at(node map[string]any, path string) string {
+	switch value, _, _ := unstructured.NestedFieldNoCopy(node, strings.Split(path, ".")...); value.(type) {
+	case nil, map[string]any, []any:
+		return ""
+	default:
+		return fmt.Sprint(value)
+	}
+}
+
+// place is where a version of a component stands.
+type place struct {
+	*document
+	component string
+	written   string // the version as it is written
+	// entry are the names of the elements of lists, and of documents in strings, that lead to it: it does not change
+	// when elements are added.
+	entry []string
+	// node is the mapping that names the component; nil if a single string does.
+	node map[string]any
+	// chart is set if the version is that of a Helm chart.
+	chart bool
+	// target is the OCIRepository or HelmChart that a HelmRelease takes its chart from, and missing is set if it
+	// states no version.
+	target  *document
+	missing bool
+}
+
+func (p *place) String() string {
+	words := slices.DeleteFunc(append([]string{p.document.String()}, p.entry...), func(w string) bool { return w == "" })
+	return strings.TrimSuffix(p.file+": "+strings.Join(words, ", "), ": ")
+}
+
+// components are what is named after a component, or is it by another name: charts, variables without their end, and
+// kinds that state the version of Kubernetes.
+var components = map[string]string{
+	"cilium": "cilium", "metallb": "metallb", "calico": "calico", "tigera-operator": "calico", "tigera": "calico", "coredns": "coredns",
+	"kube-proxy": "kube-proxy", "kubeproxy": "kube-proxy", "kube-router": "kube-router", "kuberouter": "kube-router",
+	"KubernetesUpgrade": "kube-proxy", "KubeadmControlPlane": "kube-proxy", "TalosControlPlane": "kube-proxy",
+}
+
+var (
+	// imageName finds the component in the last two parts of an image's name, without what mirrors add.
+	imageName = regexp.MustCompile(`(?:(?:^|-)(?:(cilium)-cilium|(metallb)-(?:speaker|controller)|(calico)-node|` +
+		`(coredns|kube-proxy|kube-router)))$`)
+	imageRef     = regexp.MustCompile(`^((?:[\w.-]+(?::\d+)?/)?[\w./-]+)(?::([^@]+))?(?:@(sha256:\w+))?$`)
+	variableName = regexp.MustCompile(`^(\w+?)(?:helm|chart|image)*(?:version|tag)$`)
+	// mention finds what may be about a component.
+	mention = regexp.MustCompile(`(?i)cilium|metallb|calico|tigera|coredns|kube[-_]?proxy|kube[-_]?router|kubernetes[-_]?version|` +
+		`KubernetesUpgrade|ControlPlane`)
+	structured = regexp.MustCompile(`(?i)\.(ya?ml|json)(\.\w+)?$`)
+	// prose are files that name versions and install nothing, and what is no text.
+	prose   = regexp.MustCompile(`(?i)\.(md|mdx|txt|rst|adoc|mod|sum|lock|svg|html|css|[gt]z|zip|png|jpe?g)$`)
+	number  = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+	rebuilt = regexp.MustCompile(`[-.](?:eks|rke2|k3s)?-?build[-.\w]*$`)
+	// rke2 is the version of a chart that RKE2 packages: 1.18.401 is the second package of 1.18.4.
+	rke2 = regexp.MustCompile(`^(\d+\.\d+\.\d{1,2})\d\d$`)
+)
+
+func chartOf(name string) string {
+	base, _, _ := strings.Cut(path.Base(strings.TrimSuffix(name, "/")), ":")
+	return components[strings.TrimPrefix(strings.TrimSuffix(base, ".git"), "rke2-")]
+}
+
+func imageOf(name string) string {
+	parts := strings.Split(strings.NewReplacer("mirrored-", "", "hardened-", "").Replace(name), "/")
+	base := strings.Join(parts[max(0, len(parts)-2):], "-")
+	if found := imageName.FindStringSubmatch(base); found != nil {
+		return cmp.Or(found[1:]...)
+	}
+	return ""
+}
+
+func variableOf(name string) string {
+	found := variableName.FindStringSubmatch(strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name)))
+	if found == nil {
+		return ""
+	}
+	return components[strings.Replace(found[1], "kubernetes", "kubeproxy", 1)] // which has its version
+}
+
+// pairs are the paths in a mapping which name a component and its version.
+var pairs = []struct {
+	name, version string
+	of            func(name string) string
+	chart         bool
+	unless        string // a path that names the chart otherwise
+}{
+	{"chart", "version", chartOf, true, ""},        // HelmRelease, helmfile, HelmChart of k3s and Flux, fleet
+	{"chart", "targetRevision", chartOf, true, ""}, // Application, ApplicationSet
+	{"path", "targetRevision", chartOf, true, ""},  // of the vendor's own git repository
+	{"repoURL", "targetRevision", chartOf, true, "chart"},
+	{"chartName", "version", chartOf, true, ""},
+	{"name", "version", chartOf, true, "chart"}, // Chart.yaml, kustomization
+	{"url", "ref.tag", chartOf, true, ""},       // OCIRepository
+	{"url", "ref.semver", chartOf, true, ""},
+	{"url", "ref.digest", chartOf, true, ""},
+	{"metadata.name", "spec.chart.spec.version", chartOf, true, "spec.chart.spec.chart"}, // patches
+	{"metadata.name", "spec.ref.tag", chartOf, true, "spec.url"},
+	{"metadata.name", "spec.source.targetRevision", chartOf, true, "spec.source.chart"},
+	{"name", "newTag", imageOf, false, ""}, // kustomization
+	{"name", "digest", imageOf, false, ""},
+	{"repository", "tag", imageOf, false, ""}, // values
+	{"repository", "digest", imageOf, false, ""},
+	{"image", "tag", imageOf, false, ""},
+	{"name", "value", variableOf, false, ""}, // environment
+	{"kind", "spec.kubernetes.version", chartOf, false, ""},
+	{"kind", "spec.version", chartOf, false, ""},
+}
+
+func template(written string) bool { return strings.ContainsAny(written, "{$#") }
+
+// placesOf are the places in a document.
+func placesOf(d *document) (all []*place) {
+	// What states no version, such as a branch, is no place.
+	add := func(p place) {
+		if p.component != "" && (number.MatchString(p.written) || template(p.written) || strings.HasPrefix(p.written, "sha256:")) {
+			p.document = d
+			all = append(all, &p)
+		}
+	}
+	var visit func(node any, entry []string)
+	visit = func(node any, entry []string) {
+		switch node := node.(type) {
+		case map[string]any:
+			if at(node, "disabled") == "true" {
+				return // such as Talos' kube-proxy
+			}
+			for _, pair := range pairs {
+				component, written := pair.of(at(node, pair.name)), at(node, pair.version)
+				if component != "" && written != "" && at(node, pair.unless) == "" {
+					add(place{component: component, written: written, chart: pair.chart, entry: entry, node: node})
+					break
+				}
+			}
+			for _, key := range slices.Sorted(maps.Keys(node)) {
+				add(place{component: variableOf(key), written: at(node, key), entry: append(slices.Clip(entry), key)})
+				visit(node[key], entry)
+			}
+		case []any:
+			for _, item := range node {
+				inner, _ := item.(map[string]any)
+				visit(item, append(slices.Clip(entry), cmp.Or(at(inner, "name"), at(inner, "chart"), at(inner, "cluster"))))
+			}
+		case string:
+			if strings.Contains(node, "\n") {
+				inner, _ := placeholder.Values{}.Documents([]byte(node)) // it may be anything
+				for _, root := range inner {
+					visit(root, append(slices.Clip(entry), (&document{root: root}).String()))
+				}
+			} else if ref := imageRef.FindStringSubmatch(node); ref != nil {
+				add(place{component: imageOf(ref[1]), written: cmp.Or(ref[2], ref[3]), entry: entry})
+			}
+		}
+	}
+	visit(d.root, nil)
+	return all
+}
+
+// version is the version of a component that a place states. The error says why it states none.
+func (p *place) version() (string, error) {
+	v, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(p.written), "v"), "+")
+	v, _, _ = strings.Cut(v, "@")
+	v = rebuilt.ReplaceAllString(v, "")
+	if packaged := rke2.FindStringSubmatch(v); packaged != nil && p.chart {
+		v = packaged[1]
+	}
+	switch {
+	case p.missing:
+		return "", fmt.Errorf("%s is not in the repository, or states no version", p.written)
+	case strings.HasPrefix(v, "sha256:"):
+		return "", errors.New("a digest alone names no version")
+	case template(v):
+		return "", fmt.Errorf("%s is a variable of a template", p.written)
+	case semver.Canonical("v"+v) != "v"+v:
+		return "", fmt.Errorf("%s is no single version", p.written)
+	case p.chart && slices.Contains([]string{"coredns", "kube-proxy", "kube-router"}, p.component):
+		return "", fmt.Errorf("%s is the version of a chart, which is not that of %s", p.written, p.component)
+	}
+	return v, nil
+}
