@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -35,7 +36,7 @@ A version that it cannot read is named, with the reason. cmd/relapse/README.md, 
 reads. Both versions are qualified with the values after the change.
 
 Exit status: of the worst qualification, as of qualify; 0 if no version has changed; 3 if none that
-has can be qualified; 2, 6 and 130 as for all commands.`
+has can be qualified, 4 if others are GO; 2, 6 and 130 as for all commands.`
 
 type bumpOptions struct {
 	qualifyOptions
@@ -79,7 +80,7 @@ const (
 )
 
 // worst are the verdicts in their order.
-var worst = []string{string(qualify.NoGo), string(qualify.Unknown), notQualified, string(qualify.Go), planned}
+var worst = []string{string(qualify.NoGo), string(qualify.Unknown), planned, notQualified, string(qualify.Go)}
 
 func (b bumped) String() string {
 	return fmt.Sprintf("%s %s to %s: %s", b.Component, b.From, b.To, b.verdict)
@@ -110,12 +111,18 @@ func (o bumpOptions) bump(ctx context.Context, s *settings, to io.Writer) error 
 // conclude writes the comment, and returns the error with the status of all results.
 func (o bumpOptions) conclude(plan bump.Plan, all []bumped) error {
 	slices.SortStableFunc(all, func(a, b bumped) int { return slices.Index(worst, a.verdict) - slices.Index(worst, b.verdict) })
-	verdict := "no version has changed"
+	verdicts := each.Of(all, func(b bumped) string { return b.verdict })
+	if len(plan.NotRead) > 0 {
+		verdicts = append(verdicts, notQualified)
+	}
+	verdict, _ := each.First(worst, func(v string) bool { return slices.Contains(verdicts, v) })
 	switch {
-	case len(all) > 0:
-		verdict = all[0].verdict
-	case len(plan.NotRead) > 0:
-		verdict = notQualified
+	case verdict == notQualified && slices.Contains(verdicts, string(qualify.Go)):
+		verdict = string(qualify.Unknown)
+	case verdict == "" && len(plan.Lines) > 0:
+		verdict = "no version was read"
+	case verdict == "":
+		verdict = "no version has changed"
 	}
 	if err := o.writeComment(verdict, plan, all); err != nil {
 		return err
@@ -128,7 +135,7 @@ func (o bumpOptions) conclude(plan bump.Plan, all []bumped) error {
 		return failure
 	case verdict == string(qualify.Unknown):
 		return &verdictError{framework.Inconclusive, nil}
-	case verdict == notQualified && !slices.ContainsFunc(all, func(b bumped) bool { return b.verdict != notQualified }):
+	case verdict == notQualified:
 		return status.Machine("no version that has changed can be qualified")
 	}
 	return nil
@@ -145,7 +152,7 @@ func (o bumpOptions) judged(ctx context.Context, s *settings, out io.Writer, rai
 		b.verdict, b.says = string(result.Verdict), result.Markdown()
 	case err != nil:
 		b.verdict, b.says = notQualified, plain.Inline(err.Error())+"\n"
-		fmt.Fprintf(out, "%s: %v\n", b, err)
+		fmt.Fprintln(out, plain.Line(fmt.Sprintf("%s: %v", b, err)))
 		if status := statusOf(err); status != exitUsage && status != exitMachine {
 			b.failure = err
 		}
@@ -184,6 +191,7 @@ func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, 
 	if err != nil {
 		return nil, err
 	}
+	q.Command = shellescape.QuoteCommand([]string{"relapse", "bump", "--base", o.base, "--run", "--components", component})
 	if q.Values, err = o.readValues(ctx, q, given); err != nil {
 		return nil, err
 	}

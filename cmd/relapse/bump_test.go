@@ -71,8 +71,9 @@ func TestBumpOutcome(t *testing.T) {
 		{[]bumped{result("a", qualify.Go, ""), result("b", qualify.NoGo, strings.Repeat("x", 70000)),
 			result("c", qualify.Unknown, "")},
 			"**NO-GO** b 1.0.0 to 1.1.0: NO-GO; c 1.0.0 to 1.1.0: UNKNOWN; a 1.0.0 to 1.1.0: GO\n", exitUnexpected},
-		{[]bumped{result("a", notQualified, ""), result("b", qualify.Go, "")},
-			"**not qualified** a 1.0.0 to 1.1.0: not qualified; b", exitExpected},
+		{[]bumped{result("a", qualify.Go, ""), result("b", notQualified, "")},
+			"**UNKNOWN** b 1.0.0 to 1.1.0: not qualified; a", exitInconclusive},
+		{[]bumped{result("a", notQualified, ""), result("b", planned, "")}, "**planned** b", exitExpected},
 		{[]bumped{result("a", notQualified, "")}, "**not qualified** ", exitMachine},
 		{[]bumped{result("a", qualify.Go, ""), result("b", qualify.Unknown, "")}, "**UNKNOWN** ", exitInconclusive},
 		{[]bumped{result("a", qualify.Go, "")}, "**GO** ", exitExpected},
@@ -83,4 +84,7 @@ func TestBumpOutcome(t *testing.T) {
 			t.Errorf("status %d, want %d; comment of %d bytes: %.200s", got, test.status, len(text), text)
 		}
 	}
+	read := []bumped{result("a", qualify.Go, "")}
+	must.Equal(t, "status beside a place that is not read", exitInconclusive, statusOf(o.conclude(bump.Plan{NotRead: []string{"a place"}}, read)))
+	must.Equal(t, "status beside a line", exitExpected, statusOf(o.conclude(bump.Plan{Lines: []string{"a line"}}, read)))
 }

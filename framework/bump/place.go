@@ -49,12 +49,16 @@ type place struct {
 	entry []string
 	// node is the mapping that names the component; nil if a single string does.
 	node map[string]any
+	// key is the name of a variable that has the version.
+	key string
 	// chart is set if the version is that of a Helm chart.
 	chart bool
-	// target is the OCIRepository or HelmChart that a HelmRelease takes its chart from, and missing is set if it
-	// states no version.
-	target  *document
-	missing bool
+	// source is what states the version, if it is another place: the OCIRepository or HelmChart of a HelmRelease, or a
+	// variable. missing is set if there is none, disabled if the component is not installed.
+	source            *place
+	missing, disabled bool
+	// way is the source, if the same place has several.
+	way string
 }
 
 func (p *place) String() string {
@@ -76,13 +80,16 @@ var (
 		`(coredns|kube-proxy|kube-router)))$`)
 	imageRef     = regexp.MustCompile(`^((?:[\w.-]+(?::\d+)?/)?[\w./-]+)(?::([^@]+))?(?:@(sha256:\w+))?$`)
 	variableName = regexp.MustCompile(`^(\w+?)(?:helm|chart|image)*(?:version|tag)$`)
-	// mention finds what may be about a component.
-	mention = regexp.MustCompile(`(?i)cilium|metallb|calico|tigera|coredns|kube[-_]?proxy|kube[-_]?router|kubernetes[-_]?version|` +
-		`KubernetesUpgrade|ControlPlane`)
+	// variable finds the last part of the name of the first variable of a template.
+	variable = regexp.MustCompile(`[#${]+[-\s]*\$?[\w.]*?(\w+)(?:[^\w.]|$)`)
+	// mention finds the components in a text. Every document of a place has one of mentions.
+	mention    = regexp.MustCompile(`(?i)cilium|metallb|calico|tigera|coredns|kube[-_]?proxy|kube[-_]?router|kubernetes[-_]?version`)
+	mentions   = strings.Fields("cilium metallb calico tigera coredns proxy router kubernetes controlplane chartref")
 	structured = regexp.MustCompile(`(?i)\.(ya?ml|json)(\.\w+)?$`)
 	// prose are files that name versions and install nothing, and what is no text.
-	prose   = regexp.MustCompile(`(?i)\.(md|mdx|txt|rst|adoc|mod|sum|lock|svg|html|css|[gt]z|zip|png|jpe?g)$`)
-	number  = regexp.MustCompile(`\d+\.\d+(\.\d+)?`)
+	prose = regexp.MustCompile(`(?i)\.(mdx?|txt|rst|adoc|mod|sum|svg|html|css|[gt]z|zip|png|jpe?g|go|py|[cm]?[jt]sx?|rs|java|rb)$|` +
+		`(?i)(^|/)(package-lock\.json|pnpm-lock\.yaml|([^C/]|C[^h/])[^/]*\.lock)$`)
+	number  = regexp.MustCompile(`\d+(?:\.(?:\d+|[x*]))+`)
 	rebuilt = regexp.MustCompile(`[-.](?:eks|rke2|k3s)?-?build[-.\w]*$`)
 	// rke2 is the version of a chart that RKE2 packages: 1.18.401 is the second package of 1.18.4.
 	rke2 = regexp.MustCompile(`^(\d+\.\d+\.\d{1,2})\d\d$`)
@@ -143,6 +150,7 @@ func template(written string) bool { return strings.ContainsAny(written, "{$#") 
 
 // placesOf are the places in a document.
 func placesOf(d *document) (all []*place) {
+	proxyless := false
 	// What states no version, such as a branch, is no place.
 	add := func(p place) {
 		if p.component != "" && (number.MatchString(p.written) || template(p.written) || strings.HasPrefix(p.written, "sha256:")) {
@@ -154,18 +162,25 @@ func placesOf(d *document) (all []*place) {
 	visit = func(node any, entry []string) {
 		switch node := node.(type) {
 		case map[string]any:
-			if at(node, "disabled") == "true" {
-				return // such as Talos' kube-proxy
+			for _, key := range []string{"proxy", "kubeProxy"} { // Talos, kops
+				proxyless = proxyless || at(node, key+".disabled") == "true" || at(node, key+".enabled") == "false"
 			}
+			proxyless = proxyless || at(node, "disable-kube-proxy") == "true"
 			for _, pair := range pairs {
 				component, written := pair.of(at(node, pair.name)), at(node, pair.version)
-				if component != "" && written != "" && at(node, pair.unless) == "" {
-					add(place{component: component, written: written, chart: pair.chart, entry: entry, node: node})
+				// A chart of one's own may have the name of the vendor's.
+				own := len(entry) == 0 && path.Base(d.file) == "Chart.yaml" && strings.TrimPrefix(at(node, "appVersion"), "v") != written
+				if component != "" && written != "" && at(node, pair.unless) == "" && !own {
+					p := place{component: component, written: written, chart: pair.chart, entry: entry, node: node}
+					if pair.version == "value" {
+						p.key = at(node, pair.name)
+					}
+					add(p)
 					break
 				}
 			}
 			for _, key := range slices.Sorted(maps.Keys(node)) {
-				add(place{component: variableOf(key), written: at(node, key), entry: append(slices.Clip(entry), key)})
+				add(place{component: variableOf(key), written: at(node, key), entry: append(slices.Clip(entry), key), key: key})
 				visit(node[key], entry)
 			}
 		case []any:
@@ -185,6 +200,9 @@ func placesOf(d *document) (all []*place) {
 		}
 	}
 	visit(d.root, nil)
+	for _, p := range all {
+		p.disabled = proxyless && p.component == "kube-proxy"
+	}
 	return all
 }
 
@@ -198,7 +216,7 @@ func (p *place) version() (string, error) {
 	}
 	switch {
 	case p.missing:
-		return "", fmt.Errorf("%s is not in the repository, or states no version", p.written)
+		return "", fmt.Errorf("%s is not in the repository, or there more than once, or states no version", p.written)
 	case strings.HasPrefix(v, "sha256:"):
 		return "", errors.New("a digest alone names no version")
 	case template(v):

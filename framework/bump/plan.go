@@ -8,22 +8,24 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Plan is what a change of a repository does to the components that relapse knows.
 type Plan struct {
 	Raises []Raise
-	// NotRead says of versions that have changed why they were not read: the plan may lack upgrades. Notes are about
-	// places that are new or gone, and about versions that are never read.
-	NotRead, Notes []string
-	about, base    string
+	// NotRead says of versions of components that have changed why they were not read: the plan lacks upgrades. Lines
+	// are of files in forms that are not known: it may lack upgrades. Notes are about what is added and removed.
+	NotRead, Lines, Notes []string
+	about, base           string
 }
 
 // Raise is an upgrade, or a downgrade, that a change makes in one or more places with the same values.
@@ -43,68 +45,100 @@ func (r *Repository) Plan(names ...string) Plan {
 	p := Plan{about: cmp.Or(strings.Join(names, " or "), "a component that relapse knows"), base: r.base}
 	wanted := func(component string) bool { return len(names) == 0 || slices.Contains(names, component) }
 	before, after := r.before.places(), r.after.places()
-	read, referred := map[string]bool{}, map[string]bool{} // components of files, and what HelmReleases take charts from
+	sources := map[string]bool{}
 	for _, place := range slices.Concat(before, after) {
-		read[place.file+" "+place.component] = true
-		if place.target != nil {
-			referred[place.target.file+place.target.String()] = true
+		if place.source != nil {
+			sources[place.source.String()] = true
 		}
 	}
-	isReferred := func(place *place) bool { return place.target == nil && referred[place.file+place.document.String()] }
-	for _, c := range r.paired(slices.DeleteFunc(before, isReferred), slices.DeleteFunc(after, isReferred)) {
+	isSource := func(place *place) bool { return place.source == nil && sources[place.String()] }
+	// read are the numbers of places that change, by folder: a Chart.lock is beside its Chart.yaml.
+	read := map[string]bool{}
+	changes := r.paired(slices.DeleteFunc(before, isSource), slices.DeleteFunc(after, isSource))
+	for _, c := range changes {
+		if c.before != nil && c.after != nil && c.before.written == c.after.written {
+			continue
+		}
+		for _, place := range []*place{c.before, c.after} {
+			for stated := place; stated != nil; stated = stated.source {
+				for _, number := range number.FindAllString(stated.written, -1) {
+					read[path.Dir(stated.file)+" "+number] = true
+				}
+			}
+		}
+	}
+	lines := r.unread(read)
+	for _, c := range changes {
 		if wanted(cmp.Or(c.after, c.before).component) {
-			p.compare(r, c)
+			p.compare(r, c, changes, lines)
 		}
 	}
 	p.join()
-	for _, patch := range r.patches {
-		for _, hunk := range strings.Split(patch.text, "\n@@ ")[1:] {
-			for _, component := range named(patch, hunk) {
-				if wanted(component) && !read[patch.was+" "+component] && !read[patch.is+" "+component] {
-					lines, _, _ := strings.Cut(hunk, " @@")
-					p.NotRead = append(p.NotRead, fmt.Sprintf("%s, lines %s: a version changes beside the name of %s, in a form that is not known",
-						patch.is, lines, component))
-				}
-			}
+	for _, line := range slices.CompactFunc(lines, func(a, b line) bool { return a.file == b.file && slices.Equal(a.components, b.components) }) {
+		if about := each.Where(line.components, wanted); len(about) > 0 {
+			p.Lines = append(p.Lines, fmt.Sprintf("%s: a version may change beside the name of %s: %.120s",
+				line.file, strings.Join(about, " and "), strings.TrimSpace(line.text[1:])))
 		}
 	}
 	return p
 }
 
 // compare adds what a change does to a place.
-func (p *Plan) compare(r *Repository, c change) {
+func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
+	one, how, other := c.after, "added", r.before
+	if c.after == nil {
+		one, how, other = c.before, "removed", r.after
+	}
 	if c.before == nil || c.after == nil {
-		one, how := c.after, "new"
-		if one == nil {
-			one, how = c.before, "gone"
+		says := fmt.Sprintf("%s: %s %s is %s", one, one.component, one.written, how)
+		replaces := func(o change) bool { // another place, in the other tree alone
+			return (o.before == nil) != (c.before == nil) && (o.after == nil) != (c.after == nil) &&
+				cmp.Or(o.before, o.after).component == one.component && cmp.Or(o.before, o.after).written != one.written
 		}
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s %s is %s", one, one.component, one.written, how))
+		switch text, there := other.texts[one.file]; {
+		case there && strings.TrimSpace(text) != "" && len(other.documents(one.file)) == 0:
+			p.NotRead = append(p.NotRead, says+": the other version of the file is no YAML")
+		case slices.ContainsFunc(all, replaces):
+			p.NotRead = append(p.NotRead, says+", another version elsewhere: whether it is an upgrade is not known")
+		default:
+			p.Notes = append(p.Notes, says)
+		}
 		return
 	}
 	from, wrongFrom := c.before.version()
 	to, wrongTo := c.after.version()
+	changes := fmt.Sprintf("%s: %s changes from %s to %s", c.after, c.after.component, c.before.written, c.after.written)
 	switch unknown := cmp.Or(wrongTo, wrongFrom); {
-	case unknown != nil && c.before.written != c.after.written:
-		p.NotRead = append(p.NotRead, fmt.Sprintf("%s: %s changes from %s to %s: %v", c.after, c.after.component, c.before.written,
-			c.after.written, unknown))
-	case unknown != nil && template(c.after.written):
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %s: %v: whether it has changed is not known", c.after, c.after.component, unknown))
-	case unknown == nil && from != to:
+	case c.before.written == c.after.written:
+		set := each.Where(lines, func(l line) bool { return l.sets(c.after.written) })
+		if len(set) > 0 {
+			p.NotRead = append(p.NotRead, fmt.Sprintf("%s: %s: %v, which may change in %s", c.after, c.after.component, unknown, set[0].file))
+		}
+	case c.after.disabled:
+		p.Notes = append(p.Notes, changes+", and is disabled")
+	case unknown != nil:
+		p.NotRead = append(p.NotRead, changes+": "+unknown.Error())
+	case from != to:
+		where := c.after.String()
+		if c.after.source != nil {
+			where += ", by " + c.after.source.String()
+		}
 		p.Raises = append(p.Raises, Raise{
-			Component: c.after.component, From: from, To: to, Places: []string{c.after.String()},
+			Component: c.after.component, From: from, To: to, Places: []string{where},
 			Before: r.before.values(c.before), After: r.after.values(c.after),
 		})
 	}
 }
 
-// join makes one of raises of which one qualification is enough: with the same values, or with none that are known.
+// join makes one of raises of which one qualification is enough: with the same values, or beside values that are not
+// known.
 func (p *Plan) join() {
 	all := p.Raises
 	slices.SortStableFunc(all, func(a, b Raise) int { return len(b.After.Files) - len(a.After.Files) })
 	p.Raises = nil
 	for _, r := range all {
 		i := slices.IndexFunc(p.Raises, func(o Raise) bool {
-			return o.key() == r.key() || len(r.After.Files) == 0 && o.Component == r.Component && o.From == r.From && o.To == r.To
+			return o.key() == r.key() || !r.After.read && o.Component == r.Component && o.From == r.From && o.To == r.To
 		})
 		if i < 0 {
 			p.Raises = append(p.Raises, r)
@@ -112,7 +146,7 @@ func (p *Plan) join() {
 		}
 		o := &p.Raises[i]
 		o.Places = slices.Compact(append(o.Places, r.Places...))
-		if len(r.After.Files) == 0 && len(o.After.Files) > 0 {
+		if !r.After.read && len(o.After.Files) > 0 {
 			o.After.NotRead = append(o.After.NotRead, cmp.Or(strings.Join(r.After.NotRead, "; "), "none are known of "+r.Places[0]))
 		}
 	}
@@ -120,24 +154,26 @@ func (p *Plan) join() {
 
 // key is equal for raises of which one qualification is enough.
 func (r Raise) key() string {
-	text, _ := json.Marshal([]any{r.Component, r.From, r.To, r.Before.all, r.After.all, r.After.NotRead})
+	text, _ := json.Marshal([]any{r.Component, r.From, r.To, r.Before.all, r.After.all, r.After.NotRead, r.After.read})
 	return string(text)
 }
 
-// paired pairs the places of both trees: by file, document and entry; then by document and entry in another file; then
-// by the component in a file.
+// paired pairs the places of both trees: by file, document and entry; what is the same in another file; and by the
+// component in a file. A file is followed to a folder in its own or above it: another is that of another cluster.
 func (r *Repository) paired(before, after []*place) (all []change) {
 	renamed := map[string]string{}
-	for _, patch := range r.patches {
-		renamed[patch.is] = patch.was
+	for _, p := range r.patches {
+		if was, is := path.Dir(p.was)+"/", path.Dir(p.is)+"/"; was == "./" || is == "./" || strings.HasPrefix(was, is) || strings.HasPrefix(is, was) {
+			renamed[p.is] = p.was
+		}
 	}
 	entry := func(p *place) string {
-		return strings.Join(append([]string{"", p.document.String(), p.component}, p.entry...), "\n")
+		return strings.Join(append([]string{"", p.document.String(), p.component, p.way}, p.entry...), "\n")
 	}
 	left, found := slices.Clone(before), map[*place]*place{}
 	for _, key := range []func(p *place, file string) string{
 		func(p *place, file string) string { return file + entry(p) },
-		func(p *place, file string) string { return map[bool]string{true: file}[p.at("kind") == ""] + entry(p) },
+		func(p *place, file string) string { return p.written + entry(p) },
 		func(p *place, file string) string { return file + "\n" + p.component },
 	} {
 		same := map[string][]*place{}
@@ -163,54 +199,122 @@ func (r *Repository) paired(before, after []*place) (all []change) {
 
 // places are those in all files that may name a component.
 func (t *tree) places() (all []*place) {
-	for _, d := range t.naming(mention) {
+	documents := t.naming(mentions...)
+	for _, d := range documents {
 		all = append(all, placesOf(d)...)
 	}
-	all = append(all, t.releases(all)...)
+	all = resolved(all)
+	for _, d := range documents {
+		all = append(all, referring(d, all)...)
+	}
 	slices.SortStableFunc(all, func(a, b *place) int { return cmp.Compare(a.file, b.file) })
 	return all
 }
 
-var chartRef = regexp.MustCompile(`chartRef`)
-
-// releases are the HelmReleases that take their charts from other objects, with what those state.
-func (t *tree) releases(all []*place) (releases []*place) {
-	for _, d := range t.naming(chartRef) {
-		kind, name := d.at("spec.chartRef.kind"), d.at("spec.chartRef.name")
-		if d.at("kind") != "HelmRelease" || name == "" {
-			continue
+// resolved has what the nearest variables state in place of their names.
+func resolved(places []*place) (all []*place) {
+	for _, p := range places {
+		found := variable.FindStringSubmatch(p.written)
+		var keys []*place
+		if found != nil && strings.HasSuffix(p.written, "}") { // a variable alone
+			keys = nearest(each.Where(places, func(o *place) bool { return o.key == found[1] && o.component == p.component && o != p }), p.document)
 		}
-		p := &place{document: d, chart: true, node: d.root}
-		p.target = t.object(kind, cmp.Or(d.at("spec.chartRef.namespace"), d.at("metadata.namespace")), name, d)
-		if of, there := each.First(all, func(o *place) bool { return o.document == p.target && o.chart }); there {
-			p.component, p.written = of.component, of.written
-		} else {
-			p.component, p.written, p.missing = cmp.Or(chartOf(name), chartOf(d.at("metadata.name"))), kind+" "+name, true
+		for _, key := range keys {
+			with := *p
+			with.written, with.source = key.written, key
+			if len(keys) > 1 {
+				with.way = key.String()
+			}
+			all = append(all, &with)
+		}
+		if len(keys) == 0 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// referring are the places of a HelmRelease that takes its chart from another object, with what that one states.
+func referring(d *document, all []*place) (releases []*place) {
+	kind, name := d.at("spec.chartRef.kind"), d.at("spec.chartRef.name")
+	if d.at("kind") != "HelmRelease" || name == "" {
+		return nil
+	}
+	charts := each.Where(all, func(o *place) bool { return o.chart })
+	found := nearest(like(charts, kind, cmp.Or(d.at("spec.chartRef.namespace"), d.at("metadata.namespace")), name), d)
+	if len(found) == 0 || slices.ContainsFunc(found, func(o *place) bool { return o.document != found[0].document }) {
+		component := cmp.Or(chartOf(name), chartOf(d.at("metadata.name")))
+		found = []*place{{component: component, written: kind + " " + name, missing: true}}
+	}
+	for _, of := range found {
+		p := *of
+		p.document, p.chart, p.node = d, true, d.root
+		if !p.missing {
+			p.source = of
 		}
 		if p.component != "" {
-			releases = append(releases, p)
+			releases = append(releases, &p)
 		}
 	}
 	return releases
 }
 
-// versionLine is what sets a version in a file that is named after a component.
-var versionLine = regexp.MustCompile(`(?im)^\+.*(version|revision|value)["']?\s*[:=]`)
+// line is a line of a file in which a version changes that is read from no place, and the components that are named
+// beside it. It keeps a form that is not known from passing for no change.
+type line struct {
+	file, text string
+	components []string
+}
 
-// named are the components that a hunk of a patch, or the name of its file, names, if a version changes in it. They keep
-// a form that is not known from passing for no change.
-func named(p patch, hunk string) []string {
-	versions := map[byte][]string{}
-	for line := range strings.Lines(hunk) {
-		versions[line[0]] = append(versions[line[0]], number.FindAllString(line, -1)...)
+// sets reports whether the line sets the variable of a template.
+func (l line) sets(written string) bool {
+	found := variable.FindStringSubmatch(written)
+	return found != nil && regexp.MustCompile(`(?i)\b`+found[1]+`["']?\s*[:=]`).MatchString(l.text)
+}
+
+// unread are such lines. read has numbers that are read from places, by folder.
+func (r *Repository) unread(read map[string]bool) (all []line) {
+	for _, p := range r.patches {
+		for _, hunk := range p.hunks {
+			_, hunk, _ = strings.Cut(hunk, "\n") // its header has a line that does not change
+			count, removed := map[string]int{}, false
+			walk := func(sign string, do func(text, version string)) {
+				for text := range strings.Lines(hunk) {
+					for _, version := range versions(text) {
+						own := path.Base(p.is) == "Chart.yaml" && strings.HasPrefix(text[1:], "version:")
+						if strings.HasPrefix(text, sign) && !own && !read[path.Dir(p.was)+" "+version] && !read[path.Dir(p.is)+" "+version] {
+							do(text, version)
+						}
+					}
+				}
+			}
+			walk("+", func(_, version string) { count[version]++ })
+			walk("-", func(_, version string) { count[version]-- })
+			walk("-", func(_, version string) { removed = removed || count[version] < 0 })
+			walk("+", func(text, version string) {
+				if removed && count[version] > 0 {
+					all = append(all, line{p.is, text, named(p.was + p.is + hunk)})
+				}
+			})
+		}
 	}
-	if len(versions['-']) == 0 || len(versions['+']) == 0 || slices.Equal(versions['-'], versions['+']) {
-		return nil
+	return all
+}
+
+// versions are the numbers in a line that may be versions: addresses, and actions of a workflow, are none.
+func versions(line string) []string {
+	parts := 3
+	if strings.Contains(strings.ToLower(line), "version") {
+		parts = 2
 	}
-	text := hunk
-	if versionLine.MatchString(hunk) {
-		text += p.was + p.is
-	}
+	return slices.DeleteFunc(number.FindAllString(line, -1), func(number string) bool {
+		n := strings.Count(number, ".") + 1
+		return n < parts || n > 3 || strings.Contains(line, "uses:")
+	})
+}
+
+// named are the components that a text names.
+func named(text string) []string {
 	all := map[string]bool{}
 	for _, name := range mention.FindAllString(text, -1) {
 		all[variableOf(strings.TrimSuffix(strings.ToLower(name), "version")+"version")] = true
@@ -219,34 +323,34 @@ func named(p patch, hunk string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Write prints the plan. It prints no values: they may be secrets.
+// Write prints the plan. Of values it prints no more than names; a line in which a version changes is printed.
 func (p Plan) Write(out io.Writer) {
-	line := func(name, text string) { fmt.Fprintf(out, "  %-7s %s\n", name, text) }
+	line := func(name, text string) { fmt.Fprintln(out, plain.Line(fmt.Sprintf("  %-7s %s", name, text))) }
 	for _, r := range p.Raises {
 		fmt.Fprintf(out, "%s %s to %s%s\n", r.Component, r.From, r.To, map[bool]string{true: ", a downgrade"}[bisect.Compare(r.From, r.To) > 0])
 		for _, place := range r.Places {
 			line("in", place)
 		}
-		for _, f := range r.After.Files {
-			line("values", f.Name)
+		for _, from := range r.After.From {
+			line("values", from)
 		}
 		if len(r.After.Files)+len(r.After.NotRead) == 0 && installed(r.Component) {
-			line("values", "none are known")
+			line("values", "chart defaults: no values were found")
 		}
 		if !reflect.DeepEqual(r.Before.all, r.After.all) {
-			line("", "they change with the version: both versions have those after the change")
+			line("", "the values change as well; both versions run with those after the change")
 		}
 		for _, says := range r.After.NotRead {
 			line("", says)
 		}
 	}
-	for _, says := range p.NotRead {
-		fmt.Fprintf(out, "not read: %s\n", says)
+	for _, says := range slices.Concat(p.NotRead, p.Lines) {
+		fmt.Fprintln(out, plain.Line("not read: "+says))
 	}
 	for _, says := range p.Notes {
-		fmt.Fprintln(out, says)
+		fmt.Fprintln(out, plain.Line(says))
 	}
-	if len(p.Raises)+len(p.NotRead) == 0 {
+	if len(p.Raises)+len(p.NotRead)+len(p.Lines) == 0 {
 		fmt.Fprintf(out, "no version of %s has changed since %s\n", p.about, p.base)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
@@ -27,16 +27,19 @@ type Repository struct {
 	patches       []patch
 }
 
-// patch is what changes in a file. One of its names is nowhere if it is new or gone.
-type patch struct{ was, is, text string }
+// patch is what changes in a file, with its names before and after.
+type patch struct {
+	was, is string
+	hunks   []string
+}
 
-const nowhere = "/dev/null"
-
-// tree are the files of a commit, or of the work tree, and the documents in those that were asked for.
+// tree are the files of a commit, or of the work tree, and the documents in those that were asked for, by name and text:
+// both trees share them.
 type tree struct {
 	files  fs.FS
 	texts  map[string]string
 	parsed map[string][]*document
+	origin string // the address of the repository; empty if it is not known
 }
 
 // Open reads the repository of a folder. The error is one sentence.
@@ -58,31 +61,42 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	diff, err := r.git(ctx, "-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--unified=3",
-		"--ignore-submodules", "--src-prefix=a/", "--dst-prefix=b/", "--find-renames", commit)
+	diff := []string{"-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules", "--find-renames"}
+	names, err := r.git(ctx, append(diff, "--raw", "-z", commit)...)
+	if err != nil {
+		return nil, err
+	}
+	// A file whose type changes has two patches, and is read as removed and added.
+	text, err := r.git(ctx, append(diff, "--text", "--unified=3", "--diff-filter=t", commit)...)
+	patches := strings.Split("\n"+text, "\ndiff --git ")[1:]
 	before := maps.Clone(after)
-	for _, text := range strings.Split("\n"+diff, "\ndiff --git ")[1:] {
-		p := patch{text: text}
-		for _, name := range patchNames.FindAllStringSubmatch(text, 2) {
-			p.was, p.is = p.is, name[1]
+	for fields := strings.Split(names, "\x00"); len(fields) > 1 && err == nil; {
+		modes, p := fields[0], patch{was: fields[1], is: fields[1]}
+		fields = fields[2:]
+		kind := modes[strings.LastIndexByte(modes, ' ')+1:]
+		if kind[0] == 'R' {
+			p.is, fields = fields[0], fields[1:]
 		}
 		delete(before, p.is)
+		if kind[0] != 'T' && len(patches) > 0 {
+			p.hunks, patches = strings.Split(patches[0], "\n@@ ")[1:], patches[1:]
+		}
+		if prose.MatchString(p.is) {
+			continue
+		}
 		r.patches = append(r.patches, p)
-	}
-	for _, p := range r.patches {
-		if p.was != "" && p.was != nowhere && !prose.MatchString(p.was) && err == nil {
+		if strings.HasPrefix(modes, ":100") { // a file, and no link
 			before[p.was], err = r.git(ctx, "show", "--no-textconv", commit+":"+p.was)
 		}
 	}
-	r.before, r.after = newTree(before), newTree(after)
+	origin, _ := r.git(ctx, "config", "remote.origin.url") // there may be none
+	r.before = &tree{files: archived(before), texts: before, parsed: map[string][]*document{}, origin: strings.TrimSpace(origin)}
+	r.after = &tree{files: archived(after), texts: after, parsed: r.before.parsed, origin: r.before.origin}
 	return r, err
 }
 
-// patchNames finds the names of a file in its patch, the earlier one first.
-var patchNames = regexp.MustCompile(`(?m)^(?:--- (?:a/)?|\+\+\+ (?:b/)?|rename from |rename to )([^\t\n]+)`)
-
-// newTree has the files in an archive, in which no path and no link leads out of the repository.
-func newTree(texts map[string]string) *tree {
+// archived has the files in an archive, in which no path and no link leads out of the repository.
+func archived(texts map[string]string) fs.FS {
 	var archive bytes.Buffer // to which writing does not fail
 	w := zip.NewWriter(&archive)
 	for name, text := range texts {
@@ -91,7 +105,7 @@ func newTree(texts map[string]string) *tree {
 	}
 	_ = w.Close()
 	files, _ := zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len()))
-	return &tree{files: files, texts: texts, parsed: map[string][]*document{}}
+	return files
 }
 
 // git runs git in the repository. The error is the first line of what it says.
@@ -125,39 +139,64 @@ func (r *Repository) workTree(ctx context.Context) (map[string]string, error) {
 	return texts, err
 }
 
-// naming are the documents of the files whose names or texts a pattern matches.
-func (t *tree) naming(pattern *regexp.Regexp) (all []*document) {
+// naming are the documents of the files whose names or texts, in lower case, have one of some words.
+func (t *tree) naming(words ...string) (all []*document) {
 	for _, file := range slices.Sorted(maps.Keys(t.texts)) {
-		if !structured.MatchString(file) || !pattern.MatchString(file) && !pattern.MatchString(t.texts[file]) {
+		if !structured.MatchString(file) {
 			continue
 		}
-		if _, known := t.parsed[file]; !known {
-			roots, _ := placeholder.Values{}.Documents([]byte(t.texts[file])) // what is no YAML is compared as text
-			t.parsed[file] = []*document{}
-			for _, root := range roots {
-				t.parsed[file] = append(t.parsed[file], &document{file, root})
-			}
+		text := strings.ToLower(file + "\n" + t.texts[file])
+		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, strings.ToLower(word)) }) {
+			all = append(all, t.documents(file)...)
 		}
-		all = append(all, t.parsed[file]...)
 	}
 	return all
 }
 
-// object is the document of a kind and name that is nearest to another one; nil if there is none.
-func (t *tree) object(kind, namespace, name string, of *document) (nearest *document) {
-	closest := -1
-	for _, d := range t.naming(regexp.MustCompile(regexp.QuoteMeta(name))) {
-		other := d.at("metadata.namespace")
-		if d.at("kind") != kind || d.at("metadata.name") != name || namespace != "" && other != "" && other != namespace {
-			continue
-		}
-		near := 0
-		for near < min(len(d.file), len(of.file)) && d.file[near] == of.file[near] {
-			near++
-		}
-		if near > closest {
-			nearest, closest = d, near
-		}
+// documents are those of a file; none if it is no YAML: it is compared as text.
+func (t *tree) documents(file string) []*document {
+	key := file + "\n" + t.texts[file]
+	if _, known := t.parsed[key]; !known {
+		roots, _ := placeholder.Values{}.Documents([]byte(t.texts[file]))
+		t.parsed[key] = each.Of(roots, func(root map[string]any) *document { return &document{file, root} })
 	}
-	return nearest
+	return t.parsed[key]
+}
+
+// like are the documents, or the places in them, of a kind, namespace and name.
+func like[T interface{ at(path string) string }](all []T, kind, namespace, name string) []T {
+	return each.Where(all, func(d T) bool {
+		other := d.at("metadata.namespace")
+		return d.at("kind") == kind && d.at("metadata.name") == name && (namespace == "" || other == "" || other == namespace)
+	})
+}
+
+// nearest are those with the most folders in common with a document.
+func nearest[T interface{ common(other *document) int }](all []T, to *document) []T {
+	closest := 0
+	for _, d := range all {
+		closest = max(closest, d.common(to))
+	}
+	return each.Where(all, func(d T) bool { return d.common(to) == closest })
+}
+
+// common is how many parts of their paths two documents have in common.
+func (d *document) common(other *document) (n int) {
+	a, b := strings.Split(d.file, "/"), strings.Split(other.file, "/")
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// object is the document of a kind and name that is nearest to another one; nil if that is in doubt.
+func (t *tree) object(kind, name string, of *document) *document {
+	found := nearest(like(t.naming(name), kind, of.at("metadata.namespace"), name), of)
+	apart := func(d *document) bool {
+		return d.common(of) == 0 && strings.Contains(d.file, "/") && strings.Contains(of.file, "/")
+	}
+	if len(found) != 1 || apart(found[0]) {
+		return nil
+	}
+	return found[0]
 }

@@ -11,17 +11,22 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Values are the values of a chart at a place.
 type Values struct {
-	// Files have the values, for qualify.ReadFiles; none if there are no values.
+	// Files have the values, for qualify.ReadFiles; none if there are no values. From are the names of all files that
+	// they come from.
 	Files []releasefile.File
+	From  []string
 	// NotRead are sentences about values that are not read.
 	NotRead []string
 	all     map[string]any
+	read    bool // they are known, even if there are none
 }
 
 // releases are the kinds, and the keys of documents without one, which have the values of their charts.
@@ -30,24 +35,47 @@ var releases = []string{"HelmRelease", "Application", "ApplicationSet", "HelmCha
 // installed reports whether relapse installs a component by its chart, with values.
 func installed(component string) bool { return component == "cilium" || component == "metallb" }
 
+// isBase reports whether an object states its chart, which a patch of it does not.
+func (d *document) isBase() bool {
+	return slices.ContainsFunc([]string{"spec.chart", "spec.chart.spec.chart", "spec.chartRef.name", "spec.source.chart"},
+		func(path string) bool { return d.at(path) != "" })
+}
+
 // values are those of the chart at a place.
 func (t *tree) values(p *place) (v Values) {
 	kind := p.at("kind")
-	if !p.chart && kind != "ApplicationSet" || !installed(p.component) { // a generator has versions of a chart
+	if !p.chart || !installed(p.component) {
 		return v
 	}
-	find := func(kind, name string) map[string]any {
-		if d := t.object(kind, p.at("metadata.namespace"), name, p.document); d != nil {
-			return d.root
+	find := func(kind, name string) (map[string]any, string) {
+		if d := t.object(kind, name, p.document); d != nil {
+			return d.root, d.file
 		}
-		return nil
+		return nil, ""
 	}
-	file := releasefile.File{Name: p.file, Tree: t.files, Find: find}
+	file := releasefile.File{Name: p.file, Tree: t.files, Find: find, Origin: t.origin}
 	root := maps.Clone(p.root)
 	for _, list := range []string{"helmCharts", "releases"} { // of which others may be of the same chart
 		if root[list] != nil {
 			root[list] = []any{p.node}
 		}
+	}
+	// Of objects of the same name, those that state no chart are patches of those that do.
+	same := each.Where(like(t.naming(p.at("metadata.name")), kind, p.at("metadata.namespace"), p.at("metadata.name")),
+		func(d *document) bool { return kind != "" && d.String()+d.file != p.document.String()+p.file })
+	bases := each.Where(same, (*document).isBase)
+	switch {
+	case p.isBase():
+		for _, d := range same {
+			if !d.isBase() {
+				v.NotRead = append(v.NotRead, fmt.Sprintf("%s: %s is not read: it may change the values", d.file, d))
+			}
+		}
+	case len(bases) == 1:
+		root = chart.Merge(bases[0].root, root)
+		v.From = append(v.From, bases[0].file)
+	case kind == "HelmRelease":
+		v.NotRead = append(v.NotRead, fmt.Sprintf("%s: it states no chart, and %d objects of its name do: their values are not read", p.file, len(bases)))
 	}
 	documents := []any{root}
 	switch base := path.Base(p.file); {
@@ -66,8 +94,11 @@ func (t *tree) values(p *place) (v Values) {
 	case !slices.ContainsFunc(releases, func(name string) bool { return kind == name || p.root[name] != nil }):
 		return v
 	case kind == "HelmChart":
-		if config := find("HelmChartConfig", p.at("metadata.name")); config != nil {
-			documents = append(documents, config)
+		name := p.at("metadata.name")
+		if config, from := find("HelmChartConfig", name); config != nil {
+			documents, v.From = append(documents, config), append(v.From, from)
+		} else if n := len(like(t.naming(name), "HelmChartConfig", p.at("metadata.namespace"), name)); n > 0 {
+			v.NotRead = append(v.NotRead, fmt.Sprintf("%s: which of %d HelmChartConfigs elsewhere is its own is not known", p.file, n))
 		}
 	}
 	var err error
@@ -78,8 +109,10 @@ func (t *tree) values(p *place) (v Values) {
 	if err != nil {
 		return v.wrong(file, err)
 	}
-	if v.all = read.Values; len(v.all) > 0 {
+	v.all, v.read = read.Values, true
+	if len(v.all) > 0 {
 		v.Files = []releasefile.File{file}
+		v.From = slices.Compact(slices.Concat([]string{file.Name}, v.From, read.From))
 	}
 	for _, says := range read.Told {
 		v.NotRead = append(v.NotRead, file.Name+": "+says)

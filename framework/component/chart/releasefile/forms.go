@@ -74,6 +74,7 @@ var forms = []form{
 		values: func(r *reader, helm map[string]any) (map[string]any, error) {
 			return r.filesAnd(helm["valuesFiles"], helm["values"])
 		},
+		unread: []string{"targetCustomizations"},
 	},
 }
 
@@ -129,7 +130,7 @@ func (r *reader) fluxValues(spec map[string]any) (map[string]any, error) {
 			r.Told = append(r.Told, fmt.Sprintf("the values of %s, which is optional, were not found", what))
 			continue
 		case body == "" && r.file.Tree != nil:
-			r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: the repository has no such object with the key %s", what, key))
+			r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: no single one with the key %s is near the file", what, key))
 			continue
 		case body == "":
 			return nil, fmt.Errorf("it takes values from the key %s of %s, which is neither in the stream nor beside the file: "+
@@ -156,7 +157,11 @@ func (r *reader) object(kind, name string) map[string]any {
 		return r.documents[i]
 	}
 	if r.file.Find != nil {
-		return r.file.Find(kind, name)
+		object, from := r.file.Find(kind, name)
+		if kind == "ConfigMap" && object != nil {
+			r.From = append(r.From, from)
+		}
+		return object
 	}
 	for _, file := range r.neighbours() {
 		other := &reader{file: file, vars: r.vars}
@@ -196,9 +201,6 @@ func (r *reader) neighbours() []File {
 }
 
 func (r *reader) configMap(name, key string) (string, error) {
-	if found := r.object("ConfigMap", name); found != nil {
-		return text(at(found, "data", key)), nil
-	}
 	for _, file := range r.neighbours() {
 		other := &reader{file: file, vars: r.vars}
 		if !strings.HasPrefix(filepath.Base(file.Name), "kustomization.") || other.parse() != nil {
@@ -216,6 +218,7 @@ func (r *reader) configMap(name, key string) (string, error) {
 						continue
 					}
 					body, err := fs.ReadFile(r.file.tree(), filepath.Join(filepath.Dir(file.Name), at))
+					r.From = append(r.From, filepath.Join(filepath.Dir(file.Name), at))
 					if err != nil {
 						return "", fmt.Errorf("the ConfigMap %s, as %s generates it: %w", name, file.Name, err)
 					}
@@ -224,7 +227,7 @@ func (r *reader) configMap(name, key string) (string, error) {
 			}
 		}
 	}
-	return "", nil
+	return text(at(r.object("ConfigMap", name), "data", key)), nil
 }
 
 // argoValues are those of an Application's source. Of two values with the same path that of the

@@ -32,8 +32,10 @@ type File struct {
 	// Tree is the repository that has the file, and in which files are found from its root too. What the file takes
 	// from elsewhere is told then, and is no error. Nil: the file is this machine's.
 	Tree fs.FS
-	// Find finds an object of the repository; nil: objects are in the file, or beside it.
-	Find func(kind, name string) map[string]any
+	// Find finds an object of the repository, and its file; nil: objects are in the file, or beside it.
+	Find func(kind, name string) (object map[string]any, file string)
+	// Origin is the address of the repository; empty if it is not known.
+	Origin string
 }
 
 // machine has the files of this machine, also by absolute and relative paths.
@@ -58,6 +60,8 @@ type Release struct {
 	Object string
 	// Told are sentences about what was not read, and about choices.
 	Told []string
+	// From are names of other files that have values.
+	From []string
 }
 
 // reader reads a file.
@@ -107,7 +111,9 @@ func Read(chartName string, f File, vars placeholder.Values) (Release, error) {
 	delete(r.Values, "sops") // its own data
 	r.unwrap()
 	if r.Version != "" && semver.Canonical("v"+r.Version) != "v"+r.Version {
-		r.Told = append(r.Told, fmt.Sprintf("%s states no single version of the chart, but %s", r.Object, r.Version))
+		if r.file.Tree == nil {
+			r.Told = append(r.Told, fmt.Sprintf("%s states no single version of the chart, but %s", r.Object, r.Version))
+		}
 		r.Version = ""
 	}
 	return r.Release, nil
@@ -324,7 +330,11 @@ func set(values map[string]any, name, value string, isText bool) error {
 func (r *reader) path(name string) string {
 	inSource := strings.HasPrefix(name, "$")
 	if inSource { // another source of Argo CD: $ref/path
-		_, name, _ = strings.Cut(name, "/")
+		ref, path, _ := strings.Cut(name[1:], "/")
+		if r.file.Origin != "" && slices.ContainsFunc(r.documents, func(d map[string]any) bool { return elsewhere(d, ref, r.file.Origin) }) {
+			return ""
+		}
+		name = path
 	}
 	dir := filepath.Dir(r.file.Name)
 	in := []string{filepath.Join(dir, filepath.FromSlash(name)), filepath.Join(dir, path.Base(name))}
@@ -342,6 +352,18 @@ func (r *reader) path(name string) string {
 	return ""
 }
 
+// elsewhere reports whether an Application, or an ApplicationSet, has a source of another repository.
+func elsewhere(d map[string]any, ref, origin string) bool {
+	named := func(address string) string {
+		parts := strings.FieldsFunc(strings.TrimSuffix(address, ".git"), func(r rune) bool { return r == '/' || r == ':' })
+		return strings.Join(parts[max(0, len(parts)-2):], "/")
+	}
+	return slices.ContainsFunc(slices.Concat(listAt(d, "spec", "sources"), listAt(d, "spec", "template", "spec", "sources")),
+		func(source map[string]any) bool {
+			return text(source["ref"]) == ref && named(text(source["repoURL"])) != named(origin)
+		})
+}
+
 func (r *reader) beside(name string) (map[string]any, error) {
 	at := r.path(name)
 	if at == "" && r.file.Tree != nil {
@@ -351,6 +373,7 @@ func (r *reader) beside(name string) (map[string]any, error) {
 	if at == "" {
 		return nil, fmt.Errorf("it takes values from the file %s, which was not found: expected it beside %s", name, r.file.Name)
 	}
+	r.From = append(r.From, at)
 	body, err := fs.ReadFile(r.file.tree(), at)
 	if err != nil {
 		return nil, err
