@@ -26,6 +26,7 @@ func git(t *testing.T, dir string, args ...string) {
 func repository(t *testing.T, archive *txtar.Archive) string {
 	dir := t.TempDir()
 	git(t, dir, "init", "--quiet", "--initial-branch=main")
+	git(t, dir, "remote", "add", "origin", "git@git.example.com:infra.git")
 	write := func(side string) {
 		for _, f := range archive.Files {
 			first, rest, _ := strings.Cut(f.Name, "/")

@@ -88,7 +88,7 @@ var (
 	structured = regexp.MustCompile(`(?i)\.(ya?ml|json)(\.\w+)?$`)
 	// prose are files that name versions and install nothing, and what is no text.
 	prose = regexp.MustCompile(`(?i)\.(mdx?|txt|rst|adoc|mod|sum|svg|html|css|[gt]z|zip|png|jpe?g|go|py|[cm]?[jt]sx?|rs|java|rb)$|` +
-		`(?i)(^|/)(package-lock\.json|pnpm-lock\.yaml|([^C/]|C[^h/])[^/]*\.lock)$`)
+		`(?i)(^|/)(changelog|package-lock\.json|pnpm-lock\.yaml|([^C/]|C[^h/])[^/]*\.lock)$`)
 	number  = regexp.MustCompile(`\d+(?:\.(?:\d+|[x*]))+`)
 	rebuilt = regexp.MustCompile(`[-.](?:eks|rke2|k3s)?-?build[-.\w]*$`)
 	// rke2 is the version of a chart that RKE2 packages: 1.18.401 is the second package of 1.18.4.

@@ -301,15 +301,17 @@ func (r *Repository) unread(read map[string]bool) (all []line) {
 	return all
 }
 
-// versions are the numbers in a line that may be versions: addresses, and actions of a workflow, are none.
+// versions are the numbers in a line of a patch that may be versions: addresses, actions of a workflow and comments are
+// none.
 func versions(line string) []string {
 	parts := 3
 	if strings.Contains(strings.ToLower(line), "version") {
 		parts = 2
 	}
-	return slices.DeleteFunc(number.FindAllString(line, -1), func(number string) bool {
+	text := strings.TrimSpace(line[1:])
+	return slices.DeleteFunc(number.FindAllString(text, -1), func(number string) bool {
 		n := strings.Count(number, ".") + 1
-		return n < parts || n > 3 || strings.Contains(line, "uses:")
+		return n < parts || n > 3 || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "//") || strings.Contains(text, "uses:")
 	})
 }
 

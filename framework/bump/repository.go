@@ -67,7 +67,7 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 		return nil, err
 	}
 	// A file whose type changes has two patches, and is read as removed and added.
-	text, err := r.git(ctx, append(diff, "--text", "--unified=3", "--diff-filter=t", commit)...)
+	text, err := r.git(ctx, append(diff, "--text", "--unified=12", "--diff-filter=t", commit)...)
 	patches := strings.Split("\n"+text, "\ndiff --git ")[1:]
 	before := maps.Clone(after)
 	for fields := strings.Split(names, "\x00"); len(fields) > 1 && err == nil; {

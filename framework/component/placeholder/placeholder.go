@@ -117,8 +117,7 @@ func (v Values) Map(text []byte) (map[string]any, error) {
 	var document any
 	err := yaml.Unmarshal([]byte(marked), &document)
 	if at := block.FindIndex(text); at != nil && (err != nil || text[at[0]] == '#') {
-		return nil, fmt.Errorf("line %d: %s belongs to a template: expected what is made of it",
-			1+bytes.Count(text[:at[0]], []byte("\n")), bytes.TrimSpace(text[at[0]:at[1]]))
+		return nil, fmt.Errorf("line %d belongs to a template: expected what is made of it", 1+bytes.Count(text[:at[0]], []byte("\n")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("it is not YAML: %s", OneLine(err))

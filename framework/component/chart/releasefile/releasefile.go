@@ -331,7 +331,7 @@ func (r *reader) path(name string) string {
 	inSource := strings.HasPrefix(name, "$")
 	if inSource { // another source of Argo CD: $ref/path
 		ref, path, _ := strings.Cut(name[1:], "/")
-		if r.file.Origin != "" && slices.ContainsFunc(r.documents, func(d map[string]any) bool { return elsewhere(d, ref, r.file.Origin) }) {
+		if r.file.Tree != nil && slices.ContainsFunc(r.documents, func(d map[string]any) bool { return elsewhere(d, ref, r.file.Origin) }) {
 			return ""
 		}
 		name = path
@@ -355,7 +355,7 @@ func (r *reader) path(name string) string {
 // elsewhere reports whether an Application, or an ApplicationSet, has a source of another repository.
 func elsewhere(d map[string]any, ref, origin string) bool {
 	named := func(address string) string {
-		parts := strings.FieldsFunc(strings.TrimSuffix(address, ".git"), func(r rune) bool { return r == '/' || r == ':' })
+		parts := strings.FieldsFunc(strings.TrimSuffix(address, ".git"), func(r rune) bool { return strings.ContainsRune("/:@", r) })
 		return strings.Join(parts[max(0, len(parts)-2):], "/")
 	}
 	return slices.ContainsFunc(slices.Concat(listAt(d, "spec", "sources"), listAt(d, "spec", "template", "spec", "sources")),
@@ -367,7 +367,7 @@ func elsewhere(d map[string]any, ref, origin string) bool {
 func (r *reader) beside(name string) (map[string]any, error) {
 	at := r.path(name)
 	if at == "" && r.file.Tree != nil {
-		r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: it is not in the repository", name))
+		r.Told = append(r.Told, fmt.Sprintf("the values of %s are not read: it is not in this repository", name))
 		return nil, nil
 	}
 	if at == "" {
