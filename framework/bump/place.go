@@ -117,33 +117,27 @@ func variableOf(name string) string {
 	return components[strings.Replace(found[1], "kubernetes", "kubeproxy", 1)] // which has its version
 }
 
-// pairs are the paths in a mapping which name a component and its version.
+// pairs are the paths in a mapping which name a component, and have its version.
 var pairs = []struct {
-	name, version string
-	of            func(name string) string
-	chart         bool
-	unless        string // a path that names the chart otherwise
+	name, versions string
+	of             func(name string) string
+	chart          bool
+	unless         string // a path that names the chart otherwise
 }{
-	{"chart", "version", chartOf, true, ""},        // HelmRelease, helmfile, HelmChart of k3s and Flux, fleet
-	{"chart", "targetRevision", chartOf, true, ""}, // Application, ApplicationSet
-	{"path", "targetRevision", chartOf, true, ""},  // of the vendor's own git repository
-	{"repoURL", "targetRevision", chartOf, true, "chart"},
-	{"chartName", "version", chartOf, true, ""},
-	{"name", "version", chartOf, true, "chart"}, // Chart.yaml, kustomization
-	{"url", "ref.tag", chartOf, true, ""},       // OCIRepository
-	{"url", "ref.semver", chartOf, true, ""},
-	{"url", "ref.digest", chartOf, true, ""},
+	{"chart", "version targetRevision", chartOf, true, ""},                               // of most objects
+	{"path", "targetRevision", chartOf, true, ""},                                        // of the vendor's own git repository
+	{"repoURL", "targetRevision", chartOf, true, "chart"},                                // Application, ApplicationSet
+	{"chartName", "version", chartOf, true, ""},                                          // HelmChartProxy
+	{"name", "version", chartOf, true, "chart"},                                          // Chart.yaml, kustomization
+	{"url", "ref.tag ref.semver ref.digest", chartOf, true, ""},                          // OCIRepository
 	{"metadata.name", "spec.chart.spec.version", chartOf, true, "spec.chart.spec.chart"}, // patches
 	{"metadata.name", "spec.ref.tag", chartOf, true, "spec.url"},
 	{"metadata.name", "spec.source.targetRevision", chartOf, true, "spec.source.chart"},
-	{"name", "newTag", imageOf, false, ""}, // kustomization
-	{"name", "digest", imageOf, false, ""},
-	{"repository", "tag", imageOf, false, ""}, // values
-	{"repository", "digest", imageOf, false, ""},
+	{"name", "newTag digest", imageOf, false, ""},    // kustomization
+	{"repository", "tag digest", imageOf, false, ""}, // values
 	{"image", "tag", imageOf, false, ""},
 	{"name", "value", variableOf, false, ""}, // environment
-	{"kind", "spec.kubernetes.version", chartOf, false, ""},
-	{"kind", "spec.version", chartOf, false, ""},
+	{"kind", "spec.kubernetes.version spec.version", chartOf, false, ""},
 }
 
 func template(written string) bool { return strings.ContainsAny(written, "{$#") }
@@ -162,19 +156,18 @@ func placesOf(d *document) (all []*place) {
 	visit = func(node any, entry []string) {
 		switch node := node.(type) {
 		case map[string]any:
-			for _, key := range []string{"proxy", "kubeProxy"} { // Talos, kops
-				proxyless = proxyless || at(node, key+".disabled") == "true" || at(node, key+".enabled") == "false"
-			}
-			proxyless = proxyless || at(node, "disable-kube-proxy") == "true"
+			proxyless = proxyless || at(node, "proxy.disabled") == "true" || at(node, "kubeProxy.enabled") == "false" // Talos, kops
 			for _, pair := range pairs {
-				component, written := pair.of(at(node, pair.name)), at(node, pair.version)
+				p := place{component: pair.of(at(node, pair.name)), chart: pair.chart, entry: entry, node: node}
+				for _, path := range strings.Fields(pair.versions) {
+					p.written = cmp.Or(p.written, at(node, path))
+				}
+				if pair.name == "name" {
+					p.key = at(node, "name")
+				}
 				// A chart of one's own may have the name of the vendor's.
-				own := len(entry) == 0 && path.Base(d.file) == "Chart.yaml" && strings.TrimPrefix(at(node, "appVersion"), "v") != written
-				if component != "" && written != "" && at(node, pair.unless) == "" && !own {
-					p := place{component: component, written: written, chart: pair.chart, entry: entry, node: node}
-					if pair.version == "value" {
-						p.key = at(node, pair.name)
-					}
+				own := len(entry) == 0 && path.Base(d.file) == "Chart.yaml" && strings.TrimPrefix(at(node, "appVersion"), "v") != p.written
+				if p.component != "" && p.written != "" && at(node, pair.unless) == "" && !own {
 					add(p)
 					break
 				}

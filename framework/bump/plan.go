@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"reflect"
 	"regexp"
@@ -45,7 +44,7 @@ func (r *Repository) Plan(names ...string) Plan {
 	p := Plan{about: cmp.Or(strings.Join(names, " or "), "a component that relapse knows"), base: r.base}
 	wanted := func(component string) bool { return len(names) == 0 || slices.Contains(names, component) }
 	before, after := r.before.places(), r.after.places()
-	sources := map[string]bool{}
+	sources := map[string]bool{} // of either side
 	for _, place := range slices.Concat(before, after) {
 		if place.source != nil {
 			sources[place.source.String()] = true
@@ -74,7 +73,8 @@ func (r *Repository) Plan(names ...string) Plan {
 		}
 	}
 	p.join()
-	for _, line := range slices.CompactFunc(lines, func(a, b line) bool { return a.file == b.file && slices.Equal(a.components, b.components) }) {
+	once := func(a, b line) bool { return a.file == b.file && slices.Equal(a.components, b.components) }
+	for _, line := range slices.CompactFunc(lines, once) {
 		if about := each.Where(line.components, wanted); len(about) > 0 {
 			p.Lines = append(p.Lines, fmt.Sprintf("%s: a version may change beside the name of %s: %.120s",
 				line.file, strings.Join(about, " and "), strings.TrimSpace(line.text[1:])))
@@ -91,9 +91,9 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	}
 	if c.before == nil || c.after == nil {
 		says := fmt.Sprintf("%s: %s %s is %s", one, one.component, one.written, how)
-		replaces := func(o change) bool { // another place, in the other tree alone
-			return (o.before == nil) != (c.before == nil) && (o.after == nil) != (c.after == nil) &&
-				cmp.Or(o.before, o.after).component == one.component && cmp.Or(o.before, o.after).written != one.written
+		replaces := func(o change) bool { // a place in the other tree alone
+			p := cmp.Or(o.before, o.after)
+			return p == cmp.Or(o.after, o.before) && (o.after == nil) != (c.after == nil) && p.component == one.component && p.written != one.written
 		}
 		switch text, there := other.texts[one.file]; {
 		case there && strings.TrimSpace(text) != "" && len(other.documents(one.file)) == 0:
@@ -110,9 +110,8 @@ func (p *Plan) compare(r *Repository, c change, all []change, lines []line) {
 	changes := fmt.Sprintf("%s: %s changes from %s to %s", c.after, c.after.component, c.before.written, c.after.written)
 	switch unknown := cmp.Or(wrongTo, wrongFrom); {
 	case c.before.written == c.after.written:
-		set := each.Where(lines, func(l line) bool { return l.sets(c.after.written) })
-		if len(set) > 0 {
-			p.NotRead = append(p.NotRead, fmt.Sprintf("%s: %s: %v, which may change in %s", c.after, c.after.component, unknown, set[0].file))
+		if set, is := each.First(lines, func(l line) bool { return l.sets(c.after.written) }); is {
+			p.NotRead = append(p.NotRead, fmt.Sprintf("%s: %s: %v, which may change in %s", c.after, c.after.component, unknown, set.file))
 		}
 	case c.after.disabled:
 		p.Notes = append(p.Notes, changes+", and is disabled")
@@ -163,7 +162,8 @@ func (r Raise) key() string {
 func (r *Repository) paired(before, after []*place) (all []change) {
 	renamed := map[string]string{}
 	for _, p := range r.patches {
-		if was, is := path.Dir(p.was)+"/", path.Dir(p.is)+"/"; was == "./" || is == "./" || strings.HasPrefix(was, is) || strings.HasPrefix(is, was) {
+		was, is := strings.TrimPrefix(path.Dir(p.was)+"/", "./"), strings.TrimPrefix(path.Dir(p.is)+"/", "./")
+		if strings.HasPrefix(was, is) || strings.HasPrefix(is, was) {
 			renamed[p.is] = p.was
 		}
 	}
@@ -277,52 +277,49 @@ func (r *Repository) unread(read map[string]bool) (all []line) {
 	for _, p := range r.patches {
 		for _, hunk := range p.hunks {
 			_, hunk, _ = strings.Cut(hunk, "\n") // its header has a line that does not change
-			count, removed := map[string]int{}, false
-			walk := func(sign string, do func(text, version string)) {
-				for text := range strings.Lines(hunk) {
-					for _, version := range versions(text) {
-						own := path.Base(p.is) == "Chart.yaml" && strings.HasPrefix(text[1:], "version:")
-						if strings.HasPrefix(text, sign) && !own && !read[path.Dir(p.was)+" "+version] && !read[path.Dir(p.is)+" "+version] {
-							do(text, version)
-						}
-					}
-				}
+			unread := func(text string) []string {
+				return each.Where(versions(path.Base(p.is), text), func(number string) bool {
+					return !read[path.Dir(p.was)+" "+number] && !read[path.Dir(p.is)+" "+number]
+				})
 			}
-			walk("+", func(_, version string) { count[version]++ })
-			walk("-", func(_, version string) { count[version]-- })
-			walk("-", func(_, version string) { removed = removed || count[version] < 0 })
-			walk("+", func(text, version string) {
-				if removed && count[version] > 0 {
+			sides := map[byte][]string{}
+			for text := range strings.Lines(hunk) {
+				sides[text[0]] = append(sides[text[0]], unread(text)...)
+			}
+			removed := func(number string) bool { return !slices.Contains(sides['+'], number) }
+			added := func(number string) bool { return !slices.Contains(sides['-'], number) }
+			for text := range strings.Lines(hunk) {
+				if text[0] == '+' && slices.ContainsFunc(unread(text), added) && slices.ContainsFunc(sides['-'], removed) {
 					all = append(all, line{p.is, text, named(p.was + p.is + hunk)})
 				}
-			})
+			}
 		}
 	}
 	return all
 }
 
-// versions are the numbers in a line of a patch that may be versions: addresses, actions of a workflow and comments are
-// none.
-func versions(line string) []string {
-	parts := 3
-	if strings.Contains(strings.ToLower(line), "version") {
-		parts = 2
+// noVersion finds lines of files whose numbers are no versions of components: comments, actions, a chart's own version.
+var noVersion = regexp.MustCompile(`\n.\s*(#|//)|uses:|^Chart\.yaml\n.version:`)
+
+// versions are the numbers in a line of a file's patch that may be versions: addresses are none.
+func versions(file, line string) []string {
+	if noVersion.MatchString(file + "\n" + line) {
+		return nil
 	}
-	text := strings.TrimSpace(line[1:])
-	return slices.DeleteFunc(number.FindAllString(text, -1), func(number string) bool {
-		n := strings.Count(number, ".") + 1
-		return n < parts || n > 3 || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "//") || strings.Contains(text, "uses:")
+	least := map[bool]int{true: 1, false: 2}[strings.Contains(strings.ToLower(line), "version")]
+	return each.Where(number.FindAllString(line, -1), func(number string) bool {
+		dots := strings.Count(number, ".")
+		return dots >= least && dots <= 2
 	})
 }
 
 // named are the components that a text names.
 func named(text string) []string {
-	all := map[string]bool{}
-	for _, name := range mention.FindAllString(text, -1) {
-		all[variableOf(strings.TrimSuffix(strings.ToLower(name), "version")+"version")] = true
-	}
-	delete(all, "")
-	return slices.Sorted(maps.Keys(all))
+	all := each.Of(mention.FindAllString(text, -1), func(name string) string {
+		return variableOf(strings.TrimSuffix(strings.ToLower(name), "version") + "version")
+	})
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Write prints the plan. Of values it prints no more than names; a line in which a version changes is printed.

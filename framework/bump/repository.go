@@ -1,12 +1,10 @@
 package bump
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -36,7 +34,6 @@ type patch struct {
 // tree are the files of a commit, or of the work tree, and the documents in those that were asked for, by name and text:
 // both trees share them.
 type tree struct {
-	files  fs.FS
 	texts  map[string]string
 	parsed map[string][]*document
 	origin string // the address of the repository; empty if it is not known
@@ -61,7 +58,7 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	diff := []string{"-c", "core.quotePath=false", "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules", "--find-renames"}
+	diff := []string{"diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules", "--find-renames"}
 	names, err := r.git(ctx, append(diff, "--raw", "-z", commit)...)
 	if err != nil {
 		return nil, err
@@ -81,7 +78,7 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 		if kind[0] != 'T' && len(patches) > 0 {
 			p.hunks, patches = strings.Split(patches[0], "\n@@ ")[1:], patches[1:]
 		}
-		if prose.MatchString(p.is) {
+		if prose.MatchString(p.is) && prose.MatchString(p.was) {
 			continue
 		}
 		r.patches = append(r.patches, p)
@@ -90,22 +87,9 @@ func Open(ctx context.Context, dir, base string) (*Repository, error) {
 		}
 	}
 	origin, _ := r.git(ctx, "config", "remote.origin.url") // there may be none
-	r.before = &tree{files: archived(before), texts: before, parsed: map[string][]*document{}, origin: strings.TrimSpace(origin)}
-	r.after = &tree{files: archived(after), texts: after, parsed: r.before.parsed, origin: r.before.origin}
+	r.before = &tree{texts: before, parsed: map[string][]*document{}, origin: strings.TrimSpace(origin)}
+	r.after = &tree{texts: after, parsed: r.before.parsed, origin: r.before.origin}
 	return r, err
-}
-
-// archived has the files in an archive, in which no path and no link leads out of the repository.
-func archived(texts map[string]string) fs.FS {
-	var archive bytes.Buffer // to which writing does not fail
-	w := zip.NewWriter(&archive)
-	for name, text := range texts {
-		file, _ := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
-		_, _ = file.Write([]byte(text))
-	}
-	_ = w.Close()
-	files, _ := zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len()))
-	return files
 }
 
 // git runs git in the repository. The error is the first line of what it says.

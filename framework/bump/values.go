@@ -3,12 +3,12 @@ package bump
 import (
 	"cmp"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
@@ -37,8 +37,8 @@ func installed(component string) bool { return component == "cilium" || componen
 
 // isBase reports whether an object states its chart, which a patch of it does not.
 func (d *document) isBase() bool {
-	return slices.ContainsFunc([]string{"spec.chart", "spec.chart.spec.chart", "spec.chartRef.name", "spec.source.chart"},
-		func(path string) bool { return d.at(path) != "" })
+	_, several, _ := unstructured.NestedFieldNoCopy(d.root, "spec", "sources")
+	return several || d.at("spec.chart")+d.at("spec.chart.spec.chart")+d.at("spec.chartRef.name")+d.at("spec.source.chart") != ""
 }
 
 // values are those of the chart at a place.
@@ -48,12 +48,10 @@ func (t *tree) values(p *place) (v Values) {
 		return v
 	}
 	find := func(kind, name string) (map[string]any, string) {
-		if d := t.object(kind, name, p.document); d != nil {
-			return d.root, d.file
-		}
-		return nil, ""
+		d := cmp.Or(t.object(kind, name, p.document), &document{})
+		return d.root, d.file
 	}
-	file := releasefile.File{Name: p.file, Tree: t.files, Find: find, Origin: t.origin}
+	file := releasefile.File{Name: p.file, Tree: t.texts, Find: find, Origin: t.origin}
 	root := maps.Clone(p.root)
 	for _, list := range []string{"helmCharts", "releases"} { // of which others may be of the same chart
 		if root[list] != nil {
@@ -75,15 +73,16 @@ func (t *tree) values(p *place) (v Values) {
 		root = chart.Merge(bases[0].root, root)
 		v.From = append(v.From, bases[0].file)
 	case kind == "HelmRelease":
-		v.NotRead = append(v.NotRead, fmt.Sprintf("%s: it states no chart, and %d objects of its name do: their values are not read", p.file, len(bases)))
+		v.NotRead = append(v.NotRead, fmt.Sprintf("%s: %d objects of its name state a chart: their values are not read", p.file, len(bases)))
 	}
 	documents := []any{root}
 	switch base := path.Base(p.file); {
 	case base == "Chart.yaml" || base == "requirements.yaml":
 		file.Name = path.Join(path.Dir(p.file), "values.yaml")
-		others, _ := fs.Glob(file.Tree, path.Join(path.Dir(p.file), "values?*.yaml"))
-		for _, other := range others {
-			v.NotRead = append(v.NotRead, other+" is not read: what takes it is not known")
+		for _, other := range slices.Sorted(maps.Keys(t.texts)) {
+			if is, _ := path.Match(path.Join(path.Dir(p.file), "values?*.yaml"), other); is {
+				v.NotRead = append(v.NotRead, other+" is not read: what takes it is not known")
+			}
 		}
 		all, err := placeholder.Values{}.Map([]byte(t.texts[file.Name]))
 		own, there := all[cmp.Or(at(p.node, "alias"), at(p.node, "name"))]

@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
+	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // form is a kind of object that installs a chart.
@@ -180,21 +182,21 @@ const mostNeighbour = 1 << 20
 
 // neighbours are the YAML files beside the user's.
 func (r *reader) neighbours() []File {
-	tree := r.file.tree()
-	entries, err := fs.ReadDir(tree, filepath.Dir(r.file.Name))
-	if _, there := fs.Stat(tree, r.file.Name); err != nil || there != nil {
-		return nil
+	dir := filepath.Dir(r.file.Name)
+	names := each.Where(slices.Sorted(maps.Keys(r.file.Tree)), func(name string) bool { return path.Dir(name) == dir })
+	if entries, err := os.ReadDir(dir); r.file.Tree == nil && err == nil && r.path(filepath.Base(r.file.Name)) != "" {
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.Size() <= mostNeighbour {
+				names = append(names, filepath.Join(dir, e.Name()))
+			}
+		}
 	}
 	var all []File
-	for _, e := range entries {
-		info, err := e.Info()
-		if ext := filepath.Ext(e.Name()); err != nil || !info.Mode().IsRegular() || info.Size() > mostNeighbour ||
-			ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		name := filepath.Join(filepath.Dir(r.file.Name), e.Name())
-		if body, err := fs.ReadFile(tree, name); err == nil {
-			all = append(all, File{Name: name, Text: body})
+	for _, name := range names {
+		if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
+			if body, err := r.file.read(name); err == nil {
+				all = append(all, File{Name: name, Text: body})
+			}
 		}
 	}
 	return all
@@ -217,7 +219,7 @@ func (r *reader) configMap(name, key string) (string, error) {
 					if text(generator["name"]) != name || as != key {
 						continue
 					}
-					body, err := fs.ReadFile(r.file.tree(), filepath.Join(filepath.Dir(file.Name), at))
+					body, err := r.file.read(filepath.Join(filepath.Dir(file.Name), at))
 					r.From = append(r.From, filepath.Join(filepath.Dir(file.Name), at))
 					if err != nil {
 						return "", fmt.Errorf("the ConfigMap %s, as %s generates it: %w", name, file.Name, err)

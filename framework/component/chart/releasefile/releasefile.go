@@ -29,25 +29,25 @@ import (
 type File struct {
 	Name string // its path, if there are files beside it
 	Text []byte
-	// Tree is the repository that has the file, and in which files are found from its root too. What the file takes
-	// from elsewhere is told then, and is no error. Nil: the file is this machine's.
-	Tree fs.FS
+	// Tree has the texts of the repository that has the file, and in which files are found from its root too. What the
+	// file takes from elsewhere is told then, and is no error. Nil: the file is this machine's.
+	Tree map[string]string
 	// Find finds an object of the repository, and its file; nil: objects are in the file, or beside it.
 	Find func(kind, name string) (object map[string]any, file string)
 	// Origin is the address of the repository; empty if it is not known.
 	Origin string
 }
 
-// machine has the files of this machine, also by absolute and relative paths.
-type machine struct{}
-
-func (machine) Open(name string) (fs.File, error) { return os.Open(name) }
-
-func (f File) tree() fs.FS {
+// read reads a file of the same repository, or machine.
+func (f File) read(name string) ([]byte, error) {
 	if f.Tree == nil {
-		return machine{}
+		return os.ReadFile(name)
 	}
-	return f.Tree
+	text, there := f.Tree[name]
+	if !there {
+		return nil, fs.ErrNotExist
+	}
+	return []byte(text), nil
 }
 
 // Release is what a file says of a release.
@@ -345,7 +345,10 @@ func (r *reader) path(name string) string {
 		}
 	}
 	for _, at := range in {
-		if info, err := fs.Stat(r.file.tree(), at); err == nil && info.Mode().IsRegular() {
+		if _, there := r.file.Tree[at]; there {
+			return at
+		}
+		if info, err := os.Stat(at); r.file.Tree == nil && err == nil && info.Mode().IsRegular() {
 			return at
 		}
 	}
@@ -374,7 +377,7 @@ func (r *reader) beside(name string) (map[string]any, error) {
 		return nil, fmt.Errorf("it takes values from the file %s, which was not found: expected it beside %s", name, r.file.Name)
 	}
 	r.From = append(r.From, at)
-	body, err := fs.ReadFile(r.file.tree(), at)
+	body, err := r.file.read(at)
 	if err != nil {
 		return nil, err
 	}
