@@ -25,7 +25,7 @@ func NewControl(d Declared) (*Control, error) {
 	if d.Kind != FRR {
 		return nil, fmt.Errorf("router %s is of kind %s, whose static routes cannot be changed from outside; expected %s", d.Name, d.Kind, FRR)
 	}
-	return &Control{outside: &outside{router: d}, statics: map[netip.Prefix][]netip.Addr{}}, nil
+	return &Control{outside: &outside{router: d, turn: make(chan bool, 1)}, statics: map[netip.Prefix][]netip.Addr{}}, nil
 }
 
 // configure runs a command of FRR's configuration. It is not written to a file.

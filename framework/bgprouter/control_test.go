@@ -36,6 +36,7 @@ clear bgp 10.4.94.21
 configure terminal -c no ip route 10.5.115.0/24 10.4.94.22
 `
 	must.Equal(t, text, want, string(text))
+	must.Fail(t, must.Err(c.RIB(t.Context())), `reading FRR's RIB: want JSON, got ""`) // it is asked, and waits for no other router
 }
 
 func TestControlOfBIRD(t *testing.T) {
