@@ -295,8 +295,9 @@ func (m *member) createIn(ctx context.Context, mode string, endpoints *network.N
 		config.Labels = map[string]string{}
 	}
 	config.Labels[labelLab], config.Labels[labelMember] = m.lab, m.name
-	host.NetworkMode = container.NetworkMode(mode)
-	host.DNS = []netip.Addr{nameServer}
+	if host.NetworkMode = container.NetworkMode(mode); !host.NetworkMode.IsContainer() { // which has the other's name servers
+		host.DNS = []netip.Addr{nameServer}
+	}
 	host.LogConfig.Type = "json-file" // the machine's driver may not give logs back
 	if len(host.SecurityOpt) == 0 {
 		host.SecurityOpt = []string{"label=disable"} // SELinux would hide what is mounted
