@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -380,6 +381,7 @@ func (f *auditFlags) kept(ctx context.Context, routing []bgprouter.Declared, tel
 		}
 		return reads, nil
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(50)) // a list of all Pods has hundreds of megabytes, of which little is kept
 	var err error
 	if f.bundle, err = bundle.Open(f.from, audit.Bundled); err != nil {
 		return nil, usagef("--from: %w", err)

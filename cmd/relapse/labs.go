@@ -30,8 +30,9 @@ func upCommand(s *settings) *cobra.Command {
 		Args:  exactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := scenarioNamed(args[0])
-			if err == nil {
-				of, err = as.family(scenario, of, cmd.ErrOrStderr())
+			if err == nil && as != "" {
+				scenario.Tested = nil // up installs nothing
+				_, of, err = as.of(scenario, nil, of, s.notes())
 			}
 			if err == nil {
 				set, err = of.into(set, scenario)

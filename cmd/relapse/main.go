@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -110,6 +111,14 @@ func (s *settings) display(l display.Look) *display.Display {
 	d := display.New(os.Stdout, l)
 	s.shown.Store(d)
 	return d
+}
+
+// notes is where a command says what it does, beside its results.
+func (s *settings) notes() io.Writer {
+	if s.quiet {
+		return io.Discard
+	}
+	return plain.Writer(os.Stderr)
 }
 
 func (s *settings) logger() (*slog.Logger, error) {

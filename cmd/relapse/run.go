@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -138,15 +137,16 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if err := how.subnets.move(chosen); err != nil {
 		return err
 	}
-	tell := io.Writer(os.Stderr)
-	if s.quiet {
-		tell = io.Discard
+	if how.like != "" && len(chosen) != 1 {
+		return usagef("--like: expected one scenario, and not %d", len(chosen))
 	}
-	if how.with, err = how.like.versions(chosen, how.with, tell); err != nil {
-		return err
-	}
-	if how.family, err = how.like.family(chosen[0], how.family, tell); err != nil {
-		return err
+	if how.like != "" {
+		if how.with, how.family, err = how.like.of(chosen[0], how.with, how.family, s.notes()); err != nil {
+			return err
+		}
+		if len(how.with) == 0 {
+			return usagef("--like: the bundle does not state the version of a component that %s tests", chosen[0].Incident.Name)
+		}
 	}
 	r := prepared{set: s, chosen: chosen, how: how, suite: o}
 	if err := r.check(labelled); err != nil {
