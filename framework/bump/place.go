@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/semver"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // document is one of a file.
@@ -75,9 +75,6 @@ var components = map[string]string{
 }
 
 var (
-	// imageName finds the component in the last two parts of an image's name, without what mirrors add.
-	imageName = regexp.MustCompile(`(?:(?:^|-)(?:(cilium)-cilium|(metallb)-(?:speaker|controller)|(calico)-node|` +
-		`(coredns|kube-proxy|kube-router)))$`)
 	imageRef     = regexp.MustCompile(`^((?:[\w.-]+(?::\d+)?/)?[\w./-]+)(?::([^@]+))?(?:@(sha256:\w+))?$`)
 	variableName = regexp.MustCompile(`^(\w+?)(?:helm|chart|image)*(?:version|tag)$`)
 	// variable finds the last part of the name of the first variable of a template.
@@ -89,8 +86,7 @@ var (
 	// prose are files that name versions and install nothing, and what is no text.
 	prose = regexp.MustCompile(`(?i)\.(mdx?|txt|rst|adoc|mod|sum|svg|html|css|[gt]z|zip|png|jpe?g|go|py|[cm]?[jt]sx?|rs|java|rb)$|` +
 		`(?i)(^|/)(changelog|package-lock\.json|pnpm-lock\.yaml|([^C/]|C[^h/])[^/]*\.lock)$`)
-	number  = regexp.MustCompile(`\d+(?:\.(?:\d+|[x*]))+`)
-	rebuilt = regexp.MustCompile(`[-.](?:eks|rke2|k3s)?-?build[-.\w]*$`)
+	number = regexp.MustCompile(`\d+(?:\.(?:\d+|[x*]))+`)
 	// rke2 is the version of a chart that RKE2 packages: 1.18.401 is the second package of 1.18.4.
 	rke2 = regexp.MustCompile(`^(\d+\.\d+\.\d{1,2})\d\d$`)
 )
@@ -100,11 +96,17 @@ func chartOf(name string) string {
 	return components[strings.TrimPrefix(strings.TrimSuffix(base, ".git"), "rke2-")]
 }
 
+// images are the ends of the names of images that have a component's version.
+var images = map[string]string{
+	"cilium/cilium": "cilium", "metallb/speaker": "metallb", "metallb/controller": "metallb", "calico/node": "calico",
+	"coredns": "coredns", "kube-proxy": "kube-proxy", "kube-router": "kube-router",
+}
+
 func imageOf(name string) string {
-	parts := strings.Split(strings.NewReplacer("mirrored-", "", "hardened-", "").Replace(name), "/")
-	base := strings.Join(parts[max(0, len(parts)-2):], "-")
-	if found := imageName.FindStringSubmatch(base); found != nil {
-		return cmp.Or(found[1:]...)
+	for end, component := range images {
+		if is, _ := (snapshot.Reference{Name: name}).IsOf(end); is {
+			return component
+		}
 	}
 	return ""
 }
@@ -201,20 +203,19 @@ func placesOf(d *document) (all []*place) {
 
 // version is the version of a component that a place states. The error says why it states none.
 func (p *place) version() (string, error) {
-	v, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(p.written), "v"), "+")
-	v, _, _ = strings.Cut(v, "@")
-	v = rebuilt.ReplaceAllString(v, "")
+	written, _, _ := strings.Cut(strings.TrimSpace(p.written), "@")
+	v, _ := snapshot.Version(written)
 	if packaged := rke2.FindStringSubmatch(v); packaged != nil && p.chart {
 		v = packaged[1]
 	}
 	switch {
 	case p.missing:
 		return "", fmt.Errorf("%s is not in the repository, or there more than once, or states no version", p.written)
-	case strings.HasPrefix(v, "sha256:"):
+	case strings.HasPrefix(written, "sha256:"):
 		return "", errors.New("a digest alone names no version")
-	case template(v):
+	case template(written):
 		return "", fmt.Errorf("%s is a variable of a template", p.written)
-	case semver.Canonical("v"+v) != "v"+v:
+	case v == "":
 		return "", fmt.Errorf("%s is no single version", p.written)
 	case p.chart && slices.Contains([]string{"coredns", "kube-proxy", "kube-router"}, p.component):
 		return "", fmt.Errorf("%s is the version of a chart, which is not that of %s", p.written, p.component)

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/semver"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -179,9 +177,6 @@ type workload struct {
 
 func (w workload) String() string { return w.namespace + "/" + w.name + " runs " + w.container.Image }
 
-// prerelease is what follows the version in the tag of a vendor's own release candidate. Other words stand for builds of others.
-var prerelease = regexp.MustCompile(`^-(rc|pre|alpha|beta|snapshot)`)
-
 // workloads are those of a program in a bundle whose images state a version, and others.
 func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
 	objects, _ := b.Objects(is.of)
@@ -250,28 +245,16 @@ func running(b *bundle.Bundle, component, stated string) (workload, error) {
 		strings.Join(is.containers, " or "))
 }
 
-// read takes the version from the image's tag, if its name ends as that of the component's own image does. Rancher's and Bitnami's have
-// hyphens in the place of slashes.
+// read takes the version from the tag of an image of the program.
 func (w *workload) read(image string) {
 	ref, err := snapshot.ParseReference(w.container.Image)
-	if err != nil {
+	is, own := ref.IsOf(image)
+	version, built := snapshot.Version(ref.Tag)
+	if err != nil || !is {
 		return
 	}
-	hyphens, base := strings.ReplaceAll(image, "/", "-"), path.Base(ref.Name)
-	own := strings.HasSuffix("/"+ref.Name, "/"+image)
-	if !own && !slices.Contains([]string{hyphens, "mirrored-" + hyphens, "hardened-" + hyphens}, base) {
-		return
-	}
-	tag := strings.TrimPrefix(ref.Tag, "v")
-	if word := semver.Prerelease("v" + tag); !prerelease.MatchString(word) {
-		tag = strings.TrimSuffix(tag, word)
-		own = own && word == ""
-	}
-	if semver.Canonical("v"+tag) != "v"+tag {
-		return
-	}
-	if w.version = tag; !own {
-		w.told = append(w.told, fmt.Sprintf("%s: the lab has %s as its project has published it", w, tag))
+	if w.version = version; version != "" && !(own && built) {
+		w.told = append(w.told, fmt.Sprintf("%s: the lab has %s as its project has published it", w, version))
 	}
 }
 

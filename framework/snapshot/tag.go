@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/distribution/reference"
+	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/topology/each"
 )
@@ -80,6 +83,33 @@ func ParseReference(image string) (Reference, error) {
 		r.Digest = digested.Digest().String()
 	}
 	return r, nil
+}
+
+// IsOf reports whether it is an image of a program, by the end of its project's own name, such as cilium/cilium. Rancher and Bitnami
+// write hyphens in the place of slashes: own is false for their builds.
+func (r Reference) IsOf(program string) (is, own bool) {
+	hyphens := strings.ReplaceAll(program, "/", "-")
+	base := strings.TrimPrefix(strings.TrimPrefix(path.Base(r.Name), "mirrored-"), "hardened-")
+	own = strings.HasSuffix("/"+r.Name, "/"+program)
+	return own || base == hyphens, own
+}
+
+// candidate is what follows the version in the tag of a release candidate. Other words stand for builds of others.
+var candidate = regexp.MustCompile(`^-(rc|pre|alpha|beta|snapshot)`)
+
+// Version is the semantic version that a tag states, without the words of who has built it; own reports that there are
+// none. Empty: the tag states none.
+func Version(tag string) (version string, own bool) {
+	tag = "v" + strings.TrimPrefix(tag, "v")
+	words := semver.Prerelease(tag)
+	if candidate.MatchString(words) {
+		words = ""
+	}
+	words += semver.Build(tag)
+	if tag = strings.TrimSuffix(tag, words); semver.Canonical(tag) != tag {
+		return "", false
+	}
+	return tag[1:], words == ""
 }
 
 // maxResolving is how many questions a registry is asked at once.
