@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +61,7 @@ func bumpCommand(s *settings) *cobra.Command {
 	flags.StringVar(&o.dir, "repository", ".", "the work tree, `DIR`")
 	flags.StringSliceVar(&o.components, "components", nil, "these `COMPONENTS` alone, such as cilium,metallb")
 	flags.BoolVar(&o.run, "run", false, "run the qualifications")
-	flags.StringVar(&o.comment, "comment", "", "the `FILE` for the result as Markdown (with --run default reports/bump.md)")
+	flags.StringVar(&o.comment, "comment", "", "a `FILE` for the result as Markdown")
 	return cmd
 }
 
@@ -207,10 +206,9 @@ const longestComment = 65536 - 1024
 
 // writeComment writes one comment for all raises, the worst first. Its first line is the verdict and the summary.
 func (o bumpOptions) writeComment(verdict string, plan bump.Plan, all []bumped) error {
-	if o.comment == "" && o.dryRun {
+	if o.comment == "" {
 		return nil
 	}
-	file := cmp.Or(o.comment, "reports/bump.md")
 	var text, overview strings.Builder
 	plan.Write(&overview)
 	fmt.Fprintf(&text, "**%s** %s\n\n%s", verdict, plain.Inline(each.Joined(all, "; ", bumped.String)), plain.Fenced(overview.String()))
@@ -221,9 +219,9 @@ func (o bumpOptions) writeComment(verdict string, plan bump.Plan, all []bumped) 
 		}
 		text.WriteString(section)
 	}
-	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	err := os.MkdirAll(filepath.Dir(o.comment), 0o755)
 	if err == nil {
-		err = rundir.Replace(file, []byte(text.String()))
+		err = rundir.Replace(o.comment, []byte(text.String()))
 	}
 	if err != nil {
 		return usagef("--comment: %w", err)

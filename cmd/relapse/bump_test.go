@@ -27,6 +27,7 @@ func TestBump(t *testing.T) {
 		{"a range", "1.18.x", "1.19.x", []string{"--run"}, exitMachine,
 			"not read: release.yaml: HelmRelease cilium: cilium changes from 1.18.x to 1.19.x"},
 		{"an unknown base", "1.18.6", "1.19.3", []string{"--base", "nope"}, exitUsage, `--base: "nope" and HEAD have no commit in common`},
+		{"an option for a base", "1.18.6", "1.19.3", []string{"--base=--all"}, exitUsage, "have no commit in common"},
 		{"an unknown component", "1.18.6", "1.19.3", []string{"--components", "cilum"}, exitUsage, `no component "cilum"; nearest is "cilium"`},
 		{"no repository", "", "", []string{"--repository", t.TempDir()}, exitUsage, "is no work tree of a git repository"},
 	} {

@@ -131,14 +131,3 @@ func TestImageOf(t *testing.T) {
 		}
 	}
 }
-
-func TestOpenIsWrong(t *testing.T) {
-	dir := repository(t, &txtar.Archive{})
-	for _, test := range [][3]string{
-		{t.TempDir(), "main", "no work tree of a git repository"}, {dir, "nope", `--base: "nope" and HEAD have no commit in common`},
-		{dir, "--all", "have no commit in common"},
-	} {
-		_, err := Open(t.Context(), test[0], test[1])
-		must.Fail(t, err, test[2])
-	}
-}

@@ -114,12 +114,18 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	case component == "cilium" && bisect.Compare(l.From, ciliumrelease.First) >= 0:
 		err = l.values(ctx, b)
 	case component == "cilium":
-		l.Config, _, l.NoConfig = configMap(b, []string{cilium.ConfigMap})
+		has, why := configMap(b, cilium.ConfigMap)
+		if l.NoConfig = why; why == "" {
+			has.Kind, has.APIVersion = "ConfigMap", "v1" // which items of a list may lack
+			var text []byte
+			text, err = yaml.Marshal(has)
+			l.Config = string(text)
+		}
 	case component == "metallb":
 		l.Mode = runs.mode()
 		l.Told = append(l.Told, "a bundle has no values of MetalLB's chart: the lab has the chart's own, unless --values has others")
 	case upgrade.ConfigKey(component) != "":
-		_, has, why := configMap(b, runs.configMaps())
+		has, why := configMap(b, runs.configMaps()...)
 		l.NoConfig = why
 		if why == "" {
 			if l.Config, err = documentIn(has.Data, upgrade.ConfigKey(component)); err != nil {
@@ -146,13 +152,8 @@ func InBundle(file string, components ...string) (versions map[string]string, fa
 			versions[component] = runs.version
 		}
 	}
-	all, _ := b.Objects(nodesOf)
-	found := map[topology.Family]bool{}
-	for _, text := range all {
-		var n corev1.Node
-		if err := json.Unmarshal(text, &n); err != nil {
-			return nil, nil, err
-		}
+	ipv4, ipv6 := false, false
+	for _, n := range objectsOf[corev1.Node](b, nodesOf) {
 		addresses := n.Spec.PodCIDRs
 		for _, a := range n.Status.Addresses {
 			if len(n.Spec.PodCIDRs) == 0 && a.Type == corev1.NodeInternalIP {
@@ -160,10 +161,29 @@ func InBundle(file string, components ...string) (versions map[string]string, fa
 			}
 		}
 		for _, a := range addresses {
-			found[map[bool]topology.Family{false: topology.IPv4, true: topology.IPv6}[strings.Contains(a, ":")]] = true
+			is6 := strings.Contains(a, ":")
+			ipv4, ipv6 = ipv4 || !is6, ipv6 || is6
 		}
 	}
-	return versions, slices.Sorted(maps.Keys(found)), nil
+	if ipv4 {
+		families = append(families, topology.IPv4)
+	}
+	if ipv6 {
+		families = append(families, topology.IPv6)
+	}
+	return versions, families, nil
+}
+
+// objectsOf are the objects of a resource, whether or not the bundle has all of the cluster.
+func objectsOf[T any](b *bundle.Bundle, r schema.GroupVersionResource) (all []T) {
+	texts, _ := b.Objects(r)
+	for _, text := range texts {
+		var o T
+		if json.Unmarshal(text, &o) == nil { // else it is none of this type, whatever its kind says
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // workload is one whose pods are a component's.
@@ -177,23 +197,18 @@ type workload struct {
 
 func (w workload) String() string { return w.namespace + "/" + w.name + " runs " + w.container.Image }
 
+// template is what DaemonSets and Deployments have at the same place, and how many of their pods are of it.
+type template struct {
+	appsv1.DaemonSet
+	Status struct{ DesiredNumberScheduled, UpdatedNumberScheduled, Replicas, UpdatedReplicas *int32 } `json:"status"`
+}
+
 // workloads are those of a program in a bundle whose images state a version, and others.
 func (is program) workloads(b *bundle.Bundle) (all, others []workload) {
-	objects, _ := b.Objects(is.of)
-	for _, text := range objects {
-		var o struct {
-			appsv1.DaemonSet // a Deployment has its template at the same place
-			Status           struct {
-				DesiredNumberScheduled, UpdatedNumberScheduled *int32
-				Replicas, UpdatedReplicas                      *int32
-			} `json:"status"`
-		}
-		if json.Unmarshal(text, &o) != nil || o.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable] == "windows" {
-			continue
-		}
+	for _, o := range objectsOf[template](b, is.of) {
 		desired := cmp.Or(o.Status.DesiredNumberScheduled, o.Status.Replicas)
 		updated := cmp.Or(o.Status.UpdatedNumberScheduled, o.Status.UpdatedReplicas)
-		if desired != nil && *desired == 0 {
+		if desired != nil && *desired == 0 || o.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable] == "windows" {
 			continue
 		}
 		for _, c := range o.Spec.Template.Spec.Containers {
@@ -283,30 +298,23 @@ func (w workload) configMaps() (names []string) {
 }
 
 // configMap is the first of some ConfigMaps that the bundle has; else why there is none.
-func configMap(b *bundle.Bundle, names []string) (text string, has corev1.ConfigMap, why string) {
-	all, _ := b.Objects(configMaps)
+func configMap(b *bundle.Bundle, names ...string) (has corev1.ConfigMap, why string) {
+	all := objectsOf[corev1.ConfigMap](b, configMaps)
 	for _, name := range names {
-		for _, text := range all {
-			var o corev1.ConfigMap
-			if json.Unmarshal(text, &o) == nil && o.Namespace+"/"+o.Name == name {
-				return string(text), o, ""
-			}
+		if has, there := each.First(all, func(o corev1.ConfigMap) bool { return o.Namespace+"/"+o.Name == name }); there {
+			return has, ""
 		}
 	}
-	return "", has, fmt.Sprintf("the bundle does not have the ConfigMap %s", strings.Join(names, ", nor "))
+	return has, fmt.Sprintf("the bundle does not have the ConfigMap %s", strings.Join(names, ", nor "))
 }
 
 // manifests takes the objects of the component's own types: of MetalLB, those of its namespace.
 func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) error {
-	var lacking []string
+	whole := map[string]bool{}    // by resource, in one of its versions
 	latest := map[string]string{} // by kind and name
 	for _, r := range ownTypes[component] {
 		objects, lacks := b.Objects(r)
-		if lacks != "" && (len(objects) > 0 || !slices.Contains(lacking, r.Resource)) {
-			lacking = append(lacking, r.Resource)
-		} else if lacks == "" {
-			lacking = slices.DeleteFunc(lacking, func(name string) bool { return name == r.Resource })
-		}
+		whole[r.Resource] = whole[r.Resource] || lacks == ""
 		for _, text := range objects {
 			var o unstructured.Unstructured
 			if err := o.UnmarshalJSON(text); err != nil {
@@ -327,9 +335,9 @@ func (l *Likeness) manifests(b *bundle.Bundle, component, namespace string) erro
 	for _, name := range slices.Sorted(maps.Keys(latest)) {
 		l.Manifests += "---\n" + latest[name]
 	}
-	if len(lacking) > 0 {
-		slices.Sort(lacking)
-		says := "the bundle may not have all " + strings.Join(slices.Compact(lacking), ", ")
+	maps.DeleteFunc(whole, func(_ string, is bool) bool { return is })
+	if len(whole) > 0 {
+		says := "the bundle may not have all " + strings.Join(slices.Sorted(maps.Keys(whole)), ", ")
 		if l.Manifests == "" {
 			says += ": the lab has objects of its own"
 		}
@@ -356,7 +364,7 @@ var valueOf = map[string]string{
 // values takes the values of the Helm release, or else what cilium-config says of them, and names the keys of cilium-config that
 // a release with these values has otherwise than the bundle.
 func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
-	_, has, why := configMap(b, []string{cilium.ConfigMap})
+	has, why := configMap(b, cilium.ConfigMap)
 	file, text, err := b.HelmValues()
 	if err != nil {
 		return &ValuesError{err}

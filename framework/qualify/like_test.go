@@ -88,6 +88,7 @@ func TestLikenessOf(t *testing.T) {
 		{"of EKS", "kube-proxy", "", map[string]string{"d.yaml": workload("DaemonSet", "kube-proxy-config", "kube-proxy", "x/eks/kube-proxy:v1.35.4-eksbuild.2", ""),
 			"c.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-proxy-config, namespace: kube-system, NEW}, data: {config: 'kind: KubeProxyConfiguration'}}`},
 			Likeness{From: "1.35.4", Config: "kind: KubeProxyConfiguration", Told: []string{"the lab has 1.35.4 as its project has published it"}}, ""},
+		{"a slice", "cilium", "", map[string]string{"ds.yaml": strings.Replace(agents, "1.18.4", "1.11.6", 1), "cm.yaml": settings}, Likeness{From: "1.11.6", Config: "kind: ConfigMap"}, ""},
 		{"without its ConfigMap", "kube-proxy", "", map[string]string{"d.yaml": workload("DaemonSet", "kube-proxy", "kube-proxy", "registry.k8s.io/kube-proxy:v1.35.4", "")},
 			Likeness{From: "1.35.4", NoConfig: "the bundle does not have the ConfigMap kube-system/kube-proxy"}, ""},
 	} {
@@ -101,10 +102,14 @@ func TestLikenessOf(t *testing.T) {
 			for _, told := range tt.want.Told {
 				must.Contain(t, strings.Join(l.Told, "\n"), told)
 			}
+			must.Contain(t, l.Config, tt.want.Config)
 			if must.Contain(t, l.Manifests, tt.want.Manifests); tt.want.Values == "" {
 				l.Values = ""
 			}
 			l.Told, l.Manifests, tt.want.Told, tt.want.Manifests = nil, "", nil, ""
+			if tt.want.Config != "" {
+				l.Config = tt.want.Config
+			}
 			must.Equal(t, "likeness", tt.want, l)
 		})
 	}
