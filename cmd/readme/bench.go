@@ -19,7 +19,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/host"
 )
@@ -169,7 +168,7 @@ func (m *measurement) variants(r report.Report, limits framework.Budget) {
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
-			if detected, known := metrics.TimeToDetectOf(v); known {
+			if detected, known := v.TimeToDetect(); known {
 				m.duration(r, "time to detect", limits.Detect, detected)
 			}
 		case framework.Fixed:

@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
 	"github.com/relapse-dev/relapse/framework/report/merge"
-	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/summary"
@@ -29,8 +28,8 @@ func mergeCommand() *cobra.Command {
 		Use:   "merge DIR...",
 		Short: "Bring the runs of several processes or machines together",
 		Long: `Merge takes the newest run of each scenario from each folder, and copies one run of each
-scenario, with one page, summary, junit.xml and metrics.prom of all. Of a scenario that several
-folders have it takes the run with the worst verdict, and says so. With --expect, what relapse
+scenario, with one page, summary and junit.xml of all. Of a scenario that several folders have
+it takes the run with the worst verdict, and says so. With --expect, what relapse
 plan names and no folder has is inconclusive.
 
 Exit status: as of run, for all runs together; a scenario with two different verdicts is
@@ -91,7 +90,7 @@ func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []stri
 	}
 	if err := errors.Join(
 		junit.Write(junit.InFolder(output), reports...), summary.Write(output, reports),
-		page.WriteIndex(output, runs), metrics.Update(output),
+		page.WriteIndex(output, runs),
 	); err != nil {
 		return err
 	}

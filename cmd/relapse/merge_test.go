@@ -62,7 +62,7 @@ func TestMerge(t *testing.T) {
 				args = append(args, t.TempDir())
 			}
 			printed(t, test.status, test.says, args...)
-			for _, name := range []string{"index.html", "junit.xml", "summary.md", "metrics.prom"} {
+			for _, name := range []string{"index.html", "junit.xml", "summary.md"} {
 				_, err := os.Stat(filepath.Join(folder, name))
 				if there := err == nil; there != (test.status != exitUsage) {
 					t.Errorf("%s: %v", name, err)

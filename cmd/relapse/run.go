@@ -23,7 +23,6 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/framework/verdict"
 	"github.com/relapse-dev/relapse/images"
@@ -67,7 +66,7 @@ makes the incident happen with every variant, and takes the lab down.
 Each run has its own folder, OUTPUT/NAME/<time>, with report.html, report.json,
 junit.xml and evidence/; OUTPUT/NAME/latest links to the newest. The oldest runs of a
 scenario are removed when there are more than --keep-runs, or when they take more than
-1 GB. OUTPUT/metrics.prom has the metrics of the newest runs, for Prometheus.`,
+1 GB.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Ablate = verdict.Part(ablate)
 			var err error
@@ -296,11 +295,6 @@ func (r *prepared) run(ctx context.Context) error {
 	}
 	if ctx.Err() == nil && !o.Keep && !o.Reuse { // what an interrupted command leaves is said at its end
 		err = errors.Join(err, remains(before))
-	}
-	if !errors.Is(err, syscall.ENOSPC) { // there is no room for metrics either, and one error is enough
-		if err := metrics.Update(o.Output); err != nil { // the verdict is not affected
-			o.Log.Warn("the metrics could not be written", "error", err)
-		}
 	}
 	return outcome(reports, err)
 }

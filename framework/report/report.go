@@ -339,6 +339,23 @@ type Finding struct {
 	TimeToDetectMS *int64 `json:"time_to_detect_ms,omitempty"`
 }
 
+// TimeToDetect is the time from the first lost packet to the first active finding: zero if the finding
+// came first. Known is false if there was no active finding.
+func (v Variant) TimeToDetect() (took time.Duration, known bool) {
+	for _, f := range v.Findings {
+		if f.State == detect.Active && f.During == "fault" && f.At != nil && v.Onset != nil && !f.At.After(*v.Onset) {
+			return 0, true
+		}
+		if f.TimeToDetectMS == nil {
+			continue
+		}
+		if one := time.Duration(*f.TimeToDetectMS) * time.Millisecond; !known || one < took {
+			took, known = one, true
+		}
+	}
+	return took, known
+}
+
 // Remedy is the result of a documented remedy.
 type Remedy struct {
 	Name string `json:"name"`

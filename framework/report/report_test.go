@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -80,4 +81,31 @@ func TestWriteThatFails(t *testing.T) {
 	r := stored(t, "full")
 	r.Machine = func() {}
 	must.Fail(t, r.Write(t.TempDir()), `"node-drain"`)
+}
+
+func TestTimeToDetect(t *testing.T) {
+	onset := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(state detect.State, after time.Duration) report.Finding {
+		f := report.Finding{Finding: detect.Finding{State: state}, During: "fault", At: new(onset.Add(after))}
+		if state == detect.Active && after > 0 {
+			f.TimeToDetectMS = new(after.Milliseconds())
+		}
+		return f
+	}
+	for _, test := range []struct {
+		name     string
+		findings []report.Finding
+		took     time.Duration
+		known    bool
+	}{
+		{"none", nil, 0, false},
+		{"latent ones are no alarm", []report.Finding{at(detect.Latent, -time.Second)}, 0, false},
+		{"the first of two", []report.Finding{at(detect.Active, 8*time.Second), at(detect.Active, 2*time.Second)}, 2 * time.Second, true},
+		{"one before the loss, and one after it", []report.Finding{at(detect.Active, 8*time.Second), at(detect.Active, -time.Second)}, 0, true},
+	} {
+		took, known := report.Variant{Onset: &onset, Findings: test.findings}.TimeToDetect()
+		if took != test.took || known != test.known {
+			t.Errorf("%s: %s, %t; want %s, %t", test.name, took, known, test.took, test.known)
+		}
+	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/report/metrics"
 )
 
 // Names of the metrics.
@@ -32,20 +31,20 @@ const (
 //go:embed rules.yaml
 var Rules string
 
-var families = []metrics.Family{
-	{Name: build, Help: "1, with the version of relapse that audited."},
-	{Name: complete, Help: "1 if all was read, all has settled and nothing is left open; 0: no finding does not mean that nothing is there."},
-	{Name: findings, Help: "Findings by state; once: of one of the last two reads alone. Suppressed ones are counted apart."},
-	{Name: oneFinding, Help: "1 for each finding that is not suppressed."},
-	{Name: onRouter, Help: "1 for each router that a finding is about, by the id of the finding."},
-	{Name: suppressed, Help: "1 for each suppressed finding."},
-	{Name: gapCount, Help: "What was not read, not run and not judged; open: not judged, and possibly a fault; unused: suppressions that match nothing."},
-	{Name: unread, Help: "1 for each source that was not read."},
-	{Name: unrun, Help: "1 for each detector that did not run, or not with all that it reads."},
-	{Name: nodes, Help: "Nodes of the cluster."},
-	{Name: routers, Help: "1 for each router that was asked."},
-	{Name: readCount, Help: "How often all was read."},
-	{Name: end, Help: "When the last read ended.", Unit: "seconds"},
+var families = []family{
+	{name: build, help: "1, with the version of relapse that audited."},
+	{name: complete, help: "1 if all was read, all has settled and nothing is left open; 0: no finding does not mean that nothing is there."},
+	{name: findings, help: "Findings by state; once: of one of the last two reads alone. Suppressed ones are counted apart."},
+	{name: oneFinding, help: "1 for each finding that is not suppressed."},
+	{name: onRouter, help: "1 for each router that a finding is about, by the id of the finding."},
+	{name: suppressed, help: "1 for each suppressed finding."},
+	{name: gapCount, help: "What was not read, not run and not judged; open: not judged, and possibly a fault; unused: suppressions that match nothing."},
+	{name: unread, help: "1 for each source that was not read."},
+	{name: unrun, help: "1 for each detector that did not run, or not with all that it reads."},
+	{name: nodes, help: "Nodes of the cluster."},
+	{name: routers, help: "1 for each router that was asked."},
+	{name: readCount, help: "How often all was read."},
+	{name: end, help: "When the last read ended.", unit: "seconds"},
 }
 
 // OpenMetrics writes a result as gauges. Counts are there when they are 0, so that an alert can tell
@@ -56,22 +55,22 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 	if err != nil {
 		return err
 	}
-	g := metrics.NewGauges(families)
-	g.Add(build, 1, "version", r.Relapse)
-	g.Add(complete, number(!r.Open()))
+	g := newGauges(families)
+	g.add(build, 1, "version", r.Relapse)
+	g.add(complete, number(!r.Open()))
 	count := map[string]int{"suppressed": len(r.Suppressed)}
 	for _, f := range all(r) {
 		count[f.State]++
-		g.Add(oneFinding, 1, labels(f)...)
+		g.add(oneFinding, 1, labels(f)...)
 		for _, router := range f.Routers {
-			g.Add(onRouter, 1, "id", f.ID, "router", router)
+			g.add(onRouter, 1, "id", f.ID, "router", router)
 		}
 	}
 	for _, state := range []string{string(detect.Active), string(detect.Pending), once, string(detect.Latent), string(detect.Hint), "suppressed"} {
-		g.Add(findings, float64(count[state]), "state", state)
+		g.add(findings, float64(count[state]), "state", state)
 	}
 	for _, s := range r.Suppressed {
-		g.Add(suppressed, 1, append(labels(stated{s.Finding, string(s.State)}), "expires", s.By.Expires)...)
+		g.add(suppressed, 1, append(labels(stated{s.Finding, string(s.State)}), "expires", s.By.Expires)...)
 	}
 	open := 0
 	for _, gap := range r.NotJudged {
@@ -81,21 +80,21 @@ func OpenMetrics(to io.Writer, r audit.Result) error {
 		name string
 		n    int
 	}{{"not_read", len(r.Unread)}, {"not_run", len(r.NotRun)}, {"not_judged", len(r.NotJudged)}, {"open", open}, {"unused", len(r.Unused)}} {
-		g.Add(gapCount, float64(gap.n), "gap", gap.name)
+		g.add(gapCount, float64(gap.n), "gap", gap.name)
 	}
 	for _, m := range r.Unread {
-		g.Add(unread, 1, "source", m.Source) // the reason may change from audit to audit
+		g.add(unread, 1, "source", m.Source) // the reason may change from audit to audit
 	}
 	for _, n := range r.NotRun {
-		g.Add(unrun, 1, "detector", n.Detector, "part", n.Part)
+		g.add(unrun, 1, "detector", n.Detector, "part", n.Part)
 	}
-	g.Add(nodes, float64(r.Nodes))
+	g.add(nodes, float64(r.Nodes))
 	for _, router := range r.Routers {
-		g.Add(routers, 1, "router", router)
+		g.add(routers, 1, "router", router)
 	}
-	g.Add(readCount, float64(r.Reads))
-	g.Add(end, float64(r.Ended.UnixMilli())/1000)
-	return g.Write(to)
+	g.add(readCount, float64(r.Reads))
+	g.add(end, float64(r.Ended.UnixMilli())/1000)
+	return g.write(to)
 }
 
 func labels(f stated) []string {

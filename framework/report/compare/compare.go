@@ -228,14 +228,8 @@ func timesOf(v report.Variant) map[string]time.Duration {
 	if v.Onset != nil && v.Fault != nil {
 		times["from the fault to the first lost packet"] = v.Onset.Sub(v.Fault.Began).Round(time.Millisecond)
 	}
-	for _, f := range v.Findings {
-		const what = "to detect"
-		if f.TimeToDetectMS == nil {
-			continue
-		}
-		if took, known := times[what]; !known || ms(*f.TimeToDetectMS) < took {
-			times[what] = ms(*f.TimeToDetectMS)
-		}
+	if took, known := v.TimeToDetect(); known {
+		times["to detect"] = took
 	}
 	for _, m := range v.Remedies {
 		if m.TimeToRecoverMS != nil {

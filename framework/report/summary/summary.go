@@ -12,7 +12,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
-	"github.com/relapse-dev/relapse/framework/report/metrics"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 )
@@ -82,7 +81,7 @@ func row(r report.Report) string {
 		if v.Verdict == v.Expected || v.Expected == "" {
 			expected++
 		}
-		if took, known := metrics.TimeToDetectOf(v); known && (detected == "" || took < fastestDetection) {
+		if took, known := v.TimeToDetect(); known && (detected == "" || took < fastestDetection) {
 			fastestDetection, detected = took, report.Span(took)
 		}
 		for _, m := range v.Remedies {
