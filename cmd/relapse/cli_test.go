@@ -46,8 +46,6 @@ func TestBadUsage(t *testing.T) {
 		{"labels of what cannot run here", []string{"run", "--label", "upstream"}, `--label: no variant that can run here matches "upstream"`},
 		{"labels and variants", []string{"run", "node-drain", "--label", "bgp", "--variant", "cilium-1.12.0"}, `--label and --variant exclude each other`},
 		{"a misspelt component for all", []string{"run", "--all", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
-		{"jobs without an image", []string{"plan", "-o", "jobs"}, "-o jobs: expected --image, with the reference by which the cluster pulls relapse.dev/relapse:dev"},
-		{"an unknown plan", []string{"plan", "-o", "job"}, `-o: "job": expected github, jobs; nearest is "jobs"`},
 		{"no machine", []string{"plan", "--shards", "0"}, `--shards: 0: expected 1 or more`},
 		{"a plan for an unknown scenario", []string{"plan", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
 		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},

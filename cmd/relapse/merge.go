@@ -23,7 +23,6 @@ import (
 func mergeCommand() *cobra.Command {
 	var output string
 	var expected []string
-	var replaced bool
 	cmd := &cobra.Command{
 		Use:   "merge DIR...",
 		Short: "Bring the runs of several processes or machines together",
@@ -35,18 +34,16 @@ plan names and no folder has is inconclusive.
 Exit status: as of run, for all runs together; a scenario with two different verdicts is
 inconclusive at best; 2 bad input.`,
 		Args: someArgs("the folders of runs, or folders with runs in them"),
-		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output, expected, replaced) },
+		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output, expected) },
 	}
 	cmd.Flags().StringVar(&output, "output", "merged", "folder for the merged reports")
-	cmd.Flags().BoolVar(&replaced, "replaced", false, "each folder is of one shard whose runs may have been replaced: "+
-		"an older run counts as well if its verdict is another one, unless it was inconclusive")
 	cmd.Flags().StringSliceVar(&expected, "expect", nil,
 		"the `NAMES` of all scenarios that were to run: one without a report is inconclusive")
 	return cmd
 }
 
-func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []string, replaced bool) error {
-	shards, older, empty, err := merge.Find(replaced, dirs...)
+func mergeRuns(cmd *cobra.Command, dirs []string, output string, expected []string) error {
+	shards, older, empty, err := merge.Find(dirs...)
 	if err != nil {
 		return usagef("merging: %w", err)
 	}

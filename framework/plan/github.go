@@ -21,13 +21,14 @@ type entry struct {
 
 // GitHub writes the shards as the matrix of a job of GitHub Actions: JSON in one line,
 // for a line of $GITHUB_OUTPUT and fromJSON.
-func GitHub(out io.Writer, shards []Shard, r Run) error {
+// Label and with are those flags of relapse run, for all shards; they may be empty.
+func GitHub(out io.Writer, shards []Shard, label, with string) error {
 	var matrix struct {
 		Include []entry `json:"include"`
 	}
 	for _, s := range shards {
 		matrix.Include = append(matrix.Include, entry{
-			s.Number, strings.Join(s.Scenarios(), " "), r.Label, r.With, s.Limit().String(), int(s.Deadline().Minutes()),
+			s.Number, strings.Join(s.Scenarios(), " "), label, with, s.Limit().String(), int(s.Deadline().Minutes()),
 		})
 	}
 	text, err := json.Marshal(matrix)

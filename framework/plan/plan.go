@@ -1,12 +1,10 @@
 // Package plan distributes scenarios over machines, and writes the result for GitHub
-// Actions and as Kubernetes Jobs. It runs nothing.
+// Actions. It runs nothing.
 package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/each"
@@ -92,34 +90,7 @@ const besides = 20 * time.Minute
 // earlier: a machine that is stopped leaves no report of what runs on it.
 func (s Shard) Deadline() time.Duration { return s.Limit() + besides }
 
-// Expected are the names of the scenarios of all shards, for relapse merge --expect.
-func Expected(shards []Shard) string {
-	names := slices.Concat(each.Of(shards, Shard.Scenarios)...)
-	slices.Sort(names)
-	return strings.Join(names, ",")
-}
-
 // Scenarios are the names of what the shard runs.
 func (s Shard) Scenarios() []string {
 	return each.Of(s.Items, func(i Item) string { return i.Scenario })
-}
-
-// Run holds further flags of relapse run for all shards. Empty ones are left out.
-type Run struct {
-	Label string // a label expression
-	With  string // versions, as in "cilium=1.17.1,kube-proxy=1.13.2"
-	// Folder is where the reports of a plan's Jobs are, in Claim. Each plan has its own: a report
-	// of another night does not stand for one that is missing.
-	Folder string
-}
-
-func (r Run) args(s Shard, output string) []string {
-	args := append([]string{"run"}, s.Scenarios()...)
-	if r.Label != "" {
-		args = append(args, "--label="+r.Label)
-	}
-	if r.With != "" {
-		args = append(args, "--with="+r.With)
-	}
-	return append(args, "--output="+output, fmt.Sprintf("--timeout=%s", s.Limit()))
 }

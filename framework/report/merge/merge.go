@@ -3,6 +3,7 @@
 package merge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,9 +61,7 @@ func Newest(all []Shard) map[string]Shard {
 
 // Find reads the shards below some folders: the newest run of each scenario in each folder. Older
 // is how many older runs were left out. Empty are the folders without a run, or that do not exist.
-// With replaced an older run counts as well if its verdict differs from the newest one's and was
-// not inconclusive, as the verdict of a run which was ended from outside is: another run must not hide it.
-func Find(replaced bool, dirs ...string) (shards []Shard, older int, empty []string, err error) {
+func Find(dirs ...string) (shards []Shard, older int, empty []string, err error) {
 	for _, dir := range dirs {
 		all, err := ReadAll(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -72,16 +71,8 @@ func Find(replaced bool, dirs ...string) (shards []Shard, older int, empty []str
 			empty = append(empty, dir)
 			continue
 		}
-		newest := Newest(all)
-		for _, s := range all {
-			last := newest[s.Report.Scenario]
-			differs := s.Report.Verdict != last.Report.Verdict && s.Report.Verdict != string(framework.Inconclusive)
-			if s.Dir == last.Dir || replaced && differs {
-				shards = append(shards, s)
-			} else {
-				older++
-			}
-		}
+		newest := slices.SortedFunc(maps.Values(Newest(all)), func(a, b Shard) int { return cmp.Compare(a.Dir, b.Dir) })
+		shards, older = append(shards, newest...), older+len(all)-len(newest)
 	}
 	return shards, older, empty, nil
 }

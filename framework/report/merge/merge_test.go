@@ -102,7 +102,7 @@ func TestFind(t *testing.T) {
 	shard(t, dir, "old", "affected", nil)
 	newer := shard(t, dir, "new", "fixed", func(r *report.Report) { r.Started = began.Add(time.Hour) })
 	other := shard(t, dir, "old", "affected", func(r *report.Report) { r.Scenario = "added-nic" })
-	shards, older, empty, err := Find(false, dir, filepath.Join(dir, "lost"))
+	shards, older, empty, err := Find(dir, filepath.Join(dir, "lost"))
 	if err != nil || len(empty) != 1 || older != 1 || len(shards) != 2 || shards[0].Dir != other.Dir || shards[1].Dir != newer.Dir {
 		t.Errorf("%+v, %d older, %v", shards, older, err)
 	}
@@ -111,32 +111,4 @@ func TestFind(t *testing.T) {
 	}
 	ablated := shard(t, dir, "new", "fixed", func(r *report.Report) { r.Ablated = "fault" })
 	must.Fail(t, must.Err(ByScenario([]Shard{newer, ablated})), `without "fault": they are not parts of one run`)
-}
-
-// A run that was replaced is not hidden by one with another verdict. One that was ended from outside
-// is inconclusive, and does not count.
-func TestReplaced(t *testing.T) {
-	for _, test := range []struct {
-		first, verdict, want string
-		shards, older        int
-	}{
-		{"fail", "prevented", "fail", 2, 0},
-		{"inconclusive", "inconclusive", "pass", 1, 1},
-		{"pass", "reproduced", "pass", 1, 1},
-	} {
-		in := t.TempDir()
-		shard(t, in, "old", "affected", func(r *report.Report) { r.Verdict, r.Variants[0].Verdict = test.first, test.verdict })
-		shard(t, in, "old", "affected", func(r *report.Report) { r.Started = began.Add(time.Hour) })
-		shards, older, _, err := Find(true, in)
-		if err != nil || len(shards) != test.shards || older != test.older {
-			t.Fatalf("%s: %d shards, %d older, %v", test.first, len(shards), older, err)
-		}
-		_, merged, err := Write(t.TempDir(), must.Get(ByScenario(shards))(t)[0])
-		if err != nil || merged.Verdict != test.want {
-			t.Errorf("%s, and then pass: %s, %v", test.first, merged.Verdict, err)
-		}
-		if shards, _, _, _ := Find(false, in); len(shards) != 1 {
-			t.Errorf("%s: without it, %d shards", test.first, len(shards))
-		}
-	}
 }
