@@ -3,8 +3,8 @@
 package compare
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,12 +22,6 @@ type Difference struct {
 	A, B    string
 }
 
-// Time is a time that both reports have, and that differs.
-type Time struct {
-	Variant, What string
-	A, B          time.Duration
-}
-
 // Result is what differs between two reports.
 type Result struct {
 	A, B report.Report
@@ -39,8 +33,8 @@ type Result struct {
 	Findings []Difference
 	// Impacted are the impacted probes that only one report has.
 	Impacted []Difference
-	// Times are the times that differ.
-	Times []Time
+	// Times are the times that both reports have, and that differ.
+	Times []Difference
 	// Conditions are differences of the runs themselves: machine, versions, variants.
 	Conditions []Difference
 }
@@ -51,8 +45,8 @@ func Reports(a, b report.Report) (Result, error) {
 	if a.Scenario != b.Scenario {
 		return r, fmt.Errorf("the reports are of different scenarios, %s and %s", a.Scenario, b.Scenario)
 	}
-	r.conditions()
-	r.verdict("", "run", a.Verdict, b.Verdict)
+	r.Conditions = slices.Concat(differ("", machineOf(a), machineOf(b), true), differ("", labOf(a), labOf(b), false), differ("", runOf(a), runOf(b), true))
+	r.Verdicts = differ("", []fact{{what: "run", value: a.Verdict}}, []fact{{what: "run", value: b.Verdict}}, true)
 	common := 0
 	for _, one := range a.Variants {
 		title := one.Title()
@@ -62,8 +56,11 @@ func Reports(a, b report.Report) (Result, error) {
 			continue
 		}
 		common++
-		r.variants(title, one, other)
-		r.times(title, one, other)
+		r.Conditions = append(r.Conditions, differ(title, valuesOf("", one.Components), valuesOf("", other.Components), true)...)
+		r.Verdicts = append(r.Verdicts, differ(title, verdictsOf(one), verdictsOf(other), false)...)
+		r.Findings = append(r.Findings, differ(title, findingsOf(one), findingsOf(other), true)...)
+		r.Impacted = append(r.Impacted, differ(title, impactedIn(one), impactedIn(other), true)...)
+		r.Times = append(r.Times, differ(title, timesOf(one), timesOf(other), false)...)
 	}
 	for _, other := range b.Variants {
 		if _, both := find(a, other.Title()); !both {
@@ -80,58 +77,67 @@ func find(r report.Report, title string) (report.Variant, bool) {
 	return each.First(r.Variants, func(v report.Variant) bool { return v.Title() == title })
 }
 
+// fact is a value of a report. Two reports may call one value by different names: then it has an ID.
+type fact struct{ id, what, value string }
+
+// differ are the facts of two reports whose values differ. alone says whether a fact that only one report has
+// is a difference.
+func differ(variant string, a, b []fact, alone bool) []Difference {
+	same := func(f fact) func(fact) bool {
+		return func(other fact) bool { return other.id == f.id && (f.id != "" || other.what == f.what) }
+	}
+	var all []Difference
+	for _, f := range a {
+		if other, both := each.First(b, same(f)); f.value != other.value && (both || alone) {
+			all = append(all, Difference{variant, f.what, f.value, other.value})
+		}
+	}
+	for _, f := range b {
+		if alone && f.value != "" && !slices.ContainsFunc(a, same(f)) {
+			all = append(all, Difference{variant, f.what, "", f.value})
+		}
+	}
+	return all
+}
+
+func valuesOf(what string, values map[string]string) []fact {
+	return each.Of(slices.Sorted(maps.Keys(values)), func(name string) fact { return fact{what: what + name, value: values[name]} })
+}
+
 // machineOf are the properties of a machine that times depend on.
-func machineOf(r report.Report) map[string]string {
-	properties := map[string]string{}
+func machineOf(r report.Report) (all []fact) {
 	if facts, known := r.Machine.(map[string]any); known {
 		for _, name := range []string{"cpus", "memory_gib", "kernel"} {
-			properties[name] = fmt.Sprint(facts[name])
+			all = append(all, fact{what: name, value: fmt.Sprint(facts[name])})
 		}
 	}
 	if len(r.Guests) > 0 {
-		properties["accelerator"] = r.Guests[0].Accelerator
+		all = append(all, fact{what: "accelerator", value: r.Guests[0].Accelerator})
 	}
-	return properties
+	return append(all, fact{what: "relapse", value: r.Relapse})
 }
 
-func (r *Result) conditions() {
-	add := func(what, a, b string) {
-		if a != b {
-			r.Conditions = append(r.Conditions, Difference{What: what, A: a, B: b})
+// labOf are the subnets of the lab, and which variants had a second one. Old reports do not have them.
+func labOf(r report.Report) (all []fact) {
+	if r.Topology != nil {
+		for _, n := range r.Topology.Networks {
+			all = append(all, fact{what: "subnet of " + n.Name, value: n.Subnet.String()})
 		}
 	}
-	a, b := machineOf(r.A), machineOf(r.B)
-	for _, name := range []string{"cpus", "memory_gib", "kernel", "accelerator"} {
-		add(name, a[name], b[name])
+	for _, v := range r.Variants {
+		all = append(all, fact{what: "second lab for " + r.ScopeOf(v), value: yes(v.Topology != nil)})
 	}
-	add("relapse", r.A.Relapse, r.B.Relapse)
-	if r.A.Topology != nil && r.B.Topology != nil {
-		inA, inB := r.A.Topology.Subnets(), r.B.Topology.Subnets()
-		for _, name := range names(inA, inB) {
-			if inA[name] != inB[name] {
-				add("subnet of "+name, inA[name].String(), inB[name].String())
-			}
-		}
-	}
-	for _, v := range r.A.Variants {
-		w, both := each.First(r.B.Variants, func(w report.Variant) bool { return r.B.ScopeOf(w) == r.A.ScopeOf(v) })
-		if both && (v.Topology == nil) != (w.Topology == nil) {
-			add("second lab for "+r.A.ScopeOf(v), yes(v.Topology != nil), yes(w.Topology != nil))
-		}
-	}
-	for _, ref := range names(r.A.Images, r.B.Images) {
-		add("image "+ref, r.A.Images[ref], r.B.Images[ref])
-	}
-	add("command", r.A.Command, r.B.Command)
-	add("not finished", unfinished(r.A), unfinished(r.B))
-	add("slowed down by other work", yes(r.A.CPU.Slowed()), yes(r.B.CPU.Slowed()))
+	return all
 }
 
-func unfinished(r report.Report) string {
-	if r.Unfinished == nil {
-		return ""
+func runOf(r report.Report) []fact {
+	unfinished := ""
+	if r.Unfinished != nil {
+		unfinished = "running steps: " + strings.Join(r.Unfinished.Steps, ", ")
 	}
-	return "running steps: " + strings.Join(r.Unfinished.Steps, ", ")
+	return append(valuesOf("image ", r.Images),
+		fact{what: "command", value: r.Command}, fact{what: "not finished", value: unfinished},
+		fact{what: "slowed down by other work", value: yes(r.CPU.Slowed())})
 }
 
 func yes(holds bool) string {
@@ -141,95 +147,50 @@ func yes(holds bool) string {
 	return ""
 }
 
-func (r *Result) verdict(variant, what, a, b string) {
-	if a != b {
-		r.Verdicts = append(r.Verdicts, Difference{variant, what, a, b})
+func verdictsOf(v report.Variant) []fact {
+	all := []fact{{what: "verdict", value: v.Verdict}}
+	for _, m := range v.Remedies {
+		all = append(all, fact{"remedy " + m.ID, "remedy: " + m.Name, m.Verdict})
 	}
-}
-
-// variants compares the results of a variant, except its times.
-func (r *Result) variants(title string, a, b report.Variant) {
-	for _, name := range names(a.Components, b.Components) {
-		if a.Components[name] != b.Components[name] {
-			r.Conditions = append(r.Conditions, Difference{title, name, a.Components[name], b.Components[name]})
+	for _, c := range v.Checks {
+		says := "does not hold"
+		switch {
+		case c.Holds:
+			says = "holds"
+		case c.Unknown:
+			says = "not known"
 		}
+		all = append(all, fact{"check " + c.ID, "check: " + c.Name, says})
 	}
-	r.verdict(title, "verdict", a.Verdict, b.Verdict)
-	for _, m := range a.Remedies {
-		if n, both := each.First(b.Remedies, func(n report.Remedy) bool { return n.ID == m.ID }); both {
-			r.verdict(title, "remedy: "+m.Name, m.Verdict, n.Verdict)
-		}
-	}
-	for _, c := range a.Checks {
-		if d, both := each.First(b.Checks, func(d report.Check) bool { return d.ID == c.ID }); both {
-			r.verdict(title, "check: "+c.Name, holds(c), holds(d))
-		}
-	}
-	inA, inB := findings(a), findings(b)
-	r.Findings = append(r.Findings, apart(title, inA, inB, finding.text, "found")...)
-	probe := func(name string) string { return "probe " + name }
-	r.Impacted = append(r.Impacted, apart(title, a.ProbesHurt, b.ProbesHurt, probe, "impacted")...)
+	return all
 }
 
-// apart is what only one of two lists has, which is so.
-func apart[T comparable](title string, a, b []T, text func(T) string, so string) []Difference {
-	onlyA := each.Where(a, func(one T) bool { return !slices.Contains(b, one) })
-	onlyB := each.Where(b, func(one T) bool { return !slices.Contains(a, one) })
-	return slices.Concat(each.Of(onlyA, func(one T) Difference { return Difference{Variant: title, What: text(one), A: so} }),
-		each.Of(onlyB, func(one T) Difference { return Difference{Variant: title, What: text(one), B: so} }))
-}
-
-func holds(c report.Check) string {
-	switch {
-	case c.Holds:
-		return "holds"
-	case c.Unknown:
-		return "not known"
-	}
-	return "does not hold"
-}
-
-type finding struct {
-	detect.ID
-	during string
-}
-
-func (f finding) text() string { return f.String() + " (" + f.during + ")" }
-
-func findings(v report.Variant) []finding {
-	var all []finding
+func findingsOf(v report.Variant) []fact {
+	var all []fact
 	for _, f := range v.Findings {
-		key := finding{f.ID(), f.During}
-		if f.State != detect.Pending && !slices.Contains(all, key) {
-			all = append(all, key)
+		found := fact{what: f.ID().String() + " (" + f.During + ")", value: "found"}
+		if f.State != detect.Pending && !slices.Contains(all, found) {
+			all = append(all, found)
 		}
 	}
 	return all
 }
 
-func (r *Result) times(title string, a, b report.Variant) {
-	inA, inB := timesOf(a), timesOf(b)
-	for _, what := range names(inA, inB) {
-		one, timed := inA[what]
-		other, timedToo := inB[what]
-		if timed && timedToo && one != other {
-			r.Times = append(r.Times, Time{title, what, one, other})
-		}
-	}
+func impactedIn(v report.Variant) []fact {
+	return each.Of(v.ProbesHurt, func(probe string) fact { return fact{what: "probe " + probe, value: "impacted"} })
 }
 
-// timesOf are the times of a variant by name. Those of a repeated variant are of the run
-// that its report shows.
-func timesOf(v report.Variant) map[string]time.Duration {
-	times := map[string]time.Duration{}
+// timesOf are the times of a variant. Those of a repeated variant are of the run that its report shows.
+func timesOf(v report.Variant) []fact {
+	times := map[string]string{}
 	if v.Repeats == nil && v.ElapsedMS > 0 {
 		times["from installation to verdict"] = ms(v.ElapsedMS)
 	}
 	if v.Onset != nil && v.Fault != nil {
-		times["from the fault to the first lost packet"] = v.Onset.Sub(v.Fault.Began).Round(time.Millisecond)
+		times["from the fault to the first lost packet"] = report.Span(v.Onset.Sub(v.Fault.Began).Round(time.Millisecond))
 	}
 	if took, known := v.TimeToDetect(); known {
-		times["to detect"] = took
+		times["to detect"] = report.Span(took)
 	}
 	for _, m := range v.Remedies {
 		if m.TimeToRecoverMS != nil {
@@ -239,18 +200,7 @@ func timesOf(v report.Variant) map[string]time.Duration {
 			times["to no active findings: "+m.Name] = ms(*m.TimeToQuietMS)
 		}
 	}
-	return times
+	return valuesOf("", times)
 }
 
-func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-func names[K cmp.Ordered, V any](maps ...map[K]V) []K {
-	var all []K
-	for _, m := range maps {
-		for k := range m {
-			all = append(all, k)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
+func ms(n int64) string { return report.Span(time.Duration(n) * time.Millisecond) }

@@ -19,7 +19,10 @@ func (r Result) Print(out io.Writer) {
 	}
 	table(out, "conditions that differ", r.Conditions)
 	r.PrintJudgements(out)
-	r.printTimes(out)
+	if len(r.Times) == 0 {
+		fmt.Fprintf(out, "\ntimes: the same\n")
+	}
+	table(out, "times", r.Times)
 }
 
 // PrintJudgements writes which verdicts and findings differ.
@@ -71,17 +74,4 @@ func (r Result) reasons(out io.Writer) {
 			}
 		}
 	}
-}
-
-func (r Result) printTimes(out io.Writer) {
-	if len(r.Times) == 0 {
-		fmt.Fprintf(out, "\ntimes: the same\n")
-		return
-	}
-	fmt.Fprintf(out, "\ntimes:\n")
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, t := range r.Times {
-		fmt.Fprintf(w, "  %s\t%s\tA %s, B %s\n", t.Variant, t.What, report.Span(t.A), report.Span(t.B))
-	}
-	w.Flush()
 }
