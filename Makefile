@@ -103,6 +103,8 @@ dist: ## what is published of this commit, in dist/: program with its source, De
 	@.ci/dist
 
 .PHONY: bench
-bench: setup ## measure times and memory against their budgets, and renew the figures of framework/figures
+bench: setup ## run all scenarios, compare their times with their budgets, and renew the figures of framework/figures
 	@$(part) 'probes: 50 pairs at 10 ms' go test -run '^$$' -bench FiftyPairs ./framework/probe
-	@go run ./cmd/readme bench
+	@$(part) 'detectors: a cluster of 5,000 nodes' go test -run '^$$' -bench '^BenchmarkLargeCluster$$/^5000-nodes$$' -benchtime 3x ./framework/audit
+	@bin/relapse run --all
+	@go run ./cmd/readme bench reports

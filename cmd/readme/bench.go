@@ -1,110 +1,84 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/scenarios"
-	"github.com/relapse-dev/relapse/topology/host"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// program is the CLI under measurement, which make build builds.
-const program = "bin/relapse"
-
-// memory is the budget for the peak memory of the CLI.
-const memory = 300 // MiB
-
-// bench measures what its arguments say, and replaces the earlier figures in figures.Path.
-func bench(args []string) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	before, err := figures.Read(figures.Path) // an unreadable file must be reported before an hour of work
+// bench takes the figures from the runs that are stored in some folders, and replaces the earlier ones
+// in figures.Path.
+func bench(dirs []string) error {
+	before, err := figures.Read(figures.Path)
 	if err != nil {
 		return err
 	}
-	m := &measurement{machine: machine(host.Inspect(ctx, host.Needs{}).Facts)}
-	if m.output, err = os.MkdirTemp("", "relapse-bench-"); err != nil {
-		return err
+	var runs []report.Report
+	for _, dir := range dirs {
+		all, err := merge.ReadAll(dir)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, each.Of(all, func(s merge.Shard) report.Report { return s.Report })...)
 	}
-	defer os.RemoveAll(m.output)
-	all := len(args) == 0
-	if all {
-		args = everything()
+	measured := figuresOf(runs)
+	if len(measured.Figures) == 0 {
+		return fmt.Errorf("no run in %q is measured: expected runs of whole scenarios that passed, with nothing beside them", dirs)
 	}
+	fmt.Print("\n", figureTable(measured))
 	var errs []error
-	for _, what := range args {
-		if err := m.take(ctx, what); err != nil {
-			errs = append(errs, fmt.Errorf("measuring %s: %w", what, err))
-		}
-		if ctx.Err() != nil {
-			return errors.Join(errs...)
+	for _, f := range measured.Figures {
+		if f.OverBudget() {
+			errs = append(errs, fmt.Errorf("over budget: %s, %s", f.Scenario, f.Name))
 		}
 	}
-	if all && len(errs) == 0 { // the peak is that of all scenarios
-		m.sample(figures.Figure{Name: "peak memory of the CLI", Unit: "MiB", Budget: new(float64(memory))}, float64(m.peak)/(1<<20))
+	return errors.Join(before.Update(measured.Machine, measured.Figures...).Write(figures.Path), errors.Join(errs...))
+}
+
+// figuresOf are the figures of runs: of those that passed, had no flags that make another run of them, and
+// were not slowed down. The others are of another program or machine than the newest, and do not compare.
+func figuresOf(runs []report.Report) figures.File {
+	runs = each.Where(runs, func(r report.Report) bool {
+		return r.Verdict == string(framework.Pass) && r.Unfinished == nil && r.Command == "relapse run "+r.Scenario && !r.CPU.Slowed()
+	})
+	if len(runs) == 0 {
+		return figures.File{}
 	}
-	measured := figures.File{Machine: m.machine}
+	newest := slices.MaxFunc(runs, func(a, b report.Report) int { return a.Started.Compare(b.Started) })
+	var m measurement
+	for _, r := range runs {
+		s, there := each.First(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == r.Scenario })
+		if there && s.Budget != (framework.Budget{}) && r.Relapse == newest.Relapse && machineOf(r) == machineOf(newest) {
+			m.whole(r, s.Budget)
+		}
+	}
+	measured := figures.File{Machine: machineOf(newest)}
 	for _, s := range m.series {
 		s.figure.Measured = figures.Summarize(s.samples)
 		measured.Figures = append(measured.Figures, s.figure)
 	}
-	fmt.Print("\n", figureTable(measured))
-	for _, f := range measured.Figures {
-		if f.OverBudget() {
-			errs = append(errs, fmt.Errorf("over budget: %s, %s", cmp.Or(f.Scenario, "relapse"), f.Name))
-		}
-	}
-	return errors.Join(before.Update(m.machine, measured.Figures...).Write(figures.Path), errors.Join(errs...))
+	return measured
 }
 
-func everything() []string {
-	var names []string
-	for _, s := range scenarios.All {
-		if s.Budget != (framework.Budget{}) {
-			names = append(names, s.Incident.Name)
-		}
-	}
-	return append(names, slices.Sorted(maps.Keys(commands))...)
-}
-
-func (m *measurement) take(ctx context.Context, what string) error {
-	if measure, is := commands[what]; is {
-		return measure(m, ctx)
-	}
-	if i := slices.IndexFunc(scenarios.All, func(s framework.Scenario) bool { return s.Incident.Name == what }); i >= 0 {
-		return m.scenario(ctx, scenarios.All[i])
-	}
-	return errors.New("it is no scenario, and none of " + strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
-}
-
-type measurement struct {
-	output  string // folder for the reports
-	peak    int64  // bytes, of all runs of scenarios: bisect and qualify also compile
-	machine string // in a few words
-	series  []*series
-}
+type measurement struct{ series []*series }
 
 type series struct {
 	figure  figures.Figure // without Measured
 	samples []float64
 }
 
-func (m *measurement) sample(figure figures.Figure, value float64) {
+// sample adds a sample of a figure of a report.
+func (m *measurement) sample(r report.Report, figure figures.Figure, value float64) {
+	figure.Scenario, figure.Date, figure.Note = r.Scenario, r.Started.Format(time.DateOnly), conditions(r)
 	for _, s := range m.series {
 		if s.figure.Scenario == figure.Scenario && s.figure.Name == figure.Name && s.figure.Note == figure.Note {
 			s.samples = append(s.samples, value)
@@ -112,17 +86,16 @@ func (m *measurement) sample(figure figures.Figure, value float64) {
 			return
 		}
 	}
-	figure.Date = cmp.Or(figure.Date, time.Now().Format(time.DateOnly))
 	m.series = append(m.series, &series{figure: figure, samples: []float64{value}})
 }
 
-// duration adds a sample in seconds from a report. A budget of zero means that there is none.
+// duration adds a sample in seconds. A budget of zero means that there is none.
 func (m *measurement) duration(r report.Report, name string, budget, value time.Duration) {
-	figure := figures.Figure{Scenario: r.Scenario, Name: name, Unit: "s", Date: r.Started.Format(time.DateOnly), Note: conditions(r)}
+	figure := figures.Figure{Name: name, Unit: "s"}
 	if budget > 0 {
 		figure.Budget = new(budget.Seconds())
 	}
-	m.sample(figure, value.Seconds())
+	m.sample(r, figure, value.Seconds())
 }
 
 // conditions names what a run's times depend on, other than the machine.
@@ -133,38 +106,11 @@ func conditions(r report.Report) string {
 	return map[string]string{"kvm": "under KVM", "uml": "under User Mode Linux", "tcg": "under QEMU's translator"}[r.Guests[0].Accelerator]
 }
 
-func (m *measurement) scenario(ctx context.Context, s framework.Scenario) error {
-	// A lab that is brought up once leaves the images in the cache and in Docker.
-	name := s.Incident.Name
-	for _, args := range [][]string{{"down", name}, {"up", name}, {"down", name}, {"run", name, "--output", m.output}} {
-		_, peak, err := relapse(ctx, 0, nil, args...)
-		if err != nil { // the lab must not stay
-			_, _, down := relapse(context.WithoutCancel(ctx), 0, nil, "down", name)
-			return errors.Join(err, down)
-		}
-		if args[0] == "run" {
-			m.peak = max(m.peak, peak)
-		}
-	}
-	r, err := report.Read(filepath.Join(report.Latest(m.output, name), "report.json"))
-	if err == nil && r.CPU.Slowed() {
-		err = errors.New("other programs slowed it down")
-	}
-	if err == nil {
-		m.whole(r, s.Budget)
-	}
-	return err
-}
-
+// whole takes the samples that are in a report: how long the run, the lab, detection and each
+// recovery took, and how many packets a fixed version lost, which may lose none.
 func (m *measurement) whole(r report.Report, limits framework.Budget) {
 	m.duration(r, figures.AllVariants, limits.Whole, milliseconds(r.Timings.Total-r.Timings.Images))
 	m.duration(r, figures.LabIsUp, limits.Lab, milliseconds(r.Timings.Lab))
-	m.variants(r, limits)
-}
-
-// variants takes the samples that are in a report: how long detection took and
-// each recovery, and how many packets a fixed version lost, which may lose none.
-func (m *measurement) variants(r report.Report, limits framework.Budget) {
 	for _, v := range r.Variants {
 		switch framework.Role(v.Role) {
 		case framework.Affected:
@@ -172,10 +118,7 @@ func (m *measurement) variants(r report.Report, limits framework.Budget) {
 				m.duration(r, "time to detect", limits.Detect, detected)
 			}
 		case framework.Fixed:
-			m.sample(figures.Figure{
-				Scenario: r.Scenario, Name: "packets lost with " + v.Name, Unit: "packets", Budget: new(0.0),
-				Date: r.Started.Format(time.DateOnly), Note: conditions(r),
-			}, float64(v.Packets.Lost))
+			m.sample(r, figures.Figure{Name: "packets lost with " + v.Name, Unit: "packets", Budget: new(0.0)}, float64(v.Packets.Lost))
 		}
 		for _, remedy := range v.Remedies {
 			if remedy.TimeToRecoverMS != nil {
@@ -187,34 +130,12 @@ func (m *measurement) variants(r report.Report, limits framework.Budget) {
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// machine describes a machine in a few words. Patch levels of the kernel and of Docker are
+// machineOf describes a run's machine in a few words. Patch levels of the kernel and of Docker are
 // left out, because they do not make another machine.
-func machine(facts host.Facts) string {
-	return fmt.Sprintf("%d CPUs, %d GiB of memory, Linux %s, Docker %s",
-		facts.CPUs, facts.MemoryGiB, majorMinor.FindString(facts.Kernel), majorMinor.FindString(facts.Docker))
+func machineOf(r report.Report) string {
+	facts, _ := r.Machine.(map[string]any)
+	short := func(name string) string { return majorMinor.FindString(fmt.Sprint(facts[name])) }
+	return fmt.Sprintf("%v CPUs, %v GiB of memory, Linux %s, Docker %s", facts["cpus"], facts["memory_gib"], short("kernel"), short("docker"))
 }
 
 var majorMinor = regexp.MustCompile(`^[0-9]+\.[0-9]+`)
-
-// relapse runs the CLI to its end, in this program's environment and with more variables. It returns
-// how long that took, and the peak memory in bytes of the CLI and its children. The error of a failure
-// has its output; exit status judged, unless it is 0, is none.
-func relapse(ctx context.Context, judged int, more []string, args ...string) (time.Duration, int64, error) {
-	line := program + " " + strings.Join(args, " ")
-	fmt.Println(line)
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), more...)
-	// On an interrupt the CLI takes the lab down before it ends.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	took := time.Since(began)
-	if ended, is := errors.AsType[*exec.ExitError](err); is && ended.ExitCode() == judged {
-		err = nil
-	}
-	if err != nil {
-		return took, 0, fmt.Errorf("%s: %w\n%s", line, err, out)
-	}
-	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	return took, usage.Maxrss << 10, nil // getrusage(2): in KiB
-}

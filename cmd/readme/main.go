@@ -9,12 +9,11 @@
 // Everything between them is replaced; the rest of the file stays as it is. The names
 // of the blocks are listed at func render. A test fails while a block is stale.
 //
-// With bench as its first argument it measures the figures first. It runs the CLI as users
-// do, and compares times and memory with their budgets. It must be run in the root of the
-// repository. Further arguments choose what is measured: scenarios, build, bisect, qualify and
-// detectors.
+// With bench as its first argument it first takes the figures from stored runs, whose folders
+// are further arguments, and compares them with their budgets. It must be run in the root of
+// the repository.
 //
-// Exit status: 1 if a figure is not within its budget, or a run did not pass.
+// Exit status: 1 if a figure is not within its budget.
 package main
 
 //go:generate go run . ../..
@@ -33,12 +32,12 @@ import (
 func main() {
 	var err error
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == "bench":
+	case len(os.Args) > 2 && os.Args[1] == "bench":
 		err = errors.Join(bench(os.Args[2:]), renew("."))
 	case len(os.Args) == 2:
 		err = renew(os.Args[1])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree; or readme bench [NAME...]")
+		fmt.Fprintln(os.Stderr, "usage: readme FOLDER, the root of the tree; or readme bench REPORTS...")
 		os.Exit(2)
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package figures has the measured times and memory. cmd/readme measures them and renders
+// Package figures has the measured times and memory. cmd/readme takes them from stored runs and renders
 // their table in README.md. The CLI takes the usual duration of a scenario from them.
 package figures
 
