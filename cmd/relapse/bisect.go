@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/semver"
 
@@ -60,7 +59,6 @@ type bisectOptions struct {
 	storedOptions
 	versions bisect.Range
 	with     map[string]string // versions of components that are not searched
-	resume   string            // the folder of an earlier bisection
 }
 
 func bisectCommand(s *settings) *cobra.Command {
@@ -72,8 +70,8 @@ func bisectCommand(s *settings) *cobra.Command {
 precursors and remedies, until it is known with which versions the outcome changes. Each
 minor is searched as a branch of its own, because vendors port fixes back.
 
-OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run and bisect.json, which
---resume continues from. cmd/relapse/README.md, "Bisect", says how versions are judged.
+OUTPUT/bisect/NAME-COMPONENT-<time> has a report of each run, and the results in bisect.json.
+cmd/relapse/README.md, "Bisect", says how versions are judged.
 
 Exit status: 0 the version of each change is known; 1 both ends are alike, and those of each
 minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 as for all commands.`,
@@ -97,7 +95,6 @@ minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 a
 	flags.StringVar(&o.versions.To, "to", "", "the highest `VERSION`; without it, the highest that can be built")
 	flags.BoolVar(&o.versions.PreReleases, "pre", false, "include pre-releases")
 	flags.StringToStringVar(&o.with, "with", nil, "the version of another component of the script, `COMPONENT=VERSION`")
-	flags.StringVar(&o.resume, "resume", "", "continue an interrupted bisection, by its folder `DIR`")
 	o.register(cmd, "print the plan, and run nothing")
 	return cmd
 }
@@ -139,7 +136,7 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	}
 	lab := bisect.VersionLab{Catalogue: catalogue, Scenario: scenario, At: func(version string) (framework.Scenario, error) {
 		versions := map[string]string{tested.Name: version}
-		maps.Copy(versions, o.with) // as it is when this is called: a resumed bisection has its own
+		maps.Copy(versions, o.with)
 		return scenario.Unclassified(versions)
 	}}
 	if _, err := lab.At(tested.Default); err != nil {
@@ -149,7 +146,6 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	if err != nil {
 		return err
 	}
-	o.with = b.Record.With
 	b.WritePlan(plain.Writer(os.Stdout))
 	for _, line := range scenario.Subnets() {
 		fmt.Fprintf(plain.Writer(os.Stdout), "  %s\n", line)
@@ -162,10 +158,8 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 		return err
 	}
 	defer l.Close()
-	if b.Dir == "" {
-		if b.Dir, err = o.folder("bisect", scenario.Incident.Name+"-"+tested.Name); err != nil {
-			return err
-		}
+	if b.Dir, err = o.folder("bisect", scenario.Incident.Name+"-"+tested.Name); err != nil {
+		return err
 	}
 	lab.Lab = l.runsIn(b.Dir, o.timeout)
 	err = b.Run(ctx, lab, func(text string) { l.display.Note("bisect", text) })
@@ -174,17 +168,9 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 	if ctx.Err() != nil && !errors.Is(err, engine.ErrInterrupted) {
 		err = errors.Join(engine.ErrInterrupted, err) // the lab may not be down
 	}
-	again := []string{"relapse", "bisect", b.Record.Scenario, b.Record.Component, "--resume", b.Dir}
-	if o.subnets != "" {
-		again = append(again, "--subnets", string(o.subnets))
-	}
-	resume := "continue with: " + shellescape.QuoteCommand(again)
-	switch {
-	case errors.Is(err, engine.ErrInterrupted):
-		fmt.Fprintf(plain.Writer(os.Stdout), "\n%s\n", resume)
+	if err != nil {
+		fmt.Fprintf(plain.Writer(os.Stdout), "\nresults so far: %s\n", b.Dir)
 		return err
-	case err != nil:
-		return fmt.Errorf("%w\n%s", err, resume)
 	}
 	b.WriteResult(plain.Writer(os.Stdout))
 	return judgedAs(b.Verdict(), nil)
@@ -193,16 +179,6 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 func openBisection(
 	ctx context.Context, c *images.Catalogue, scenario framework.Scenario, tested framework.Tested, o bisectOptions, builds func(string) error,
 ) (*bisect.Bisection, error) {
-	if o.resume != "" {
-		if o.versions != (bisect.Range{}) || len(o.with) > 0 {
-			return nil, usagef("--resume continues with the versions of %s: it takes no --from, --to, --pre or --with", o.resume)
-		}
-		b, err := bisect.Resume(o.resume, scenario.Incident.Name, tested.Name)
-		if err != nil {
-			return nil, usagef("--resume: %w", err)
-		}
-		return b, nil
-	}
 	releases, err := c.Releases(ctx, tested.Component())
 	if err != nil {
 		return nil, err

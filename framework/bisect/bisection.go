@@ -10,12 +10,11 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Bisection searches versions and stores what it knows after each. Start and Resume make one.
+// Bisection searches versions and stores what it knows after each. Start makes one.
 type Bisection struct {
 	Record Record
 	// Dir is the folder of the record and of the reports. Run needs it.
@@ -40,35 +39,15 @@ func Start(
 	b := &Bisection{Record: Record{
 		Schema: Schema, Scenario: scenario, Component: component, With: with, Versions: versions, Earlier: earlier,
 	}}
-	for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
-		b.Record.Steps = append(b.Record.Steps, Step{Version: v, Outcome: Skipped, Why: unbuildable[v]})
-	}
-	return b, b.begin()
-}
-
-// Resume continues the bisection of a folder, which must be of this scenario and this component.
-func Resume(dir, scenario, component string) (*Bisection, error) {
-	var record Record
-	if err := stored.Read(dir, FileJSON, Schema, &record); err != nil {
+	var err error
+	if b.search, err = New(versions, earlier...); err != nil {
 		return nil, err
 	}
-	if record.Scenario != scenario || record.Component != component {
-		return nil, fmt.Errorf("%s is of %s %s", dir, record.Scenario, record.Component)
+	for _, v := range slices.SortedFunc(maps.Keys(unbuildable), Compare) {
+		b.Record.Steps = append(b.Record.Steps, Step{Version: v, Outcome: Skipped, Why: unbuildable[v]})
+		b.search.Tell(v, Skipped)
 	}
-	// Versions that were not available or did not build may be by now.
-	record.Steps = slices.DeleteFunc(record.Steps, func(s Step) bool { return !s.ran() })
-	b := &Bisection{Record: record, Dir: dir}
-	return b, b.begin()
-}
-
-func (b *Bisection) begin() (err error) {
-	if b.search, err = New(b.Record.Versions, b.Record.Earlier...); err != nil {
-		return err
-	}
-	for _, step := range b.Record.Steps {
-		b.search.Tell(step.Version, step.Outcome)
-	}
-	return nil
+	return b, nil
 }
 
 // Run judges versions until the result is known, and stores each result in Dir. It

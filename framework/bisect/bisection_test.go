@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/goldentest"
+	"github.com/relapse-dev/relapse/framework/report/stored"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -89,17 +90,14 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// Versions below the range are no exact answer, neither at once nor after an interrupt.
+// Versions below the range are no exact answer.
 func TestBelowTheRange(t *testing.T) {
 	b := must.Get(Start("ipvs-deadlock", "kube-proxy", nil, []string{"1.12.5", "1.13.0"}, nil, "1.12.3", "1.12.4"))(t)
 	b.Dir = t.TempDir()
 	must.NoError(t, b.Run(t.Context(), verdicts{"1.12.5": "prevented", "1.13.0": "reproduced"}, silent))
-	resumed := must.Get(Resume(b.Dir, "ipvs-deadlock", "kube-proxy"))(t)
 	const want = "ipvs-deadlock, kube-proxy: broken in 1.13.0 or earlier; last not affected 1.12.5; not judged: 1.12.3, 1.12.4"
-	for _, one := range []*Bisection{b, resumed} {
-		if got := one.conclusion(); got != want || one.Verdict() != framework.Inconclusive {
-			t.Errorf("got  %s, %s\nwant inconclusive, %s", one.Verdict(), got, want)
-		}
+	if got := b.conclusion(); got != want || b.Verdict() != framework.Inconclusive {
+		t.Errorf("got  %s, %s\nwant inconclusive, %s", b.Verdict(), got, want)
 	}
 }
 
@@ -113,9 +111,9 @@ func TestEarlier(t *testing.T) {
 	}
 }
 
-// An interrupted bisection continues where it was: no version is judged twice.
-func TestResume(t *testing.T) {
-	all := verdicts{"1.0.0": "reproduced", "1.0.1": "reproduced", "1.0.2": "prevented", "1.0.3": "prevented"}
+// An interrupted bisection has stored what it knows.
+func TestInterrupted(t *testing.T) {
+	all := verdicts{"1.0.0": "reproduced", "1.0.1": "reproduced", "1.0.2": "prevented"}
 	ctx, interrupt := context.WithCancel(t.Context())
 	b := bisection(t, slices.Sorted(maps.Keys(all))...)
 	err := b.Run(ctx, judging(func(ctx context.Context, version string) (Step, error) {
@@ -124,23 +122,10 @@ func TestResume(t *testing.T) {
 		}
 		return all.Judge(ctx, version)
 	}), silent)
-	if !errors.Is(err, engine.ErrInterrupted) {
-		t.Fatal(err)
-	}
-	if _, err := Resume(b.Dir, "added-nic", "calico"); err == nil || err.Error() != b.Dir+" is of node-drain cilium" {
-		t.Errorf("another scenario: %v", err)
-	}
-	b = must.Get(Resume(b.Dir, "node-drain", "cilium"))(t)
-	var asked []string
-	err = b.Run(t.Context(), judging(func(ctx context.Context, version string) (Step, error) {
-		asked = append(asked, version)
-		return all.Judge(ctx, version)
-	}), silent)
-	if err != nil || strings.Join(asked, " ") != "1.0.2 1.0.1" {
-		t.Errorf("%v, asked for %q, want 1.0.2 and 1.0.1", err, asked)
-	}
-	if got := b.conclusion(); got != "node-drain, cilium: fixed in 1.0.2; last affected 1.0.1" {
-		t.Error(got)
+	var record Record
+	must.NoError(t, stored.Read(b.Dir, FileJSON, Schema, &record))
+	if !errors.Is(err, engine.ErrInterrupted) || len(record.Steps) != 2 {
+		t.Errorf("%v, %+v", err, record.Steps)
 	}
 }
 

@@ -14,7 +14,7 @@ const (
 	FileJSON = "bisect.json"
 )
 
-// Record is what a bisection stores, and what it needs to resume.
+// Record is what a bisection stores.
 type Record struct {
 	Schema    string            `json:"schema"`
 	Scenario  string            `json:"scenario"`

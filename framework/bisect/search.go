@@ -1,6 +1,6 @@
 // Package bisect finds the versions of a component that broke or fixed an incident. A Search
 // chooses the next version to judge and skips versions that cannot be judged, a VersionLab runs a
-// script on one version, and a Bisection stores each result and can resume.
+// script on one version, and a Bisection stores each result.
 //
 // Vendors port fixes back. So each minor is searched as a branch of its own, in which the
 // outcome is assumed to change at most once. A branch forks from the one before it at

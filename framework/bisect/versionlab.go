@@ -49,7 +49,7 @@ func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 	if err != nil {
 		return step, err
 	}
-	if err := l.Builds(version); err != nil { // a resumed search did not ask before
+	if err := l.Builds(version); err != nil { // a qualification has not asked before
 		step.Why, step.Err = "no recipe builds it", err
 		return step, nil
 	}
