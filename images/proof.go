@@ -6,7 +6,6 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,25 +15,6 @@ import (
 // version, in a program of the image or among Debian's packages.
 func (r *Recipe) otherThan(expected, where, found string) error {
 	return fmt.Errorf("%s: %s: expected %s %s, found %s: no image is made of it", r.file(), r.Ref, expected, where, found)
-}
-
-// Proved returns the versions that the build proves of the image's programs and Debian packages:
-// module versions by module path, and Debian's, or beginnings of them, by the name of the package.
-func (r Recipe) Proved() (map[string]string, error) {
-	proved := map[string]string{}
-	for _, p := range r.Programs {
-		tested, err := r.tests(p)
-		if err != nil {
-			return nil, err
-		}
-		if tested.Path != "" {
-			proved[tested.Path] = tested.Version
-		}
-	}
-	if r.Debian != nil {
-		maps.Copy(proved, r.Debian.Versions)
-	}
-	return proved, nil
 }
 
 // provePrograms compares what the Go linker has written into each program of

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -126,13 +125,16 @@ func versions(s framework.Scenario) string {
 	})
 }
 
-// components has a row for each image and form of a vendor's component, with the
-// versions inside, which the image's tag need not name.
+// components has a row for each form of a vendor's component, with the versions inside, which the
+// image's tag need not name.
 func components(catalogue *images.Catalogue, all []framework.Scenario) (string, error) {
-	type packaging struct {
-		component, image, form, others string
-	}
+	type packaging struct{ component, form string }
 	versions, usedBy := map[packaging][]string{}, map[packaging][]string{}
+	add := func(to map[packaging][]string, p packaging, text string) {
+		if !slices.Contains(to[p], text) {
+			to[p] = append(to[p], text)
+		}
+	}
 	for _, ref := range catalogue.Refs() {
 		r, err := catalogue.Recipe(ref)
 		if err != nil {
@@ -141,22 +143,18 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 		if r.Component == "" {
 			continue
 		}
-		proved, err := r.Proved()
-		if err != nil {
-			return "", err
-		}
 		form, err := r.Packaging()
 		if err != nil {
 			return "", err
 		}
-		w := packaging{component: r.Component, image: imageName(r), form: form, others: others(r, proved)}
 		if r.Module == "" {
-			w.form += ", Debian's"
+			form += ", Debian's"
 		}
-		versions[w] = append(versions[w], r.Version)
+		p := packaging{r.Component, form}
+		add(versions, p, r.Version)
 		for _, s := range all {
-			if slices.Contains(suite.ImagesOf(s, false, s.Runnable(false)...), ref) && !slices.Contains(usedBy[w], s.Incident.Name) {
-				usedBy[w] = append(usedBy[w], s.Incident.Name)
+			if slices.Contains(suite.ImagesOf(s, false, s.Runnable(false)...), ref) {
+				add(usedBy, p, s.Incident.Name)
 			}
 		}
 	}
@@ -165,43 +163,17 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 		slices.SortFunc(each, lowestFirst)
 	}
 	var b strings.Builder
-	b.WriteString("| component | versions | form | image | with it | for |\n|---|---|---|---|---|---|\n")
-	for _, w := range slices.SortedFunc(maps.Keys(versions), func(a, b packaging) int {
-		return cmp.Or(cmp.Compare(a.component, b.component), cmp.Compare(a.image, b.image), lowestFirst(versions[a][0], versions[b][0]))
+	b.WriteString("| component | versions | form | for |\n|---|---|---|---|\n")
+	for _, p := range slices.SortedFunc(maps.Keys(versions), func(a, b packaging) int {
+		return cmp.Or(cmp.Compare(a.component, b.component), lowestFirst(versions[a][0], versions[b][0]), cmp.Compare(a.form, b.form))
 	}) {
-		scenarios := strings.Join(usedBy[w], ", ")
-		if len(usedBy[w]) == len(all) {
+		scenarios := strings.Join(usedBy[p], ", ")
+		if len(usedBy[p]) == len(all) {
 			scenarios = "every lab"
 		}
-		row(&b, w.component, strings.Join(versions[w], ", "), w.form, "`"+w.image+"`", w.others, scenarios)
+		row(&b, p.component, strings.Join(versions[p], ", "), p.form, scenarios)
 	}
 	return b.String(), nil
-}
-
-// imageName is an image's name, with the tag where that is not the version inside.
-func imageName(r images.Recipe) string {
-	if name, tag, _ := strings.Cut(r.Ref, ":"); strings.TrimPrefix(tag, "v") == r.Version {
-		return name
-	}
-	return r.Ref
-}
-
-// others are the modules and packages of an image beside its component, with their versions.
-func others(r images.Recipe, proved map[string]string) string {
-	var parts []string
-	for _, path := range slices.Sorted(maps.Keys(proved)) {
-		version := proved[path]
-		switch {
-		case path == r.Module, r.Module == "" && version == r.Version:
-			continue // the component
-		case r.Debian != nil && r.Debian.Versions[path] != "":
-			parts = append(parts, path+" "+version+" (Debian's)")
-		default:
-			name, _, _ := module.SplitPathVersion(path)
-			parts = append(parts, strings.TrimPrefix(name, "github.com/")+" "+strings.TrimPrefix(version, "v"))
-		}
-	}
-	return strings.Join(parts, ", ")
 }
 
 func figureTable(file figures.File) string {
