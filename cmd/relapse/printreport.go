@@ -17,9 +17,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/verdict"
 )
 
-// screenLines bounds the summary of a run, with the empty line above.
-const screenLines = 25
-
 // printReport prints the first screen of a scenario's page. It must make sense by itself.
 func printReport(out io.Writer, r report.Report, output string) {
 	dir := filepath.Join(output, r.Scenario, r.Run)
@@ -33,7 +30,7 @@ func printReport(out io.Writer, r report.Report, output string) {
 	last = append(last, fmt.Sprintf("  images %.1fs, lab %.1fs, total %.1fs; report: %s",
 		float64(r.Timings.Images)/1000, float64(r.Timings.Lab)/1000, float64(r.Timings.Total)/1000,
 		filepath.Join(dir, page.Name)))
-	for _, line := range page.Screen(dir, r, screenLines-2-len(last)) {
+	for _, line := range page.Screen(dir, r) {
 		lines = append(lines, "  "+line)
 	}
 	width := widthOf(out)

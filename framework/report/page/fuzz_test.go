@@ -30,7 +30,7 @@ func FuzzWrite(f *testing.F) {
 		}
 		err := Write(dir, nil)
 		if r, unread := report.Read(filepath.Join(dir, "report.json")); unread == nil && err == nil {
-			Screen(dir, r, 20)
+			Screen(dir, r)
 		}
 		entries, err := os.ReadDir(top)
 		if err != nil || len(entries) != 1 {

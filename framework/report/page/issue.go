@@ -8,9 +8,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// mostIssueLines is how many lines of the first screen an issue has.
-const mostIssueLines = 60
-
 // issue is the run as Markdown for a vendor's issue tracker, in the order in which trackers ask:
 // what happened, how to reproduce it, versions, anything else.
 func issue(v view) string {
@@ -27,7 +24,7 @@ func issue(v view) string {
 	}
 	variants := each.Of(v.Sections, func(s section) stored { return s.stored })
 	addf("### What happened?\n\n")
-	text.WriteString(plain.Fenced(strings.Join(screen(v.Report, variants, mostIssueLines), "\n")))
+	text.WriteString(plain.Fenced(strings.Join(screen(v.Report, variants), "\n")))
 	addf("\n### How can we reproduce it?\n\n")
 	text.WriteString(plain.Fenced("sudo bin/" + plain.Line(v.Command)))
 	if v.Incident != nil {

@@ -2,12 +2,9 @@ package page
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -39,13 +36,12 @@ type stored struct {
 type file struct {
 	Name, Path string // Path is relative to the report
 	Bytes      int64
-	SHA256     string // empty while the run goes on
 }
 
 // load reads a variant's evidence from a run's folder. live is the history of a variant of
 // this process; nil for one that is read from the folder. Files that cannot be read are left
 // out: an incomplete page is better than none. The second result has their errors.
-func load(dir string, v report.Variant, live *history.History, unfinished bool) (stored, []string) {
+func load(dir string, v report.Variant, live *history.History) (stored, []string) {
 	s := stored{Variant: v}
 	var unread []string
 	if v.EvidenceDir == "" {
@@ -68,7 +64,7 @@ func load(dir string, v report.Variant, live *history.History, unfinished bool) 
 			continue
 		}
 		f := file{Name: path.Base(name), Path: name}
-		if f.Bytes, f.SHA256, err = measure(run, name, !unfinished); err != nil {
+		if f.Bytes, err = sizeOf(run, name); err != nil {
 			unread = append(unread, err.Error())
 		}
 		s.files = append(s.files, f)
@@ -112,25 +108,17 @@ func readJSON[T any](run *rundir.Folder, name string, v *T) error {
 	return nil
 }
 
-// measure returns the size of a file in bytes, and its digest where that is asked for.
-func measure(run *rundir.Folder, name string, digest bool) (size int64, sha string, err error) {
+func sizeOf(run *rundir.Folder, name string) (int64, error) {
 	f, err := run.Open(name)
 	if err != nil {
-		return 0, "", fmt.Errorf("reading evidence: %w", err)
+		return 0, fmt.Errorf("reading evidence: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, "", fmt.Errorf("reading evidence: %w", err)
+		return 0, fmt.Errorf("reading evidence: %w", err)
 	}
-	if !digest {
-		return info.Size(), "", nil
-	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return info.Size(), "", fmt.Errorf("reading evidence: %w", err)
-	}
-	return info.Size(), hex.EncodeToString(sum.Sum(nil)), nil
+	return info.Size(), nil
 }
 
 func (s stored) faultAt() time.Time {

@@ -115,7 +115,7 @@ func render(dir string, r report.Report, live map[string]*history.History) ([]by
 	v := view{Report: r, Machine: machine(r), Built: builtOf(r)}
 	var variants []stored
 	for _, one := range r.Variants {
-		s, unread := load(dir, one, live[one.EvidenceDir], r.Unfinished != nil)
+		s, unread := load(dir, one, live[one.EvidenceDir])
 		variants, v.Unread = append(variants, s), append(v.Unread, unread...)
 	}
 	first := mainOf(variants)

@@ -11,53 +11,37 @@ import (
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
-// Screen is the first screen of a run's page as lines of text, max of them at most:
-// what is broken, where, since when and which remedy is fastest; the remedies by their
-// measured time to recover; findings, those with the same cause in one line; and the
-// verdicts. Max is at least 18. Dir is the run's folder.
-func Screen(dir string, r report.Report, max int) []string {
+// Screen is the first screen of a run's page as lines of text: what is broken, where, since
+// when and which remedy is fastest; the remedies by their measured time to recover; findings,
+// those with the same cause in one line; and the verdicts. Dir is the run's folder.
+func Screen(dir string, r report.Report) []string {
 	var variants []stored
 	for _, v := range r.Variants {
-		s, _ := load(dir, v, nil, true) // without digests: no file is named here
+		s, _ := load(dir, v, nil)
 		variants = append(variants, s)
 	}
-	return screen(r, variants, max)
+	return screen(r, variants)
 }
 
-func screen(r report.Report, variants []stored, most int) []string {
+func screen(r report.Report, variants []stored) []string {
 	if len(variants) == 0 {
-		return capped(verdicts(r), most)
+		return verdicts(r)
 	}
 	first := variants[mainOf(variants)]
 	l := newLead(first, newTracing(r.TopologyOf(first.Variant), first))
 	lead := leadLines(first, l)
-	return append(lead, fit([][]string{reasons(variants, first, l), remedies(first), causes(first.Findings), verdicts(r)}, most-len(lead))...)
+	return slices.Concat(lead, capped(reasons(variants, first, l)), capped(remedies(first)), capped(causes(first.Findings)), verdicts(r))
 }
 
-// least is how many lines each block is shown with at least.
-const least = 3
+// most is how many lines of a kind are shown; of verdicts all are, because they are what a run is for.
+const most = 8
 
-// fit shortens blocks of lines until they are no more than most, the later ones last: verdicts are
-// what a run is for.
-func fit(blocks [][]string, most int) []string {
-	for i, b := range slices.Backward(blocks) {
-		room := most
-		for _, earlier := range blocks[:i] {
-			room -= min(len(earlier), least)
-		}
-		blocks[i] = capped(b, room)
-		most -= len(blocks[i])
-	}
-	return slices.Concat(blocks...)
-}
-
-// capped are the first lines. The last of the n lines says how many more there are.
-func capped(lines []string, n int) []string {
-	if len(lines) <= n {
+// capped are the first lines. The last one says how many more there are.
+func capped(lines []string) []string {
+	if len(lines) <= most {
 		return lines
 	}
-	kept := slices.Clone(lines[:n-1])
-	return append(kept, fmt.Sprintf("%-11sand %d more", "", len(lines)-len(kept)))
+	return append(slices.Clone(lines[:most-1]), fmt.Sprintf("%-11sand %d more", "", len(lines)-most+1))
 }
 
 func line(about, text string) string {
