@@ -1,7 +1,7 @@
 // Affected prints the tests in labs that a change has to pass, besides the core that
 // each change has to pass. make test runs what it prints.
 //
-//	affected [-base COMMIT] [-all] [-o lines|matrix]
+//	affected [-base COMMIT] [-all]
 //
 // A line is one call of go test, with tabs between its fields: the package, its build tags, a
 // flag that chooses tests, and the reason. Lines that begin with # name the packages that are left
@@ -11,7 +11,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -24,15 +23,14 @@ import (
 func main() {
 	base := flag.String("base", os.Getenv("RELAPSE_BASE"), "the commit to compare with")
 	all := flag.Bool("all", false, "print all packages with tests in labs that are not the night's")
-	output := flag.String("o", "lines", "lines, or matrix: the JSON of GitHub's matrix")
 	flag.Parse()
-	if err := run(*base, *all, *output); err != nil {
+	if err := run(*base, *all); err != nil {
 		fmt.Fprintln(os.Stderr, "affected:", err)
 		os.Exit(1)
 	}
 }
 
-func run(base string, all bool, output string) error {
+func run(base string, all bool) error {
 	tree, err := readTree()
 	if err != nil {
 		return err
@@ -46,9 +44,6 @@ func run(base string, all bool, output string) error {
 			return err
 		}
 		runs = tree.Select(change)
-	}
-	if output == "matrix" {
-		return json.NewEncoder(os.Stdout).Encode(map[string][]Run{"include": runs})
 	}
 	chosen := map[string]bool{}
 	for _, r := range runs {

@@ -37,13 +37,8 @@ var unproven = []string{
 	"framework/report/compare",
 }
 
-// A Run is one call of go test for one package.
-type Run struct {
-	Package string `json:"package"` // its folder
-	Tags    string `json:"tags"`
-	Choice  string `json:"choice"` // a flag of go test, or none
-	Reason  string `json:"reason"`
-}
+// A Run is one call of go test for the package of a folder. Choice is a flag of go test, or none.
+type Run struct{ Package, Tags, Choice, Reason string }
 
 // A Tree is this module's packages. Folders are below the root.
 type Tree struct {
