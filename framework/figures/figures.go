@@ -4,6 +4,7 @@ package figures
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -122,28 +123,16 @@ func (file File) Write(path string) error {
 }
 
 // Update returns the file with newly measured figures in place of those of the same
-// scenario and name. Other figures are kept, unless they are of another machine. A new
-// one comes after the last one of its scenario.
+// scenario and name. Other figures are kept, unless they are of another machine.
 func (file File) Update(machine string, measured ...Figure) File {
 	updated := File{Machine: machine}
-	if file.Machine == machine {
-		updated.Figures = slices.Clone(file.Figures)
-	}
-	for _, figure := range measured {
-		same := slices.IndexFunc(updated.Figures, func(f Figure) bool {
-			return f.Scenario == figure.Scenario && f.Name == figure.Name
-		})
-		if same >= 0 {
-			updated.Figures[same] = figure
-			continue
+	for _, f := range file.Figures {
+		again := slices.ContainsFunc(measured, func(m Figure) bool { return m.Scenario == f.Scenario && m.Name == f.Name })
+		if file.Machine == machine && !again {
+			updated.Figures = append(updated.Figures, f)
 		}
-		behind := len(updated.Figures)
-		for i, f := range updated.Figures {
-			if f.Scenario == figure.Scenario {
-				behind = i + 1
-			}
-		}
-		updated.Figures = slices.Insert(updated.Figures, behind, figure)
 	}
+	updated.Figures = append(updated.Figures, measured...)
+	slices.SortStableFunc(updated.Figures, func(a, b Figure) int { return cmp.Compare(a.Scenario, b.Scenario) })
 	return updated
 }

@@ -40,12 +40,12 @@ func TestUpdate(t *testing.T) {
 		measured      []figures.Figure
 		want          []figures.Figure
 	}{
-		{name: "a figure is replaced where it stands", machine: "small", measured: []figures.Figure{named("a", "lab", 9)},
-			want: []figures.Figure{named("a", "lab", 9), named("b", "lab", 2), named("", "make test", 3)}},
+		{name: "a figure is replaced", machine: "small", measured: []figures.Figure{named("a", "lab", 9)},
+			want: []figures.Figure{named("", "make test", 3), named("a", "lab", 9), named("b", "lab", 2)}},
 		{
 			name: "a new figure stands behind those of its scenario", machine: "small",
 			measured: []figures.Figure{named("a", "all variants", 9)},
-			want:     []figures.Figure{named("a", "lab", 1), named("a", "all variants", 9), named("b", "lab", 2), named("", "make test", 3)},
+			want:     []figures.Figure{named("", "make test", 3), named("a", "lab", 1), named("a", "all variants", 9), named("b", "lab", 2)},
 		},
 		{name: "figures of another machine go", machine: "big", measured: []figures.Figure{named("a", "lab", 9)},
 			want: []figures.Figure{named("a", "lab", 9)}},
