@@ -14,6 +14,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Name is the file of a summary.
@@ -46,7 +47,7 @@ func Markdown(runs []report.Report) string {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "## relapse: %d of %d scenarios passed\n\n", passed, len(sorted))
-	text.WriteString("| scenario | verdict | variants as expected | time to detect | fastest remedy | took |\n|---|---|---|---|---|---|\n")
+	text.WriteString("| scenario | verdict | variants as expected | took |\n|---|---|---|---|\n")
 	for _, r := range sorted[:min(scenarios, len(sorted))] {
 		text.WriteString(row(r))
 	}
@@ -74,25 +75,7 @@ func rank(r report.Report) int {
 }
 
 func row(r report.Report) string {
-	expected := 0
-	detected, remedy := "", ""
-	var fastestDetection, fastestRemedy time.Duration
-	for _, v := range r.Variants {
-		if v.Verdict == v.Expected || v.Expected == "" {
-			expected++
-		}
-		if took, known := v.TimeToDetect(); known && (detected == "" || took < fastestDetection) {
-			fastestDetection, detected = took, report.Span(took)
-		}
-		for _, m := range v.Remedies {
-			if m.TimeToRecoverMS == nil || m.Verdict != "recovers" {
-				continue
-			}
-			if took := time.Duration(*m.TimeToRecoverMS) * time.Millisecond; remedy == "" || took < fastestRemedy {
-				fastestRemedy, remedy = took, plain.Cell(m.Name)+": "+report.Span(took)
-			}
-		}
-	}
+	expected := len(each.Where(r.Variants, func(v report.Variant) bool { return v.Verdict == v.Expected || v.Expected == "" }))
 	verdict := plain.Cell(r.Result())
 	if r.Verdict != string(framework.Pass) {
 		verdict = "**" + verdict + "**"
@@ -101,8 +84,7 @@ func row(r report.Report) string {
 		verdict += ", slowed down by other work"
 	}
 	took := time.Duration(r.Timings.Total) * time.Millisecond
-	return fmt.Sprintf("| %s | %s | %d of %d | %s | %s | %s |\n",
-		plain.Cell(r.Scenario), verdict, expected, len(r.Variants), detected, remedy, report.Span(took))
+	return fmt.Sprintf("| %s | %s | %d of %d | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), report.Span(took))
 }
 
 // unexpected has a line for each unexpected variant and each conflict between shards.
