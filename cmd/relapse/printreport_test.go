@@ -42,7 +42,7 @@ func TestVerdictLine(t *testing.T) {
 				{Name: "old", Ablated: "fault", Role: "affected", Expected: "vacuous", Verdict: "vacuous"},
 			}},
 			"node-drain: PASS (each part is switched off in turn, and must change the verdict)\n" +
-				"  outcome    Nothing was measured of old without fault\n  verdict    ✔ old without fault  affected    vacuous as expected, 0 ms\n",
+				"  outcome    Nothing was measured of old without fault\n  verdict    ✔ old without fault  affected    vacuous as expected, 0s\n",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

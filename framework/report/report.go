@@ -470,3 +470,6 @@ func Span(d time.Duration) string {
 	}
 	return d.Round(100 * time.Millisecond).String()
 }
+
+// SpanMS is Span of milliseconds.
+func SpanMS(n int64) string { return Span(time.Duration(n) * time.Millisecond) }

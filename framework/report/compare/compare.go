@@ -45,7 +45,8 @@ func Reports(a, b report.Report) (Result, error) {
 	if a.Scenario != b.Scenario {
 		return r, fmt.Errorf("the reports are of different scenarios, %s and %s", a.Scenario, b.Scenario)
 	}
-	r.Conditions = slices.Concat(differ("", machineOf(a), machineOf(b), true), differ("", labOf(a), labOf(b), false), differ("", runOf(a), runOf(b), true))
+	r.Conditions = slices.Concat(
+		differ("", machineOf(a), machineOf(b), true), differ("", labOf(a), labOf(b), false), differ("", runOf(a), runOf(b), true))
 	r.Verdicts = differ("", []fact{{what: "run", value: a.Verdict}}, []fact{{what: "run", value: b.Verdict}}, true)
 	common := 0
 	for _, one := range a.Variants {
@@ -184,7 +185,7 @@ func impactedIn(v report.Variant) []fact {
 func timesOf(v report.Variant) []fact {
 	times := map[string]string{}
 	if v.Repeats == nil && v.ElapsedMS > 0 {
-		times["from installation to verdict"] = ms(v.ElapsedMS)
+		times["from installation to verdict"] = report.SpanMS(v.ElapsedMS)
 	}
 	if v.Onset != nil && v.Fault != nil {
 		times["from the fault to the first lost packet"] = report.Span(v.Onset.Sub(v.Fault.Began).Round(time.Millisecond))
@@ -194,13 +195,11 @@ func timesOf(v report.Variant) []fact {
 	}
 	for _, m := range v.Remedies {
 		if m.TimeToRecoverMS != nil {
-			times["to recover: "+m.Name] = ms(*m.TimeToRecoverMS)
+			times["to recover: "+m.Name] = report.SpanMS(*m.TimeToRecoverMS)
 		}
 		if m.TimeToQuietMS != nil {
-			times["to no active findings: "+m.Name] = ms(*m.TimeToQuietMS)
+			times["to no active findings: "+m.Name] = report.SpanMS(*m.TimeToQuietMS)
 		}
 	}
 	return valuesOf("", times)
 }
-
-func ms(n int64) string { return report.Span(time.Duration(n) * time.Millisecond) }

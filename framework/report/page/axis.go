@@ -186,7 +186,7 @@ func (a *axis) remedyEvents(n int, r report.Remedy) {
 	}
 	if r.TimeToRecoverMS != nil {
 		back := label{fmt.Sprintf("✓%d", n), "back"}
-		a.add(recovered(r), "recovery", back, "traffic is back, %s after %q began", seconds(*r.TimeToRecoverMS), r.Name)
+		a.add(recovered(r), "recovery", back, "traffic is back, %s after %q began", report.SpanMS(*r.TimeToRecoverMS), r.Name)
 	}
 	if r.TimeToQuietMS != nil {
 		a.add(r.Began.Add(milliseconds(*r.TimeToQuietMS)), "recovery", label{}, "no active findings from here on, with %q", r.Name)
@@ -355,17 +355,6 @@ func signed(d time.Duration) string {
 		return fmt.Sprintf("%s%d s", sign, d/time.Second)
 	}
 	return fmt.Sprintf("%s%.3f s", sign, d.Seconds())
-}
-
-// seconds says how long something took, as exactly as it is worth.
-func seconds(ms int64) string {
-	switch {
-	case ms < 1000:
-		return fmt.Sprintf("%d ms", ms)
-	case ms < 100_000:
-		return fmt.Sprintf("%.1f s", float64(ms)/1000)
-	}
-	return fmt.Sprintf("%d min %d s", ms/60_000, ms%60_000/1000)
 }
 
 // Count is a number of things.

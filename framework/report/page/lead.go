@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
 )
@@ -63,11 +62,11 @@ func newLead(s stored, t tracing) lead {
 	if s.Onset != nil {
 		l.Since = s.Onset.UTC().Format("15:04:05.000 UTC")
 		if fault := s.faultAt(); !fault.IsZero() {
-			l.Since += fmt.Sprintf(" (%s after the fault)", took(s.Onset.Sub(fault)))
+			l.Since += fmt.Sprintf(" (%s after the fault)", report.SpanMS(s.Onset.Sub(fault).Milliseconds()))
 		}
 	}
 	if r := s.ranked(); len(r) > 0 && r[0].TimeToRecoverMS != nil {
-		l.Fastest = fmt.Sprintf("%s: traffic was back after %s", r[0].Name, seconds(*r[0].TimeToRecoverMS))
+		l.Fastest = fmt.Sprintf("%s: traffic was back after %s", r[0].Name, report.SpanMS(*r[0].TimeToRecoverMS))
 	}
 	return l
 }
@@ -85,11 +84,4 @@ func place(f report.Finding) string {
 		text += " (" + strings.Join(more, ", ") + ")"
 	}
 	return f.Kind + " at " + text
-}
-
-func took(d time.Duration) string {
-	if d < 0 {
-		return "−" + seconds(-d.Milliseconds())
-	}
-	return seconds(d.Milliseconds())
 }

@@ -37,7 +37,7 @@ var (
 	functions = template.FuncMap{
 		"style":    Style,
 		"script":   func() template.JS { return template.JS(script) },
-		"seconds":  seconds,
+		"seconds":  report.SpanMS,
 		"title":    report.Variant.Title,
 		"join":     strings.Join,
 		"bytes":    func(n int64) string { return units.HumanSize(float64(n)) },
@@ -224,9 +224,9 @@ func came(f report.Finding) string {
 	case f.CameMS == nil:
 		return "before the fault"
 	case f.During != "fault":
-		return fmt.Sprintf("%s into %q", seconds(*f.CameMS), f.During)
+		return fmt.Sprintf("%s into %q", report.SpanMS(*f.CameMS), f.During)
 	case f.TimeToDetectMS != nil:
-		return fmt.Sprintf("%s into the fault, %s after the first loss", seconds(*f.CameMS), seconds(*f.TimeToDetectMS))
+		return fmt.Sprintf("%s into the fault, %s after the first loss", report.SpanMS(*f.CameMS), report.SpanMS(*f.TimeToDetectMS))
 	}
-	return seconds(*f.CameMS) + " into the fault"
+	return report.SpanMS(*f.CameMS) + " into the fault"
 }

@@ -210,11 +210,11 @@ func texts(all []document) []string {
 func TestFirstScreen(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
 	if got, want := page.first(t, "h1").says(), "✕ outside->master2 gets no answer: unannounced at 10.5.115.0/24 (master2, tor1, tor2), "+
-		"since 03:04:10.300 UTC (300 ms after the fault). ✔ Fastest remedy: static route: traffic was back after 15 ms."; got != want {
+		"since 03:04:10.300 UTC (300ms after the fault). ✔ Fastest remedy: static route: traffic was back after 15ms."; got != want {
 		t.Errorf("the sentence is\n%s, want\n%s", got, want)
 	}
 	want := []string{
-		"✔ static route 15 ms", "✔ Cilium 1.12.0 8.4 s no active findings after 9.0 s",
+		"✔ static route 15ms", "✔ Cilium 1.12.0 8.4s no active findings after 9s",
 		"? pods made anew not judged expected: recovers; a step broke", "– restart every agent does not help",
 	}
 	remedies := page.first(t, ".remedies")

@@ -101,9 +101,9 @@ func remedies(s stored) []string {
 		text := sign(r.Verdict) + " " + r.Name + ": "
 		switch {
 		case r.TimeToRecoverMS != nil:
-			text += "traffic was back after " + seconds(*r.TimeToRecoverMS)
+			text += "traffic was back after " + report.SpanMS(*r.TimeToRecoverMS)
 			if r.TimeToQuietMS != nil {
-				text += ", no active findings from " + seconds(*r.TimeToQuietMS) + " on"
+				text += ", no active findings from " + report.SpanMS(*r.TimeToQuietMS) + " on"
 			}
 		case r.Verdict == "does-not-help" && r.Expected == r.Verdict:
 			text += "does not help, as documented"
@@ -177,7 +177,7 @@ func verdicts(r report.Report) []string {
 		default:
 			text += ", expected " + v.Expected
 		}
-		text += ", " + seconds(v.ElapsedMS)
+		text += ", " + report.SpanMS(v.ElapsedMS)
 		if v.Repeats != nil {
 			text += "; " + repeats(v)
 		}
@@ -209,9 +209,9 @@ func repeats(v report.Variant) string {
 	}
 	switch slices.Sort(onsets); {
 	case len(onsets) == 1:
-		text += fmt.Sprintf("; first loss %s after the fault", seconds(onsets[0]))
+		text += fmt.Sprintf("; first loss %s after the fault", report.SpanMS(onsets[0]))
 	case len(onsets) > 1:
-		text += fmt.Sprintf("; first loss %s to %s after the fault", seconds(onsets[0]), seconds(onsets[len(onsets)-1]))
+		text += fmt.Sprintf("; first loss %s to %s after the fault", report.SpanMS(onsets[0]), report.SpanMS(onsets[len(onsets)-1]))
 	}
 	return text
 }

@@ -42,8 +42,8 @@ func TestScreenFits(t *testing.T) {
 	if len(lines) > 35 {
 		t.Errorf("%d lines:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
-	must.Contain(t, strings.Join(lines, "\n"), "broken     a->b gets no answer", "fastest    remedy 8: traffic was back after 100 ms",
-		"reason 6\n           and 2 more\n", "remedy 2: traffic was back after 700 ms\n           and 2 more\n", "verdict    ✔ version-0", "verdict    ✔ version-11")
+	must.Contain(t, strings.Join(lines, "\n"), "broken     a->b gets no answer", "fastest    remedy 8: traffic was back after 100ms",
+		"reason 6\n           and 2 more\n", "remedy 2: traffic was back after 700ms\n           and 2 more\n", "verdict    ✔ version-0", "verdict    ✔ version-11")
 }
 
 func TestScreenSaysWhereThePathEnds(t *testing.T) {
@@ -57,7 +57,7 @@ func TestScreenSaysWhereThePathEnds(t *testing.T) {
 // Findings of the same cause are one line, with how many more there are.
 func TestCauses(t *testing.T) {
 	want := []string{
-		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more, 100 ms into the fault: No node announces it.",
+		"finding    active unannounced at 10.0.0.0/24 (node1), and 8 more, 100ms into the fault: No node announces it.",
 		"finding    latent swapped at 10.0.0.0/24 (node2), before the fault: Swapped.",
 	}
 	must.Equal(t, "", want, causes(wide().Variants[0].Findings))

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -83,8 +82,7 @@ func row(r report.Report) string {
 	if r.CPU.Slowed() {
 		verdict += ", slowed down by other work"
 	}
-	took := time.Duration(r.Timings.Total) * time.Millisecond
-	return fmt.Sprintf("| %s | %s | %d of %d | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), report.Span(took))
+	return fmt.Sprintf("| %s | %s | %d of %d | %s |\n", plain.Cell(r.Scenario), verdict, expected, len(r.Variants), report.SpanMS(r.Timings.Total))
 }
 
 // unexpected has a line for each unexpected variant and each conflict between shards.
