@@ -4,22 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
-	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // NIC is a network card that is plugged into a running node, on a network of its own.
@@ -34,8 +28,6 @@ type NIC struct {
 type machine interface {
 	Name() string
 	Exec(ctx context.Context, command ...string) (string, error)
-	InNetns(ctx context.Context, do func() error) error
-	Path(ctx context.Context, path string) (string, error)
 }
 
 // PlugNIC plugs a network card into a node while it runs: what a hypervisor
@@ -77,68 +69,36 @@ func (n NIC) farNamespace() string { return "relapse-" + n.Name }
 // says so; the kernel's would be vethN.
 const farEnd = "wire"
 
-// netnsDir is where `ip netns` keeps the namespaces that it names.
-const netnsDir = "/run/netns/"
-
 func (n NIC) plug(ctx context.Context, m machine) error {
 	wrap := func(err error) error { return fmt.Errorf("plugging %s into %s: %w", n.Name, n.Node, err) }
-	// Asked before anything is changed: an interface of that name that exists
-	// already is not ours, and Undo must not remove it.
-	if _, there, err := n.link(ctx, m); err != nil {
-		return wrap(err)
-	} else if there {
-		return wrap(fmt.Errorf("the node has an interface %s", n.Name))
-	}
-	if _, err := m.Exec(ctx, "ip", "netns", "add", n.farNamespace()); err != nil {
-		return wrap(err)
-	}
-	far, err := n.openFar(ctx, m)
+	links, err := m.Exec(ctx, "ip", "-o", "link")
 	if err != nil {
 		return wrap(err)
 	}
-	defer far.Close()
-	err = m.InNetns(ctx, func() error {
-		present, err := rtnl.Dump(ctx, netlink.LinkList)
-		if err != nil {
-			return fmt.Errorf("listing the interfaces: %w", err)
+	var indexes []int
+	for line := range strings.Lines(links) { // 2347: eth0@if2348: <BROADCAST,...
+		words := strings.SplitN(line, ": ", 3)
+		index, err := strconv.Atoi(words[0])
+		if err != nil || len(words) < 3 {
+			return wrap(fmt.Errorf("reading the interfaces: %q", line))
 		}
-		var indexes []int
-		for _, l := range present {
-			indexes = append(indexes, l.Attrs().Index)
+		indexes = append(indexes, index)
+		// An interface of that name that exists already is not ours, and Undo must not remove it.
+		if name, _, _ := strings.Cut(words[1], "@"); name == n.Name {
+			return wrap(fmt.Errorf("the node has an interface %s", n.Name))
 		}
-		card := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: n.Name, Index: newestIndex(indexes)},
-			PeerName:  farEnd, PeerNamespace: netlink.NsFd(int(far)),
-		}
-		if err := netlink.LinkAdd(card); err != nil {
-			return fmt.Errorf("making the interface: %w", err)
-		}
-		address := &netlink.Addr{IPNet: &net.IPNet{
-			IP: n.Address.Addr().AsSlice(), Mask: net.CIDRMask(n.Address.Bits(), n.Address.Addr().BitLen()),
-		}}
-		if err := netlink.AddrAdd(card, address); err != nil {
-			return fmt.Errorf("giving it %s: %w", n.Address, err)
-		}
-		if err := netlink.LinkSetUp(card); err != nil {
-			return fmt.Errorf("setting it up: %w", err)
-		}
-		return nil
-	})
-	if err != nil {
-		return wrap(err)
 	}
-	// Up on both ends, or the card has no carrier.
-	h, err := netlink.NewHandleAt(far, unix.NETLINK_ROUTE)
-	if err != nil {
-		return wrap(fmt.Errorf("opening netlink at its other end: %w", err))
-	}
-	defer h.Close()
-	wire, err := h.LinkByName(farEnd)
-	if err == nil {
-		err = h.LinkSetUp(wire)
-	}
-	if err != nil {
-		return wrap(fmt.Errorf("setting its other end up: %w", err))
+	index := strconv.Itoa(newestIndex(indexes))
+	for _, step := range [][]string{
+		{"netns", "add", n.farNamespace()},
+		{"link", "add", n.Name, "index", index, "type", "veth", "peer", "name", farEnd, "netns", n.farNamespace()},
+		{"address", "add", n.Address.String(), "dev", n.Name},
+		{"link", "set", n.Name, "up"},
+		{"-n", n.farNamespace(), "link", "set", farEnd, "up"}, // or the card has no carrier
+	} {
+		if _, err := m.Exec(ctx, append([]string{"ip"}, step...)...); err != nil {
+			return wrap(err)
+		}
 	}
 	// The kernel notices the carrier in the background.
 	err = await.Until(ctx, n.Name+" of "+n.Node+" to be up", 5*time.Millisecond, carrierWithin,
@@ -178,92 +138,55 @@ func newestIndex(present []int) int {
 	return index
 }
 
-func (n NIC) openFar(ctx context.Context, m machine) (netns.NsHandle, error) {
-	path, err := m.Path(ctx, netnsDir+n.farNamespace())
+// has is the state of the card and its addresses, as ip(8) has them; nil if the node has no such interface.
+func (n NIC) has(ctx context.Context, m machine) ([]string, error) {
+	said, err := m.Exec(ctx, "ip", "-br", "address") // eth0@if2348 UP 10.50.0.21/24
 	if err != nil {
-		return netns.None(), err
+		return nil, fmt.Errorf("looking for %s on %s: %w", n.Name, n.Node, err)
 	}
-	far, err := netns.GetFromPath(path)
-	if err != nil {
-		return netns.None(), fmt.Errorf("opening network namespace %s: %w", path, err)
+	for line := range strings.Lines(said) {
+		words := strings.Fields(line)
+		if name, _, _ := strings.Cut(words[0], "@"); name == n.Name {
+			return words[1:], nil
+		}
 	}
-	return far, nil
-}
-
-func (n NIC) link(ctx context.Context, m machine) (l netlink.Link, there bool, err error) {
-	err = m.InNetns(ctx, func() (err error) {
-		l, err = netlink.LinkByName(n.Name)
-		return err
-	})
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("looking for %s on %s: %w", n.Name, n.Node, err)
-	}
-	return l, true, nil
+	return nil, nil
 }
 
 func (n NIC) pluggedIn(ctx context.Context, m machine) (bool, string, error) {
-	l, there, err := n.link(ctx, m)
-	if err != nil {
+	switch has, err := n.has(ctx, m); {
+	case err != nil:
 		return false, "", err
-	}
-	if !there {
+	case has == nil:
 		return false, fmt.Sprintf("%s has no interface %s", n.Node, n.Name), nil
-	}
-	if state := l.Attrs().OperState; state != netlink.OperUp {
-		return false, fmt.Sprintf("%s of %s is %s", n.Name, n.Node, state), nil
-	}
-	var addresses []netlink.Addr
-	err = m.InNetns(ctx, func() (err error) {
-		addresses, err = rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V4) })
-		return err
-	})
-	if err != nil {
-		return false, "", fmt.Errorf("listing the addresses of %s on %s: %w", n.Name, n.Node, err)
-	}
-	if !slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return a.IPNet.String() == n.Address.String() }) {
-		return false, fmt.Sprintf("%s of %s has %v and not %s", n.Name, n.Node, addresses, n.Address), nil
+	case has[0] != "UP":
+		return false, fmt.Sprintf("%s of %s is %s", n.Name, n.Node, has[0]), nil
+	case !slices.Contains(has[1:], n.Address.String()):
+		return false, fmt.Sprintf("%s of %s has %v and not %s", n.Name, n.Node, has[1:], n.Address), nil
 	}
 	return true, "", nil
 }
 
-const (
-	// kubeletPort answers on every address of a node.
-	kubeletPort = 10250
-	// reachWithin is how long an answer from a neighbour may take: hundreds of
-	// times what it takes on a busy machine.
-	reachWithin = 300 * time.Millisecond
-)
+// reaching opens a connection to the kubelet's port of $1, which answers on every address of a node. An answer
+// from a neighbour takes a hundredth of a second on a busy machine.
+const reaching = `timeout 1 bash -c ": </dev/tcp/$1/10250" 2>&1 && echo connected || true`
 
 // unreached reports whether no other node gets an answer from the card's
 // address. A refused connection is an answer, too.
 func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, error) {
-	to := netip.AddrPortFrom(n.Address.Addr(), kubeletPort).String()
-	errs := make([]error, len(others))
-	answered := make([]bool, len(others))
+	to := n.Address.Addr().String()
+	errs, said := make([]error, len(others)), make([]string, len(others))
 	var all sync.WaitGroup
 	for i, m := range others {
-		all.Go(func() {
-			errs[i] = m.InNetns(ctx, func() error {
-				dialer := net.Dialer{Timeout: reachWithin}
-				conn, err := dialer.DialContext(ctx, "tcp4", to)
-				if err == nil {
-					conn.Close()
-				}
-				answered[i] = err == nil || errors.Is(err, syscall.ECONNREFUSED)
-				return nil
-			})
-		})
+		all.Go(func() { said[i], errs[i] = m.Exec(ctx, "sh", "-c", reaching, "reaching", to) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return false, "", fmt.Errorf("trying to reach %s: %w", to, err)
 	}
 	for i, m := range others {
-		if answered[i] {
-			return false, fmt.Sprintf("%s reaches %s of %s, so the incident would not occur", m.Name(), n.Address.Addr(), n.Node), nil
+		if strings.Contains(said[i], "connected") || strings.Contains(said[i], "Connection refused") {
+			return false, fmt.Sprintf("%s reaches %s of %s, so the incident would not occur", m.Name(), to, n.Node), nil
 		}
 	}
 	return true, "", nil
@@ -288,7 +211,7 @@ func (n NIC) unplug(ctx context.Context, m machine) error {
 	}
 	return await.Until(ctx, n.Name+" to leave "+n.Node, 10*time.Millisecond, unplugWithin,
 		func(ctx context.Context) (bool, string, error) {
-			_, there, err := n.link(ctx, m)
-			return err == nil && !there, n.Name + " is there", err
+			has, err := n.has(ctx, m)
+			return err == nil && has == nil, n.Name + " is there", err
 		})
 }

@@ -5,19 +5,14 @@ package fault
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -61,39 +56,13 @@ func (b *box) Exec(ctx context.Context, command ...string) (string, error) {
 	return string(out), nil
 }
 
-func (b *box) Path(_ context.Context, path string) (string, error) {
-	return fmt.Sprintf("/proc/%d/root%s", b.pid, path), nil
-}
-
-func (b *box) InNetns(_ context.Context, do func() error) error {
-	failed := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine
-		failed <- func() error {
-			ns, err := netns.GetFromPath(fmt.Sprintf("/proc/%d/ns/net", b.pid))
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := netns.Set(ns); err != nil {
-				return err
-			}
-			return do()
-		}()
-	}()
-	return <-failed
-}
-
 func (b *box) interfaces(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	must.NoError(t, b.InNetns(t.Context(), func() error {
-		all, err := net.Interfaces()
-		for _, i := range all {
-			names = append(names, i.Name)
-		}
-		return err
-	}))
+	for line := range strings.Lines(must.Get(b.Exec(t.Context(), "ip", "-br", "link"))(t)) {
+		name, _, _ := strings.Cut(strings.Fields(line)[0], "@")
+		names = append(names, name)
+	}
 	return names
 }
 
@@ -176,22 +145,4 @@ func TestPlugNICThatIsReached(t *testing.T) {
 	if effect || err != nil || saw != "node2 reaches 192.168.77.5 of node1, so the incident would not occur" {
 		t.Errorf("held: %q, %v", saw, err)
 	}
-}
-
-// A harness that is killed leaves nothing: all goes with the node.
-func TestPlugNICGoesWithTheNode(t *testing.T) {
-	node := newBox(t, "node1")
-	must.NoError(t, plugInto(node).Inject(t.Context(), nil))
-	far, err := card.openFar(t.Context(), node)
-	must.NoError(t, err)
-	h := must.Get(netlink.NewHandleAt(far))(t)
-	defer h.Close()
-	far.Close() // the handle's socket holds the namespace, and nothing else does
-	must.Get(h.LinkByName(farEnd))(t)
-	must.NoError(t, must.Get(os.FindProcess(node.pid))(t).Kill())
-	err = await.Until(t.Context(), "the wire to go", 10*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
-		_, err := h.LinkByName(farEnd)
-		return err != nil, "it is there", nil
-	})
-	must.NoError(t, err)
 }
