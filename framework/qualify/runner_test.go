@@ -477,7 +477,6 @@ func TestLeftOut(t *testing.T) {
 		from, to, image string
 		left            []string
 	}{
-		{"1.13.0", "1.13.2", "k8s.gcr.io/kube-proxy:v1.13.0", nil},
 		{"1.35.4", "1.36.3", "registry.k8s.io/kube-proxy:v1.35.4", []string{
 			"ipvs-deadlock does not run with 1.35.4 and 1.36.3: its lab needs k8s.gcr.io/kube-proxy, of which there are those from 1.11.0 and below 1.14.0",
 		}},

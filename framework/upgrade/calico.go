@@ -44,5 +44,5 @@ func calicoUpgrade() Upgrade {
 		Nodes:   allNodes,
 		Pods:    []workload.Pods{calico.Agent.Pods},
 		Roll:    restart(calico.Agent),
-	}.withAgents(all(calico.Agent.Pods), func(version string) string { return calico.Images(version)[0] }, sessionsAndPods)
+	}.withAgents(calico.Agent.Pods, func(version string) string { return calico.Images(version)[0] }, sessionsAndPods)
 }

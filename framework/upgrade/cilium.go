@@ -156,7 +156,7 @@ func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error
 		},
 		Under:     w.bgp.Under,
 		Normalize: w.layer2.normalize(func(_, what string) string { return what }),
-	}.withAgents(all(release.Pods[0]), cilium.Agent, w.works), nil
+	}.withAgents(release.Pods[0], cilium.Agent, w.works), nil
 }
 
 // wholeCilium is Cilium by the vendor's chart with some values, on the small lab.
@@ -365,7 +365,7 @@ func ciliumSlice(speaker bool) Upgrade {
 		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
 			return at(version).Roll(ctx, labaccess.Lab(r), node)
 		},
-	}.withAgents(all(cilium.Pods), agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
+	}.withAgents(cilium.Pods, agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
 		return at(version).Works(ctx, labaccess.Lab(r), node, began)
 	})
 }

@@ -19,15 +19,15 @@ import (
 //
 // DaemonSets of an upgrade have the newer template already, and whoever deletes a pod gets one of
 // that. So the pod stays, and its processes are killed: kubelet starts it again with its own image.
-func (u Upgrade) withAgents(agents func(node string) workload.Pods, image func(version string) string, works askAgent) Upgrade {
+func (u Upgrade) withAgents(agents workload.Pods, image func(version string) string, works askAgent) Upgrade {
 	u.Works = works
 	u.Steady = func(ctx context.Context, r *framework.Run, node string) (func(context.Context) error, error) {
-		steady, err := agents(node).Steady(ctx, labaccess.Cluster(r), node)
+		steady, err := agents.Steady(ctx, labaccess.Cluster(r), node)
 		return func(ctx context.Context) error { return steady(ctx, cmp.Or(u.RollWithin, rollWithin)) }, err
 	}
 	u.Crash = func(ctx context.Context, r *framework.Run, node, version string) (func(context.Context) error, error) {
 		began := time.Now()
-		crashed, err := agents(node).Crash(ctx, labaccess.Lab(r), node)
+		crashed, err := agents.Crash(ctx, labaccess.Lab(r), node)
 		if err != nil {
 			return nil, err
 		}
@@ -78,8 +78,4 @@ func restart(agents workload.DaemonSet) func(ctx context.Context, r *framework.R
 	return func(ctx context.Context, r *framework.Run, node, _ string) error {
 		return agents.Replace(ctx, labaccess.Cluster(r), []string{node}, rollWithin)
 	}
-}
-
-func all(pods workload.Pods) func(string) workload.Pods {
-	return func(string) workload.Pods { return pods }
 }

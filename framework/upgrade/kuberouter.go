@@ -47,7 +47,7 @@ func kubeRouterUpgrade() Upgrade {
 		Pods:      []workload.Pods{kuberouter.Agent.Pods},
 		Roll:      restart(kuberouter.Agent),
 		Normalize: func(_, what string) string { return hashedChain.ReplaceAllString(what, "$1") },
-	}.withAgents(all(kuberouter.Agent.Pods), kuberouter.Image, sessionsAndPods)
+	}.withAgents(kuberouter.Agent.Pods, kuberouter.Image, sessionsAndPods)
 }
 
 // hashedChain is a chain of kube-router whose name ends with a hash of the pod or policy

@@ -110,7 +110,7 @@ func metalLBUpgrade(from, to string, given Settings) (Upgrade, error) {
 		Pods:      []workload.Pods{metallb.Speaker.Pods, metallb.Controller.Pods},
 		Normalize: m.layer2.normalize(withoutPods("metallb-system/", ":9443")),
 		Passing:   func(netip.Prefix) bool { return true }, // a speaker announces Services alone
-	}.withAgents(all(metallb.Speaker.Pods), metallb.SpeakerImage, m.works), nil
+	}.withAgents(metallb.Speaker.Pods, metallb.SpeakerImage, m.works), nil
 }
 
 // metalLB is MetalLB by the vendor's chart with some values, on the small lab.

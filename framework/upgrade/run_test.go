@@ -261,7 +261,7 @@ func TestStoredRefuses(t *testing.T) {
 // declaredUpgrades are an upgrade of each kind.
 var declaredUpgrades = []struct{ component, from, to string }{
 	{"calico", "3.28.5", "3.28.5"}, {"cilium", "1.8.1", "1.11.1"}, {"cilium", "1.11.6", "1.12.0"}, {"cilium", "1.18.4", "1.19.3"},
-	{"coredns", "1.12.1", "1.15.0"}, {"kube-proxy", "1.13.0", "1.13.2"}, {"kube-proxy", "1.35.4", "1.36.3"},
+	{"coredns", "1.12.1", "1.15.0"}, {"kube-proxy", "1.35.4", "1.36.3"},
 	{"kube-router", "1.5.1", "2.1.0"}, {"metallb", "0.14.8", "0.14.9"},
 }
 

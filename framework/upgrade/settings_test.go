@@ -23,13 +23,11 @@ func TestOf(t *testing.T) {
 		guests              int
 		err                 string
 	}{
-		{"kube-proxy", "1.13.0", "1.13.2", Settings{}, "ipvs", 2, 2, ""},
-		{"kube-proxy", "1.13.0", "1.13.2", Settings{Mode: "ipvs"}, "ipvs", 2, 2, ""}, // as it is stored
+		{"kube-proxy", "1.35.4", "1.36.3", Settings{Mode: "ipvs"}, "ipvs", 2, 2, ""}, // as it is stored
 		{"kube-proxy", "1.35.4", "1.36.3", Settings{}, "iptables", 3, 0, ""},
 		{"kube-proxy", "1.35.4", "1.36.3", Settings{Mode: "nftables"}, "nftables", 3, 0, ""},
 		{"kube-proxy", "1.35.4", "1.36.3", Settings{Config: ipvs}, "ipvs", 2, 2, ""},
-		{"kube-proxy", "1.13.2", "1.36.3", Settings{}, "", 0, 0, "an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: no node runs both"},
-		{"kube-proxy", "1.13.0", "1.13.2", Settings{Mode: "nftables"}, "", 0, 0, "kube-proxy 1.13.0 runs in mode ipvs"},
+		{"kube-proxy", "1.13.2", "1.36.3", Settings{}, "", 0, 0, "an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: expected two versions from 1.31.0 on"},
 		{"kube-proxy", "1.35.4", "1.36.3", Settings{Config: "kind: Pod"}, "", 0, 0, "the KubeProxyConfiguration: its kind is Pod"},
 		{"coredns", "1.12.1", "1.15.0", Settings{}, "", 1, 0, ""},
 		{"coredns", "1.12.1", "1.15.0", Settings{Config: ".:53 {"}, "", 0, 0, "the Corefile: it has no plugin kubernetes"},

@@ -41,9 +41,6 @@ func (p Proxy) daemonSet() workload.DaemonSet {
 	return workload.SystemDaemonSet("kube-proxy-" + p.Node)
 }
 
-// Pods are kube-proxy's pods on a node.
-func Pods(node string) workload.Pods { return Proxy{Node: node}.daemonSet().Pods }
-
 const (
 	// startsWithin bounds the wait for a pod: a guest without hardware support
 	// took more than two minutes on a machine with a load of 24.
@@ -114,11 +111,11 @@ func (p Proxy) Restart(ctx context.Context, r *framework.Run) error {
 	if err := p.daemonSet().Restart(ctx, labaccess.Cluster(r), []string{p.Node}, startsWithin); err != nil {
 		return err
 	}
-	return p.Synced(ctx, labaccess.Lab(r))
+	return p.synced(ctx, labaccess.Lab(r))
 }
 
-// Synced waits until kube-proxy has finished its first sync since it was started.
-func (p Proxy) Synced(ctx context.Context, lab *kindlab.Lab) error {
+// synced waits until kube-proxy has finished its first sync since it was started.
+func (p Proxy) synced(ctx context.Context, lab *kindlab.Lab) error {
 	return await.Until(ctx, "the first sync of kube-proxy in mode "+string(p.Mode), time.Second, syncsWithin,
 		func(ctx context.Context) (bool, string, error) {
 			l, err := p.State(ctx, lab)
