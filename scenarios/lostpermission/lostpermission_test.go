@@ -25,7 +25,7 @@ import (
 func TestRepeatedFaultIsUnderTheNewRelease(t *testing.T) {
 	for _, v := range Scenario.Variants {
 		for operator, want := range map[string]string{
-			v.Components["cilium.from"]: "the operator is " + cilium.Operator(v.Components["cilium.from"]),
+			v.Components["cilium.from"]: "is of " + cilium.Operator(v.Components["cilium.from"]),
 			v.Components["cilium.to"]:   "its processes were not ended", // the agent's, which is the second condition
 		} {
 			for _, c := range verdict.Cases(v, verdict.Options{Repeat: 2}) {

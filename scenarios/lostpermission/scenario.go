@@ -167,21 +167,11 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 		ID: "release-upgraded", Name: "helm upgrade to " + u.to + ", with updateStrategy OnDelete",
 		Fault: framework.Fault{
 			Name:   "helm upgrade to " + u.to,
-			Inject: at(u.to).Apply,
-			TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
-				pods, err := release.Pods[1].List(ctx, labaccess.Cluster(r))
-				if err != nil || len(pods) == 0 {
-					return false, "no operator", err
-				}
-				image := pods[0].Spec.Containers[0].Image
-				return image == cilium.Operator(u.to), "the operator is " + image, nil
-			},
-			Undo: at(u.from).Apply, Replaced: true,
+			Inject: at(u.to).Apply, TookEffect: release.Pods[1].Run(cilium.Operator(u.to)), Undo: at(u.from).Apply, Replaced: true,
 		},
 		Expected: expected,
 		Aftermath: []framework.Check{
-			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Reads: []snapshot.Source{snapshot.RunningImages},
-				Holds: u.agentsAreOld},
+			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Holds: release.Pods[0].Run(cilium.Agent(u.from))},
 			sessions("sessions-stay", "the routers have sessions with all nodes", nodes...),
 		},
 	}
@@ -314,24 +304,6 @@ var permitted = framework.Check{
 		}
 		return wrong.Result()
 	},
-}
-
-func (u upgrade) agentsAreOld(_ context.Context, r *framework.Run) (bool, string, error) {
-	runs := map[string]string{}
-	for _, p := range r.Snapshot().PodImages.Items {
-		for _, c := range p.Containers {
-			if c.Name == "cilium-agent" {
-				runs[p.Node] = c.Image
-			}
-		}
-	}
-	var wrong framework.Mismatches
-	for _, node := range nodes {
-		if runs[node] != cilium.Agent(u.from) {
-			wrong.Addf("%s runs %q", node, runs[node])
-		}
-	}
-	return wrong.Result()
 }
 
 func saysOK(ctx context.Context, r *framework.Run) (bool, string, error) {

@@ -1,7 +1,6 @@
 package lostptr
 
 import (
-	"context"
 	"net/netip"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/detect"
-	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
 )
@@ -123,17 +121,7 @@ func script(role framework.Role, version, hostname string) framework.Script {
 		Detectors: []detect.Detector{detect.ReverseName{}},
 		Fault: framework.Fault{
 			Name: "upgrade of CoreDNS to " + version, Inject: rolled(version), Undo: rolled(before), Replaced: true,
-			TookEffect: func(ctx context.Context, r *framework.Run) (bool, string, error) {
-				pods, err := kubeadm.CoreDNS.Pods.List(ctx, labaccess.Cluster(r))
-				var wrong framework.Mismatches
-				for _, pod := range pods {
-					if image := pod.Spec.Containers[0].Image; image != kubeadm.DNSImage(version) {
-						wrong.Addf("pod %s has %s", pod.Name, image)
-					}
-				}
-				holds, saw, _ := wrong.Result()
-				return holds, saw, err
-			},
+			TookEffect: kubeadm.CoreDNS.Pods.Run(kubeadm.DNSImage(version)),
 		},
 		Impacted: []probe.Probe{reverse},
 		// A pod's cache keeps an answer for 30 s, and a new pod has none.

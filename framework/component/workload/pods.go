@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -33,6 +35,19 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 		return nil, fmt.Errorf("listing the pods of %s: %w", p, err)
 	}
 	return list.Items, nil
+}
+
+// Run is the condition that there are pods, and the first container of each is of an image.
+func (p Pods) Run(image string) framework.Condition {
+	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+		pods, err := p.List(ctx, labaccess.Cluster(r))
+		for _, pod := range pods {
+			if is := pod.Spec.Containers[0].Image; is != image {
+				return false, fmt.Sprintf("pod %s on %s is of %s", pod.Name, pod.Spec.NodeName, is), nil
+			}
+		}
+		return len(pods) > 0, "no pod", err
+	}
 }
 
 // Started waits until there are so many pods, and each is [Started]. A node that repeatedly
