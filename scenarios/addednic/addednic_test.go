@@ -2,7 +2,6 @@ package addednic
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -12,9 +11,6 @@ import (
 func TestFactsTellProbesApart(t *testing.T) {
 	if all, lost := probes(); len(lost) == len(all) {
 		t.Error("all probes lose packets: nothing tells them apart")
-	}
-	if !strings.Contains(servicesYAML, "clusterIP: "+byVIP.Address(nil).Addr().String()+"\n") {
-		t.Errorf("services.yaml does not give redis %s", byVIP.Address(nil).Addr())
 	}
 }
 

@@ -2,7 +2,7 @@ package addednic
 
 import (
 	"context"
-	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -42,9 +42,26 @@ func notReady(ctx context.Context, r *framework.Run) (bool, string, error) {
 	return strings.Contains(why, "BGP not established") && !ready, fmt.Sprintf("it says %q; its pod is ready: %v", why, ready), nil
 }
 
+// note notes calico-node's pods and their restarts, and notRestarted asserts that they are the same since.
+func (s *story) note(ctx context.Context, r *framework.Run) (err error) {
+	s.agents, err = calico.Restarts(ctx, labaccess.Cluster(r))
+	return err
+}
+
 func (s *story) notRestarted(ctx context.Context, r *framework.Run) (bool, string, error) {
 	now, err := calico.Restarts(ctx, labaccess.Cluster(r))
 	return maps.Equal(now, s.agents), fmt.Sprintf("before: %v, now: %v", s.agents, now), err
+}
+
+// asserted is the action that fails unless a condition holds.
+func asserted(holds framework.Condition) framework.Action {
+	return func(ctx context.Context, r *framework.Run) error {
+		met, saw, err := holds(ctx, r)
+		if err == nil && !met {
+			err = errors.New(saw)
+		}
+		return err
+	}
 }
 
 // birdRuns waits until every node's BIRD has neighbours again after a restart.
@@ -122,58 +139,46 @@ func finding(kind string, state detect.State, words ...string) framework.Finding
 
 const factOver = time.Second
 
-// holds asserts the fact over a second of traffic, all of it after each probe of the
-// incident has lost its first packet.
-func (f fact) holds(_ context.Context, r *framework.Run) (bool, string, error) {
-	timelines := map[string]probe.Timeline{}
-	for _, t := range r.Timelines() {
-		timelines[t.Probe.Name] = t
-	}
-	var reached time.Time
-	_, impacted := probes()
-	for _, p := range impacted {
-		t := timelines[p.Name]
-		loss, lost := t.FirstLoss(time.Time{})
-		if !lost {
-			return false, p.Name + " has lost nothing yet", nil
-		}
-		if loss.At.After(reached) {
-			reached = loss.At
-		}
-	}
-	var wrong framework.Mismatches
-	see := func(p probe.Probe, what string, as func(probe.Counts) bool) {
-		t := timelines[p.Name]
-		end := t.Reported.Add(-p.Timeout) // whether later packets were lost is not known yet
-		began := end.Add(-factOver)
-		counts := t.Between(began, end)
-		switch {
-		case !began.After(reached):
-			wrong.Addf("%s: not enough traffic since the symptom", p.Name)
-		case counts.Sent == 0 || !as(counts):
-			wrong.Addf("%s: %d of %d packets lost, not %s", p.Name, counts.Lost, counts.Sent, what)
-		}
+// holds asserts a fact over a second of traffic, all of it after the symptom.
+func (s *story) holds(f fact) framework.Condition {
+	loses := map[string]bool{} // all of its packets, or none, by probe
+	for _, p := range f.fine {
+		loses[p.Name] = false
 	}
 	for _, p := range f.lost {
-		see(p, "all", func(c probe.Counts) bool {
-			return c.Lost == c.Sent && (p.Protocol != probe.DNS || c.Unresolved == c.Lost)
-		})
+		loses[p.Name] = true
 	}
-	for _, p := range f.fine {
-		see(p, "none", func(c probe.Counts) bool { return c.Received == c.Sent })
+	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+		if s.reached.IsZero() {
+			s.reached = time.Now()
+		}
+		var wrong framework.Mismatches
+		for _, t := range r.Timelines() {
+			end := t.Reported.Add(-t.Probe.Timeout) // whether later packets were lost is not known yet
+			c := t.Between(end.Add(-factOver), end)
+			all, of := loses[t.Probe.Name]
+			switch resolved := t.Probe.Protocol == probe.DNS && c.Unresolved < c.Lost; {
+			case !of:
+			case !end.Add(-factOver).After(s.reached):
+				wrong.Addf("%s: not enough traffic since the symptom", t.Probe.Name)
+			case c.Sent == 0, all && (c.Lost < c.Sent || resolved), !all && c.Received < c.Sent:
+				wrong.Addf("%s: %d of %d packets lost, %d names not resolved", t.Probe.Name, c.Lost, c.Sent, c.Unresolved)
+			}
+		}
+		return wrong.Result()
 	}
-	return wrong.Result()
 }
 
 // natRules reports whether felix has written the rule of natOutgoing on every node.
-func natRules(at snapshot.Snapshot) (bool, string, error) {
+func natRules(_ context.Context, r *framework.Run) (bool, string, error) {
 	var without framework.Mismatches
-	for _, n := range at.NAT {
+	nodes := r.Snapshot().NAT
+	for _, n := range nodes {
 		if !calico.HidesPods(n) {
 			without.Addf("%s has no rule in cali-nat-outgoing", n.Node)
 		}
 	}
-	if len(at.NAT) == 0 {
+	if len(nodes) == 0 {
 		return false, "no snapshot of the nodes' rules yet", nil
 	}
 	return without.Result()
@@ -207,11 +212,12 @@ func inHostNetwork(node string) framework.Endpoint {
 	return framework.PodEndpoint(framework.ProbePod{Name: "host-" + node, Node: node, HostNetwork: true})
 }
 
-// byVIP is redis by its ClusterIP, as services.yaml asks for it.
-var byVIP = framework.ServerAt("redis-vip", netip.AddrPortFrom(netip.MustParseAddr("10.96.70.1"), wire.DefaultPort))
-
-//go:embed services.yaml
-var servicesYAML string
+// The Services of redis and cache.
+var (
+	redisVIP = netip.AddrPortFrom(netip.MustParseAddr("10.96.70.1"), wire.DefaultPort)
+	cacheVIP = netip.AddrPortFrom(netip.MustParseAddr("10.96.70.2"), wire.DefaultPort)
+	byVIP    = framework.ServerAt("redis-vip", redisVIP)
+)
 
 // byName is a probe that resolves a Service's name and connects to its address.
 func byName(from, to framework.Endpoint, service string) probe.Probe {

@@ -1,15 +1,14 @@
 package addednic
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/relapse-dev/relapse/framework"
@@ -115,8 +114,8 @@ const (
 type story struct {
 	// agents are calico-node's pods with their restarts.
 	agents map[string]string
-	// plugged is when the card was plugged in.
-	plugged time.Time
+	// plugged is when the card was plugged in, and reached when the first fact was looked at, after the symptom.
+	plugged, reached time.Time
 }
 
 func configured(method string, poll time.Duration) calico.Calico {
@@ -127,7 +126,7 @@ func configured(method string, poll time.Duration) calico.Calico {
 func (s *story) plugIn() framework.Fault {
 	f := fault.PlugNIC(card)
 	f.Inject = framework.InOrder(f.Inject, func(context.Context, *framework.Run) error {
-		s.plugged = time.Now()
+		s.plugged, s.reached = time.Now(), time.Time{}
 		return nil
 	})
 	return f
@@ -162,7 +161,7 @@ func affectedScript() framework.Script {
 	script := s.firstFound(configured(calico.FirstFound, calico.DefaultPoll))
 	for i, f := range facts {
 		script.Aftermath = append(script.Aftermath, framework.Check{
-			ID: f.id, Name: fmt.Sprintf("fact %d: %s", i+1, f.name), Holds: f.holds, Bound: 10 * time.Second,
+			ID: f.id, Name: fmt.Sprintf("fact %d: %s", i+1, f.name), Holds: s.holds(f), Bound: 10 * time.Second,
 		})
 	}
 	script.Aftermath = append(script.Aftermath, addressMoved,
@@ -182,29 +181,14 @@ func affectedScript() framework.Script {
 				return kubeadm.KubeProxy.Restart(ctx, c, c.Nodes(), time.Minute, client.GracePeriodSeconds(0))
 			}),
 		},
-		{ID: "remove-card", Name: "remove the card", Helps: true, Bound: 2 * time.Minute, Apply: s.takeAway},
+		{
+			// Nothing else is changed: calico-node, restarted before and not ready since, finds the old address
+			// with its next autodetection.
+			ID: "remove-card", Name: "remove the card", Helps: true, Bound: 2 * time.Minute,
+			Apply: framework.InOrder(asserted(notReady), s.note, s.plugIn().Undo, calico.Agent.Everywhere(looksWithin), asserted(s.notRestarted)),
+		},
 	}
 	return script
-}
-
-// takeAway removes the card, and changes nothing else. calico-node, restarted before and
-// not ready since, finds the old address with its next autodetection.
-func (s *story) takeAway(ctx context.Context, r *framework.Run) error {
-	if not, saw, err := notReady(ctx, r); err != nil || !not {
-		return cmp.Or(err, fmt.Errorf("calico-node on %s is ready before the card is removed: %s", coreDNSNode, saw))
-	}
-	before, err := calico.Restarts(ctx, labaccess.Cluster(r))
-	if err != nil {
-		return err
-	}
-	if err := framework.InOrder(s.plugIn().Undo, calico.Agent.Everywhere(looksWithin))(ctx, r); err != nil {
-		return err
-	}
-	now, err := calico.Restarts(ctx, labaccess.Cluster(r))
-	if err == nil && !maps.Equal(now, before) {
-		err = fmt.Errorf("calico-node was restarted in between: before: %v, now: %v", before, now)
-	}
-	return err
 }
 
 // restartedScript is the second form: no autodetection is due during the run, and Calico
@@ -293,16 +277,13 @@ func (s *story) install(c calico.Calico, natOutgoing bool) framework.Action {
 		// CoreDNS keeps a connection to the API server, and that its translation.
 		steps = append(steps, labaccess.OnCluster(kubeadm.CoreDNS.Delete))
 	}
-	note := labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) (err error) {
-		s.agents, err = calico.Restarts(ctx, c)
-		return err
-	})
 	return framework.InOrder(append(steps,
 		c.Apply, // first: it takes longest to come up
-		calico.NATOutgoing(natOutgoing), kubeadm.ApplyKubeProxy, workload.Applied(servicesYAML),
+		calico.NATOutgoing(natOutgoing), kubeadm.ApplyKubeProxy,
+		workload.ClusterIP("argocd-redis", corev1.ProtocolTCP, redisVIP, redis.Name), workload.ClusterIP("cache", corev1.ProtocolTCP, cacheVIP, cache.Name),
 		// A pod that is created earlier is retried only after 10 s and more.
 		calico.PodsCanStart, kubeadm.ApplyAddons(coreDNSNode),
-		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), note)...)
+		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), s.note)...)
 }
 
 func move(method string) framework.Action {
@@ -313,6 +294,6 @@ func move(method string) framework.Action {
 var natOutgoing = framework.Fault{
 	Name:       "switch natOutgoing of the pool on",
 	Inject:     calico.NATOutgoing(true),
-	TookEffect: func(_ context.Context, r *framework.Run) (bool, string, error) { return natRules(r.Snapshot()) },
+	TookEffect: natRules,
 	Undo:       calico.NATOutgoing(false),
 }
