@@ -176,9 +176,10 @@ func (s *Set) Stop(ctx context.Context, names ...string) error {
 		wait = max(wait, s.timelines[i].Probe.Timeout)
 	}
 	wait += reportWithin
-	err = errors.Join(err, s.wait(ctx, which, wait, "the last replies", func(t *Timeline) (bool, error) {
-		return t.Started.IsZero() || !t.Gone.IsZero() || t.settled(), nil
-	}))
+	_, late := s.wait(ctx, which, wait, event{"the last replies", func(t *Timeline) (time.Time, bool, error) {
+		return t.Reported, t.Started.IsZero() || !t.Gone.IsZero() || t.settled(), nil
+	}, time.Time.Compare})
+	err = errors.Join(err, late)
 	if len(names) == 0 {
 		for _, a := range s.agents {
 			a.leave(s)

@@ -20,12 +20,17 @@ type Stored struct {
 	Broken     wire.Runs `json:"broken,omitempty"`
 }
 
+// runs are the packets by what is known of them, in the order of Timeline.sets.
+func (s *Stored) runs() []*wire.Runs {
+	return []*wire.Runs{&s.Sent, &s.Answered, &s.Seen, &s.Denied, &s.Resolved, &s.Unresolved, &s.Broken}
+}
+
 // Store returns the timeline for a file. Wall converts a time with a monotonic reading,
 // which a file cannot hold, to one of the same clock without it.
 func (t *Timeline) Store(wall func(time.Time) time.Time) Stored {
-	s := Stored{
-		Record: t.Record, Sent: t.sent.runs(), Answered: t.answered.runs(), Seen: t.seen.runs(),
-		Denied: t.denied.runs(), Resolved: t.resolved.runs(), Unresolved: t.unresolved.runs(), Broken: t.broken.runs(),
+	s := Stored{Record: t.Record}
+	for i, set := range t.sets() {
+		*s.runs()[i] = set.runs()
 	}
 	s.Probe.Login = nil // it has a password, and judging does not need it
 	for _, at := range []*time.Time{&s.Started, &s.Reported, &s.Stopped, &s.Gone, &s.FarReported, &s.FarGone} {
@@ -44,9 +49,9 @@ func (s Stored) Validate() error {
 	if s.Probe.Interval <= 0 {
 		return fmt.Errorf("probe %s: interval %s is not positive", s.Probe.Name, s.Probe.Interval)
 	}
-	for _, runs := range []wire.Runs{s.Sent, s.Answered, s.Seen, s.Denied, s.Resolved, s.Unresolved, s.Broken} {
+	for _, runs := range s.runs() {
 		total := 0
-		for _, run := range runs {
+		for _, run := range *runs {
 			if total += int(run[1]-run[0]) + 1; run[1] < run[0] || run[1] >= maxSlots || total > maxSlots {
 				return fmt.Errorf("probe %s: packets %d to %d, %d in all", s.Probe.Name, run[0], run[1], total)
 			}
@@ -86,21 +91,11 @@ func (s Stored) At(moment time.Time) Timeline {
 	}
 	t.Still, t.FarStill = begun(s.Still), begun(s.FarStill)
 	end := t.from(moment)
-	for _, set := range []struct {
-		from wire.Runs
-		to   *slots
-	}{
-		{s.Sent, &t.sent},
-		{s.Answered, &t.answered},
-		{s.Seen, &t.seen},
-		{s.Denied, &t.denied},
-		{s.Resolved, &t.resolved},
-		{s.Unresolved, &t.unresolved},
-		{s.Broken, &t.broken},
-	} {
-		for slot := range set.from.All {
+	to := t.sets()
+	for i, runs := range s.runs() {
+		for slot := range runs.All {
 			if slot < end {
-				set.to.add(slot)
+				to[i].add(slot)
 			}
 		}
 	}

@@ -485,10 +485,14 @@ func (t *Timeline) clone() Timeline {
 	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
 	c.Still, c.FarStill = slices.Clone(t.Still), slices.Clone(t.FarStill)
-	c.sent, c.answered, c.seen = slices.Clone(t.sent), slices.Clone(t.answered), slices.Clone(t.seen)
-	c.denied, c.resolved, c.unresolved = slices.Clone(t.denied), slices.Clone(t.resolved), slices.Clone(t.unresolved)
-	c.broken = slices.Clone(t.broken)
+	for _, set := range c.sets() {
+		*set = slices.Clone(*set)
+	}
 	return c
+}
+
+func (t *Timeline) sets() []*slots {
+	return []*slots{&t.sent, &t.answered, &t.seen, &t.denied, &t.resolved, &t.unresolved, &t.broken}
 }
 
 // ahead is by how much a report may name slots that are not due yet: two clocks agree only so well.

@@ -1,12 +1,11 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
@@ -26,53 +25,7 @@ var (
 // was sent at or after since. It returns when the first of these packets was sent. The error has
 // the last state of the probes; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitOutage(ctx context.Context, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
-	which, err := s.find(names)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("waiting for loss: %w", err)
-	}
-	// Of the last poll: a late reply may take back what an earlier one saw.
-	at := map[string]time.Time{}
-	err = s.wait(ctx, which, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
-}
-
-// outage is met by a probe that has an outage (see WaitOutage). At gets the time of its
-// first packet.
-func outage(since time.Time, lasting time.Duration, at map[string]time.Time) func(*Timeline) (bool, error) {
-	return func(t *Timeline) (bool, error) {
-		loss, ok := t.FirstOutage(since, lasting)
-		if !ok && !t.Gone.IsZero() {
-			return false, ErrGone
-		}
-		at[t.Probe.Name] = loss.At
-		return ok, nil
-	}
-}
-
-// cleanFor is met by a probe that is clean (see WaitClean) up to a packet that was
-// sent after called. Since gets the beginning of the clean time.
-func cleanFor(window time.Duration, called time.Time, since map[string]time.Time) func(*Timeline) (bool, error) {
-	return func(t *Timeline) (bool, error) {
-		if !t.Gone.IsZero() {
-			return false, ErrGone
-		}
-		run, ok := t.Clean()
-		if !ok || run.Until.Before(called) || run.Until.Sub(run.Since) < window || !run.dense(t.Probe.Interval) {
-			return false, nil
-		}
-		since[t.Probe.Name] = run.Since
-		return true, nil
-	}
-}
-
-func lossOf(lasting time.Duration) string {
-	if lasting == 0 {
-		return "loss"
-	}
-	return "loss for " + lasting.String()
+	return s.awaited(ctx, names, bound, outage(since, lasting))
 }
 
 // WaitClean waits until each of the named probes has been clean (see the package's comment) for as
@@ -80,79 +33,122 @@ func lossOf(lasting time.Duration) string {
 // are. Enough packets must have been sent in that time (see Enough). The error has the last state
 // of the probes; it is ErrBound, ErrGone or the context's.
 func (s *Set) WaitClean(ctx context.Context, names []string, window, bound time.Duration) (time.Time, error) {
-	which, err := s.find(names)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("waiting for clean probes: %w", err)
-	}
-	since := map[string]time.Time{}
-	err = s.wait(ctx, which, bound, fmt.Sprintf("%s without loss", window), cleanFor(window, time.Now(), since))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
+	return s.awaited(ctx, names, bound, clean(time.Now(), window))
 }
 
 // JudgeOutage is the result of WaitOutage by timelines as they were known when it ended.
 func JudgeOutage(all []Timeline, names []string, since time.Time, lasting, bound time.Duration) (time.Time, error) {
-	at := map[string]time.Time{}
-	if err := judge(all, names, bound, lossOf(lasting)+" since "+clock(since), outage(since, lasting, at)); err != nil {
-		return time.Time{}, err
-	}
-	return slices.MinFunc(slices.Collect(maps.Values(at)), time.Time.Compare), nil
+	return judge(all, names, bound, outage(since, lasting))
 }
 
 // JudgeClean is the result of WaitClean, called at a moment, by timelines as they were
 // known when it ended.
 func JudgeClean(all []Timeline, names []string, called time.Time, window, bound time.Duration) (time.Time, error) {
-	since := map[string]time.Time{}
-	if err := judge(all, names, bound, fmt.Sprintf("%s without loss", window), cleanFor(window, called, since)); err != nil {
-		return time.Time{}, err
-	}
-	return slices.MaxFunc(slices.Collect(maps.Values(since)), time.Time.Compare), nil
+	return judge(all, names, bound, clean(called, window))
 }
 
-func judge(all []Timeline, names []string, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
-	var missing []string
-	asked, reason := 0, ErrBound
+// event is what a wait is for.
+type event struct {
+	what string
+	// met reports whether it has come for a probe, and when.
+	met func(*Timeline) (at time.Time, met bool, err error)
+	// of is the time of the event, of the times of all probes.
+	of func(a, b time.Time) int
+}
+
+func outage(since time.Time, lasting time.Duration) event {
+	what := "loss for " + lasting.String()
+	if lasting == 0 {
+		what = "loss"
+	}
+	return event{what + " since " + clock(since), func(t *Timeline) (time.Time, bool, error) {
+		loss, ok := t.FirstOutage(since, lasting)
+		if !ok && !t.Gone.IsZero() {
+			return time.Time{}, false, ErrGone
+		}
+		return loss.At, ok, nil
+	}, time.Time.Compare}
+}
+
+// clean has come for a probe that is clean up to a packet that was sent after called.
+func clean(called time.Time, window time.Duration) event {
+	last := func(a, b time.Time) int { return b.Compare(a) }
+	return event{fmt.Sprintf("%s without loss", window), func(t *Timeline) (time.Time, bool, error) {
+		if !t.Gone.IsZero() {
+			return time.Time{}, false, ErrGone
+		}
+		run, ok := t.Clean()
+		ok = ok && !run.Until.Before(called) && run.Until.Sub(run.Since) >= window && run.dense(t.Probe.Interval)
+		return run.Since, ok, nil
+	}, last}
+}
+
+// among is the time of the event among some timelines, and which of them it has not come for.
+func (e event) among(all []*Timeline) (at time.Time, missing []*Timeline, err error) {
+	var times []time.Time
+	for _, t := range all {
+		at, met, gone := e.met(t)
+		err = cmp.Or(gone, err)
+		if times = append(times, at); !met {
+			missing = append(missing, t)
+		}
+	}
+	if len(missing) > 0 || len(times) == 0 {
+		return time.Time{}, missing, err
+	}
+	return slices.MinFunc(times, e.of), nil, err
+}
+
+func judge(all []Timeline, names []string, bound time.Duration, e event) (time.Time, error) {
+	var asked []*Timeline
 	for i := range all {
-		if len(names) > 0 && !slices.Contains(names, all[i].Probe.Name) {
-			continue
-		}
-		asked++
-		ok, err := met(&all[i])
-		if err != nil {
-			reason = err
-		}
-		if !ok {
-			missing = append(missing, all[i].String())
+		if len(names) == 0 || slices.Contains(names, all[i].Probe.Name) {
+			asked = append(asked, &all[i])
 		}
 	}
-	switch {
-	case asked == 0 || asked < len(names):
-		return fmt.Errorf("waiting for %s: not every probe ran", what)
-	case len(missing) == 0:
-		return nil
+	if len(asked) == 0 || len(asked) < len(names) {
+		return time.Time{}, fmt.Errorf("waiting for %s: not every probe ran", e.what)
 	}
-	return failed(bound, what, reason, strings.Join(missing, "; "))
+	at, missing, err := e.among(asked)
+	if len(missing) > 0 {
+		return at, failed(bound, e.what, cmp.Or(err, ErrBound), describe(missing))
+	}
+	return at, nil
 }
 
 func failed(bound time.Duration, what string, err error, saw string) error {
 	return fmt.Errorf("waiting %s for %s: %w; last seen: %s", bound.Round(time.Millisecond), what, err, saw)
 }
 
-func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what string, met func(*Timeline) (bool, error)) error {
+func (s *Set) awaited(ctx context.Context, names []string, bound time.Duration, e event) (time.Time, error) {
+	which, err := s.find(names)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("waiting for %s: %w", e.what, err)
+	}
+	return s.wait(ctx, which, bound, e)
+}
+
+func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, e event) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, ErrBound)
 	defer cancel()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	watched := await.Begin(ctx, fmt.Sprintf("%d probes: %s", len(which), what))
+	watched := await.Begin(ctx, fmt.Sprintf("%d probes: %s", len(which), e.what))
 	defer watched.End()
+	asked := each.Of(which, func(i int) *Timeline { return s.timelines[i] })
 	for {
-		missing, err := s.missing(which, met)
+		s.mu.Lock()
+		at, missing, err := e.among(asked)
+		s.mu.Unlock()
 		if err == nil && len(missing) == 0 {
-			return nil
+			return at, nil
 		}
-		watched.See(func() string { return s.describe(missing) })
+		said := func() string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return describe(missing)
+		}
+		watched.See(said)
 		if err == nil {
 			select {
 			case <-tick.C:
@@ -161,29 +157,8 @@ func (s *Set) wait(ctx context.Context, which []int, bound time.Duration, what s
 				err = context.Cause(ctx)
 			}
 		}
-		return failed(bound, what, err, s.describe(missing))
+		return time.Time{}, failed(bound, e.what, err, said())
 	}
 }
 
-func (s *Set) missing(which []int, met func(*Timeline) (bool, error)) ([]int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var missing []int
-	var errs error
-	for _, i := range which {
-		ok, err := met(s.timelines[i])
-		if err != nil {
-			errs = err
-		}
-		if !ok {
-			missing = append(missing, i)
-		}
-	}
-	return missing, errs
-}
-
-func (s *Set) describe(which []int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return each.Joined(which, "; ", func(i int) string { return s.timelines[i].String() })
-}
+func describe(all []*Timeline) string { return each.Joined(all, "; ", (*Timeline).String) }
