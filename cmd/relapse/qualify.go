@@ -33,10 +33,8 @@ import (
 
 type qualifyOptions struct {
 	storedOptions
-	config string // a file, or - for standard input
-	// imports is a folder with what the Corefile of config imports.
-	imports string
-	values  []string // files, - for standard input
+	config string   // a file, or - for standard input
+	values []string // files, - for standard input
 	// setVars are NAME=VALUE, and vars is a file of such.
 	setVars []string
 	vars    string
@@ -118,7 +116,6 @@ func qualifyCommand(s *settings) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
-	flags.StringVar(&o.imports, "import", "", "the folder with the files, or their ConfigMaps, that the Corefile of --config imports, `DIR`")
 	o.registerValues(flags)
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
@@ -161,16 +158,8 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	if q.Subnets, err = o.subnets.prefix(); err != nil {
 		return q, err
 	}
-	if o.imports != "" && (component != "coredns" || o.config == "") {
-		return q, usagef("--import is of a Corefile that --config gives")
-	}
 	if key := upgrade.ConfigKey(component); key != "" && o.config != "" {
 		q.Settings.Config, err = o.readText("--config", o.config, stdin, func(text []byte) (string, error) { return qualify.Document(text, key) })
-		if err == nil && o.imports != "" {
-			if q.Settings.Config, q.Told, err = qualify.Imported(q.Settings.Config, o.imports); err != nil {
-				err = usagef("--import: %w", err)
-			}
-		}
 	} else {
 		q.Config, err = o.readConfig(component, stdin)
 	}
@@ -300,7 +289,7 @@ func (o qualifyOptions) command(component, from, to string) string {
 		words = append(words, "--set-var", name+"=VALUE") // which may be a secret
 	}
 	for _, flag := range [][3]string{
-		{"--like", o.like, ""}, {"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--import", o.imports, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--like", o.like, ""}, {"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
 		if _, has := o.ofBundle[flag[1]]; flag[1] != flag[2] && !has {

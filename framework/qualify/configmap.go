@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 )
 
@@ -119,35 +116,6 @@ func ReadConfigMap(stream io.Reader, name string) (ConfigMap, error) {
 var isConfigMap = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?(ConfigMap|List|ConfigMapList)\b`)
 
 var isProxyConfig = regexp.MustCompile(`(?m)^\s*"?kind"?:\s*"?KubeProxyConfiguration\b`)
-
-// Imported is a Corefile with the files of a folder in place of its import directives, and a clause for
-// each pattern that none matches. A ConfigMap in the folder stands for the files that it has.
-func Imported(corefile, dir string) (text string, told []string, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	files := map[string]string{}
-	for _, e := range entries {
-		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return "", nil, err
-		}
-		if !isConfigMap.Match(text) {
-			files[e.Name()] = string(text)
-			continue
-		}
-		c, err := ReadConfigMap(bytes.NewReader(text), "")
-		if err != nil {
-			return "", nil, fmt.Errorf("%s: %w", e.Name(), err)
-		}
-		maps.Copy(files, c.Data)
-	}
-	return kubeadm.Import(corefile, files)
-}
 
 // Document is a configuration that is given as it is, or under a key of the only ConfigMap
 // of a stream. The error is one sentence.

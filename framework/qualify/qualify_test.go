@@ -670,20 +670,6 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// What a Corefile imports is in files of a folder, or in ConfigMaps there.
-func TestImported(t *testing.T) {
-	dir := t.TempDir()
-	must.Write(t, dir+"/log.override", "log\n")
-	must.Write(t, dir+"/custom.yaml", "kind: ConfigMap\nmetadata: {name: coredns-custom}\ndata:\n  lab.server: |\n    lab.test {}\n")
-	got, told, err := Imported(".:53 {\n  import /custom/*.override\n}\nimport /custom/*.server\nimport /custom/*.zone\n", dir)
-	if want := ".:53 {\nlog\n}\nlab.test {}\n"; got != want || len(told) != 1 || err != nil {
-		t.Errorf("%q, want %q; told %q, %v", got, want, told, err)
-	}
-	if _, _, err := Imported("", dir+"/none"); err == nil {
-		t.Error("a folder that is not there is one")
-	}
-}
-
 func FuzzReadConfigMap(f *testing.F) {
 	f.Add("kind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n---\n")
 	f.Add("kind: List\nitems: [{kind: ConfigMap}]")

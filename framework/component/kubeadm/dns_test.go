@@ -1,8 +1,6 @@
 package kubeadm
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,7 +27,16 @@ func TestCorefile(t *testing.T) {
 		{name: "a comment is no plugin", text: ".:53 {\n" + rest + "    # forward . 8.8.8.8\n}\n", err: "it has no plugin forward: expected one, as in forward . /etc/resolv.conf"},
 		{name: "no zone", text: ".:53 {\n health\n ready\n forward . 8.8.8.8\n}\n", err: "it has no plugin kubernetes with a zone"},
 		{name: "half a forward", text: ".:53 {\n" + rest + " forward .\n}\n", err: "line 5: forward .: expected forward FROM TO"},
-		{name: "files", text: "import snippets/*.conf\n", err: "line 1: import snippets/*.conf: the lab has no such files: expected --import DIR with them, or with none if there are none"},
+		{name: "a file", text: "import ../other.conf\n", err: "line 1: import ../other.conf: the lab has no such file: expected its lines in place of the import"},
+		{
+			name: "patterns of files, as k3s and AKS have them", text: ".:53 {\n" + rest + "    import /etc/coredns/custom/*.override\n    forward . 8.8.8.8\n}\nimport /etc/coredns/custom/*.server\n",
+			zone: "example.org", has: "    forward . 10.64.4.11:5300\n}\n",
+			replaced: []string{
+				"line 5: import /etc/coredns/custom/*.override is left out: the lab has no such files; a Corefile with their lines in its place has what they change",
+				"line 6: forward . to 8.8.8.8 is replaced by 10.64.4.11:5300, a DNS server inside the lab",
+				"line 8: import /etc/coredns/custom/*.server is left out: the lab has no such files; a Corefile with their lines in its place has what they change",
+			},
+		},
 		{
 			name: "a snippet", text: "(probed) {\n    health\n    ready\n}\n.:53 {\n    import probed\n    kubernetes a.b\n    forward . 8.8.8.8\n}\n", zone: "a.b", has: "    import probed\n",
 			replaced: []string{"line 8: forward . to 8.8.8.8 is replaced by 10.64.4.11:5300, a DNS server inside the lab"},
@@ -54,27 +61,6 @@ func TestCorefile(t *testing.T) {
 			}
 			if err != nil || c.Zone != test.zone || !slices.Equal(c.Replaced, test.replaced) || !strings.Contains(c.Text, test.has) {
 				t.Errorf("%v; zone %s, replaced %q\n%s", err, c.Zone, c.Replaced, c.Text)
-			}
-		})
-	}
-}
-
-// Files take the place of import directives, as k3s and AKS have them.
-func TestImport(t *testing.T) {
-	files := map[string]string{"b.override": "rewrite name a b", "a.override": "log\n", "x.server": "example.org {\n  import inner.conf\n}\n", "inner.conf": "whoami\n", "me.conf": "import me.conf\n"}
-	for _, test := range []struct{ name, text, want, told, err string }{
-		{name: "none", text: ".:53 {\n  log\n}\n", want: ".:53 {\n  log\n}\n"},
-		{name: "patterns", text: ".:53 {\n  errors\n  import /etc/coredns/custom/*.override\n}\nimport /etc/coredns/custom/*.server\n",
-			want: ".:53 {\n  errors\nlog\nrewrite name a b\n}\nexample.org {\nwhoami\n}\n"},
-		{name: "of no file", text: "import custom/*.zone\n", told: "import custom/*.zone: there is no such file, and CoreDNS passes it over"},
-		{name: "a snippet", text: "(s) {\n  log\n}\n. {\n  import s\n}", want: "(s) {\n  log\n}\n. {\n  import s\n}"},
-		{name: "a missing file", text: "import ../other.conf\n", err: "import ../other.conf: there is no such file, without which CoreDNS does not start: expected other.conf in the folder of --import"},
-		{name: "a circle", text: "import me.conf\n", err: "it has more than 100 imports, or files that import each other"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got, told, err := Import(test.text, files)
-			if said := fmt.Sprint(err); got != test.want || strings.Join(told, "; ") != test.told || said != cmp.Or(test.err, "<nil>") {
-				t.Errorf("%s; told %q\n%s\nwant\n%s", said, told, got, test.want)
 			}
 		})
 	}
