@@ -23,7 +23,7 @@ func TestBump(t *testing.T) {
 		{"another component", "1.18.6", "1.19.3", []string{"--components", "metallb"}, exitExpected,
 			"no version of metallb has changed since main"},
 		{"too old", "1.6.0", "1.7.0", nil, exitMachine,
-			"cilium 1.6.0 to 1.7.0: not qualified: no recipe builds quay.io/cilium/cilium at version 1.6.0"},
+			"cilium 1.6.0 to 1.7.0: not qualified: an upgrade of cilium from 1.6.0 to 1.7.0 has no lab: expected two versions from 1.15.0 on"},
 		{"a range", "1.18.x", "1.19.x", []string{"--run"}, exitMachine,
 			"not read: release.yaml: HelmRelease cilium: cilium changes from 1.18.x to 1.19.x"},
 		{"an unknown base", "1.18.6", "1.19.3", []string{"--base", "nope"}, exitUsage, `--base: "nope" and HEAD have no commit in common`},

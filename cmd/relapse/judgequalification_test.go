@@ -21,13 +21,13 @@ func TestJudgeQualification(t *testing.T) {
 		record := filepath.Join(dir, qualify.PartUpgrade)
 		var h history.History
 		h.Create(record, time.Now(), history.Begin{
-			Variant: "cilium 1.11.6 to 1.12.0", Versions: map[string]string{"cilium.from": "1.11.6", "cilium.to": "1.12.0"},
+			Variant: "kube-router 1.5.1 to 2.1.0", Versions: map[string]string{"kube-router.from": "1.5.1", "kube-router.to": "2.1.0"},
 		})
 		must.NoError(t, h.Close())
-		u := must.Get(upgrade.Of("cilium", "1.11.6", "1.12.0", upgrade.Settings{}))(t)
-		m := must.Get(upgrade.Stored(record, u, "1.11.6", "1.12.0"))(t)
+		u := must.Get(upgrade.Of("kube-router", "1.5.1", "2.1.0", upgrade.Settings{}))(t)
+		m := must.Get(upgrade.Stored(record, u, "1.5.1", "2.1.0"))(t)
 		q := qualify.Judge(qualify.Inputs{
-			Component: "cilium", From: "1.11.6", To: "1.12.0", Configuration: qualify.Configuration{NotAsked: "none was given"},
+			Component: "kube-router", From: "1.5.1", To: "2.1.0", Configuration: qualify.Configuration{NotAsked: "none was given"},
 			Upgrade: qualify.Upgrade{Measures: &m},
 		}, qualify.Thresholds{MaxGapMS: 1000}, "again")
 		change(&q)
@@ -36,17 +36,17 @@ func TestJudgeQualification(t *testing.T) {
 	}
 	same := store(func(*qualify.Qualification) {})
 	changed := store(func(q *qualify.Qualification) { q.Verdict, q.Rows[len(q.Rows)-1].State = qualify.Go, qualify.Fine })
-	none, other := store(func(*qualify.Qualification) {}), store(func(q *qualify.Qualification) { q.Inputs.To = "1.12.1" })
+	none, other := store(func(*qualify.Qualification) {}), store(func(q *qualify.Qualification) { q.Inputs.To = "2.1.1" })
 	must.NoError(t, os.Remove(filepath.Join(none, qualify.PartUpgrade, history.FileName)))
 	for _, test := range []struct {
 		name, dir string
 		status    int
 		says      string
 	}{
-		{"as stored", same, 0, "qualify cilium 1.11.6 to 1.12.0: stored UNKNOWN, judged now UNKNOWN\nthe verdict and all rows are as stored"},
+		{"as stored", same, 0, "qualify kube-router 1.5.1 to 2.1.0: stored UNKNOWN, judged now UNKNOWN\nthe verdict and all rows are as stored"},
 		{"another verdict", changed, exitUnexpected, "stored GO, judged now UNKNOWN\n  upgrade, rollout: stored ok, judged now UNKNOWN: the upgrade did not run"},
 		{"no record", none, exitInconclusive, "reading the record of the upgrade"},
-		{"the record of another upgrade", other, exitUsage, "is of cilium 1.11.6 to 1.12.0, not of cilium 1.11.6 to 1.12.1"},
+		{"the record of another upgrade", other, exitUsage, "is of kube-router 1.5.1 to 2.1.0, not of kube-router 1.5.1 to 2.1.1"},
 	} {
 		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, "judge", test.dir) })
 	}

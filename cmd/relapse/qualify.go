@@ -76,8 +76,8 @@ func qualifyCommand(s *settings) *cobra.Command {
 		Use:   "qualify COMPONENT FROM TO",
 		Short: "Judge an upgrade of a component: configuration, incidents, and traffic during the rollout",
 		Long:  qualifyHelp,
-		Example: `  relapse qualify cilium 1.11.6 1.12.0
-  kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.8.1 1.11.1 --config -
+		Example: `  relapse qualify kube-router 1.5.1 2.1.0
+  kubectl -n kube-system get configmap cilium-config -o yaml | relapse qualify cilium 1.18.4 1.19.3 --config -
   helm -n kube-system get values cilium -o yaml | relapse qualify cilium 1.18.4 1.19.3 --values -
   kubectl -n kube-system get configmap kube-proxy -o yaml | relapse qualify kube-proxy 1.35.4 1.36.3 --config -
   relapse qualify metallb 0.14.8 0.14.9`,
@@ -88,7 +88,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 			if o.like != "" && len(args) < 2 {
 				return exactArgs(2, "the name of a component and TO, such as cilium 1.19.5")(cmd, args)
 			}
-			return exactArgs(3, "the name of a component and two versions, such as cilium 1.11.6 1.12.0")(cmd, args)
+			return exactArgs(3, "the name of a component and two versions, such as cilium 1.18.4 1.19.3")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, told, err := o.asInBundle(cmd.Context(), args)

@@ -276,9 +276,6 @@ func (in Inputs) notTested(rows []Row) []string {
 		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out",
 			in.Component, each.Joined(sliced, ", ", func(i Incident) string { return i.Name })))
 	}
-	if m := in.Upgrade.Measures; m != nil && m.Form == "slice" {
-		all = append(all, fmt.Sprintf("only a slice of %s was upgraded: scenarios/README.md says what it leaves out", in.Component))
-	}
 	for _, version := range slices.Sorted(maps.Keys(in.Built)) {
 		all = append(all, fmt.Sprintf("%s %s as the vendor builds it: here it is %s", in.Component, version, in.Built[version]))
 	}

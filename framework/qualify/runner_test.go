@@ -97,15 +97,15 @@ func ran(v framework.Verdict) bisect.Step {
 	return bisect.Step{Outcome: bisect.OutcomeOf(v), Verdict: string(v), Why: "for a reason", TookMS: 1000}
 }
 
-// qualified is a qualification of Cilium 1.8.1 to 1.11.1.
+// qualified is a qualification of Cilium 1.18.4 to 1.19.3.
 func qualified(t *testing.T) *Runner {
 	t.Helper()
-	r, err := New(Request{Component: "cilium", From: "1.8.1", To: "1.11.1", Thresholds: bounds, Command: again}, catalogue)
+	r, err := New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
-	r.refs = map[string]string{"1.8.1": "1.8.1", "1.11.1": "1.11.1"}
+	r.refs = map[string]string{"1.18.4": "1.18.4", "1.19.3": "1.19.3"}
 	if r.Dir, err = report.NewRun(t.TempDir(), "cilium", time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func qualified(t *testing.T) *Runner {
 }
 
 func TestRun(t *testing.T) {
-	of := module.Version{Path: "x", Version: "v1.11.1"}
+	of := module.Version{Path: "x", Version: "v1.19.3"}
 	unpublished := &images.NotPublishedError{Module: of, Err: errors.New("403 Forbidden")}
 	required := &images.NotPublishedError{Module: of, Required: true, Err: errors.New("403 Forbidden")}
 	silent := &images.UnreachableError{Module: of, Err: errors.New("dial tcp: refused")}
@@ -131,23 +131,23 @@ func TestRun(t *testing.T) {
 		broken string  // part of the other errors
 	}{
 		{"nothing is introduced", nil, nil, Go, "no incident is introduced (2 never there)", ""},
-		{"the upgrade is affected", steps{"masquerade-drift 1.11.1": ran(framework.Reproduced)}, nil, NoGo, "introduced by the upgrade itself", ""},
-		{"the new version is affected", steps{"node-drain 1.11.1": ran(framework.Missed)}, nil, NoGo, "missed with 1.11.1", ""},
-		{"both are", steps{"node-drain 1.8.1": ran(framework.Reproduced), "node-drain 1.11.1": ran(framework.Reproduced)}, nil, Go, "1 still there", ""},
-		{"a run that says nothing", steps{"masquerade-drift 1.11.1": ran(framework.Vacuous)}, nil, Unknown, "not judged with 1.11.1: for a reason", ""},
-		{"a version that no recipe builds", steps{"node-drain 1.8.1": skipped("no recipe builds it", nil)}, nil, Go, "1 not judged", ""},
-		{"a version that is not available", nil, errs{"available 1.11.1": unpublished}, "", "x@v1.11.1 is not published", ""},
-		{"a module that the new version requires is not available", nil, errs{"available 1.11.1": required}, "", "something that x@v1.11.1 requires is not published", ""},
-		{"neither version is available", nil, errs{"available 1.8.1": required, "available 1.11.1": unpublished}, "", "x@v1.11.1 requires is not published: 403 Forbidden\nx@v1.11.1 is not published", ""},
-		{"no network, and all is built", nil, errs{"available 1.11.1": silent, "available 1.8.1": silent}, Go, "no incident is introduced", ""},
-		{"a version that is not published", steps{"node-drain 1.11.1": skipped("not published", unpublished)}, nil, "", "x@v1.11.1 is not published", ""},
-		{"a version whose modules are not published", steps{"node-drain 1.11.1": skipped("not published", required)}, nil, Unknown, "not judged with 1.11.1: not published", ""},
-		{"no network to the proxy", nil, errs{"node-drain 1.11.1": silent}, Unknown, "the module proxy does not answer: dial tcp: refused", ""},
-		{"a run that breaks", nil, errs{"node-drain 1.11.1": errors.New("no node\nat all")}, Unknown, "not judged with 1.11.1: no node", "no node\nat all"},
-		{"a run that breaks, and does not decide", nil, errs{"node-drain 1.8.1": errors.New("no node")}, Go, "1 not judged", "no node"},
-		{"a machine that is not fit", nil, errs{"node-drain 1.11.1": errUnfit}, "", errUnfit.Error(), ""},
+		{"the upgrade is affected", steps{"masquerade-drift 1.19.3": ran(framework.Reproduced)}, nil, NoGo, "introduced by the upgrade itself", ""},
+		{"the new version is affected", steps{"node-drain 1.19.3": ran(framework.Missed)}, nil, NoGo, "missed with 1.19.3", ""},
+		{"both are", steps{"node-drain 1.18.4": ran(framework.Reproduced), "node-drain 1.19.3": ran(framework.Reproduced)}, nil, Go, "1 still there", ""},
+		{"a run that says nothing", steps{"masquerade-drift 1.19.3": ran(framework.Vacuous)}, nil, Unknown, "not judged with 1.19.3: for a reason", ""},
+		{"a version that no recipe builds", steps{"node-drain 1.18.4": skipped("no recipe builds it", nil)}, nil, Go, "1 not judged", ""},
+		{"a version that is not available", nil, errs{"available 1.19.3": unpublished}, "", "x@v1.19.3 is not published", ""},
+		{"a module that the new version requires is not available", nil, errs{"available 1.19.3": required}, "", "something that x@v1.19.3 requires is not published", ""},
+		{"neither version is available", nil, errs{"available 1.18.4": required, "available 1.19.3": unpublished}, "", "x@v1.19.3 requires is not published: 403 Forbidden\nx@v1.19.3 is not published", ""},
+		{"no network, and all is built", nil, errs{"available 1.19.3": silent, "available 1.18.4": silent}, Go, "no incident is introduced", ""},
+		{"a version that is not published", steps{"node-drain 1.19.3": skipped("not published", unpublished)}, nil, "", "x@v1.19.3 is not published", ""},
+		{"a version whose modules are not published", steps{"node-drain 1.19.3": skipped("not published", required)}, nil, Unknown, "not judged with 1.19.3: not published", ""},
+		{"no network to the proxy", nil, errs{"node-drain 1.19.3": silent}, Unknown, "the module proxy does not answer: dial tcp: refused", ""},
+		{"a run that breaks", nil, errs{"node-drain 1.19.3": errors.New("no node\nat all")}, Unknown, "not judged with 1.19.3: no node", "no node\nat all"},
+		{"a run that breaks, and does not decide", nil, errs{"node-drain 1.18.4": errors.New("no node")}, Go, "1 not judged", "no node"},
+		{"a machine that is not fit", nil, errs{"node-drain 1.19.3": errUnfit}, "", errUnfit.Error(), ""},
 		{"a lab that does not go down", nil, errs{"down": errors.New("busy")}, "", "busy", ""},
-		{"an interrupt", nil, errs{"node-drain 1.11.1": engine.ErrInterrupted}, "", "interrupted", ""},
+		{"an interrupt", nil, errs{"node-drain 1.19.3": engine.ErrInterrupted}, "", "interrupted", ""},
 		{"an upgrade that breaks", nil, errs{"upgrade": errors.New("no lab")}, Unknown, "the rollout did not finish: no lab", "no lab"},
 		{"an upgrade that is interrupted", nil, errs{"upgrade": engine.ErrInterrupted}, "", "interrupted", ""},
 	} {
@@ -189,7 +189,7 @@ func TestConfigurationIsRead(t *testing.T) {
 		err  error
 		want string
 	}{
-		{nil, "GO: no incident is introduced (2 never there), no key is known with which 1.11.1 does not start, traffic on the lab lost nothing in the upgrade and the rollback"},
+		{nil, "GO: no incident is introduced (2 never there), no key is known with which 1.19.3 does not start, traffic on the lab lost nothing in the upgrade and the rollback"},
 		{errors.New("no agent\nat all"), "UNKNOWN: parts that decide could not be judged: the effect on the configuration: no agent"},
 	} {
 		r := qualified(t)
@@ -229,7 +229,7 @@ func (l interruptedLab) Judge(ctx context.Context, version string) (bisect.Step,
 func TestRunIsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	r := qualified(t)
-	p := &fakeParts{steps: map[string]bisect.Step{"node-drain 1.8.1": ran(framework.Reproduced)}}
+	p := &fakeParts{steps: map[string]bisect.Step{"node-drain 1.18.4": ran(framework.Reproduced)}}
 	if err := r.Run(ctx, interrupting{p, interrupt}); !errors.Is(err, engine.ErrInterrupted) || p.down != 1 || len(p.asked) != 2 {
 		t.Fatalf("%v, %d labs down after %q", err, p.down, p.asked)
 	}
@@ -242,9 +242,9 @@ func TestRunIsInterrupted(t *testing.T) {
 // A resumed qualification repeats what has no result, and nothing else.
 func TestResume(t *testing.T) {
 	p := &fakeParts{steps: map[string]bisect.Step{
-		"node-drain 1.8.1":  ran(framework.Reproduced),
-		"node-drain 1.11.1": {Outcome: bisect.Skipped, Why: "not built: it broke"},
-	}, errs: map[string]error{"masquerade-drift 1.11.1": engine.ErrInterrupted}}
+		"node-drain 1.18.4": ran(framework.Reproduced),
+		"node-drain 1.19.3": {Outcome: bisect.Skipped, Why: "not built: it broke"},
+	}, errs: map[string]error{"masquerade-drift 1.19.3": engine.ErrInterrupted}}
 	first := qualified(t)
 	if err := first.Run(t.Context(), p); !errors.Is(err, engine.ErrInterrupted) || len(p.asked) != 3 || p.upgrades != 1 {
 		t.Fatalf("%v after %q", err, p.asked)
@@ -260,7 +260,7 @@ func TestResume(t *testing.T) {
 		}
 		return r
 	}
-	resume(&fakeParts{}, []string{"node-drain 1.11.1", "masquerade-drift 1.11.1"}, 0)
+	resume(&fakeParts{}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, 0)
 	// One that is complete is only judged.
 	r := resume(&fakeParts{errs: map[string]error{"upgrade": errors.New("not again")}}, nil, 0)
 	// Without a record an upgrade is measured again: the stored measures may be of an older
@@ -274,7 +274,7 @@ func TestResume(t *testing.T) {
 	}
 	var out strings.Builder
 	r.WritePlan(&out)
-	if !strings.Contains(out.String(), "1.8.1: reproduced, from the earlier run") || !strings.Contains(out.String(), "measured in the earlier run") {
+	if !strings.Contains(out.String(), "1.18.4: reproduced, from the earlier run") || !strings.Contains(out.String(), "measured in the earlier run") {
 		t.Errorf("the plan does not say what is known:\n%s", out.String())
 	}
 }
@@ -296,7 +296,7 @@ func TestResumeIsRefused(t *testing.T) {
 	for _, test := range []struct{ name, dir, says string }{
 		{"nothing there", empty, "there is no qualification.json in " + empty},
 		{"something else", broken, filepath.Join(broken, FileJSON) + `: its schema is "relapse.report/v2", not "relapse.qualification/v1"`},
-		{"another upgrade", other, other + " is of cilium 1.8.1 to 1.12.0"},
+		{"another upgrade", other, other + " is of cilium 1.18.4 to 1.12.0"},
 		{"the ConfigMap is not given", configured, configured + " also has the ConfigMap kube-system/cilium-config: give it again with --config"},
 		{"on other subnets", moved, moved + " has its labs on subnets in 10.200.0.0/16, and this one on the documented subnets (--subnets)"},
 	} {
@@ -394,7 +394,7 @@ func TestTrials(t *testing.T) {
 func TestSubnets(t *testing.T) {
 	s := tested("node-drain", "cilium")
 	s.Topology = topology.Topology{Name: "node-drain", Networks: []topology.Network{topology.NewNetwork("nodes", "10.4.94.0/24")}}
-	request := Request{Component: "cilium", From: "1.8.1", To: "1.11.1", Subnets: netip.MustParsePrefix("10.200.0.0/16")}
+	request := Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Subnets: netip.MustParsePrefix("10.200.0.0/16")}
 	r := must.Get(New(request, []framework.Scenario{s}))(t)
 	labs := r.Topologies()
 	must.Equal(t, "", 2, len(labs))
@@ -458,10 +458,10 @@ func TestWholeVersions(t *testing.T) {
 	}
 }
 
-// There is no upgrade from a slice to a whole version.
+// There is no upgrade of a version that runs as a slice.
 func TestSliceToWhole(t *testing.T) {
 	_, err := New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)
-	must.Fail(t, err, "no upgrade from a slice to the whole")
+	must.Fail(t, err, "an upgrade of cilium from 1.12.0 to 1.18.0 has no lab: expected two versions from 1.15.0 on")
 }
 
 // An incident whose lab has an image that is built of neither version does not run, and the

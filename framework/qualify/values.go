@@ -82,7 +82,7 @@ func CheckValues(component, from, to string) error {
 	}
 	for _, v := range []string{from, to} {
 		if bisect.Compare(v, ciliumrelease.First) < 0 {
-			return fmt.Errorf("cilium %s runs here as a slice, without its chart; helm template ... | relapse qualify cilium %s %s --config - judges the ConfigMap", v, from, to)
+			return fmt.Errorf("cilium %s runs here as a slice, without its chart: expected versions from %s on", v, ciliumrelease.First)
 		}
 	}
 	return nil

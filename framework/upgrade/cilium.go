@@ -22,32 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
-// firstSpeaker is the first version whose slice can have the BGP speaker.
-const firstSpeaker = "1.11.4"
-
-// ciliumUpgrade upgrades whole Cilium from release.First on. Before, it upgrades the agent's
-// slice, and cilium-operator, which is whole. If both versions have a slice with the BGP
-// speaker, that slice runs. Otherwise the slice runs that writes the vendor's iptables
-// rules, and the ToR has static routes.
-func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
-	whole := atLeast(from, release.First)
-	if whole != atLeast(to, release.First) {
-		return Upgrade{}, fmt.Errorf("cilium %s to %s: one of them runs whole (from %s on) and the other as a slice: "+
-			"relapse has no upgrade from a slice to the whole",
-			from, to, release.First)
-	}
-	switch {
-	case !whole:
-		return ofValues("cilium", func(s Settings) Upgrade {
-			return ciliumSlice(atLeast(from, firstSpeaker) && atLeast(to, firstSpeaker))
-		})(from, to, s)
-	case s.Mode != "":
-		return Upgrade{}, errors.New("the lab of an upgrade of cilium takes no mode: its values choose it")
-	}
-	return ciliumWhole(from, to, s)
-}
-
-// ciliumWhole upgrades Cilium by the vendor's chart of each version, with the same values.
+// ciliumUpgrade upgrades Cilium by the vendor's chart of each version, with the same values.
 //
 // The values are the user's, adapted to the lab (package labvalues), or none.
 //
@@ -61,7 +36,13 @@ func ciliumUpgrade(from, to string, s Settings) (Upgrade, error) {
 //
 // Graceful restart is the user's setting. Of a user whose manifests have no peers it is not known: the upgrade is
 // made with the vendor's default, which is none, and otherwise with it.
-func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
+func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
+	switch {
+	case !atLeast(from, release.First) || !atLeast(to, release.First):
+		return Upgrade{}, fmt.Errorf("an upgrade of cilium from %s to %s has no lab: expected two versions from %s on", from, to, release.First)
+	case given.Mode != "":
+		return Upgrade{}, errors.New("the lab of an upgrade of cilium takes no mode: its values choose it")
+	}
 	u, err := ciliumUnder(from, to, given, false)
 	if err != nil {
 		return u, err
@@ -77,7 +58,7 @@ func ciliumWhole(from, to string, given Settings) (Upgrade, error) {
 	return u, err
 }
 
-// ciliumUnder is ciliumWhole with graceful restart or without, where no manifests say.
+// ciliumUnder is ciliumUpgrade with graceful restart or without, where no manifests say.
 func ciliumUnder(from, to string, given Settings, graceful bool) (Upgrade, error) {
 	values := release.Values(given.Values)
 	switch given.Family {
@@ -323,59 +304,3 @@ func ownCorefile(s small) kubeadm.Corefile {
 
 // apiServerPort is the port of a lab's API server.
 const apiServerPort = 6443
-
-func ciliumSlice(speaker bool) Upgrade {
-	s := small{component: "cilium", number: 62}
-	at := func(version string) cilium.Cilium {
-		if !speaker {
-			return cilium.Cilium{Agent: cilium.Rules(version), Config: rulesConfig(s, version), OnDelete: true}
-		}
-		c := cilium.Announcing(version, s.topology().Clusters[0], nil)
-		c.OnDelete = true
-		return c
-	}
-	slice := "the slice with the vendor's watchers, node routes and BGP speaker; "
-	if !speaker {
-		slice = "the slice that writes the vendor's iptables rules, with static routes on the ToR; "
-	}
-	agent := cilium.Agent
-	if !speaker {
-		agent = cilium.Rules
-	}
-	return Upgrade{
-		Component: "cilium", Form: framework.Slice, Topology: s.topology(), Besides: slice + withKubeProxy,
-		Images: func(version string) []string {
-			images := []string{agent(version), kubeadm.KubeProxyImage, workload.ProbeImage}
-			if speaker {
-				images = append(images, cilium.Operator(version))
-			}
-			return images
-		},
-		Install: func(version string) framework.Action {
-			agents := framework.InOrder(workload.Routed(allNodes...), at(version).WriteRules(allNodes...))
-			if speaker {
-				agents = at(version).Announced(allNodes...)
-			}
-			return framework.InOrder(cilium.Uninstalled(allNodes, s.podCIDR()), kubeadm.ApplyKubeProxy, agents,
-				installed(services{kubeProxy: true, sessions: speaker}))
-		},
-		Ends: s.ends(), Paths: s.paths(probe.DefaultInterval, probe.DefaultTCPInterval, true),
-		Release: func(version string) framework.Action { return at(version).Declare },
-		Nodes:   allNodes,
-		Roll: func(ctx context.Context, r *framework.Run, node, version string) error {
-			return at(version).Roll(ctx, labaccess.Lab(r), node)
-		},
-	}.withAgents(cilium.Pods, agent, func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-		return at(version).Works(ctx, labaccess.Lab(r), node, began)
-	})
-}
-
-// rulesConfig is Cilium's configuration with iptables masquerading, which is its default,
-// with the keys of the version: 1.12 no longer reads the old key of the native CIDR.
-func rulesConfig(s small, version string) cilium.Config {
-	key := "native-routing-cidr"
-	if atLeast(version, "1.12.0-rc0") {
-		key = "ipv4-native-routing-cidr"
-	}
-	return cilium.Native.With(cilium.Config{key: s.podCIDR().String()})
-}

@@ -36,10 +36,8 @@ var trips = map[string]struct {
 	// manifests are the user's objects, by their file in testdata.
 	manifests string
 }{
-	"kube-router":  {"kube-router", "1.5.1", "2.1.0", true, "", ""},
-	"cilium":       {"cilium", "1.11.6", "1.12.0", true, "", ""},
-	"cilium-rules": {"cilium", "1.8.1", "1.11.1", false, "", ""},
-	"kube-proxy":   {"kube-proxy", "1.35.4", "1.36.3", false, "", ""},
+	"kube-router": {"kube-router", "1.5.1", "2.1.0", true, "", ""},
+	"kube-proxy":  {"kube-proxy", "1.35.4", "1.36.3", false, "", ""},
 	// The only release that is published: each node gets it again.
 	"calico": {"calico", "3.28.5", "3.28.5", true, "", ""},
 	// Whole Cilium in three modes of its chart.

@@ -85,7 +85,6 @@ func TestFamilies(t *testing.T) {
 		{"values", "cilium", "1.18.4", "1.19.3", Settings{Values: dual}, true, ofIPv4, ""},
 		{"values, and IPv4 asked for", "cilium", "1.18.4", "1.19.3", Settings{Values: dual, Family: "ipv4"}, false, "ipv6.enabled: true is replaced by false: " + onlyIPv4, ""},
 		{"the chart's values", "cilium", "1.18.4", "1.19.3", Settings{Family: "dual"}, true, "", ""},
-		{"a slice", "cilium", "1.11.6", "1.12.0", Settings{Family: "dual"}, false, "", "cilium 1.11.6 to 1.12.0 " + alone},
 		{"another component", "coredns", "1.12.1", "1.15.0", Settings{Family: "dual"}, false, "", "coredns 1.12.1 to 1.15.0 " + alone},
 		{"no family", "metallb", "0.14.8", "0.14.9", Settings{Family: "ipv6"}, false, "", `family "ipv6": expected ipv4 or dual`},
 	} {

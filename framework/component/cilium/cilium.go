@@ -110,8 +110,6 @@ type Cilium struct {
 	Speaker bool
 	// Restart is any text; when it changes, the agents are restarted.
 	Restart string
-	// OnDelete replaces no agent: the caller deletes one after the other (Roll).
-	OnDelete bool
 }
 
 // Announcing is Cilium at a version whose agents announce pods' ranges to the routers of a cluster's lab: native
@@ -137,9 +135,6 @@ var (
 		Namespace: metav1.NamespaceSystem, Labels: map[string]string{"name": "cilium-operator"},
 	}}
 )
-
-// Pods are the agents' pods.
-var Pods = agents.Pods
 
 var (
 	//go:embed config.yaml
@@ -218,71 +213,6 @@ func (s Cilium) RunAgents(nodes ...string) framework.Action {
 		}
 		return agents.Ready(ctx, labaccess.Cluster(r), nodes, agentsWithin)
 	}
-}
-
-// Declare is the action that brings configuration, operator and the agents' manifest to this state, and
-// waits until the operator works. With OnDelete the agents that run are as before.
-func (s Cilium) Declare(ctx context.Context, r *framework.Run) error {
-	c := labaccess.Cluster(r)
-	// Kubelet rejects pods that come before it knows how many it takes. One that is left keeps the
-	// controller from noticing that all others have gone, which the strategy Recreate waits for.
-	if err := operator.Pods.DeleteFailed(ctx, c); err != nil {
-		return err
-	}
-	if err := s.Configure(ctx, r); err != nil {
-		return err
-	}
-	if err := s.apply(ctx, r, agentsManifest); err != nil || s.Operator == "" {
-		return err
-	}
-	return operator.Ready(ctx, c, agentsWithin)
-}
-
-// Roll replaces the agent of a node by one in this state, which was declared. It waits
-// until every router has heard from it, or, where it has no peers, until it has written
-// its rules. One that refuses to start twice ends the wait, with its own words.
-func (s Cilium) Roll(ctx context.Context, l *kindlab.Lab, node string) error {
-	began := time.Now()
-	if err := agents.Restart(ctx, l.Clusters[0], []string{node}, agentsWithin); err != nil {
-		return err
-	}
-	return s.Works(ctx, l, node, began)
-}
-
-// Works waits for what Roll does, of an agent that was started again by something else since
-// a time.
-func (s Cilium) Works(ctx context.Context, l *kindlab.Lab, node string, began time.Time) error {
-	c, nodes := l.Clusters[0], []string{node}
-	var refused string
-	var starts Starts
-	err := await.Until(ctx, "the agent of "+s.Agent+" on "+node+" to work", 100*time.Millisecond, agentsWithin,
-		func(ctx context.Context) (bool, string, error) {
-			logs, err := s.Logs(ctx, c, nodes)
-			if err != nil {
-				return false, "", err
-			}
-			log, there := logs[node]
-			if !there {
-				return false, "there is none", nil
-			}
-			if p := starts.see(log); p.stage == refuses {
-				refused = p.says
-			}
-			works := log.WroteRules()
-			if s.Speaker {
-				works = workload.Ready(log.Pod)
-			}
-			return works || refused != "", log.String(), nil
-		})
-	switch {
-	case err != nil:
-		return err
-	case refused != "":
-		return fmt.Errorf("the agent on %s refuses to start: %s", node, refused)
-	case s.Speaker:
-		return l.SessionsUp(ctx, nodes, began)
-	}
-	return nil
 }
 
 // Announced is the action that does Configure and RunAgents, and waits until each of the lab's

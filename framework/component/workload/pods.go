@@ -105,16 +105,6 @@ func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.
 		})
 }
 
-// DeleteFailed deletes the pods that have failed permanently.
-func (p Pods) DeleteFailed(ctx context.Context, c *kindlab.Cluster) error {
-	err := c.Kube().DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels,
-		client.MatchingFields{"status.phase": string(corev1.PodFailed)})
-	if err != nil {
-		return fmt.Errorf("deleting the failed pods of %s: %w", p, err)
-	}
-	return nil
-}
-
 // String is the selection as kubectl takes it: namespace/label=value.
 func (p Pods) String() string { return p.Namespace + "/" + labels.FormatLabels(p.Labels) }
 
