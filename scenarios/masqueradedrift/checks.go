@@ -21,8 +21,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
-func masquerading(want bool) framework.Condition {
-	return func(_ context.Context, r *framework.Run) (bool, string, error) {
+// rules asserts that the rules of each node masquerade but for the native CIDR, or not at all.
+func rules(name string, want bool) framework.Check {
+	holds := func(_ context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches
 		read := 0
 		for _, n := range r.Snapshot().NAT {
@@ -39,13 +40,13 @@ func masquerading(want bool) framework.Condition {
 		}
 		return wrong.Result()
 	}
+	return framework.Check{ID: "rules", Name: name, Reads: []snapshot.Source{snapshot.NAT}, Holds: holds}
 }
 
-// configuredToMasquerade asserts that what the vendor's code has written for each node's BPF
-// programs asks for BPF NodePort in plain DSR mode, as the incident's ConfigMap does, and for
-// masquerading or not.
-func configuredToMasquerade(want bool) framework.Condition {
-	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
+// configured asserts that what the vendor's code has written for each node's BPF programs asks for BPF
+// NodePort in plain DSR mode, as the incident's ConfigMap does, and for masquerading or not.
+func configured(name string, want bool) framework.Check {
+	holds := func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		var wrong framework.Mismatches
 		for _, n := range nodes {
 			header, err := labaccess.Lab(r).Node(n).Exec(ctx, "cat", cilium.NodeHeader)
@@ -61,6 +62,7 @@ func configuredToMasquerade(want bool) framework.Condition {
 		}
 		return wrong.Result()
 	}
+	return framework.Check{ID: "bpf-masquerade", Name: "the agents of Cilium " + name, Holds: holds}
 }
 
 var podAddresses = []snapshot.Source{snapshot.Pods}

@@ -18,7 +18,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/framework/probe"
-	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
@@ -333,9 +332,6 @@ func (d drift) script(role framework.Role) framework.Script {
 		s.Impacted = logins(dbServer, db)
 		s.Probes = append(s.Probes, s.Impacted...)
 	}
-	configured := func(name string, want bool) framework.Check {
-		return framework.Check{ID: "bpf-masquerade", Name: "the agents of Cilium " + name, Holds: configuredToMasquerade(want)}
-	}
 	switch {
 	case role == framework.Unclassified:
 		s.Expected = hiddenSources()
@@ -369,10 +365,6 @@ func (d drift) script(role framework.Role) framework.Script {
 		}
 	}
 	return s
-}
-
-func rules(name string, masquerade bool) framework.Check {
-	return framework.Check{ID: "rules", Name: name, Reads: []snapshot.Source{snapshot.NAT}, Holds: masquerading(masquerade)}
 }
 
 // hiddenSources say of each node that the router sees its pods under another address, in these words.
