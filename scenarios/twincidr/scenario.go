@@ -43,8 +43,7 @@ const (
 var (
 	nodes   = []string{master, newcomer, owner}
 	tors    = []string{"tor1", "tor2"}
-	nodeNet = topology.NewNetwork("nodes", "10.69.4.0/24")
-	uplink  = topology.NewNetwork("uplink", "10.69.5.0/24")
+	rack    = topology.NewRack(69)
 	podCIDR = netip.MustParsePrefix("10.69.128.0/17")
 )
 
@@ -81,12 +80,12 @@ func createNodes() framework.Action {
 
 // lab is the cluster that Record draws.
 var lab = topology.Topology{
-	Name: "twin-cidr", Networks: []topology.Network{nodeNet, uplink}, Hosts: []topology.Host{uplink.Host("outside", 10)},
+	Name: "twin-cidr", Networks: []topology.Network{rack.Nodes, rack.Uplink}, Hosts: []topology.Host{rack.Uplink.Host("outside", 10)},
 	Clusters: []topology.Cluster{{
 		PodCIDR: podCIDR, NodeMask: lowest.Bits(),
-		Nodes: []topology.Node{nodeNet.Node(master, 11), nodeNet.Node(newcomer, 22), nodeNet.Node(owner, 21)},
+		Nodes: []topology.Node{rack.Nodes.Node(master, 11), rack.Nodes.Node(newcomer, 22), rack.Nodes.Node(owner, 21)},
 	}},
-}.Behind(topology.TwoToRs(nodeNet, uplink))
+}.Behind(topology.TwoToRs(rack.Nodes, rack.Uplink))
 
 // Scenario is the incident on a lab.
 var Scenario = framework.Scenario{
@@ -296,7 +295,7 @@ var (
 )
 
 func sends(via map[netip.Prefix][]string) framework.Condition {
-	return check.Routes(podCIDR, nodeNet.Name, via)
+	return check.Routes(podCIDR, rack.Nodes.Name, via)
 }
 
 func operatorKnows(ctx context.Context, r *framework.Run) (bool, string, error) {
