@@ -31,7 +31,8 @@ const podsWired = "pods wired by the plugin ptp, static routes on the ToR"
 // may have no IPVS, and master has no kube-proxy.
 func kubeProxyUpgrade(from, to string, given Settings) (Upgrade, error) {
 	if !atLeast(from, firstKubeProxy) || !atLeast(to, firstKubeProxy) {
-		return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: expected two versions from %s on", from, to, firstKubeProxy)
+		return Upgrade{}, fmt.Errorf("an upgrade of kube-proxy from %s to %s has no lab: expected two versions from %s on",
+			from, to, firstKubeProxy)
 	}
 	s := small{component: "kube-proxy", number: 63}
 	config, err := kubeadm.NewProxyConfig(given.Config, given.Mode, s.podCIDR())

@@ -280,7 +280,8 @@ func (s *story) install(c calico.Calico, natOutgoing bool) framework.Action {
 	return framework.InOrder(append(steps,
 		c.Apply, // first: it takes longest to come up
 		calico.NATOutgoing(natOutgoing), kubeadm.ApplyKubeProxy,
-		workload.ClusterIP("argocd-redis", corev1.ProtocolTCP, redisVIP, redis.Name), workload.ClusterIP("cache", corev1.ProtocolTCP, cacheVIP, cache.Name),
+		workload.ClusterIP("argocd-redis", corev1.ProtocolTCP, redisVIP, redis.Name),
+		workload.ClusterIP("cache", corev1.ProtocolTCP, cacheVIP, cache.Name),
 		// A pod that is created earlier is retried only after 10 s and more.
 		calico.PodsCanStart, kubeadm.ApplyAddons(coreDNSNode),
 		framework.AtOnce(calico.Agent.Everywhere(sessionsWithin), kubeadm.AddonsReady, workload.Probes(workloads...)), s.note)...)

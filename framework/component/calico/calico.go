@@ -213,9 +213,9 @@ spec: {nodeToNodeMeshEnabled: false}
 
 // declare waits until the API server knows Calico's types, which takes a moment after Apply.
 func declare(ctx context.Context, c *kindlab.Cluster, manifest string) error {
-	return await.Until(ctx, "Calico's types to be known", 200*time.Millisecond, restartsWithin,
-		func(ctx context.Context) (bool, string, error) {
-			err := workload.Apply(ctx, c, manifest)
-			return err == nil, "", err
-		})
+	objects, err := workload.Objects(manifest)
+	if err != nil {
+		return err
+	}
+	return workload.ApplyWhenTaken(ctx, c, "Calico's types to be known", restartsWithin, objects...)
 }
