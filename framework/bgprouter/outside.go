@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/process"
 )
 
 // fib and fib6 list the FIB, neigh the neighbour table. Neither they nor vtysh, which gets commands that show something,
@@ -219,9 +219,7 @@ func (o *outside) run(ctx context.Context, command []string) (string, error) {
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	out, errs := limited{most: maxAnswer}, limited{most: 4 << 10}
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	// What the command has started ends with it, such as ssh's own proxy.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	process.EndWhole(cmd)
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	said := strings.TrimSpace(errs.text.String())

@@ -2,16 +2,10 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // NodeNetwork is what one node's kernel and BGP daemon say.
@@ -75,34 +69,6 @@ func networkReader(node string, m Machine) func(context.Context) NodeNetwork {
 		all.Wait()
 		return n
 	}
-}
-
-func interfacesOf(ctx context.Context, m Machine, seen *sightings) ([]Interface, error) {
-	var interfaces []Interface
-	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(namespace string, h *netlink.Handle) error {
-		links, err := rtnl.Dump(ctx, h.LinkList)
-		if err != nil {
-			return fmt.Errorf("listing interfaces: %w", err)
-		}
-		list, err := rtnl.Dump(ctx, func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
-		if err != nil {
-			return fmt.Errorf("listing addresses: %w", err)
-		}
-		addresses := map[int][]netip.Prefix{} // by index of the interface
-		for _, a := range list {
-			bits, _ := a.Mask.Size()
-			addresses[a.LinkIndex] = append(addresses[a.LinkIndex], netip.PrefixFrom(address(a.IP), bits))
-		}
-		for _, l := range links {
-			attrs := l.Attrs()
-			interfaces = append(interfaces, Interface{
-				Name: attrs.Name, Index: attrs.Index, Type: l.Type(), Flags: attrs.Flags.String(), Addresses: addresses[attrs.Index],
-			})
-		}
-		seen.note(namespace, interfaces, time.Now())
-		return nil
-	})
-	return interfaces, err
 }
 
 // sightings remembers when interfaces were seen first.

@@ -1,13 +1,6 @@
 package snapshot
 
-import (
-	"context"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/relapse-dev/relapse/topology/bgp"
-)
+import "context"
 
 // NodeTable is the main routing table of one node's kernel.
 type NodeTable struct {
@@ -28,13 +21,4 @@ func tableReader(node string, m Machine) func(context.Context) NodeTable {
 	return func(ctx context.Context) NodeTable {
 		return NodeTable{Node: node, Routes: list(ctx, func(ctx context.Context) ([]Route, error) { return routesOf(ctx, m) })}
 	}
-}
-
-func routesOf(ctx context.Context, m Machine) ([]Route, error) {
-	var routes []Route
-	err := inNetns(ctx, m, unix.NETLINK_ROUTE, func(_ string, h *netlink.Handle) (err error) {
-		routes, err = bgp.Routes(ctx, h, false)
-		return err
-	})
-	return routes, err
 }

@@ -14,7 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/relapse-dev/relapse/topology/process"
 )
 
 // Own is the machine that this program runs on, seen from its network namespace: that of a node for
@@ -29,8 +30,7 @@ type Own struct {
 func (Own) Exec(ctx context.Context, command ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	// A shell's child may wait for a kube-proxy that hangs.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	process.EndWhole(cmd)
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("running %s: %w", command[0], err)

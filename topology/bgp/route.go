@@ -2,7 +2,6 @@ package bgp
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -10,11 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
 // Route is one route of a kernel's main table.
@@ -67,22 +61,28 @@ const (
 // protocolZStatic is the protocol of FRR's static routes (zebra/rt_netlink.h, RTPROT_ZSTATIC).
 const protocolZStatic = 196
 
-// routeTypes are the names that ip(8) prints.
-var routeTypes = map[int]RouteType{
-	unix.RTN_UNICAST: RouteUnicast, unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_MULTICAST: "multicast",
-	unix.RTN_BLACKHOLE: RouteBlackhole, unix.RTN_UNREACHABLE: RouteUnreachable, unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+// routeTypes are the names that ip(8) prints for RTN_UNSPEC and those that follow it in linux/rtnetlink.h; empty: none.
+var routeTypes = []RouteType{
+	"", RouteUnicast, "local", "broadcast", "", "multicast", RouteBlackhole, RouteUnreachable, "prohibit", "throw",
+}
+
+// routeProtocols are the names of RTPROT_UNSPEC and the others of linux/rtnetlink.h.
+var routeProtocols = map[int]RouteProtocol{
+	0: "unspec", 1: "redirect", 2: RouteKernel, 3: RouteBoot, 4: RouteStatic, 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: RouteBIRD,
+	13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 42: "babel", 186: RouteBGP, 187: "isis", 188: "ospf", 189: "rip",
+	192: "eigrp", protocolZStatic: RouteStatic,
 }
 
 func routeType(number int) RouteType {
-	return cmp.Or(routeTypes[number], RouteType(strconv.Itoa(number)))
+	if number < len(routeTypes) && routeTypes[number] != "" {
+		return routeTypes[number]
+	}
+	return RouteType(strconv.Itoa(number))
 }
 
 // routeProtocol is the name of a protocol: FRR's static routes are of RouteStatic.
 func routeProtocol(number int) RouteProtocol {
-	if number == protocolZStatic {
-		return RouteStatic
-	}
-	return RouteProtocol(netlink.RouteProtocol(number).String())
+	return cmp.Or(routeProtocols[number], RouteProtocol(strconv.Itoa(number)))
 }
 
 // CompareRoutes orders routes by prefix, then by metric.
@@ -110,66 +110,6 @@ func (r Route) String() string {
 	}
 	fmt.Fprintf(&b, " proto %s metric %d", r.Protocol, r.Metric)
 	return b.String()
-}
-
-// Routes lists the main table of a kernel in order of prefix and metric: of IPv4, or of both families.
-func Routes(ctx context.Context, h *netlink.Handle, dual bool) ([]Route, error) {
-	links, err := rtnl.Dump(ctx, h.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("listing links: %w", err)
-	}
-	names := map[int]string{}
-	for _, l := range links {
-		names[l.Attrs().Index] = l.Attrs().Name
-	}
-	families := map[int]netip.Addr{netlink.FAMILY_V4: netip.IPv4Unspecified()}
-	if dual {
-		families[netlink.FAMILY_V6] = netip.IPv6Unspecified()
-	}
-	routes := []Route{}
-	for family, unspecified := range families {
-		// Without a filter the library leaves out all tables but main. A nil route
-		// in place of an empty one is a panic in netlink 1.3.1.
-		list, err := rtnl.Dump(ctx, func() ([]netlink.Route, error) {
-			return h.RouteListFiltered(family, &netlink.Route{}, 0)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("listing routes: %w", err)
-		}
-		for _, r := range list {
-			routes = append(routes, fromNetlink(r, netip.PrefixFrom(unspecified, 0), names))
-		}
-	}
-	slices.SortFunc(routes, CompareRoutes)
-	return routes, nil
-}
-
-// fromNetlink converts a route of a family, whose default route has a prefix.
-func fromNetlink(n netlink.Route, byDefault netip.Prefix, names map[int]string) Route {
-	r := Route{
-		Prefix: byDefault, Type: routeType(n.Type), Protocol: routeProtocol(int(n.Protocol)), Metric: n.Priority, Source: address(n.Src),
-	}
-	if n.Dst != nil {
-		bits, _ := n.Dst.Mask.Size()
-		r.Prefix = netip.PrefixFrom(address(n.Dst.IP), bits)
-	}
-	// A multipath route has no link of its own, and of IPv6 those that discard packets are on lo.
-	if n.LinkIndex != 0 && (byDefault.Addr().Is4() || r.Type == RouteUnicast) {
-		r.NextHops = append(r.NextHops, NextHop{Address: gateway(n.Gw, n.Via), Interface: names[n.LinkIndex]})
-	}
-	for _, hop := range n.MultiPath {
-		r.NextHops = append(r.NextHops, NextHop{Address: gateway(hop.Gw, hop.Via), Interface: names[hop.LinkIndex]})
-	}
-	slices.SortFunc(r.NextHops, CompareNextHops)
-	return r
-}
-
-// gateway is that of a next hop, which is of the other family than the route where it is a via.
-func gateway(gw net.IP, via netlink.Destination) netip.Addr {
-	if v, is := via.(*netlink.Via); is && gw == nil {
-		return address(v.Addr)
-	}
-	return address(gw)
 }
 
 // address converts an address; the result is invalid if ip is.
@@ -235,10 +175,10 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 			return err
 		}
 		r := Route{Prefix: byDefault, Metric: from.Metric, Source: from.PrefSrc}
-		kind, err := number(from.Type, unix.RTN_UNICAST)
+		kind, err := number(from.Type, 1)
 		by := 0
 		if err == nil {
-			by, err = number(from.Protocol, unix.RTPROT_BOOT)
+			by, err = number(from.Protocol, 3)
 		}
 		r.Type, r.Protocol = routeType(kind), routeProtocol(by)
 		if err == nil && from.Dst != "default" {

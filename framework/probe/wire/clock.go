@@ -1,23 +1,13 @@
 package wire
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // The runtime's own monotonic reading is CLOCK_MONOTONIC on Linux but has no
 // public number. One pair of readings at start ties the two together; after
 // that the time costs a vDSO call and no system call.
 var (
 	baseTime = time.Now()
-	baseMono = func() int64 {
-		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			panic("reading CLOCK_MONOTONIC: " + err.Error()) // EINVAL only: not on Linux
-		}
-		return ts.Nano()
-	}()
+	baseMono = kernelClock()
 )
 
 // Monotonic returns CLOCK_MONOTONIC, in nanoseconds. Processes under one

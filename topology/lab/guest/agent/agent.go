@@ -21,6 +21,7 @@ import (
 
 	"github.com/relapse-dev/relapse/topology/lab/guest/boot"
 	"github.com/relapse-dev/relapse/topology/lab/guest/channel"
+	"github.com/relapse-dev/relapse/topology/process"
 )
 
 // Port is the name of the virtio serial port that is the channel.
@@ -146,8 +147,7 @@ func run(stream io.Writer, r io.Reader, command []string) {
 	cmd.Stdout = channel.FrameWriter(func(p []byte) error { return frames.Encode(channel.Frame{Stdout: p}) })
 	cmd.Stderr = channel.FrameWriter(func(p []byte) error { return frames.Encode(channel.Frame{Stderr: p}) })
 	// Its children are killed with it, and do not keep its output open.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	process.EndWhole(cmd)
 	cmd.WaitDelay = time.Second
 	input, err := cmd.StdinPipe()
 	if err == nil {
