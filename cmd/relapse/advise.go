@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/scenarios"
@@ -30,7 +31,7 @@ func adviseCommand() *cobra.Command {
 		Short:   "Say what is known of an upgrade, without a run",
 		Long:    adviseHelp,
 		Example: "  relapse advise cilium 1.18.6 1.19.3 --values values.yaml",
-		Args:    exactArgs(3, "the name of a component and two versions, such as cilium 1.18.6 1.19.3"),
+		Args:    portable.ExactArgs(3, "the name of a component and two versions, such as cilium 1.18.6 1.19.3"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "text" && format != "json" {
 				return usagef("-o %q: expected text or json", format)
@@ -71,7 +72,7 @@ func adviseCommand() *cobra.Command {
 		Use:   "merge FILE DIR...",
 		Short: "Add the results of qualifications and bisections in folders of reports to a file",
 		Args: func(cmd *cobra.Command, args []string) error {
-			return someArgs("a file of results, and the folders of reports")(cmd, args[min(len(args), 1):])
+			return portable.SomeArgs("a file of results, and the folders of reports")(cmd, args[min(len(args), 1):])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return mergeResults(cmd.OutOrStdout(), args[0], args[1:])

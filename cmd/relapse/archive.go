@@ -9,6 +9,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/archive"
 	"github.com/relapse-dev/relapse/framework/report/plain"
@@ -26,7 +27,7 @@ addresses and names, the same one by the same in all files; check the page befor
 framework/report/README.md says what is replaced.
 
 Exit status: 0 packed; 2 bad input, or --max-size is too small.`,
-		Args: exactArgs(1, "the folder of a run, such as reports/node-drain/latest"),
+		Args: portable.ExactArgs(1, "the folder of a run, such as reports/node-drain/latest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			most, err := units.FromHumanSize(size)
 			if err != nil || most <= 0 {

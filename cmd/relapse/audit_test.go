@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/detect"
@@ -468,28 +466,6 @@ func TestAuditInterrupted(t *testing.T) {
 
 const kubeconfigOf = `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":"SERVER"}}],"users":[{"name":"a","user":{}}]}`
-
-// A finding belongs to the incidents with one of its kind, else to those with its detector.
-func TestIncidentsOf(t *testing.T) {
-	for _, test := range []struct {
-		detector, kind string
-		want           []string
-	}{
-		{detect.RouteOwnership{}.Name(), detect.TwinRange, []string{"twin-cidr"}},
-		{detect.RouteOwnership{}.Name(), detect.WrongAnnouncer, []string{"node-drain"}},
-		{detect.ImagePin{}.Name(), detect.LatestTag, []string{"unpinned-image"}},
-		{detect.Permission{}.Name(), detect.NotPermitted, []string{"lost-permission"}},
-		{"another", "kind", nil},
-	} {
-		var names []string
-		for _, i := range incidentsOf(detect.Finding{Detector: test.detector, Kind: test.kind}) {
-			names = append(names, i.Name)
-		}
-		if d := cmp.Diff(test.want, names); d != "" {
-			t.Errorf("%s %s (-want +got):\n%s", test.detector, test.kind, d)
-		}
-	}
-}
 
 // What is redacted names no file and no namespace of a bundle.
 func TestAuditRedactsBundle(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -88,7 +89,7 @@ func TestAuditEvery(t *testing.T) {
 		t.Errorf("status %d, %q", status, lines)
 	}
 	must.Contain(t, page, `relapse_audit_findings{state="latent"} 1.0`)
-	must.Contain(t, page, `relapse_build_info{version="`+thisVersion()+`"} 1.0`)
+	must.Contain(t, page, `relapse_build_info{version="`+portable.ThisVersion()+`"} 1.0`)
 	lines, status = run(`"state":"latent"`, none, "--quiet", "-o", "json")
 	var events []string
 	for _, line := range lines {
@@ -98,7 +99,7 @@ func TestAuditEvery(t *testing.T) {
 		}
 		events = append(events, e.What)
 	}
-	var end lastState
+	var end audit.Result
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || len(end.Findings) != 1 || len(end.Unread) == 0 || end.Cost == nil || end.Cost.Requests == 0 {
 		t.Errorf("%v: %s", err, lines[len(lines)-1])
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -76,7 +77,7 @@ cmd/relapse/README.md, "Bisect", says how versions are judged.
 Exit status: 0 the version of each change is known; 1 both ends are alike, and those of each
 minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 as for all commands.`,
 		Example: "  relapse bisect node-drain cilium --from 1.11.0 --to 1.12.0 --pre",
-		Args:    exactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
+		Args:    portable.ExactArgs(2, "the names of a scenario and of a component, such as node-drain cilium"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := o.subnets.one(args[0], nil)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/figures"
 	"github.com/relapse-dev/relapse/framework/verdict"
@@ -25,7 +26,7 @@ func listCommand() *cobra.Command {
 		Long: `List prints for each scenario its labels, its owner, and how long it usually takes once
 its images are built, and for each variant the expected verdict and its own labels.
 --label of run, plan and list selects by labels.`,
-		Args: noArgs,
+		Args: portable.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			recorded, err := figures.Recorded()
 			if err != nil {
@@ -73,7 +74,7 @@ func describeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe NAME",
 		Short: "Describe an incident, and how it is reproduced",
-		Args:  exactArgs(1, "the name of a scenario"),
+		Args:  portable.ExactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := on.one(args[0], set)
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/compare"
@@ -31,7 +32,7 @@ each scenario is compared.
 
 Exit status: 0 the verdicts are the same; 1 a verdict of the run, of a variant, a
 remedy or a check differs, or B lacks a scenario of A; 2 bad input.`,
-		Args: exactArgs(2, "the folders of two runs, A and B"),
+		Args: portable.ExactArgs(2, "the folders of two runs, A and B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if holdsRuns(args[0]) && holdsRuns(args[1]) {
 				return diffNights(plain.Writer(cmd.OutOrStdout()), args[0], args[1])

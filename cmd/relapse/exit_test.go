@@ -48,8 +48,6 @@ func TestExitStatus(t *testing.T) {
 	}{
 		{"done", nil, exitExpected},
 		{"bad usage", usagef("no scenario"), exitUsage},
-		{"an audit that found what is latent", &auditError{status: exitLatent}, exitLatent},
-		{"an audit of a cluster that cannot be read", fmt.Errorf("audit: %w", &auditError{status: exitMachine, why: errors.New("refused")}), exitMachine},
 		{"several slips", errors.Join(usagef("one"), usagef("two")), exitUsage},
 		{"a topology that cannot be built", invalid, exitUsage},
 		{"a version without a recipe", &images.UnknownVersionError{}, exitUsage},

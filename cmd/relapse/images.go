@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/suite"
 	"github.com/relapse-dev/relapse/images"
@@ -24,7 +25,7 @@ func imagesCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
 		Short: "Build, list and prune the images that labs are made of",
-		Args:  noCommand,
+		Args:  portable.NoCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -32,7 +33,7 @@ func imagesCommand(s *settings) *cobra.Command {
 		&cobra.Command{
 			Use:   "list",
 			Short: "List the images, and which of them are in the cache",
-			Args:  noArgs,
+			Args:  portable.NoArgs,
 			RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 				entries, err := catalogue.List(cmd.Context())
 				if err != nil {
@@ -133,7 +134,7 @@ func saveCommand() *cobra.Command {
 		Use:     "save REF",
 		Short:   "Write an image of the cache to standard output, in the format of docker save",
 		Example: "  relapse images save relapse.dev/relapse:dev | docker load",
-		Args:    exactArgs(1, "an image of relapse images list"),
+		Args:    portable.ExactArgs(1, "an image of relapse images list"),
 		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, args []string) error {
 			if out, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(out.Fd())) {
 				return usagef("standard output is a terminal, and an image is binary: redirect it to a file, or to docker load")
@@ -151,7 +152,7 @@ func pruneCommand() *cobra.Command {
 recipes and of versions that the catalogue does not have, and the files of interrupted builds.
 It refuses to run while images are built, and while a lab is up, because its nodes pull from
 the cache.`,
-		Args: noArgs,
+		Args: portable.NoArgs,
 		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 			up, err := kindlab.WithState()
 			if err != nil {

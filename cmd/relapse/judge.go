@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/qualify"
@@ -30,7 +31,7 @@ differs from the stored one. Nothing is written.
 
 Exit status: 0 all verdicts are as stored; 1 one is not; 2 bad input; 4 a run cannot be
 judged, because its evidence is of an older format.`,
-		Args: someArgs("the folder of a run, such as reports/node-drain/latest"),
+		Args: portable.SomeArgs("the folder of a run, such as reports/node-drain/latest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			worst := framework.Pass

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/suite"
@@ -27,7 +28,7 @@ func upCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up NAME",
 		Short: "Bring up a scenario's lab, without its components, and leave it running",
-		Args:  exactArgs(1, "the name of a scenario"),
+		Args:  portable.ExactArgs(1, "the name of a scenario"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			scenario, err := scenarioNamed(args[0])
 			if err == nil && as != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -55,8 +56,10 @@ func sourceRoot() (string, error) {
 			}
 		}
 	}
-	return "", usagef("relapse builds its images from its own source, and cannot find it: run it from a checkout")
+	return "", errNoSource
 }
+
+var errNoSource = usagef("relapse builds its images from its own source, and cannot find it: run it from a checkout")
 
 // trusted returns an error where a file of relapse's source belongs to a user who is neither
 // root, nor the one who runs relapse, nor the one who called sudo: what is built from the
@@ -103,7 +106,7 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether this machine can run labs, and print how to fix it if not",
-		Args:  noArgs,
+		Args:  portable.NoArgs,
 		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, _ []string) error {
 			all := slices.Clone(scenarios.All)
 			if err := on.move(all); err != nil {
@@ -125,7 +128,7 @@ func setupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup",
 		Short: "Prepare this machine for labs; prints each step before it takes it",
-		Args:  noArgs,
+		Args:  portable.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			announce := func(step string) { fmt.Fprintln(cmd.OutOrStdout(), "setup: "+step) }
 			if undo {

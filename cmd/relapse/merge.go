@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/junit"
@@ -33,7 +34,7 @@ plan names and no folder has is inconclusive.
 
 Exit status: as of run, for all runs together; a scenario with two different verdicts is
 inconclusive at best; 2 bad input.`,
-		Args: someArgs("the folders of runs, or folders with runs in them"),
+		Args: portable.SomeArgs("the folders of runs, or folders with runs in them"),
 		RunE: func(cmd *cobra.Command, args []string) error { return mergeRuns(cmd, args, output, expected) },
 	}
 	cmd.Flags().StringVar(&output, "output", "merged", "folder for the merged reports")

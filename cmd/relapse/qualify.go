@@ -20,6 +20,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
@@ -86,9 +87,9 @@ func qualifyCommand(s *settings) *cobra.Command {
 				return nil // the values' file has FROM, or the bundle
 			}
 			if o.like != "" && len(args) < 2 {
-				return exactArgs(2, "the name of a component and TO, such as cilium 1.19.5")(cmd, args)
+				return portable.ExactArgs(2, "the name of a component and TO, such as cilium 1.19.5")(cmd, args)
 			}
-			return exactArgs(3, "the name of a component and two versions, such as cilium 1.18.4 1.19.3")(cmd, args)
+			return portable.ExactArgs(3, "the name of a component and two versions, such as cilium 1.18.4 1.19.3")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, told, err := o.asInBundle(cmd.Context(), args)

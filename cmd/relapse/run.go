@@ -290,7 +290,7 @@ func (r *prepared) run(ctx context.Context) error {
 	for _, one := range reports {
 		r.finish(one)
 	}
-	if !r.set.quiet {
+	if !r.set.Quiet {
 		fmt.Printf("\nscenarios: %d in %s%s\n", len(reports), time.Since(began).Round(time.Second), notPassed(reports))
 	}
 	if ctx.Err() == nil && !o.Keep && !o.Reuse { // what an interrupted command leaves is said at its end
@@ -304,7 +304,7 @@ func (r *prepared) finish(one report.Report) {
 	printReport(os.Stdout, one, r.suite.Output)
 	removed, err := report.PruneRuns(r.suite.Output, one.Scenario, r.how.keep)
 	for _, old := range removed {
-		if !r.set.quiet {
+		if !r.set.Quiet {
 			fmt.Printf("  removed old run %s (%s)\n", old.Dir, units.HumanSize(float64(old.Bytes)))
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 )
 
 // packedSource is the source of the commit that this program is built from. The script
@@ -22,10 +24,10 @@ func distCommands() []*cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write the manual pages to a folder",
 		Hidden: true,
-		Args:   exactArgs(1, "a folder"),
+		Args:   portable.ExactArgs(1, "a folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			commit, _ := builtFrom()
-			date, err := time.Parse(time.RFC3339, commit.time)
+			commit, _ := portable.BuiltFrom()
+			date, err := time.Parse(time.RFC3339, commit.Time)
 			if err != nil {
 				return fmt.Errorf("the time of this program's commit: %w", err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/images"
 )
@@ -30,7 +31,7 @@ built (relapse images build COMPONENT@VERSION).
 Below the table are also the modules that versions of the catalogue are built with in place
 of those that the vendor has chosen, because those are not available or do not build.`,
 		Example: "  relapse versions cilium",
-		Args:    exactArgs(1, "the name of a component, such as cilium"),
+		Args:    portable.ExactArgs(1, "the name of a component, such as cilium"),
 		RunE: onCatalogue(func(cmd *cobra.Command, catalogue *images.Catalogue, args []string) error {
 			found, err := catalogue.Releases(cmd.Context(), args[0])
 			if err == nil {

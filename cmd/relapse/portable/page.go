@@ -1,4 +1,4 @@
-package main
+package portable
 
 import (
 	"fmt"
@@ -9,9 +9,11 @@ import (
 	"github.com/relapse-dev/relapse/framework/report/merge"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
-func pageCommand() *cobra.Command {
+// Page is the command page.
+func Page() *cobra.Command {
 	return &cobra.Command{
 		Use:   "page DIR...",
 		Short: "Render the page of stored runs, and an index if there are several",
@@ -19,7 +21,7 @@ func pageCommand() *cobra.Command {
 evidence. For a folder that contains runs it renders all of them, and writes index.html
 there: which incident occurred with which version, the latest runs of each scenario, and
 what changed since the run before.`,
-		Args: someArgs("the folder of a run, or one with runs in it, such as reports"),
+		Args: SomeArgs("the folder of a run, or one with runs in it, such as reports"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, dir := range args {
 				if err := renderPages(cmd, dir); err != nil {
@@ -34,10 +36,10 @@ what changed since the run before.`,
 func renderPages(cmd *cobra.Command, dir string) error {
 	all, err := merge.ReadAll(dir) // before anything is written
 	if err != nil {
-		return usagef("%w", err)
+		return status.Input("%w", err)
 	}
 	if len(all) == 0 {
-		return usagef("there is no report.json in %s, nor in a folder below it", dir)
+		return status.Input("there is no report.json in %s, nor in a folder below it", dir)
 	}
 	var runs []string
 	for _, run := range all {

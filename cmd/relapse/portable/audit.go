@@ -1,4 +1,4 @@
-package main
+package portable
 
 import (
 	"bytes"
@@ -15,16 +15,14 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/audit/bundle"
 	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
-	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 type auditFlags struct {
@@ -63,7 +61,8 @@ With --every it is that of the last state, and 130 before anything was judged.`
 // kubectlFlags choose the cluster, and the user who asks it, as kubectl's flags of these names do.
 var kubectlFlags = []string{"kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"}
 
-func auditCommand(s *settings) *cobra.Command {
+// Audit is the command audit.
+func Audit(s *Settings) *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
 		Use:   "audit",
@@ -75,12 +74,12 @@ func auditCommand(s *settings) *cobra.Command {
   relapse audit --routers routers.yaml --nodes nodes.yaml
   relapse audit --routers routers.yaml --every 5m --listen :9110
   relapse audit --from cilium-sysdump.zip`,
-		Args: noArgs,
+		Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := s.logger(); err != nil {
+			if _, err := s.Logger(os.Stderr); err != nil {
 				return err
 			}
-			return f.run(cmd, s.quiet)
+			return f.run(cmd, s.Quiet)
 		},
 	}
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the cluster (default KUBECONFIG, or ~/.kube/config)")
@@ -110,22 +109,25 @@ func auditCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// auditError is an audit that did not end with status 0. Without a reason all is printed.
-type auditError struct {
+// AuditError is an audit that did not end with status 0. Without a reason all is printed.
+type AuditError struct {
 	status int
 	why    error
 	// watched is set if an interrupt is how it ends.
 	watched bool
 }
 
-func (e *auditError) Error() string {
+func (e *AuditError) Error() string {
 	if e.why == nil {
 		return fmt.Sprintf("status %d", e.status)
 	}
 	return e.why.Error()
 }
 
-func (e *auditError) Unwrap() error { return e.why }
+func (e *AuditError) Unwrap() error { return e.why }
+
+// RelapseStatus is the exit status.
+func (e *AuditError) RelapseStatus() int { return e.status }
 
 func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	if err := f.check(cmd); err != nil {
@@ -147,7 +149,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	var err error
 	if f.upgrade != "" {
 		if upgrade, err = audit.ParseUpgrade(f.upgrade); err != nil {
-			return usagef("--upgrade: %w", err)
+			return status.Input("--upgrade: %w", err)
 		}
 	}
 	routing, err := parsed("--routers", f.routers, bgprouter.Parse)
@@ -169,7 +171,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
-	result.Relapse = thisVersion()
+	result.Relapse = ThisVersion()
 	result.Cost = cost
 	if unreadable == nil && f.upgrade != "" {
 		// The reads are kept first: the other version can be given with --from.
@@ -177,7 +179,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 			if f.save != "" && !f.redact {
 				err = errors.Join(err, audit.Save(f.save, reads))
 			}
-			return usagef("--upgrade: %w", err)
+			return status.Input("--upgrade: %w", err)
 		}
 	}
 	if unreadable == nil {
@@ -185,7 +187,7 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 	}
 	if f.redact {
 		if reads, result, unreadable, err = f.redacted(reads, result, unreadable, routing); err != nil {
-			return &auditError{status: exitMachine, why: err}
+			return &AuditError{status: ExitMachine, why: err}
 		}
 	}
 	return f.write(cmd.OutOrStdout(), reads, result, unreadable)
@@ -196,7 +198,7 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 	var text bytes.Buffer
 	if unreadable == nil {
 		if err := render.Write(&text, f.output, result); err != nil {
-			return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}
+			return &AuditError{status: ExitMachine, why: fmt.Errorf("writing the findings: %w", err)}
 		}
 	}
 	// The findings are printed, whether or not the reads can be kept.
@@ -205,10 +207,10 @@ func (f auditFlags) write(out io.Writer, reads []snapshot.Snapshot, result audit
 		err = errors.Join(err, audit.Save(f.save, reads))
 	}
 	if err = errors.Join(unreadable, err); err != nil {
-		return &auditError{status: exitMachine, why: err} // 1 would be active findings
+		return &AuditError{status: ExitMachine, why: err} // 1 would be active findings
 	}
-	if status := auditStatus(result); status != exitExpected {
-		return &auditError{status: status}
+	if status := auditStatus(result); status != ExitExpected {
+		return &AuditError{status: status}
 	}
 	return nil
 }
@@ -218,7 +220,7 @@ func (f auditFlags) objects() (string, error) {
 	if f.manifest {
 		text, err := audit.NodesManifest(f.image, f.calico)
 		if err != nil {
-			return "", usagef("--image: %w", err)
+			return "", status.Input("--image: %w", err)
 		}
 		return text, nil
 	}
@@ -271,22 +273,22 @@ func (f auditFlags) redacted(reads []snapshot.Snapshot, result audit.Result, unr
 // check refuses flags that exclude each other.
 func (f auditFlags) check(cmd *cobra.Command) error {
 	if f.bmp != "" && f.routers == "" && f.from == "" && !f.rbac {
-		return usagef("--bmp: expected --routers, with the routers of kind bmp")
+		return status.Input("--bmp: expected --routers, with the routers of kind bmp")
 	}
 	formats := render.Formats()
 	if f.every > 0 {
 		formats = []string{"text", "json"}
 	}
 	if !slices.Contains(formats, f.output) {
-		return usagef("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
+		return status.Input("-o: %q: expected %s%s", f.output, strings.Join(formats, ", "), topology.Nearest(f.output, formats))
 	}
 	if f.manifest && f.image == "" {
-		return usagef("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images "+
+		return status.Input("--nodes-manifest: expected --image, with the reference by which the nodes pull %s (relapse images "+
 			"build and save make it)", audit.NodeImage)
 	}
 	for _, of := range []string{"image", "calico"} {
 		if cmd.Flags().Changed(of) && !f.manifest {
-			return usagef("--%s is for --nodes-manifest", of)
+			return status.Input("--%s is for --nodes-manifest", of)
 		}
 	}
 	audits := append([]string{"routers", "bmp", "nodes", "output", "save", "from", "rate", "suppress", "redact", "every"}, kubectlFlags...)
@@ -302,17 +304,17 @@ func (f auditFlags) check(cmd *cobra.Command) error {
 				continue // names and addresses are replaced in what was saved before
 			}
 			if cmd.Flags().Changed(alone) && cmd.Flags().Changed(other) {
-				return usagef("--%s and --%s exclude each other", alone, other)
+				return status.Input("--%s and --%s exclude each other", alone, other)
 			}
 		}
 	}
 	switch {
 	case f.rate < 1:
-		return usagef("--rate: %d: expected 1 or more", f.rate)
+		return status.Input("--rate: %d: expected 1 or more", f.rate)
 	case cmd.Flags().Changed("every") && f.every < auditsApart:
-		return usagef("--every: %s: expected %s or more", f.every, auditsApart)
+		return status.Input("--every: %s: expected %s or more", f.every, auditsApart)
 	case f.listen != "" && f.every == 0:
-		return usagef("--listen is for --every alone")
+		return status.Input("--listen is for --every alone")
 	}
 	return nil
 }
@@ -327,7 +329,7 @@ func parsed[T any](flag, file string, parse func(name string, text []byte) (T, e
 		read, err = parse(file, text)
 	}
 	if err != nil {
-		return read, usagef("%s: %w", flag, err)
+		return read, status.Input("%s: %w", flag, err)
 	}
 	return read, nil
 }
@@ -355,7 +357,7 @@ func (f auditFlags) reached(routing []bgprouter.Declared) audit.Reached {
 func (f *auditFlags) reads(ctx context.Context, routing []bgprouter.Declared, tell func(string)) ([]snapshot.Snapshot, *audit.Cost, error) {
 	if f.save != "" {
 		if err := audit.Prepare(f.save); err != nil {
-			return nil, nil, usagef("--save: %w", err)
+			return nil, nil, status.Input("--save: %w", err)
 		}
 	}
 	if f.from != "" {
@@ -377,24 +379,24 @@ func (f *auditFlags) kept(ctx context.Context, routing []bgprouter.Declared, tel
 	if audit.IsSaved(f.from) {
 		reads, err := audit.Saved(f.from)
 		if err != nil {
-			return nil, usagef("--from: %w", err)
+			return nil, status.Input("--from: %w", err)
 		}
 		return reads, nil
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(50)) // a list of all Pods has hundreds of megabytes, of which little is kept
 	var err error
 	if f.bundle, err = bundle.Open(f.from, audit.Bundled); err != nil {
-		return nil, usagef("--from: %w", err)
+		return nil, status.Input("--from: %w", err)
 	}
 	for i, d := range routing {
 		if !d.Offline() {
-			return nil, usagef("--routers: router %s: with a bundle, expected files, or kind mrt: nothing is connected to", d.Name)
+			return nil, status.Input("--routers: router %s: with a bundle, expected files, or kind mrt: nothing is connected to", d.Name)
 		}
 		routing[i].Now = f.bundle.Time()
 	}
 	by, err := bgprouter.Readers(routing, nil)
 	if err != nil {
-		return nil, usagef("--routers: %s: %w", f.routers, err)
+		return nil, status.Input("--routers: %s: %w", f.routers, err)
 	}
 	if !f.redact { // it names files
 		tell(f.bundle.String())
@@ -444,18 +446,18 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 		feeds := slices.ContainsFunc(routing, func(d bgprouter.Declared) bool { return d.Kind == bgprouter.BMP })
 		switch {
 		case feeds != (f.bmp != ""):
-			return nil, usagef("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
+			return nil, status.Input("--bmp and routers of kind bmp in %s: expected both or neither", f.routers)
 		case feeds:
 			heard := tell
 			if f.redact { // it names routers and addresses
 				heard = func(string) {}
 			}
 			if on.station, err = bgprouter.Listen(f.bmp, routing, heard); err != nil {
-				return nil, usagef("--bmp: %w", err)
+				return nil, status.Input("--bmp: %w", err)
 			}
 		}
 		if on.Routing, err = bgprouter.Readers(routing, on.station); err != nil {
-			return nil, usagef("--routers: %s: %w", f.routers, err)
+			return nil, status.Input("--routers: %s: %w", f.routers, err)
 		}
 	}
 	if on.ByNode, err = parsed("--nodes", f.nodes, audit.ParseNodes); err != nil {
@@ -465,7 +467,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 	client.Nodes = on.ByNode
 	config, name, err := client.Config()
 	if err != nil {
-		return nil, usagef("%w", err)
+		return nil, status.Input("%w", err)
 	}
 	on.Config = config
 	if !f.redact { // what is printed may be sent to somebody
@@ -481,7 +483,7 @@ func (f auditFlags) connect(ctx context.Context, routing []bgprouter.Declared, t
 }
 
 func (f auditFlags) client() audit.Client {
-	c := audit.Client{Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: thisVersion(), Rate: f.rate}
+	c := audit.Client{Kubeconfig: f.kubeconfig, Overrides: f.overrides, Version: ThisVersion(), Rate: f.rate}
 	if f.upgrade != "" || f.nodes != "" {
 		c.Further = []string{audit.ConfigPath} // besides what Role permits
 	}
@@ -491,43 +493,11 @@ func (f auditFlags) client() audit.Client {
 func auditStatus(r audit.Result) int {
 	switch r.Outcome() {
 	case audit.SomeActive:
-		return exitUnexpected
+		return ExitUnexpected
 	case audit.SomeLatent:
-		return exitLatent
+		return ExitLatent
 	case audit.Unsettled:
-		return exitInconclusive
+		return ExitInconclusive
 	}
-	return exitExpected
-}
-
-// incidentsOf are the incidents of the catalogue with a finding of that kind; if none has one,
-// those with its detector.
-func incidentsOf(f detect.Finding) []audit.Incident {
-	kind, detector := []audit.Incident{}, []audit.Incident{}
-	for _, s := range scenarios.All {
-		is := audit.Incident{Name: s.Incident.Name, Describe: self() + " describe " + s.Incident.Name, Remedies: s.Incident.Remedies}
-		found := findingsOf(s)
-		if slices.ContainsFunc(found, func(o framework.Finding) bool { return o.Detector == f.Detector && o.Kind == f.Kind }) {
-			kind = append(kind, is)
-		}
-		if slices.ContainsFunc(found, func(o framework.Finding) bool { return o.Detector == f.Detector }) {
-			detector = append(detector, is)
-		}
-	}
-	if len(kind) > 0 {
-		return kind
-	}
-	return detector
-}
-
-func findingsOf(s framework.Scenario) []framework.Finding {
-	var all []framework.Finding
-	for _, v := range s.Variants {
-		script := v.Script()
-		all = append(all, slices.Concat(script.Latent, script.Expected)...)
-		for _, p := range script.Precursors {
-			all = append(all, p.Expected...)
-		}
-	}
-	return all
+	return ExitExpected
 }

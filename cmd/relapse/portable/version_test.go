@@ -1,18 +1,18 @@
-package main
+package portable
 
 import "testing"
 
 // What git archive writes into commit.txt names the commit, and the version as go build would.
 func TestArchived(t *testing.T) {
 	const hash = "25c6bb8570f8922f78f4974c527fd7e2507d61cd"
-	known := commit{hash: hash, time: "2026-11-26T02:22:31Z"}
+	known := Commit{Hash: hash, Time: "2026-11-26T02:22:31Z"}
 	for name, test := range map[string]struct {
 		text    string
-		commit  commit
+		commit  Commit
 		version string
 	}{
-		"a checkout":               {"$Format:%H %ct %(describe:tags=true,match=v*)$\n", commit{}, ""},
-		"a tree, not a commit":     {" \n", commit{}, ""},
+		"a checkout":               {"$Format:%H %ct %(describe:tags=true,match=v*)$\n", Commit{}, ""},
+		"a tree, not a commit":     {" \n", Commit{}, ""},
 		"without a tag":            {hash + " 1795659751 \n", known, "v0.0.0-20261126022231-25c6bb8570f8"},
 		"a tag":                    {hash + " 1795659751 v1.4.0\n", known, "v1.4.0"},
 		"a tag before":             {hash + " 1795659751 v1.4.0-12-g25c6bb8\n", known, "v0.0.0-20261126022231-25c6bb8570f8"},

@@ -1,4 +1,4 @@
-package main
+package portable
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/audit/render"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/report/plain"
+	"github.com/relapse-dev/relapse/topology/status"
 )
 
 // auditsApart is the least time from the beginning of one audit to the beginning of the next.
@@ -29,7 +30,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 	if f.listen != "" {
 		listener, err := net.Listen("tcp", f.listen)
 		if err != nil {
-			return usagef("--listen: %w", err)
+			return status.Input("--listen: %w", err)
 		}
 		server := &http.Server{Handler: page, ReadHeaderTimeout: auditsApart}
 		defer server.Close()
@@ -53,7 +54,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 		}
 		tell = func(string) {} // of the first audit alone
 		result, unreadable := audit.Judge(reads, incidentsOf)
-		result.Relapse = thisVersion()
+		result.Relapse = ThisVersion()
 		if unreadable == nil {
 			f.finish(&result, reads, suppressions, routing)
 		}
@@ -73,7 +74,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 		case <-ctx.Done():
 		}
 		if on.Routing, err = bgprouter.Readers(routing, on.station); err != nil { // reading has closed them
-			return usagef("--routers: %s: %w", f.routers, err)
+			return status.Input("--routers: %s: %w", f.routers, err)
 		}
 	}
 	state, err := changes.State()
@@ -81,7 +82,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 	case errors.Is(err, audit.ErrNotAudited):
 		return ctx.Err()
 	case err != nil:
-		return &auditError{status: exitMachine, why: err, watched: true}
+		return &AuditError{status: ExitMachine, why: err, watched: true}
 	}
 	cost := on.meter.Cost()
 	state.Cost = &cost
@@ -90,7 +91,7 @@ func (f auditFlags) repeat(cmd *cobra.Command, routing []bgprouter.Declared, sup
 	if err := f.print(cmd, lastState{now, "end", state}, line); err != nil {
 		return err
 	}
-	return &auditError{status: auditStatus(state), watched: true}
+	return &AuditError{status: auditStatus(state), watched: true}
 }
 
 type lastState struct {
@@ -107,7 +108,7 @@ func (f auditFlags) print(cmd *cobra.Command, value any, text string) error {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), plain.Line(text))
 	}
 	if err != nil {
-		return &auditError{status: exitMachine, why: fmt.Errorf("writing the findings: %w", err)}
+		return &AuditError{status: ExitMachine, why: fmt.Errorf("writing the findings: %w", err)}
 	}
 	return nil
 }

@@ -1,0 +1,86 @@
+package portable
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/relapse-dev/relapse/framework/audit"
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/status"
+)
+
+// Incident is what an audit says of an incident of the catalogue. A scenario's own value would link what brings up its lab.
+type Incident struct {
+	Name     string   `json:"name"`
+	Remedies []string `json:"remedies"`
+	// Findings are those that a run of the scenario expects.
+	Findings []Expected `json:"findings"`
+}
+
+// Expected is a detector, and the kind of its finding.
+type Expected struct {
+	Detector string `json:"detector"`
+	Kind     string `json:"kind"`
+}
+
+// incidents has the catalogue in catalogue.json, and for each incident what describe prints of it. A test of relapse
+// compares them with the scenarios; go test ./cmd/relapse -update -run TestIncidents writes them.
+//
+//go:embed incidents
+var incidents embed.FS
+
+// Incidents are those of the catalogue.
+var Incidents = sync.OnceValue(func() (all []Incident) {
+	text, err := incidents.ReadFile("incidents/catalogue.json")
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		panic("reading the embedded catalogue: " + err.Error())
+	}
+	return all
+})
+
+// incidentsOf are the incidents of the catalogue with a finding of that kind; if none has one,
+// those with its detector.
+func incidentsOf(f detect.Finding) []audit.Incident {
+	kind, detector := []audit.Incident{}, []audit.Incident{}
+	for _, i := range Incidents() {
+		is := audit.Incident{Name: i.Name, Describe: self() + " describe " + i.Name, Remedies: i.Remedies}
+		if slices.Contains(i.Findings, Expected{f.Detector, f.Kind}) {
+			kind = append(kind, is)
+		}
+		if slices.ContainsFunc(i.Findings, func(e Expected) bool { return e.Detector == f.Detector }) {
+			detector = append(detector, is)
+		}
+	}
+	if len(kind) > 0 {
+		return kind
+	}
+	return detector
+}
+
+// Describe is the command describe of a program without the scenarios.
+func Describe() *cobra.Command {
+	return &cobra.Command{
+		Use:   "describe NAME",
+		Short: "Describe an incident, and how it is reproduced",
+		Args:  ExactArgs(1, "the name of a scenario"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := incidents.ReadFile("incidents/" + args[0] + ".txt")
+			if err != nil {
+				names := each.Of(Incidents(), func(i Incident) string { return i.Name })
+				return status.Input("no scenario %q%s", args[0], topology.Nearest(args[0], names))
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), string(text))
+			return err
+		},
+	}
+}

@@ -1,0 +1,60 @@
+package portable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/relapse-dev/relapse/framework/detect"
+	"github.com/relapse-dev/relapse/topology/must"
+)
+
+// An audit that is repeated ends by an interrupt, and with the status of its last state.
+func TestExitStatus(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, test := range []struct {
+		name                  string
+		err                   error
+		want, interrupted     int
+		says, saysInterrupted string
+	}{
+		{"done", nil, ExitExpected, ExitInterrupted, "", ""},
+		{"latent findings", &AuditError{status: ExitLatent}, ExitLatent, ExitInterrupted, "", ""},
+		{"latent findings, of an audit that is repeated", &AuditError{status: ExitLatent, watched: true}, ExitLatent, ExitLatent, "", ""},
+		{"a cluster that cannot be read", fmt.Errorf("audit: %w", &AuditError{status: ExitMachine, why: errors.New("refused")}),
+			ExitMachine, ExitInterrupted, "audit: refused", "interrupted"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			must.Equal(t, "status", test.want, ExitStatus(t.Context(), test.err))
+			must.Equal(t, "status after a signal", test.interrupted, ExitStatus(cancelled, test.err))
+			must.Equal(t, "complaint", test.says, Complaint(t.Context(), test.err))
+			must.Equal(t, "complaint after a signal", test.saysInterrupted, Complaint(cancelled, test.err))
+		})
+	}
+}
+
+// A finding belongs to the incidents with one of its kind, else to those with its detector.
+func TestIncidentsOf(t *testing.T) {
+	for _, test := range []struct {
+		detector, kind string
+		want           []string
+	}{
+		{detect.RouteOwnership{}.Name(), detect.TwinRange, []string{"twin-cidr"}},
+		{detect.RouteOwnership{}.Name(), detect.WrongAnnouncer, []string{"node-drain"}},
+		{detect.ImagePin{}.Name(), detect.LatestTag, []string{"unpinned-image"}},
+		{detect.Permission{}.Name(), detect.NotPermitted, []string{"lost-permission"}},
+		{"another", "kind", nil},
+	} {
+		var names []string
+		for _, i := range incidentsOf(detect.Finding{Detector: test.detector, Kind: test.kind}) {
+			names = append(names, i.Name)
+		}
+		if d := cmp.Diff(test.want, names); d != "" {
+			t.Errorf("%s %s (-want +got):\n%s", test.detector, test.kind, d)
+		}
+	}
+}
