@@ -28,11 +28,7 @@ func command() *cobra.Command {
 	var s portable.Settings
 	root := portable.Root(&s, "Find documented Kubernetes network incidents in a cluster, and describe them",
 		`kubectl relapse audits a cluster and its routers for documented network incidents, and changes
-nothing. What takes a lab is in the program relapse, for Linux on amd64.
-
-Exit status: 0 done, and nothing found; 1 active findings; 2 bad usage or bad input; 3 the cluster
-cannot be read; 4 something was not read or is open; 5 latent findings alone; 6 the command itself
-failed; 130 interrupted.`)
+nothing. What takes a lab is in the program relapse, for Linux on amd64.`)
 	root.AddCommand(portable.Audit(&s), portable.Describe(), portable.Page(), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit, and Go's version",

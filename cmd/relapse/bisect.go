@@ -211,7 +211,7 @@ type openedLabs struct {
 // openLabs inspects this machine, which is to run these labs, connects to Docker and opens
 // the display. Close ends both. A nil catalogue is the one of the source.
 func (s *settings) openLabs(ctx context.Context, c *images.Catalogue, look display.Look, labs ...topology.Topology) (*openedLabs, error) {
-	log, err := s.logger()
+	log, err := s.Logger(s)
 	if err != nil {
 		return nil, err
 	}

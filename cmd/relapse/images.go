@@ -93,7 +93,7 @@ At the end it prints the time of each image's build, and the CPU time of all.`,
 				}
 				refs = append(refs, used...)
 			}
-			log, err := s.logger()
+			log, err := s.Logger(s)
 			if err != nil {
 				return err
 			}

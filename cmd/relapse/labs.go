@@ -60,7 +60,7 @@ func up(ctx context.Context, s *settings, name string, on subnets, set map[strin
 	if err := checkRunnable([]framework.Scenario{scenario}, engine.Options{}); err != nil {
 		return err
 	}
-	log, err := s.logger()
+	log, err := s.Logger(s)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/dirhash"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/images"
@@ -146,4 +147,30 @@ func setupCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "undo the changes of setup")
 	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, the commit, Go's version, and the source of the images",
+		Args:  portable.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			portable.PrintVersion(out)
+			root, err := sourceRoot()
+			if errors.Is(err, errNoSource) {
+				fmt.Fprintln(out, "source   none: a program of make build without its checkout builds no images")
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			recipes, err := dirhash.HashDir(filepath.Join(root, "images"), "images", dirhash.Hash1)
+			if err != nil {
+				return fmt.Errorf("reading the recipes of the images: %w", err)
+			}
+			fmt.Fprintf(out, "recipes  %s\nsource   %s\n", recipes, root)
+			return nil
+		},
+	}
 }

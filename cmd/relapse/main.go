@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -107,8 +106,6 @@ func (s *settings) notes() io.Writer {
 	}
 	return plain.Writer(os.Stderr)
 }
-
-func (s *settings) logger() (*slog.Logger, error) { return s.Settings.Logger(s) }
 
 func command() *cobra.Command {
 	var s settings

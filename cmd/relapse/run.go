@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -151,7 +152,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if err := r.check(labelled); err != nil {
 		return err
 	}
-	if r.suite.Log, err = s.logger(); err != nil {
+	if r.suite.Log, err = s.Logger(s); err != nil {
 		return err
 	}
 	if !o.DryRun {
@@ -377,7 +378,7 @@ func prepare(ctx context.Context, chosen []framework.Scenario, o *suite.Options,
 		return err
 	}
 	o.Machine, o.Images = report.Facts, catalogue
-	if o.Relapse, err = thisProgram(); err != nil {
+	if o.Relapse, err = portable.ThisProgram(); err != nil {
 		return err
 	}
 	o.Docker, err = client.New(client.FromEnv)

@@ -58,26 +58,27 @@ const (
 	RouteBIRD RouteProtocol = "bird"
 )
 
-// protocolZStatic is the protocol of FRR's static routes (zebra/rt_netlink.h, RTPROT_ZSTATIC).
-const protocolZStatic = 196
+// Numbers of linux/rtnetlink.h, and of FRR's static routes (zebra/rt_netlink.h, RTPROT_ZSTATIC).
+const (
+	rtnUnicast      = 1
+	rtprotBoot      = 3
+	protocolZStatic = 196
+)
 
-// routeTypes are the names that ip(8) prints for RTN_UNSPEC and those that follow it in linux/rtnetlink.h; empty: none.
-var routeTypes = []RouteType{
-	"", RouteUnicast, "local", "broadcast", "", "multicast", RouteBlackhole, RouteUnreachable, "prohibit", "throw",
+// routeTypes are the names that ip(8) prints for RTN_UNICAST and others of linux/rtnetlink.h.
+var routeTypes = map[int]RouteType{
+	rtnUnicast: RouteUnicast, 2: "local", 3: "broadcast", 5: "multicast", 6: RouteBlackhole, 7: RouteUnreachable, 8: "prohibit", 9: "throw",
 }
 
 // routeProtocols are the names of RTPROT_UNSPEC and the others of linux/rtnetlink.h.
 var routeProtocols = map[int]RouteProtocol{
-	0: "unspec", 1: "redirect", 2: RouteKernel, 3: RouteBoot, 4: RouteStatic, 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: RouteBIRD,
+	0: "unspec", 1: "redirect", 2: RouteKernel, rtprotBoot: RouteBoot, 4: RouteStatic, 8: "gated", 9: "ra", 10: "mrt", 11: "zebra", 12: RouteBIRD,
 	13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 17: "mrouted", 42: "babel", 186: RouteBGP, 187: "isis", 188: "ospf", 189: "rip",
 	192: "eigrp", protocolZStatic: RouteStatic,
 }
 
 func routeType(number int) RouteType {
-	if number < len(routeTypes) && routeTypes[number] != "" {
-		return routeTypes[number]
-	}
-	return RouteType(strconv.Itoa(number))
+	return cmp.Or(routeTypes[number], RouteType(strconv.Itoa(number)))
 }
 
 // routeProtocol is the name of a protocol: FRR's static routes are of RouteStatic.
@@ -175,10 +176,10 @@ func kernelRoutes(text string, byDefault netip.Prefix) ([]Route, error) {
 			return err
 		}
 		r := Route{Prefix: byDefault, Metric: from.Metric, Source: from.PrefSrc}
-		kind, err := number(from.Type, 1)
+		kind, err := number(from.Type, rtnUnicast)
 		by := 0
 		if err == nil {
-			by, err = number(from.Protocol, 3)
+			by, err = number(from.Protocol, rtprotBoot)
 		}
 		r.Type, r.Protocol = routeType(kind), routeProtocol(by)
 		if err == nil && from.Dst != "default" {

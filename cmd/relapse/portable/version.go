@@ -2,9 +2,12 @@ package portable
 
 import (
 	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -92,6 +95,24 @@ func archived(text string) (c Commit, version string) {
 		return c, fields[2]
 	}
 	return c, module.PseudoVersion("v0", "", at, c.Hash[:12])
+}
+
+// ThisProgram identifies this program for reports, by its version and the digest of its file.
+func ThisProgram() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	defer file.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", fmt.Errorf("reading this program: %w", err)
+	}
+	return fmt.Sprintf("%s sha256:%s", ThisVersion(), hex.EncodeToString(sum.Sum(nil))[:16]), nil
 }
 
 // ThisVersion is the version of this program; "(devel)" if it is not known.
