@@ -50,7 +50,8 @@ func TestIncidents(t *testing.T) {
 
 // kubectl-relapse needs nothing that brings up a lab, and asks a kernel on Linux alone.
 func TestPluginImportsNoLab(t *testing.T) {
-	labs := `^(github\.com/moby/moby/|sigs\.k8s\.io/kind/|github\.com/osrg/gobgp/v3/pkg/server|github\.com/relapse-dev/relapse/(images|scenarios|topology/(host|lab))(/|$))`
+	labs := `^(github\.com/moby/moby/|sigs\.k8s\.io/kind/|github\.com/osrg/gobgp/v3/pkg/server|` +
+		`github\.com/relapse-dev/relapse/(images|scenarios|topology/(host|lab))(/|$))`
 	for system, never := range map[string]string{"linux": labs, "darwin": labs + "|/netlink|/netns", "windows": labs + "|/netlink|/netns"} {
 		t.Run(system, func(t *testing.T) {
 			list := exec.CommandContext(t.Context(), "go", "list", "-deps", "../kubectl-relapse")
