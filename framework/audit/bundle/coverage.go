@@ -460,12 +460,19 @@ func (b *Bundle) Parts() []string {
 
 // note notes that a resource was asked for in vain. Whether there are custom ones, definitions tell.
 func (b *Bundle) note(r schema.GroupVersionResource) {
-	if vendors[r.Group] != nil && b.Lacks() != "" && b.lacks(definitions.WithVersion("v1")) != "" {
-		r = definitions.WithVersion("v1")
+	if vendors[r.Group] != nil && b.lacks(definitions.WithVersion("v1")) != "" {
+		b.ask(Path(definitions.WithVersion("v1")))
+		if b.Lacks() != "" {
+			return
+		}
 	}
+	b.ask(Path(r))
+}
+
+func (b *Bundle) ask(path string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.asked[Path(r)] = true
+	b.asked[path] = true
 }
 
 // Path is the path of a list of all objects of a resource.
