@@ -69,7 +69,9 @@ func (a auditor) inBundle(ctx context.Context, r *framework.Run, when string, li
 	}
 	read := func() (result audit.Result) {
 		got := relapse(a.T, append([]string{"audit", "--from", filepath.Join(dir, "dump"), "-o", "json"}, flags...)...)
-		must.NoError(a, json.Unmarshal([]byte(got.stdout), &result))
+		if err := json.Unmarshal([]byte(got.stdout), &result); err != nil {
+			a.Fatalf("%s: status %d: %v: %s%s", when, got.status, err, got.stdout, got.stderr)
+		}
 		return result
 	}
 	without := read()

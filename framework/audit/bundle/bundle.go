@@ -72,8 +72,9 @@ type Bundle struct {
 	// said are the objects that others name, and daemons how many pods a DaemonSet is to have at most.
 	said    map[schema.GroupResource]sets.Set[key]
 	daemons int
-	// named are the groups of vendors whose programs objects name, and sysdumps the folders that cilium-cli has written.
-	named, sysdumps map[string]bool
+	// named are the groups of vendors whose programs objects name, sysdumps the folders that cilium-cli has written, and dumps
+	// those of kubectl cluster-info dump.
+	named, sysdumps, dumps map[string]bool
 
 	// renewed is when the newest Lease of a node was, of the moment at which Leases were read; zero: it is not known.
 	newest, renewed time.Time
@@ -114,8 +115,8 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 	b := &Bundle{wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{}, kinds: map[schema.GroupVersionResource]*collected{},
 		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, homes: map[string]bool{},
-		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, values: map[string][]byte{},
-		asked: map[string]bool{}, now: time.Now()}
+		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, dumps: map[string]bool{},
+		values: map[string][]byte{}, asked: map[string]bool{}, now: time.Now()}
 	for _, r := range append(slices.Clone(wanted), namespaces.WithVersion("v1")) {
 		b.wanted[r.GroupResource()]++
 		b.plurals[r.Resource] = true
@@ -255,6 +256,9 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 			return err
 		}
 		return b.zip(name, bytes.NewReader(text), int64(len(text)), nested)
+	}
+	if path.Base(name) == "replication-controllers.json" { // each namespace has one
+		b.dumps[path.Dir(path.Dir(name))] = true
 	}
 	if helmValues.MatchString(name) {
 		text, err := whole(in, mostDocument)

@@ -71,6 +71,7 @@ apiVersion: v1
 metadata: {resourceVersion: ""}
 `
 	justDefault, peers := listed("v1", "Service", 9, "default/kubernetes"), `[{"apiVersion":"cilium.io/v2","kind":"CiliumBGPPeerConfig",`+text("one", 9, "")[1:]+"]"
+	onGone := strings.ReplaceAll(cluster["pods.json"], `"}}`, `"},"spec":{"nodeName":"gone"}}`)
 	item := func(name string) string { return "- {apiVersion: v1, kind: Service, " + text(name, 7, "")[1:] + "\n" }
 	for _, c := range []struct {
 		name  string
@@ -93,6 +94,9 @@ metadata: {resourceVersion: ""}
 		{"Pods of one label", map[string]string{"pods.json": strings.ReplaceAll(cluster["pods.json"], `"uid"`, `"labels":{"app":"web"},"uid"`)}, map[string]string{"pods": "it may have been filtered (kubectl -l): all its objects have the label app"}},
 		{"Pods of one label, of all", map[string]string{"slices.json": "", "pods.json": `{"request":"/api/v1/pods"}` + strings.ReplaceAll(cluster["pods.json"], `"uid"`, `"labels":{"app":"web"},"uid"`)}, map[string]string{"services": "no EndpointSlices"}},
 		{"Nodes alone", map[string]string{"pods.json": ""}, map[string]string{"nodes": "Nodes may be incomplete, and there are no Pods to check them against"}},
+		{"a Pod of a Node that is missing", map[string]string{"pods.json": onGone}, map[string]string{"nodes": "the list is incomplete: gone, where a Pod is, is missing"}},
+		{"a Pod of a Node that has been deleted", map[string]string{"pods.json": onGone, "nodes.json": "", "d/nodes.json": cluster["nodes.json"],
+			"d/shop/replication-controllers.json": "{}"}, nil},
 		{"of each namespace, without Namespaces", map[string]string{"namespaces.json": "", service: "", "default/svc.json": justDefault, "shop/svc.json": listed("v1", "Service", 9, "shop/web"),
 			"kube-system/svc.json": listed("v1", "Service", 9), "kube-public/svc.json": listed("v1", "Service", 9), "kube-node-lease/svc.json": listed("v1", "Service", 9)}, nil},
 		{"of some namespaces, without Namespaces", map[string]string{"namespaces.json": "", service: "", "default/svc.json": justDefault, "shop/svc.json": listed("v1", "Service", 9, "shop/web"),

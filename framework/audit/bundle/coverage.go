@@ -153,7 +153,8 @@ func (b *Bundle) scopes(c *collected) {
 		}
 		custom := l.Kind == "" && customResources.MatchString(l.file)
 		l.all = l.request == Path(c.GroupVersionResource) || custom && unscoped(c.GroupResource()) ||
-			b.sysdumps[path.Dir(l.file)] && sysdump.MatchString(path.Base(l.file))
+			b.sysdumps[path.Dir(l.file)] && sysdump.MatchString(path.Base(l.file)) ||
+			b.dumps[path.Dir(l.file)] && path.Base(l.file) == "nodes.json"
 		if l.Kind == "" && !custom {
 			l.flaw = cmp.Or(l.flaw, "its list does not say of what it is one, or was cut off")
 		}
