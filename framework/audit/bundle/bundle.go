@@ -58,10 +58,11 @@ const (
 
 // Bundle is what a collector has written.
 type Bundle struct {
-	// wanted are the resources that are kept, each with how many versions of its API are, and plurals their names.
-	wanted  map[schema.GroupResource]int
-	plurals map[string]bool
-	kinds   map[schema.GroupVersionResource]*collected
+	// resources are those that are kept, wanted how many versions of the API of each are, and plurals their names.
+	resources []schema.GroupVersionResource
+	wanted    map[schema.GroupResource]int
+	plurals   map[string]bool
+	kinds     map[schema.GroupVersionResource]*collected
 	// failures are what the collector says of resources that it could not list, and unserved are those that the API
 	// server does not have.
 	failures map[string]string
@@ -113,7 +114,8 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 }
 
 func newBundle(wanted []schema.GroupVersionResource) *Bundle {
-	b := &Bundle{wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{}, kinds: map[schema.GroupVersionResource]*collected{},
+	b := &Bundle{resources: wanted, wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{},
+		kinds: map[schema.GroupVersionResource]*collected{},
 		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, homes: map[string]bool{},
 		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, dumps: map[string]bool{},
 		values: map[string][]byte{}, asked: map[string]bool{}, now: time.Now()}

@@ -459,15 +459,24 @@ func (b *Bundle) Parts() []string {
 	return all
 }
 
-// note notes that a resource was asked for in vain. Whether there are custom ones, definitions tell.
+// note notes that a resource was asked for in vain, and with a custom one the others of its vendor: which of them matter,
+// and whether there are any, they and definitions tell.
 func (b *Bundle) note(r schema.GroupVersionResource) {
-	if vendors[r.Group] != nil && b.lacks(definitions.WithVersion("v1")) != "" {
+	if vendors[r.Group] == nil {
+		b.ask(Path(r))
+		return
+	}
+	if b.lacks(definitions.WithVersion("v1")) != "" {
 		b.ask(Path(definitions.WithVersion("v1")))
 		if b.Lacks() != "" {
 			return
 		}
 	}
-	b.ask(Path(r))
+	for _, other := range b.resources {
+		if other.Group == r.Group && b.lacks(other) != "" && !b.otherwise(other) && b.known(other.GroupResource()) {
+			b.ask(Path(other))
+		}
+	}
 }
 
 func (b *Bundle) ask(path string) {
