@@ -115,7 +115,7 @@ func Open(file string, wanted []schema.GroupVersionResource) (*Bundle, error) {
 
 func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 	b := &Bundle{resources: wanted, wanted: map[schema.GroupResource]int{}, plurals: map[string]bool{},
-		kinds: map[schema.GroupVersionResource]*collected{},
+		kinds:    map[schema.GroupVersionResource]*collected{},
 		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, homes: map[string]bool{},
 		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, dumps: map[string]bool{},
 		values: map[string][]byte{}, asked: map[string]bool{}, now: time.Now()}
