@@ -384,7 +384,11 @@ func TestAuditInput(t *testing.T) {
 	fed := write("fed.yaml", "- {name: tor1, kind: bmp, address: 192.0.2.1}\n")
 	dump := write("dump.yaml", "- {name: tor1, kind: mrt, file: "+filepath.Join(dir, "none")+"}\n")
 	suppress := write("suppress.yaml", "- {id: 2edadcd36f84, expires: 2027-01-31}\n")
+	noNodes := must.Write(t, filepath.Join(t.TempDir(), "services.json"), `{"apiVersion": "v1", "kind": "Service", "metadata":
+  {"name": "kubernetes", "namespace": "default", "uid": "1", "creationTimestamp": "2026-01-05T10:00:00Z"}}`)
 	for _, test := range []use{
+		{"a bundle without nodes", []string{"--from", filepath.Dir(noNodes)}, exitMachine, `audit: 1 of 1 files of the bundle have objects of the cluster, as of 2026-01-05 10:00:00 UTC
+audit: The bundle does not have all that is judged. To complete it, unpack the bundle, run this against the cluster, and save the output as a file in it: for list in `},
 		{"no answer", []string{"--kubeconfig", kubeconfig, "--quiet"}, exitMachine, "relapse: the cluster cannot be read: listing Nodes: "},
 		{"progress", []string{"--kubeconfig", kubeconfig}, exitMachine, "audit: cluster http://127.0.0.1:1 of context \"a\", 0 routers\naudit: read 1\nrelapse: "},
 		{"routers", []string{"--kubeconfig", kubeconfig, "--routers", routers}, exitUsage, "relapse: --routers: " + routers + ": line 1: field hsot not found"},

@@ -171,6 +171,11 @@ func (f auditFlags) run(cmd *cobra.Command, quiet bool) error {
 		return err
 	}
 	result, unreadable := audit.Judge(reads, incidentsOf)
+	if unreadable != nil && f.bundle != nil && !f.redact { // what is missing has names
+		for _, part := range f.bundle.Parts() {
+			tell(part)
+		}
+	}
 	result.Relapse = ThisVersion()
 	result.Cost = cost
 	if unreadable == nil && f.upgrade != "" {
