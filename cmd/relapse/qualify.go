@@ -52,29 +52,23 @@ type qualifyOptions struct {
 	resume    string // the folder of an earlier qualification
 }
 
-const qualifyHelp = `Qualify judges an upgrade before it is made: the vendor's releases on the way, the effect on
-your configuration, each incident of the catalogue that tests the component, with both
-versions, and, on a lab under traffic, the upgrade itself and the rollback. The upgrade comes
-first: if it alone makes the answer NO-GO, that is printed before the incidents run.
+const qualifyHelp = `Qualify judges an upgrade before it is made: the vendor's releases on the way, the effect on your
+configuration, each incident of the catalogue that tests the component, with both versions, and, on
+a lab under traffic, the upgrade itself and the rollback. FROM may be left out where a file of
+--values, or a bundle, states it. What a lab cannot have of your settings is replaced, which is printed.
 
-FROM may be left out where a file of --values states the chart's version. A FROM that is newer
-than TO is a downgrade. What a lab cannot have of your settings is replaced, and each
-replacement is printed and stored.
+NO-GO: an incident is introduced, TO does not start, an agent that was restarted in the middle does
+not work again, or traffic loses more than --max-gap and --max-lost allow, or more afterwards than at
+rest. UNKNOWN: a part that decides could not be judged.
 
-NO-GO: an incident is introduced, TO does not start with the configuration or on the lab, an
-agent that was restarted in the middle does not work again, or traffic loses more than
---max-gap and --max-lost allow, or more after the rollout than at rest.
-UNKNOWN: a part that decides could not be judged. Missing samples are unknown, not fine.
-
-OUTPUT/qualify/COMPONENT-FROM-to-TO/<time> has the reports, and the table as text, Markdown,
-JSON and JUnit. cmd/relapse/README.md, "Qualify", says which settings each component takes.
+cmd/relapse/README.md, "Qualify", says which settings each component takes, and what is written.
 
 Exit status: 0 GO; 1 NO-GO; 4 UNKNOWN; 2, 3, 6 and 130 as for all commands.`
 
 func qualifyCommand(s *settings) *cobra.Command {
 	var o qualifyOptions
 	cmd := &cobra.Command{
-		Use:   "qualify COMPONENT FROM TO",
+		Use:   "qualify COMPONENT [FROM] TO",
 		Short: "Judge an upgrade of a component: configuration, incidents, and traffic during the rollout",
 		Long:  qualifyHelp,
 		Example: `  relapse qualify kube-router 1.5.1 2.1.0

@@ -35,28 +35,17 @@ type auditFlags struct {
 	bundle *bundle.Bundle
 }
 
-const auditHelp = `Audit reads a live cluster and its routers, and runs the detectors on them whose sources
-can be read from outside. It reads both twice, 3 s apart (10 s with --nodes), and a third
-time if the reads disagree. A finding counts if the last read and the one before it have it.
-What was not read comes first. The client only lists: every other request is refused before
-it is sent.
+const auditHelp = `Audit names the incidents that a live cluster and its routers have, or wait for. It reads both
+from outside, and only lists: every other request is refused before it is sent. Without --routers
+no route is judged, and without --nodes nothing that nodes alone know. With --from, it reads what a
+collector has written for a bug report.
 
-Routers are those of a YAML file; without it no route is judged:
-  - {name: tor1, kind: frr, ssh: ops@tor1.example}             # vtysh, and ip
-  - {name: tor2, kind: bird, command: [docker, exec, tor2]}    # birdc -r, and ip
-  - {name: tor3, kind: gobgp, address: "tor3:50051", ca: ca.pem}
-What only nodes know (rules, connections, IPVS, kube-proxy, BIRD) is read by pods that you
-start and remove.
+framework/audit/README.md says how routers are given, what is read, judged and permitted, and how to
+suppress findings.
 
-With --from, what a collector has written for a bug report is read in place of a cluster: a cilium
-sysdump, kubectl cluster-info dump, must-gather, troubleshoot.sh, or files of kubectl get -o yaml.
-
-framework/audit/README.md says what is read, judged and permitted, and how to suppress findings.
-
-Exit status: 0 all was read, and nothing found; 1 active findings; 2 bad input; 3 the
-cluster cannot be read, or the findings or reads not written; 4 something was not read, has not
-settled or is left open, and nothing was found in the rest; 5 latent findings only; 130 interrupted.
-With --every it is that of the last state, and 130 before anything was judged.`
+Exit status: 0 all was read, and nothing found; 1 active findings; 5 latent findings alone; 4 nothing
+found, but not all was read or has settled; 2 bad input; 3 the cluster cannot be read, or the result not
+written; 130 interrupted. With --every it is that of the last state.`
 
 // kubectlFlags choose the cluster, and the user who asks it, as kubectl's flags of these names do.
 var kubectlFlags = []string{"kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"}
