@@ -80,7 +80,7 @@ func untidy(path string, text, sums []byte) []string {
 func TestLibraries(t *testing.T) {
 	ours, shared := libraries(t, "../go.mod"), 0
 	for path, version := range libraries(t, "cri-tools/go.mod") {
-		if ours[path] == "" {
+		if ours[path] == "" || path == "k8s.io/kubectl" { // a test of the night alone has it, and crictl 1.34 does not compile with 0.35
 			continue
 		}
 		if shared++; version != ours[path] {
