@@ -96,7 +96,7 @@ func judgeRun(cmd *cobra.Command, dir string) (same bool, err error) {
 	out := plain.Writer(cmd.OutOrStdout())
 	fmt.Fprintf(out, "%s %s: stored %s, judged now %s\n", run.Report.Scenario, run.Report.Run, run.Report.Verdict, judged.Report.Verdict)
 	for _, v := range judged.Report.Variants {
-		fmt.Fprintf(out, "  %s: %s\n", titleOf(v), v.Verdict)
+		fmt.Fprintf(out, "  %s: %s\n", v.Title(), v.Verdict)
 	}
 	if judged.Same() {
 		fmt.Fprintln(out, "all verdicts and findings are as stored")

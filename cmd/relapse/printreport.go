@@ -70,10 +70,3 @@ func reservation(r report.Report) string {
 	}
 	return ""
 }
-
-func titleOf(v report.Variant) string {
-	if v.Ablated != "" {
-		return v.Name + " without " + v.Ablated
-	}
-	return v.Name
-}

@@ -73,12 +73,12 @@ func TestThroughRouter(t *testing.T) {
 	}
 	stop(t, s)
 	for _, line := range s.Timelines() {
-		t.Log(line.String(), line.ReplyTTL, line.RequestTTL, line.Sources)
+		t.Log(line.String(), line.RequestTTL, line.Sources)
 		if line.Probe.Protocol == probe.TCP {
 			continue
 		}
-		if c := line.Counts(); line.ReplyTTL[63] != c.Received+line.Late || len(line.ReplyTTL) != 1 {
-			t.Errorf("%s: want TTL 63 throughout, got %v of %+v", line.Probe.Name, line.ReplyTTL, c)
+		if c := line.Counts(); line.RequestTTL[63] < c.Received || len(line.RequestTTL) != 1 {
+			t.Errorf("%s: want TTL 63 throughout, got %v of %+v", line.Probe.Name, line.RequestTTL, c)
 		}
 	}
 	if line := timeline(t, s, "a->b"); line.Errors["ENETUNREACH"] == 0 {

@@ -9,7 +9,7 @@
 // A sender reports ten times a second. A packet that is unanswered Patience after it was sent, at
 // the time that the sender's last report speaks of, is lost. A reply that comes later than that,
 // but within the probe's Timeout, takes the loss back: the packet was received, and late. After the
-// Timeout the verdict is final, and a reply only adds to Late. So a loss is known some 0.4 s after
+// Timeout the verdict is final. So a loss is known some 0.4 s after
 // the packet was sent, and is certain after the Timeout.
 //
 // The far end says which packet of the exchange was lost: if it saw the request, it was the reply,

@@ -140,7 +140,7 @@ func TestStreamThatStalls(t *testing.T) {
 	waitClean(t, s, 200*time.Millisecond)
 	stop(t, s)
 	line := timeline(t, s, "a->relay/stream")
-	if c := line.Counts(); c.Lost == 0 || line.Late != c.Lost+c.Unjudged || line.Broken(held, time.Now()) != 0 {
-		t.Errorf("%s; %d late", line.String(), line.Late)
+	if c := line.Counts(); c.Lost == 0 || line.Broken(held, time.Now()) != 0 {
+		t.Error(line.String())
 	}
 }

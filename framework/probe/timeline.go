@@ -30,13 +30,8 @@ type Record struct {
 	Gone    time.Time `json:"gone,omitzero"`
 	GoneWhy string    `json:"gone_why,omitempty"`
 
-	// Late are replies that came after the Timeout; their packets are lost.
-	Late int `json:"late,omitempty"`
-	// Duplicates are further replies to packets that were answered already.
-	Duplicates int `json:"duplicates,omitempty"`
-	// ReplyTTL and RequestTTL count packets by the TTL that they arrived
-	// with, here and at the far end. They start out with 64.
-	ReplyTTL   map[uint8]int `json:"reply_ttl,omitempty"`
+	// RequestTTL counts packets by the TTL that they arrived with at the far end. They start out
+	// with 64.
 	RequestTTL map[uint8]int `json:"request_ttl,omitempty"`
 	// Sources are the addresses that the far end saw the probe come from, in
 	// order of their first appearance. A MySQL server reports them itself.
@@ -482,7 +477,7 @@ func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
 func (t *Timeline) clone() Timeline {
 	c := *t
-	c.ReplyTTL, c.RequestTTL = maps.Clone(t.ReplyTTL), maps.Clone(t.RequestTTL)
+	c.RequestTTL = maps.Clone(t.RequestTTL)
 	c.Sources, c.Errors = slices.Clone(t.Sources), maps.Clone(t.Errors)
 	c.Still, c.FarStill = slices.Clone(t.Still), slices.Clone(t.FarStill)
 	for _, set := range c.sets() {
@@ -520,15 +515,11 @@ func (t *Timeline) addSender(r wire.Sender, by time.Time) error {
 	for slot := range r.Got.All {
 		rtt := time.Duration(r.RTT[i]) * time.Microsecond
 		i++
-		switch {
-		case !t.sent.has(slot): // a reply to a packet that was never sent
-		case rtt > t.Probe.Timeout:
-			t.Late++
-		case !t.answered.add(slot):
-			t.Duplicates++
+		// A reply may be to a packet that was never sent, and too late.
+		if t.sent.has(slot) && rtt <= t.Probe.Timeout {
+			t.answered.add(slot)
 		}
 	}
-	addTTL(&t.ReplyTTL, r.TTL)
 	for errno, n := range r.Errors {
 		if t.Errors == nil {
 			t.Errors = map[string]int{}
@@ -594,7 +585,12 @@ func (t *Timeline) addResponder(r wire.Responder, by time.Time) error {
 	for slot := range r.Seen.All {
 		t.seen.add(slot)
 	}
-	addTTL(&t.RequestTTL, r.TTL)
+	if t.RequestTTL == nil {
+		t.RequestTTL = map[uint8]int{}
+	}
+	for _, ttl := range r.TTL {
+		t.RequestTTL[uint8(ttl[0])] += int(ttl[1])
+	}
 	if s := t.source(r.Source, t.at(r.Seen[0][0])); s != nil {
 		s.Packets += r.Seen.Len()
 	}
@@ -612,13 +608,4 @@ func (t *Timeline) source(addr netip.Addr, first time.Time) *Source {
 		t.Sources = append(t.Sources, Source{Address: addr, First: first})
 	}
 	return &t.Sources[i]
-}
-
-func addTTL(counts *map[uint8]int, ttls []wire.TTL) {
-	if *counts == nil {
-		*counts = map[uint8]int{}
-	}
-	for _, ttl := range ttls {
-		(*counts)[uint8(ttl[0])] += int(ttl[1])
-	}
 }

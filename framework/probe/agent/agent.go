@@ -363,19 +363,18 @@ func (a *Agent) drainSocket(sender int, now int64) {
 				// clock was set to, it cannot have been outside of that.
 				at = min(max(now-(wall-meta.stamp), a.drained), now)
 			}
-			a.got(p, max(at-p.Sent, 0), meta.ttl)
+			a.got(p, max(at-p.Sent, 0))
 		}
 	}
 }
 
-func (a *Agent) got(p wire.Packet, rtt int64, ttl uint8) {
+func (a *Agent) got(p wire.Packet, rtt int64) {
 	for s := range a.sessions {
 		if s.set != p.Set {
 			continue
 		}
 		if probe := s.probes[p.Probe]; probe != nil && probe.kind == wire.UDP {
 			probe.echoed(p, rtt)
-			probe.ttl.add(ttl)
 		}
 	}
 }

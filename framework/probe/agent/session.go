@@ -52,7 +52,6 @@ type sending struct {
 
 	sent, answers wire.Runs
 	rtt           []uint32
-	ttl           ttls
 	errors        map[string]int
 	logins        []wire.Answer
 	// resolved and unresolved are a DNS probe's.
@@ -114,7 +113,7 @@ func (p *sending) stop() {
 
 // report hands over what happened; the slices are the report's from then on.
 func (p *sending) report() wire.Sender {
-	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, TTL: p.ttl.report(), Errors: p.errors, Logins: p.logins,
+	r := wire.Sender{ID: p.id, Sent: p.sent, Got: p.answers, RTT: p.rtt, Errors: p.errors, Logins: p.logins,
 		Resolved: p.resolved, Unresolved: p.unresolved, Broken: p.broken}
 	p.resolved, p.unresolved, p.broken = nil, nil, nil
 	p.sent, p.answers, p.errors, p.logins = nil, nil, nil, nil

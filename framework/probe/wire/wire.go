@@ -175,7 +175,6 @@ type Sender struct {
 	// their round trip times in microseconds, in the same order.
 	Got Runs     `json:"got,omitempty"`
 	RTT []uint32 `json:"rtt,omitempty"`
-	TTL []TTL    `json:"ttl,omitempty"`
 	// Errors counts the slots that another agent answered (WrongServer), that the kernel refused to send, and the slots that were
 	// refused by the far end (ECONNREFUSED), by errno. They are in Sent too.
 	Errors map[string]int `json:"errors,omitempty"`
@@ -277,9 +276,6 @@ func (m Message) validate() error {
 		}
 		if p.Got.Len() != len(p.RTT) {
 			return fmt.Errorf("probe %d: %d answers, %d round trip times", p.ID, p.Got.Len(), len(p.RTT))
-		}
-		if err := validateTTL(p.TTL); err != nil {
-			return fmt.Errorf("probe %d: %w", p.ID, err)
 		}
 		for _, a := range p.Logins {
 			if err := a.Slots.validate(); err != nil {

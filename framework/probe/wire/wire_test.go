@@ -87,7 +87,7 @@ func TestClock(t *testing.T) {
 func FuzzDecodeMessage(f *testing.F) {
 	var b bytes.Buffer
 	_ = Encode(&b, Message{At: 1, Report: &Report{
-		Probes: []Sender{{ID: 1, Sent: Runs{{0, 9}}, Got: Runs{{0, 1}}, RTT: []uint32{5, 6}, TTL: []TTL{{64, 2}}, Errors: map[string]int{"EPERM": 1}}},
+		Probes: []Sender{{ID: 1, Sent: Runs{{0, 9}}, Got: Runs{{0, 1}}, RTT: []uint32{5, 6}, Errors: map[string]int{"EPERM": 1}}},
 		Seen:   []Responder{{ID: 1, Source: netip.MustParseAddr("10.0.0.1"), Seen: Runs{{0, 9}}}},
 	}})
 	f.Add(b.Bytes())
@@ -95,7 +95,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,4294967295]]}]}}`))
 	f.Add([]byte(`{"report":{"probes":[{"got":[[5,4]],"rtt":[]}]}}`))
 	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,1]],"logins":[{"client":"app@10.0.0.1","address":"10.0.0.1","denied":"no","slots":[[0,4294967295]]}]}]}}`))
-	f.Add([]byte(`{"report":{"probes":[{"ttl":[[300,1]]}]}}`))
+	f.Add([]byte(`{"report":{"seen":[{"ttl":[[300,1]]}]}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := DecodeMessage(line)
 		if err != nil || m.Report == nil {
