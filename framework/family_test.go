@@ -43,10 +43,10 @@ func TestWithFamily(t *testing.T) {
 			must.Equal(t, "findings", []string{"10.66.128.1/32", v6, "deploy/x", "10.66.128.1/32", v6}, objects)
 		}
 	}
-	_, why := dual.Variants[1].Runnable(true)
+	_, why := dual.Variants[1].Runnable()
 	must.Equal(t, "the old one runs", "only with --family ipv4: its BGP has no IPv6", why)
-	if len(dual.Runnable(false)) != 1 || !dual.Topology.Dual || len(s.Runnable(false)) != 2 || s.Topology.Dual {
-		t.Errorf("%+v of %+v", dual.Runnable(false), s.Topology)
+	if len(dual.Runnable()) != 1 || !dual.Topology.Dual || len(s.Runnable()) != 2 || s.Topology.Dual {
+		t.Errorf("%+v of %+v", dual.Runnable(), s.Topology)
 	}
 	if len(must.Get(s.Set(map[string]string{"family": "ipv4"}))(t).Variants[0].Script().Probes) != 2 {
 		t.Error("a lab of IPv4 has other probes")

@@ -29,18 +29,17 @@ const (
 
 // Labels that LabelsOf derives from a scenario. No scenario declares them.
 const (
-	GuestLabel    Label = "guest"    // variants with nodes that have a kernel of their own
-	SlowLabel     Label = "slow"     // Scenario.Slow
-	UpstreamLabel Label = "upstream" // variants that run only with the vendors' own images
+	GuestLabel Label = "guest" // variants with nodes that have a kernel of their own
+	SlowLabel  Label = "slow"  // Scenario.Slow
 )
 
-var derived = []Label{GuestLabel, SlowLabel, UpstreamLabel}
+var derived = []Label{GuestLabel, SlowLabel}
 
 // labelForm is the form of a label: it needs no quotes in a selection.
 var labelForm = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*$`)
 
 // LabelsOf are the labels of a variant, in order, each once: those that it and its scenario
-// declare, the components of Tested, and GuestLabel, SlowLabel and UpstreamLabel where they apply.
+// declare, the components of Tested, and GuestLabel and SlowLabel where they apply.
 func (s Scenario) LabelsOf(v Variant) []string {
 	labels := each.Of(slices.Concat(s.Labels, v.Labels), func(l Label) string { return string(l) })
 	for _, t := range s.Tested {
@@ -53,9 +52,6 @@ func (s Scenario) LabelsOf(v Variant) []string {
 	}
 	if s.Slow {
 		labels = append(labels, string(SlowLabel))
-	}
-	if v.OnlyUpstream != "" {
-		labels = append(labels, string(UpstreamLabel))
 	}
 	slices.Sort(labels)
 	return slices.Compact(labels)

@@ -10,8 +10,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// labelled has a variant with a guest for itself, one without, and one that only the
-// vendor's images make.
+// labelled has a variant with a guest for itself, and one without.
 func labelled() Scenario {
 	return Scenario{
 		Incident: Incident{Name: "drain"}, Labels: []Label{"bgp"}, Slow: true,
@@ -22,24 +21,23 @@ func labelled() Scenario {
 		Variants: []Variant{
 			{Name: "old", Nodes: []string{"edge"}},
 			{Name: "new", Nodes: []string{"other"}, Labels: []Label{"bgp", "bpf"}},
-			{Name: "vendor", Nodes: []string{"other"}, OnlyUpstream: "no source"},
 		},
 	}
 }
 
 func TestLabelsOf(t *testing.T) {
 	s := labelled()
-	for i, want := range []string{"bgp cilium guest slow", "bgp bpf cilium slow", "bgp cilium slow upstream"} {
+	for i, want := range []string{"bgp cilium guest slow", "bgp bpf cilium slow"} {
 		must.Equal(t, s.Variants[i].Name, want, strings.Join(s.LabelsOf(s.Variants[i]), " "))
 	}
 }
 
 func TestSelection(t *testing.T) {
 	for _, test := range []struct{ expression, want string }{
-		{"cilium", "old new vendor"},
+		{"cilium", "old new"},
 		{"guest", "old"},
-		{"cilium && !guest && !upstream", "new"},
-		{"guest, upstream", "old vendor"},
+		{"cilium && !guest", "new"},
+		{"guest, bpf", "old new"},
 		{"bgp && (guest || bpf)", "old new"},
 		{"calico", ""},
 	} {

@@ -197,9 +197,6 @@ type Variant struct {
 	Role Role
 	// Expect is what an Unclassified variant must come to, if somebody has said that.
 	Expect Verdict
-	// OnlyUpstream is the reason why images of the variant cannot be built; empty: they
-	// can. Such a variant runs only with the images that the vendor publishes.
-	OnlyUpstream string
 	// OnlyIPv4 is the reason why the variant cannot run on a lab of two families (WithFamily), as a
 	// clause; empty: it can. dual is set if the lab is one.
 	OnlyIPv4 string
@@ -224,22 +221,18 @@ type Variant struct {
 	Script func() Script
 }
 
-// Runnable reports whether the variant can run on the lab: with the vendors' own images (upstream),
-// or with built ones. If it cannot, why says the reason.
-func (v Variant) Runnable(upstream bool) (runnable bool, why string) {
-	switch {
-	case v.dual && v.OnlyIPv4 != "":
+// Runnable reports whether the variant can run on the lab. If it cannot, why says the reason.
+func (v Variant) Runnable() (runnable bool, why string) {
+	if v.dual && v.OnlyIPv4 != "" {
 		return false, "only with --family ipv4: " + v.OnlyIPv4
-	case v.OnlyUpstream != "" && !upstream:
-		return false, "only with --images=upstream: " + v.OnlyUpstream
 	}
 	return true, ""
 }
 
 // Runnable returns the variants that can run, as Variant.Runnable reports.
-func (s Scenario) Runnable(upstream bool) []Variant {
+func (s Scenario) Runnable() []Variant {
 	return slices.DeleteFunc(slices.Clone(s.Variants), func(v Variant) bool {
-		runnable, _ := v.Runnable(upstream)
+		runnable, _ := v.Runnable()
 		return !runnable
 	})
 }

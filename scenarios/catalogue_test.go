@@ -65,7 +65,7 @@ func TestScenario(t *testing.T) {
 			for _, step := range engine.New(s, nil, engine.Options{}).Steps() {
 				t.Logf("%s: %s", step.Scope, step.Name)
 			}
-			if missing := slices.DeleteFunc(suite.ImagesOf(s, false, s.Runnable(false)...), known); len(missing) > 0 {
+			if missing := slices.DeleteFunc(suite.ImagesOf(s, false, s.Runnable()...), known); len(missing) > 0 {
 				t.Errorf("there is no recipe for %q", missing)
 			}
 		})

@@ -89,11 +89,7 @@ func variants(s framework.Scenario) string {
 	var b strings.Builder
 	b.WriteString("| variant | role | expected verdict | components | runs as |\n|---|---|---|---|---|\n")
 	for _, v := range s.Variants {
-		form := string(v.Form)
-		if v.OnlyUpstream != "" {
-			form += ", only with `--images=upstream`"
-		}
-		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", componentList(v.Components), form)
+		row(&b, "`"+v.Name+"`", string(v.Role), "`"+string(v.Expected())+"`", componentList(v.Components), string(v.Form))
 	}
 	kernels := each.Of(s.Topology.Guests(), func(n topology.Node) string { return n.Kernel })
 	if kernels = slices.Compact(slices.Sorted(slices.Values(kernels))); len(kernels) > 0 {
@@ -113,7 +109,7 @@ func componentList(versions map[string]string) string {
 
 func versions(s framework.Scenario) string {
 	byComponent := map[string][]string{}
-	for _, v := range s.Runnable(false) {
+	for _, v := range s.Runnable() {
 		for component, version := range v.Components {
 			if !slices.Contains(byComponent[component], version) {
 				byComponent[component] = append(byComponent[component], version)
@@ -153,7 +149,7 @@ func components(catalogue *images.Catalogue, all []framework.Scenario) (string, 
 		p := packaging{r.Component, form}
 		add(versions, p, r.Version)
 		for _, s := range all {
-			if slices.Contains(suite.ImagesOf(s, false, s.Runnable(false)...), ref) {
+			if slices.Contains(suite.ImagesOf(s, false, s.Runnable()...), ref) {
 				add(usedBy, p, s.Incident.Name)
 			}
 		}

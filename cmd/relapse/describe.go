@@ -32,7 +32,7 @@ its images are built, and for each variant the expected verdict and its own labe
 			if err != nil {
 				return err
 			}
-			from, variants, err := selection{all: true, label: label}.scenarios(nil)
+			from, variants, err := selection{all: true, label: label}.scenarios()
 			if err != nil {
 				return err
 			}
@@ -48,8 +48,8 @@ its images are built, and for each variant the expected verdict and its own labe
 					if variants != nil && !slices.Contains(variants, v.Name) {
 						continue
 					}
-					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s%s\n",
-						v.Name, v.Role, v.Form, v.Expected(), further(s.LabelsOf(v), common), notRunnable(v))
+					fmt.Fprintf(table, "  %s\t%s, %s: expected %s%s\n",
+						v.Name, v.Role, v.Form, v.Expected(), further(s.LabelsOf(v), common))
 				}
 			}
 			return table.Flush()
@@ -117,7 +117,7 @@ func describe(out io.Writer, s framework.Scenario) {
 	section("Lab", lab)
 	section("Reproduction", i.Reproduction)
 	section("Variants", each.Joined(s.Variants, "\n", func(v framework.Variant) string {
-		return fmt.Sprintf("%s: %s, runs as %s, expected %s%s", v.Name, v.Role, v.Form, v.Expected(), notRunnable(v))
+		return fmt.Sprintf("%s: %s, runs as %s, expected %s", v.Name, v.Role, v.Form, v.Expected())
 	}))
 	with, others := "relapse run "+i.Name, ""
 	for _, t := range s.Tested {
@@ -139,12 +139,4 @@ func describe(out io.Writer, s framework.Scenario) {
 		section("Facts (+ asserted by these steps, - not asserted)",
 			each.Joined(i.Facts, "\n", func(f framework.Fact) string { return verdict.FactText(s, f) }))
 	}
-}
-
-// notRunnable says why a variant cannot run with images that are built here; empty if it can.
-func notRunnable(v framework.Variant) string {
-	if runnable, why := v.Runnable(false); !runnable {
-		return "; not runnable here, " + why
-	}
-	return ""
 }

@@ -114,17 +114,17 @@ At the end it prints the time of each image's build, and the CPU time of all.`,
 }
 
 func imagesUsed(label string) ([]string, error) {
-	chosen, variants, err := selection{all: label == "", label: label}.scenarios(nil)
+	chosen, variants, err := selection{all: label == "", label: label}.scenarios()
 	if err != nil {
 		return nil, err
 	}
 	var refs []string
 	for _, scenario := range chosen {
-		runnable := scenario.Runnable(false)
+		used := scenario.Variants
 		if label != "" {
-			runnable = slices.DeleteFunc(runnable, func(v framework.Variant) bool { return !slices.Contains(variants, v.Name) })
+			used = slices.DeleteFunc(slices.Clone(used), func(v framework.Variant) bool { return !slices.Contains(variants, v.Name) })
 		}
-		refs = append(refs, suite.ImagesOf(scenario, false, runnable...)...)
+		refs = append(refs, suite.ImagesOf(scenario, false, used...)...)
 	}
 	return refs, nil
 }

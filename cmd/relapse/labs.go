@@ -84,7 +84,7 @@ func up(ctx context.Context, s *settings, name string, on subnets, set map[strin
 	for _, line := range scenario.Subnets() {
 		shown.Note("lab", line)
 	}
-	runnable := scenario.Runnable(false)
+	runnable := scenario.Runnable()
 	ctx = await.Watch(ctx, func(s await.Sight) { shown.Waits("lab", s) })
 	if _, err := suite.Build(ctx, o.Images, suite.ImagesOf(scenario, false, runnable...), shown); err != nil {
 		return err

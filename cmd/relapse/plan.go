@@ -52,7 +52,7 @@ func shardItems(what selection) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, _, err := what.scenarios(nil)
+	chosen, _, err := what.scenarios()
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,6 @@ scenario are removed when there are more than --keep-runs, or when they take mor
 			if options.Upstreams, err = from.upstreams(); err != nil {
 				return err
 			}
-			options.VendorsImages = len(options.Upstreams) > 0
 			how.flags = cmd.Flags()
 			return runScenarios(cmd.Context(), s, args, how, options)
 		},
@@ -130,7 +129,7 @@ func runScenarios(ctx context.Context, s *settings, names []string, how runOptio
 	if how.label != "" && len(o.Variants) > 0 {
 		return usagef("--label and --variant exclude each other")
 	}
-	chosen, labelled, err := selection{names, how.all, how.label, how.with}.scenarios(o.Upstreams)
+	chosen, labelled, err := selection{names, how.all, how.label, how.with}.scenarios()
 	if err != nil {
 		return err
 	}
@@ -495,16 +494,11 @@ func checkRunnable(chosen []framework.Scenario, o engine.Options) error {
 		if s.Topology.Dual {
 			errs = append(errs, host.PassesIPv6())
 		}
-		none := len(s.Runnable(o.VendorsImages)) == 0
+		none := len(s.Runnable()) == 0
 		for _, v := range s.Variants {
-			runnable, why := v.Runnable(o.VendorsImages)
-			asked := slices.Contains(o.Variants, v.Name)
-			switch {
-			case runnable:
-			case s.Topology.Dual && v.OnlyIPv4 != "" && (asked || none && len(o.Variants) == 0):
+			runnable, why := v.Runnable()
+			if !runnable && (slices.Contains(o.Variants, v.Name) || none && len(o.Variants) == 0) {
 				errs = append(errs, status.Machine("variant %q runs %s", v.Name, why))
-			case asked:
-				errs = append(errs, usagef("variant %q runs %s", v.Name, why))
 			}
 		}
 	}

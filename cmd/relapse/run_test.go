@@ -9,28 +9,8 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
+// What a version cannot do on a dual lab is the machine's status: nothing that was typed is wrong.
 func TestCheckRunnable(t *testing.T) {
-	published := framework.Variant{Name: "old", OnlyUpstream: "it is no Go module"}
-	chosen := []framework.Scenario{{Variants: []framework.Variant{{Name: "new"}, published}}}
-	for _, test := range []struct {
-		name    string
-		wanted  []string
-		vendors bool
-		says    string // of the error; empty: fine
-	}{
-		{"all: what cannot run is left out", nil, false, ""},
-		{"one that is built", []string{"new"}, false, ""},
-		{"one that is not", []string{"new", "old"}, false, `variant "old" runs only with --images=upstream: it is no Go module`},
-		{"from upstream", []string{"old"}, true, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			err := checkRunnable(chosen, engine.Options{Variants: test.wanted, VendorsImages: test.vendors})
-			if (err == nil) != (test.says == "") || err != nil && (err.Error() != test.says || exitStatus(t.Context(), err) != exitUsage) {
-				t.Errorf("%v, want %q", err, test.says)
-			}
-		})
-	}
-	// What a version cannot do on a dual lab is the machine's status: nothing that was typed is wrong.
 	s := framework.Scenario{
 		Variants:   []framework.Variant{{Name: "old", OnlyIPv4: "it has no IPv6"}},
 		Parameters: []framework.Parameter{framework.Family}, With: framework.WithFamily,
@@ -42,7 +22,6 @@ func TestCheckRunnable(t *testing.T) {
 		must.Fail(t, err, `variant "old" runs only with --family ipv4: it has no IPv6`)
 		must.Equal(t, "status", exitMachine, exitStatus(t.Context(), err))
 	}
-	must.Equal(t, "listed as", "; not runnable here, only with --images=upstream: it is no Go module", notRunnable(published))
 }
 
 func TestCheckVariants(t *testing.T) {

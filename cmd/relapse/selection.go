@@ -10,7 +10,6 @@ import (
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
-	"github.com/relapse-dev/relapse/topology/lab/registry"
 )
 
 type selection struct {
@@ -24,7 +23,7 @@ type selection struct {
 // catalogue. Variants are the names of the variants that --label chose; nil without it.
 // A scenario that --label or --with does not select is left out, or, if it was named,
 // refused.
-func (s selection) scenarios(from registry.Upstreams) (chosen []framework.Scenario, variants []string, err error) {
+func (s selection) scenarios() (chosen []framework.Scenario, variants []string, err error) {
 	named := len(s.names) > 0
 	switch {
 	case named && s.all:
@@ -45,7 +44,7 @@ func (s selection) scenarios(from registry.Upstreams) (chosen []framework.Scenar
 		chosen = append(chosen, scenario)
 	}
 	if s.label != "" {
-		if chosen, variants, err = labelled(chosen, s.label, named, from); err != nil {
+		if chosen, variants, err = labelled(chosen, s.label, named); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -87,10 +86,8 @@ func testingAny(from []framework.Scenario, with map[string]string) ([]framework.
 }
 
 // labelled are the scenarios with variants that a label expression selects, and the names
-// of those variants. A scenario without a variant that can run is left out.
-func labelled(
-	from []framework.Scenario, expression string, named bool, upstreams registry.Upstreams,
-) ([]framework.Scenario, []string, error) {
+// of those variants. A scenario without one is left out.
+func labelled(from []framework.Scenario, expression string, named bool) ([]framework.Scenario, []string, error) {
 	selection, err := framework.ParseSelection(expression)
 	if err != nil {
 		return nil, nil, usagef("--label: %w", err)
@@ -105,21 +102,17 @@ func labelled(
 	var variants []string
 	for _, s := range from {
 		selected := selection.Variants(s)
-		runs := slices.ContainsFunc(selected, func(v framework.Variant) bool {
-			runnable, _ := v.Runnable(len(upstreams) > 0)
-			return runnable
-		})
-		if !runs && named {
-			return nil, nil, usagef("--label: no variant of scenario %q that can run here matches %q", s.Incident.Name, expression)
+		if len(selected) == 0 && named {
+			return nil, nil, usagef("--label: no variant of scenario %q matches %q", s.Incident.Name, expression)
 		}
-		if !runs {
+		if len(selected) == 0 {
 			continue
 		}
 		chosen = append(chosen, s)
 		variants = append(variants, each.Of(selected, func(v framework.Variant) string { return v.Name })...)
 	}
 	if len(chosen) == 0 {
-		return nil, nil, usagef("--label: no variant that can run here matches %q", expression)
+		return nil, nil, usagef("--label: no variant matches %q", expression)
 	}
 	return chosen, variants, nil
 }

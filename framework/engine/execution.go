@@ -90,7 +90,7 @@ func New(s framework.Scenario, labs Labs, o Options) *Execution {
 		if len(o.Variants) > 0 && !slices.Contains(o.Variants, v.Name) {
 			continue
 		}
-		if runnable, why := v.Runnable(o.VendorsImages); !runnable {
+		if runnable, why := v.Runnable(); !runnable {
 			e.report.NotRun = append(e.report.NotRun, report.NotRun{Name: v.Name, Reason: why})
 			continue
 		}

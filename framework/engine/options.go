@@ -76,8 +76,6 @@ type Options struct {
 	Output string
 	// Variants are the names of the variants that run; empty means all.
 	Variants []string
-	// VendorsImages is set if the vendors' own images run, and none are built.
-	VendorsImages bool
 	// Keep leaves the lab running after the run, for Reuse.
 	Keep bool
 	// Reuse uses a running lab if there is one.

@@ -63,7 +63,7 @@ func (l *labs) Prepare(ctx context.Context, s framework.Scenario, variants []fra
 	if l.isSecond(s) {
 		ctx = images.BesideLab(ctx)
 	}
-	upstream := l.VendorsImages
+	upstream := len(l.Upstreams) > 0
 	prepared, err := l.prepare(ctx, ImagesOf(s, upstream, variants...))
 	if err == nil && upstream {
 		for _, ref := range ImagesOf(s, false, variants...) {

@@ -30,7 +30,7 @@ type Options struct {
 	engine.Options
 	Docker *client.Client
 	Images Images
-	// Upstreams are the registries of the vendors' images, with VendorsImages.
+	// Upstreams are the registries of the vendors' own images, if those run and none are built.
 	Upstreams registry.Upstreams
 	// Timeout bounds the whole run; zero means one hour.
 	Timeout time.Duration

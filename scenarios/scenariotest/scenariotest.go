@@ -108,7 +108,7 @@ func EachPartMatters(t *testing.T, s framework.Scenario, r report.Report) {
 			expect(m.Verdict).To(gomega.Equal("does-not-help"), "%s without %s: %s was not applied", v.Name, v.Ablated, m.Name)
 		}
 	}
-	for _, v := range s.Runnable(false) {
+	for _, v := range s.Runnable() {
 		want = append(want, v.Name+" without fault: vacuous")
 		if v.Role == framework.Affected {
 			want = append(want, v.Name+" without detector: missed", v.Name+" without remedy: reproduced")

@@ -28,10 +28,9 @@ const (
 	oldVersion = "1.5.1"
 	newVersion = "2.1.0"
 
-	untaggedVariant  = "untagged"
-	pinnedVariant    = "pinned-by-digest"
-	ifNotPresent     = "untagged-if-not-present"
-	publishedVariant = "kube-router-v0.4.0-to-v1.0.0-rc5"
+	untaggedVariant = "untagged"
+	pinnedVariant   = "pinned-by-digest"
+	ifNotPresent    = "untagged-if-not-present"
 )
 
 const (
@@ -70,7 +69,6 @@ var Scenario = framework.Scenario{
 		variant(untaggedVariant, framework.Affected, oldVersion, newVersion, untaggedScript),
 		variant(pinnedVariant, framework.Fixed, oldVersion, newVersion, pinnedScript),
 		variant(ifNotPresent, framework.Workaround, oldVersion, newVersion, ifNotPresentScript),
-		published,
 	},
 	Tested: []framework.Tested{
 		{Name: "kube-router.old", Default: oldVersion},
@@ -145,7 +143,7 @@ func common(before, after string, k kuberouter.KubeRouter) framework.Script {
 	change.Inject = framework.InOrder(precursor.Inject, change.Inject)
 	return framework.Script{
 		Install: framework.InOrder(
-			workload.StopProbes, unguard, kuberouter.Clean, kuberouter.LatestMoved(before), k.Apply,
+			workload.StopProbes, kuberouter.Clean, kuberouter.LatestMoved(before), k.Apply,
 			// Only now: a pod without a CNI configuration is retried only after a while.
 			kuberouter.RangesWritten, framework.AtOnce(workload.ProbesOn(all...), sessionsOfAnyAge),
 		),

@@ -42,13 +42,11 @@ type Manifest string
 // The vendor's daemonset/kubeadm-kuberouter.yaml. They differ in the
 // RBAC of version 2, which lists EndpointSlices, and what each mounts.
 const (
-	V0 Manifest = "v0.4.0"
 	V1 Manifest = "v1.5.1"
 	V2 Manifest = "v2.1.0"
 )
 
-// ManifestOf is the manifest that a published version is deployed with. Those of
-// version 0 and of the pre-releases of 1.0 are chosen by name.
+// ManifestOf is the manifest that a version is deployed with.
 func ManifestOf(version string) Manifest {
 	if semver.Compare("v"+version, "v2.0.0") >= 0 {
 		return V2
@@ -86,10 +84,10 @@ func (k KubeRouter) manifest(apiServer netip.AddrPort, peer topology.BGPPeer) (s
 	var text strings.Builder
 	err := manifestTemplate.Execute(&text, struct {
 		KubeRouter
-		V0, V2    bool
+		V2        bool
 		APIServer netip.AddrPort
 		Peer      topology.BGPPeer
-	}{k, k.Manifest == V0, k.Manifest == V2, apiServer, peer})
+	}{k, k.Manifest == V2, apiServer, peer})
 	if err != nil {
 		return "", fmt.Errorf("rendering kube-router's manifest: %w", err)
 	}
@@ -212,19 +210,6 @@ func Clean(ctx context.Context, r *framework.Run) error {
 	})
 }
 
-// FlushFilter empties a node's filter table.
-func FlushFilter(ctx context.Context, node *kindlab.Node) error {
-	if _, err := node.Exec(ctx, "sh", "-c", "set -e\n"+flushFilter); err != nil {
-		return fmt.Errorf("flushing the filter table: %w", err)
-	}
-	return nil
-}
-
-// flushFilter empties the filter tables of iptables-nft and, if kube-router used it, of
-// iptables-legacy.
-const flushFilter = `iptables -w -F; iptables -w -X
-if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -w -F; iptables-legacy -w -X; fi`
-
 // cleanNode also succeeds on a node that has nothing to clean. Kube-router's routes to
 // other nodes' pods are of protocol 17: left behind, they carry traffic between pods
 // that a later version no longer carries.
@@ -234,6 +219,7 @@ ip link del kube-bridge 2>/dev/null || true
 while ip rule del table 77 2>/dev/null; do :; done
 ip route flush table 77 2>/dev/null || true
 ip route flush proto 17
-` + flushFilter + `
+iptables -w -F; iptables -w -X
+if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -w -F; iptables-legacy -w -X; fi
 iptables-save -t nat | grep -v kube-router | iptables-restore -w -T nat
 crictl --timeout 30s images -q ` + Untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`

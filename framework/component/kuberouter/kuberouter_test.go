@@ -101,21 +101,3 @@ func TestManifest(t *testing.T) {
 		t.Error("v2's manifest lacks parts")
 	}
 }
-
-func TestManifestOfV0(t *testing.T) {
-	role, set := objects(t, configured(V0, Untagged, corev1.PullAlways))
-	spec := set.Spec.Template.Spec
-	must.Equal(t, "the CNI configuration is installed by", "docker.io/library/busybox", spec.InitContainers[0].Image)
-	for _, arg := range spec.Containers[0].Args {
-		// pkg/options/options.go of v0.4.0 and v1.0.0-rc5 do not have it.
-		if strings.HasPrefix(arg, "--bgp-graceful-restart-time") {
-			t.Error("v0.4.0 ends at " + arg)
-		}
-	}
-	if slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == "xtables-lock" }) {
-		t.Error("v0.4.0's manifest has no lock")
-	}
-	if got := resourcesOf(role); slices.Contains(got, "endpointslices") {
-		t.Errorf("v0's role allows %v", got)
-	}
-}

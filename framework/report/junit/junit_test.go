@@ -79,9 +79,9 @@ func TestSuiteOfSeveral(t *testing.T) {
 	must.Equal(t, "repeats", want, cases(Suite(repeats)))
 	killed := one("inconclusive", "reproduced", "", report.Step{Scope: "old", Name: "fault", Began: began})
 	killed.Unfinished = &report.Unfinished{Steps: []string{"old: fault"}}
-	killed.NotRun = []report.NotRun{{Name: "vendor", Reason: "only with --images=upstream"}}
+	killed.NotRun = []report.NotRun{{Name: "vendor", Reason: "only with --family ipv4: its BGP has no IPv6"}}
 	want = []string{
-		"old: verdict: error: not judged, expected reproduced", "vendor: skipped: only with --images=upstream",
+		"old: verdict: error: not judged, expected reproduced", "vendor: skipped: only with --family ipv4: its BGP has no IPv6",
 		"run: error: it has not ended; running steps: old: fault",
 	}
 	must.Equal(t, "killed", want, cases(Suite(killed)))
