@@ -37,7 +37,7 @@ func ExampleTopology_Validate() {
 	fmt.Println("corrected:", lab.Validate())
 	// Output:
 	// topology "pair" cannot be built, 2 problems:
-	//   clusters[0].nodes[1].links[0].address: 10.30.5.12 is not in 10.30.4.0/24, the subnet of network "nodes"
-	//   clusters[0].nodes[1].via[0]: no router "tro"; there are ["tor"]
+	//   node "worker": 10.30.5.12 is no address of a member in 10.30.4.0/24 of network "nodes", whose first one belongs to the bridge
+	//   node "worker": no router "tro"; there are ["tor"]
 	// corrected: <nil>
 }

@@ -105,9 +105,9 @@ func Files(t topology.Topology) ([]File, error) {
 		return nil, err
 	}
 	if t.Dual {
-		return nil, &topology.InvalidError{Topology: t.Name, Problems: []topology.Problem{{
-			Says: "a folder for containerlab is of IPv4 alone, and the lab has two families",
-		}}}
+		return nil, &topology.InvalidError{Topology: t.Name, Problems: []string{
+			"a folder for containerlab is of IPv4 alone, and the lab has two families",
+		}}
 	}
 	e := export{t: t, taken: map[string]bool{}, bridges: map[string]string{}}
 	e.file.Name = t.Name
