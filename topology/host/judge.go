@@ -284,25 +284,6 @@ func judgeFeatures(features []feature) Check {
 		"the kernel must have the features that a lab's networks use", "boot a distribution's standard kernel with its modules installed")
 }
 
-// judgeForwarding reports net.ipv4.ip_forward. Either value is right: packets of
-// a lab are forwarded in the routers' namespaces, which have their own setting.
-func judgeForwarding(value string) Check {
-	found := "net.ipv4.ip_forward is " + sysctl(value)
-	if sysctl(value) == "0" {
-		found += " (dockerd sets it to 1 when it starts)"
-	}
-	return passed("IP forwarding", found)
-}
-
-// judgeBridgeFilter reports whether iptables sees bridged frames. Either value is
-// right: Docker accepts traffic within one bridge.
-func judgeBridgeFilter(value string) Check {
-	if value == "" {
-		return passed("br_netfilter", "not loaded")
-	}
-	return passed("br_netfilter", "net.bridge.bridge-nf-call-iptables is "+sysctl(value))
-}
-
 func sysctl(value string) string {
 	if value = strings.TrimSpace(value); value == "" {
 		return "not readable"

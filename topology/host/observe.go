@@ -58,8 +58,6 @@ type observed struct {
 	unified       string // cgroup.controllers
 	kernel        string
 	features      []feature // empty when not root
-	forwarding    string
-	bridgeFilter  string
 	inotify       map[string]string
 	pages         string
 	contained     bool
@@ -73,20 +71,18 @@ type observed struct {
 
 func (h host) observe(ctx context.Context, needs Needs) observed {
 	o := observed{
-		needs:        needs,
-		uid:          os.Geteuid(),
-		apt:          find("apt-get") != "",
-		systemd:      exists(systemd), // sd_booted(3)
-		mountinfo:    read("/proc/self/mountinfo"),
-		unified:      read("/sys/fs/cgroup/cgroup.controllers"),
-		kernel:       strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
-		forwarding:   read("/proc/sys/net/ipv4/ip_forward"),
-		bridgeFilter: read("/proc/sys/net/bridge/bridge-nf-call-iptables"),
-		inotify:      h.limits(),
-		pages:        read(h.pages),
-		contained:    isContained(),
-		memoryGiB:    MemoryGiB(),
-		cpus:         runtime.NumCPU(),
+		needs:     needs,
+		uid:       os.Geteuid(),
+		apt:       find("apt-get") != "",
+		systemd:   exists(systemd), // sd_booted(3)
+		mountinfo: read("/proc/self/mountinfo"),
+		unified:   read("/sys/fs/cgroup/cgroup.controllers"),
+		kernel:    strings.TrimSpace(read("/proc/sys/kernel/osrelease")),
+		inotify:   h.limits(),
+		pages:     read(h.pages),
+		contained: isContained(),
+		memoryGiB: MemoryGiB(),
+		cpus:      runtime.NumCPU(),
 	}
 	o.shimInstalled = exists(h.shim)
 	from := 0
@@ -142,8 +138,6 @@ func (o observed) judge() Report {
 		checks = append(checks, judgeFeatures(o.features))
 	}
 	checks = append(checks,
-		judgeForwarding(o.forwarding),
-		judgeBridgeFilter(o.bridgeFilter),
 		inotify,
 		judgeSubnets(o.needs.Subnets, o.overlaps, o.overlapsErr),
 		judgeCPUs(o.cpus),

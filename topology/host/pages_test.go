@@ -32,18 +32,13 @@ func TestJudgePages(t *testing.T) {
 
 // What else an undo meets, TestRaiseAndLowerLimits shows.
 func TestEnlargeAndShrinkPages(t *testing.T) {
-	for _, earlier := range []bool{false, true} {
-		h := hostIn(t.TempDir())
-		must.Write(t, h.pages, "always inherit madvise [never]\n")
-		h.enlargePages(func(string) {})
-		must.Equal(t, "enlarged, the file has", "always\n", read(h.pages))
-		must.Write(t, h.pages, "[always] inherit madvise never\n") // as the kernel says it
-		if earlier {
-			must.NoError(t, h.remember(func(r *record) { r.Pages, r.Sysctls = new(r.Sysctls[h.pages]), nil }))
-		}
-		must.NoError(t, h.undo(t.Context(), func(string) {}))
-		must.Equal(t, "after the undo the file has", "never\n", read(h.pages))
-	}
+	h := hostIn(t.TempDir())
+	must.Write(t, h.pages, "always inherit madvise [never]\n")
+	h.enlargePages(func(string) {})
+	must.Equal(t, "enlarged, the file has", "always\n", read(h.pages))
+	must.Write(t, h.pages, "[always] inherit madvise never\n") // as the kernel says it
+	must.NoError(t, h.undo(t.Context(), func(string) {}))
+	must.Equal(t, "after the undo the file has", "never\n", read(h.pages))
 }
 
 // A kernel that refuses the change does not fail the set-up.

@@ -131,9 +131,6 @@ func (h host) undo(ctx context.Context, announce func(string)) error {
 			return err
 		}
 	}
-	if r.Pages != nil {
-		r.Sysctls[h.pages] = *r.Pages
-	}
 	if err := h.lowerLimits(r.Sysctls, announce); err != nil {
 		return err
 	}
@@ -185,8 +182,6 @@ type record struct {
 	DaemonJSON *change       `json:"daemonJSON,omitempty"`
 	// Sysctls are kernel settings by their names, or the paths of their files.
 	Sysctls map[string]change `json:"sysctls,omitempty"`
-	// Pages is where earlier versions kept the setting of memory pages.
-	Pages *change `json:"pages,omitempty"`
 }
 
 type change struct {
