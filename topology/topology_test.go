@@ -75,6 +75,7 @@ func TestValidate(t *testing.T) {
 			t.Clusters[0].PodCIDR, t.Clusters[0].NodeMask = prefix("10.4.94.0/23"), 26
 		}},
 		{`a routed range: 10.4.94.0/28 overlaps 10.4.94.0/24 of network "rack"`, func(t *Topology) { t.Routed = []netip.Prefix{prefix("10.4.94.0/28")} }},
+		{`a routed range: 224.1.0.0/16 is loopback, multicast or reserved`, func(t *Topology) { t.Routed = []netip.Prefix{prefix("224.1.0.0/16")} }},
 		{`a routed range: 10.9.1.1/24 is no IPv4 prefix without host bits`, func(t *Topology) { t.Routed = []netip.Prefix{prefix("10.9.1.1/24")} }},
 		{`network "v6": 2001:db8::/28 is no IPv4 prefix`, func(t *Topology) {
 			t.Networks = append(t.Networks, Network{Name: "v6", Subnet: prefix("2001:db8::/28")})

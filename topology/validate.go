@@ -131,6 +131,8 @@ func (v *validator) member(kind Kind, name string, links []Link) (of string) {
 func (v *validator) prefix(of string, p netip.Prefix) {
 	if !p.Addr().Is4() || p != p.Masked() {
 		v.add(of, "%s is no IPv4 prefix without host bits, such as 10.4.94.0/24", p)
+	} else if a := p.Addr(); a.IsLoopback() || a.As4()[0] >= 224 {
+		v.add(of, "%s is loopback, multicast or reserved, and no network can use it", p)
 	}
 }
 
