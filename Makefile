@@ -87,7 +87,9 @@ test: check build ## what a change must pass: check, node-drain, the core of the
 	@.ci/test
 
 .PHONY: test-all
-test-all: check build ## the night's: all tests in labs, all scenarios, and race
+test-all: check build ## the night's: all tests in labs, all scenarios, kubectl-relapse for other systems, and race
+	@$(part) 'kubectl-relapse for macOS' env GOOS=darwin go vet ./cmd/kubectl-relapse
+	@$(part) 'kubectl-relapse for Windows' env GOOS=windows go vet ./cmd/kubectl-relapse
 	@.ci/test night
 
 # A sample of it is in test-all.

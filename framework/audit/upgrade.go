@@ -47,7 +47,7 @@ var aVersion = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 // ParseUpgrade reads COMPONENT=VERSION, or COMPONENT=FROM..TO. The versions that it names have a
 // table of keys.
 func ParseUpgrade(text string) (Upgrade, error) {
-	const want = "expected the version of an upgrade, such as cilium=1.12.0, or both, such as cilium=1.11.6..1.12.0"
+	const want = "expected the version of an upgrade, such as cilium=1.19.5, or both, such as cilium=1.18.6..1.19.5"
 	component, versions, both := strings.Cut(text, "=")
 	if !both {
 		return Upgrade{}, fmt.Errorf("%q: %s", text, want)
@@ -118,7 +118,7 @@ func (r *Result) Upgrade(reads []snapshot.Snapshot, u Upgrade, incidents func(de
 		i := slices.IndexFunc(s.ConfigMaps.Items, func(m snapshot.ConfigMap) bool { return m.String() == ciliumConfig })
 		return s.ConfigMaps.Items[i].Data
 	}
-	r.NotRun = append(r.NotRun, NotRun{detector.Name(), configdrift.Unjudged(), fmt.Sprintf("the agents of %s and %s (relapse qualify)", u.From, u.To)})
+	r.NotRun = append(r.NotRun, NotRun{detector.Name(), configdrift.Unjudged(), fmt.Sprintf("the agents of %s and %s", u.From, u.To)})
 	find := func(s snapshot.Snapshot) []detect.Finding {
 		d := configdrift.Detector{Before: configdrift.Setup{Version: u.From, Config: config(s)}, Version: u.To, ConfigMap: ciliumConfig}
 		return detect.Run([]detect.Detector{d}, []snapshot.Snapshot{s})

@@ -169,7 +169,7 @@ func (n NIC) pluggedIn(ctx context.Context, m machine) (bool, string, error) {
 
 // reaching opens a connection to the kubelet's port of $1, which answers on every address of a node. An answer
 // from a neighbour takes a hundredth of a second on a busy machine.
-const reaching = `timeout 1 bash -c ": </dev/tcp/$1/10250" 2>&1 && echo connected || true`
+const reaching = `timeout 1 bash -c ": </dev/tcp/$1/10250" 2>&1; echo "status $?"`
 
 // unreached reports whether no other node gets an answer from the card's
 // address. A refused connection is an answer, too.
@@ -184,9 +184,15 @@ func (n NIC) unreached(ctx context.Context, others []machine) (bool, string, err
 	if err := errors.Join(errs...); err != nil {
 		return false, "", fmt.Errorf("trying to reach %s: %w", to, err)
 	}
+	has := func(i int, words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(said[i], w) })
+	}
 	for i, m := range others {
-		if strings.Contains(said[i], "connected") || strings.Contains(said[i], "Connection refused") {
+		switch {
+		case has(i, "status 0", "Connection refused"):
 			return false, fmt.Sprintf("%s reaches %s of %s, so the incident would not occur", m.Name(), to, n.Node), nil
+		case !has(i, "status 124", "No route to host", "unreachable", "timed out"):
+			return false, "", fmt.Errorf("trying to reach %s from %s: %q", to, m.Name(), said[i])
 		}
 	}
 	return true, "", nil

@@ -22,6 +22,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/report/stored"
+	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
@@ -373,8 +374,11 @@ func (a Advice) Lines() []Known {
 
 // Write prints the advice.
 func (a Advice) Write(out io.Writer) {
-	fmt.Fprintf(out, "%s %s to %s: what is known without a run. It is no verdict on your settings: relapse qualify %[1]s %[2]s %[3]s gives one.\n",
-		a.Component, a.From, a.To)
+	verdict := fmt.Sprintf("relapse qualify %s %s %s gives one", a.Component, a.From, a.To)
+	if _, err := upgrade.Of(a.Component, a.From, a.To, upgrade.Settings{}); err != nil {
+		verdict = "relapse has no lab for one"
+	}
+	fmt.Fprintf(out, "%s %s to %s: what is known without a run. It is no verdict on your settings: %s.\n", a.Component, a.From, a.To, verdict)
 	if len(a.Qualified) == 0 {
 		fmt.Fprintln(out, "\nThis upgrade was never qualified, as far as is known.")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,7 +154,9 @@ func (s *story) holds(f fact) framework.Condition {
 			s.reached = time.Now()
 		}
 		var wrong framework.Mismatches
+		missing := maps.Clone(loses)
 		for _, t := range r.Timelines() {
+			delete(missing, t.Probe.Name)
 			end := t.Reported.Add(-t.Probe.Timeout) // whether later packets were lost is not known yet
 			c := t.Between(end.Add(-factOver), end)
 			all, of := loses[t.Probe.Name]
@@ -164,6 +167,9 @@ func (s *story) holds(f fact) framework.Condition {
 			case c.Sent == 0, all && (c.Lost < c.Sent || resolved), !all && c.Received < c.Sent:
 				wrong.Addf("%s: %d of %d packets lost, %d names not resolved", t.Probe.Name, c.Lost, c.Sent, c.Unresolved)
 			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(missing)) {
+			wrong.Addf("%s: no traffic", name)
 		}
 		return wrong.Result()
 	}

@@ -171,7 +171,7 @@ func (u upgrade) upgraded(expected ...framework.Finding) framework.Precursor {
 		},
 		Expected: expected,
 		Aftermath: []framework.Check{
-			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Holds: release.Pods[0].Run(cilium.Agent(u.from))},
+			{ID: "agents-are-old", Name: "the agents on all nodes are of " + u.from, Holds: release.Pods[0].Run(cilium.Agent(u.from), nodes...)},
 			sessions("sessions-stay", "the routers have sessions with all nodes", nodes...),
 		},
 	}

@@ -57,12 +57,12 @@ func Audit(s *Settings) *cobra.Command {
 		Use:   "audit",
 		Short: "Find what is wrong, or waits to happen, in a cluster of your own; changes nothing",
 		Long:  auditHelp,
-		Example: `  relapse audit --routers routers.yaml
+		Example: strings.ReplaceAll(`  relapse audit --routers routers.yaml
   relapse audit --routers routers.yaml --as system:serviceaccount:net:audit   # under the role that --rbac prints
   relapse audit --nodes-manifest --image REGISTRY/nodestate:dev > nodes.yaml; kubectl apply -f nodes.yaml
   relapse audit --routers routers.yaml --nodes nodes.yaml
   relapse audit --routers routers.yaml --every 5m --listen :9110
-  relapse audit --from cilium-sysdump.zip`,
+  relapse audit --from cilium-sysdump.zip`, "relapse audit", self()+" audit"),
 		Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.Logger(os.Stderr); err != nil {
@@ -84,7 +84,7 @@ func Audit(s *Settings) *cobra.Command {
 	cmd.Flags().StringVar(&f.save, "save", "", "keep what was read in a folder, `DIR`")
 	cmd.Flags().StringVar(&f.from, "from", "", "audit a bundle, `DIR|FILE`, without a cluster: a sysdump, must-gather, cluster-info dump or support bundle, or what --save has kept")
 	cmd.Flags().StringVar(&f.suppress, "suppress", "", "`FILE` with the findings that do not count")
-	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.12.0")
+	cmd.Flags().StringVar(&f.upgrade, "upgrade", "", "find what an upgrade changes: `COMPONENT=VERSION`, such as cilium=1.19.5")
 	cmd.Flags().BoolVar(&f.redact, "redact", false, "replace names and addresses in what is printed and saved")
 	cmd.Flags().BoolVar(&f.rbac, "rbac", false, "print the ClusterRole (with --upgrade also the Role), and do nothing else")
 	cmd.Flags().BoolVar(&f.rules, "prometheus-rules", false, "print alerts on what --listen serves, and do nothing else")

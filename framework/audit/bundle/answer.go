@@ -63,7 +63,7 @@ func (b *Bundle) answer(r *http.Request) (any, int) {
 	case k.name != "" && c != nil && c.objects[k].json != nil:
 		return json.RawMessage(c.objects[k].json), http.StatusOK
 	case k.name != "":
-		if b.named["cilium.io"] { // the one that is read is cilium-config
+		if b.named["cilium.io"] && !b.requested[r.URL.Path] { // the one that is read is cilium-config
 			b.ask(r.URL.Path)
 		}
 		return refused(http.StatusNotImplemented, "", "the bundle does not have it")

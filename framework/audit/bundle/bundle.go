@@ -14,6 +14,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -82,8 +83,8 @@ type Bundle struct {
 	now             time.Time
 
 	mu sync.Mutex
-	// asked are the paths of lists that were asked for in vain.
-	asked map[string]bool
+	// asked are the paths of lists that were asked for in vain, and requested those that the collector has asked for.
+	asked, requested map[string]bool
 
 	// values are the files of the values of Cilium's Helm release.
 	values map[string][]byte
@@ -118,7 +119,7 @@ func newBundle(wanted []schema.GroupVersionResource) *Bundle {
 		kinds:    map[schema.GroupVersionResource]*collected{},
 		failures: map[string]string{}, unserved: map[string]bool{}, namespaces: sets.Set[string]{}, homes: map[string]bool{},
 		said: map[schema.GroupResource]sets.Set[key]{}, named: map[string]bool{}, sysdumps: map[string]bool{}, dumps: map[string]bool{},
-		values: map[string][]byte{}, asked: map[string]bool{}, now: time.Now()}
+		values: map[string][]byte{}, asked: map[string]bool{}, requested: map[string]bool{}, now: time.Now()}
 	for _, r := range append(slices.Clone(wanted), namespaces.WithVersion("v1")) {
 		b.wanted[r.GroupResource()]++
 		b.plurals[r.Resource] = true
@@ -259,8 +260,8 @@ func (b *Bundle) content(name string, in *bufio.Reader, nested int) error {
 		}
 		return b.zip(name, bytes.NewReader(text), int64(len(text)), nested)
 	}
-	if path.Base(name) == "replication-controllers.json" { // each namespace has one
-		b.dumps[path.Dir(path.Dir(name))] = true
+	if m := dump.FindStringSubmatch(name); m != nil {
+		b.dumps[cmp.Or(m[1], ".")] = true
 	}
 	if helmValues.MatchString(name) {
 		text, err := whole(in, mostDocument)

@@ -126,6 +126,9 @@ func (b *Bundle) settle() {
 var (
 	// sysdump are files of lists of all namespaces in a sysdump of Cilium, whose other files may have one namespace.
 	sysdump = regexp.MustCompile(`^k8s-[a-z0-9]+-\d{8}-\d{6}\.yaml$`)
+	// dump is in a folder that kubectl cluster-info dump has written, and nodesOfDump has all Nodes there.
+	dump        = regexp.MustCompile(`^(?:(.*)/)?kube-system/replication-controllers\.(?:json|yaml)$`)
+	nodesOfDump = regexp.MustCompile(`^nodes\.(json|yaml)$`)
 	// customResources are files in which troubleshoot.sh has all objects of a custom resource, as a sequence alone.
 	customResources = regexp.MustCompile(`(^|/)cluster-resources/custom-resources/[a-z0-9.-]+(/[a-z0-9-]+)?\.(json|yaml)$`)
 	digits          = regexp.MustCompile(`\d+`)
@@ -154,7 +157,7 @@ func (b *Bundle) scopes(c *collected) {
 		custom := l.Kind == "" && customResources.MatchString(l.file)
 		l.all = l.request == Path(c.GroupVersionResource) || custom && unscoped(c.GroupResource()) ||
 			b.sysdumps[path.Dir(l.file)] && sysdump.MatchString(path.Base(l.file)) ||
-			b.dumps[path.Dir(l.file)] && path.Base(l.file) == "nodes.json"
+			b.dumps[path.Dir(l.file)] && nodesOfDump.MatchString(path.Base(l.file))
 		if l.Kind == "" && !custom {
 			l.flaw = cmp.Or(l.flaw, "its list does not say of what it is one, or was cut off")
 		}
@@ -283,14 +286,16 @@ func (b *Bundle) says(r schema.GroupResource, namespace, name string) {
 // of all namespaces, that have what each cluster has, and what other objects name: a list that was cut off, or selected by
 // a label, has not.
 func (b *Bundle) proof(c *collected) string {
-	r, flaw, parts, proven := c.GroupResource(), "", sets.Set[string]{}, false
+	r, flaw, parts, proven, newest := c.GroupResource(), "", sets.Set[string]{}, false, uint64(0)
 	for _, l := range c.lists {
 		if l.flaw != "" {
 			flaw = l.flaw
 			continue
 		}
 		parts.Insert(l.namespace)
-		proven = proven || l.all
+		if l.namespace == "" && l.revision >= newest { // an older one no longer counts, and objects that the newest lacks are gone
+			proven, newest = l.all || proven && l.revision == newest, l.revision
+		}
 	}
 	everywhere := r != namespaces && b.everywhere(parts)
 	switch {

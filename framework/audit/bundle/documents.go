@@ -262,6 +262,7 @@ func (b *Bundle) inJSON(all part) error {
 		var before struct{ Request string }
 		if json.Unmarshal(one, &before) == nil && before.Request != "" {
 			request = before.Request
+			b.requested[request] = true
 			continue
 		}
 		if err := b.object(part{all.file, all.line, one}, nil, request); err != nil {

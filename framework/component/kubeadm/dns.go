@@ -92,7 +92,7 @@ func NewCorefile(text string, upstream netip.AddrPort) (Corefile, error) {
 		plugins[words[0]] = true
 		switch words[0] {
 		case "import":
-			switch name := strings.Join(words[1:], " "); {
+			switch name := words[min(1, len(words)-1)]; { // a snippet may have arguments
 			case slices.ContainsFunc(snippet.FindAllStringSubmatch(text, -1), func(m []string) bool { return m[1] == name }):
 			case strings.ContainsAny(name, "*?["): // CoreDNS passes over a pattern that no file matches
 				c.Replaced = append(c.Replaced, fmt.Sprintf("line %d: import %s is left out: the lab has no such files; a Corefile with their lines "+

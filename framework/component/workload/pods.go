@@ -37,10 +37,16 @@ func (p Pods) List(ctx context.Context, c *kindlab.Cluster) ([]corev1.Pod, error
 	return list.Items, nil
 }
 
-// Run is the condition that there are pods, and the first container of each is of an image.
-func (p Pods) Run(image string) framework.Condition {
+// Run is the condition that there are pods, one on each of these nodes at least, and that the first container of each is of
+// an image.
+func (p Pods) Run(image string, nodes ...string) framework.Condition {
 	return func(ctx context.Context, r *framework.Run) (bool, string, error) {
 		pods, err := p.List(ctx, labaccess.Cluster(r))
+		for _, node := range nodes {
+			if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node }) {
+				return false, "no pod on " + node, err
+			}
+		}
 		for _, pod := range pods {
 			if is := pod.Spec.Containers[0].Image; is != image {
 				return false, fmt.Sprintf("pod %s on %s is of %s", pod.Name, pod.Spec.NodeName, is), nil

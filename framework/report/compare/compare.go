@@ -33,7 +33,7 @@ type Result struct {
 	Findings []Difference
 	// Impacted are the impacted probes that only one report has.
 	Impacted []Difference
-	// Times are the times that both reports have, and that differ.
+	// Times are the times that both reports have, and that are not the same as they are written, to 100 ms.
 	Times []Difference
 	// Conditions are differences of the runs themselves: machine, versions, variants.
 	Conditions []Difference
@@ -46,7 +46,8 @@ func Reports(a, b report.Report) (Result, error) {
 		return r, fmt.Errorf("the reports are of different scenarios, %s and %s", a.Scenario, b.Scenario)
 	}
 	r.Conditions = slices.Concat(
-		differ("", machineOf(a), machineOf(b), true), differ("", labOf(a), labOf(b), false), differ("", runOf(a), runOf(b), true))
+		differ("", machineOf(a), machineOf(b), true), differ("", subnetsOf(a), subnetsOf(b), a.Topology != nil && b.Topology != nil),
+		differ("", secondLabsOf(a), secondLabsOf(b), false), differ("", runOf(a), runOf(b), true))
 	r.Verdicts = differ("", []fact{{what: "run", value: a.Verdict}}, []fact{{what: "run", value: b.Verdict}}, true)
 	common := 0
 	for _, one := range a.Variants {
@@ -118,17 +119,21 @@ func machineOf(r report.Report) (all []fact) {
 	return append(all, fact{what: "relapse", value: r.Relapse})
 }
 
-// labOf are the subnets of the lab, and which variants had a second one. Old reports do not have them.
-func labOf(r report.Report) (all []fact) {
+// subnetsOf are those of the lab. Old reports do not have them.
+func subnetsOf(r report.Report) (all []fact) {
 	if r.Topology != nil {
 		for _, n := range r.Topology.Networks {
 			all = append(all, fact{what: "subnet of " + n.Name, value: n.Subnet.String()})
 		}
 	}
-	for _, v := range r.Variants {
-		all = append(all, fact{what: "second lab for " + r.ScopeOf(v), value: yes(v.Topology != nil)})
-	}
 	return all
+}
+
+// secondLabsOf are the variants that had a second lab.
+func secondLabsOf(r report.Report) []fact {
+	return each.Of(r.Variants, func(v report.Variant) fact {
+		return fact{what: "second lab for " + r.ScopeOf(v), value: yes(v.Topology != nil)}
+	})
 }
 
 func runOf(r report.Report) []fact {
