@@ -310,7 +310,7 @@ func TestAuditUpgrade(t *testing.T) {
 		{"a patch release takes the keys of the release before it", running("example.org/cilium:v1.18.7"), "cilium=1.19.5", exitLatent, "config-drift, default-changed: mesh-auth-enabled is not set, which means false with 1.19.5: with 1.18.7 it is true.", ""},
 		{"a version without a table", running("example.org/cilium:v1.10.0"), "cilium=1.99.0", exitUsage, "", `relapse: --upgrade: no table of the keys of cilium "1.99.0": there are tables of 1.8, 1.9, 1.10,`},
 		{"another component", running("example.org/cilium:v1.10.0"), "cilum=1.11.1", exitUsage, "", `relapse: --upgrade: no table of the keys of "cilum"; nearest is "cilium"`},
-		{"no version", running("example.org/cilium:v1.10.0"), "cilium", exitUsage, "", `relapse: --upgrade: "cilium": expected the version of an upgrade, such as cilium=1.12.0`},
+		{"no version", running("example.org/cilium:v1.10.0"), "cilium", exitUsage, "", `relapse: --upgrade: "cilium": expected the version of an upgrade, such as cilium=1.19.5`},
 		{"half a version", running("example.org/cilium:v1.10.0"), "cilium=1.11..1.12.0", exitUsage, "", `relapse: --upgrade: version "1.11": expected`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
