@@ -129,14 +129,29 @@ func (s Scenario) TopologyFor(variants []Variant) topology.Topology {
 type Tested struct {
 	// Name is the component's name in its images. Two versions of one component have a
 	// suffix: "cilium", or "cilium.from" and "cilium.to".
-	Name string
+	Name string `json:"name"`
 	// Default is the version if none is chosen.
-	Default string
+	Default string `json:"default"`
 	// Since is the oldest version that the script knows; empty: all that recipes build.
-	Since string
+	Since string `json:"since,omitempty"`
 	// Varied is set if the component's name without suffix means this version. Of two
 	// versions it is the new one.
-	Varied bool
+	Varied bool `json:"varied,omitempty"`
+}
+
+// VersionsOf are the names by which a component stands among those that are tested: that of the version that
+// varies, empty if none does, and that of the version before an upgrade, empty if the incident is not an upgrade.
+func VersionsOf(component string, all []Tested) (varied, old string) {
+	for _, t := range all {
+		switch {
+		case t.Component() != component:
+		case t.Varied:
+			varied = t.Name
+		default:
+			old = t.Name
+		}
+	}
+	return varied, old
 }
 
 // Component is the name without suffix.

@@ -26,10 +26,10 @@ func main() {
 
 func command() *cobra.Command {
 	var s portable.Settings
-	root := portable.Root(&s, "Find documented Kubernetes network incidents in a cluster, and describe them",
+	root := portable.Root(&s, "Find documented Kubernetes network incidents in a cluster, and say which ones an upgrade has",
 		`kubectl relapse audits a cluster and its routers for documented network incidents, and changes
 nothing. What takes a lab is in the program relapse, for Linux on amd64.`)
-	root.AddCommand(portable.Audit(&s), portable.Describe(), portable.Page(), &cobra.Command{
+	root.AddCommand(portable.Audit(&s), portable.Describe(), portable.Advise(), portable.Page(), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit, and Go's version",
 		Args:  portable.NoArgs,

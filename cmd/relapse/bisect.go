@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/bisect/versionlab"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -58,7 +59,7 @@ func (o *storedOptions) check() error {
 
 type bisectOptions struct {
 	storedOptions
-	versions bisect.Range
+	versions versionlab.Range
 	with     map[string]string // versions of components that are not searched
 }
 
@@ -100,7 +101,7 @@ minor; 4 only a range is known, or an end could not be judged; 2, 3, 6 and 130 a
 	return cmd
 }
 
-func checkRange(r bisect.Range) error {
+func checkRange(r versionlab.Range) error {
 	for _, end := range []struct{ flag, version string }{{"--from", r.From}, {"--to", r.To}} {
 		if end.version != "" && semver.Canonical("v"+end.version) != "v"+end.version {
 			return usagef("%s: %q is not a version: expected one such as 1.11.0", end.flag, end.version)
@@ -135,11 +136,12 @@ func runBisection(ctx context.Context, s *settings, scenario framework.Scenario,
 			return usagef("--with %s: bisect searches the versions of this component", name)
 		}
 	}
-	lab := bisect.VersionLab{Catalogue: catalogue, Scenario: scenario, At: func(version string) (framework.Scenario, error) {
+	lab := versionlab.Lab{Catalogue: catalogue, Scenario: scenario, Required: []string{o.versions.From, o.versions.To}}
+	lab.At = func(version string) (framework.Scenario, error) {
 		versions := map[string]string{tested.Name: version}
 		maps.Copy(versions, o.with)
 		return scenario.Unclassified(versions)
-	}}
+	}
 	if _, err := lab.At(tested.Default); err != nil {
 		return usagef("--with: %w", err)
 	}
@@ -185,7 +187,7 @@ func openBisection(
 		return nil, err
 	}
 	versions, unbuildable, err := o.versions.Candidates(releases, builds)
-	if errors.Is(err, bisect.ErrNoneBuilds) {
+	if errors.Is(err, versionlab.ErrNoneBuilds) {
 		return nil, usagef("%s: %w", tested.Component(), err)
 	}
 	if err != nil {
@@ -193,13 +195,12 @@ func openBisection(
 	}
 	var earlier []string
 	if len(versions) > 0 {
-		earlier = bisect.Earlier(releases, versions[0])
+		earlier = versionlab.Earlier(releases, versions[0])
 	}
 	b, err := bisect.Start(scenario.Incident.Name, tested.Name, o.with, versions, unbuildable, earlier...)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	b.Required = []string{o.versions.From, o.versions.To}
 	return b, nil
 }
 

@@ -14,14 +14,15 @@ import (
 	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bump"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report/plain"
 	"github.com/relapse-dev/relapse/framework/report/rundir"
 	"github.com/relapse-dev/relapse/framework/upgrade"
-	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/status"
@@ -162,25 +163,25 @@ func (o bumpOptions) judged(ctx context.Context, s *settings, out io.Writer, rai
 // qualified says what is known of a raise, and qualifies it. Its runner is nil if there is no result.
 func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, raise bump.Raise) (*qualify.Runner, error) {
 	component, from, to, files := raise.Component, raise.From, raise.To, raise.After.Files
-	if err := qualify.CheckValues(component, from, to); err != nil && len(files) > 0 {
+	if err := advise.CheckValues(component, from, to); err != nil && len(files) > 0 {
 		fmt.Fprintf(out, "%s %s to %s is qualified without your values: %v\n", component, from, to, err)
 		files = nil
 	}
-	o.values = each.Of(files, func(f releasefile.File) string { return f.Name })
-	given, err := qualify.ReadFiles(component, nil, files...)
+	o.Files = each.Of(files, func(f releasefile.File) string { return f.Name })
+	given, err := releasefile.ReadAll(component, nil, files...)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
 	given.Version = "" // the object states that of TO
-	var known *qualify.Given
+	var known *releasefile.Given
 	if len(files) > 0 && len(raise.After.NotRead) == 0 { // or values that are not read may make an incident possible
 		known = &given
 	}
-	results, err := knownResults("")
+	results, err := portable.Results("")
 	if err != nil {
 		return nil, err
 	}
-	advice, err := qualify.Advise(scenarios.All, results, component, from, to, known)
+	advice, err := advise.Advise(portable.Subjects(), results, component, from, to, known)
 	if err != nil {
 		return nil, usagef("%w", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/scenarios"
@@ -83,7 +84,7 @@ func TestBadUsage(t *testing.T) {
 		{"qualify without versions", []string{"qualify", "cilium", "1.11.6"},
 			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.18.4 1.19.3`},
 		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is not a version: expected one such as 1.11.0`},
-		{"advise of a component that is misspelt", []string{"advise", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
+		{"advise of a component that is misspelt", []string{"advise", "cilum", "1.11.6", "1.12.0"}, `relapse knows nothing of a component "cilum"; nearest is "cilium"`},
 		{"advise with results that are none", []string{"advise", "cilium", "1.11.6", "1.12.0", "--known", "testdata/hostile.json"}, `--known: stat testdata/hostile.json: no such file or directory`},
 		{"qualify of no upgrade", []string{"qualify", "cilium", "1.11.6", "1.11.6"}, `FROM and TO are both 1.11.6: there is no upgrade`},
 		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
@@ -489,7 +490,7 @@ func TestOpenFolder(t *testing.T) {
 	for name, text := range map[string]string{"a.yaml": "kind: A", "b.json": `{"kind": "B"}`, "README.md": "# no YAML", "c.yml": "---\nkind: C"} {
 		must.Write(t, filepath.Join(dir, name), text)
 	}
-	text, _, err := qualifyOptions{}.readInput("--manifests", dir, nil)
+	text, _, err := portable.Values{}.Input("--manifests", dir, nil)
 	must.NoError(t, err)
 	must.Equal(t, "the stream", "---\nkind: A\n---\n{\"kind\": \"B\"}\n---\n---\nkind: C\n", string(text))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/scenarios"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -37,7 +38,7 @@ func TestIncidents(t *testing.T) {
 	for _, s := range scenarios.All {
 		found := each.Of(findingsOf(s), func(f framework.Finding) string { return f.Detector + " " + f.Kind })
 		slices.Sort(found)
-		all = append(all, portable.Incident{Name: s.Incident.Name, Remedies: s.Incident.Remedies, Findings: slices.Compact(found)})
+		all = append(all, portable.Incident{Subject: advise.Of(s), Findings: slices.Compact(found)})
 		var text strings.Builder
 		describe(&text, s)
 		files = append(files, s.Incident.Name+".txt")

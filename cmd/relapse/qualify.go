@@ -8,22 +8,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/cmd/relapse/display"
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
-	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/qualify"
 	"github.com/relapse-dev/relapse/framework/report/plain"
@@ -34,15 +30,10 @@ import (
 
 type qualifyOptions struct {
 	storedOptions
-	config string   // a file, or - for standard input
-	values []string // files, - for standard input
-	// setVars are NAME=VALUE, and vars is a file of such.
-	setVars []string
-	vars    string
-	// like is a bundle, and ofBundle has what it says, by the names that stand in the place of files.
-	like     string
-	ofBundle map[string]string
-	without  []string // features of the values
+	config string // a file, or - for standard input
+	portable.Values
+	like    string   // a bundle
+	without []string // features of the values
 	// manifests is a file, a folder, or - for standard input.
 	manifests string
 	mode      string
@@ -77,7 +68,7 @@ func qualifyCommand(s *settings) *cobra.Command {
   kubectl -n kube-system get configmap kube-proxy -o yaml | relapse qualify kube-proxy 1.35.4 1.36.3 --config -
   relapse qualify metallb 0.14.8 0.14.9`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 && (len(o.values) > 0 || o.like != "") {
+			if len(args) == 2 && (len(o.Files) > 0 || o.like != "") {
 				return nil // the values' file has FROM, or the bundle
 			}
 			if o.like != "" && len(args) < 2 {
@@ -111,7 +102,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "the component's ConfigMap, or YAML that contains it, `FILE`; - is standard input")
-	o.registerValues(flags)
+	o.Values.Register(flags)
 	flags.StringSliceVar(&o.without, "without", nil,
 		"go on without what your values ask for and this machine's kernel lacks, `FEATURES`: netkit, encryption, geneve, ipip")
 	flags.StringVar(&o.like, "like", "", "take FROM, values, configuration and objects, where nothing else gives them, from a bundle (see audit --from), `BUNDLE`")
@@ -128,26 +119,18 @@ func qualifyCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// registerValues declares the flags that give the user's values.
-func (o *qualifyOptions) registerValues(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.values, "values", nil,
-		"the values of your Helm release, or the object with them, `FILE`; several merge as with Helm; - is standard input")
-	flags.StringArrayVar(&o.setVars, "set-var", nil, "a variable of a template in these files, `NAME=VALUE`; repeatable")
-	flags.StringVar(&o.vars, "vars", "", "variables of templates in these files: a ConfigMap, a map, or lines NAME=VALUE, `FILE`")
-}
-
 func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q qualify.Request, err error) {
 	if err := o.check(); err != nil {
 		return q, err
 	}
-	if o.config != "" && len(o.values) > 0 {
+	if o.config != "" && len(o.Files) > 0 {
 		return q, usagef("--values and --config exclude each other: the charts render the ConfigMap from the values")
 	}
 	q = qualify.Request{Component: component, From: from, To: to, Source: o.config, Command: o.command(component, from, to)}
 	if q.Thresholds, err = o.thresholds(); err != nil {
 		return q, err
 	}
-	if err := checkVersions(from, to); err != nil {
+	if err := portable.CheckVersions(from, to); err != nil {
 		return q, err
 	}
 	if q.Subnets, err = o.subnets.prefix(); err != nil {
@@ -160,7 +143,7 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	}
 	if err == nil && o.manifests != "" {
 		q.Source = o.manifests
-		vars, wrong := o.variables()
+		vars, wrong := o.Variables()
 		if wrong != nil {
 			return q, wrong
 		}
@@ -201,25 +184,41 @@ func (o *qualifyOptions) asInBundle(ctx context.Context, args []string) (withFro
 	if o.config == "" && l.NoConfig != "" {
 		return nil, nil, usagef("--like: %s: expected --config as well", l.NoConfig)
 	}
-	o.ofBundle, o.mode = map[string]string{}, cmp.Or(o.mode, l.Mode)
+	o.OfBundle, o.mode = map[string]string{}, cmp.Or(o.mode, l.Mode)
 	take := func(flag *string, what, text string) {
 		if *flag == "" && text != "" {
 			*flag = fmt.Sprintf("%s (%s)", o.like, what)
-			o.ofBundle[*flag] = text
+			o.OfBundle[*flag] = text
 		}
 	}
 	take(&o.config, "configuration", l.Config)
 	take(&o.manifests, "objects", l.Manifests)
-	if values := ""; len(o.values) == 0 && l.Values != "" {
+	if values := ""; len(o.Files) == 0 && l.Values != "" {
 		take(&values, "values", l.Values)
-		o.values = []string{values}
+		o.Files = []string{values}
 	}
 	return []string{args[0], l.From, args[len(args)-1]}, l.Told, nil
 }
 
+// givenValues reads the files that --values names. It returns the arguments with FROM, which a
+// file may state.
+func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (releasefile.Given, []string, error) {
+	given, err := o.Given(args[0], stdin)
+	switch {
+	case err != nil:
+		return given, nil, err
+	case len(o.Files) == 0, len(args) == 3:
+		return given, args, nil
+	case given.Version == "":
+		return given, nil, usagef("--values: %s states no version of the chart: expected qualify %s FROM %s",
+			strings.Join(given.Sources, ", "), args[0], args[1])
+	}
+	return given, []string{args[0], given.Version, args[1]}, nil
+}
+
 // readText reads the file that a flag names, and takes the text that is asked for from it.
 func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([]byte) (string, error)) (string, error) {
-	all, file, err := o.readInput(flag, name, stdin)
+	all, file, err := o.Input(flag, name, stdin)
 	if err != nil {
 		return "", err
 	}
@@ -231,33 +230,6 @@ func (o qualifyOptions) readText(flag, name string, stdin io.Reader, take func([
 		return "", usagef("%s: %s is empty", flag, file)
 	}
 	return text, nil
-}
-
-// readInput reads the file that a flag names, or standard input, and returns what that is called. The YAML
-// and JSON files of a folder are one stream, as they are for kubectl apply.
-func (o qualifyOptions) readInput(flag, name string, stdin io.Reader) (text []byte, file string, err error) {
-	if text, there := o.ofBundle[name]; there {
-		return []byte(text), name, nil
-	}
-	entries, notFolder := os.ReadDir(name)
-	switch file = name; {
-	case name == "-":
-		file = "standard input"
-		text, err = io.ReadAll(stdin)
-	case notFolder != nil:
-		text, err = os.ReadFile(name)
-	}
-	for _, e := range entries {
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && err == nil {
-			var one []byte
-			one, err = os.ReadFile(filepath.Join(name, e.Name()))
-			text = fmt.Appendf(text, "---\n%s\n", one)
-		}
-	}
-	if err != nil {
-		return nil, "", usagef("%s: %w", flag, err)
-	}
-	return text, file, nil
 }
 
 func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
@@ -274,43 +246,31 @@ func (o qualifyOptions) thresholds() (qualify.Thresholds, error) {
 
 func (o qualifyOptions) command(component, from, to string) string {
 	words := []string{"relapse", "qualify", component, from, to}
-	for _, file := range o.values {
-		if _, has := o.ofBundle[file]; !has {
+	for _, file := range o.Files {
+		if _, has := o.OfBundle[file]; !has {
 			words = append(words, "--values", file)
 		}
 	}
-	for _, pair := range o.setVars {
+	for _, pair := range o.SetVars {
 		name, _, _ := strings.Cut(pair, "=")
 		words = append(words, "--set-var", name+"=VALUE") // which may be a secret
 	}
 	for _, flag := range [][3]string{
-		{"--like", o.like, ""}, {"--vars", o.vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
+		{"--like", o.like, ""}, {"--vars", o.Vars, ""}, {"--without", strings.Join(o.without, ","), ""}, {"--config", o.config, ""}, {"--manifests", o.manifests, ""}, {"--mode", o.mode, ""}, {"--family", string(o.family), ""}, {"--max-gap", o.maxGap.String(), "1s"},
 		{"--max-lost", o.maxLost, "0.1%"}, {"--timeout", o.timeout.String(), "1h0m0s"}, {"--subnets", string(o.subnets), ""},
 	} {
-		if _, has := o.ofBundle[flag[1]]; flag[1] != flag[2] && !has {
+		if _, has := o.OfBundle[flag[1]]; flag[1] != flag[2] && !has {
 			words = append(words, flag[0], flag[1])
 		}
 	}
 	return shellescape.QuoteCommand(words)
 }
 
-func checkVersions(from, to string) error {
-	for _, v := range []string{from, to} {
-		if semver.Canonical("v"+v) != "v"+v {
-			return usagef("%q is not a version: expected one such as 1.11.0", v)
-		}
-	}
-	if from == to {
-		return usagef("FROM and TO are both %s: there is no upgrade", from)
-	}
-	return nil
-}
-
 func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.ConfigMap, error) {
 	if o.config == "" {
 		return nil, nil
 	}
-	text, file, err := o.readInput("--config", o.config, stdin)
+	text, file, err := o.Input("--config", o.config, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -322,60 +282,11 @@ func (o qualifyOptions) readConfig(component string, stdin io.Reader) (*qualify.
 	return &c, nil
 }
 
-// givenValues reads the files that --values names. It returns the arguments with FROM, which a
-// file may state.
-func (o qualifyOptions) givenValues(args []string, stdin io.Reader) (qualify.Given, []string, error) {
-	if len(o.values) == 0 {
-		return qualify.Given{}, args, nil
-	}
-	vars, err := o.variables()
-	if err != nil {
-		return qualify.Given{}, nil, err
-	}
-	var files []releasefile.File
-	for _, name := range o.values {
-		text, called, err := o.readInput("--values", name, stdin)
-		if err != nil {
-			return qualify.Given{}, nil, err
-		}
-		files = append(files, releasefile.File{Name: called, Text: text})
-	}
-	given, err := qualify.ReadFiles(args[0], vars, files...)
-	switch {
-	case err != nil:
-		return given, nil, usagef("--values: %w", err)
-	case len(args) == 3:
-		return given, args, nil
-	case given.Version == "":
-		return given, nil, usagef("--values: %s states no version of the chart: expected qualify %s FROM %s",
-			strings.Join(given.Sources, ", "), args[0], args[1])
-	}
-	return given, []string{args[0], given.Version, args[1]}, nil
-}
-
-func (o qualifyOptions) variables() (placeholder.Values, error) {
-	var text []byte
-	if o.vars != "" {
-		var err error
-		if text, err = os.ReadFile(o.vars); err != nil {
-			return nil, usagef("--vars: %w", err)
-		}
-	}
-	if _, err := placeholder.Parse(o.setVars, nil); err != nil {
-		return nil, usagef("--set-var: %w", err)
-	}
-	vars, err := placeholder.Parse(o.setVars, text)
-	if err != nil {
-		return nil, usagef("--vars: %s: %w", o.vars, err)
-	}
-	return vars, nil
-}
-
-func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given qualify.Given) (*qualify.Values, error) {
-	if len(o.values) == 0 {
+func (o qualifyOptions) readValues(ctx context.Context, q qualify.Request, given releasefile.Given) (*qualify.Values, error) {
+	if len(o.Files) == 0 {
 		return nil, nil
 	}
-	if err := qualify.CheckValues(q.Component, q.From, q.To); err != nil {
+	if err := advise.CheckValues(q.Component, q.From, q.To); err != nil {
 		return nil, usagef("--values: %w", err)
 	}
 	if err := qualify.CheckWithout(o.without...); err != nil {

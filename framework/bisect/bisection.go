@@ -2,7 +2,6 @@ package bisect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/engine"
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
@@ -19,9 +17,6 @@ type Bisection struct {
 	Record Record
 	// Dir is the folder of the record and of the reports. Run needs it.
 	Dir string
-	// Required are the versions that must be published: without them Run ends with an
-	// *images.NotPublishedError.
-	Required []string
 
 	search *Search
 }
@@ -66,14 +61,11 @@ func (b *Bisection) Run(ctx context.Context, versions Versions, note func(text s
 		}
 		note(fmt.Sprintf("%s is next; %s", version, b.left()))
 		step, err := versions.Judge(ctx, version)
-		var missing *images.NotPublishedError
 		switch {
 		case ctx.Err() != nil:
 			return engine.ErrInterrupted
 		case err != nil:
 			return err
-		case errors.As(step.Err, &missing) && slices.Contains(b.Required, version):
-			return step.Err
 		}
 		b.Record.Steps = append(b.Record.Steps, step)
 		b.search.Tell(version, step.Outcome)

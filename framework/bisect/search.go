@@ -1,6 +1,6 @@
 // Package bisect finds the versions of a component that broke or fixed an incident. A Search
-// chooses the next version to judge and skips versions that cannot be judged, a VersionLab runs a
-// script on one version, and a Bisection stores each result.
+// chooses the next version to judge and skips versions that cannot be judged, and a Bisection stores
+// each result.
 //
 // Vendors port fixes back. So each minor is searched as a branch of its own, in which the
 // outcome is assumed to change at most once. A branch forks from the one before it at
@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
@@ -30,6 +31,17 @@ const (
 	// Skipped is a version that is not available, does not build or could not be judged.
 	Skipped Outcome = "skipped"
 )
+
+// OutcomeOf is the outcome that a verdict gives a version.
+func OutcomeOf(v framework.Verdict) Outcome {
+	switch v {
+	case framework.Reproduced, framework.Missed:
+		return Affected
+	case framework.Prevented, framework.Refused:
+		return Unaffected
+	}
+	return Skipped
+}
 
 // Search is the state of a search. New makes one.
 type Search struct {

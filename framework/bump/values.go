@@ -19,7 +19,7 @@ import (
 
 // Values are the values of a chart at a place.
 type Values struct {
-	// Files have the values, for qualify.ReadFiles; none if there are no values. From are the names of all files that
+	// Files have the values, for releasefile.ReadAll; none if there are no values. From are the names of all files that
 	// they come from.
 	Files []releasefile.File
 	From  []string

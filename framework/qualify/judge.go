@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -44,12 +45,13 @@ func judge(in Inputs, t Thresholds, command string) Qualification {
 	in.Incidents = slices.Clone(in.Incidents)
 	var still, rows []Row
 	for i := range in.Incidents {
-		in.Incidents[i].Outcome = in.Incidents[i].outcome()
-		row := in.Incidents[i].row(in.From, in.To)
-		if answer, there := in.Incidents[i].answered(in, t, command); there {
+		of := &in.Incidents[i]
+		of.Outcome = advise.OutcomeOf(of.From.Outcome, of.To.Outcome, of.OfUpgrade)
+		row := of.row(in.From, in.To)
+		if answer, there := of.answered(in, t, command); there {
 			row = answer
 		}
-		if in.Incidents[i].Outcome == StillThere {
+		if of.Outcome == advise.StillThere {
 			still = append(still, row)
 			continue
 		}
@@ -98,7 +100,7 @@ func sayings(rows []Row, which func(Row) bool) string {
 }
 
 func (q Qualification) whyGo() string {
-	by := map[Outcome]int{}
+	by := map[advise.Outcome]int{}
 	leftOut := len(q.Inputs.LeftOut)
 	for _, i := range q.Inputs.Incidents {
 		if i.NotAsked != "" {
@@ -108,7 +110,7 @@ func (q Qualification) whyGo() string {
 		by[i.Outcome]++
 	}
 	var parts []string
-	for _, o := range []Outcome{Fixed, StillThere, NeverThere, NotJudgeable} {
+	for _, o := range []advise.Outcome{advise.Fixed, advise.StillThere, advise.NeverThere, advise.NotJudgeable} {
 		if by[o] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", by[o], o))
 		}

@@ -21,8 +21,9 @@ import (
 	"github.com/relapse-dev/relapse/framework/audit/bundle"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/published"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
-	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/metallb"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -111,7 +112,7 @@ func LikenessOf(ctx context.Context, component, from, file string) (Likeness, er
 	}
 	l.From, l.Told = runs.version, append(l.Told, runs.told...)
 	switch {
-	case component == "cilium" && bisect.Compare(l.From, ciliumrelease.First) >= 0:
+	case component == "cilium" && bisect.Compare(l.From, labvalues.First) >= 0:
 		err = l.values(ctx, b)
 	case component == "cilium":
 		has, why := configMap(b, cilium.ConfigMap)
@@ -389,7 +390,7 @@ func (l *Likeness) values(ctx context.Context, b *bundle.Bundle) error {
 		l.Told = append(l.Told, why+": whether the values are those with which the agents run is not known")
 		return nil
 	}
-	c, err := chart.Of(ctx, "cilium", l.From)
+	c, err := published.Of(ctx, "cilium", l.From)
 	if err != nil {
 		return err
 	}

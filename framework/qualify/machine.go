@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/relapse-dev/relapse/framework"
-	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/bisect/versionlab"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -29,7 +29,7 @@ func (m Machine) Available(ctx context.Context, ref string) error {
 func (m Machine) Unfit(err error) bool { return m.IsUnfit(err) }
 
 func (m Machine) Incident(s framework.Scenario, at func(version string) (framework.Scenario, error)) VersionLab {
-	return bisect.VersionLab{Lab: m.NewLab(), Catalogue: m.Catalogue, Scenario: s, At: at}
+	return versionlab.Lab{Lab: m.NewLab(), Catalogue: m.Catalogue, Scenario: s, At: at}
 }
 
 func (m Machine) Configuration(ctx context.Context, in Inputs, config ConfigMap) (Configuration, error) {

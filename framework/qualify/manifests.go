@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/relapse-dev/relapse/framework/bisect"
-	"github.com/relapse-dev/relapse/framework/component/chart"
-	ciliumrelease "github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/framework/component/chart/published"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 )
 
@@ -28,7 +28,7 @@ func (e *ManifestsError) Unwrap() error { return e.Err }
 // field that one of the versions does not have, and for what the new one would refuse. It downloads the
 // vendor's modules if need be. The error is a *ManifestsError if the old version refuses an object.
 func CheckManifests(ctx context.Context, component, from, to, text string) (kept string, told []string, err error) {
-	if component != "metallb" && (component != "cilium" || bisect.Compare(from, ciliumrelease.First) < 0) {
+	if component != "metallb" && (component != "cilium" || bisect.Compare(from, labvalues.First) < 0) {
 		return text, nil, nil
 	}
 	old, err := typesOf(ctx, component, from)
@@ -83,7 +83,7 @@ func CheckManifests(ctx context.Context, component, from, to, text string) (kept
 
 // typesOf are a component's own types at a version. MetalLB's are in its chart; Cilium's operator has them.
 func typesOf(ctx context.Context, component, version string) (objects.Types, error) {
-	c, err := chart.Of(ctx, component, version)
+	c, err := published.Of(ctx, component, version)
 	if err != nil {
 		return nil, err
 	}

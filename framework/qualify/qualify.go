@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/upgrade"
@@ -172,18 +173,6 @@ type Effective struct {
 	To    string `json:"to"`
 }
 
-// Outcome is the effect of an upgrade on an incident.
-type Outcome string
-
-// Outcomes.
-const (
-	Fixed        Outcome = "fixed"
-	Introduced   Outcome = "introduced"
-	StillThere   Outcome = "still there"
-	NeverThere   Outcome = "never there"
-	NotJudgeable Outcome = "not judged"
-)
-
 // Incident is an incident of the catalogue, at both versions.
 type Incident struct {
 	Name  string `json:"name"`
@@ -196,10 +185,10 @@ type Incident struct {
 	// runs with neither version; empty if none does, or if the script runs.
 	AnsweredBy string `json:"answered_by,omitempty"`
 	// NotAsked is why its script runs with neither version; empty if it runs.
-	NotAsked string  `json:"not_asked,omitempty"`
-	Outcome  Outcome `json:"outcome"`
-	From     Seen    `json:"from"`
-	To       Seen    `json:"to"`
+	NotAsked string         `json:"not_asked,omitempty"`
+	Outcome  advise.Outcome `json:"outcome"`
+	From     Seen           `json:"from"`
+	To       Seen           `json:"to"`
 	// Remedies are the documented ones, Issue is the vendor's, if there is one, and
 	// Command reproduces the incident.
 	Remedies []string `json:"remedies"`
@@ -231,24 +220,6 @@ type Otherwise struct {
 	Upgrade
 }
 
-func (i Incident) outcome() Outcome {
-	switch from, to := i.From.Outcome, i.To.Outcome; {
-	case i.OfUpgrade && to == bisect.Affected:
-		return Introduced
-	case i.OfUpgrade && to == bisect.Unaffected:
-		return NeverThere
-	case from == bisect.Affected && to == bisect.Affected:
-		return StillThere
-	case from == bisect.Affected && to == bisect.Unaffected:
-		return Fixed
-	case from == bisect.Unaffected && to == bisect.Affected:
-		return Introduced
-	case from == bisect.Unaffected && to == bisect.Unaffected:
-		return NeverThere
-	}
-	return NotJudgeable
-}
-
 // row is the incident's row. One that could not be judged decides only if the upgrade may
 // have introduced it.
 func (i Incident) row(from, to string) Row {
@@ -261,26 +232,26 @@ func (i Incident) row(from, to string) Row {
 		r.Says = fmt.Sprintf("%s (%s) is not checked: %s", i.Name, i.Title, i.NotAsked)
 		return r
 	}
-	switch i.Outcome = i.outcome(); i.Outcome {
-	case Introduced:
+	switch i.Outcome {
+	case advise.Introduced:
 		r.State = Fails
 		r.Says = fmt.Sprintf("%s (%s) is introduced: not affected with %s, %s with %s", i.Name, i.Title, from, i.To.Verdict, to)
 		if i.OfUpgrade {
 			r.Says = fmt.Sprintf("%s (%s) is introduced by the upgrade itself: %s", i.Name, i.Title, i.To.Verdict)
 		}
 		r.Remedy, r.Issue, r.Command = joined(i.Remedies), i.Issue, i.Command
-	case StillThere:
+	case advise.StillThere:
 		r.State = Warning
 		r.Says = fmt.Sprintf("%s (%s) is still there: %s with %s and with %s", i.Name, i.Title, i.To.Verdict, to, from)
 		r.Remedy, r.Issue, r.Command = joined(i.Remedies), i.Issue, i.Command
-	case Fixed:
+	case advise.Fixed:
 		r.Says = fmt.Sprintf("%s (%s) is fixed: %s with %s, %s with %s", i.Name, i.Title, i.From.Verdict, from, i.To.Verdict, to)
-	case NeverThere:
+	case advise.NeverThere:
 		r.Says = fmt.Sprintf("%s (%s): neither version is affected", i.Name, i.Title)
 		if i.OfUpgrade {
 			r.Says = fmt.Sprintf("%s (%s) is not caused by this upgrade", i.Name, i.Title)
 		}
-	case NotJudgeable:
+	case advise.NotJudgeable:
 		// An upgrade does not introduce what To does not have, nor what From has.
 		switch {
 		case i.To.Outcome == bisect.Unaffected:
@@ -315,5 +286,5 @@ func (s Seen) cell() string {
 	case s.Outcome == "":
 		return ""
 	}
-	return string(NotJudgeable)
+	return string(advise.NotJudgeable)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/onsi/ginkgo/v2/reporters"
 
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/goldentest"
@@ -508,7 +509,7 @@ func TestStillThereComesFirst(t *testing.T) {
 	in := fine()
 	in.Incidents = []Incident{incident("prevented", "reproduced"), incident("reproduced", "reproduced")}
 	q := Judge(in, bounds, again)
-	if q.Rows[0].State != Warning || q.Inputs.Incidents[1].Outcome != StillThere || q.Verdict != NoGo {
+	if q.Rows[0].State != Warning || q.Inputs.Incidents[1].Outcome != advise.StillThere || q.Verdict != NoGo {
 		t.Errorf("%+v", q.Rows[0])
 	}
 	if in.Incidents[0].Outcome != "" {

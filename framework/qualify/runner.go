@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -177,7 +178,7 @@ func (r *Runner) plan() error {
 		if r.Values == nil {
 			return false
 		}
-		why := t.impossible(r.Values.OfLab())
+		why := advise.Impossible(t.scenario.NeedsValue, r.Values.OfLab())
 		if why == "" {
 			return false
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // trial is one scenario's part of a qualification: it runs at each of two versions, or,
@@ -34,19 +35,9 @@ func trialsOf(all []framework.Scenario, component, from, to string) ([]trial, er
 	var trials []trial
 	var known []string
 	for _, s := range all {
-		t := trial{scenario: s, from: from, to: to}
-		for _, tested := range s.Tested {
-			known = append(known, tested.Component())
-			switch {
-			case tested.Component() != component:
-			case tested.Varied:
-				t.varied = tested.Name
-			default:
-				t.old = tested.Name
-			}
-		}
-		if t.varied != "" {
-			trials = append(trials, t)
+		known = append(known, each.Of(s.Tested, framework.Tested.Component)...)
+		if varied, old := framework.VersionsOf(component, s.Tested); varied != "" {
+			trials = append(trials, trial{scenario: s, varied: varied, old: old, from: from, to: to})
 		}
 	}
 	if len(trials) == 0 && !upgrade.Has(component) {

@@ -1,7 +1,6 @@
 package qualify
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/published"
 	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
@@ -71,64 +71,11 @@ func CheckWithout(features ...string) error {
 	return nil
 }
 
-// CheckValues returns an error if a component's versions are not installed by values.
-func CheckValues(component, from, to string) error {
-	switch component {
-	case "metallb":
-		return nil
-	case "cilium":
-	default:
-		return fmt.Errorf("%s is not installed by values here: expected cilium or metallb", component)
-	}
-	for _, v := range []string{from, to} {
-		if bisect.Compare(v, ciliumrelease.First) < 0 {
-			return fmt.Errorf("cilium %s runs here as a slice, without its chart: expected versions from %s on", v, ciliumrelease.First)
-		}
-	}
-	return nil
-}
-
-// Given are values as a user's files have them.
-type Given struct {
-	// Sources are the files, the first one first, with the object of each that has the values.
-	Sources []string
-	// Version is that of the chart, if a file states it.
-	Version string
-	// Told are sentences about what was not read.
-	Told []string
-
-	values map[string]any
-}
-
-// ReadFiles finds the values of a component's chart in files, with values for their variables. The
-// error is a *ValuesError.
-func ReadFiles(component string, vars placeholder.Values, files ...releasefile.File) (Given, error) {
-	var g Given
-	var all []map[string]any
-	for _, f := range files {
-		r, err := releasefile.Read(component, f, vars)
-		if err != nil {
-			return Given{}, &ValuesError{fmt.Errorf("%s: %w", f.Name, err)}
-		}
-		source := f.Name
-		if r.Object != "" {
-			source += " (" + r.Object + ")"
-		}
-		g.Sources, all = append(g.Sources, source), append(all, r.Values)
-		g.Version = cmp.Or(r.Version, g.Version)
-		for _, says := range r.Told {
-			g.Told = append(g.Told, f.Name+": "+says)
-		}
-	}
-	g.values = chart.Merge(all...)
-	return g, nil
-}
-
 // ReadValues renders the charts of both versions with the user's values. It downloads the charts
 // if need be: the error is an *images.NotPublishedError if a version has none, an *host.UnfitError
 // if no lab of this machine can run the mode, and one sentence about what is wrong with the values
 // otherwise.
-func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given Given, without ...string) (*Values, error) {
+func ReadValues(ctx context.Context, component, from, to string, subnets netip.Prefix, given releasefile.Given, without ...string) (*Values, error) {
 	v := &Values{Sources: given.Sources, Told: given.Told, Without: without}
 	if given.Version != "" && given.Version != from {
 		v.Told = append(v.Told, fmt.Sprintf("%s is of version %s of the chart, and %s was asked for", strings.Join(v.Sources, ", "), given.Version, from))
@@ -137,7 +84,7 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 	downloads, within := errgroup.WithContext(ctx)
 	for i, version := range []string{from, to} {
 		downloads.Go(func() (err error) {
-			charts[i], err = chart.Of(within, component, version)
+			charts[i], err = published.Of(within, component, version)
 			return err
 		})
 	}
@@ -145,13 +92,13 @@ func ReadValues(ctx context.Context, component, from, to string, subnets netip.P
 		return nil, err
 	}
 	if component == "metallb" {
-		return v, v.adaptMetalLB(ctx, charts[0], charts[1], given.values)
+		return v, v.adaptMetalLB(ctx, charts[0], charts[1], given.Values)
 	}
 	declared, err := upgrade.Of(component, from, to, upgrade.Settings{Subnets: subnets})
 	if err != nil {
 		return nil, err
 	}
-	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], given.values)
+	return v, v.adapt(ctx, labvalues.Of(declared.Topology), charts[0], charts[1], given.Values)
 }
 
 // ValuesError says what is wrong with the user's values.

@@ -27,7 +27,7 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 		{"tunnel", "{routingMode: tunnel, tunnelProtocol: vxlan, bpf: {masquerade: false}, gatewayAPI: {enabled: false}}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			given := must.Get(ReadFiles("cilium", nil, releasefile.File{Name: "my.yaml", Text: []byte(test.values)}))(t)
+			given := must.Get(releasefile.ReadAll("cilium", nil, releasefile.File{Name: "my.yaml", Text: []byte(test.values)}))(t)
 			v := must.Get(ReadValues(t.Context(), "cilium", "1.18.4", "1.19.3", netip.Prefix{}, given))(t)
 			must.Equal(t, "mode", test.mode, v.Mode.String())
 			for _, r := range v.Replaced {

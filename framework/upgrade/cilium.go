@@ -13,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/component/workload"
@@ -38,8 +39,8 @@ import (
 // made with the vendor's default, which is none, and otherwise with it.
 func ciliumUpgrade(from, to string, given Settings) (Upgrade, error) {
 	switch {
-	case !atLeast(from, release.First) || !atLeast(to, release.First):
-		return Upgrade{}, fmt.Errorf("an upgrade of cilium from %s to %s has no lab: expected two versions from %s on", from, to, release.First)
+	case !atLeast(from, labvalues.First) || !atLeast(to, labvalues.First):
+		return Upgrade{}, fmt.Errorf("an upgrade of cilium from %s to %s has no lab: expected two versions from %s on", from, to, labvalues.First)
 	case given.Mode != "":
 		return Upgrade{}, errors.New("the lab of an upgrade of cilium takes no mode: its values choose it")
 	}

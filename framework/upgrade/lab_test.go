@@ -117,7 +117,7 @@ func TestInstall(t *testing.T) {
 	installed := errors.New("installed")
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			given, err := qualify.ReadFiles("cilium", nil, releasefile.File{Name: file, Text: must.Read(t, file)})
+			given, err := releasefile.ReadAll("cilium", nil, releasefile.File{Name: file, Text: must.Read(t, file)})
 			if err != nil {
 				t.Skip(err)
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
-	"github.com/relapse-dev/relapse/framework/component/cilium/release"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/topology"
 )
 
@@ -43,7 +43,7 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 	u.secrets = chart.Secrets(s.Values)
 	if err == nil && s.Family == framework.Dual && !u.Topology.Dual {
 		return u, fmt.Errorf("the lab of an upgrade of %s %s to %s is of IPv4 alone: family %s is for MetalLB, and for Cilium from %s on",
-			component, from, to, framework.Dual, release.First)
+			component, from, to, framework.Dual, labvalues.First)
 	}
 	if err != nil || !s.Subnets.IsValid() {
 		return u, err

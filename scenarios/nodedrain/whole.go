@@ -5,6 +5,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
+	"github.com/relapse-dev/relapse/framework/component/cilium/labvalues"
 	"github.com/relapse-dev/relapse/framework/component/cilium/release"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
@@ -12,7 +13,7 @@ import (
 
 // isWhole reports whether a version runs whole, with Cilium's BGP control plane in place of
 // the MetalLB speaker.
-func isWhole(version string) bool { return semver.Compare("v"+version, "v"+release.First) >= 0 }
+func isWhole(version string) bool { return semver.Compare("v"+version, "v"+labvalues.First) >= 0 }
 
 func wholeVariant(version string) framework.Variant {
 	return framework.Variant{

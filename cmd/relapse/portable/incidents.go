@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology"
@@ -17,10 +18,9 @@ import (
 	"github.com/relapse-dev/relapse/topology/status"
 )
 
-// Incident is what an audit says of an incident of the catalogue. A scenario's own value would link what brings up its lab.
+// Incident is what an audit and advice say of an incident of the catalogue. A scenario's own value would link what brings up its lab.
 type Incident struct {
-	Name     string   `json:"name"`
-	Remedies []string `json:"remedies"`
+	advise.Subject
 	// Findings are those that a run of the scenario expects: a detector and a kind.
 	Findings []string `json:"findings"`
 }

@@ -3,7 +3,6 @@ package chart
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/module"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
@@ -22,8 +20,6 @@ import (
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-
-	"github.com/relapse-dev/relapse/images"
 )
 
 // Chart is a Helm chart. It is not changed by its methods.
@@ -36,37 +32,6 @@ type Chart struct {
 
 	files    []*archive.BufferedFile
 	defaults map[string]any // values.yaml, with those of the charts it depends on
-}
-
-type vendor struct{ module, folder string }
-
-var vendors = map[string]vendor{
-	"cilium":  {"github.com/cilium/cilium", "install/kubernetes/cilium"},
-	"metallb": {"go.universe.tf/metallb", "charts/metallb"},
-}
-
-// Of returns the chart of a component's version, without a leading v, from the vendor's Go
-// module of that version. It downloads the module if need be: the error is an
-// *images.NotPublishedError or an *images.UnreachableError if it is not available.
-func Of(ctx context.Context, component, version string) (*Chart, error) {
-	v, there := vendors[component]
-	if !there {
-		return nil, fmt.Errorf("no chart of a component %q is known: expected one of %s",
-			component, strings.Join(slices.Sorted(maps.Keys(vendors)), ", "))
-	}
-	dir, err := images.Download(ctx, module.Version{Path: v.module, Version: "v" + version})
-	if err != nil {
-		return nil, err
-	}
-	c, err := Load(filepath.Join(dir, v.folder))
-	if err != nil {
-		return nil, err
-	}
-	if c.Version != version {
-		return nil, fmt.Errorf("the module %s@v%s has the chart of version %s: expected its own", v.module, version, c.Version)
-	}
-	c.Module = dir
-	return c, nil
 }
 
 // Load reads the chart in a folder, with the charts it depends on.

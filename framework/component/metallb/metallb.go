@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/install"
+	"github.com/relapse-dev/relapse/framework/component/chart/published"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -123,7 +124,7 @@ metadata:
 `
 
 func (r Release) render(ctx context.Context) ([]unstructured.Unstructured, error) {
-	of, err := chart.Of(ctx, name, r.Version)
+	of, err := published.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/figures"
@@ -71,7 +72,7 @@ var words = map[string][]any{
 	"qualify.Row.Part":              {qualify.PartPath, qualify.PartConfiguration, qualify.PartIncident, qualify.PartUpgrade},
 	"qualify.Row.State":             {qualify.Fine, qualify.Warning, qualify.Fails, qualify.NotJudged, qualify.NotLookedAt},
 	"qualify.Incident.Form":         {"whole", "slice"},
-	"qualify.Incident.Outcome":      {qualify.Fixed, qualify.Introduced, qualify.StillThere, qualify.NeverThere, qualify.NotJudgeable},
+	"qualify.Incident.Outcome":      {advise.Fixed, advise.Introduced, advise.StillThere, advise.NeverThere, advise.NotJudgeable},
 	"qualify.Seen.Outcome":          {"", bisect.Affected, bisect.Unaffected, bisect.Skipped},
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/relapse-dev/relapse/topology"
 )
 
+// First is the first version that runs whole. 1.13 and 1.14 were not tried.
+const First = "1.15.0"
+
 // Lab is what a lab has, as far as values name it.
 type Lab struct {
 	// APIServer is the address of the API server, which listens on port 6443.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/framework/component/chart/published"
 	"github.com/relapse-dev/relapse/framework/component/kubeadm"
 	"github.com/relapse-dev/relapse/framework/goldentest"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -24,7 +25,7 @@ func TestGranted(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("{\"cilium/cilium\": {")
 	for i, version := range []string{"1.18.0", "1.18.4", "1.19.3", "1.19.5", "1.20.2"} {
-		of := must.Get(chart.Of(t.Context(), "cilium", version))(t)
+		of := must.Get(published.Of(t.Context(), "cilium", version))(t)
 		rendered := must.Get(of.Render(chart.Release{Name: "cilium", Namespace: "kube-system", KubeVersion: kubeadm.KubernetesVersion}))(t)
 		found := chart.Find(rendered.Objects, "ClusterRole", "cilium")
 		if found == nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/chart/install"
+	"github.com/relapse-dev/relapse/framework/component/chart/published"
 	"github.com/relapse-dev/relapse/framework/component/cilium"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
@@ -33,9 +34,6 @@ import (
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
-
-// First is the first version that runs whole. 1.13 and 1.14 were not tried.
-const First = "1.15.0"
 
 // name and namespace are those of the release, as in the vendor's documentation.
 const (
@@ -94,7 +92,7 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 var installed = install.Release{Name: name, Namespace: namespace}
 
 func (r Release) render(ctx context.Context, t topology.Topology, apiServer netip.AddrPort) ([]unstructured.Unstructured, error) {
-	of, err := chart.Of(ctx, name, r.Version)
+	of, err := published.Of(ctx, name, r.Version)
 	if err != nil {
 		return nil, err
 	}

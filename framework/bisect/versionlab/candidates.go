@@ -1,4 +1,4 @@
-package bisect
+package versionlab
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/images"
 )
 
@@ -49,7 +50,7 @@ func (r Range) Candidates(
 		buildable = append(buildable, v)
 	}
 	if r.From == "" || r.To == "" {
-		ends := slices.SortedFunc(slices.Values(append(r.ends(), buildable...)), Compare)
+		ends := slices.SortedFunc(slices.Values(append(r.ends(), buildable...)), bisect.Compare)
 		if len(ends) == 0 {
 			return nil, nil, ErrNoneBuilds
 		}
@@ -62,7 +63,7 @@ func (r Range) Candidates(
 			}
 		}
 	}
-	slices.SortFunc(versions, Compare)
+	slices.SortFunc(versions, bisect.Compare)
 	return versions, unbuildable, nil
 }
 
@@ -72,11 +73,11 @@ func Earlier(releases images.Releases, first string) []string {
 	var earlier []string
 	for _, release := range releases.Versions {
 		v := release.Version
-		if Minor(v) == Minor(first) && Compare(v, first) < 0 && semver.Prerelease("v"+v) == "" {
+		if bisect.Minor(v) == bisect.Minor(first) && bisect.Compare(v, first) < 0 && semver.Prerelease("v"+v) == "" {
 			earlier = append(earlier, v)
 		}
 	}
-	slices.SortFunc(earlier, Compare)
+	slices.SortFunc(earlier, bisect.Compare)
 	return earlier
 }
 
@@ -85,7 +86,7 @@ func (r Range) ends() []string {
 }
 
 func (r Range) between(v string) bool {
-	return (r.From == "" || Compare(v, r.From) > 0) && (r.To == "" || Compare(v, r.To) < 0)
+	return (r.From == "" || bisect.Compare(v, r.From) > 0) && (r.To == "" || bisect.Compare(v, r.To) < 0)
 }
 
 // lacks returns what a version does not have, so that nothing builds it; empty: not known.

@@ -1,14 +1,18 @@
 //go:build lab
 
-package chart
+package published
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/images"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -27,22 +31,21 @@ func TestVendorsCharts(t *testing.T) {
 			[]string{"CustomResourceDefinition bgppeers.metallb.io", "DaemonSet metallb-speaker", "Deployment metallb-controller"}, "speaker.fr"},
 	} {
 		t.Run(test.component+" "+test.version, func(t *testing.T) {
+			var users map[string]any
+			must.NoError(t, yaml.Unmarshal([]byte(test.users), &users))
 			c := must.Get(Of(t.Context(), test.component, test.version))(t)
-			release := Release{Name: test.component, Namespace: "kube-system", Values: values(t, test.users), KubeVersion: "1.34.4"}
+			release := chart.Release{Name: test.component, Namespace: "kube-system", Values: users, KubeVersion: "1.34.4"}
 			if unread, err := c.Unread(t.Context(), release); err != nil || len(unread) != 1 || unread[0].String() != test.unread {
 				t.Errorf("unread: %v, %v, want %s", unread, err, test.unread)
 			}
 			r := must.Get(c.Render(release))(t)
-			got := map[string]bool{}
-			for _, name := range names(r.Objects) {
-				got[name] = true
-			}
+			got := each.Of(r.Objects, func(o unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() })
 			for _, want := range test.objects {
-				if !got[want] {
-					t.Errorf("there is no %s among %v", want, names(r.Objects))
+				if !slices.Contains(got, want) {
+					t.Errorf("there is no %s among %v", want, got)
 				}
 			}
-			if config := Find(r.Objects, "ConfigMap", "cilium-config"); config != nil && test.version == "1.18.4" {
+			if config := chart.Find(r.Objects, "ConfigMap", "cilium-config"); config != nil && test.version == "1.18.4" {
 				data, _, _ := unstructured.NestedStringMap(config.Object, "data")
 				if data["routing-mode"] != "native" || data["devices"] != "eth0" || data["direct-routing-device"] != "eth0" {
 					t.Errorf("cilium-config: %v", data)

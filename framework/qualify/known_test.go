@@ -1,7 +1,6 @@
 package qualify
 
 import (
-	"bytes"
 	"os"
 	"slices"
 	"strings"
@@ -9,8 +8,11 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/component/chart/releasefile"
 	"github.com/relapse-dev/relapse/framework/report/stored"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -44,9 +46,9 @@ func TestAdvise(t *testing.T) {
 		must.NoError(t, os.MkdirAll(dir+"/bisect/"+name, 0o700))
 		must.NoError(t, stored.Write(dir+"/bisect/"+name, bisect.FileJSON, b, nil))
 	}
-	known := Merge(nil, must.Get(Collect(dir, all))(t)...)
+	known := advise.Merge(nil, must.Get(Collect(dir, all))(t)...)
 	must.Equal(t, "results", 6, len(known))
-	if !slices.ContainsFunc(known, func(k Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }) {
+	if !slices.ContainsFunc(known, func(k advise.Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }) {
 		t.Errorf("a bisection has no remedy: %+v", known)
 	}
 
@@ -61,25 +63,25 @@ func TestAdvise(t *testing.T) {
 	all[2] = drought
 	for _, tt := range []struct {
 		from, to                    string
-		values                      *Given
+		values                      *releasefile.Given
 		qualified                   int
-		ofFlood, ofSpill, ofDrought Outcome
+		ofFlood, ofSpill, ofDrought advise.Outcome
 		impossible                  string
 		lines                       int
 		says                        string
 	}{
-		{"1.0.0", "1.1.0", nil, 1, Introduced, Introduced, Fixed, "", 6, "qualified: NO-GO on 2026-11-27, qualify/a"},
-		{"1.0.0", "1.1.1", &Given{values: map[string]any{"bgp": map[string]any{"enabled": true}}}, 0, NotJudgeable, NotJudgeable, NotJudgeable, "", 3,
+		{"1.0.0", "1.1.0", nil, 1, advise.Introduced, advise.Introduced, advise.Fixed, "", 6, "qualified: NO-GO on 2026-11-27, qualify/a"},
+		{"1.0.0", "1.1.1", &releasefile.Given{Values: map[string]any{"bgp": map[string]any{"enabled": true}}}, 0, advise.NotJudgeable, advise.NotJudgeable, advise.NotJudgeable, "", 3,
 			"never qualified"},
-		{"1.1.0", "1.0.0", &Given{}, 0, Fixed, NotJudgeable, Introduced, "it needs bgp.enabled", 3, "elsewhere 1.0.0 to 1.1.0: reproduced on 2026-11-27, qualify/a"},
-		{"1.2.0", "1.3.0", nil, 0, NotJudgeable, Introduced, NotJudgeable, "", 2, "elsewhere 1.3.0: reproduced (pipe 8.0.0) on"},
-		{"1.1.0", "1.0.0", &Given{Told: []string{"a Secret is not read"}}, 0, Fixed, NotJudgeable, Introduced, "", 5, "values: a Secret is not read"},
-		{"0.9.0", "1.1.0", nil, 0, NotJudgeable, NotJudgeable, NotJudgeable, "", 3, "outcome   not known"},
+		{"1.1.0", "1.0.0", &releasefile.Given{}, 0, advise.Fixed, advise.NotJudgeable, advise.Introduced, "it needs bgp.enabled", 3, "elsewhere 1.0.0 to 1.1.0: reproduced on 2026-11-27, qualify/a"},
+		{"1.2.0", "1.3.0", nil, 0, advise.NotJudgeable, advise.Introduced, advise.NotJudgeable, "", 2, "elsewhere 1.3.0: reproduced (pipe 8.0.0) on"},
+		{"1.1.0", "1.0.0", &releasefile.Given{Told: []string{"a Secret is not read"}}, 0, advise.Fixed, advise.NotJudgeable, advise.Introduced, "", 5, "values: a Secret is not read"},
+		{"0.9.0", "1.1.0", nil, 0, advise.NotJudgeable, advise.NotJudgeable, advise.NotJudgeable, "", 3, "outcome   not known"},
 	} {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
-			a := must.Get(Advise(all, known, component, tt.from, tt.to, tt.values))(t)
+			a := must.Get(advise.Advise(each.Of(all, advise.Of), known, component, tt.from, tt.to, tt.values))(t)
 			must.Equal(t, "qualified", tt.qualified, len(a.Qualified))
-			must.Equal(t, "outcomes", []Outcome{tt.ofFlood, tt.ofSpill, tt.ofDrought}, []Outcome{a.Incidents[0].Outcome, a.Incidents[1].Outcome, a.Incidents[2].Outcome})
+			must.Equal(t, "outcomes", []advise.Outcome{tt.ofFlood, tt.ofSpill, tt.ofDrought}, []advise.Outcome{a.Incidents[0].Outcome, a.Incidents[1].Outcome, a.Incidents[2].Outcome})
 			must.Equal(t, "values", tt.impossible, a.Incidents[2].Impossible)
 			must.Equal(t, "lines", tt.lines, len(a.Lines()))
 			var text strings.Builder
@@ -89,28 +91,4 @@ func TestAdvise(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The later of two results of one edge stays; what is no result is refused by its number.
-func TestMergeKnown(t *testing.T) {
-	old := Known{Component: "c", From: "1.0.0", To: "1.1.0", When: "2026-01-01", Verdict: "GO"}
-	later, other := old, old
-	later.When, later.Verdict = "2026-02-01", "NO-GO"
-	other.Under = "with graceful restart"
-	must.Equal(t, "", []Known{later, other}, Merge([]Known{later}, old, other))
-	// Two users have other configurations.
-	other.Under, other.Report = usersOwn, "a"
-	theirs := other
-	theirs.Report = "b"
-	must.Equal(t, "", 2, len(Merge([]Known{other}, theirs)))
-	for text, want := range map[string]string{
-		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"GO","when":"2026-01-01"} {"component":"c"}`:             "result 2: expected a component",
-		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"fine","when":"2026-01-01"}`:                             `result 1: verdict: "fine"`,
-		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"GO","when":"yesterday"}`:                                `when: "yesterday"`,
-		`{"component":"c","from":"1.0.0","to":"1.1.0","verdict":"unknown","incident":"x","when":"2026-01-01T01:02:03Z"}`: `verdict: "unknown"`,
-	} {
-		_, err := ReadKnown(bytes.NewBufferString(text))
-		must.Fail(t, err, want)
-	}
-	must.Get(Recorded())(t)
 }

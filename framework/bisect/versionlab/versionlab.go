@@ -1,4 +1,5 @@
-package bisect
+// Package versionlab runs the script of an incident on one version after another.
+package versionlab
 
 import (
 	"context"
@@ -6,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/keptlab"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -19,18 +22,20 @@ import (
 	"github.com/relapse-dev/relapse/images"
 )
 
-// VersionLab runs a script on one version of a component after another, on one lab.
-type VersionLab struct {
+// Lab runs a script on one version of a component after another, on one lab.
+type Lab struct {
 	Lab       *keptlab.Lab
 	Catalogue *images.Catalogue
 	Scenario  framework.Scenario
 	// At is the scenario at a version, which is its only variant.
 	At func(version string) (framework.Scenario, error)
+	// Required are the versions that must be published: without one Judge's error is an *images.NotPublishedError.
+	Required []string
 }
 
 // Builds returns why a version cannot be built for the script: an *images.UnknownVersionError for
 // each image without a recipe, and a *suite.FormError for each that is built in another form.
-func (l VersionLab) Builds(version string) error {
+func (l Lab) Builds(version string) error {
 	s, err := l.At(version)
 	if err != nil {
 		return err
@@ -42,8 +47,8 @@ func (l VersionLab) Builds(version string) error {
 // until the version is affected, or an affected version would have survived so many
 // trials with less than framework.MaxErrorRate. The error is for failures that say nothing
 // about the version; engine.ErrInterrupted is among them.
-func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
-	step := Step{Version: version, Outcome: Skipped}
+func (l Lab) Judge(ctx context.Context, version string) (bisect.Step, error) {
+	step := bisect.Step{Version: version, Outcome: bisect.Skipped}
 	began := time.Now()
 	s, err := l.At(version)
 	if err != nil {
@@ -54,7 +59,7 @@ func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 		return step, nil
 	}
 	if err := l.Lab.Prepare(ctx, s); err != nil {
-		if step.Why = unavailable(err); step.Why == "" {
+		if step.Why = l.unavailable(version, err); step.Why == "" {
 			return step, err
 		}
 		step.Err = err
@@ -71,8 +76,8 @@ func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 		step.Verdict, step.Why = v.Verdict, strings.Join(v.Reasons, "; ")
 		step.Report = filepath.Join(r.Scenario, r.Run, page.Name)
 		step.TookMS, step.BuiltMS = (time.Since(began) - built).Milliseconds(), built.Milliseconds()
-		step.Outcome = OutcomeOf(framework.Verdict(v.Verdict))
-		if step.Outcome != Unaffected || v.Race == nil {
+		step.Outcome = bisect.OutcomeOf(framework.Verdict(v.Verdict))
+		if step.Outcome != bisect.Unaffected || v.Race == nil {
 			return step, nil
 		}
 		rounds += v.Race.Rounds
@@ -88,15 +93,17 @@ func (l VersionLab) Judge(ctx context.Context, version string) (Step, error) {
 }
 
 // Down removes what is left of the lab.
-func (l VersionLab) Down() error { return l.Lab.Down(l.Scenario) }
+func (l Lab) Down() error { return l.Lab.Down(l.Scenario) }
 
 // unavailable returns why a version's images cannot be made; empty if the error says
-// nothing about the version.
-func unavailable(err error) string {
+// nothing about the version, or if the version is required.
+func (l Lab) unavailable(version string, err error) string {
 	var missing *images.NotPublishedError
 	var build *images.BuildError
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
+		return ""
+	case errors.As(err, &missing) && slices.Contains(l.Required, version):
 		return ""
 	case errors.As(err, &missing) && missing.Unverified != "":
 		return "not in Go's checksum database"
@@ -108,23 +115,12 @@ func unavailable(err error) string {
 	return ""
 }
 
-// OutcomeOf is the outcome that a verdict gives a version.
-func OutcomeOf(v framework.Verdict) Outcome {
-	switch v {
-	case framework.Reproduced, framework.Missed:
-		return Affected
-	case framework.Prevented, framework.Refused:
-		return Unaffected
-	}
-	return Skipped
-}
-
-func (l VersionLab) run(ctx context.Context, s framework.Scenario) (report.Report, error) {
+func (l Lab) run(ctx context.Context, s framework.Scenario) (report.Report, error) {
 	run := l.Lab.Run(ctx, s, s.Incident.Name+" "+s.Variants[0].Name, !s.NewLabs)
 	if ctx.Err() != nil {
 		return run.Report, errors.Join(engine.ErrInterrupted, run.Left)
 	}
-	judged := run.Reported && OutcomeOf(framework.Verdict(run.Report.Variants[0].Verdict)) != Skipped
+	judged := run.Reported && bisect.OutcomeOf(framework.Verdict(run.Report.Variants[0].Verdict)) != bisect.Skipped
 	if run.Broken != nil && !judged {
 		return run.Report, errors.Join(run.Broken, run.Left)
 	}

@@ -1,0 +1,147 @@
+package qualify
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
+	"github.com/relapse-dev/relapse/framework/bisect"
+	"github.com/relapse-dev/relapse/framework/report/rundir"
+	"github.com/relapse-dev/relapse/framework/report/stored"
+	"github.com/relapse-dev/relapse/topology/each"
+)
+
+// Collect reads the results of all qualifications and bisections in a folder of reports. A bisection is of one of
+// the scenarios.
+func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, err error) {
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // it may be the link latest
+		return nil, err
+	}
+	var errs []error
+	each := func(file string, read func(run, report string) ([]advise.Known, error)) {
+		runs, err := rundir.Find(dir, file, "evidence")
+		errs = append(errs, err)
+		for _, run := range runs {
+			report, _ := filepath.Rel(dir, run)
+			more, err := read(run, report)
+			all, errs = append(all, more...), append(errs, err)
+		}
+	}
+	each(FileJSON, func(run, report string) ([]advise.Known, error) {
+		q, err := Read(run)
+		if err != nil {
+			return nil, err
+		}
+		return q.known(report), nil
+	})
+	each(bisect.FileJSON, func(run, report string) ([]advise.Known, error) {
+		var b bisect.Record
+		if err := stored.Read(run, bisect.FileJSON, bisect.Schema, &b); err != nil {
+			return nil, err
+		}
+		written, err := os.Stat(filepath.Join(run, bisect.FileJSON))
+		if err != nil {
+			return nil, err
+		}
+		return bisected(b, written.ModTime(), report, scenarios), nil
+	})
+	return all, errors.Join(errs...)
+}
+
+// bisected are the results of a bisection. Where the upgrade causes the incident, one version was given with it.
+func bisected(b bisect.Record, when time.Time, report string, scenarios []framework.Scenario) (all []advise.Known) {
+	of, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
+	if !there {
+		return nil
+	}
+	varied, _ := of.Find(b.Component)
+	base := advise.Known{Component: varied.Component(), When: when.UTC().Format(time.RFC3339), Incident: b.Scenario, Report: report}
+	var under []string
+	for _, t := range of.Tested {
+		version := cmp.Or(b.With[t.Name], t.Default)
+		switch {
+		case t.Name == varied.Name:
+		case t.Component() == varied.Component():
+			base.From = version
+		case b.With[t.Name] != "":
+			under = append(under, t.Name+" "+version)
+		}
+	}
+	base.Under = strings.Join(under, ", ")
+	for _, step := range b.Steps {
+		if step.Outcome != bisect.Skipped {
+			k := base
+			k.From, k.To, k.Verdict = cmp.Or(base.From, step.Version), step.Version, step.Verdict
+			if step.Outcome == bisect.Affected {
+				k.Remedy = joined(of.Incident.Remedies)
+			}
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// known are the results of a qualification. UNKNOWN is one only where two settings have a verdict each.
+func (q Qualification) known(report string) (all []advise.Known) {
+	in := q.Inputs
+	base := advise.Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}
+	settings := []Inputs{in}
+	if in.Otherwise != nil {
+		other := in
+		other.Under, other.Upgrade = in.Otherwise.Under, in.Otherwise.Upgrade
+		settings = append(settings, other)
+	}
+	for _, each := range settings {
+		edge, judged := base, judge(each, q.Thresholds, q.Command)
+		if judged.Verdict == Unknown {
+			continue
+		}
+		edge.Verdict, edge.Under = string(judged.Verdict), each.under(q.Thresholds)
+		if i := slices.IndexFunc(judged.Rows, func(r Row) bool { return r.State == Fails && r.Remedy != "" }); i >= 0 {
+			edge.Remedy = judged.Rows[i].Remedy
+		}
+		all = append(all, edge)
+	}
+	for _, i := range in.Incidents {
+		for version, seen := range map[string]Seen{in.From: i.From, in.To: i.To} {
+			if bisect.OutcomeOf(framework.Verdict(seen.Verdict)) == bisect.Skipped {
+				continue
+			}
+			k := base
+			k.Incident, k.Verdict = i.Name, seen.Verdict
+			if in.Family != "" {
+				k.Under = withBoth
+			}
+			if seen.Outcome == bisect.Affected {
+				k.Remedy = joined(i.Remedies)
+			}
+			if !i.OfUpgrade {
+				k.From, k.To = version, version
+			}
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// under are the settings that a verdict depends on.
+func (in Inputs) under(t Thresholds) string {
+	all := []string{in.Mode, in.Under}
+	if in.Family != "" {
+		all = append(all, withBoth)
+	}
+	if in.Values != nil || in.Configuration.Source != "" {
+		all = append(all, advise.UsersOwn)
+	}
+	if t != DefaultThresholds {
+		all = append(all, fmt.Sprintf("at most %s and %s lost", duration(t.MaxGapMS), percent(t.MaxLost)))
+	}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ", ")
+}
