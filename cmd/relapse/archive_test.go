@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,12 +11,10 @@ import (
 // What is in an archive is tested in package archive.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
-	run := storeRun(t, dir, func(*report.Report) {})
-	there := filepath.Join(dir, "there.tar.gz")
-	must.NoError(t, os.WriteFile(there, nil, 0o644))
-	replaced := storeRun(t, dir, func(*report.Report) {})
-	manifest := `{"schema":"relapse.archive/v1","files":[],"redaction":{"addresses":1,"names":1}}`
-	must.Write(t, filepath.Join(replaced, report.ManifestName), manifest)
+	run, replaced := storeRun(t, dir, nil), storeRun(t, dir, nil)
+	there := must.Write(t, filepath.Join(dir, "there.tar.gz"), "")
+	must.Write(t, filepath.Join(replaced, report.ManifestName),
+		`{"schema":"relapse.archive/v1","files":[],"redaction":{"addresses":1,"names":1}}`)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for _, test := range []use{
 		{"as it is", []string{"archive", run, "-o", file("a.tar.gz")}, exitExpected, "a.tar.gz: 1 files, "},

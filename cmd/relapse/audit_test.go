@@ -133,12 +133,8 @@ func TestAuditStatus(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got := relapse(t, "audit", "--from", saveReads(t, test.reads...))
-			if got.status != test.status || got.stderr != test.stderr {
-				t.Errorf("status %d, standard error %q, want %d and %q", got.status, got.stderr, test.status, test.stderr)
-			}
-			for _, want := range test.stdout {
-				must.Contain(t, got.stdout, want)
-			}
+			got.prints(t, test.status, test.stdout...)
+			must.Equal(t, "standard error", test.stderr, got.stderr)
 		})
 	}
 }
@@ -149,9 +145,8 @@ func TestAuditOutput(t *testing.T) {
 	golden(t, "audit", got.stdout)
 	got = relapse(t, "audit", "--from", dir, "-o", "json")
 	var r audit.Result
-	if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.status != exitUnexpected {
-		t.Fatalf("status %d, %v: %s", got.status, err, got.stdout)
-	}
+	got.prints(t, exitUnexpected)
+	must.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
 	if r.Schema != audit.Schema || len(r.Findings) != 2 || r.Findings[0].State != detect.Active || len(r.Findings[0].Incidents) == 0 {
 		t.Errorf("%+v", r)
 	}
@@ -159,9 +154,7 @@ func TestAuditOutput(t *testing.T) {
 		"sarif": `"relapseFinding/v1": "2edadcd36f84"`, "openmetrics": `relapse_audit_findings{state="active"} 1.0`,
 		"html": `<section id="2edadcd36f84">`,
 	} {
-		if got := relapse(t, "audit", "--from", dir, "-o", format); got.status != exitUnexpected || !strings.Contains(got.stdout, has) {
-			t.Errorf("-o %s: status %d, and no %s in\n%s", format, got.status, has, got.stdout)
-		}
+		relapse(t, "audit", "--from", dir, "-o", format).prints(t, exitUnexpected, has)
 	}
 	golden(t, "audit-rbac", relapse(t, "audit", "--rbac").stdout)
 	must.Contain(t, relapse(t, "audit", "--prometheus-rules").stdout, "expr: relapse_audit_complete == 0")
@@ -193,9 +186,7 @@ func TestAuditSuppressed(t *testing.T) {
 			t.Parallel()
 			dir := saveReads(t, auditedCluster(test.change), auditedCluster(test.change))
 			file := must.Write(t, filepath.Join(t.TempDir(), "suppress.yaml"), test.suppress)
-			if got := relapse(t, "audit", "--from", dir, "--suppress", file); got.status != test.status || !strings.Contains(got.stdout, test.says) {
-				t.Errorf("status %d, want %d and %q:\n%s%s", got.status, test.status, test.says, got.stdout, got.stderr)
-			}
+			relapse(t, "audit", "--from", dir, "--suppress", file).prints(t, test.status, test.says)
 		})
 	}
 }
@@ -223,13 +214,10 @@ var secrets = []string{
 // With --redact nothing of the cluster is in what is printed, in any format, and in what is kept.
 func TestAuditRedact(t *testing.T) {
 	dir := saveReads(t, auditedCluster(secret), auditedCluster(secret))
-	routers, suppress := filepath.Join(t.TempDir(), "routers.yaml"), filepath.Join(t.TempDir(), "suppress.yaml")
-	for file, text := range map[string]string{
-		routers:  "- {name: tor1, kind: frr, ssh: ops@tor1.corp.example}\n",
-		suppress: "- {detector: image-pin, kind: untagged, object: Deployment shop/*, reason: master1 and 10.4.94.32 are old, expires: 2099-01-01}\n- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n",
-	} {
-		must.Write(t, file, text)
-	}
+	routers := must.Write(t, filepath.Join(t.TempDir(), "routers.yaml"), "- {name: tor1, kind: frr, ssh: ops@tor1.corp.example}\n")
+	suppress := must.Write(t, filepath.Join(t.TempDir(), "suppress.yaml"),
+		"- {detector: image-pin, kind: untagged, object: Deployment shop/*, reason: master1 and 10.4.94.32 are old, expires: 2099-01-01}\n"+
+			"- {id: 000000000000, reason: see tor1, expires: 2020-01-01}\n")
 	clean := func(where, text string) {
 		for _, secret := range secrets {
 			if strings.Contains(text, secret) {
@@ -249,18 +237,14 @@ func TestAuditRedact(t *testing.T) {
 			args = append(args, "--save", kept)
 		}
 		got := relapse(t, args...)
-		if got.status != exitUnexpected || got.stderr != "" {
-			t.Fatalf("-o %s: status %d, %s", format, got.status, got.stderr)
-		}
+		must.Equal(t, format, ended{exitUnexpected, got.stdout, ""}, got)
 		clean("-o "+format, got.stdout)
 		if format == "json" {
 			redacted = of(got.stdout)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(kept, "*"))
-	if err != nil || len(files) != 2 {
-		t.Fatalf("%v, %v, want two reads", files, err)
-	}
+	files := must.Get(filepath.Glob(filepath.Join(kept, "*")))(t)
+	must.Equal(t, "reads", 2, len(files))
 	for _, file := range files {
 		clean(file, string(must.Read(t, file)))
 	}
@@ -268,9 +252,7 @@ func TestAuditRedact(t *testing.T) {
 	if len(redacted.Findings) != len(original.Findings) || len(redacted.Findings) < 3 || len(redacted.Unread) != len(original.Unread) {
 		t.Errorf("%d findings, and %d before", len(redacted.Findings), len(original.Findings))
 	}
-	if again := relapse(t, "audit", "--from", kept); again.status != exitUsage || !strings.Contains(again.stderr, "its names and addresses were replaced") {
-		t.Errorf("what was kept is judged again: %+v", again)
-	}
+	relapse(t, "audit", "--from", kept).complains(t, exitUsage, "its names and addresses were replaced")
 	must.Equal(t, redacted.Suppressed, 1, len(redacted.Suppressed))
 }
 
@@ -320,9 +302,9 @@ func TestAuditUpgrade(t *testing.T) {
 				args = append(args, "--upgrade", test.upgrade)
 			}
 			got := relapse(t, args...)
-			if got.status != test.status || !strings.Contains(got.stdout, test.stdout) || !strings.Contains(got.stderr, test.stderr) || test.stderr == "" != (got.stderr == "") {
-				t.Errorf("status %d, want %d, %q and %q:\n%s%s", got.status, test.status, test.stdout, test.stderr, got.stdout, got.stderr)
-			}
+			got.prints(t, test.status, test.stdout)
+			got.complains(t, test.status, test.stderr)
+			must.Equal(t, "complains", test.stderr != "", got.stderr != "")
 		})
 	}
 	golden(t, "audit-rbac-upgrade", relapse(t, "audit", "--rbac", "--upgrade", "cilium=1.12.0").stdout)
@@ -330,11 +312,6 @@ func TestAuditUpgrade(t *testing.T) {
 
 // As kubectl's plugin it calls itself what the user calls it.
 func TestAuditAsPlugin(t *testing.T) {
-	plugin := func(args ...string) ended {
-		cmd := program(t.Context(), args...)
-		cmd.Args[0] = "/usr/local/bin/kubectl-relapse"
-		return end(t, cmd)
-	}
 	for _, test := range []struct {
 		name string
 		args []string
@@ -346,9 +323,10 @@ func TestAuditAsPlugin(t *testing.T) {
 		{"an argument", []string{"audit", "a"}, "kubectl relapse audit takes no argument"},
 		{"an incident", []string{"audit", "--from", saveReads(t, auditedCluster(unannounced), auditedCluster(unannounced))}, "incident node-drain: kubectl relapse describe node-drain\n"},
 	} {
-		if got := plugin(test.args...); !strings.Contains(got.stdout+got.stderr, test.says) {
-			t.Errorf("%s: no %q in\n%s%s", test.name, test.says, got.stdout, got.stderr)
-		}
+		cmd := program(t.Context(), test.args...)
+		cmd.Args[0] = "/usr/local/bin/kubectl-relapse"
+		got := end(t, cmd)
+		must.Contain(t, got.stdout+got.stderr, test.says)
 	}
 }
 
@@ -356,29 +334,18 @@ func TestAuditAsPlugin(t *testing.T) {
 // answer are not read.
 func TestAuditNodes(t *testing.T) {
 	printed := relapse(t, "audit", "--nodes-manifest", "--calico", "--image", "registry.example/nodestate:dev")
-	if printed.status != exitExpected || !strings.Contains(printed.stdout, `image: "registry.example/nodestate:dev"`) || !strings.Contains(printed.stdout, "/run/calico") {
-		t.Fatalf("%+v", printed)
-	}
-	dir := t.TempDir()
-	nodes, kubeconfig := filepath.Join(dir, "nodes.yaml"), filepath.Join(dir, "kubeconfig")
-	for file, text := range map[string]string{nodes: printed.stdout, kubeconfig: strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1")} {
-		must.Write(t, file, text)
-	}
-	got := relapse(t, "audit", "--kubeconfig", kubeconfig, "--nodes", nodes, "--quiet")
-	if got.status != exitMachine || !strings.HasPrefix(got.stderr, "relapse: the cluster cannot be read: ") {
-		t.Errorf("%+v", got)
-	}
+	printed.prints(t, exitExpected, `image: "registry.example/nodestate:dev"`, "/run/calico")
+	nodes := must.Write(t, filepath.Join(t.TempDir(), "nodes.yaml"), printed.stdout)
+	relapse(t, "audit", "--kubeconfig", kubeconfigOf(t, "http://127.0.0.1:1"), "--nodes", nodes, "--quiet").
+		complains(t, exitMachine, "relapse: the cluster cannot be read: ")
 }
 
 // Without a cluster that answers the status is 3, and a file of routers that is wrong is 2
 // before anything is read.
 func TestAuditInput(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		file := must.Write(t, filepath.Join(dir, name), text)
-		return file
-	}
-	kubeconfig := write("kubeconfig", strings.ReplaceAll(kubeconfigOf, "SERVER", "http://127.0.0.1:1"))
+	write := func(name, text string) string { return must.Write(t, filepath.Join(dir, name), text) }
+	kubeconfig := kubeconfigOf(t, "http://127.0.0.1:1")
 	routers := write("routers.yaml", "- {name: tor1, kind: frr, hsot: tor1}\n")
 	well := write("well.yaml", "- {name: tor1, kind: frr, ssh: tor1}\n")
 	fed := write("fed.yaml", "- {name: tor1, kind: bmp, address: 192.0.2.1}\n")
@@ -435,14 +402,10 @@ audit: The bundle does not have all that is judged. To complete it, unpack the b
 
 // What is not permitted is named with the command that would help.
 func TestAuditForbidden(t *testing.T) {
-	got := relapse(t, "audit", "--from", saveReads(t, auditedCluster(unreadPods), auditedCluster(unreadPods)))
-	if want := "Not read\n  Pods: listing Pods: list on pods in the core group is not permitted: no\n  relapse audit --rbac prints the ClusterRole"; !strings.Contains(got.stdout, want) || got.status != exitInconclusive {
-		t.Errorf("status %d: %s", got.status, got.stdout)
-	}
-}
-
-func unreadPods(s *snapshot.Snapshot) {
-	s.Pods = snapshot.List[snapshot.Pod]{Error: "listing Pods: list on pods in the core group is not permitted: no"}
+	const forbidden = "listing Pods: list on pods in the core group is not permitted: no"
+	read := auditedCluster(func(s *snapshot.Snapshot) { s.Pods = snapshot.List[snapshot.Pod]{Error: forbidden} })
+	relapse(t, "audit", "--from", saveReads(t, read, read)).
+		prints(t, exitInconclusive, "Not read\n  Pods: "+forbidden+"\n  relapse audit --rbac prints the ClusterRole")
 }
 
 // Ctrl-C ends an audit whose cluster does not answer.
@@ -453,23 +416,22 @@ func TestAuditInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(silent.Close)
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := strings.ReplaceAll(kubeconfigOf, "SERVER", silent.URL)
-	must.Write(t, file, text)
 	var stderr bytes.Buffer
-	cmd := program(t.Context(), "audit", "--kubeconfig", file, "--quiet")
+	cmd := program(t.Context(), "audit", "--kubeconfig", kubeconfigOf(t, silent.URL), "--quiet")
 	cmd.Stderr = &stderr
 	must.NoError(t, cmd.Start())
 	<-asked
 	must.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || stderr.String() != "relapse: interrupted\n" {
-		t.Errorf("status %d, standard error %q", status, &stderr)
-	}
+	must.Equal(t, "", ended{exitInterrupted, "", "relapse: interrupted\n"}, ended{cmd.ProcessState.ExitCode(), "", stderr.String()})
 }
 
-const kubeconfigOf = `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
-"clusters":[{"name":"a","cluster":{"server":"SERVER"}}],"users":[{"name":"a","user":{}}]}`
+// kubeconfigOf is a file that names an API server.
+func kubeconfigOf(t *testing.T, server string) string {
+	return must.Write(t, filepath.Join(t.TempDir(), "kubeconfig"), `{"apiVersion":"v1","kind":"Config","current-context":"a",
+"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"clusters":[{"name":"a","cluster":{"server":"`+server+`"}}],
+"users":[{"name":"a","user":{}}]}`)
+}
 
 // What is redacted names no file and no namespace of a bundle.
 func TestAuditRedactsBundle(t *testing.T) {
@@ -482,7 +444,7 @@ func TestAuditRedactsBundle(t *testing.T) {
 		"ds.json":    `{"apiVersion":"apps/v1","kind":"DaemonSetList","metadata":{"resourceVersion":"9"},"items":[` + item("umbrella", "d", "") + `]}`,
 		"acme.yaml":  "kind: Service\napiVersion: [v1\n",
 	} {
-		must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	plain, redacted := relapse(t, "audit", "--from", dir), relapse(t, "audit", "--from", dir, "--redact")
 	for _, name := range []string{"acme", "umbrella"} {

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -73,10 +74,7 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
-	write := func(name, text string) string {
-		file := must.Write(t, filepath.Join(dir, name), text)
-		return file
-	}
+	write := func(name, text string) string { return must.Write(t, filepath.Join(dir, name), text) }
 	keys := write("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	tokens := write("tokens.csv", adminToken+",admin,1,system:masters\n"+auditorToken+",auditor,2\n")
 	policy := write("policy.yaml", `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata","users":["auditor"]},{"level":"None"}]}`)
@@ -96,11 +94,9 @@ func (c *controlPlane) startAPIServer(t *testing.T) {
 // kubeconfig is that of the auditor.
 func (c *controlPlane) kubeconfig(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
-"clusters":[{"name":"a","cluster":{"server":"` + c.server + `","insecure-skip-tls-verify":true}}],"users":[{"name":"a","user":{"token":"` + auditorToken + `"}}]}`
-	must.Write(t, file, text)
-	return file
+	return must.Write(t, filepath.Join(t.TempDir(), "kubeconfig"), `{"apiVersion":"v1","kind":"Config","current-context":"a",
+"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+"clusters":[{"name":"a","cluster":{"server":"`+c.server+`","insecure-skip-tls-verify":true}}],"users":[{"name":"a","user":{"token":"`+auditorToken+`"}}]}`)
 }
 
 func (c *controlPlane) permit(t *testing.T, args ...string) {
@@ -305,13 +301,7 @@ func (c *controlPlane) verbs(t *testing.T) map[string]int {
 // A large cluster is read within a minute and 1 GiB at a raised rate, and the time grows with the
 // number of objects. RELAPSE_AUDIT_NODES takes another number of nodes than 5000.
 func TestAuditLarge(t *testing.T) {
-	nodes := 5000
-	if text := os.Getenv("RELAPSE_AUDIT_NODES"); text != "" {
-		var err error
-		if nodes, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	nodes := chosen(t, "RELAPSE_AUDIT_NODES", 5000)
 	for _, n := range []int{nodes / 10, nodes} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			c := startEtcd(t)
@@ -352,11 +342,15 @@ func TestAuditLarge(t *testing.T) {
 	}
 }
 
+// chosen is the number in a variable of the environment, if it is set.
+func chosen(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	return must.Get(strconv.Atoi(cmp.Or(os.Getenv(variable), strconv.Itoa(otherwise))))(t)
+}
+
 func compiled(t *testing.T, ref string) []string {
 	t.Helper()
-	catalogue := must.Get(images.Open("../.."))(t)
-	programs := must.Get(catalogue.Compile(t.Context(), ref, t.TempDir()))(t)
-	return programs
+	return must.Get(must.Get(images.Open("../.."))(t).Compile(t.Context(), ref, t.TempDir()))(t)
 }
 
 // startServer starts a program, which ends with the test.

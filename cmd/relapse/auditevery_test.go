@@ -56,7 +56,7 @@ func TestAuditEvery(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(watched))
 	t.Cleanup(server.Close)
-	kubeconfig := must.Write(t, filepath.Join(t.TempDir(), "kubeconfig"), strings.ReplaceAll(kubeconfigOf, "SERVER", server.URL))
+	kubeconfig := kubeconfigOf(t, server.URL)
 	run := func(until string, meanwhile func(), args ...string) (lines []string, status int) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -78,18 +78,14 @@ func TestAuditEvery(t *testing.T) {
 		return lines, cmd.ProcessState.ExitCode()
 	}
 	none := func() {}
-	if lines, status := run("read 2 begins", none); status != exitInterrupted {
-		t.Errorf("interrupted before the second read: status %d, %q", status, lines)
-	}
+	lines, status := run("read 2 begins", none)
+	must.Equal(t, lines, exitInterrupted, status)
 	listen := freeAddress(t)
 	var page string
-	lines, status := run("+ latent", func() { page = scraped(t, listen) }, "--listen", listen)
-	last := lines[len(lines)-1]
-	if status != exitLatent || !strings.Contains(last, " end: findings: 1 latent; ") || !strings.Contains(last, " requests, ") {
-		t.Errorf("status %d, %q", status, lines)
-	}
-	must.Contain(t, page, `relapse_audit_findings{state="latent"} 1.0`)
-	must.Contain(t, page, `relapse_build_info{version="`+portable.ThisVersion()+`"} 1.0`)
+	lines, status = run("+ latent", func() { page = scraped(t, listen) }, "--listen", listen)
+	must.Equal(t, lines, exitLatent, status)
+	must.Contain(t, lines[len(lines)-1], " end: findings: 1 latent; ", " requests, ")
+	must.Contain(t, page, `relapse_audit_findings{state="latent"} 1.0`, `relapse_build_info{version="`+portable.ThisVersion()+`"} 1.0`)
 	lines, status = run(`"state":"latent"`, none, "--quiet", "-o", "json")
 	var events []string
 	for _, line := range lines {

@@ -24,7 +24,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/audit"
 	"github.com/relapse-dev/relapse/framework/bgprouter"
 	"github.com/relapse-dev/relapse/framework/snapshot"
-	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -42,13 +41,7 @@ const (
 // kernel's by ip. Two wrong routes among FRR's are found.
 // RELAPSE_AUDIT_ROUTES takes another number of routes.
 func TestAuditRoutes(t *testing.T) {
-	routes := 1_000_000
-	if text := os.Getenv("RELAPSE_AUDIT_ROUTES"); text != "" {
-		var err error
-		if routes, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	routes := chosen(t, "RELAPSE_AUDIT_ROUTES", 1_000_000)
 	const nodes = 20
 	c := startEtcd(t)
 	c.fill(t, nodes)
@@ -139,8 +132,7 @@ func since(began time.Time) time.Duration { return time.Since(began).Round(100 *
 
 func sizeOf(t *testing.T, file string) int64 {
 	t.Helper()
-	is := must.Get(os.Stat(file))(t)
-	return is.Size()
+	return must.Get(os.Stat(file))(t).Size()
 }
 
 // writeDump writes a table dump (TABLE_DUMP_V2) of a number of routes, and of one more for the
@@ -205,27 +197,15 @@ func startRouters(t *testing.T, dir string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building gobgpd: %v: %s", err, out)
 	}
-	docker := dockerEngine(t)
-	catalogue := must.Get(images.Open("../.."))(t)
 	const debian, frr = "relapse.dev/debian:bookworm", "relapse.dev/frr:10.3"
-	must.Get(catalogue.Build(t.Context(), []string{debian, frr}, nil))(t)
-	loaded := map[string]string{}
-	for _, ref := range []string{debian, frr} {
-		if loaded[ref], err = catalogue.LoadDocker(t.Context(), docker, ref); err != nil {
-			t.Fatal(err)
-		}
-	}
+	loaded := loadedImages(t, dockerEngine(t), debian, frr)
 	remove := func() { // also what an earlier test has left
 		_ = exec.Command("docker", "rm", "--force", "--volumes", "relapse-test-gobgp", "relapse-test-frr").Run()
 		_ = exec.Command("docker", "network", "rm", routesNetwork).Run()
 	}
 	remove()
 	t.Cleanup(remove)
-	run := func(args ...string) {
-		if out, err := exec.CommandContext(t.Context(), "docker", args...).CombinedOutput(); err != nil {
-			t.Fatalf("docker %q: %v: %s", args, err, out)
-		}
-	}
+	run := func(args ...string) { ran(t, "", append([]string{"docker"}, args...)...) }
 	write := func(name, text string) { must.Write(t, filepath.Join(dir, name), text) }
 	write("gobgpd.toml", `
 [global.config]
@@ -236,11 +216,7 @@ func startRouters(t *testing.T, dir string) {
     neighbor-address = "`+frrAddress+`"
     peer-as = 64524
 `)
-	write("frr.sh", `mkdir -p /run/frr /var/lib/frr; chown frr:frr /run/frr /var/lib/frr
-for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
-until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
-vtysh -f /lab/frr.conf
-wait`)
+	write("frr.sh", frrDaemons+"vtysh -f /lab/frr.conf\nwait")
 	write("frr.conf", `router bgp 64524
  bgp router-id `+frrAddress+`
  no bgp ebgp-requires-policy

@@ -137,9 +137,7 @@ func (o fromOutside) test(t *testing.T, kind topology.RouterKind) {
 		return s
 	}
 	r := scenariotest.Judge(t, s, engine.Options{Variants: []string{o.variant}, Output: t.TempDir()})
-	if r.Verdict != string(framework.Pass) {
-		t.Errorf("the run is %s, not %s: %q", r.Verdict, framework.Pass, r.Variants[0].Reasons)
-	}
+	must.Equal(t, r.Variants[0].Reasons, string(framework.Pass), r.Verdict)
 	must.Equal(t, "audits", map[bool]int{false: 2, true: 1}[o.onlyBefore], audits)
 }
 
@@ -166,9 +164,7 @@ func (a auditor) manifest() string {
 		args = append(args, "--calico")
 	}
 	got := relapse(a.T, args...)
-	if got.status != exitExpected {
-		a.Fatalf("%+v", got)
-	}
+	must.Equal(a, got, exitExpected, got.status)
 	return got.stdout
 }
 
@@ -258,9 +254,7 @@ func (a auditor) before(ctx context.Context, r *framework.Run, latent []framewor
 	if len(latent) == 0 {
 		want = exitExpected
 	}
-	if status != want {
-		a.Errorf("before the fault: status %d, want %d", status, want)
-	}
+	must.Equal(a, "status before the fault", want, status)
 	for _, f := range framework.Missing(latent, found(result)) {
 		a.Errorf("before the fault: no finding %s", f)
 	}
@@ -269,9 +263,7 @@ func (a auditor) before(ctx context.Context, r *framework.Run, latent []framewor
 
 func (a auditor) after(ctx context.Context, r *framework.Run, expected, besides []framework.Finding) {
 	result, status := a.audit(ctx, r, "after the fault")
-	if status != exitUnexpected {
-		a.Errorf("after the fault: status %d, want %d", status, exitUnexpected)
-	}
+	must.Equal(a, "status after the fault", exitUnexpected, status)
 	for _, f := range framework.Missing(expected, found(result)) {
 		a.Errorf("after the fault: no finding %s", f)
 	}

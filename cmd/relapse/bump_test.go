@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,20 +35,12 @@ func TestBump(t *testing.T) {
 			dir := t.TempDir()
 			release := "kind: HelmRelease\nmetadata: {name: cilium}\nspec: {chart: {spec: {chart: cilium, version: %s}}}\n"
 			file := must.Write(t, filepath.Join(dir, "release.yaml"), fmt.Sprintf(release, test.from))
-			for _, args := range [][]string{
-				{"init", "--quiet", "--initial-branch=main"}, {"add", "--all"},
-				{"-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "-m", "m"},
-			} {
-				if out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
-					t.Fatalf("git %s: %v\n%s", args, err, out)
-				}
-			}
+			committed(t, dir)
 			must.Write(t, file, fmt.Sprintf(release, test.to))
 			comment := filepath.Join(dir, "new", "comment.md")
 			got := relapse(t, append([]string{"bump", "--repository", dir, "--base", "main", "--comment", comment}, test.args...)...)
-			if got.status != test.status || !strings.Contains(got.stdout+got.stderr, test.says) {
-				t.Errorf("status %d, want %d with %q:\n%s%s", got.status, test.status, test.says, got.stdout, got.stderr)
-			}
+			must.Equal(t, got, test.status, got.status)
+			must.Contain(t, got.stdout+got.stderr, test.says)
 			if test.status != exitUsage {
 				verdict := map[int]string{exitExpected: "**no version has changed**", exitMachine: "**not qualified**"}[test.status]
 				must.Contain(t, string(must.Read(t, comment)), verdict)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,16 +17,7 @@ func scripted(t *testing.T) (dir string) {
 	for _, script := range []string{"tidy", "left", "packages"} {
 		writeTo(t, filepath.Join(dir, ".ci", script), read(t, filepath.Join("../../.ci", script)), 0o755)
 	}
-	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"add", "-A"},
-		{"-c", "user.name=t", "-c", "user.email=t@example.net", "commit", "-q", "-m", "first"},
-	} {
-		cmd := exec.Command("git", args...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v", out, err)
-		}
-	}
+	committed(t, dir)
 	return dir
 }
 
@@ -43,9 +33,7 @@ func TestTidyWithoutGit(t *testing.T) {
 	writeTo(t, filepath.Join(broken, "git"), "#!/bin/sh\necho 'fatal: dubious ownership' >&2\nexit 128\n", 0o755)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".ci", "tidy"))
 	cmd.Env = append(os.Environ(), "PATH="+broken+":"+os.Getenv("PATH"))
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 128 {
-		t.Errorf("exit status %d, want git's: %s", cmd.ProcessState.ExitCode(), out)
-	}
+	must.Equal(t, "status", 128, end(t, cmd).status)
 }
 
 // make check fails if gofmt does.
@@ -59,9 +47,7 @@ func TestFormatWithoutGofmt(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(recipe, "$$", "$"))
 	cmd.Env = append(os.Environ(), "PATH="+broken+":"+os.Getenv("PATH"))
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 {
-		t.Errorf("exit status %d, want gofmt's 2: %s", cmd.ProcessState.ExitCode(), out)
-	}
+	must.Equal(t, "status", 2, end(t, cmd).status)
 }
 
 // Where nft is missing, left installs it by .ci/packages, or ends with that script's
@@ -77,10 +63,7 @@ func TestLeftWithoutNft(t *testing.T) {
 	writeTo(t, filepath.Join(dir, ".ci", "left"), strings.ReplaceAll(text, ":/usr/sbin:/sbin", ""), 0o755)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), filepath.Join(dir, ".ci", "left"))
 	cmd.Env = []string{"PATH=" + bin}
-	out, _ := cmd.CombinedOutput()
-	if want := "missing Debian packages: nftables\n"; cmd.ProcessState.ExitCode() != 3 || string(out) != want {
-		t.Errorf("exit status %d, %q; want 3, %q", cmd.ProcessState.ExitCode(), out, want)
-	}
+	must.Equal(t, "", ended{3, "", "missing Debian packages: nftables\n"}, end(t, cmd))
 }
 
 // The packages of CI are installed without removing others.
@@ -91,10 +74,10 @@ func TestPackagesRemoveNothing(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, ".ci", "packages"), "nftables")
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if last := lines[len(lines)-1]; err != nil || !strings.HasPrefix(last, "apt-get -o") || !strings.Contains(last, "--no-remove") {
-		t.Errorf("%s, %v", out, err)
+	got := end(t, cmd)
+	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
+	if last := lines[len(lines)-1]; got.status != 0 || !strings.HasPrefix(last, "apt-get -o") || !strings.Contains(last, "--no-remove") {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -127,13 +110,8 @@ func TestMakeScenarioBySudo(t *testing.T) {
 			if failed := err != nil; failed != (test.status != "0") || failed && !strings.Contains(string(out), "Error "+test.status) {
 				t.Errorf("make: %v, want the status %s:\n%s", err, test.status, out)
 			}
-			chowned, err := os.ReadFile(filepath.Join(dir, "chowned"))
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				t.Fatal(err)
-			}
-			if string(chowned) != test.chown {
-				t.Errorf("chown was called with %q, want %q:\n%s", chowned, test.chown, out)
-			}
+			chowned, _ := os.ReadFile(filepath.Join(dir, "chowned")) // it is not there where nobody has called chown
+			must.Equal(t, "chown was called with", test.chown, string(chowned))
 		})
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/cmd/relapse/portable"
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/goldentest"
@@ -31,178 +29,131 @@ func golden(t *testing.T, name, got string) {
 // TestBadUsage is bad input that is refused before anything is looked at:
 // status 2, one sentence on standard error, nothing on standard output.
 func TestBadUsage(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		args []string
-		says string
-	}{
-		{"unknown command", []string{"rum"}, `no command "rum"; nearest is "run"`},
-		{"unknown command of images", []string{"images", "lst"}, `no command "lst"; nearest is "list"`},
-		{"run without a name", []string{"run"}, `run needs the name of a scenario, --all or --label: ` + strings.Join(scenarioNames(), ", ")},
-		{"all, and one", []string{"run", "node-drain", "--all"}, `--all and the name of a scenario exclude each other`},
-		{"an unknown label", []string{"run", "--label", "cilium && !slwo"}, `--label: no scenario has the label "slwo"; nearest is "slow"`},
-		{"no expression of labels", []string{"run", "--all", "--label", "cilium &&"}, `--label: "cilium &&" is no expression of labels: expected one such as "cilium && !slow"`},
-		{"labels that nothing has", []string{"list", "--label", "cilium && guest"}, `--label: no variant matches "cilium && guest"`},
-		{"labels that a scenario has not", []string{"run", "node-drain", "--label", "guest"}, `--label: no variant of scenario "node-drain" matches "guest"`},
-		{"labels and variants", []string{"run", "node-drain", "--label", "bgp", "--variant", "cilium-1.12.0"}, `--label and --variant exclude each other`},
-		{"a misspelt component for all", []string{"run", "--all", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
-		{"no machine", []string{"plan", "--shards", "0"}, `--shards: 0: expected 1 or more`},
-		{"a plan for an unknown scenario", []string{"plan", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
-		{"an unknown component", []string{"run", "node-drain", "--with", "cilum=1.11.4"}, `--with: no component "cilum"; nearest is "cilium"`},
-		{"no version", []string{"run", "node-drain", "--with", "cilium=1.11"}, `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
-		{"a version that is the old one", []string{"run", "masquerade-drift", "--with", "cilium=1.8.1"},
+	for _, test := range []struct{ line, says string }{
+		{"rum", `no command "rum"; nearest is "run"`},
+		{"images lst", `no command "lst"; nearest is "list"`},
+		{"run", `run needs the name of a scenario, --all or --label: ` + strings.Join(scenarioNames(), ", ")},
+		{"run node-drain --all", `--all and the name of a scenario exclude each other`},
+		{"run --label cilium&&!slwo", `--label: no scenario has the label "slwo"; nearest is "slow"`},
+		{"run --all --label cilium&&", `--label: "cilium&&" is no expression of labels: expected one such as "cilium && !slow"`},
+		{"list --label cilium&&guest", `--label: no variant matches "cilium&&guest"`},
+		{"run node-drain --label guest", `--label: no variant of scenario "node-drain" matches "guest"`},
+		{"run node-drain --label bgp --variant cilium-1.12.0", `--label and --variant exclude each other`},
+		{"run --all --with cilum=1.11.4", `--with: no component "cilum"; nearest is "cilium"`},
+		{"plan --shards 0", `--shards: 0: expected 1 or more`},
+		{"plan nodedrain", `no scenario "nodedrain"; nearest is "node-drain"`},
+		{"run node-drain --with cilum=1.11.4", `--with: no component "cilum"; nearest is "cilium"`},
+		{"run node-drain --with cilium=1.11", `--with: cilium: "1.11" is no version: expected one such as 1.11.6`},
+		{"run masquerade-drift --with cilium=1.8.1",
 			`--with: 1.8.1 to 1.8.1 is not an upgrade: choose cilium.from as well, which is 1.8.1 by default`},
-		{"an old version that is newer", []string{"run", "masquerade-drift", "--with", "cilium.from=1.12.0"},
+		{"run masquerade-drift --with cilium.from=1.12.0",
 			`--with: 1.12.0 to 1.11.1 is not an upgrade: choose cilium.to as well, which is 1.11.1 by default`},
-		{"one version twice", []string{"run", "masquerade-drift", "--with", "cilium.from=1.11.6", "--with", "cilium.to=1.11.6"},
+		{"run masquerade-drift --with cilium.from=1.11.6 --with cilium.to=1.11.6",
 			`--with: cilium.from and cilium.to are both 1.11.6: there is no upgrade`},
-		{
-			"a version that nothing builds", []string{"run", "added-nic", "--with", "calico=3.28.4"},
+		{"run added-nic --with calico=3.28.4",
 			"no recipe builds docker.io/calico/cni at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
 				"no recipe builds docker.io/calico/node at version 3.28.4; there are those from 3.28.5 and below 3.28.6\n" +
-				"no recipe builds relapse.dev/calico-manifest at version 3.28.4; there are those from 3.28.5 and below 3.28.6",
-		},
-		{"a version, and an expectation", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--repeat", "2"},
+				"no recipe builds relapse.dev/calico-manifest at version 3.28.4; there are those from 3.28.5 and below 3.28.6"},
+		{"run node-drain --with cilium=1.11.4 --repeat 2",
 			`--with and --like exclude --variant, --ablate, --repeat and --wait: such a version has no expected verdict`},
-		{"an expectation of no version", []string{"run", "node-drain", "--expect", "prevented"}, `--expect is for --with: each variant has an expected verdict of its own`},
-		{"an expectation that is near", []string{"run", "node-drain", "--with", "cilium=1.11.4", "--expect", "prevent"}, `--expect: "prevent"; nearest is "prevented": expected prevented, reproduced, refused`},
-		{"a version for one of two scenarios", []string{"run", "node-drain", "added-nic", "--with", "cilium=1.11.4"},
-			`--with: scenario "added-nic" tests none of these components`},
-		{"bisect without a component", []string{"bisect", "node-drain"}, `relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium`},
-		{"bisect of a component that is not tested", []string{"bisect", "node-drain", "kube-proxy"}, `scenario "node-drain" tests no component "kube-proxy"; there are ["cilium"]`},
-		{"bisect from what nothing builds", []string{"bisect", "ipvs-deadlock", "kube-proxy", "--from", "1.10.0"},
+		{"run node-drain --expect prevented", `--expect is for --with: each variant has an expected verdict of its own`},
+		{"run node-drain --with cilium=1.11.4 --expect prevent",
+			`--expect: "prevent"; nearest is "prevented": expected prevented, reproduced, refused`},
+		{"run node-drain added-nic --with cilium=1.11.4", `--with: scenario "added-nic" tests none of these components`},
+		{"bisect node-drain", `relapse bisect takes two arguments, the names of a scenario and of a component, such as node-drain cilium`},
+		{"bisect node-drain kube-proxy", `scenario "node-drain" tests no component "kube-proxy"; there are ["cilium"]`},
+		{"bisect ipvs-deadlock kube-proxy --from 1.10.0",
 			`no recipe builds k8s.gcr.io/kube-proxy at version 1.10.0; there are those from 1.11.0 and below 1.14.0`},
-		{"bisect from what is not a version", []string{"bisect", "node-drain", "cilium", "--from", "1.1"}, `--from: "1.1" is not a version: expected one such as 1.11.0`},
-		{"bisect from a version to itself", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.12.0"},
-			`--from and --to are both 1.12.0: there is nothing between them`},
-		{
-			"bisect with exchanged ends", []string{"bisect", "node-drain", "cilium", "--from", "1.12.0", "--to", "1.11.6"},
-			`--from 1.12.0 is newer than --to 1.11.6: give the older version as --from; bisect finds in either case whether the newer one broke or fixed it`,
-		},
-		{"bisect between nothing", []string{"bisect", "added-nic", "calico"}, `a bisection needs at least two versions: there are ["3.28.5"]`},
-		{"bisect with a version of the component that it searches", []string{"bisect", "node-drain", "cilium", "--with", "cilium=1.11.6"}, `--with cilium: bisect searches the versions of this component`},
-		{"qualify without versions", []string{"qualify", "cilium", "1.11.6"},
+		{"bisect node-drain cilium --from 1.1", `--from: "1.1" is not a version: expected one such as 1.11.0`},
+		{"bisect node-drain cilium --from 1.12.0 --to 1.12.0", `--from and --to are both 1.12.0: there is nothing between them`},
+		{"bisect node-drain cilium --from 1.12.0 --to 1.11.6",
+			`--from 1.12.0 is newer than --to 1.11.6: give the older version as --from; bisect finds in either case whether the newer one broke or fixed it`},
+		{"bisect added-nic calico", `a bisection needs at least two versions: there are ["3.28.5"]`},
+		{"bisect node-drain cilium --with cilium=1.11.6", `--with cilium: bisect searches the versions of this component`},
+		{"qualify cilium 1.11.6",
 			`relapse qualify takes three arguments, the name of a component and two versions, such as cilium 1.18.4 1.19.3`},
-		{"qualify of what is no version", []string{"qualify", "cilium", "1.11.6", "1.12"}, `"1.12" is not a version: expected one such as 1.11.0`},
-		{"advise of a component that is misspelt", []string{"advise", "cilum", "1.11.6", "1.12.0"}, `relapse knows nothing of a component "cilum"; nearest is "cilium"`},
-		{"advise with results that are none", []string{"advise", "cilium", "1.11.6", "1.12.0", "--known", "testdata/hostile.json"}, `--known: stat testdata/hostile.json: no such file or directory`},
-		{"qualify of no upgrade", []string{"qualify", "cilium", "1.11.6", "1.11.6"}, `FROM and TO are both 1.11.6: there is no upgrade`},
-		{"qualify of a component that is misspelt", []string{"qualify", "cilum", "1.11.6", "1.12.0"}, `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
-		{
-			"qualify of a component that no scenario concerns", []string{"qualify", "mariadb", "10.11.0", "11.4.0"},
-			`relapse neither tests nor upgrades a component "mariadb"; there are ["calico" "cilium" "coredns" "kube-proxy" "kube-router" "metallb"]`,
-		},
-		{"qualify to what nothing builds", []string{"qualify", "kube-router", "1.5.1", "0.4.0"},
+		{"qualify cilium 1.11.6 1.12", `"1.12" is not a version: expected one such as 1.11.0`},
+		{"advise cilum 1.11.6 1.12.0", `relapse knows nothing of a component "cilum"; nearest is "cilium"`},
+		{"advise cilium 1.11.6 1.12.0 --known testdata/hostile.json", `--known: stat testdata/hostile.json: no such file or directory`},
+		{"qualify cilium 1.11.6 1.11.6", `FROM and TO are both 1.11.6: there is no upgrade`},
+		{"qualify cilum 1.11.6 1.12.0", `relapse neither tests nor upgrades a component "cilum"; nearest is "cilium"`},
+		{"qualify mariadb 10.11.0 11.4.0",
+			`relapse neither tests nor upgrades a component "mariadb"; there are ["calico" "cilium" "coredns" "kube-proxy" "kube-router" "metallb"]`},
+		{"qualify kube-router 1.5.1 0.4.0",
 			`no recipe builds docker.io/cloudnativelabs/kube-router at version 0.4.0; there are those from 1.4.0 and below 2.0.0, those from 2.1.0 and below 3.0.0`},
-		{
-			"qualify from kube-proxy's old versions to those of today", []string{"qualify", "kube-proxy", "1.13.2", "1.36.3"},
-			`an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: expected two versions from 1.31.0 on`,
-		},
-		{"qualify in a mode that is none", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--mode", "ipsv"},
-			`the KubeProxyConfiguration: kube-proxy has no mode "ipsv" on Linux; nearest is "ipvs"`},
-		{
-			"qualify with a Corefile that is none", []string{"qualify", "coredns", "1.12.1", "1.15.0", "--config", "testdata/qualify-help.txt"},
-			`the Corefile: it has no plugin kubernetes with a zone`,
-		},
-		{
-			"qualify with objects that are none", []string{"qualify", "metallb", "0.14.8", "0.14.9", "--manifests", "testdata/config-broken.yaml"},
-			`--manifests: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`,
-		},
-		{
-			"qualify with objects of a component without any", []string{"qualify", "calico", "3.28.4", "3.28.5", "--manifests", "testdata/config-without-data.yaml"},
-			`the lab of an upgrade of calico takes no mode and no manifests`,
-		},
-		{"qualify with a gap that is none", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--max-gap", "-1s"}, `--max-gap: -1s: expected 0 or more`},
-		{"qualify with a share that is none", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--max-lost", "few"},
-			`--max-lost: "few" is not a share of packets: expected one such as 0.1%`},
-		{"qualify with a share of more than all", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--max-lost", "101%"},
-			`--max-lost: "101%" is not a share of packets: expected one such as 0.1%`},
-		{"qualify in no time", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
-		{"qualify with a ConfigMap that is not there", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "none.yaml"}, `--config: open none.yaml: no such file or directory`},
-		{
-			"qualify with a ConfigMap that is no YAML", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "testdata/config-broken.yaml"},
-			`--config: testdata/config-broken.yaml: document 1 is not YAML: line 2: found a tab character that violates indentation`,
-		},
-		{
-			"qualify with a ConfigMap without data", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "testdata/config-without-data.yaml"},
-			`--config: testdata/config-without-data.yaml: the ConfigMap kube-system/cilium-config has no data`,
-		},
-		{"qualify with an empty stream", []string{"qualify", "cilium", "1.11.6", "1.12.0", "--config", "-"}, `--config: standard input: it contains no ConfigMap`},
-		{"qualify with values that are not there", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "none.yaml"}, `--values: open none.yaml: no such file or directory`},
-		{
-			"qualify with values that are no YAML", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "testdata/config-broken.yaml"},
-			`--values: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`,
-		},
-		{"qualify with values of no version", []string{"qualify", "cilium", "1.19.3", "--values", "-"},
-			`--values: standard input states no version of the chart: expected qualify cilium FROM 1.19.3`},
-		{"qualify with a variable that is none", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--set-var", "X"},
-			`--set-var: expected NAME=VALUE`},
-		{"qualify with values of what has no chart here", []string{"qualify", "kube-proxy", "1.35.4", "1.36.3", "--values", "-"},
-			`--values: kube-proxy is not installed by values here: expected cilium or metallb`},
-		{
-			"qualify with values and a ConfigMap", []string{"qualify", "cilium", "1.18.4", "1.19.3", "--values", "-", "--config", "testdata/config.yaml"},
-			`--values and --config exclude each other: the charts render the ConfigMap from the values`,
-		},
-		{
-			"qualify with values of a slice", []string{"qualify", "cilium", "1.12.0", "1.18.4", "--values", "-"},
-			`--values: cilium 1.12.0 runs here as a slice, without its chart: expected versions from 1.15.0 on`,
-		},
-		{"versions of nothing", []string{"versions"}, `relapse versions takes one argument, the name of a component, such as cilium`},
-		{
-			"versions of an unknown component", []string{"versions", "ciliun"},
-			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, coredns, kube-proxy, kube-router, metallb`,
-		},
-		{"page of nothing", []string{"page"}, `relapse page needs the folder of a run, or one with runs in it, such as reports`},
-		{"page of a folder that is not there", []string{"page", "no-such"}, `looking for runs: lstat no-such: no such file or directory`},
-		{"page of a folder without runs", []string{"page", "testdata"}, `there is no report.json in testdata, nor in a folder below it`},
-		{"unknown scenario", []string{"run", "node-drian"}, `no scenario "node-drian"; nearest is "node-drain"`},
-		{"unknown scenario to describe", []string{"describe", "nodedrain"}, `no scenario "nodedrain"; nearest is "node-drain"`},
-		{"unknown scenario to bring up", []string{"up", "xyzzy"}, fmt.Sprintf(`no scenario "xyzzy"; there are %q`, scenarioNames())},
-		{"one scenario twice", []string{"run", "node-drain", "node-drain"}, `scenario "node-drain" is named twice`},
-		{"unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.11.5"},
-			`no variant "cilium-1.11.5"; nearest is "cilium-1.11.6"`},
-		{"a known and an unknown variant", []string{"run", "node-drain", "--variant", "cilium-1.12.0,cilium-1.13.0"},
-			`no variant "cilium-1.13.0"; nearest is "cilium-1.12.0"`},
-		{"unknown part", []string{"run", "node-drain", "--ablate", "detectors"}, `--ablate: no part "detectors"; nearest is "detector"`},
-		{"a file of routers for no lab", []string{"run", "node-drain", "--routers", "routers.yml"}, `--routers and --yes-this-is-a-lab are for --on`},
-		{"two scenarios on one lab", []string{"run", "node-drain", "twin-cidr", "--on", "lab"}, `--on: expected one scenario, not 2`},
-		{"a lab that is not ours to keep", []string{"run", "node-drain", "--on", "lab", "--keep"}, `--on excludes --keep, --reuse, --subnets and --images=upstream: the lab stays up as it is, and gets its images from a registry of relapse's`},
-		{"unknown flag", []string{"run", "node-drain", "--kep"}, `unknown flag: --kep (see relapse run --help)`},
-		{"flag without a value", []string{"run", "--variant"}, `flag needs an argument: --variant (see relapse run --help)`},
-		{"time-out that is no duration", []string{"run", "node-drain", "--timeout", "soon"},
-			`invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`},
-		{"no run at all", []string{"run", "node-drain", "--repeat", "0"}, `--repeat: 0: expected 1 or more`},
-		{"no run kept", []string{"run", "node-drain", "--keep-runs", "0"}, `--keep-runs: 0: expected 1 or more: this run is always kept`},
-		{"half a run", []string{"run", "node-drain", "--repeat", "1.5"},
+		{"qualify kube-proxy 1.13.2 1.36.3", `an upgrade of kube-proxy from 1.13.2 to 1.36.3 has no lab: expected two versions from 1.31.0 on`},
+		{"qualify kube-proxy 1.35.4 1.36.3 --mode ipsv", `the KubeProxyConfiguration: kube-proxy has no mode "ipsv" on Linux; nearest is "ipvs"`},
+		{"qualify coredns 1.12.1 1.15.0 --config testdata/qualify-help.txt", `the Corefile: it has no plugin kubernetes with a zone`},
+		{"qualify metallb 0.14.8 0.14.9 --manifests testdata/config-broken.yaml",
+			`--manifests: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`},
+		{"qualify calico 3.28.4 3.28.5 --manifests testdata/config-without-data.yaml",
+			`the lab of an upgrade of calico takes no mode and no manifests`},
+		{"qualify kube-proxy 1.35.4 1.36.3 --max-gap -1s", `--max-gap: -1s: expected 0 or more`},
+		{"qualify kube-proxy 1.35.4 1.36.3 --max-lost few", `--max-lost: "few" is not a share of packets: expected one such as 0.1%`},
+		{"qualify kube-proxy 1.35.4 1.36.3 --max-lost 101%", `--max-lost: "101%" is not a share of packets: expected one such as 0.1%`},
+		{"qualify kube-proxy 1.35.4 1.36.3 --timeout 0s", `--timeout: 0s: expected more than 0`},
+		{"qualify cilium 1.11.6 1.12.0 --config none.yaml", `--config: open none.yaml: no such file or directory`},
+		{"qualify cilium 1.11.6 1.12.0 --config testdata/config-broken.yaml",
+			`--config: testdata/config-broken.yaml: document 1 is not YAML: line 2: found a tab character that violates indentation`},
+		{"qualify cilium 1.11.6 1.12.0 --config testdata/config-without-data.yaml",
+			`--config: testdata/config-without-data.yaml: the ConfigMap kube-system/cilium-config has no data`},
+		{"qualify cilium 1.11.6 1.12.0 --config -", `--config: standard input: it contains no ConfigMap`},
+		{"qualify cilium 1.18.4 1.19.3 --values none.yaml", `--values: open none.yaml: no such file or directory`},
+		{"qualify cilium 1.18.4 1.19.3 --values testdata/config-broken.yaml",
+			`--values: testdata/config-broken.yaml: it is not YAML: line 2: found a tab character that violates indentation`},
+		{"qualify cilium 1.19.3 --values -", `--values: standard input states no version of the chart: expected qualify cilium FROM 1.19.3`},
+		{"qualify cilium 1.18.4 1.19.3 --values - --set-var X", `--set-var: expected NAME=VALUE`},
+		{"qualify kube-proxy 1.35.4 1.36.3 --values -", `--values: kube-proxy is not installed by values here: expected cilium or metallb`},
+		{"qualify cilium 1.18.4 1.19.3 --values - --config testdata/config.yaml",
+			`--values and --config exclude each other: the charts render the ConfigMap from the values`},
+		{"qualify cilium 1.12.0 1.18.4 --values -",
+			`--values: cilium 1.12.0 runs here as a slice, without its chart: expected versions from 1.15.0 on`},
+		{"versions", `relapse versions takes one argument, the name of a component, such as cilium`},
+		{"versions ciliun",
+			`no recipe builds a component "ciliun"; there are calico, calico-cni, calico-node, cilium, cilium-operator, coredns, kube-proxy, kube-router, metallb`},
+		{"page", `relapse page needs the folder of a run, or one with runs in it, such as reports`},
+		{"page no-such", `looking for runs: lstat no-such: no such file or directory`},
+		{"page testdata", `there is no report.json in testdata, nor in a folder below it`},
+		{"run node-drian", `no scenario "node-drian"; nearest is "node-drain"`},
+		{"describe nodedrain", `no scenario "nodedrain"; nearest is "node-drain"`},
+		{"up xyzzy", fmt.Sprintf(`no scenario "xyzzy"; there are %q`, scenarioNames())},
+		{"run node-drain node-drain", `scenario "node-drain" is named twice`},
+		{"run node-drain --variant cilium-1.11.5", `no variant "cilium-1.11.5"; nearest is "cilium-1.11.6"`},
+		{"run node-drain --variant cilium-1.12.0,cilium-1.13.0", `no variant "cilium-1.13.0"; nearest is "cilium-1.12.0"`},
+		{"run node-drain --ablate detectors", `--ablate: no part "detectors"; nearest is "detector"`},
+		{"run node-drain --routers routers.yml", `--routers and --yes-this-is-a-lab are for --on`},
+		{"run node-drain twin-cidr --on lab", `--on: expected one scenario, not 2`},
+		{"run node-drain --on lab --keep",
+			`--on excludes --keep, --reuse, --subnets and --images=upstream: the lab stays up as it is, and gets its images from a registry of relapse's`},
+		{"run node-drain --kep", `unknown flag: --kep (see relapse run --help)`},
+		{"run --variant", `flag needs an argument: --variant (see relapse run --help)`},
+		{"run node-drain --timeout soon", `invalid argument "soon" for "--timeout" flag: time: invalid duration "soon" (see relapse run --help)`},
+		{"run node-drain --repeat 0", `--repeat: 0: expected 1 or more`},
+		{"run node-drain --keep-runs 0", `--keep-runs: 0: expected 1 or more: this run is always kept`},
+		{"run node-drain --repeat 1.5",
 			`invalid argument "1.5" for "--repeat" flag: strconv.ParseInt: parsing "1.5": invalid syntax (see relapse run --help)`},
-		{"repeats of a run without a part", []string{"run", "node-drain", "--repeat", "2", "--ablate", "fault"},
+		{"run node-drain --repeat 2 --ablate fault",
 			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`},
-		{"repeats of every ablation", []string{"run", "node-drain", "--ablate", "all", "--repeat", "20"},
+		{"run node-drain --ablate all --repeat 20",
 			`--repeat and --ablate exclude each other: one counts how often each verdict occurs, the other expects it to change`},
-		{"time-out of nothing", []string{"run", "node-drain", "--timeout", "0s"}, `--timeout: 0s: expected more than 0`},
-		{"time-out in the past", []string{"run", "node-drain", "--timeout=-1m"}, `--timeout: -1m0s: expected more than 0`},
-		{"unknown log level", []string{"run", "node-drain", "--log-level", "loud"},
-			`--log-level: "loud": expected debug, info, warn or error`},
-		{"a report that has nowhere to go", []string{"run", "node-drain", "--output", "main_test.go/reports"},
-			`--output: mkdir main_test.go: not a directory`},
-		{"images from nowhere", []string{"run", "unpinned-image", "--images", "pull"}, `--images: "pull": expected build or upstream`},
-		{"a mirror for built images", []string{"run", "unpinned-image", "--upstream", "docker.io=http://10.0.0.1"}, `--upstream is for --images=upstream alone`},
-		{
-			"a mirror of an unknown registry", []string{"run", "unpinned-image", "--images=upstream", "--upstream", "docker.oi=http://10.0.0.1"},
-			`--upstream: unknown vendor's host "docker.oi"; expected one of docker.io, gcr.io, quay.io, registry.k8s.io`,
-		},
-		{"unknown parameter", []string{"run", "node-drain", "--set", "ruter=frr"}, `--set: no parameter "ruter"; nearest is "router"`},
-		{"a parameter of no scenario that runs", []string{"run", "unpinned-image", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
-		{"a lab with an unknown parameter", []string{"up", "unpinned-image", "--set", "nic=eth2"}, `--set: no parameter "nic"; none is declared`},
-		{"an argument too many", []string{"list", "node-drain"}, `relapse list takes no argument, not "node-drain"`},
-		{"an argument too few", []string{"describe"}, `relapse describe takes one argument, the name of a scenario`},
-		{"two where one is wanted", []string{"up", "a", "b"}, `relapse up takes one argument, the name of a scenario`},
+		{"run node-drain --timeout 0s", `--timeout: 0s: expected more than 0`},
+		{"run node-drain --timeout=-1m", `--timeout: -1m0s: expected more than 0`},
+		{"run node-drain --log-level loud", `--log-level: "loud": expected debug, info, warn or error`},
+		{"run node-drain --output main_test.go/reports", `--output: mkdir main_test.go: not a directory`},
+		{"run unpinned-image --images pull", `--images: "pull": expected build or upstream`},
+		{"run unpinned-image --upstream docker.io=http://10.0.0.1", `--upstream is for --images=upstream alone`},
+		{"run unpinned-image --images=upstream --upstream docker.oi=http://10.0.0.1",
+			`--upstream: unknown vendor's host "docker.oi"; expected one of docker.io, gcr.io, quay.io, registry.k8s.io`},
+		{"run node-drain --set ruter=frr", `--set: no parameter "ruter"; nearest is "router"`},
+		{"run unpinned-image --set nic=eth2", `--set: no parameter "nic"; none is declared`},
+		{"up unpinned-image --set nic=eth2", `--set: no parameter "nic"; none is declared`},
+		{"list node-drain", `relapse list takes no argument, not "node-drain"`},
+		{"describe", `relapse describe takes one argument, the name of a scenario`},
+		{"up a b", `relapse up takes one argument, the name of a scenario`},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.line, func(t *testing.T) {
 			t.Parallel()
-			got := relapse(t, test.args...)
-			want := ended{exitUsage, "", "relapse: " + test.says + "\n"}
-			must.Equal(t, "", want, got)
+			must.Equal(t, "", ended{exitUsage, "", "relapse: " + test.says + "\n"}, relapse(t, strings.Fields(test.line)...))
 		})
 	}
 }
@@ -228,9 +179,7 @@ func TestRendered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := relapse(t, args...)
-			if got.status != exitExpected || got.stderr != "" {
-				t.Errorf("status %d, standard error %q", got.status, got.stderr)
-			}
+			must.Equal(t, "", ended{exitExpected, got.stdout, ""}, got)
 			golden(t, name, got.stdout)
 		})
 	}
@@ -251,37 +200,26 @@ func TestAblateAllIsPlanned(t *testing.T) {
 		"cilium-1.11.6 without remedy verdict is reproduced",
 		"cilium-1.12.0 without fault verdict is vacuous",
 	}
-	if diff := cmp.Diff(want, verdicts); diff != "" || got.status != exitExpected {
-		t.Errorf("status %d, (-want +got):\n%s", got.status, diff)
-	}
+	must.Equal(t, got, exitExpected, got.status)
+	must.Equal(t, "verdicts", want, verdicts)
 }
 
 // The night's run with exchanged roles must be one that validation lets pass.
 func TestExchangedRolesAreValid(t *testing.T) {
 	cmd := program(t.Context(), "run", "node-drain", "--dry-run", "--variant", "cilium-1.12.0")
 	cmd.Env = append(cmd.Env, rolesExchanged+"=1")
-	if got := end(t, cmd); got.status != exitExpected || !strings.Contains(got.stdout, "verdict is reproduced") {
-		t.Errorf("%+v", got)
-	}
+	end(t, cmd).prints(t, exitExpected, "verdict is reproduced")
 }
 
 // Every scenario of the catalogue must be listed, and describe itself.
 func TestCatalogue(t *testing.T) {
 	list := relapse(t, "list")
 	for _, s := range scenarios.All {
-		about := relapse(t, "describe", s.Incident.Name)
 		symptom, _, _ := strings.Cut(s.Incident.Symptom, "\n")
-		if about.status != exitExpected || !strings.Contains(about.stdout, symptom) {
-			t.Errorf("%+v", about)
-		}
-		wanted := []string{s.Incident.Name, s.Incident.Title}
+		relapse(t, "describe", s.Incident.Name).prints(t, exitExpected, symptom)
+		list.prints(t, exitExpected, s.Incident.Name, s.Incident.Title)
 		for _, v := range s.Variants {
-			wanted = append(wanted, v.Name, fmt.Sprintf("%s, %s: expected %s", v.Role, v.Form, v.Expected()))
-		}
-		for _, want := range wanted {
-			if list.status != exitExpected || !strings.Contains(list.stdout, want) {
-				t.Errorf("list does not say %q:\n%s", want, list.stdout)
-			}
+			list.prints(t, exitExpected, v.Name, fmt.Sprintf("%s, %s: expected %s", v.Role, v.Form, v.Expected()))
 		}
 	}
 }
@@ -306,11 +244,8 @@ func TestDescribe(t *testing.T) {
 
 func TestDescribeContainerlab(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
-	got := relapse(t, "describe", "node-drain", "--containerlab", dir)
-	text, err := os.ReadFile(filepath.Join(dir, "node-drain.clab.yml"))
-	if got.status != exitExpected || err != nil || !strings.Contains(string(text), "\nname: node-drain\ntopology:\n") {
-		t.Errorf("%+v, %v", got, err)
-	}
+	relapse(t, "describe", "node-drain", "--containerlab", dir).prints(t, exitExpected)
+	must.Contain(t, read(t, filepath.Join(dir, "node-drain.clab.yml")), "\nname: node-drain\ntopology:\n")
 }
 
 // A dry run must do nothing: neither look for Docker nor leave a report.
@@ -319,13 +254,8 @@ func TestDryRunTouchesNothing(t *testing.T) {
 	cmd := program(t.Context(), "run", "node-drain", "--dry-run")
 	cmd.Dir = dir // no source here either
 	cmd.Env = append(cmd.Env, "DOCKER_HOST=unix:///nonexistent/docker.sock")
-	got := end(t, cmd)
-	if got.status != exitExpected || !strings.Contains(got.stdout, "lab is up") {
-		t.Errorf("%+v", got)
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("left %v, %v", files, err)
-	}
+	end(t, cmd).prints(t, exitExpected, "lab is up")
+	must.Equal(t, "files left", 0, len(must.Get(os.ReadDir(dir))(t)))
 }
 
 // TestNoDocker points relapse at a socket without a listener.
@@ -341,25 +271,16 @@ func TestNoDocker(t *testing.T) {
 			}
 			cmd := program(ctx, args...)
 			cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+socket)
+			want := []string{"Docker must answer at unix://" + socket, "unset DOCKER_HOST, or start the engine at that address"}
+			switch {
+			case args[0] == "down" && os.Geteuid() != 0: // its error comes first
+				want = nil
+			case args[0] == "down":
+				want = []string{socket, "octor"}
+			}
 			got := end(t, cmd)
-			must.Equal(t, "status", exitMachine, got.status)
-			if args[0] == "down" && os.Geteuid() != 0 {
-				return // its error comes first
-			}
-			for _, want := range []string{socket, "octor"} {
-				if args[0] == "down" && !strings.Contains(got.stderr, want) {
-					t.Errorf("standard error %q does not say %q", got.stderr, want)
-				}
-			}
-			if want := "Docker must answer at unix://" + socket; args[0] != "down" && !strings.Contains(got.stderr, want) {
-				t.Errorf("standard error %q does not say %q", got.stderr, want)
-			}
-			if want := "unset DOCKER_HOST, or start the engine at that address"; args[0] != "down" && !strings.Contains(got.stderr, want) {
-				t.Errorf("standard error %q does not name the cure: %q", got.stderr, want)
-			}
-			if strings.Contains(got.stderr, "goroutine") {
-				t.Error("a stack trace")
-			}
+			got.complains(t, exitMachine, want...)
+			must.Equal(t, "stack traces", 0, strings.Count(got.stderr, "goroutine"))
 		})
 	}
 }
@@ -369,14 +290,10 @@ func source(t *testing.T, recipe string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
-	write := func(name, text string) {
-		path := filepath.Join(dir, name)
-		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
-	}
-	write("go.mod", "module "+modulePath+"\n")
-	write("images/only/image.yaml", recipe)
+	must.Write(t, filepath.Join(dir, "go.mod"), "module "+modulePath+"\n")
+	must.Write(t, filepath.Join(dir, "images/only/image.yaml"), recipe)
 	for name, text := range files {
-		write("images/only/"+name, text)
+		must.Write(t, filepath.Join(dir, "images/only", name), text)
 	}
 	return dir
 }
@@ -402,11 +319,7 @@ func TestNotRoot(t *testing.T) {
 				must.NoError(t, errors.Join(os.Chown(home, uid, uid), os.Chmod(filepath.Dir(home), 0o755)))
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 			}
-			got := end(t, cmd)
-			want := fmt.Sprintf("relapse must run as root (found: uid %d): run it with sudo", uid)
-			if got.status != exitMachine || !strings.Contains(got.stderr, want) {
-				t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
-			}
+			end(t, cmd).complains(t, exitMachine, fmt.Sprintf("relapse must run as root (found: uid %d): run it with sudo", uid))
 		})
 	}
 }
@@ -433,10 +346,7 @@ func TestNoSource(t *testing.T) {
 }
 
 func TestUnknownImage(t *testing.T) {
-	got := relapse(t, "images", "build", "relapse.dev/tro:dev")
-	if want := `relapse: no recipe makes image "relapse.dev/tro:dev"`; got.status != exitUsage || !strings.HasPrefix(got.stderr, want) {
-		t.Errorf("%+v\nwant status %d and %q", got, exitUsage, want)
-	}
+	relapse(t, "images", "build", "relapse.dev/tro:dev").complains(t, exitUsage, `relapse: no recipe makes image "relapse.dev/tro:dev"`)
 }
 
 // hangs is after how long a command of a test is ended: far longer than it takes on a machine
@@ -449,10 +359,7 @@ func TestBrokenRecipe(t *testing.T) {
 	t.Run("recipe", func(t *testing.T) {
 		cmd := program(t.Context(), "images", "list")
 		cmd.Dir = source(t, "images:\n- ref: relapse.dev/broken:dev\n  entrypiont: [x]\n", nil)
-		got := end(t, cmd)
-		if got.status != exitUsage || !strings.Contains(got.stderr, "only/image.yaml") || !strings.Contains(got.stderr, "entrypiont") {
-			t.Errorf("%+v; want status %d, the file and the field", got, exitUsage)
-		}
+		end(t, cmd).complains(t, exitUsage, "only/image.yaml", "entrypiont")
 	})
 	t.Run("program", func(t *testing.T) {
 		cache := t.TempDir()
@@ -468,19 +375,13 @@ func TestBrokenRecipe(t *testing.T) {
 		})
 		cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache, "GOCACHE="+strings.TrimSpace(string(compiled)), "GOPROXY=off", "GOFLAGS=")
 		got := end(t, cmd)
-		must.Equal(t, "status", exitMachine, got.status)
-		must.Contain(t, got.stderr, "building image relapse.dev/broken:dev", "program/main.go:3:15: undefined: undeclared")
+		got.complains(t, exitMachine, "building image relapse.dev/broken:dev", "program/main.go:3:15: undefined: undeclared")
 		log := regexp.MustCompile(`the log (\S+) ends with`).FindStringSubmatch(got.stderr)
 		if log == nil || !strings.HasPrefix(log[1], cache) {
 			t.Fatalf("standard error does not name the log:\n%s", got.stderr)
 		}
-		if text, err := os.ReadFile(log[1]); err != nil || !strings.Contains(string(text), "undefined: undeclared") {
-			t.Errorf("the log has %q, %v", text, err)
-		}
-		left, err := fs.Glob(os.DirFS(cache), "relapse/images/tmp/*")
-		if err != nil || len(left) > 0 {
-			t.Errorf("the build left %v, %v", left, err)
-		}
+		must.Contain(t, read(t, log[1]), "undefined: undeclared")
+		must.Equal(t, "left by the build", nil, must.Get(fs.Glob(os.DirFS(cache), "relapse/images/tmp/*"))(t))
 	})
 }
 

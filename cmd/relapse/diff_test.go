@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,9 +56,8 @@ func (u use) run(t *testing.T, command ...string) {
 func printed(t *testing.T, status int, text string, args ...string) {
 	t.Helper()
 	got, out, complained := output(t, args...)
-	if got != status || !strings.Contains(out+complained, text) {
-		t.Errorf("exit status %d, want %d with %q:\n%s%s", got, status, text, out, complained)
-	}
+	must.Equal(t, out+complained, status, got)
+	must.Contain(t, out+complained, text)
 }
 
 func TestDiff(t *testing.T) {
@@ -96,19 +94,14 @@ func TestDiffOfNights(t *testing.T) {
 	storeRun(t, other, func(r *report.Report) {
 		r.Verdict, r.Variants[0].Verdict, r.Started, r.Owner = "fail", "missed", r.Started.Add(time.Hour), "@net"
 	})
-	for _, test := range []struct {
-		name   string
-		a, b   string
-		status int
-		says   string
-	}{
-		{"the same", last, same, exitExpected, "\nno verdict differs\n"},
-		{"whom to tell", last, other, exitUnexpected, "\nverdicts differ: node-drain (@net)\n"},
-		{"a verdict", last, other, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
-		{"a scenario less", last, fewer, exitUnexpected, "A only: node-drain 2026-01-02T03-04-05Z: pass"},
-		{"a scenario more", fewer, last, exitExpected, "B only: node-drain 2026-01-02T03-04-05Z: pass"},
-		{"nothing", last, t.TempDir(), exitUsage, "there is no report.json of a complete run in"},
+	for _, test := range []use{
+		{"the same", []string{last, same}, exitExpected, "\nno verdict differs\n"},
+		{"whom to tell", []string{last, other}, exitUnexpected, "\nverdicts differ: node-drain (@net)\n"},
+		{"a verdict", []string{last, other}, exitUnexpected, "cilium-1.11.6  verdict  A reproduced, B missed"},
+		{"a scenario less", []string{last, fewer}, exitUnexpected, "A only: node-drain 2026-01-02T03-04-05Z: pass"},
+		{"a scenario more", []string{fewer, last}, exitExpected, "B only: node-drain 2026-01-02T03-04-05Z: pass"},
+		{"nothing", []string{last, t.TempDir()}, exitUsage, "there is no report.json of a complete run in"},
 	} {
-		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, "diff", test.a, test.b) })
+		test.run(t, "diff")
 	}
 }

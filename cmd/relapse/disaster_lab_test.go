@@ -47,11 +47,7 @@ func fill(t *testing.T, dir string) (empty func()) {
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	return func() {
-		if err := os.Remove(file.Name()); err != nil {
-			t.Error(err)
-		}
-	}
+	return func() { must.NoError(t, os.Remove(file.Name())) }
 }
 
 // sentence asserts that the session has said one sentence on standard error, with
@@ -67,9 +63,7 @@ func (s *session) sentence(words ...string) {
 	if strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "relapse: ") {
 		s.t.Errorf("standard error is no single sentence: %q", said)
 	}
-	for _, word := range words {
-		must.Contain(s.t, said, word)
-	}
+	must.Contain(s.t, said, words...)
 }
 
 // readable asserts that the report and the record of the session's run can be read, and
@@ -89,9 +83,7 @@ func (s *session) readable(output string) report.Report {
 	}
 	got := end(s.t, program(context.WithoutCancel(s.t.Context()), "judge", runs[0]))
 	s.t.Logf("judge: status %d\n%s%s", got.status, got.stdout, got.stderr)
-	if !strings.Contains(got.stdout, s.scenario+" "+filepath.Base(runs[0])+": stored ") {
-		s.t.Errorf("it cannot be judged: %+v", got)
-	}
+	must.Contain(s.t, got.stdout, s.scenario+" "+filepath.Base(runs[0])+": stored ")
 	return r
 }
 
@@ -116,7 +108,7 @@ func TestReportFolder(t *testing.T) {
 		{
 			"a file in place of the scenario's folder", func(t *testing.T) string {
 				dir := t.TempDir()
-				must.NoError(t, os.WriteFile(filepath.Join(dir, scenario), nil, 0o600))
+				must.Write(t, filepath.Join(dir, scenario), "")
 				return dir
 			}, exitUsage, "--output: mkdir DIR/node-drain: not a directory",
 		},
@@ -155,9 +147,7 @@ func TestDiskFillsUp(t *testing.T) {
 			s.sentence("the run could not be stored", "no space left on device")
 			nothingLeft(t, docker)
 			empty()
-			if r := s.readable(dir); r.Verdict != "inconclusive" {
-				t.Errorf("%s; want inconclusive", r.Verdict)
-			}
+			must.Equal(t, "verdict", "inconclusive", s.readable(dir).Verdict)
 		})
 	}
 }
@@ -196,9 +186,7 @@ func TestDockerKilled(t *testing.T) {
 						got := end(t, program(ctx, "setup"))
 						return got.status == exitExpected, fmt.Sprintf("%+v", got), nil
 					}))
-				if got := end(t, program(context.WithoutCancel(t.Context()), "down", scenario)); got.status != exitExpected {
-					t.Errorf("down: %+v", got)
-				}
+				end(t, program(context.WithoutCancel(t.Context()), "down", scenario)).prints(t, exitExpected)
 				nothingLeft(t, docker)
 			}()
 			s.ends(exitMachine, 3*time.Minute)
@@ -238,10 +226,7 @@ func TestClockJumps(t *testing.T) {
 	s.ends(exitExpected, 5*time.Minute)
 	took := now(unix.CLOCK_MONOTONIC) - monotonic
 
-	r, v := s.reports()
-	if r.Verdict != "pass" || v.Verdict != "reproduced" {
-		t.Errorf("%s, %s; want pass, reproduced", r.Verdict, v.Verdict)
-	}
+	r, v := s.report(), s.judged("pass", "reproduced")
 	if total := time.Duration(r.Timings.Total) * time.Millisecond; total > took {
 		t.Errorf("it lasted %s, and took %s", total, took)
 	}
@@ -271,9 +256,7 @@ func TestClockJumps(t *testing.T) {
 	}
 	judge := program(t.Context(), "judge", report.Latest(s.dir, scenario))
 	judge.Env = append(judge.Env, short)
-	if judged := end(t, judge); judged.status != exitExpected {
-		t.Errorf("judge: %+v", judged)
-	}
+	end(t, judge).prints(t, exitExpected)
 }
 
 // TestTwoUsers has two users with homes of their own, who share the machine.
@@ -310,9 +293,7 @@ func TestTwoUsers(t *testing.T) {
 		t.Errorf("of the first one's lab there was %q, and is %q", before, after)
 	}
 	first.ends(exitExpected, 5*time.Minute)
-	if r, v := first.reports(); r.Verdict != "pass" || v.Verdict != "reproduced" {
-		t.Errorf("%s, %s; want pass, reproduced", r.Verdict, v.Verdict)
-	}
+	first.judged("pass", "reproduced")
 }
 
 // TestGuestOutOfMemory fills the memory of a guest with what nobody can take back, so

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"maps"
 	"testing"
+
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -35,9 +36,7 @@ func TestFamilyIsAParameter(t *testing.T) {
 				return
 			}
 			must.NoError(t, err)
-			if !maps.Equal(got, test.want) {
-				t.Errorf("%v, want %v", got, test.want)
-			}
+			must.Equal(t, "parameters", test.want, got, cmpopts.EquateEmpty())
 		})
 	}
 }

@@ -37,57 +37,56 @@ func TestHostileRuns(t *testing.T) {
 	}
 	record := func(text []byte) func(*testing.T, string, string) {
 		return func(t *testing.T, run, _ string) {
-			must.NoError(t, os.WriteFile(filepath.Join(run, evidence, "record.jsonl.zst"), text, 0o644))
+			must.Write(t, filepath.Join(run, evidence, "record.jsonl.zst"), string(text))
+		}
+	}
+	reported := func(change func(*report.Report)) func(*testing.T, string, string) {
+		return func(t *testing.T, run, _ string) {
+			r := must.Get(report.Read(filepath.Join(run, "report.json")))(t)
+			change(&r)
+			must.NoError(t, r.Write(run))
 		}
 	}
 	all := []string{"page", "judge", "merge", "diff", "archive", "archive --redact"}
 	unpack := []string{"judge", "archive --redact"} // of the record; others do not read it
 	for _, test := range []struct {
 		name     string
-		report   func(*report.Report)
 		plant    func(t *testing.T, run, outside string)
 		commands []string
 		status   int // 2 where it is 0
 	}{
-		{"the page is a link", nil, link("report.html", "victim"), all, 0},
-		{"the page's former temporary file is a link", nil, link("report.html.tmp", "victim"), all, 0},
-		{"the report is a link", nil, link("report.json", "report.json"), all, 0},
-		{"the report is a FIFO", nil, fifo("report.json"), all, 0},
-		{"the report has 1 GiB", nil, func(t *testing.T, run, _ string) {
+		{"the page is a link", link("report.html", "victim"), all, 0},
+		{"the page's former temporary file is a link", link("report.html.tmp", "victim"), all, 0},
+		{"the report is a link", link("report.json", "report.json"), all, 0},
+		{"the report is a FIFO", fifo("report.json"), all, 0},
+		{"the report has 1 GiB", func(t *testing.T, run, _ string) {
 			must.NoError(t, os.Truncate(filepath.Join(run, "report.json"), 1<<30))
 		}, all, 0},
-		{"evidence is a link to a folder", nil, link(evidence+"/x", ""), all, 0},
-		{"evidence is a link to a file", nil, link(evidence+"/01-log.txt", "victim"), all, 0},
-		{"evidence is a FIFO", nil, fifo(evidence + "/01-probes.json"), all, 0},
-		{"the lab's evidence is a link", nil, link("evidence/lab", ""), all, 0},
-		{"a name has an escape sequence", nil, func(t *testing.T, run, _ string) {
-			must.NoError(t, os.WriteFile(filepath.Join(run, evidence, "\x1b]0;title\a.txt"), nil, 0o644))
+		{"evidence is a link to a folder", link(evidence+"/x", ""), all, 0},
+		{"evidence is a link to a file", link(evidence+"/01-log.txt", "victim"), all, 0},
+		{"evidence is a FIFO", fifo(evidence + "/01-probes.json"), all, 0},
+		{"the lab's evidence is a link", link("evidence/lab", ""), all, 0},
+		{"a name has an escape sequence", func(t *testing.T, run, _ string) {
+			must.Write(t, filepath.Join(run, evidence, "\x1b]0;title\a.txt"), "")
 		}, all, 0},
-		{"the scenario is a path", func(r *report.Report) { r.Scenario = "../../outside" }, nil, all, 0},
-		{"the run is a path", func(r *report.Report) { r.Run = "../../outside/victim" }, nil, all, 0},
-		{"the evidence is in another folder", func(r *report.Report) { r.Variants[0].EvidenceDir = "../../outside" }, nil, all, 0},
-		{"the evidence is the run", func(r *report.Report) { r.Variants[0].EvidenceDir = "." }, nil, all, 0},
-		{"a record of one endless line", nil, record(compressed(t, bytes.Repeat([]byte(" "), 129<<20), 4<<20)), unpack, 0},
-		{"a record with a window of 512 MiB", nil, record(withWindow(512 << 20)), unpack, 0},
-		{"a record that begins with nothing", nil, record(compressed(t, []byte(`{"begin":{"schema":"relapse.record/v2"},"begin":null}`+"\n"), 1<<20)), []string{"judge"}, exitInconclusive},
+		{"the scenario is a path", reported(func(r *report.Report) { r.Scenario = "../../outside" }), all, 0},
+		{"the run is a path", reported(func(r *report.Report) { r.Run = "../../outside/victim" }), all, 0},
+		{"the evidence is in another folder", reported(func(r *report.Report) { r.Variants[0].EvidenceDir = "../../outside" }), all, 0},
+		{"the evidence is the run", reported(func(r *report.Report) { r.Variants[0].EvidenceDir = "." }), all, 0},
+		{"a record of one endless line", record(compressed(t, bytes.Repeat([]byte(" "), 129<<20), 4<<20)), unpack, 0},
+		{"a record with a window of 512 MiB", record(withWindow(512 << 20)), unpack, 0},
+		{"a record that begins with nothing", record(compressed(t, []byte(`{"begin":{"schema":"relapse.record/v2"},"begin":null}`+"\n"), 1<<20)), []string{"judge"}, exitInconclusive},
 	} {
 		for _, name := range test.commands {
 			t.Run(test.name+"/"+name, func(t *testing.T) {
 				top := t.TempDir()
 				outside, reports, work := filepath.Join(top, "outside"), filepath.Join(top, "reports"), filepath.Join(top, "work")
-				must.NoError(t, os.MkdirAll(outside, 0o755))
 				must.NoError(t, os.MkdirAll(work, 0o755))
-				must.NoError(t, os.WriteFile(filepath.Join(outside, "victim"), []byte("secret"), 0o644))
+				must.Write(t, filepath.Join(outside, "victim"), "secret")
 				run := storeRun(t, reports, func(r *report.Report) { r.Variants[0].EvidenceDir = evidence })
 				good := storeRun(t, filepath.Join(top, "good"), nil)
 				must.NoError(t, os.MkdirAll(filepath.Join(run, evidence), 0o755))
-				text := must.Read(t, filepath.Join(run, "report.json"))
-				must.NoError(t, os.WriteFile(filepath.Join(outside, "report.json"), text, 0o644))
-				if test.report != nil {
-					r := must.Get(report.Read(filepath.Join(run, "report.json")))(t)
-					test.report(&r)
-					must.NoError(t, r.Write(run))
-				}
+				must.Write(t, filepath.Join(outside, "report.json"), read(t, filepath.Join(run, "report.json")))
 				if test.plant != nil {
 					test.plant(t, run, outside)
 				}
@@ -98,13 +97,8 @@ func TestHostileRuns(t *testing.T) {
 					args = append(args, good)
 				}
 				status, out, complained := output(t, args...)
-				want := cmp.Or(test.status, exitUsage)
-				if status != want {
-					t.Errorf("exit status %d, want %d:\n%s%s", status, want, out, complained)
-				}
-				if strings.ContainsAny(complained, "\x1b\a") {
-					t.Errorf("it prints control characters: %q", complained)
-				}
+				must.Equal(t, out+complained, cmp.Or(test.status, exitUsage), status)
+				must.Equal(t, "control characters in "+complained, false, strings.ContainsAny(complained, "\x1b\a"))
 				must.Equal(t, "files", before, tree(t, top))
 			})
 		}
@@ -124,19 +118,13 @@ func TestHostileText(t *testing.T) {
 	merged := filepath.Join(top, "merged")
 	for _, args := range [][]string{{"diff", run, good}, {"merge", "--output", merged, run, good}, {"judge", run}} {
 		_, out, _ := output(t, args...)
-		if strings.ContainsAny(out, "\x1b\a\r\u202e") {
-			t.Errorf("%s prints control characters: %q", args[0], out)
-		}
+		must.Equal(t, "control characters in "+out, false, strings.ContainsAny(out, "\x1b\a\r\u202e"))
 	}
-	text := must.Read(t, filepath.Join(merged, "summary.md"))
+	text := read(t, filepath.Join(merged, "summary.md"))
 	for _, part := range []string{"```", " @octocat", "\n@octocat", "\x1b", "\u202e"} {
-		if bytes.Contains(text, []byte(part)) {
-			t.Errorf("the summary has %q:\n%s", part, text)
-		}
+		must.Equal(t, part+" in "+text, 0, strings.Count(text, part))
 	}
-	if !bytes.Contains(text, []byte("octocat")) {
-		t.Errorf("the summary does not say what the run says:\n%s", text)
-	}
+	must.Contain(t, text, "octocat")
 }
 
 func compressed(t *testing.T, text []byte, window int) []byte {

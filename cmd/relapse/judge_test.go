@@ -12,10 +12,9 @@ import (
 // That a run is judged as it was is tested in package engine.
 func TestJudgeRefuses(t *testing.T) {
 	dir := t.TempDir()
-	older := storeRun(t, dir, func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" })
+	evidence := func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" }
+	older, garbled := storeRun(t, dir, evidence), storeRun(t, dir, evidence)
 	must.NoError(t, os.MkdirAll(filepath.Join(older, "evidence", "cilium-1.11.6"), 0o755))
-	garbled := storeRun(t, dir, func(r *report.Report) { r.Variants[0].EvidenceDir = "evidence/cilium-1.11.6" })
-	must.NoError(t, os.MkdirAll(filepath.Join(garbled, "evidence", "cilium-1.11.6"), 0o755))
 	must.Write(t, filepath.Join(garbled, "evidence", "cilium-1.11.6", "record.jsonl.zst"), "garbled")
 	unknown := storeRun(t, dir, func(r *report.Report) { r.Scenario = "node-drains" })
 	for _, test := range []use{

@@ -38,16 +38,14 @@ func TestJudgeQualification(t *testing.T) {
 	changed := store(func(q *qualify.Qualification) { q.Verdict, q.Rows[len(q.Rows)-1].State = qualify.Go, qualify.Fine })
 	none, other := store(func(*qualify.Qualification) {}), store(func(q *qualify.Qualification) { q.Inputs.To = "2.1.1" })
 	must.NoError(t, os.Remove(filepath.Join(none, qualify.PartUpgrade, history.FileName)))
-	for _, test := range []struct {
-		name, dir string
-		status    int
-		says      string
-	}{
-		{"as stored", same, 0, "qualify kube-router 1.5.1 to 2.1.0: stored UNKNOWN, judged now UNKNOWN\nthe verdict and all rows are as stored"},
-		{"another verdict", changed, exitUnexpected, "stored GO, judged now UNKNOWN\n  upgrade, rollout: stored ok, judged now UNKNOWN: the upgrade did not run"},
-		{"no record", none, exitInconclusive, "reading the record of the upgrade"},
-		{"the record of another upgrade", other, exitUsage, "is of kube-router 1.5.1 to 2.1.0, not of kube-router 1.5.1 to 2.1.1"},
+	for _, test := range []use{
+		{"as stored", []string{same}, 0,
+			"qualify kube-router 1.5.1 to 2.1.0: stored UNKNOWN, judged now UNKNOWN\nthe verdict and all rows are as stored"},
+		{"another verdict", []string{changed}, exitUnexpected,
+			"stored GO, judged now UNKNOWN\n  upgrade, rollout: stored ok, judged now UNKNOWN: the upgrade did not run"},
+		{"no record", []string{none}, exitInconclusive, "reading the record of the upgrade"},
+		{"the record of another upgrade", []string{other}, exitUsage, "is of kube-router 1.5.1 to 2.1.0, not of kube-router 1.5.1 to 2.1.1"},
 	} {
-		t.Run(test.name, func(t *testing.T) { printed(t, test.status, test.says, "judge", test.dir) })
+		test.run(t, "judge")
 	}
 }

@@ -146,8 +146,7 @@ func follow(t *testing.T, env []string, output string, reached func(boundary) (k
 	_ = read.SetReadDeadline(time.Now().Add(time.Second))
 	<-done
 	run.state = cmd.ProcessState
-	text := must.Get(os.ReadFile(out.Name()))(t)
-	run.stdout = string(text)
+	run.stdout = string(must.Read(t, out.Name()))
 	return run
 }
 
@@ -504,9 +503,8 @@ func (m *matrix) kill(t *testing.T, number int, at boundary, env []string) {
 	downBegan := time.Now()
 	down := program(t.Context(), "down")
 	down.Env = append(down.Env, env[:len(env)-1]...) // it is no process of the run
-	if got := end(t, down); got.status != exitExpected || got.stderr != "" {
-		t.Errorf("down: %+v", got)
-	}
+	took := end(t, down)
+	must.Equal(t, "down", ended{exitExpected, took.stdout, ""}, took)
 	downTook := time.Since(downBegan)
 	still := func() []string {
 		all := append(differences(m.before, m.look(t)), marked(mark)...)

@@ -104,9 +104,7 @@ func parts(t *testing.T, docker *client.Client) []string {
 
 func nothingLeft(t *testing.T, docker *client.Client) {
 	t.Helper()
-	if there := parts(t, docker); len(there) > 0 {
-		t.Errorf("left behind: %q", there)
-	}
+	must.Equal(t, "left behind", nil, parts(t, docker))
 }
 
 // counters are the files of /proc/sys that the kernel itself changes, or that cannot be read
@@ -170,9 +168,7 @@ func onlyLab(t *testing.T) *client.Client {
 	t.Cleanup(func() {
 		if there := parts(t, docker); len(there) > 0 {
 			t.Errorf("left behind: %q", there)
-			if got := end(t, program(context.WithoutCancel(t.Context()), "down")); got.status != exitExpected {
-				t.Errorf("down: %+v", got)
-			}
+			end(t, program(context.WithoutCancel(t.Context()), "down")).prints(t, exitExpected)
 		}
 		for _, difference := range differences(before, machineState(t, docker)) {
 			t.Error(difference)
@@ -250,9 +246,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 		}
 		s.signal(syscall.SIGKILL)
 		<-s.exited
-		if got := end(t, program(context.WithoutCancel(t.Context()), "down", s.scenario)); got.status != exitExpected {
-			t.Errorf("down after a kill: %+v", got)
-		}
+		end(t, program(context.WithoutCancel(t.Context()), "down", s.scenario)).prints(t, exitExpected)
 	})
 	return s
 }
@@ -324,9 +318,7 @@ func (s *session) ends(want int, bound time.Duration) {
 		}
 	})
 	s.t.Logf("ended after %s", time.Since(began).Round(10*time.Millisecond))
-	if got := s.cmd.ProcessState.ExitCode(); got != want {
-		s.t.Errorf("status %d, want %d:\n%s\n%s", got, want, s.output(), s.stderr.String())
-	}
+	must.Equal(s.t, s.output()+"\n"+s.stderr.String(), want, s.cmd.ProcessState.ExitCode())
 }
 
 func (s *session) report() report.Report {
@@ -367,21 +359,26 @@ func (s *session) killed(docker *client.Client, leaves string) {
 	if there := parts(s.t, docker); !slices.ContainsFunc(there, func(part string) bool { return strings.Contains(part, leaves) }) {
 		s.t.Errorf("nothing of %s was left, so that down has nothing to find: %q", leaves, there)
 	}
-	for i := range 2 {
-		if got := relapse(s.t, "down"); got.status != exitExpected || got.stderr != "" {
-			s.t.Errorf("down for the %d. time: %+v", i+1, got)
-		}
+	for range 2 {
+		got := relapse(s.t, "down")
+		must.Equal(s.t, "down", ended{exitExpected, got.stdout, ""}, got)
 	}
 	nothingLeft(s.t, docker)
+}
+
+// judged asserts the verdicts of the run and of its one variant, which it returns.
+func (s *session) judged(run, variant string) report.Variant {
+	s.t.Helper()
+	r, v := s.reports()
+	must.Equal(s.t, "verdicts", [...]string{run, variant}, [...]string{r.Verdict, v.Verdict})
+	return v
 }
 
 // unknown asserts that the run could not be judged, and that the report says what was at fault.
 func (s *session) unknown(fault string) {
 	s.t.Helper()
-	r, v := s.reports()
-	if says := strings.Join(v.Reasons, "\n"); r.Verdict != "inconclusive" || v.Verdict != "unknown" || !strings.Contains(says, fault) {
-		s.t.Errorf("%s, %s, %s; want inconclusive, unknown, and %s", r.Verdict, v.Verdict, says, fault)
-	}
+	v := s.judged("inconclusive", "unknown")
+	must.Contain(s.t, strings.Join(v.Reasons, "\n"), fault)
 }
 
 // console asserts that the evidence has the console of a guest, and what it says.
@@ -392,9 +389,7 @@ func (s *session) console(guest, says string) {
 	if len(consoles) != 1 {
 		s.t.Fatalf("%d consoles in the evidence, want one", len(consoles))
 	}
-	if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), says) {
-		s.t.Errorf("the console of %s does not say %q: %q, %v", guest, says, text, err)
-	}
+	must.Contain(s.t, read(s.t, consoles[0]), says)
 }
 
 func inside(t *testing.T, member string, command ...string) (string, error) {
@@ -476,17 +471,13 @@ func TestInterrupt(t *testing.T) {
 		if got := s.stderr.String(); s.cmd.ProcessState.ExitCode() != exitInterrupted || !strings.HasSuffix(got, names) {
 			t.Errorf("status %d, standard error %q; want it to end with %q", s.cmd.ProcessState.ExitCode(), got, names)
 		}
-		if got := relapse(t, "down"); got.status != exitExpected {
-			t.Errorf("down: %+v", got)
-		}
+		relapse(t, "down").prints(t, exitExpected)
 		nothingLeft(t, docker)
 	})
 	t.Run("when its time is up", func(t *testing.T) {
 		s := whole(t, exitInconclusive, nil, "run", scenario, "--variant", affected, "--timeout", "6s")
 		s.unknown("")
-		if got, want := s.stderr.String(), "relapse: the run took longer than 6s\n"; got != want {
-			t.Errorf("standard error %q, want %q", got, want)
-		}
+		must.Equal(t, "standard error", "relapse: the run took longer than 6s\n", s.stderr.String())
 		nothingLeft(t, docker)
 	})
 	uplinks.quiet(t)
@@ -528,19 +519,12 @@ func TestFullDisk(t *testing.T) {
 	docker := onlyLab(t)
 	for _, args := range [][]string{{"doctor"}, {"up", scenario}, {"run", scenario, "--output", t.TempDir()}} {
 		t.Run(args[0], func(t *testing.T) {
-			got := end(t, fullDisk(t, "64m", args...))
-			for _, want := range []string{"the image cache needs 5 GB of free disk", "relapse images prune, or put the image cache on another file system"} {
-				if got.status != exitMachine || !strings.Contains(got.stderr, want) {
-					t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
-				}
-			}
+			end(t, fullDisk(t, "64m", args...)).complains(t, exitMachine,
+				"the image cache needs 5 GB of free disk", "relapse images prune, or put the image cache on another file system")
 		})
 	}
 	t.Run("while an image is built", func(t *testing.T) {
-		got := end(t, fullDisk(t, "128k", "images", "build", "registry.k8s.io/pause:3.10"))
-		if got.status != exitMachine || !strings.Contains(got.stderr, "no space left on device") {
-			t.Errorf("status %d, standard error %q; want %d and the reason", got.status, got.stderr, exitMachine)
-		}
+		end(t, fullDisk(t, "128k", "images", "build", "registry.k8s.io/pause:3.10")).complains(t, exitMachine, "no space left on device")
 	})
 	nothingLeft(t, docker)
 }

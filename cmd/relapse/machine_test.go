@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -13,8 +12,7 @@ import (
 // What is built from relapse's source runs as root. A go.mod above the working directory,
 // such as in /tmp, can be of any user.
 func TestSourceOfAnother(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "go.mod")
-	writeTo(t, file, "module "+modulePath+"\n", 0o644)
+	file := must.Write(t, filepath.Join(t.TempDir(), "go.mod"), "module "+modulePath+"\n")
 	owner := os.Geteuid()
 	for _, test := range []struct {
 		name  string
@@ -30,10 +28,9 @@ func TestSourceOfAnother(t *testing.T) {
 		{"of another, by sudo", 4711, 0, "4712", "belongs to uid 4711, and relapse runs as uid 0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := trustedOwner(file, test.owner, test.uid, test.sudo)
-			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%v, want %q", err, test.says)
-			}
+			got := complaint(t.Context(), trustedOwner(file, test.owner, test.uid, test.sudo))
+			must.Equal(t, got, test.says == "", got == "")
+			must.Contain(t, got, test.says)
 		})
 	}
 	must.NoError(t, trusted(file, owner, strconv.Itoa(owner)))

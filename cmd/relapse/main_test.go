@@ -12,6 +12,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/scenarios"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // asProgram makes the test binary be relapse: the tests run the program as a process of its own,
@@ -90,6 +91,38 @@ func end(t *testing.T, cmd *exec.Cmd) ended {
 		t.Fatalf("running %v: %v", cmd.Args[1:], err)
 	}
 	return ended{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// prints fails the test unless the program has ended with a status, and printed all of these words.
+func (e ended) prints(t *testing.T, status int, words ...string) {
+	t.Helper()
+	must.Equal(t, e, status, e.status)
+	must.Contain(t, e.stdout, words...)
+}
+
+// complains is prints of standard error.
+func (e ended) complains(t *testing.T, status int, words ...string) {
+	t.Helper()
+	must.Equal(t, e, status, e.status)
+	must.Contain(t, e.stderr, words...)
+}
+
+// ran runs another program in a folder to its end. One that fails ends the test.
+func ran(t *testing.T, dir string, command ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v: %s", command, err, out)
+	}
+}
+
+// committed makes a folder a repository of one commit.
+func committed(t *testing.T, dir string) {
+	t.Helper()
+	ran(t, dir, "git", "init", "-q", "-b", "main")
+	ran(t, dir, "git", "add", "-A")
+	ran(t, dir, "git", "-c", "user.name=t", "-c", "user.email=t@example.net", "commit", "-q", "-m", "first")
 }
 
 func relapse(t *testing.T, args ...string) ended {

@@ -38,30 +38,22 @@ func TestOneLab(t *testing.T) {
 		second := whole(t, exitMachine, nil, "run", scenario, "--output", first.dir)
 		must.Contain(t, second.stderr.String(), `lab "node-drain" is held by process`, fmt.Sprint(first.cmd.Process.Pid))
 		for _, args := range [][]string{{"down"}, {"down", scenario}} {
-			if got := relapse(t, args...); got.status != exitMachine || !strings.Contains(got.stderr, "is held by process") {
-				t.Errorf("%v of a lab that is held: %+v", args, got)
-			}
+			relapse(t, args...).complains(t, exitMachine, "is held by process")
 		}
 		first.printed("lab is up", 2*time.Minute)
-		if during := listeners(t); !slices.Equal(during, before) {
-			t.Errorf("listening for others: %q; without a lab: %q", during, before)
-		}
+		must.Equal(t, "listening for others", before, listeners(t))
 		first.ends(exitExpected, 5*time.Minute)
-		r, v := first.reports()
-		remedies := len(must.Get(scenarioNamed(scenario))(t).Variants[0].Script().Remedies)
-		if r.Verdict != "pass" || v.Verdict != "reproduced" || len(v.Remedies) != remedies || len(v.Reasons) > 0 {
-			t.Errorf("%s, %s, %d remedies of %d, reasons %q", r.Verdict, v.Verdict, len(v.Remedies), remedies, v.Reasons)
-		}
-		if want := "node-drain: PASS (half a pair: no fixed variant ran"; !strings.Contains(first.output(), want) || r.Half == "" {
-			t.Errorf("half a pair (%q) was not told as %q:\n%s", r.Half, want, first.output())
-		}
+		v := first.judged("pass", "reproduced")
+		must.Equal(t, "reasons", 0, len(v.Reasons))
+		must.Equal(t, "remedies", len(must.Get(scenarioNamed(scenario))(t).Variants[0].Script().Remedies), len(v.Remedies))
+		must.Equal(t, "half a pair", true, first.report().Half != "")
+		must.Contain(t, first.output(), "node-drain: PASS (half a pair: no fixed variant ran")
 		evidence, err := os.ReadDir(filepath.Join(report.Latest(first.dir, scenario), v.EvidenceDir))
 		if err != nil || len(evidence) < 10 || !strings.HasPrefix(evidence[0].Name(), "01-") {
 			t.Errorf("the second run disturbed the evidence: %v, %v", evidence, err)
 		}
-		if runs, err := os.ReadDir(filepath.Join(first.dir, scenario)); err != nil || len(runs) != 2 {
-			t.Errorf("%v, %v; want one run and the link to it: the second had no lab", runs, err)
-		}
+		// The second had no lab.
+		must.Equal(t, "a run and the link to it", 2, len(must.Get(os.ReadDir(filepath.Join(first.dir, scenario)))(t)))
 		uplinks.quiet(t)
 	})
 	if !ok {
@@ -91,25 +83,17 @@ func TestOneLab(t *testing.T) {
 		scenariotest.EachPartMatters(t, must.Get(scenarioNamed(scenario))(t), s.report())
 	})
 	t.Run("without the detectors the run fails", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...).reports()
-		if r.Verdict != "fail" || r.Ablated != "detector" || v.Verdict != "missed" || len(v.ProbesHurt) != 2 {
-			t.Errorf("%s without %q: %s, hurt %q; want fail without \"detector\": missed, two hurt", r.Verdict, r.Ablated, v.Verdict, v.ProbesHurt)
-		}
-		if len(v.Findings) > 0 {
-			t.Errorf("findings of nobody: %+v", v.Findings)
-		}
+		s := whole(t, exitUnexpected, nil, run(affected, "--ablate", "detector")...)
+		v := s.judged("fail", "missed")
+		must.Equal(t, "without", "detector", s.report().Ablated)
+		must.Equal(t, "probes hurt, and findings of nobody", [...]int{2, 0}, [...]int{len(v.ProbesHurt), len(v.Findings)})
 	})
 	t.Run("a fixed version declared as affected fails the run", func(t *testing.T) {
-		r, v := whole(t, exitUnexpected, []string{rolesExchanged + "=1"}, run(fixed)...).reports()
-		if r.Verdict != "fail" || v.Role != "affected" || v.Expected != "reproduced" || v.Verdict != "prevented" {
-			t.Errorf("%s, %s, %s, %s; want fail, affected, reproduced, prevented", r.Verdict, v.Role, v.Expected, v.Verdict)
-		}
+		v := whole(t, exitUnexpected, []string{rolesExchanged + "=1"}, run(fixed)...).judged("fail", "prevented")
+		must.Equal(t, "role, and expected", [...]string{"affected", "reproduced"}, [...]string{v.Role, v.Expected})
 	})
 	t.Run("a lab that is kept is there, and up does not touch it", func(t *testing.T) {
-		got := relapse(t, "up", scenario)
-		if want := `lab "node-drain" exists already: relapse down node-drain`; got.status != exitUsage || !strings.Contains(got.stderr, want) {
-			t.Errorf("%+v, want status %d and %q", got, exitUsage, want)
-		}
+		relapse(t, "up", scenario).complains(t, exitUsage, `lab "node-drain" exists already: relapse down node-drain`)
 	})
 	t.Run("SIGTERM after the fault", func(t *testing.T) {
 		s := start(t, nil, run(affected)...)
@@ -127,18 +111,13 @@ func TestIPVSDeadlock(t *testing.T) {
 	const name = "ipvs-deadlock"
 	const edge = "relapse-" + name + "-k8s-edge" // and a number
 	const poweredOn = "relapse: ["               // and its command line, on its console
-	cutPower := func(t *testing.T, number string) {
-		if out, err := exec.CommandContext(t.Context(), "docker", "kill", edge+number).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v", out, err)
-		}
-	}
 	t.Run("a guest that does not come up", func(t *testing.T) {
 		s := start(t, nil, "run", name)
 		eventually(t, "the guest to be powered on", 2*time.Minute, func() (bool, string) {
 			console, _ := exec.CommandContext(t.Context(), "docker", "logs", edge+"1").CombinedOutput()
 			return strings.Contains(string(console), poweredOn), string(console)
 		})
-		cutPower(t, "1")
+		ran(t, "", "docker", "kill", edge+"1")
 		s.ends(exitMachine, 2*time.Minute)
 		must.Contain(t, s.stderr.String(), "guest edge1 did not come up: it ended; its console ends with: ")
 		s.console("edge1", poweredOn)
@@ -147,7 +126,7 @@ func TestIPVSDeadlock(t *testing.T) {
 	t.Run("a guest loses its power under the load", func(t *testing.T) {
 		s := start(t, nil, "run", name, "--variant", "kube-proxy-1.13.2", "--reuse")
 		s.printed("Services churn", 3*time.Minute)
-		cutPower(t, "3")
+		ran(t, "", "docker", "kill", edge+"3")
 		s.ends(exitInconclusive, 4*time.Minute)
 		s.unknown("edge3")
 		nothingLeft(t, docker)
@@ -166,9 +145,7 @@ func TestSecondLab(t *testing.T) {
 	if r.Verdict != "pass" || len(r.Variants) != 2 || second != 1 {
 		t.Errorf("%s, %d variants, number %d on a second lab", r.Verdict, len(r.Variants), second+1)
 	}
-	if got := relapse(t, "judge", report.Latest(s.dir, scenario)); got.status != exitExpected {
-		t.Errorf("judging it: %+v", got)
-	}
+	relapse(t, "judge", report.Latest(s.dir, scenario)).prints(t, exitExpected)
 	uplinks.quiet(t)
 	nothingLeft(t, docker)
 	up := regexp.MustCompile(`second lab +registry`)
@@ -219,14 +196,8 @@ func TestImageThatDoesNotBuild(t *testing.T) {
 	output := t.TempDir()
 	cmd := program(t.Context(), "run", scenario, "--output", output)
 	cmd.Dir = dir
-	got := end(t, cmd)
-	for _, want := range []string{"building image relapse.dev/host:dev", "the log ", "\twhat went wrong"} {
-		if got.status != exitMachine || !strings.Contains(got.stderr, want) {
-			t.Errorf("status %d, standard error %q; want %d and %q", got.status, got.stderr, exitMachine, want)
-		}
-	}
-	if r, err := report.Read(filepath.Join(report.Latest(output, scenario), "report.json")); err != nil || r.Verdict != "inconclusive" {
-		t.Errorf("report: %v, verdict %q", err, r.Verdict)
-	}
+	end(t, cmd).complains(t, exitMachine, "building image relapse.dev/host:dev", "the log ", "\twhat went wrong")
+	stored := must.Get(report.Read(filepath.Join(report.Latest(output, scenario), "report.json")))(t)
+	must.Equal(t, "verdict", "inconclusive", stored.Verdict)
 	nothingLeft(t, docker)
 }

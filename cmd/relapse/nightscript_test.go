@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,8 +35,7 @@ func night(t *testing.T, planned string, shards, earlier string) (dir string, st
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(path))(t)
-	return string(text)
+	return string(must.Read(t, path))
 }
 
 // TestNights is two nights of two shards. In the second night a verdict changes.
@@ -59,9 +57,7 @@ func TestNights(t *testing.T) {
 	storeRun(t, filepath.Join(first, "shard-2"), nic)
 	before, status := night(t, "node-drain,added-nic", first, "none")
 	must.Equal(t, "exit status", exitExpected, status)
-	if _, err := os.Stat(filepath.Join(before, "changed.txt")); err == nil {
-		t.Error("a first night differs from none")
-	}
+	must.Fail(t, must.Err(os.Stat(filepath.Join(before, "changed.txt"))), "no such file")
 	for _, name := range []string{"pages/node-drain.html", "pages/added-nic.html", "night/index.html", "night/junit.xml"} {
 		read(t, filepath.Join(before, name))
 	}
@@ -78,39 +74,29 @@ func TestNights(t *testing.T) {
 	after, status := night(t, "node-drain,added-nic", second, history)
 	must.Equal(t, "exit status", exitInconclusive, status)
 	changed := read(t, filepath.Join(after, "changed.txt"))
-	if !strings.HasSuffix(changed, "\nverdicts differ: added-nic (@net)\n") || !strings.Contains(changed, "verdict  A reproduced, B unknown") {
-		t.Errorf("changed: %s", changed)
-	}
+	must.Contain(t, changed+"end", "\nverdicts differ: added-nic (@net)\nend", "verdict  A reproduced, B unknown")
 	summary := read(t, filepath.Join(after, "night", "summary.md"))
 	must.Contain(t, summary, "## relapse: 1 of 2 scenarios passed", "\nverdicts differ: added-nic (@net)\n")
-	if runs, err := filepath.Glob(filepath.Join(after, "history", "*", "*", "report.json")); err != nil || len(runs) != 4 {
-		t.Errorf("history: %q, %v", runs, err)
-	}
+	must.Equal(t, "runs", 4, len(must.Get(filepath.Glob(filepath.Join(after, "history", "*", "*", "report.json")))(t)))
 	var suites reporters.JUnitTestSuites
-	if err := xml.Unmarshal([]byte(read(t, filepath.Join(after, "night", "junit.xml"))), &suites); err != nil || suites.Errors != 1 || suites.Failures != 0 || suites.Disabled != 0 {
-		t.Errorf("%+v, %v", suites, err)
-	}
+	must.NoError(t, xml.Unmarshal([]byte(read(t, filepath.Join(after, "night", "junit.xml"))), &suites))
+	must.Equal(t, "errors, failures, disabled", [...]int{1, 0, 0}, [...]int{suites.Errors, suites.Failures, suites.Disabled})
 
 	// A shard whose machine was lost.
 	os.RemoveAll(filepath.Join(second, "shard-2"))
 	lost, status := night(t, "node-drain,added-nic", second, history)
-	summary = read(t, filepath.Join(lost, "night", "summary.md"))
-	if status != exitInconclusive || !strings.Contains(summary, "added-nic: `no shard has a report of it`") ||
-		!strings.HasSuffix(read(t, filepath.Join(lost, "changed.txt")), "\nverdicts differ: added-nic (@net)\n") {
-		t.Errorf("exit status %d, %s", status, summary)
-	}
+	must.Equal(t, "exit status", exitInconclusive, status)
+	must.Contain(t, read(t, filepath.Join(lost, "night", "summary.md")), "added-nic: `no shard has a report of it`")
+	must.Contain(t, read(t, filepath.Join(lost, "changed.txt"))+"end", "\nverdicts differ: added-nic (@net)\nend")
 	// A shard whose second scenario has left no report: both shards have one.
 	third := t.TempDir()
 	storeRun(t, filepath.Join(third, "shard-1"), drain)
 	storeRun(t, filepath.Join(third, "shard-2"), nic)
 	half, status := night(t, "node-drain,added-nic,unpinned-image", third, "none")
+	must.Equal(t, "exit status", exitInconclusive, status)
 	summary = read(t, filepath.Join(half, "night", "summary.md"))
-	if status != exitInconclusive || !strings.Contains(summary, "## relapse: 2 of 3 scenarios passed") ||
-		!strings.Contains(summary, "unpinned-image: `no shard has a report of it`") {
-		t.Errorf("exit status %d, %s", status, summary)
-	}
+	must.Contain(t, summary, "## relapse: 2 of 3 scenarios passed", "unpinned-image: `no shard has a report of it`")
 	none, status := night(t, "node-drain,added-nic", t.TempDir(), history)
-	if summary := read(t, filepath.Join(none, "night", "summary.md")); status != exitInconclusive || !strings.Contains(summary, "## relapse: 0 of 2 scenarios passed") {
-		t.Errorf("exit status %d, %q", status, summary)
-	}
+	must.Equal(t, "exit status", exitInconclusive, status)
+	must.Contain(t, read(t, filepath.Join(none, "night", "summary.md")), "## relapse: 0 of 2 scenarios passed")
 }

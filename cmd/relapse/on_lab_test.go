@@ -67,9 +67,7 @@ func TestOnContainerlab(t *testing.T) {
 // deploy deploys the exported folder of a scenario until the test ends.
 func deploy(t *testing.T, docker *client.Client, name, path string) onLab {
 	l := onLab{t, docker, name, t.TempDir()}
-	if got := relapse(t, "describe", name, "--containerlab", l.dir); got.status != exitExpected {
-		t.Fatalf("%+v", got)
-	}
+	relapse(t, "describe", name, "--containerlab", l.dir).prints(t, exitExpected)
 	l.withImagesOfThisTree()
 	hadNetwork := dockerHas(t, docker, "kind")
 	script := func(command string) {
@@ -101,11 +99,7 @@ func (l onLab) refuses(before map[string][]string) {
 	}
 	refused := func(title, name string, status int, on []string, want ...string) {
 		l.Run(title, func(t *testing.T) {
-			got := relapse(t, append([]string{"run", name, "--output", t.TempDir(), "--on"}, on...)...)
-			must.Equal(t, "status", status, got.status)
-			for _, w := range want {
-				must.Contain(t, got.stderr, w)
-			}
+			relapse(t, append([]string{"run", name, "--output", t.TempDir(), "--on"}, on...)...).complains(t, status, want...)
 		})
 	}
 	folder, kubeconfig := []string{l.dir}, l.kubeconfig()
@@ -145,16 +139,10 @@ func (l onLab) byKubeconfig(before map[string][]string) {
 // kubeconfig writes a kubeconfig and a file of routers, and returns the arguments of --on.
 func (l onLab) kubeconfig() []string {
 	kubeconfig, routers := filepath.Join(l.TempDir(), "config"), filepath.Join(l.TempDir(), "routers.yml")
-	text, err := kind.NewProvider(kind.ProviderWithDocker()).KubeConfig("k8s", false)
-	if err == nil {
-		err = os.WriteFile(kubeconfig, []byte(text), 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(routers, []byte(`- {name: leaf-a, kind: frr, command: [docker, exec, clab-node-drain-tor2]}
+	must.Write(l, kubeconfig, must.Get(kind.NewProvider(kind.ProviderWithDocker()).KubeConfig("k8s", false))(l))
+	must.Write(l, routers, `- {name: leaf-a, kind: frr, command: [docker, exec, clab-node-drain-tor2]}
 - {name: leaf-b, kind: frr, command: [docker, exec, clab-node-drain-tor1]}
-`), 0o600)
-	}
-	must.NoError(l, err)
+`)
 	return []string{kubeconfig, "--routers", routers}
 }
 
@@ -163,9 +151,7 @@ func (l onLab) passes(what string, before map[string][]string, args ...string) {
 	began := time.Now()
 	s := start(l.T, nil, append([]string{"run", l.scenario}, args...)...)
 	s.ends(exitExpected, onWithin)
-	if r := s.report(); r.Verdict != "pass" {
-		l.Errorf("%s is %s", what, r.Verdict)
-	}
+	must.Equal(l, what, "pass", s.report().Verdict)
 	l.Logf("%s took %s", what, time.Since(began).Round(time.Second))
 	same(l.T, what, before, l.state())
 }
@@ -301,6 +287,12 @@ func buildContainerlab(t *testing.T) string {
 	return bin
 }
 
+// frrDaemons starts those of FRR, in a shell.
+const frrDaemons = `mkdir -p /run/frr /var/lib/frr; chown frr:frr /run/frr /var/lib/frr
+for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
+until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
+`
+
 // withImagesOfThisTree puts the images of this tree into a file of containerlab: no registry is
 // asked. FRR's own image starts its daemons from frr.conf; ours has another program first, so
 // that the node's command does it. kind's own image of a node has the images of the control plane.
@@ -311,8 +303,6 @@ func (l onLab) withImagesOfThisTree() {
 		frr  = "relapse.dev/frr:10.3"
 		host = "relapse.dev/host:dev"
 	)
-	catalogue, err := images.Open("../..")
-	must.NoError(t, err)
 	declared := must.Get(scenarioNamed(l.scenario))(t)
 	var node string
 	var controlPlane []string
@@ -324,28 +314,12 @@ func (l onLab) withImagesOfThisTree() {
 			controlPlane = append(controlPlane, ref)
 		}
 	}
-	refs := append([]string{frr, host, node}, controlPlane...)
-	must.Get(catalogue.Build(t.Context(), refs, nil))(t)
-	loaded := map[string]string{}
-	for _, ref := range refs {
-		if loaded[ref], err = catalogue.LoadDocker(t.Context(), docker, ref); err != nil {
-			t.Fatal(err)
-		}
-	}
+	loaded := loadedImages(t, docker, append([]string{frr, host, node}, controlPlane...)...)
 	full := nodeWithImages(t, docker, loaded, node, controlPlane)
 
-	const daemons = `mkdir -p /run/frr /var/lib/frr; chown frr:frr /run/frr /var/lib/frr
-for d in mgmtd zebra staticd bgpd; do /usr/lib/frr/$d & done
-until vtysh -d bgpd -c "show version" && vtysh -d staticd -c "show version"; do sleep 0.1; done >/dev/null 2>&1
-vtysh -b
-wait`
-	must.Write(t, filepath.Join(filepath.Dir(path), "frr", "start.sh"), daemons)
+	must.Write(t, filepath.Join(filepath.Dir(path), "frr", "start.sh"), frrDaemons+"vtysh -b\nwait")
 	var file map[string]any
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = yaml.Unmarshal(text, &file)
-	}
-	must.NoError(t, err)
+	must.NoError(t, yaml.Unmarshal(must.Read(t, path), &file))
 	for _, n := range file["topology"].(map[string]any)["nodes"].(map[string]any) {
 		n := n.(map[string]any)
 		switch named, _ := n["image"].(string); {
@@ -358,11 +332,19 @@ wait`
 			n["image"] = loaded[host]
 		}
 	}
-	text, err = yaml.Marshal(file)
-	if err == nil {
-		err = os.WriteFile(path, text, 0o644)
+	must.Write(t, path, string(must.Get(yaml.Marshal(file))(t)))
+}
+
+// loadedImages builds images of this tree and loads them into Docker. It returns by what Docker knows each.
+func loadedImages(t *testing.T, docker *client.Client, refs ...string) map[string]string {
+	t.Helper()
+	catalogue := must.Get(images.Open("../.."))(t)
+	must.Get(catalogue.Build(t.Context(), refs, nil))(t)
+	loaded := map[string]string{}
+	for _, ref := range refs {
+		loaded[ref] = must.Get(catalogue.LoadDocker(t.Context(), docker, ref))(t)
 	}
-	must.NoError(t, err)
+	return loaded
 }
 
 // nodeWithImages makes an image of a node with the control plane's images in its containerd,

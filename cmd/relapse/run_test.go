@@ -52,14 +52,8 @@ func TestCheckVariants(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := checkVariants(test.chosen, test.wanted)
-			switch {
-			case err == nil && test.says != "":
-				t.Errorf("no error, want %q", test.says)
-			case err != nil && err.Error() != test.says:
-				t.Errorf("%q, want %q", err, test.says)
-			case err != nil && exitStatus(t.Context(), err) != exitUsage:
-				t.Errorf("status %d, want %d", exitStatus(t.Context(), err), exitUsage)
-			}
+			must.Equal(t, "error", test.says, complaint(t.Context(), err))
+			must.Equal(t, "status", map[bool]int{true: exitUsage}[test.says != ""], exitStatus(t.Context(), err))
 		})
 	}
 }
@@ -67,14 +61,9 @@ func TestCheckVariants(t *testing.T) {
 // TestSeveral runs two scenarios as far as that goes without a lab.
 func TestSeveral(t *testing.T) {
 	got := relapse(t, "run", "node-drain", "added-nic", "--dry-run", "--variant", "cilium-1.12.0,first-found")
-	if got.status != exitExpected || got.stderr != "" {
-		t.Fatalf("%+v", got)
-	}
-	must.Contain(t, got.stdout, "node-drain cilium-1.12.0 ", "added-nic first-found ")
+	got.prints(t, exitExpected, "node-drain cilium-1.12.0 ", "added-nic first-found ")
 	for _, part := range []string{"cilium-1.11.6", "first-found-restarted"} {
-		if strings.Contains(got.stdout, part) {
-			t.Errorf("%q was not asked for:\n%s", part, got.stdout)
-		}
+		must.Equal(t, part, 0, strings.Count(got.stdout+got.stderr, part))
 	}
 }
 
@@ -92,7 +81,5 @@ func TestCommandOf(t *testing.T) {
 		Parameters: []framework.Parameter{{Name: "mtu"}},
 		Tested:     []framework.Tested{{Name: "cilium"}},
 	}, run.Flags())
-	if want := "relapse run drain --repeat=3 '--set=mtu=1 400' --variant=a --variant=c --with=cilium=1.12.1"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	must.Equal(t, "", "relapse run drain --repeat=3 '--set=mtu=1 400' --variant=a --variant=c --with=cilium=1.12.1", got)
 }

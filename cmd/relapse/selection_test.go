@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -51,36 +49,20 @@ func TestImagesUsed(t *testing.T) {
 
 func TestRunByLabel(t *testing.T) {
 	got := relapse(t, "run", "--label", "bpf", "--dry-run")
-	for _, variant := range []string{"default-on", "translated-bpf"} {
-		if !strings.Contains(got.stdout, variant) || got.status != exitExpected {
-			t.Errorf("%s does not run: %+v", variant, got)
-		}
-	}
-	if strings.Contains(got.stdout, "off-by-old-key") {
-		t.Errorf("one without the label runs:\n%s", got.stdout)
-	}
+	got.prints(t, exitExpected, "default-on", "translated-bpf")
+	must.Equal(t, "a variant without the label", 0, strings.Count(got.stdout, "off-by-old-key"))
 	got = relapse(t, "run", "--label", "bgp && !slow", "--dry-run", "--parallel", "2")
-	if got.status != exitExpected || !strings.Contains(got.stdout, "node-drain lab ") || !strings.Contains(got.stdout, "added-nic lab ") || strings.Contains(got.stdout, "masquerade") {
-		t.Errorf("%+v", got)
-	}
+	got.prints(t, exitExpected, "node-drain lab ", "added-nic lab ")
+	must.Equal(t, "a scenario without the label", 0, strings.Count(got.stdout, "masquerade"))
 }
 
 func TestPlan(t *testing.T) {
 	got := relapse(t, "plan", "--shards", "2", "--label", "bgp", "node-drain", "added-nic")
-	if lines := strings.Count(got.stderr, "\n"); got.status != exitExpected || lines != 2 {
-		t.Fatalf("%+v", got)
-	}
-	want := `{"include":[{"shard":1,"scenario":"added-nic","label":"bgp","with":"",` // the rest goes with what was measured
-	if first, _, _ := strings.Cut(got.stdout, `"timeout"`); first != want {
-		t.Errorf("%s", cmp.Diff(want, first))
-	}
+	must.Equal(t, got.stderr, 2, strings.Count(got.stderr, "\n"))
+	first, _, _ := strings.Cut(got.stdout, `"timeout"`) // the rest goes with what was measured
+	must.Equal(t, got, `{"include":[{"shard":1,"scenario":"added-nic","label":"bgp","with":"",`, first)
 	got = relapse(t, "plan", "--shards", "9", "--with", "cilium=1.12.1")
-	if got.status != exitExpected || !strings.Contains(got.stdout, `{"shard":2,`) || !strings.Contains(got.stdout, `"with":"cilium=1.12.1"`) ||
-		!strings.Contains(got.stderr, "3 shards are enough for 3 scenarios: a scenario is not split") {
-		t.Errorf("%+v", got)
-	}
-	got = relapse(t, "plan", "--with", "cilium=9.9.9")
-	if got.status != exitUsage || !strings.Contains(got.stderr, "no recipe builds") {
-		t.Errorf("%+v", got)
-	}
+	got.prints(t, exitExpected, `{"shard":2,`, `"with":"cilium=1.12.1"`)
+	got.complains(t, exitExpected, "3 shards are enough for 3 scenarios: a scenario is not split")
+	relapse(t, "plan", "--with", "cilium=9.9.9").complains(t, exitUsage, "no recipe builds")
 }

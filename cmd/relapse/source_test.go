@@ -3,7 +3,6 @@ package main
 import (
 	"archive/zip"
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,19 +34,12 @@ func TestUnpacked(t *testing.T) {
 	archive := packed(t, files)
 	dir := must.Get(unpacked(archive))(t)
 	for name, mode := range files {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || string(text) != name {
-			t.Errorf("%s has %q, %v", name, text, err)
-		}
-		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != mode {
-			t.Errorf("%s: mode %v, %v; want %v", name, info.Mode(), err, mode)
-		}
+		must.Equal(t, "text", name, read(t, filepath.Join(dir, name)))
+		must.Equal(t, "mode of "+name, mode, must.Get(os.Stat(filepath.Join(dir, name)))(t).Mode())
 	}
-	must.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644))
+	kept := must.Write(t, filepath.Join(dir, "kept"), "")
 	must.Equal(t, "the second time", dir, must.Get(unpacked(archive))(t))
-	if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
-		t.Errorf("it was unpacked again: %v", err)
-	}
+	read(t, kept) // it was not unpacked again
 }
 
 func TestUnpackedWrong(t *testing.T) {
@@ -64,10 +56,7 @@ func TestUnpackedWrong(t *testing.T) {
 			cache := t.TempDir()
 			t.Setenv("XDG_CACHE_HOME", cache)
 			must.Fail(t, must.Err(unpacked(test.archive)), test.says)
-			left, err := os.ReadDir(filepath.Join(cache, "relapse", "source"))
-			if err != nil || len(left) > 0 {
-				t.Errorf("%v, %v is left", left, err)
-			}
+			must.Equal(t, "files left", 0, len(must.Get(os.ReadDir(filepath.Join(cache, "relapse", "source")))(t)))
 		})
 	}
 }
@@ -80,26 +69,22 @@ func TestUnpackedByRoot(t *testing.T) {
 	sourceOfRoot = filepath.Join(t.TempDir(), "root")
 	for name, test := range map[string]struct {
 		change func(cache string) error
+		below  string // a folder of it, which is there
 		moved  bool
 	}{
-		"root's":   {func(string) error { return nil }, false},
-		"a user's": {func(cache string) error { return os.Chown(cache, 1000, 1000) }, true},
-		"writable": {func(cache string) error { return os.Chmod(cache, 0o777) }, true},
-		"in a user's": {func(cache string) error {
-			return errors.Join(os.MkdirAll(cache+"/relapse", 0o755), os.Chown(cache, 1000, 1000))
-		}, true},
-		"a user's in root's": {func(cache string) error {
-			return errors.Join(os.MkdirAll(cache+"/relapse", 0o755), os.Chown(cache+"/relapse", 1000, 1000))
-		}, true},
+		"root's":             {func(string) error { return nil }, "", false},
+		"a user's":           {func(cache string) error { return os.Chown(cache, 1000, 1000) }, "", true},
+		"writable":           {func(cache string) error { return os.Chmod(cache, 0o777) }, "", true},
+		"in a user's":        {func(cache string) error { return os.Chown(cache, 1000, 1000) }, "relapse", true},
+		"a user's in root's": {func(cache string) error { return os.Chown(cache+"/relapse", 1000, 1000) }, "relapse", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			t.Setenv("XDG_CACHE_HOME", cache)
+			must.NoError(t, os.MkdirAll(filepath.Join(cache, test.below), 0o755))
 			must.NoError(t, test.change(cache))
 			dir := must.Get(unpacked(packed(t, map[string]os.FileMode{"go.mod": 0o644})))(t)
-			if moved := strings.HasPrefix(dir, sourceOfRoot); moved != test.moved {
-				t.Errorf("unpacked to %s", dir)
-			}
+			must.Equal(t, "moved to "+dir, test.moved, strings.HasPrefix(dir, sourceOfRoot))
 		})
 	}
 }

@@ -25,9 +25,7 @@ func TestNeedsNameSubnets(t *testing.T) {
 	}
 	s := must.Get(subnets("10.200.0.0/16").one("masquerade-drift", nil))(t)
 	of := needs(catalogue, s.Topology).Subnets[netip.MustParsePrefix("10.20.30.128/25")]
-	if want := "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR"; of != want {
-		t.Errorf("%q, want %q", of, want)
-	}
+	must.Equal(t, "", "inside of masquerade-drift, which cannot move: it is a half of the incident's native CIDR", of)
 }
 
 // Each scenario of a run has subnets of its own: labs may be kept. Who repeats the run of one
@@ -58,9 +56,8 @@ func TestSubnetsOfSeveralScenarios(t *testing.T) {
 			t.Errorf("%s has %v, and who repeats it %v (%v)", s.Incident.Name, s.Topology.Networks, alone.Topology.Networks, err)
 		}
 	}
-	if command := commandOf(framework.Scenario{Incident: framework.Incident{Name: "x"}}, run.Flags()); strings.Contains(command, "--subnets") {
-		t.Errorf("%q moves a lab that has not moved", command)
-	}
+	stays := commandOf(framework.Scenario{Incident: framework.Incident{Name: "x"}}, run.Flags())
+	must.Equal(t, stays, false, strings.Contains(stays, "--subnets"))
 }
 
 func TestSubnetsRefused(t *testing.T) {
@@ -69,9 +66,9 @@ func TestSubnetsRefused(t *testing.T) {
 		"10.200.0.0/24": "--subnets: 10.200.0.0/24 is too small: the networks of node-drain need a /23",
 		"10.4.0.0/14":   "--subnets: 10.4.0.0/14 overlaps 10.5.112.0/21, the pod range of node-drain, which stays: choose another prefix",
 	} {
-		if _, err := on.one("node-drain", nil); err == nil || err.Error() != says || exitStatus(t.Context(), err) != exitUsage {
-			t.Errorf("%s: %v, want %q", on, err, says)
-		}
+		_, err := on.one("node-drain", nil)
+		must.Equal(t, on, says, complaint(t.Context(), err))
+		must.Equal(t, "status", exitUsage, exitStatus(t.Context(), err))
 	}
 }
 
@@ -80,8 +77,6 @@ func TestSubnetsInCommands(t *testing.T) {
 	var q qualifyOptions
 	for on, want := range map[subnets]bool{"10.200.0.0/16": true, "": false} {
 		q.subnets = on
-		if command := q.command("cilium", "1.11.6", "1.12.0"); strings.HasSuffix(command, "--subnets 10.200.0.0/16") != want {
-			t.Errorf("%q: %q", on, command)
-		}
+		must.Equal(t, on, want, strings.HasSuffix(q.command("cilium", "1.11.6", "1.12.0"), "--subnets 10.200.0.0/16"))
 	}
 }
