@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -48,18 +49,71 @@ func then(step *framework.Action, more func() error) {
 	*step = func(ctx context.Context, r *framework.Run) error { return errors.Join(first(ctx, r), more()) }
 }
 
+// all makes several changes, one after the other.
+func all(changes ...change) change {
+	return func(w *world, s *framework.Script) {
+		for _, c := range changes {
+			c(w, s)
+		}
+	}
+}
+
+// aftermath has facts be asserted after the fault.
+func aftermath(facts ...framework.Check) change {
+	return func(_ *world, s *framework.Script) { s.Aftermath = facts }
+}
+
 // askedUnavailable makes the sources unavailable for a time, and then asks what only they show.
-func askedUnavailable(w *world, lasting time.Duration) []framework.Check {
-	return []framework.Check{
-		{ID: "they-become-unavailable", Name: "they become unavailable", Holds: func(context.Context, *framework.Run) (bool, string, error) {
-			w.losesSources("no answer within 1s")
-			after(lasting, func() { w.losesSources("") })
-			return true, "", nil
-		}},
-		{ID: "there-are-nodes", Name: "there are nodes", Reads: []snapshot.Source{snapshot.Nodes},
-			Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
-				return len(r.Snapshot().Nodes.Items) > 0, "none", nil
-			}},
+func askedUnavailable(lasting time.Duration) change {
+	return func(w *world, s *framework.Script) {
+		s.Aftermath = []framework.Check{
+			{ID: "they-become-unavailable", Name: "they become unavailable", Holds: passing(-1, func() { unreadFor(lasting)(w) })},
+			{ID: "there-are-nodes", Name: "there are nodes", Reads: []snapshot.Source{snapshot.Nodes},
+				Holds: func(_ context.Context, r *framework.Run) (bool, string, error) {
+					return len(r.Snapshot().Nodes.Items) > 0, "none", nil
+				}},
+		}
+	}
+}
+
+// passing holds when a time has passed since it was first asked, and does something then.
+func passing(lasts time.Duration, first func()) framework.Condition {
+	var asked time.Time
+	return func(context.Context, *framework.Run) (bool, string, error) {
+		if asked.IsZero() {
+			asked = time.Now()
+			first()
+		}
+		return time.Since(asked) > lasts, "not yet", nil
+	}
+}
+
+// precursor is a harmless one, which does this.
+func precursor(do func(*world), edit func(*framework.Precursor)) change {
+	return func(w *world, s *framework.Script) {
+		f := framework.Fault{Name: "silence", Inject: doing(func() { do(w) }), TookEffect: holdsNow(true), Undo: doing(w.heals)}
+		s.Precursors = []framework.Precursor{{ID: "not-announced", Name: "not announced", Fault: f}}
+		edit(&s.Precursors[0])
+	}
+}
+
+// finding has a precursor lead to the finding.
+func finding(p *framework.Precursor) { p.Expected = []framework.Finding{framework.As(theFinding)} }
+
+// asserting has facts be asserted after a precursor.
+func asserting(holds framework.Condition) func(*framework.Precursor) {
+	return func(p *framework.Precursor) {
+		p.Aftermath = []framework.Check{{Name: "the route is there", Holds: holds}}
+	}
+}
+
+// unread has no source answer any more, and unreadFor for a time.
+func unread(w *world) { w.losesSources("no answer within 1s") }
+
+func unreadFor(d time.Duration) func(*world) {
+	return func(w *world) {
+		unread(w)
+		after(d, func() { w.losesSources("") })
 	}
 }
 
@@ -74,6 +128,13 @@ func applying(remedy int, do func(*world)) change {
 	return func(w *world, s *framework.Script) { s.Remedies[remedy].Apply = doing(func() { do(w) }) }
 }
 
+// applied has more be done after a remedy.
+func applied(remedy int, more func(*world)) change {
+	return func(w *world, s *framework.Script) {
+		then(&s.Remedies[remedy].Apply, func() error { more(w); return nil })
+	}
+}
+
 func expecting(edit func(*framework.Finding)) change {
 	return func(_ *world, s *framework.Script) { edit(&s.Expected[0]) }
 }
@@ -84,21 +145,46 @@ func doing(do func()) framework.Action {
 }
 
 var (
-	nothing  = doing(func() {})
-	breaking = func(context.Context, *framework.Run) error { return errBroken }
-	broken   = func() error { return errBroken }
+	nothing   = doing(func() {})
+	untouched = func(*world) {}
+	breaking  = func(context.Context, *framework.Run) error { return errBroken }
+	broken    = func() error { return errBroken }
 )
 
-// withMinOutage has an outage count that is as long as ten packets.
-func withMinOutage(do func(*world)) change {
+// observing has an outage count that is as long, and effects of the fault be observed for a time; 0: as long as ever.
+func observing(minOutage, lasting time.Duration, do func(*world)) change {
 	return func(w *world, s *framework.Script) {
-		s.MinOutage = 500 * time.Millisecond
+		s.MinOutage, s.Observe = minOutage, cmp.Or(lasting, s.Observe)
 		onInject(do)(w, s)
 	}
 }
 
 func says(holds bool, saw string) framework.Condition {
 	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, nil }
+}
+
+// unseen cannot be looked at, whatever it was seen as.
+func unseen(holds bool, saw string) framework.Condition {
+	return func(context.Context, *framework.Run) (bool, string, error) { return holds, saw, errBroken }
+}
+
+func refuses(why string) change {
+	return func(_ *world, s *framework.Script) {
+		s.Refuses = func(context.Context, *framework.Run) (string, error) { return why, nil }
+	}
+}
+
+// ineffective is a fault that does not take hold, and uninstalled a version that cannot be installed.
+func ineffective(_ *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) }
+func uninstalled(_ *world, s *framework.Script) { then(&s.Install, broken) }
+
+func race(rounds int, occurred bool) change {
+	return func(_ *world, s *framework.Script) {
+		s.Trials = &framework.Trials{
+			Unit: "tick", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 43}, {Trials: 3, Occurred: true, Count: 2}}},
+			Result: func() (int, bool) { return rounds, occurred },
+		}
+	}
 }
 
 func onInject(do func(*world)) change {
@@ -130,7 +216,7 @@ func survives(strikes int, round time.Duration) change {
 }
 
 func holdsNow(held bool) framework.Condition {
-	return func(context.Context, *framework.Run) (bool, string, error) { return held, "nothing has changed", nil }
+	return says(held, "nothing has changed")
 }
 
 // undoing has the undo of the fault end like this.
@@ -142,33 +228,15 @@ func undoing(undo func() error) change {
 
 // cutOffAfter cuts off a probe that must lose nothing, some time after the fault and for good.
 func cutOffAfter(begins time.Duration) change {
-	return func(w *world, s *framework.Script) {
-		s.MinOutage, s.Observe = 5*time.Second, 14700*time.Millisecond
-		onInject(func(w *world) { after(begins, func() { w.loses(outToB) }) })(w, s)
-	}
+	return observing(5*time.Second, 14700*time.Millisecond, func(w *world) { after(begins, func() { w.loses(outToB) }) })
 }
 
 func testCases() []testCase {
 	latent, settling, other := theFinding, theFinding, theFinding
 	latent.State, settling.State, other.Kind = detect.Latent, detect.Pending, "other"
-	form := func(held framework.Condition) framework.Precursor {
-		return framework.Precursor{ID: "not-announced", Name: "not announced", Fault: framework.Fault{
-			Name: "silence", Inject: nothing, TookEffect: held,
-			Undo: nothing,
-		}}
-	}
-	race := func(rounds int, occurred bool) *framework.Trials {
-		return &framework.Trials{
-			Unit: "tick", Rates: framework.Rates{"": {{Trials: 1, Occurred: true, Count: 43}, {Trials: 3, Occurred: true, Count: 2}}},
-			Result: func() (int, bool) { return rounds, occurred },
-		}
-	}
-	refuses := func(why string) func(context.Context, *framework.Run) (string, error) {
-		return func(context.Context, *framework.Run) (string, error) { return why, nil }
-	}
 	return []testCase{
 		{name: "all as expected", remedies: true, status: 0},
-		{name: "the affected version is not affected", status: 1, old: onInject(func(*world) {})},
+		{name: "the affected version is not affected", status: 1, old: onInject(untouched)},
 		{name: "no detector says why", status: 1, old: onInject(func(w *world) { w.loses(outToA) })},
 		{name: "the fixed version is not fixed", remedies: true, status: 1, new: func(w *world, s *framework.Script) { *s = w.affected(); s.Remedies = nil }},
 		{name: "the detectors name something else", status: 1, old: expecting(func(f *framework.Finding) { f.Object = detect.Named("b") })},
@@ -177,54 +245,30 @@ func testCases() []testCase {
 		{name: "packets are lost before the fault", status: 4, old: installing(func(w *world) { w.loses(outToB) })},
 		{name: "an alarm before the fault", status: 4, old: installing(func(w *world) { w.finds(theFinding) })},
 		{name: "an unexpected latent finding before the fault", status: 4, old: installing(func(w *world) { w.finds(latent) })},
-		{
-			name: "a latent finding before the fault that is expected", status: 0,
-			old: func(w *world, s *framework.Script) {
-				s.Latent = []framework.Finding{framework.As(latent)}
-				then(&s.Install, func() error { w.finds(latent); return nil })
-			},
-		},
-		{name: "a source that is unavailable before the fault", status: 4,
-			old: installing(func(w *world) { w.losesSources("no answer within 1s") }), new: sourcesBack},
+		{name: "a latent finding before the fault that is expected", status: 0, old: all(
+			func(_ *world, s *framework.Script) { s.Latent = []framework.Finding{framework.As(latent)} },
+			installing(func(w *world) { w.finds(latent) }))},
+		{name: "a source that is unavailable before the fault", status: 4, old: installing(unread), new: sourcesBack},
 		{name: "a source that becomes unavailable with the fault", status: 4,
-			old: onInject(func(w *world) { w.breaks(outToA); w.losesSources("no answer within 1s") }), new: sourcesBack},
-		{
-			name: "sources that are unavailable for half a minute after the fault", status: 0,
-			old: onInject(func(w *world) {
-				w.breaks(outToA)
-				w.losesSources("no answer within 1s")
-				after(30*time.Second, func() { w.losesSources("") })
-			}),
-		},
-		{name: "an installation that breaks", status: 4, old: func(w *world, s *framework.Script) { then(&s.Install, broken) }},
+			old: onInject(func(w *world) { w.breaks(outToA); unread(w) }), new: sourcesBack},
+		{name: "sources that are unavailable for half a minute after the fault", status: 0,
+			old: onInject(func(w *world) { w.breaks(outToA); unreadFor(30 * time.Second)(w) })},
+		{name: "an installation that breaks", status: 4, old: uninstalled},
 		{name: "a fault that breaks", status: 4, old: func(_ *world, s *framework.Script) { s.Fault.Inject = breaking }},
-		{name: "a fault that does not take hold", status: 4, old: func(w *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) }},
+		{name: "a fault that does not take hold", status: 4, old: ineffective},
 		{
 			name: "a fact that does not hold before the fault", status: 4,
 			old: func(_ *world, s *framework.Script) {
 				s.Baseline = []framework.Check{{Name: "they differ", Holds: says(false, "they agree")}}
 			},
 		},
-		{
-			name: "a fact that does not hold after the fault", status: 1,
-			old: func(w *world, s *framework.Script) {
-				s.Aftermath = []framework.Check{
-					{ID: "the-route-is-gone", Name: "the route is gone", Holds: says(false, "it is there"), Bound: time.Second},
-					{ID: "the-others-are-there", Name: "the others are there", Holds: says(true, "")},
-				}
-			},
-		},
-		{
-			name: "a fact after the fault that cannot be looked at", status: 4,
-			old: func(w *world, s *framework.Script) {
-				s.Aftermath = []framework.Check{{Name: "the route is gone", Bound: time.Second,
-					Holds: func(context.Context, *framework.Run) (bool, string, error) { return true, "", errBroken }}}
-			},
-		},
-		{name: "a fact that is asked while a source is unavailable for a moment", status: 0,
-			old: func(w *world, s *framework.Script) { s.Aftermath = askedUnavailable(w, 600*time.Millisecond) }},
-		{name: "a fact that is asked of a source that has become unavailable", status: 4,
-			old: func(w *world, s *framework.Script) { s.Aftermath = askedUnavailable(w, time.Hour) }, new: sourcesBack},
+		{name: "a fact that does not hold after the fault", status: 1, old: aftermath(
+			framework.Check{ID: "the-route-is-gone", Name: "the route is gone", Holds: says(false, "it is there"), Bound: time.Second},
+			framework.Check{ID: "the-others-are-there", Name: "the others are there", Holds: says(true, "")})},
+		{name: "a fact after the fault that cannot be looked at", status: 4,
+			old: aftermath(framework.Check{Name: "the route is gone", Bound: time.Second, Holds: unseen(true, "")})},
+		{name: "a fact that is asked while a source is unavailable for a moment", status: 0, old: askedUnavailable(600 * time.Millisecond)},
+		{name: "a fact that is asked of a source that has become unavailable", status: 4, old: askedUnavailable(time.Hour), new: sourcesBack},
 		{
 			name: "a fact after the fault that can be looked at in the end", status: 0,
 			old: func(w *world, s *framework.Script) {
@@ -238,52 +282,13 @@ func testCases() []testCase {
 					}}}
 			},
 		},
-		{
-			name: "a precursor after which a fact does not hold", status: 1,
-			old: func(w *world, s *framework.Script) {
-				f := form(holdsNow(true))
-				f.Aftermath = []framework.Check{{Name: "the route is there", Holds: says(false, "it is gone")}}
-				s.Precursors = []framework.Precursor{f}
-			},
-		},
-		{
-			name: "a precursor after which a fact cannot be looked at", status: 4,
-			old: func(w *world, s *framework.Script) {
-				f := form(holdsNow(true))
-				f.Aftermath = []framework.Check{{Name: "the route is there",
-					Holds: func(context.Context, *framework.Run) (bool, string, error) { return false, "", errBroken }}}
-				s.Precursors = []framework.Precursor{f}
-			},
-		},
-		{
-			name: "a precursor that comes as it must, and is taken back", status: 0,
-			old: func(w *world, s *framework.Script) {
-				s.Precursors = []framework.Precursor{{
-					ID: "not-announced", Name: "not announced", Undone: true,
-					Expected: []framework.Finding{framework.As(theFinding)},
-					Fault: framework.Fault{
-						Inject:     doing(func() { w.finds(theFinding) }),
-						TookEffect: holdsNow(true),
-						Undo:       doing(func() { w.finds() }),
-					},
-				}}
-			},
-		},
-		{
-			name: "a precursor that costs packets", status: 4,
-			old: func(w *world, s *framework.Script) {
-				s.Precursors = []framework.Precursor{{
-					ID: "not-announced", Name: "not announced", Expected: []framework.Finding{framework.As(theFinding)},
-					Fault: framework.Fault{
-						Inject:     doing(func() { w.breaks(outToB) }),
-						TookEffect: holdsNow(true),
-						Undo:       doing(func() { w.heals() }),
-					},
-				}}
-				onInject(func(w *world) { w.heals(); w.breaks(outToA) })(w, s)
-			},
-		},
-		{name: "a remedy that does nothing", remedies: true, status: 1, old: applying(2, func(*world) {})},
+		{name: "a precursor after which a fact does not hold", status: 1, old: precursor(untouched, asserting(says(false, "it is gone")))},
+		{name: "a precursor after which a fact cannot be looked at", status: 4, old: precursor(untouched, asserting(unseen(false, "")))},
+		{name: "a precursor that comes as it must, and is taken back", status: 0,
+			old: precursor(func(w *world) { w.finds(theFinding) }, func(p *framework.Precursor) { finding(p); p.Undone = true })},
+		{name: "a precursor that costs packets", status: 4, old: all(
+			precursor(func(w *world) { w.breaks(outToB) }, finding), onInject(func(w *world) { w.heals(); w.breaks(outToA) }))},
+		{name: "a remedy that does nothing", remedies: true, status: 1, old: applying(2, untouched)},
 		{
 			name: "a remedy that helps although it should not", remedies: true, status: 1,
 			old: func(w *world, s *framework.Script) {
@@ -299,15 +304,9 @@ func testCases() []testCase {
 			old: func(w *world, s *framework.Script) { then(&s.Remedies[1].Undo, broken) }},
 		{name: "a remedy whose undoing does not bring the symptom back", remedies: true, status: 4,
 			old: func(_ *world, s *framework.Script) { s.Remedies[1].Undo = nothing }},
-		{
-			name: "a lab that heals by itself before the remedies", remedies: true, status: 4,
-			old: func(w *world, s *framework.Script) {
-				s.Aftermath = []framework.Check{{Name: "time passes", Holds: func(context.Context, *framework.Run) (bool, string, error) {
-					w.heals()
-					return true, "", nil
-				}}}
-			},
-		},
+		{name: "a lab that heals by itself before the remedies", remedies: true, status: 4, old: func(w *world, s *framework.Script) {
+			s.Aftermath = []framework.Check{{Name: "time passes", Holds: passing(-1, w.heals)}}
+		}},
 		{
 			name: "an end that the fault takes away", status: 0,
 			old: func(w *world, s *framework.Script) {
@@ -316,23 +315,13 @@ func testCases() []testCase {
 			},
 		},
 		{name: "a source that stops answering in the fixed version", status: 4,
-			new: onInject(func(w *world) { after(2*time.Second, func() { w.losesSources("no answer within 1s") }) })},
-		{
-			name: "a source that does not answer now and then in the fixed version", status: 4,
-			new: onInject(func(w *world) {
-				for i := range 50 {
-					after(time.Duration(2*i)*time.Second, func() { w.losesSources("no answer within 1s") })
-					after(time.Duration(2*i)*time.Second+300*time.Millisecond, func() { w.losesSources("") })
-				}
-			}),
-		},
-		{
-			name: "a source that dies with the remedy", remedies: true, status: 4,
-			old: func(w *world, s *framework.Script) {
-				then(&s.Remedies[1].Apply, func() error { w.losesSources("no answer within 1s"); return nil })
-			},
-			new: sourcesBack,
-		},
+			new: onInject(func(w *world) { after(2*time.Second, func() { unread(w) }) })},
+		{name: "a source that does not answer now and then in the fixed version", status: 4, new: onInject(func(w *world) {
+			for i := range 50 {
+				after(time.Duration(2*i)*time.Second, func() { unreadFor(300 * time.Millisecond)(w) })
+			}
+		})},
+		{name: "a source that dies with the remedy", remedies: true, status: 4, old: applied(1, unread), new: sourcesBack},
 		{name: "an agent that stops in the fixed version, and is stopped for good", status: 4,
 			new: onInject(func(w *world) { w.freezes("out") })},
 		{name: "a pending alarm in the fixed version", status: 4, new: onInject(func(w *world) { w.finds(settling) })},
@@ -340,71 +329,38 @@ func testCases() []testCase {
 			old: installing(func(w *world) { w.finds(settling); after(3*time.Second, func() { w.finds() }) })},
 		{name: "another probe loses packets two seconds after the first", status: 4,
 			old: onInject(func(w *world) { w.breaks(outToA); after(2*time.Second, func() { w.loses(outToB) }) })},
-		{
-			name: "a probe loses packets in the fixed version while facts are asserted", status: 1,
-			new: func(w *world, s *framework.Script) {
-				var began time.Time
-				s.Aftermath = []framework.Check{{Name: "time passes", Bound: time.Minute, Holds: func(context.Context, *framework.Run) (bool, string, error) {
-					if began.IsZero() {
-						began = time.Now()
-					}
-					return time.Since(began) > 30*time.Second, "not yet", nil
-				}}}
-				onInject(func(w *world) { after(15*time.Second, func() { w.loses(outToA) }) })(w, s)
+		{name: "a probe loses packets in the fixed version while facts are asserted", status: 1, new: all(
+			func(_ *world, s *framework.Script) {
+				s.Aftermath = []framework.Check{{Name: "time passes", Bound: time.Minute, Holds: passing(30*time.Second, func() {})}}
 			},
-		},
+			onInject(func(w *world) { after(15*time.Second, func() { w.loses(outToA) }) }))},
 		{name: "an unexpected alarm besides", status: 1, old: onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) })},
-		{
-			name: "an alarm that is named as one that may pass", status: 0,
-			old: func(w *world, s *framework.Script) {
-				s.Transient = []framework.Finding{framework.As(other)}
-				onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) })(w, s)
-			},
-		},
+		{name: "an alarm that is named as one that may pass", status: 0, old: all(
+			func(_ *world, s *framework.Script) { s.Transient = []framework.Finding{framework.As(other)} },
+			onInject(func(w *world) { w.loses(outToA); w.finds(theFinding, other) }))},
 		{name: "a latent finding that is named and does not come", status: 4,
 			old: func(w *world, s *framework.Script) { s.Latent = []framework.Finding{framework.As(latent)} }},
 		{name: "every second packet of the fixed version is lost, which is no outage", status: 4,
-			new: withMinOutage(func(w *world) { w.alternates(outToA) })},
+			new: observing(500*time.Millisecond, 0, func(w *world) { w.alternates(outToA) })},
 		{name: "every second packet of the affected version is lost, which is no outage", status: 4,
-			old: withMinOutage(func(w *world) { w.alternates(outToA) })},
+			old: observing(500*time.Millisecond, 0, func(w *world) { w.alternates(outToA) })},
 		{name: "every second packet of another probe is lost, which is no outage", status: 4,
-			old: withMinOutage(func(w *world) { w.breaks(outToA); w.alternates(outToB) })},
-		{
-			name: "an outage of another probe, as long as half of one that counts", status: 0,
-			old: func(w *world, s *framework.Script) {
-				s.MinOutage, s.Observe = time.Second, 8*time.Second
-				onInject(func(w *world) {
-					w.breaks(outToA)
-					after(time.Second, func() { w.loses(outToB) })
-					after(time.Second+500*time.Millisecond, func() { w.do(func() { w.lost[outToB] = false }) })
-				})(w, s)
-			},
-		},
-		{
-			name: "a sender that sends nothing for two seconds of half a minute", status: 4,
-			new: func(w *world, s *framework.Script) {
-				s.Observe = 30 * time.Second
-				onInject(func(w *world) {
-					after(5*time.Second, func() { w.stopsSending(outToA) })
-					after(7*time.Second, func() { w.do(func() { w.silent[outToA] = false }) })
-				})(w, s)
-			},
-		},
+			old: observing(500*time.Millisecond, 0, func(w *world) { w.breaks(outToA); w.alternates(outToB) })},
+		{name: "an outage of another probe, as long as half of one that counts", status: 0,
+			old: observing(time.Second, 8*time.Second, func(w *world) {
+				w.breaks(outToA)
+				after(time.Second, func() { w.loses(outToB) })
+				after(time.Second+500*time.Millisecond, func() { w.do(func() { w.lost[outToB] = false }) })
+			})},
+		{name: "a sender that sends nothing for two seconds of half a minute", status: 4, new: observing(0, 30*time.Second, func(w *world) {
+			after(5*time.Second, func() { w.stopsSending(outToA) })
+			after(7*time.Second, func() { w.do(func() { w.silent[outToA] = false }) })
+		})},
 		{name: "a sender that sends nothing after the fault", status: 4, new: onInject(func(w *world) { w.stopsSending(outToB) })},
 		{name: "a sender that stops before the fault", status: 4, new: installing(func(w *world) { w.stopsSending(outToB) })},
-		{
-			name: "a sender that stops with the remedy", remedies: true, status: 4,
-			old: func(w *world, s *framework.Script) {
-				then(&s.Remedies[0].Apply, func() error { w.stopsSending(outToA); return nil })
-			},
-		},
-		{
-			name: "a remedy that helps after ten seconds although it should not", remedies: true, status: 1,
-			old: func(w *world, s *framework.Script) {
-				then(&s.Remedies[0].Apply, func() error { after(10*time.Second, w.heals); return nil })
-				s.Remedies = s.Remedies[:1]
-			},
-		},
+		{name: "a sender that stops with the remedy", remedies: true, status: 4, old: applied(0, func(w *world) { w.stopsSending(outToA) })},
+		{name: "a remedy that helps after ten seconds although it should not", remedies: true, status: 1, old: all(
+			applied(0, func(w *world) { after(10*time.Second, w.heals) }), func(_ *world, s *framework.Script) { s.Remedies = s.Remedies[:1] })},
 		{
 			name: "a lab that heals by itself just before the remedy", remedies: true, status: 4,
 			old: func(w *world, s *framework.Script) {
@@ -419,49 +375,24 @@ func testCases() []testCase {
 			}),
 		},
 		{name: "a precursor that does not take hold", status: 4,
-			old: func(w *world, s *framework.Script) { s.Precursors = []framework.Precursor{form(holdsNow(false))} }},
-		{
-			name: "a precursor that costs packets two seconds later", status: 4,
-			old: func(w *world, s *framework.Script) {
-				f := form(holdsNow(true))
-				f.Fault = framework.Fault{
-					Inject:     doing(func() { after(2*time.Second, func() { w.loses(outToB) }) }),
-					TookEffect: holdsNow(true), Undo: nothing,
-				}
-				s.Precursors = []framework.Precursor{f}
-			},
-		},
+			old: precursor(untouched, func(p *framework.Precursor) { p.Fault.TookEffect = holdsNow(false) })},
+		{name: "a precursor that costs packets two seconds later", status: 4,
+			old: precursor(func(w *world) { after(2*time.Second, func() { w.loses(outToB) }) }, func(*framework.Precursor) {})},
 		{name: "an alarm before the first packet is lost", status: 0,
 			old: onInject(func(w *world) { w.finds(theFinding); after(time.Second, func() { w.loses(outToA) }) })},
-		{name: "the fixed version refuses to start", status: 1,
-			new: func(w *world, s *framework.Script) { s.Refuses = refuses("keys exclude each other") }},
-		{name: "it refuses to start, as it must", status: 0, refused: true,
-			new: func(w *world, s *framework.Script) { s.Refuses = refuses("keys exclude each other") }},
-		{name: "it does not refuse to start, although it must", status: 1, refused: true,
-			new: func(w *world, s *framework.Script) { s.Refuses = refuses("") }},
+		{name: "the fixed version refuses to start", status: 1, new: refuses("keys exclude each other")},
+		{name: "it refuses to start, as it must", status: 0, refused: true, new: refuses("keys exclude each other")},
+		{name: "it does not refuse to start, although it must", status: 1, refused: true, new: refuses("")},
 		{name: "every part is switched off in turn", options: Options{Ablate: verdict.AblateAll}, remedies: true, status: 0},
 		{
 			name: "every part is switched off in turn, and the baseline is bad", remedies: true, status: 4, options: Options{Ablate: verdict.AblateAll, Variants: []string{"new"}},
 			new: installing(func(w *world) { w.loses(outToB) }),
 		},
-		{
-			name: "a precursor in which a source is not read", status: 4,
-			new: func(w *world, s *framework.Script) {
-				f := form(holdsNow(true))
-				f.Fault = framework.Fault{
-					Inject:     doing(func() { w.losesSources("no answer within 1s") }),
-					TookEffect: holdsNow(true), Undo: doing(func() { w.losesSources("") }),
-				}
-				s.Precursors = []framework.Precursor{f}
-			},
-		},
-		{
-			name: "a source that stops answering at the end of a long observation", status: 4,
-			new: func(w *world, s *framework.Script) {
-				s.Observe = 20 * time.Second
-				onInject(func(w *world) { after(15*time.Second, func() { w.losesSources("no answer within 1s") }) })(w, s)
-			},
-		},
+		{name: "a precursor in which a source is not read", status: 4, new: func(w *world, s *framework.Script) {
+			precursor(unread, func(p *framework.Precursor) { p.Fault.Undo = doing(func() { w.losesSources("") }) })(w, s)
+		}},
+		{name: "a source that stops answering at the end of a long observation", status: 4,
+			new: observing(0, 20*time.Second, func(w *world) { after(15*time.Second, func() { unread(w) }) })},
 		{
 			name: "a remedy that takes longer than its bound", remedies: true, status: 1,
 			old: applying(2, func(w *world) {
@@ -492,21 +423,10 @@ func testCases() []testCase {
 			name: "every part is switched off in turn, and the lab heals without a remedy", remedies: true, status: 1, options: Options{Ablate: verdict.AblateAll},
 			old: onInject(func(w *world) { w.breaks(outToA); after(20*time.Second, w.heals) }),
 		},
-		{
-			name: "a race, and the fixed version survives as many rounds as the slowest affected one on record", status: 0,
-			old: func(w *world, s *framework.Script) { s.Trials = race(1, true) },
-			new: func(w *world, s *framework.Script) { s.Trials = race(3, false) },
-		},
-		{
-			name: "a race, and the fixed version survives one round too few", status: 4,
-			old: func(w *world, s *framework.Script) { s.Trials = race(1, true) },
-			new: func(w *world, s *framework.Script) { s.Trials = race(2, false) },
-		},
-		{
-			name: "a race, and an affected version that needed longer than all on record", status: 4,
-			old: func(w *world, s *framework.Script) { s.Trials = race(4, true) },
-			new: func(w *world, s *framework.Script) { s.Trials = race(3, false) },
-		},
+		{name: "a race, and the fixed version survives as many rounds as the slowest affected one on record", status: 0,
+			old: race(1, true), new: race(3, false)},
+		{name: "a race, and the fixed version survives one round too few", status: 4, old: race(1, true), new: race(2, false)},
+		{name: "a race, and an affected version that needed longer than all on record", status: 4, old: race(4, true), new: race(3, false)},
 		{
 			name: "three times, and once the fault does not take hold", status: 4, options: Options{Repeat: 3},
 			old: func() change {
@@ -521,14 +441,12 @@ func testCases() []testCase {
 		{name: "side by side, all as expected", beside: true, remedies: true, status: 0},
 		{name: "side by side, and the affected version has a bad baseline", beside: true, status: 4,
 			old: installing(func(w *world) { w.loses(outToB) })},
-		{name: "side by side, and the installation of one breaks", beside: true, status: 4,
-			new: func(w *world, s *framework.Script) { then(&s.Install, broken) }},
+		{name: "side by side, and the installation of one breaks", beside: true, status: 4, new: uninstalled},
 		{name: "side by side, and a step of one panics", beside: true, status: 4, new: onInject(func(*world) { panic("a bug") })},
 		{name: "side by side, and putting back one panics", beside: true, status: 4, new: undoing(func() error { panic("a bug") })},
 		{name: "side by side, and what one has for itself cannot be put back", beside: true, options: Options{Repeat: 2}, status: 4,
 			old: undoing(broken)},
-		{name: "side by side, and the fault does not take hold of one", beside: true, status: 4,
-			new: func(w *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) }},
+		{name: "side by side, and the fault does not take hold of one", beside: true, status: 4, new: ineffective},
 		{name: "side by side, and the fixed version loses packets", beside: true, status: 1,
 			new: onInject(func(w *world) { w.breaks(outToA) })},
 		{name: "side by side, and the fixed version survives a race as long as the affected one", beside: true, status: 0,
@@ -565,34 +483,19 @@ func testCases() []testCase {
 		{name: "a lab that is kept", options: Options{Keep: true}, status: 0},
 		{name: "three times", options: Options{Repeat: 3}, status: 0},
 		{name: "an undoing that breaks", options: Options{Keep: true}, status: 4, old: undoing(broken)},
-		{
-			name: "an unexpected alarm comes and goes while a fact of a precursor is awaited", status: 1,
-			old: func(w *world, s *framework.Script) {
-				var asked time.Time
-				f := form(holdsNow(true))
-				f.Undone, f.Expected = true, []framework.Finding{framework.As(theFinding)}
-				f.Aftermath = []framework.Check{{Name: "time passes", Bound: 30 * time.Second, Holds: func(context.Context, *framework.Run) (bool, string, error) {
-					if asked.IsZero() {
-						asked = time.Now()
-						after(time.Second, func() { w.finds(theFinding, other) })
-						after(3*time.Second, func() { w.finds(theFinding) })
-					}
-					return time.Since(asked) > 5*time.Second, "not yet", nil
-				}}}
-				f.Fault.Inject = doing(func() { w.finds(theFinding) })
-				f.Fault.Undo = doing(func() { w.finds() })
-				s.Precursors = []framework.Precursor{f}
-			},
-		},
-		{
-			name: "a fault whose effect cannot be read", status: 4,
-			new: func(w *world, s *framework.Script) {
-				s.Fault.Inject = nothing
-				s.Fault.TookEffect = func(context.Context, *framework.Run) (bool, string, error) {
-					return true, "the old pod runs", errBroken
-				}
-			},
-		},
+		{name: "an unexpected alarm comes and goes while a fact of a precursor is awaited", status: 1, old: func(w *world, s *framework.Script) {
+			precursor(func(w *world) { w.finds(theFinding) }, func(p *framework.Precursor) {
+				finding(p)
+				p.Undone, p.Aftermath = true, []framework.Check{{Name: "time passes", Bound: 30 * time.Second, Holds: passing(5*time.Second, func() {
+					after(time.Second, func() { w.finds(theFinding, other) })
+					after(3*time.Second, func() { w.finds(theFinding) })
+				})}}
+			})(w, s)
+		}},
+		{name: "a fault whose effect cannot be read", status: 4,
+			new: func(_ *world, s *framework.Script) {
+				s.Fault.Inject, s.Fault.TookEffect = nothing, unseen(true, "the old pod runs")
+			}},
 		{
 			name: "every part is switched off in turn, and traffic alone comes back without the remedy", remedies: true, status: 1,
 			options: Options{Ablate: verdict.AblateAll, Variants: []string{"old"}},
@@ -836,21 +739,27 @@ func TestFinishWaits(t *testing.T) {
 		labs := &fakeLabs{world: w}
 		e := New(fakeScenario(w), slowLabs{labs}, Options{Output: t.TempDir()})
 		ctx, interrupt := context.WithCancel(t.Context())
-		must.NoError(t, e.steps[0].Run(ctx)) // images
-		ended := make(chan error, 1)
-		go func() { ended <- e.steps[1].Run(ctx) }() // lab is up
-		synctest.Wait()
-		interrupt()
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		e.Finish(short)
-		if _, over := e.Report(); over || e.Left() == nil || labs.removed > 0 {
-			t.Errorf("finished %t with %v, %d removed, while a step is at work", over, e.Left(), labs.removed)
-		}
-		e.Finish(t.Context())
-		if _, over := e.Report(); !over || e.Left() != nil || labs.made != 1 || labs.removed != 1 {
-			t.Errorf("finished %t with %v, %d made, %d removed", over, e.Left(), labs.made, labs.removed)
-		}
-		<-ended
+		must.NoError(t, e.steps[0].Run(ctx))                                         // images
+		finishes(t, e, labs, func() error { return e.steps[1].Run(ctx) }, interrupt) // lab is up
 	})
+}
+
+// finishes gives up a step that is at work, and sees that the lab goes after it.
+func finishes(t *testing.T, e *Execution, labs *fakeLabs, step func() error, giveUp func()) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- step() }()
+	synctest.Wait()
+	giveUp()
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	e.Finish(short)
+	if _, over := e.Report(); over || e.Left() == nil || labs.removed > 0 {
+		t.Errorf("finished %t with %v, %d removed, while a step is at work", over, e.Left(), labs.removed)
+	}
+	e.Finish(t.Context())
+	if _, over := e.Report(); !over || e.Left() != nil || labs.made != 1 || labs.removed != 1 {
+		t.Errorf("finished %t with %v, %d made, %d removed", over, e.Left(), labs.made, labs.removed)
+	}
+	<-ended
 }

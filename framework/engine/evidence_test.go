@@ -43,13 +43,6 @@ func TestEvidence(t *testing.T) {
 	must.Equal(t, "files", want, got)
 }
 
-func TestEvidenceThatCannotBeStored(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	must.NoError(t, os.WriteFile(file, nil, 0o600))
-	e := Evidence{Dir: filepath.Join(file, "evidence")}
-	must.Fail(t, e.Write("log", "text"), "folder of the evidence")
-}
-
 func TestSlug(t *testing.T) {
 	for name, want := range map[string]string{
 		"restart every agent":                  "restart-every-agent",

@@ -63,11 +63,9 @@ func TestVariantsMeet(t *testing.T) {
 func TestFinishWaitsForVariants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, worlds := sideBySide()
-		at := make(chan struct{})
 		s.Variants[2].Script = func() framework.Script {
 			script := worlds["node3"].common(func() {})
 			script.Install = func(ctx context.Context, _ *framework.Run) error {
-				close(at)
 				<-ctx.Done()
 				time.Sleep(time.Minute)
 				return ctx.Err()
@@ -79,19 +77,6 @@ func TestFinishWaitsForVariants(t *testing.T) {
 		for _, step := range e.steps[:2] {
 			must.NoError(t, step.Run(t.Context()))
 		}
-		ended := make(chan error, 1)
-		go func() { ended <- e.steps[2].Run(t.Context()) }()
-		<-at
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		e.Finish(short)
-		if _, over := e.Report(); over || e.Left() == nil || labs.removed > 0 {
-			t.Errorf("finished %t with %v, %d removed, while a variant is at work", over, e.Left(), labs.removed)
-		}
-		e.Finish(t.Context())
-		if _, over := e.Report(); !over || e.Left() != nil || labs.removed != 1 {
-			t.Errorf("finished %t with %v, %d removed", over, e.Left(), labs.removed)
-		}
-		<-ended
+		finishes(t, e, labs, func() error { return e.steps[2].Run(t.Context()) }, func() {})
 	})
 }

@@ -72,14 +72,18 @@ func (l *listener) Loses(scope string, probes []string) {
 	l.news = append(l.news, scope+": loses "+strings.Join(probes, ", "))
 }
 
+// listenTo runs the fake scenario, whose lab comes up or not.
+func listenTo(t *testing.T, up error) *listener {
+	w, l := newWorld(), &listener{waits: map[string]int{}}
+	New(fakeScenario(w), &fakeLabs{world: w, up: up}, Options{Output: t.TempDir(), Progress: l}).Run(t.Context(), UndoWithin)
+	return l
+}
+
 // Progress gets all steps of a run before the first begins, the result of each, what they
 // wait for, and findings and losses when they occur.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		l := &listener{waits: map[string]int{}}
-		e := New(fakeScenario(w), &fakeLabs{world: w}, Options{Output: t.TempDir(), Progress: l})
-		e.Run(t.Context(), UndoWithin)
+		l := listenTo(t, nil)
 		must.Equal(t, "steps", l.plan, l.over)
 		if len(l.waits) > 0 {
 			t.Errorf("waits that are not over: %v", l.waits)
@@ -106,10 +110,7 @@ func TestProgress(t *testing.T) {
 // Where there is no lab every step is over all the same.
 func TestProgressWithoutALab(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		l := &listener{waits: map[string]int{}}
-		e := New(fakeScenario(w), &fakeLabs{world: w, up: errors.New("no lab")}, Options{Output: t.TempDir(), Progress: l})
-		e.Run(t.Context(), UndoWithin)
+		l := listenTo(t, errors.New("no lab"))
 		if len(l.over) != len(l.plan) || l.over[1] != "lab: lab is up (failed)" || l.over[2] != "old: components are installed (skipped)" {
 			t.Errorf("of %q these are over: %q", l.plan, l.over)
 		}

@@ -195,8 +195,7 @@ func TestRefusedByAnotherImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		s := scripted(fakeScenario(w), func(s *framework.Script) {
-			then(&s.Install, func() error { return errBroken })
-			s.Refuses = func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
+			all(uninstalled, refuses("no such option"))(nil, s)
 		})
 		s.Variants = s.Variants[:1]
 		s.Variants[0].Role, s.Variants[0].Images = framework.Unclassified, []string{agent1}

@@ -16,9 +16,10 @@ import (
 func TestUnclassified(t *testing.T) {
 	latent := theFinding
 	latent.State = detect.Latent
-	harmless := onInject(func(*world) {})
-	refuses := func(context.Context, *framework.Run) (string, error) { return "no such option", nil }
-	unsure := func(context.Context, *framework.Run) (string, error) { return "", errors.New("the slice ended") }
+	harmless := onInject(untouched)
+	unsure := func(_ *world, s *framework.Script) {
+		s.Refuses = func(context.Context, *framework.Run) (string, error) { return "", errors.New("the slice ended") }
+	}
 	for _, test := range []struct {
 		name    string
 		script  func(*world, *framework.Script)
@@ -26,36 +27,15 @@ func TestUnclassified(t *testing.T) {
 		status  int
 		because string
 	}{
-		{"it strikes, and is named", func(*world, *framework.Script) {}, framework.Reproduced, 0, "out->a lost packets, and detectors reported why"},
+		{"it strikes, and is named", all(), framework.Reproduced, 0, "out->a lost packets, and detectors reported why"},
 		{"it does not occur", harmless, framework.Prevented, 0, "no probe lost packets"},
 		{"it occurs, and no detector says why", onInject(func(w *world) { w.loses(outToA) }), framework.Missed, 0, "no detector reported why"},
-		{"it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = refuses },
-			framework.Refused, 0, "no such option"},
-		{
-			"it refuses to be installed", func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { return errBroken })
-				s.Refuses = refuses
-			},
-			framework.Refused, 0, "no such option",
-		},
-		{
-			"it does not start, and does not say why", func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { return errBroken })
-				s.Refuses = func(context.Context, *framework.Run) (string, error) { return "", nil }
-			},
-			framework.Unknown, 4, "it is broken",
-		},
-		{
-			"it is not known whether it refuses to be installed", func(w *world, s *framework.Script) {
-				then(&s.Install, func() error { return errBroken })
-				s.Refuses = unsure
-			},
-			framework.Unknown, 4, "it is broken",
-		},
-		{"it is not known whether it refuses after the fault", func(w *world, s *framework.Script) { harmless(w, s); s.Refuses = unsure },
-			framework.Unknown, 4, "the slice ended"},
-		{"the fault does not take hold", func(_ *world, s *framework.Script) { s.Fault.TookEffect = holdsNow(false) },
-			framework.Vacuous, 4, "the fault did not take effect"},
+		{"it refuses after the fault", all(harmless, refuses("no such option")), framework.Refused, 0, "no such option"},
+		{"it refuses to be installed", all(uninstalled, refuses("no such option")), framework.Refused, 0, "no such option"},
+		{"it does not start, and does not say why", all(uninstalled, refuses("")), framework.Unknown, 4, "it is broken"},
+		{"it is not known whether it refuses to be installed", all(uninstalled, unsure), framework.Unknown, 4, "it is broken"},
+		{"it is not known whether it refuses after the fault", all(harmless, unsure), framework.Unknown, 4, "the slice ended"},
+		{"the fault does not take hold", ineffective, framework.Vacuous, 4, "the fault did not take effect"},
 		{
 			"the baseline is bad", func(w *world, s *framework.Script) {
 				s.Baseline = []framework.Check{{Name: "fact", Holds: says(false, "they agree")}}
@@ -75,18 +55,13 @@ func TestUnclassified(t *testing.T) {
 			"what is only expected of an affected one", func(w *world, s *framework.Script) {
 				s.Latent = []framework.Finding{framework.As(latent)}
 				s.Aftermath = []framework.Check{{Name: "fact", Holds: says(false, "not there")}}
-				s.Precursors = []framework.Precursor{{Name: "form", Fault: framework.Fault{Name: "never", Inject: func(context.Context, *framework.Run) error { return errors.New("precursor") }}}}
-				s.Remedies = []framework.Remedy{{Name: "never", Apply: func(context.Context, *framework.Run) error { return errBroken }}}
+				s.Precursors = []framework.Precursor{{Name: "form", Fault: framework.Fault{Name: "never", Inject: breaking}}}
+				s.Remedies = []framework.Remedy{{Name: "never", Apply: breaking}}
 			},
 			framework.Reproduced, 0, "out->a lost packets",
 		},
-		{
-			"a latent finding before the fault", func(w *world, s *framework.Script) {
-				harmless(w, s)
-				then(&s.Install, func() error { w.finds(latent); return nil })
-			},
-			framework.Prevented, 0, "no probe lost packets",
-		},
+		{"a latent finding before the fault", all(harmless, installing(func(w *world) { w.finds(latent) })),
+			framework.Prevented, 0, "no probe lost packets"},
 	} {
 		inBubble(t, test.name, func(t *testing.T) {
 			w := newWorld()

@@ -19,7 +19,7 @@ func TestEvidenceThatCannotBeKept(t *testing.T) {
 	v.evidence.Dir = "/dev/null/evidence"
 	v.keep("log", "text")
 	v.keep("log", "text")
-	if len(v.judge.Result.Reasons) != 2 || !strings.Contains(v.judge.Result.Reasons[0], "evidence") {
+	if len(v.judge.Result.Reasons) != 2 || !strings.Contains(v.judge.Result.Reasons[0], "folder of the evidence") {
 		t.Errorf("reasons %q", v.judge.Result.Reasons)
 	}
 	err := v.scenario.Broken()
