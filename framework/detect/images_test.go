@@ -206,6 +206,25 @@ func TestImageDrift(t *testing.T) {
 			}
 		}
 	}
+	const says = "DaemonSet kube-system/kube-router, container kube-router has image " + routerImage + "; with that reference "
+	const anew = ", at another revision of the workload with the same image reference"
+	rev2 := func(i int) step { return roll(i, "rev2", routerImage, newDigest) }
+	routes := func(of func([]snapshot.Path) []snapshot.Path) step {
+		return func(w *imageWorld) { w.Routers[0].Paths.Items = of(slices.Clone(w.Routers[0].Paths.Items)) }
+	}
+	running := func(change func([]snapshot.PodImages)) step {
+		return func(w *imageWorld) {
+			w.PodImages.Items = slices.Clone(w.PodImages.Items)
+			change(w.PodImages.Items)
+		}
+	}
+	two := func(kind string, nodes []string, container snapshot.Container, template string) step {
+		return func(w *imageWorld) {
+			w.pod(kind, container.Name, nodes[0], template, runs(container, oldDigest))
+			w.pod(kind, container.Name, nodes[1], template, runs(container, newDigest))
+		}
+	}
+	found := func(kind string, state State, pods int) []brief { return []brief{{kind, state, routerObject, pods}} }
 	tests := []struct {
 		name  string
 		image string
@@ -213,103 +232,48 @@ func TestImageDrift(t *testing.T) {
 		want  []brief
 		says  string
 	}{
-		{name: "all the same", image: routerImage},
-		{
-			name: "one pod of a new revision", image: routerImage,
-			steps: []step{roll(1, "rev2", routerImage, newDigest)},
-			want:  []brief{{ChangedImage, Latent, routerObject, 1}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload with the same image reference.",
-		},
-		{
-			name: "all of a new revision: the past tells", image: routerImage,
-			steps: []step{roll(0, "rev2", routerImage, newDigest), roll(1, "rev2", routerImage, newDigest), roll(2, "rev2", routerImage, newDigest)},
-			want:  []brief{{ChangedImage, Latent, routerObject, 3}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master, worker1 and worker2 run sha256:222222222222, and earlier master, worker1 and worker2 ran sha256:111111111111, at another revision of the workload with the same image reference.",
-		},
-		{
-			name: "a node without route runs the newer one", image: routerImage,
-			steps: []step{roll(1, "rev2", routerImage, newDigest), func(w *imageWorld) {
-				w.Routers[0].Paths.Items = append([]snapshot.Path{}, w.Routers[0].Paths.Items[0], w.Routers[0].Paths.Items[2])
-			}},
-			want: []brief{{ChangedImage, Active, routerObject, 1}},
-			says: "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222, at another revision of the workload with the same image reference; tor has no route to the pods on the nodes with the newer image.",
-		},
-		{
-			name: "a node without route runs the older one", image: routerImage,
-			steps: []step{roll(1, "rev2", routerImage, newDigest), func(w *imageWorld) {
-				w.Routers[0].Paths.Items = append([]snapshot.Path{}, w.Routers[0].Paths.Items[1:]...)
-			}},
-			want: []brief{{ChangedImage, Latent, routerObject, 1}},
-		},
-		{
-			name: "whether there is a route is not known", image: routerImage,
-			steps: []step{roll(1, "rev2", routerImage, newDigest), func(w *imageWorld) {
-				w.Routers = []snapshot.Router{{Name: "tor"}}
-			}},
-			want: []brief{{ChangedImage, Latent, routerObject, 1}},
-		},
-		{
-			name: "under one template", image: routerImage,
-			steps: []step{roll(2, "rev1", routerImage, newDigest)},
-			want:  []brief{{MixedImages, Latent, routerObject, 1}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master and worker1 run sha256:111111111111, worker2 runs sha256:222222222222, with the same pod template.",
-		},
-		{name: "the image field changes with the image", image: routerImage,
-			steps: []step{roll(0, "rev2", pinned, newDigest), roll(1, "rev2", pinned, newDigest), roll(2, "rev2", pinned, newDigest)}},
-		{name: "a container is created", image: routerImage, steps: []step{roll(0, "rev2", routerImage, "")}},
-		{
-			name: "a node does not tell what it pulled", image: routerImage,
-			steps: []step{func(w *imageWorld) {
-				w.replace(0, "rev1", routerImage, newDigest)
-				w.PodImages.Items[0].Containers[0].ImageID = newDigest
-			}},
-		},
-		{
-			name: "a container that is restarted in its pod", image: routerImage,
-			steps: []step{func(w *imageWorld) {
-				w.PodImages.Items = append([]snapshot.PodImages{}, w.PodImages.Items...)
-				w.PodImages.Items[0].Containers = []snapshot.RunningContainer{runs(asks("kube-router", routerImage), newDigest)}
-			}},
-			want: []brief{{MixedImages, Latent, routerObject, 1}},
-		},
-		{
-			name: "another container of the pods", image: pinned,
-			steps: []step{func(w *imageWorld) {
-				w.PodImages.Items = append([]snapshot.PodImages{}, w.PodImages.Items...)
-				for i, digest := range []string{oldDigest, oldDigest, newDigest} {
-					p := &w.PodImages.Items[i]
-					p.Containers = append([]snapshot.RunningContainer{runs(snapshot.Container{Name: "install-cni", Init: true, Image: routerImage}, digest)}, p.Containers...)
-				}
-			}},
-			want: []brief{{MixedImages, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 1}},
-		},
-		{
-			name: "one image of two architectures", image: pinned,
-			steps: []step{arches("amd64", "amd64", "arm64"), func(w *imageWorld) {
-				w.pod("DaemonSet", "exporter", "master", "rev1", runs(asks("exporter", "exporter:1"), oldDigest))
-				w.pod("DaemonSet", "exporter", "worker2", "rev1", runs(asks("exporter", "exporter:1"), newDigest))
-			}},
-			want: []brief{{ArchImages, Hint, "DaemonSet kube-system/exporter, container exporter", 0}},
-			says: "DaemonSet kube-system/exporter, container exporter has image exporter:1; with that reference amd64 nodes run sha256:111111111111, arm64 nodes run sha256:222222222222: an image of several architectures, or a tag that was moved before nodes of one of them pulled it.",
-		},
-		{
-			name: "two images on one of two architectures", image: routerImage,
-			steps: []step{arches("amd64", "amd64", "arm64"), roll(1, "rev1", routerImage, newDigest)},
-			want:  []brief{{MixedImages, Latent, routerObject, 1}},
-			says:  "DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router; with that reference master runs sha256:111111111111, worker1 runs sha256:222222222222, with the same pod template.",
-		},
-		{
-			name: "the second of two architectures gets another image", image: routerImage,
-			steps: []step{arches("amd64", "amd64", "arm64"), roll(2, "rev2", routerImage, newDigest)},
-			want:  []brief{{ChangedImage, Latent, routerObject, 1}},
-		},
-		{
-			name: "static pods are each their own", image: pinned,
-			steps: []step{func(w *imageWorld) {
-				w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd:3"), oldDigest))
-				w.pod("Node", "etcd", "worker1", "", runs(asks("etcd", "etcd:3"), newDigest))
-			}},
-		},
+		{"all the same", routerImage, nil, nil, ""},
+		{"one pod of a new revision", routerImage, []step{rev2(1)}, found(ChangedImage, Latent, 1),
+			says + "master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222" + anew + "."},
+		{"all of a new revision: the past tells", routerImage, []step{rev2(0), rev2(1), rev2(2)}, found(ChangedImage, Latent, 3),
+			says + "master, worker1 and worker2 run sha256:222222222222, " +
+				"and earlier master, worker1 and worker2 ran sha256:111111111111" + anew + "."},
+		{"a node without route runs the newer one", routerImage,
+			[]step{rev2(1), routes(func(all []snapshot.Path) []snapshot.Path { return slices.Delete(all, 1, 2) })}, found(ChangedImage, Active, 1),
+			says + "master and worker2 run sha256:111111111111, worker1 runs sha256:222222222222" + anew +
+				"; tor has no route to the pods on the nodes with the newer image."},
+		{"a node without route runs the older one", routerImage,
+			[]step{rev2(1), routes(func(all []snapshot.Path) []snapshot.Path { return all[1:] })}, found(ChangedImage, Latent, 1), ""},
+		{"whether there is a route is not known", routerImage,
+			[]step{rev2(1), func(w *imageWorld) { w.Routers = []snapshot.Router{{Name: "tor"}} }}, found(ChangedImage, Latent, 1), ""},
+		{"under one template", routerImage, []step{roll(2, "rev1", routerImage, newDigest)}, found(MixedImages, Latent, 1),
+			says + "master and worker1 run sha256:111111111111, worker2 runs sha256:222222222222, with the same pod template."},
+		{"the image field changes with the image", routerImage,
+			[]step{roll(0, "rev2", pinned, newDigest), roll(1, "rev2", pinned, newDigest), roll(2, "rev2", pinned, newDigest)}, nil, ""},
+		{"a container is created", routerImage, []step{roll(0, "rev2", routerImage, "")}, nil, ""},
+		{"a node does not tell what it pulled", routerImage, []step{func(w *imageWorld) {
+			w.replace(0, "rev1", routerImage, newDigest)
+			w.PodImages.Items[0].Containers[0].ImageID = newDigest
+		}}, nil, ""},
+		{"a container that is restarted in its pod", routerImage, []step{running(func(pods []snapshot.PodImages) {
+			pods[0].Containers = []snapshot.RunningContainer{runs(asks("kube-router", routerImage), newDigest)}
+		})}, found(MixedImages, Latent, 1), ""},
+		{"another container of the pods", pinned, []step{running(func(pods []snapshot.PodImages) {
+			for i, digest := range []string{oldDigest, oldDigest, newDigest} {
+				init := runs(snapshot.Container{Name: "install-cni", Init: true, Image: routerImage}, digest)
+				pods[i].Containers = append([]snapshot.RunningContainer{init}, pods[i].Containers...)
+			}
+		})}, []brief{{MixedImages, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 1}}, ""},
+		{"one image of two architectures", pinned,
+			[]step{arches("amd64", "amd64", "arm64"), two("DaemonSet", []string{"master", "worker2"}, asks("exporter", "exporter:1"), "rev1")},
+			[]brief{{ArchImages, Hint, "DaemonSet kube-system/exporter, container exporter", 0}},
+			"DaemonSet kube-system/exporter, container exporter has image exporter:1; with that reference amd64 nodes run sha256:111111111111, arm64 nodes run sha256:222222222222: an image of several architectures, or a tag that was moved before nodes of one of them pulled it."},
+		{"two images on one of two architectures", routerImage,
+			[]step{arches("amd64", "amd64", "arm64"), roll(1, "rev1", routerImage, newDigest)}, found(MixedImages, Latent, 1),
+			says + "master runs sha256:111111111111, worker1 runs sha256:222222222222, with the same pod template."},
+		{"the second of two architectures gets another image", routerImage,
+			[]step{arches("amd64", "amd64", "arm64"), rev2(2)}, found(ChangedImage, Latent, 1), ""},
+		{"static pods are each their own", pinned, []step{two("Node", []string{"master", "worker1"}, asks("etcd", "etcd:3"), "")}, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -99,150 +99,92 @@ func (m *meshed) move() {
 
 func TestNodeAddress(t *testing.T) {
 	const plugged = "node2 from 172.29.0.12 to 192.168.77.5 of eth1, which "
+	// added is the card, and a method by which Calico chooses; moved is its address without the card.
+	added := func(ip, method string) func(*meshed) { return func(m *meshed) { m.plug(noon); m.methods(ip, method) } }
+	moved := func(ip, method string) func(*meshed) {
+		return func(m *meshed) { m.node(1).Calico.Address = newAddress; m.methods(ip, method) }
+	}
 	for _, c := range []struct {
 		name string
 		make func(m *meshed)
 		// want is "kind state object", and then what the sentence contains.
 		want [][]string
 	}{
-		{name: "all is well", make: func(*meshed) {}},
-		{
-			name: "a card that first-found will take",
-			make: func(m *meshed) { m.plug(noon) },
-			want: [][]string{{"next-address latent node2", plugged + "appeared after boot (at 12:00:00)", "every 2s or at its next start", "its method is first-found", "InternalIP is 172.29.0.12"}},
-		},
-		{name: "the same, of a cluster that is looked at once", make: func(m *meshed) { m.plug(time.Time{}) },
-			want: [][]string{{"next-address latent node2", plugged + "was added after eth0 (index 2351, after 2347)"}}},
-		{name: "the method is not said", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "") },
-			want: [][]string{{"next-address latent node2", "its method is first-found"}}},
-		{name: "kubernetes-internal-ip", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "kubernetes-internal-ip") }},
-		{name: "can-reach a router", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=172.29.0.2") }},
-		{name: "can-reach by the default route", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=8.8.8.8") }},
-		{
-			name: "can-reach into the new network",
-			make: func(m *meshed) {
-				m.plug(noon)
-				m.methods("autodetect", "can-reach=192.168.77.1")
-				routes := &m.NodeTables[1].Routes.Items
-				*routes = append(*routes, snapshot.Route{Prefix: newAddress.Masked(), Type: snapshot.RouteUnicast, Source: newAddress.Addr(), NextHops: []snapshot.NextHop{{Interface: "eth1"}}})
-			},
-			want: [][]string{{"next-address latent node2", "its method is can-reach=192.168.77.1"}},
-		},
-		{
-			name: "can-reach a name",
-			make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "can-reach=tor1.example") },
-			want: [][]string{{"added-interface latent node2", "an interface eth1 with 192.168.77.5, which appeared after boot", `in place of 172.29.0.12 is unknown`, `"tor1.example"`}},
-		},
-		{
-			name: "the method is in a ConfigMap",
-			make: func(m *meshed) {
-				m.plug(noon)
-				m.CalicoAgents.Items[1].Unknown = []string{"IP_AUTODETECTION_METHOD"}
-			},
-			want: [][]string{{"added-interface latent node2", "the value of IP_AUTODETECTION_METHOD is not in the spec of pod kube-system/calico-node-node2"}},
-		},
-		{name: "interface", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth0") }},
-		{name: "an interface pattern that lets it in", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=eth.*") },
-			want: [][]string{{"next-address latent node2", "its method is interface=eth.*"}}},
-		{name: "autodetection finds nothing", make: func(m *meshed) { m.plug(noon); m.methods("autodetect", "interface=bond0") }},
-		{name: "no autodetection", make: func(m *meshed) { m.plug(noon); m.methods("", "") }},
-		{
-			name: "a card with another node's address",
-			make: func(m *meshed) {
-				m.plug(noon)
-				m.NodeNetworks[1].Interfaces.Items[3].Addresses[0] = netip.PrefixFrom(nodeIP(2), 24)
-			},
-			want: [][]string{{"next-address latent node2", "to 172.29.0.13 of eth1", "node3 has that address already, so calico-node will exit."}},
-		},
-		{
-			name: "the incident",
-			make: func(m *meshed) { m.move() },
-			want: [][]string{{
-				"wrong-address active node2",
-				"For node2, Calico uses address 192.168.77.5 of eth1, which appeared after boot (at 12:00:00), according to the annotation projectcalico.org/IPv4Address; but the Node's InternalIP is 172.29.0.12: ",
-				"BIRD on node1 has 192.168.77.5 (node2) in state Active", "and 1 more.",
-			}},
-		},
-		{
-			name: "before the other nodes have heard of it",
-			make: func(m *meshed) {
-				birds := slices.Clone(m.NodeNetworks)
-				m.move()
-				for i := range birds {
-					m.NodeNetworks[i].BIRD = birds[i].BIRD
-				}
-			},
-			want: [][]string{{"wrong-address active node2", "BIRD on node1 has no neighbour 192.168.77.5 (node2)"}},
-		},
-		{
-			name: "the method was changed, and Calico has not looked yet",
-			make: func(m *meshed) { m.move(); m.methods("autodetect", "kubernetes-internal-ip") },
-			want: [][]string{{"wrong-address active node2"}},
-		},
-		{name: "a wrong address that works", make: func(m *meshed) { m.move(); m.render(nil) },
-			want: [][]string{{"wrong-address latent node2", "InternalIP is 172.29.0.12."}}},
-		{name: "an address that was wanted", make: func(m *meshed) {
+		{"all is well", func(*meshed) {}, nil},
+		{"a card that first-found will take", added("autodetect", "first-found"), [][]string{{"next-address latent node2", plugged + "appeared after boot (at 12:00:00)",
+			"every 2s or at its next start", "its method is first-found", "InternalIP is 172.29.0.12"}}},
+		{"the same, of a cluster that is looked at once", func(m *meshed) { m.plug(time.Time{}) },
+			[][]string{{"next-address latent node2", plugged + "was added after eth0 (index 2351, after 2347)"}}},
+		{"the method is not said", added("autodetect", ""), [][]string{{"next-address latent node2", "its method is first-found"}}},
+		{"kubernetes-internal-ip", added("autodetect", "kubernetes-internal-ip"), nil},
+		{"can-reach a router", added("autodetect", "can-reach=172.29.0.2"), nil},
+		{"can-reach by the default route", added("autodetect", "can-reach=8.8.8.8"), nil},
+		{"can-reach into the new network", func(m *meshed) {
+			added("autodetect", "can-reach=192.168.77.1")(m)
+			route := snapshot.Route{Prefix: newAddress.Masked(), Type: snapshot.RouteUnicast, Source: newAddress.Addr(), NextHops: []snapshot.NextHop{{Interface: "eth1"}}}
+			m.NodeTables[1].Routes.Items = append(m.NodeTables[1].Routes.Items, route)
+		}, [][]string{{"next-address latent node2", "its method is can-reach=192.168.77.1"}}},
+		{"can-reach a name", added("autodetect", "can-reach=tor1.example"), [][]string{{"added-interface latent node2",
+			"an interface eth1 with 192.168.77.5, which appeared after boot", `in place of 172.29.0.12 is unknown`, `"tor1.example"`}}},
+		{"the method is in a ConfigMap", func(m *meshed) {
+			m.plug(noon)
+			m.CalicoAgents.Items[1].Unknown = []string{"IP_AUTODETECTION_METHOD"}
+		}, [][]string{{"added-interface latent node2", "the value of IP_AUTODETECTION_METHOD is not in the spec of pod kube-system/calico-node-node2"}}},
+		{"interface", added("autodetect", "interface=eth0"), nil},
+		{"an interface pattern that lets it in", added("autodetect", "interface=eth.*"),
+			[][]string{{"next-address latent node2", "its method is interface=eth.*"}}},
+		{"autodetection finds nothing", added("autodetect", "interface=bond0"), nil},
+		{"no autodetection", added("", ""), nil},
+		{"a card with another node's address", func(m *meshed) {
+			m.plug(noon)
+			m.NodeNetworks[1].Interfaces.Items[3].Addresses[0] = netip.PrefixFrom(nodeIP(2), 24)
+		}, [][]string{{"next-address latent node2", "to 172.29.0.13 of eth1", "node3 has that address already, so calico-node will exit."}}},
+		{"the incident", (*meshed).move, [][]string{{
+			"wrong-address active node2",
+			"For node2, Calico uses address 192.168.77.5 of eth1, which appeared after boot (at 12:00:00), according to the annotation projectcalico.org/IPv4Address; but the Node's InternalIP is 172.29.0.12: ",
+			"BIRD on node1 has 192.168.77.5 (node2) in state Active", "and 1 more.",
+		}}},
+		{"before the other nodes have heard of it", func(m *meshed) {
+			birds := slices.Clone(m.NodeNetworks)
+			m.move()
+			for i := range birds {
+				m.NodeNetworks[i].BIRD = birds[i].BIRD
+			}
+		}, [][]string{{"wrong-address active node2", "BIRD on node1 has no neighbour 192.168.77.5 (node2)"}}},
+		{"the method was changed, and Calico has not looked yet", func(m *meshed) { m.move(); m.methods("autodetect", "kubernetes-internal-ip") },
+			[][]string{{"wrong-address active node2"}}},
+		{"a wrong address that works", func(m *meshed) { m.move(); m.render(nil) },
+			[][]string{{"wrong-address latent node2", "InternalIP is 172.29.0.12."}}},
+		{"an address that was wanted", func(m *meshed) {
 			m.move()
 			m.render(nil)
 			m.methods("autodetect", "cidr=192.168.77.0/24,172.29.0.0/24")
+		}, nil},
+		{"an address that no interface has any more", func(m *meshed) {
+			moved("autodetect", "kubernetes-internal-ip")(m)
+			m.render([]string{"node2"})
+		}, [][]string{{"wrong-address active node2", "uses address 192.168.77.5 (on none of its interfaces), according to the annotation"}}},
+		{"two nodes with one address", func(m *meshed) { m.node(1).Calico.Address = m.node(2).Calico.Address; m.methods("none", "") }, [][]string{
+			{"duplicate-address active node2", "and the same one for node3"}, {"wrong-address active node2"},
+			{"duplicate-address active node3", "and the same one for node2"},
 		}},
-		{
-			name: "an address that no interface has any more",
-			make: func(m *meshed) {
-				m.node(1).Calico.Address = newAddress
-				m.methods("autodetect", "kubernetes-internal-ip")
-				m.render([]string{"node2"})
-			},
-			want: [][]string{{"wrong-address active node2", "uses address 192.168.77.5 (on none of its interfaces), according to the annotation"}},
-		},
-		{
-			name: "two nodes with one address",
-			make: func(m *meshed) { m.node(1).Calico.Address = m.node(2).Calico.Address; m.methods("none", "") },
-			want: [][]string{
-				{"duplicate-address active node2", "and the same one for node3"},
-				{"wrong-address active node2"},
-				{"duplicate-address active node3", "and the same one for node2"},
-			},
-		},
-		{
-			name: "a session that is just coming up", make: func(m *meshed) { m.render([]string{"node2"}) },
-			want: [][]string{{"session-down settling node2", "for 0s, although", "pending: this becomes active after 10s: BIRD on node1 has 172.29.0.12 (node2) in state Active"}},
-		},
-		{
-			name: "no BGP at all",
-			make: func(m *meshed) {
-				m.node(1).Calico.Address = newAddress
-				m.methods("none", "")
-				for i := range m.NodeNetworks {
-					m.NodeNetworks[i].BIRD.Items = nil
-				}
-			},
-		},
-		{
-			name: "route reflectors are in no mesh",
-			make: func(m *meshed) {
-				m.node(0).Calico.RouteReflector = "244.0.0.1"
-				m.render([]string{"node1"})
-			},
-		},
-		{
-			name: "Cilium",
-			make: func(m *meshed) {
-				m.CiliumNodes.Items = []snapshot.CiliumNode{{Name: "node1", InternalIPs: []netip.Addr{nodeIP(0)}}, {Name: "node2", InternalIPs: []netip.Addr{newAddress.Addr(), netip.MustParseAddr("fd00::5")}}}
-			},
-			want: [][]string{{"wrong-address latent node2", "For node2, Cilium uses address 192.168.77.5 (on none of its interfaces), according to its CiliumNode"}},
-		},
-		{
-			name: "kube-router",
-			make: func(m *meshed) { m.node(1).KubeRouterAddresses = []netip.Addr{newAddress.Addr()} },
-			want: [][]string{{"wrong-address latent node2", "For node2, kube-router uses address 192.168.77.5", "kube-router.io/bgp-local-addresses"}},
-		},
-		{
-			name: "interfaces that were not read",
-			make: func(m *meshed) { m.move(); m.NodeNetworks[1].Interfaces = snapshot.List[snapshot.Interface]{} },
-			want: [][]string{{"wrong-address active node2", "uses address 192.168.77.5, according to the annotation"}},
-		},
-		{name: "Nodes that were not read", make: func(m *meshed) { m.move(); m.Nodes.Read = false }},
+		{"a session that is just coming up", func(m *meshed) { m.render([]string{"node2"}) }, [][]string{{"session-down settling node2",
+			"for 0s, although", "pending: this becomes active after 10s: BIRD on node1 has 172.29.0.12 (node2) in state Active"}}},
+		{"no BGP at all", func(m *meshed) {
+			moved("none", "")(m)
+			for i := range m.NodeNetworks {
+				m.NodeNetworks[i].BIRD.Items = nil
+			}
+		}, nil},
+		{"route reflectors are in no mesh", func(m *meshed) { m.node(0).Calico.RouteReflector = "244.0.0.1"; m.render([]string{"node1"}) }, nil},
+		{"Cilium", func(m *meshed) {
+			m.CiliumNodes.Items = []snapshot.CiliumNode{{Name: "node1", InternalIPs: []netip.Addr{nodeIP(0)}}, {Name: "node2", InternalIPs: []netip.Addr{newAddress.Addr(), netip.MustParseAddr("fd00::5")}}}
+		}, [][]string{{"wrong-address latent node2", "For node2, Cilium uses address 192.168.77.5 (on none of its interfaces), according to its CiliumNode"}}},
+		{"kube-router", func(m *meshed) { m.node(1).KubeRouterAddresses = []netip.Addr{newAddress.Addr()} },
+			[][]string{{"wrong-address latent node2", "For node2, kube-router uses address 192.168.77.5", "kube-router.io/bgp-local-addresses"}}},
+		{"interfaces that were not read", func(m *meshed) { m.move(); m.NodeNetworks[1].Interfaces = snapshot.List[snapshot.Interface]{} },
+			[][]string{{"wrong-address active node2", "uses address 192.168.77.5, according to the annotation"}}},
+		{"Nodes that were not read", func(m *meshed) { m.move(); m.Nodes.Read = false }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMesh()

@@ -127,6 +127,9 @@ func (p *proxied) waits(ids ...int) *proxied {
 	return p
 }
 
+// hangs has no sync be finished, and two goroutines wait for IPVS.
+func (p *proxied) hangs() *proxied { return p.frozen().waits(7, 42) }
+
 // moves has a goroutine wait for IPVS in a call that no other poll shows.
 func (p *proxied) moves(id int) *proxied {
 	p.waits(id)
@@ -138,6 +141,9 @@ func (p *proxied) as(change func(*snapshot.Service, *snapshot.EndpointSlice)) *p
 	change(&p.Services.Items[0], &p.EndpointSlices.Items[0])
 	return p
 }
+
+// well is a poll in which shop/web leads to the old endpoint, which is ready.
+func well(at int) *proxied { return polled(at, pods(oldPod), to(oldPod)) }
 
 func to(pod netip.Addr) snapshot.RealServer {
 	return snapshot.RealServer{Address: netip.AddrPortFrom(pod, 7007), Weight: 1}
@@ -155,7 +161,7 @@ func TestProxyConvergence(t *testing.T) {
 	old, oldAndNew, new := []netip.Addr{oldPod}, []netip.Addr{oldPod, newPod}, []netip.Addr{newPod}
 	drained := to(oldPod)
 	drained.Weight, drained.Active = 0, 7
-	toOld, toNew := to(oldPod), to(newPod)
+	toNew := to(newPod)
 	settling := []string{"missing-endpoint settling edge", "stale-endpoint settling edge"}
 	active := []string{"missing-endpoint active edge", "stale-endpoint active edge"}
 	deadlocked := append([]string{"netlink-deadlock active kube-proxy"}, active...)
@@ -168,59 +174,38 @@ func TestProxyConvergence(t *testing.T) {
 	}{
 		{"nothing seen", nil, nil},
 		{"converged", []*proxied{polled(0, oldAndNew, to(oldPod), to(newPod)), polled(20, oldAndNew, to(newPod), to(oldPod))}, nil},
-		{"converged, and kube-proxy has nothing to do", []*proxied{polled(0, old, toOld).frozen(), polled(28, old, toOld).frozen()}, nil},
+		{"converged, and kube-proxy has nothing to do", []*proxied{well(0).frozen(), well(28).frozen()}, nil},
 		{"a Service that rightly has no endpoints",
 			[]*proxied{polled(0, nil).frozen(), polled(12, nil).frozen(), polled(28, nil).frozen().unlisted()}, nil},
 		{"a connection that an old endpoint still has",
 			[]*proxied{polled(0, new, to(newPod), drained).frozen(), polled(28, new, to(newPod), drained).frozen()}, nil},
-		{"a rollout that has just begun",
-			[]*proxied{polled(0, old, toOld).frozen(), polled(2, new, toOld).frozen(), polled(11, new, toOld).frozen()}, settling},
-		{"a rollout that is over",
-			[]*proxied{polled(0, new, toOld).frozen(), polled(9, new, toOld).frozen(), polled(12, new, toNew).frozen()}, nil},
-		{"one rollout after the other",
-			[]*proxied{polled(0, new, toOld).frozen(), polled(9, old, toNew).frozen(), polled(18, new, toOld).frozen()}, settling},
-		{"an endpoint that was replaced while nothing is synced",
-			[]*proxied{polled(0, old, toOld).frozen(), polled(3, new, toOld).frozen(), polled(13, new, toOld).frozen()}, active},
-		{"the same while syncs go on", []*proxied{polled(3, new, toOld), polled(13, new, toOld), polled(22, new, toOld)}, settling},
-		{"the same for too long whatever kube-proxy does",
-			[]*proxied{polled(3, new, toOld), polled(13, new, toOld), polled(23, new, toOld)}, active},
-		{"the same for as long, while one sync was finished", []*proxied{polled(3, new, toOld), polled(23, new, toOld)}, settling},
+		{"a rollout that has just begun", []*proxied{well(0).frozen(), stale(2).frozen(), stale(11).frozen()}, settling},
+		{"a rollout that is over", []*proxied{stale(0).frozen(), stale(9).frozen(), polled(12, new, toNew).frozen()}, nil},
+		{"one rollout after the other", []*proxied{stale(0).frozen(), polled(9, old, toNew).frozen(), stale(18).frozen()}, settling},
+		{"a difference for as long as is too long, while one sync was finished", []*proxied{stale(3), stale(23)}, settling},
 		{"an endpoint whose server was drained by mistake",
 			[]*proxied{polled(0, old, drained).frozen(), polled(10, old, drained).frozen()}, missing},
-		{"a Service that has no virtual server", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted()},
+		{"a poll that failed in between", []*proxied{polled(0, old).frozen().unlisted(), unreadable(5), polled(10, old).frozen().unlisted()},
 			[]string{"missing-service active edge"}},
-		{
-			"a poll that failed in between",
-			[]*proxied{polled(0, old).frozen().unlisted(), unreadable(5), polled(10, old).frozen().unlisted()},
-			[]string{"missing-service active edge"},
-		},
 		{"a poll that failed at the end", []*proxied{polled(0, old).frozen().unlisted(), polled(10, old).frozen().unlisted(), unreadable(12)}, nil},
-		{"a kube-proxy that has died",
-			[]*proxied{polled(0, old, toOld), polled(2, new, toOld).dead(), polled(12, new, toOld).dead()}, active},
+		{"a kube-proxy that has died", []*proxied{well(0), stale(2).dead(), stale(12).dead()}, active},
 		{"another mode",
 			[]*proxied{polled(0, old).frozen().unlisted().mode("iptables"), polled(20, old).late().unlisted().mode("iptables")}, nil},
 		{"an unknown mode", []*proxied{polled(0, old).dead().unlisted(), polled(20, old).dead().unlisted()}, nil},
-		{"no sync for long, and nothing to sync", []*proxied{polled(0, old, toOld).late(), polled(20, old, toOld).late()}, late},
-		{"goroutines that wait in vain", []*proxied{polled(0, old, toOld).late().waits(7, 42), polled(5, old, toOld).late().waits(7, 42)},
+		{"no sync for long, and nothing to sync", []*proxied{well(0).late(), well(20).late()}, late},
+		{"goroutines that wait in vain", []*proxied{well(0).late().waits(7, 42), well(5).late().waits(7, 42)},
 			[]string{"frozen-sync latent kube-proxy", "netlink-deadlock latent kube-proxy"}},
 		{"goroutines that wait each for a moment",
-			[]*proxied{polled(0, old, toOld).late().waits(7, 42), polled(5, old, toOld).late().waits(7, 43)}, late},
-		{"goroutines that wait in each poll while syncs are finished",
-			[]*proxied{polled(0, old, toOld).waits(7, 42), polled(5, old, toOld).waits(7, 42)}, nil},
-		{
-			"an endpoint that was replaced while goroutines wait in vain",
-			[]*proxied{polled(0, old, toOld).frozen().waits(7, 42), polled(3, new, toOld).frozen().waits(7, 42), polled(8, new, toOld).frozen().waits(7, 42)},
-			deadlocked,
-		},
+			[]*proxied{well(0).late().waits(7, 42), well(5).late().waits(7, 43)}, late},
+		{"goroutines that wait in each poll while syncs are finished", []*proxied{well(0).waits(7, 42), well(5).waits(7, 42)}, nil},
+		{"an endpoint that was replaced while goroutines wait in vain", []*proxied{well(0).hangs(), stale(3).hangs(), stale(8).hangs()},
+			deadlocked},
 		{"the same, in the next poll after the one that shows it",
-			[]*proxied{polled(0, old, toOld).frozen().waits(7, 42), polled(3, new, toOld).frozen().waits(7, 42)}, deadlocked},
-		{
-			"the same, in two polls that are too close",
-			[]*proxied{polled(0, old, toOld).frozen(), polled(3, new, toOld).frozen().waits(7, 42), polled(5, new, toOld).frozen().waits(7, 42)},
-			settling,
-		},
+			[]*proxied{well(0).hangs(), stale(3).hangs()}, deadlocked},
+		{"the same, in two polls that are too close", []*proxied{well(0).frozen(), stale(3).hangs(), stale(5).hangs()},
+			settling},
 		{"the same, with a poll in between that failed",
-			[]*proxied{polled(0, new, toOld).frozen().waits(7, 42), unreadable(3), polled(6, new, toOld).frozen().waits(7, 42)}, deadlocked},
+			[]*proxied{stale(0).hangs(), unreadable(3), stale(6).hangs()}, deadlocked},
 		{"a node's own endpoint alone, and no other", overdue(oldAndNew, local("edge", "core"), to(oldPod)), nil},
 		{"no endpoint of the node's own", overdue(oldAndNew, local("core", "core")), nil},
 		{"not the node's own endpoint", overdue(oldAndNew, local("edge", "core"), to(newPod)), active},
@@ -231,84 +216,53 @@ func TestProxyConvergence(t *testing.T) {
 		{"a terminating endpoint while none is ready", overdue(nil, draining, to(oldPod)), nil},
 		{"a terminating endpoint beside one that is ready", overdue(new, draining, to(newPod), to(oldPod)), []string{"stale-endpoint active edge"}},
 		{"another proxy's Service", overdue(new, func(s *snapshot.Service, _ *snapshot.EndpointSlice) { s.OtherProxy = true }, to(oldPod)), nil},
-		{
-			"a sync that is slow, and moves",
-			[]*proxied{
-				polled(0, new, toOld).frozen().moves(7).moves(42), polled(3, new, toOld).frozen().moves(7).moves(42),
-				polled(6, new, toOld).frozen().moves(7).moves(42), polled(9, new, toOld).frozen().moves(7).moves(42),
-			},
-			settling,
-		},
-		{
-			"a sync that waits for a tick which is slow, and moves",
-			[]*proxied{
-				polled(0, new, toOld).frozen().waits(7).moves(42), polled(3, new, toOld).frozen().waits(7).moves(42),
-				polled(6, new, toOld).frozen().waits(7).moves(42), polled(9, new, toOld).frozen().waits(7).moves(42),
-			},
-			settling,
-		},
+		{"a sync that is slow, and moves", []*proxied{stale(0).frozen().moves(7).moves(42), stale(3).frozen().moves(7).moves(42),
+			stale(6).frozen().moves(7).moves(42), stale(9).frozen().moves(7).moves(42)}, settling},
+		{"a sync that waits for a tick which is slow, and moves", []*proxied{stale(0).frozen().waits(7).moves(42),
+			stale(3).frozen().waits(7).moves(42), stale(6).frozen().waits(7).moves(42), stale(9).frozen().waits(7).moves(42)}, settling},
 		{"a sync that was finished between two polls of the same calls",
-			[]*proxied{polled(0, new, toOld).waits(7, 42), polled(3, new, toOld).waits(7, 42), polled(6, new, toOld).waits(7, 42)}, settling},
-		{
-			"a wait that was missing in one poll of three",
-			[]*proxied{polled(0, new, toOld).frozen().waits(7, 42), polled(2, new, toOld).frozen().waits(7), polled(4, new, toOld).frozen().waits(7, 42)},
-			settling,
-		},
-		{"one goroutine that waits", []*proxied{polled(0, old, toOld).late().waits(7), polled(5, old, toOld).late().waits(7)}, late},
+			[]*proxied{stale(0).waits(7, 42), stale(3).waits(7, 42), stale(6).waits(7, 42)}, settling},
+		{"a wait that was missing in one poll of three", []*proxied{stale(0).hangs(), stale(2).frozen().waits(7), stale(4).hangs()},
+			settling},
+		{"one goroutine that waits", []*proxied{well(0).late().waits(7), well(5).late().waits(7)}, late},
 		{"an endpoint that was replaced, and a sync of nftables that failed",
-			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).nft(1), polled(3, new, toOld).nft(1)}, active},
-		{"the same a moment ago", []*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).nft(1)}, settling},
-		{"a sync that failed before",
-			[]*proxied{polled(0, old, toOld).nft(7), polled(2, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
-		{"syncs that failed, and nobody knows when", []*proxied{polled(0, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
-		{"a kube-proxy in mode nftables that has died",
-			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).dead(), polled(12, new, toOld).dead()}, active},
-		{"a quiet node that has heard of a change late", []*proxied{polled(1800, new, toOld).syncs(9, 9, 0), polled(1812, new, toOld).syncs(9, 1811, 0)}, settling},
+			[]*proxied{well(0).nft(0), stale(2).nft(1), stale(3).nft(1)}, active},
+		{"the same a moment ago", []*proxied{well(0).nft(0), stale(2).nft(1)}, settling},
+		{"a sync that failed before", []*proxied{well(0).nft(7), stale(2).nft(7), stale(9).nft(7)}, settling},
+		{"syncs that failed, and nobody knows when", []*proxied{stale(0).nft(7), stale(9).nft(7)}, settling},
+		{"a kube-proxy in mode nftables that has died", []*proxied{well(0).nft(0), stale(2).dead(), stale(12).dead()}, active},
+		{"a quiet node that has heard of a change late", []*proxied{stale(1800).syncs(9, 9, 0), stale(1812).syncs(9, 1811, 0)}, settling},
 		{"a change that waits for a sync, and others after it",
-			[]*proxied{polled(1800, new, toOld).syncs(9, 1800, 0), polled(1812, new, toOld).syncs(9, 1811, 0)}, active},
-		{"nothing to do, and a difference", []*proxied{polled(1800, new, toOld).syncs(9, 9, 0), polled(1812, new, toOld).syncs(9, 9, 0)}, active},
-		{"a restarted kube-proxy that can finish no sync", []*proxied{polled(1, new, toOld).syncs(-1, 0, 1), polled(12, new, toOld).syncs(-1, 0, 1)}, active},
-		{"a restarted kube-proxy", []*proxied{polled(1, new, toOld).syncs(-1, 0, 0), polled(12, new, toOld).syncs(-1, 0, 0)}, settling},
-		{"failures of another family", []*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).otherFails(1), polled(9, new, toOld).otherFails(2)}, settling},
-		{"syncs of another family alone",
-			[]*proxied{polled(0, old, toOld).syncs(0, 0, 0), polled(2, new, toOld).syncs(0, 2, 0), polled(13, new, toOld).syncs(0, 2, 0)}, active},
-		{"a version without families", []*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).both(1), polled(9, new, toOld).both(1)}, active},
-		{"metrics that were not read", []*proxied{polled(0, old, toOld).unmeasured(), polled(2, new, toOld).unmeasured(), polled(13, new, toOld).unmeasured(),
-			polled(23, new, toOld).unmeasured()}, settling},
-		{"metrics that were not read before", []*proxied{polled(0, old, toOld).unmeasured(), polled(2, new, toOld).nft(7), polled(9, new, toOld).nft(7)}, settling},
-		{"metrics that were not read at the end",
-			[]*proxied{polled(0, old, toOld).nft(0), polled(2, new, toOld).nft(0), polled(13, new, toOld).unmeasured()}, settling},
-		{"failures that go on, and nobody knows since when", []*proxied{polled(0, new, toOld).nft(7), polled(9, new, toOld).nft(8)}, active},
-		{"a node that is to be deleted", []*proxied{polled(0, old, toOld).late().leaving()}, nil},
-		{"a set, and another vendor's build", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("1.34.3-eks-113cf36")}, hint},
-		{"a set, and another vendor's build of a later release", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("1.36.9+k3s1")}, hint},
-		{"a set, and an unknown version", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("")}, hint},
-		{"a set, and a release that can read it", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces").version("1.36.3")}, nil},
-		{"a set that crashes the proxy's nft", []*proxied{polled(0, old, toOld).nft(0, "inet guard interfaces")}, []string{"unreadable-set latent kube-proxy"}},
-		{
-			"all of it",
-			[]*proxied{polled(0, new, toOld).late().waits(7, 42), polled(20, new, toOld).late().waits(7, 42)},
-			[]string{
-				"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy",
-				"missing-endpoint active edge", "stale-endpoint active edge",
-			},
-		},
+			[]*proxied{stale(1800).syncs(9, 1800, 0), stale(1812).syncs(9, 1811, 0)}, active},
+		{"nothing to do, and a difference", []*proxied{stale(1800).syncs(9, 9, 0), stale(1812).syncs(9, 9, 0)}, active},
+		{"a restarted kube-proxy that can finish no sync", []*proxied{stale(1).syncs(-1, 0, 1), stale(12).syncs(-1, 0, 1)}, active},
+		{"a restarted kube-proxy", []*proxied{stale(1).syncs(-1, 0, 0), stale(12).syncs(-1, 0, 0)}, settling},
+		{"failures of another family", []*proxied{well(0).nft(0), stale(2).otherFails(1), stale(9).otherFails(2)}, settling},
+		{"syncs of another family alone", []*proxied{well(0).syncs(0, 0, 0), stale(2).syncs(0, 2, 0), stale(13).syncs(0, 2, 0)}, active},
+		{"a version without families", []*proxied{well(0).nft(0), stale(2).both(1), stale(9).both(1)}, active},
+		{"metrics that were not read", []*proxied{well(0).unmeasured(), stale(2).unmeasured(), stale(13).unmeasured(),
+			stale(23).unmeasured()}, settling},
+		{"metrics that were not read before", []*proxied{well(0).unmeasured(), stale(2).nft(7), stale(9).nft(7)}, settling},
+		{"metrics that were not read at the end", []*proxied{well(0).nft(0), stale(2).nft(0), stale(13).unmeasured()}, settling},
+		{"failures that go on, and nobody knows since when", []*proxied{stale(0).nft(7), stale(9).nft(8)}, active},
+		{"a node that is to be deleted", []*proxied{well(0).late().leaving()}, nil},
+		{"a set, and another vendor's build", []*proxied{well(0).nft(0, "inet guard interfaces").version("1.34.3-eks-113cf36")}, hint},
+		{"a set, and another vendor's build of a later release", []*proxied{well(0).nft(0, "inet guard interfaces").version("1.36.9+k3s1")}, hint},
+		{"a set, and an unknown version", []*proxied{well(0).nft(0, "inet guard interfaces").version("")}, hint},
+		{"a set, and a release that can read it", []*proxied{well(0).nft(0, "inet guard interfaces").version("1.36.3")}, nil},
+		{"a set that crashes the proxy's nft", []*proxied{well(0).nft(0, "inet guard interfaces")}, []string{"unreadable-set latent kube-proxy"}},
+		{"all of it", []*proxied{stale(0).late().waits(7, 42), stale(20).late().waits(7, 42)},
+			append([]string{"frozen-sync active kube-proxy"}, deadlocked...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var history []snapshot.Snapshot
-			for _, p := range c.history {
-				history = append(history, p.Snapshot)
-			}
 			var got []string
-			for _, f := range detected(t, ProxyConvergence{}, history) {
+			for _, f := range detected(t, ProxyConvergence{}, proxies(c.history...)) {
 				got = append(got, fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object))
 				if f.Detector != "proxy-convergence" || f.Announcer != "edge" || !strings.HasSuffix(f.Says, ".") {
 					t.Errorf("%+v", f)
 				}
 			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("found %q, want %q", got, c.want)
-			}
+			must.Equal(t, "found", c.want, got)
 		})
 	}
 }
@@ -347,7 +301,7 @@ func TestProxyConvergenceSays(t *testing.T) {
 		{"another vendor's build", proxies(polled(1, new, to(newPod)).nft(0, "inet guard interfaces").version("1.34.3-eks")), []string{
 			"Another program than kube-proxy has set inet guard interfaces of nftables on edge, made by nft 1.1.2 or later. The nft of kube-proxy 1.34.3-eks, which is no release of Kubernetes itself, may crash when it reads that: the nft 1.0.6 in images before v1.34.10, v1.35.7 and v1.36.3 does, and which one this build has is not known.",
 		}},
-		{"goroutines that have only begun to wait", proxies(polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(12, pods(oldPod)).frozen().waits(7, 42)), []string{
+		{"goroutines that have only begun to wait", proxies(polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).hangs(), polled(12, pods(oldPod)).hangs()), []string{
 			"goroutines 7 and 42 of kube-proxy on edge have been waiting for the kernel's answers about IPVS for 2s or longer; pending: this counts as a deadlock after 2.5s.",
 			"The IPVS table of edge sends no connection to ready endpoints: 10.30.64.3:7007 of shop/web:7007/TCP; the oldest difference has lasted for 12s or longer, and kube-proxy's last sync was 12s ago.",
 		}},

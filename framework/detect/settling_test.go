@@ -27,56 +27,29 @@ func TestSettling(t *testing.T) {
 		// are any, for each poll.
 		want [][]string
 	}{
-		{
-			"a node loses its session for good", RouteOwnership{}, worlds(incident(false),
-				func(w *world) *world { return after(w, 1, silentNode1) },
-				func(w *world) *world { return after(w, 9.9, nothing) },
-				func(w *world) *world { return after(w, 0.1, nothing) }),
-			[][]string{
-				nil,
-				{"unannounced settling 10.5.112.0/24 tor1,tor2"},
-				{"unannounced settling 10.5.112.0/24 tor1,tor2"},
-				{"unannounced active 10.5.112.0/24 tor1,tor2"},
-			},
-		},
-		{
-			"a node is removed: its session goes first", RouteOwnership{}, worlds(incident(false),
-				func(w *world) *world { return after(w, 1, silentNode1) },
-				func(w *world) *world { return after(w, 5, removeNode1) }),
-			[][]string{nil, {"unannounced settling 10.5.112.0/24 tor1,tor2"}, nil},
-		},
-		{
-			"a node joins", RouteOwnership{}, worlds(incident(false),
-				func(w *world) *world { return after(w, 1, newcomer) },
-				func(w *world) *world {
-					return after(w, 1, func(w *world) { w.announce("10.4.94.24", "10.5.116.0/24", tors...) })
-				}),
-			[][]string{nil, {"unannounced settling 10.5.116.0/24 tor1,tor2"}, nil},
-		},
-		{
-			"a node with a session withdraws its range", RouteOwnership{}, worlds(incident(false),
-				func(w *world) *world { return after(w, 0.2, withdrawn) },
-				func(w *world) *world { return after(w, 0.2, nothing) }),
-			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, {"unannounced active 10.5.115.0/24 tor1,tor2"}},
-		},
-		{
-			"a poll in the middle of a change", RouteOwnership{}, worlds(incident(false),
-				func(w *world) *world { return after(w, 0.2, withdrawn) },
-				func(w *world) *world {
-					return after(w, 0.2, func(w *world) { w.announce("10.4.94.21", "10.5.115.0/24", tors...) })
-				}),
-			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, nil},
-		},
+		{"a node loses its session for good", RouteOwnership{}, worlds(incident(false),
+			then(1, silentNode1), then(9.9, nothing), then(0.1, nothing)),
+			[][]string{nil, node1Settling, node1Settling, {"unannounced active 10.5.112.0/24 tor1,tor2"}}},
+		{"a node is removed: its session goes first", RouteOwnership{}, worlds(incident(false), then(1, silentNode1), then(5, removeNode1)),
+			[][]string{nil, node1Settling, nil}},
+		{"a node joins", RouteOwnership{}, worlds(incident(false), then(1, newcomer),
+			then(1, func(w *world) { w.announce("10.4.94.24", "10.5.116.0/24", tors...) })),
+			[][]string{nil, {"unannounced settling 10.5.116.0/24 tor1,tor2"}, nil}},
+		{"a node with a session withdraws its range", RouteOwnership{}, worlds(incident(false), then(0.2, withdrawn), then(0.2, nothing)),
+			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, {"unannounced active 10.5.115.0/24 tor1,tor2"}}},
+		{"a poll in the middle of a change", RouteOwnership{}, worlds(incident(false), then(0.2, withdrawn),
+			then(0.2, func(w *world) { w.announce("10.4.94.21", "10.5.115.0/24", tors...) })),
+			[][]string{nil, {"unannounced settling 10.5.115.0/24 tor1,tor2"}, nil}},
 		{
 			"one router after the other", RouteOwnership{}, worlds(incident(false),
-				func(w *world) *world { return after(w, 1, func(w *world) { w.silence("10.4.94.23", "tor1") }) },
-				func(w *world) *world { return after(w, 5, func(w *world) { w.silence("10.4.94.23", "tor2") }) },
-				func(w *world) *world { return after(w, 5, nothing) },
-				func(w *world) *world { return after(w, 5, nothing) }),
+				then(1, func(w *world) { w.silence("10.4.94.23", "tor1") }),
+				then(5, func(w *world) { w.silence("10.4.94.23", "tor2") }),
+				then(5, nothing),
+				then(5, nothing)),
 			[][]string{
 				nil,
 				{"unannounced settling 10.5.112.0/24 tor1"},
-				{"unannounced settling 10.5.112.0/24 tor1,tor2"},
+				node1Settling,
 				{"unannounced active 10.5.112.0/24 tor1", "unannounced settling 10.5.112.0/24 tor2"},
 				{"unannounced active 10.5.112.0/24 tor1,tor2"},
 			},
@@ -105,28 +78,15 @@ func TestSettling(t *testing.T) {
 			},
 		},
 
-		{
-			"an endpoint is replaced while nothing is synced", ProxyConvergence{}, proxies(
-				polled(0, pods(oldPod), to(oldPod)).frozen(), polled(1, pods(newPod), to(oldPod)).frozen(),
-				polled(10, pods(newPod), to(oldPod)).frozen(), polled(11, pods(newPod), to(oldPod)).frozen()),
-			[][]string{nil, webSettling, webSettling, webActive},
-		},
-		{
-			"an endpoint is replaced in vain while syncs go on", ProxyConvergence{}, proxies(
-				polled(0, pods(oldPod), to(oldPod)), polled(1, pods(newPod), to(oldPod)), polled(11, pods(newPod), to(oldPod)),
-				polled(20, pods(newPod), to(oldPod)), polled(21, pods(newPod), to(oldPod))),
-			[][]string{nil, webSettling, webSettling, webSettling, webActive},
-		},
-		{
-			"an endpoint is replaced", ProxyConvergence{},
-			proxies(polled(0, pods(oldPod), to(oldPod)), polled(1, pods(newPod), to(oldPod)), polled(2, pods(newPod), to(newPod))),
-			[][]string{nil, webSettling, nil},
-		},
-		{
-			"a Service has no virtual server", ProxyConvergence{},
+		{"an endpoint is replaced while nothing is synced", ProxyConvergence{}, proxies(well(0).frozen(), stale(1).frozen(),
+			stale(10).frozen(), stale(11).frozen()), [][]string{nil, webSettling, webSettling, webActive}},
+		{"an endpoint is replaced in vain while syncs go on", ProxyConvergence{}, proxies(well(0), stale(1), stale(11), stale(20), stale(21)),
+			[][]string{nil, webSettling, webSettling, webSettling, webActive}},
+		{"an endpoint is replaced", ProxyConvergence{}, proxies(well(0), stale(1), polled(2, pods(newPod), to(newPod))),
+			[][]string{nil, webSettling, nil}},
+		{"a Service has no virtual server", ProxyConvergence{},
 			proxies(polled(0, pods(oldPod)).frozen().unlisted(), polled(10, pods(oldPod)).frozen().unlisted()),
-			[][]string{{"missing-service settling edge"}, {"missing-service active edge"}},
-		},
+			[][]string{{"missing-service settling edge"}, {"missing-service active edge"}}},
 		{
 			"one endpoint after the other", ProxyConvergence{},
 			proxies(polled(0, pods(newPod)).frozen(), polled(5, pods(newPod, oldPod)).frozen(), polled(10, pods(newPod, oldPod)).frozen(), polled(15, pods(newPod, oldPod)).frozen()),
@@ -227,8 +187,12 @@ func proxies(polls ...*proxied) []snapshot.Snapshot {
 	return each.Of(polls, func(p *proxied) snapshot.Snapshot { return p.Snapshot })
 }
 
-// What there is to find when shop/web goes on leading to the old endpoint.
+// stale is a poll in which shop/web leads to the old endpoint in place of the new one.
+func stale(at int) *proxied { return polled(at, pods(newPod), to(oldPod)) }
+
+// What there is to find then, and when node1 has lost its sessions.
 var (
-	webSettling = []string{"missing-endpoint settling edge", "stale-endpoint settling edge"}
-	webActive   = []string{"missing-endpoint active edge", "stale-endpoint active edge"}
+	node1Settling = []string{"unannounced settling 10.5.112.0/24 tor1,tor2"}
+	webSettling   = []string{"missing-endpoint settling edge", "stale-endpoint settling edge"}
+	webActive     = []string{"missing-endpoint active edge", "stale-endpoint active edge"}
 )

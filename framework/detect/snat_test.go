@@ -106,117 +106,74 @@ func TestSNAT(t *testing.T) {
 			}
 		}
 	}
+	rules := func(all ...snapshot.Rule) change { return func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = all } }
+	established := func(is bool) change { return func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = is } }
+	db := netip.MustParseAddrPort("10.4.40.10:3306")
+	sees := func(remote string) change {
+		return func(s *snapshot.Snapshot) {
+			s.Outside[0].Sockets.Items = []snapshot.Socket{{Local: db, Remote: netip.MustParseAddrPort(remote)}}
+		}
+	}
+	to := func(chain, target string) snapshot.Rule {
+		return snapshot.Rule{Chain: chain, Target: target, Text: target}
+	}
+	hidden := func(state State, object string) []brief { return []brief{{HiddenSource, state, object, 1}} }
+	const pods = "10.20.30.32/27"
 	for _, tt := range []struct {
 		name   string
 		change change
 		want   []brief
 		says   string
 	}{
-		{
-			name: "hidden, and the server sees it", change: dbSees,
-			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): node2 translates it, by the rule "` + rule + `", although tor has a route to them (10.20.30.32/27).`,
-		},
-		{
-			name: "hidden, and nobody outside was asked", change: func(*snapshot.Snapshot) {},
-			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-			says: `10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app`,
-		},
-		{name: "the rule waits", change: noFlows, want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}},
-			says: `node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`},
-		{name: "no rule, no flow", change: all(noRules, noFlows)},
-		{name: "to a Service's endpoint outside", change: answeredBy("10.4.40.11:3306"),
-			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}},
-		{name: "to a Service, and back to the pod itself", change: answeredBy("10.20.30.35:3306"),
-			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}}},
-		{name: "a connection that is over keeps its entry for a while", change: noRules},
-		{
-			name: "a connection from before goes on", change: all(noRules, func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Established = true }),
-			want: []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
-			says: "10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), although no rule of node2 translates it any more: " +
-				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it).",
-		},
-		{
-			name: "a BPF program hides it, and the server sees it", change: all(noRules, byProgram, dbSees),
-			want: []brief{{HiddenSource, Active, "10.20.30.32/27", 1}},
-			says: `db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): no rule of node2 translates it, ` +
-				`and after the rules it passes BPF program bpf_host.o:[to-netdev] on egress of eth0, although tor has a route to it (10.20.30.32/27).`,
-		},
-		{
-			name: "the server has seen the node at that port before, and there is no program", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
-				s.NAT[0].Programs.Items = nil
-			}),
-		},
-		{name: "a BPF program, and nobody outside was asked", change: all(noRules, byProgram)},
-		{name: "a BPF program that hides nothing", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
-			s.Outside[0].Sockets.Items[0].Remote = netip.MustParseAddrPort("10.20.30.35:40312")
-		})},
-		{name: "the server has seen the node at that port before, and sees the pod now", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
-			s.Outside[0].Sockets.Items = append(s.Outside[0].Sockets.Items, snapshot.Socket{
-				Local: netip.MustParseAddrPort("10.4.40.10:3306"), Remote: netip.MustParseAddrPort("10.20.30.35:40312"),
-			})
-		})},
-		{name: "the server sees another client at that port", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
-			s.Outside[0].Sockets.Items[0].Remote = netip.MustParseAddrPort("10.4.94.99:40312")
-		})},
-		{name: "a BPF program, and a connection that may be over", change: all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
-			s.NAT[0].Flows.Items[0].Established = false
-		})},
-		{name: "pods that nobody routes must be translated", change: noRoutes},
-		{name: "the pods could not be read", change: func(s *snapshot.Snapshot) { s.Pods.Read = false }},
-		{name: "the rules could not be read", change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Read = false }},
-		{name: "the pod is another node's", change: func(s *snapshot.Snapshot) { s.Pods.Items[0].Node = "node1" }},
-		{name: "a rule that no packet comes to",
-			change: func(s *snapshot.Snapshot) { noFlows(s); s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] }},
-		{
-			name: "a rule that looks at a set", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = []snapshot.Rule{
-					{Chain: "POSTROUTING", Target: "cali-POSTROUTING", Text: "jump"},
-					{Chain: "cali-POSTROUTING", Target: "MASQUERADE", Conditional: true, Comment: "nat outgoing", Text: "masquerade"},
-				}
-			},
-			want: []brief{{HiddenSource, Active, "rule nat outgoing", 1}},
-			says: `node2 translates it, by the rule "masquerade"`,
-		},
-		{
-			name: "Calico's natOutgoing, before kube-proxy's rule for packets with its mark", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = append(natOutgoing(), kubeProxy()...)
-			},
-			want: []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}},
-			says: `node2 translates it, by the rule "masquerade what leaves the pools"`,
-		},
-		{name: "kube-proxy's rule is not for a flow that goes to no Service",
-			change: func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = kubeProxy() }},
-		{
-			name: "kube-proxy's rule, and a flow to a Service", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = kubeProxy()
-				s.NAT[0].Flows.Items[0].Redirected = true
-			},
-			want: []brief{{HiddenSource, Active, "rule kubernetes service traffic requiring SNAT", 1}},
-		},
-		{
-			name: "a rule before it lets the flow pass", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Flows.Items[0].Established = true
-				s.NAT[0].Rules.Items = append([]snapshot.Rule{{Chain: "POSTROUTING", Target: "ACCEPT", Text: "accept"}}, s.NAT[0].Rules.Items...)
-			},
-			want: []brief{{HiddenSource, Latent, "10.20.30.32/27", 1}, {StaleTranslation, Active, "10.20.30.35", 1}},
-		},
-		{
-			name: "SNAT to another address is not it", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = []snapshot.Rule{
-					{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.99"), Text: "other"},
-					{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.31"), Comment: "this", Text: "this"},
-				}
-			},
-			want: []brief{{HiddenSource, Active, "rule this", 1}},
-		},
-		{
-			name: "chains that call each other", change: func(s *snapshot.Snapshot) {
-				s.NAT[0].Rules.Items = []snapshot.Rule{
-					{Chain: "POSTROUTING", Target: "A", Text: "1"}, {Chain: "A", Target: "B", Text: "2"}, {Chain: "B", Target: "A", Text: "3"},
-				}
-			},
-		},
+		{"hidden, and the server sees it", dbSees, hidden(Active, pods),
+			`db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): node2 translates it, by the rule "` + rule + `", although tor has a route to them (10.20.30.32/27).`},
+		{"hidden, and nobody outside was asked", all(), hidden(Active, pods),
+			`10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app`},
+		{"the rule waits", noFlows, hidden(Latent, pods),
+			`node2 will translate the addresses of 1 pod to its own, by the rule "` + rule + `", although tor has a route`},
+		{"no rule, no flow", all(noRules, noFlows), nil, ""},
+		{"to a Service's endpoint outside", answeredBy("10.4.40.11:3306"), hidden(Active, pods), ""},
+		{"to a Service, and back to the pod itself", answeredBy("10.20.30.35:3306"), hidden(Latent, pods), ""},
+		{"a connection that is over keeps its entry for a while", noRules, nil, ""},
+		{"a connection from before goes on", all(noRules, established(true)), []brief{{StaleTranslation, Active, "10.20.30.35", 1}},
+			"10.4.40.10:3306 receives tcp packets from 10.4.94.31, which is pod default/app (10.20.30.35), although no rule of node2 translates it any more: " +
+				"connection tracking keeps the translation of 1 flow for as long as packets flow (conntrack -D -s 10.20.30.35 ends it)."},
+		{"a BPF program hides it, and the server sees it", all(noRules, byProgram, dbSees), hidden(Active, pods),
+			`db (10.4.40.10:3306) sees 10.4.94.31, which is pod default/app (10.20.30.35): no rule of node2 translates it, ` +
+				`and after the rules it passes BPF program bpf_host.o:[to-netdev] on egress of eth0, although tor has a route to it (10.20.30.32/27).`},
+		{"the server has seen the node at that port before, and there is no program",
+			all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) { s.NAT[0].Programs.Items = nil }), nil, ""},
+		{"a BPF program, and nobody outside was asked", all(noRules, byProgram), nil, ""},
+		{"a BPF program that hides nothing", all(noRules, byProgram, dbSees, sees("10.20.30.35:40312")), nil, ""},
+		{"the server has seen the node at that port before, and sees the pod now", all(noRules, byProgram, dbSees, func(s *snapshot.Snapshot) {
+			before := s.Outside[0].Sockets.Items
+			sees("10.20.30.35:40312")(s)
+			s.Outside[0].Sockets.Items = append(before, s.Outside[0].Sockets.Items...)
+		}), nil, ""},
+		{"the server sees another client at that port", all(noRules, byProgram, dbSees, sees("10.4.94.99:40312")), nil, ""},
+		{"a BPF program, and a connection that may be over", all(noRules, byProgram, dbSees, established(false)), nil, ""},
+		{"pods that nobody routes must be translated", noRoutes, nil, ""},
+		{"the pods could not be read", func(s *snapshot.Snapshot) { s.Pods.Read = false }, nil, ""},
+		{"the rules could not be read", func(s *snapshot.Snapshot) { s.NAT[0].Rules.Read = false }, nil, ""},
+		{"the pod is another node's", func(s *snapshot.Snapshot) { s.Pods.Items[0].Node = "node1" }, nil, ""},
+		{"a rule that no packet comes to",
+			all(noFlows, func(s *snapshot.Snapshot) { s.NAT[0].Rules.Items = s.NAT[0].Rules.Items[3:] }), nil, ""},
+		{"a rule that looks at a set", rules(to("POSTROUTING", "cali-POSTROUTING"),
+			snapshot.Rule{Chain: "cali-POSTROUTING", Target: "MASQUERADE", Conditional: true, Comment: "nat outgoing", Text: "masquerade"}),
+			hidden(Active, "rule nat outgoing"), `node2 translates it, by the rule "masquerade"`},
+		{"Calico's natOutgoing, before kube-proxy's rule for packets with its mark", rules(append(natOutgoing(), kubeProxy()...)...),
+			hidden(Active, "rule in cali-nat-outgoing"), `node2 translates it, by the rule "masquerade what leaves the pools"`},
+		{"kube-proxy's rule is not for a flow that goes to no Service", rules(kubeProxy()...), nil, ""},
+		{"kube-proxy's rule, and a flow to a Service", all(rules(kubeProxy()...),
+			func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Redirected = true }), hidden(Active, "rule kubernetes service traffic requiring SNAT"), ""},
+		{"a rule before it lets the flow pass", all(established(true), func(s *snapshot.Snapshot) {
+			s.NAT[0].Rules.Items = append([]snapshot.Rule{to("POSTROUTING", "ACCEPT")}, s.NAT[0].Rules.Items...)
+		}), append(hidden(Latent, pods), brief{StaleTranslation, Active, "10.20.30.35", 1}), ""},
+		{"SNAT to another address is not it", rules(
+			snapshot.Rule{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.99"), Text: "other"},
+			snapshot.Rule{Chain: "POSTROUTING", Target: "SNAT", To: netip.MustParseAddr("10.4.94.31"), Comment: "this", Text: "this"}),
+			hidden(Active, "rule this"), ""},
+		{"chains that call each other", rules(to("POSTROUTING", "A"), to("A", "B"), to("B", "A")), nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := masqueraded(t)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,11 +13,18 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-// native is native routing without IPv6, as in the incident's cluster.
-func native(more map[string]string) map[string]string {
-	config := map[string]string{"ipam": "kubernetes", "tunnel": "disabled", "enable-ipv4": "true", "enable-ipv6": "false"}
-	maps.Copy(config, more)
+// keys are those of a ConfigMap, each with its value after it.
+func keys(all ...string) map[string]string {
+	config := map[string]string{}
+	for pair := range slices.Chunk(all, 2) {
+		config[pair[0]] = pair[1]
+	}
 	return config
+}
+
+// native is native routing without IPv6, as in the incident's cluster, and more keys.
+func native(more ...string) map[string]string {
+	return keys(slices.Concat([]string{"ipam", "kubernetes", "tunnel", "disabled", "enable-ipv4", "true", "enable-ipv6", "false"}, more)...)
 }
 
 // brief is what tests compare of a Drift, beside its sentence.
@@ -30,8 +36,8 @@ type brief struct {
 
 func TestCompare(t *testing.T) {
 	const cidr = "10.20.30.0/24"
-	oldKeys := native(map[string]string{"masquerade": "false", "native-routing-cidr": cidr})
-	newKeys := native(map[string]string{"enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": cidr})
+	oldKeys := native("masquerade", "false", "native-routing-cidr", cidr)
+	newKeys := native("enable-ipv4-masquerade", "false", "ipv4-native-routing-cidr", cidr)
 	for _, tt := range []struct {
 		name     string
 		from, to string
@@ -40,147 +46,103 @@ func TestCompare(t *testing.T) {
 		want     []brief           // without keys that are neither set nor about masquerading
 		says     string            // of the first
 	}{
-		{
-			name: "off by the old key", from: "v1.8.1", to: "v1.11.1", config: oldKeys,
+		{name: "off by the old key", from: "v1.8.1", to: "v1.11.1", config: oldKeys,
 			want: []brief{{"masquerade", NotRead, "false", "true"}, {"native-routing-cidr", Deprecated, cidr, cidr}},
-			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is not set: false with 1.8.1, true with 1.11.1.`,
-		},
-		{
-			name: "translated before the upgrade", from: "1.8.1", to: "1.11.1", config: oldKeys, then: newKeys,
+			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is not set: false with 1.8.1, true with 1.11.1.`},
+		{name: "translated before the upgrade", from: "1.8.1", to: "1.11.1", config: oldKeys, then: newKeys,
 			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "false", "false"}, {"ipv4-native-routing-cidr", NewlyRead, cidr, cidr}},
-			says: `enable-ipv4-masquerade is set to "false", which 1.8.1 does not read and 1.11.1 does: false, as before.`,
-		},
+			says: `enable-ipv4-masquerade is set to "false", which 1.8.1 does not read and 1.11.1 does: false, as before.`},
 		{name: "the new keys, and the old version has always had them", from: "1.8.1", to: "1.11.1", config: newKeys,
 			want: []brief{{"enable-ipv4-masquerade", NewlyRead, "true", "false"}, {"ipv4-native-routing-cidr", NewlyRead, "", cidr}}},
-		{
-			name: "old and new keys, agreeing", from: "1.8.1", to: "1.11.1",
-			config: native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "native-routing-cidr": cidr}),
+		{name: "old and new keys, agreeing", from: "1.8.1", to: "1.11.1",
+			config: native("masquerade", "false", "enable-ipv4-masquerade", "false", "native-routing-cidr", cidr),
 			want: []brief{
 				{"masquerade", NotRead, "false", "false"},
 				{"enable-ipv4-masquerade", NewlyRead, "false", "false"},
 				{"native-routing-cidr", Deprecated, cidr, cidr},
 			},
-			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is set to "false": false, as before.`,
-		},
-		{
-			name: "old and new keys, 1.10", from: "1.8.1", to: "1.10.0",
-			config: native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "native-routing-cidr": cidr}),
+			says: `masquerade is set to "false", which 1.11.1 does not read; there enable-ipv4-masquerade has effect, and is set to "false": false, as before.`},
+		{name: "old and new keys, 1.10", from: "1.8.1", to: "1.10.0",
+			config: native("masquerade", "false", "enable-ipv4-masquerade", "false", "native-routing-cidr", cidr),
 			want:   []brief{{"enable-ipv4-masquerade", Conflict, "false", Refused}, {"masquerade", Conflict, "false", Refused}},
 			says: `enable-ipv4-masquerade is set to "false", and masquerade to "false": 1.10.0 does not start with both ` +
-				`("Failed to populate masquerading settings: --enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive").`,
-		},
-		{
-			name: "the old name of the native CIDR, 1.12", from: "1.11.1", to: "1.12.0",
-			config: native(map[string]string{"native-routing-cidr": cidr}),
-			want:   []brief{{"ipv4-native-routing-cidr", Missing, cidr, Refused}, {"native-routing-cidr", NotRead, cidr, ""}},
-		},
-		{
-			name: "the same, with masquerading off", from: "1.11.1", to: "1.12.0",
-			config: native(map[string]string{"native-routing-cidr": cidr, "enable-ipv4-masquerade": "false"}),
+				`("Failed to populate masquerading settings: --enable-ipv4-masquerade and --masquerade (deprecated) are mutually exclusive").`},
+		{name: "the old name of the native CIDR, 1.12", from: "1.11.1", to: "1.12.0", config: native("native-routing-cidr", cidr),
+			want: []brief{{"ipv4-native-routing-cidr", Missing, cidr, Refused}, {"native-routing-cidr", NotRead, cidr, ""}}},
+		{name: "the same, with masquerading off", from: "1.11.1", to: "1.12.0",
+			config: native("native-routing-cidr", cidr, "enable-ipv4-masquerade", "false"),
 			want:   []brief{{"native-routing-cidr", NotRead, cidr, ""}},
-			says:   `native-routing-cidr is set to "10.20.30.0/24", which 1.12.0 does not read; there ipv4-native-routing-cidr has effect, and is not set: 10.20.30.0/24 with 1.11.1, nothing with 1.12.0.`,
-		},
-		{
-			name: "a slip of the pen", from: "1.11.1", to: "1.12.0",
-			config: native(map[string]string{"enable-ipv4-masquerad": "false", "ipv4-native-routing-cidr": cidr}),
+			says:   `native-routing-cidr is set to "10.20.30.0/24", which 1.12.0 does not read; there ipv4-native-routing-cidr has effect, and is not set: 10.20.30.0/24 with 1.11.1, nothing with 1.12.0.`},
+		{name: "a slip of the pen", from: "1.11.1", to: "1.12.0",
+			config: native("enable-ipv4-masquerad", "false", "ipv4-native-routing-cidr", cidr),
 			want:   []brief{{"enable-ipv4-masquerad", Unknown, "", ""}},
-			says:   `enable-ipv4-masquerad is set, which neither 1.11.1 nor 1.12.0 reads; the nearest key that 1.12.0 reads is enable-ipv4-masquerade.`,
-		},
-		{
-			name: "a key of another version", from: "1.11.1", to: "1.12.0",
-			config: native(map[string]string{"masquerade": "false", "ipv4-native-routing-cidr": cidr}),
-			want:   []brief{{"masquerade", Unknown, "", ""}},
-			says:   `masquerade is set, which neither 1.11.1 nor 1.12.0 reads, but the reference of 1.8.1 to 1.9.18 has it.`,
-		},
-		{
-			name: "a switch that is none", from: "1.10.0", to: "1.11.1",
-			config: native(map[string]string{"enable-ipv4-masquerade": "nein", "native-routing-cidr": cidr}),
+			says:   `enable-ipv4-masquerad is set, which neither 1.11.1 nor 1.12.0 reads; the nearest key that 1.12.0 reads is enable-ipv4-masquerade.`},
+		{name: "a key of another version", from: "1.11.1", to: "1.12.0",
+			config: native("masquerade", "false", "ipv4-native-routing-cidr", cidr), want: []brief{{"masquerade", Unknown, "", ""}},
+			says: `masquerade is set, which neither 1.11.1 nor 1.12.0 reads, but the reference of 1.8.1 to 1.9.18 has it.`},
+		{name: "a switch that is none", from: "1.10.0", to: "1.11.1",
+			config: native("enable-ipv4-masquerade", "nein", "native-routing-cidr", cidr),
 			want:   []brief{{"enable-ipv4-masquerade", BadValue, "false", Refused}, {"native-routing-cidr", Deprecated, cidr, cidr}},
-			says:   `enable-ipv4-masquerade is set to "nein", which is not of type bool: false with 1.10.0, and 1.11.1 does not start.`,
-		},
-		{
-			name: "an empty switch", from: "1.11.1", to: "1.12.0",
-			config: native(map[string]string{"enable-ipv4-masquerade": "", "ipv4-native-routing-cidr": cidr}),
-			want:   []brief{{"enable-ipv4-masquerade", BadValue, "false", Refused}},
-			says:   `enable-ipv4-masquerade is set to "", which is not of type bool: false with 1.11.1, and 1.12.0 does not start.`,
-		},
+			says:   `enable-ipv4-masquerade is set to "nein", which is not of type bool: false with 1.10.0, and 1.11.1 does not start.`},
+		{name: "an empty switch", from: "1.11.1", to: "1.12.0", config: native("enable-ipv4-masquerade", "", "ipv4-native-routing-cidr", cidr),
+			want: []brief{{"enable-ipv4-masquerade", BadValue, "false", Refused}},
+			says: `enable-ipv4-masquerade is set to "", which is not of type bool: false with 1.11.1, and 1.12.0 does not start.`},
 		{name: "no change of version", from: "1.11.1", to: "1.11.1", config: newKeys},
-		{
-			name: "a key that a version that was not asked does not read", from: "1.18.4", to: "1.19.5",
-			config: map[string]string{"enable-node-port": "true", "kube-proxy-replacement": "true"},
+		{name: "a key that a version that was not asked does not read", from: "1.18.4", to: "1.19.5",
+			config: keys("enable-node-port", "true", "kube-proxy-replacement", "true"),
 			want:   []brief{{"enable-node-port", NotRead, "true", NotKnown}},
-			says:   `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known.`,
-		},
-		{
-			name: "a text that is no switch any more", from: "1.13.0", to: "1.19.5",
-			config: map[string]string{"kube-proxy-replacement": "strict"},
-			want:   []brief{{"kube-proxy-replacement", BadValue, "strict", Refused}},
-		},
-		{
-			name: "a word that is refused", from: "1.15.19", to: "1.18.4",
-			config: map[string]string{"kube-proxy-replacement": "disabled", "datapath-mode": "lb-only"},
+			says:   `enable-node-port is set to "true", which 1.19.5 does not read: true with 1.18.4, and what comes of it with 1.19.5 is not known.`},
+		{name: "a text that is no switch any more", from: "1.13.0", to: "1.19.5", config: keys("kube-proxy-replacement", "strict"),
+			want: []brief{{"kube-proxy-replacement", BadValue, "strict", Refused}}},
+		{name: "a word that is refused", from: "1.15.19", to: "1.18.4",
+			config: keys("kube-proxy-replacement", "disabled", "datapath-mode", "lb-only"),
 			want:   []brief{{"datapath-mode", BadValue, "lb-only", Refused}, {"kube-proxy-replacement", BadValue, "disabled", Refused}},
-			says:   `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start.`,
-		},
+			says:   `datapath-mode is set to "lb-only", which is none of veth, netkit, netkit-l2: lb-only with 1.15.19, and 1.18.4 does not start.`},
 		{name: "a word that two asked agents read in another way", from: "1.8.2", to: "1.10.0",
-			config: map[string]string{"ipam": "hostscope-legacy"}, want: []brief{{"ipam", BadValue, "hostscope-legacy", Refused}}},
-		{name: "a word that is gone", from: "1.14.19", to: "1.15.0", config: map[string]string{"ipam": "cluster-pool-v2beta"},
+			config: keys("ipam", "hostscope-legacy"), want: []brief{{"ipam", BadValue, "hostscope-legacy", Refused}}},
+		{name: "a word that is gone", from: "1.14.19", to: "1.15.0", config: keys("ipam", "cluster-pool-v2beta"),
 			want: []brief{{"ipam", BadValue, "cluster-pool-v2beta", Refused}}},
-		{name: "a new word, back again", from: "1.14.0", to: "1.13.18", config: map[string]string{"ipam": "multi-pool"},
+		{name: "a new word, back again", from: "1.14.0", to: "1.13.18", config: keys("ipam", "multi-pool"),
 			want: []brief{{"ipam", BadValue, "multi-pool", Refused}}},
-		{name: "a word within a minor", from: "1.12.0", to: "1.12.1", config: map[string]string{"datapath-mode": "ipvlan"},
+		{name: "a word within a minor", from: "1.12.0", to: "1.12.1", config: keys("datapath-mode", "ipvlan"),
 			want: []brief{{"datapath-mode", BadValue, "ipvlan", Refused}}},
-		{
-			name: "words that stay", from: "1.16.0", to: "1.18.4",
-			config: map[string]string{"datapath-mode": "veth", "ipam": "multi-pool", "routing-mode": "native", "identity-allocation-mode": "crd"},
-		},
-		{name: "a word that means something else", from: "1.16.0", to: "1.17.0", config: map[string]string{"datapath-mode": "lb-only"},
+		{name: "words that stay", from: "1.16.0", to: "1.18.4",
+			config: keys("datapath-mode", "veth", "ipam", "multi-pool", "routing-mode", "native", "identity-allocation-mode", "crd")},
+		{name: "a word that means something else", from: "1.16.0", to: "1.17.0", config: keys("datapath-mode", "lb-only"),
 			want: []brief{{"datapath-mode", Noted, "lb-only", NotKnown}}},
-		{
-			name: "a deprecated key without effect", from: "1.15.19", to: "1.16.0",
-			config: map[string]string{"enable-runtime-device-detection": "false"},
-			want:   []brief{{"enable-runtime-device-detection", Deprecated, "false", "true"}},
-		},
+		{name: "a deprecated key without effect", from: "1.15.19", to: "1.16.0", config: keys("enable-runtime-device-detection", "false"),
+			want: []brief{{"enable-runtime-device-detection", Deprecated, "false", "true"}}},
 		{name: "the same, as the new version does anyway", from: "1.15.19", to: "1.16.0",
-			config: map[string]string{"enable-runtime-device-detection": "true"}},
+			config: keys("enable-runtime-device-detection", "true")},
 		{name: "without effect before and after", from: "1.16.0", to: "1.16.19",
-			config: map[string]string{"enable-runtime-device-detection": "false"}},
-		{name: "an old name", from: "1.17.17", to: "1.18.4", config: map[string]string{"node-port-mode": "dsr"}},
-		{name: "an old name that is gone", from: "1.19.7", to: "1.20.2", config: map[string]string{"node-port-mode": "dsr"},
+			config: keys("enable-runtime-device-detection", "false")},
+		{name: "an old name", from: "1.17.17", to: "1.18.4", config: keys("node-port-mode", "dsr")},
+		{name: "an old name that is gone", from: "1.19.7", to: "1.20.2", config: keys("node-port-mode", "dsr"),
 			want: []brief{{"node-port-mode", NotRead, "dsr", "snat"}}},
-		{
-			name: "an old name and the new one, agreeing", from: "1.17.17", to: "1.18.4",
-			config: map[string]string{"bpf-lb-mode": "dsr", "node-port-mode": "dsr"},
+		{name: "an old name and the new one, agreeing", from: "1.17.17", to: "1.18.4",
+			config: keys("bpf-lb-mode", "dsr", "node-port-mode", "dsr"),
 			want:   []brief{{"bpf-lb-mode", Conflict, "dsr", Refused}, {"node-port-mode", Conflict, "dsr", Refused}},
-			says:   `bpf-lb-mode is set to "dsr", and node-port-mode to "dsr": 1.18.4 does not start with both ("both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead.").`,
-		},
-		{
-			name: "an old name and the new one's default", from: "1.18.4", to: "1.17.17",
-			config: map[string]string{"bpf-lb-mode": "snat", "node-port-mode": "dsr"},
-			want:   []brief{{"bpf-lb-mode", Conflict, "dsr", Refused}, {"node-port-mode", Conflict, "dsr", Refused}},
-		},
-		{name: "a deprecated key", from: "1.18.4", to: "1.19.5", config: map[string]string{"encryption-strict-mode-cidr": "10.0.0.0/8"},
+			says:   `bpf-lb-mode is set to "dsr", and node-port-mode to "dsr": 1.18.4 does not start with both ("both --bpf-lb-mode and --node-port-mode were set. Use --bpf-lb-mode instead.").`},
+		{name: "an old name and the new one's default", from: "1.18.4", to: "1.17.17",
+			config: keys("bpf-lb-mode", "snat", "node-port-mode", "dsr"),
+			want:   []brief{{"bpf-lb-mode", Conflict, "dsr", Refused}, {"node-port-mode", Conflict, "dsr", Refused}}},
+		{name: "a deprecated key", from: "1.18.4", to: "1.19.5", config: keys("encryption-strict-mode-cidr", "10.0.0.0/8"),
 			want: []brief{{"encryption-strict-mode-cidr", Deprecated, "10.0.0.0/8", "10.0.0.0/8"}}},
-		{
-			name: "an empty number, of which no agent was asked", from: "1.18.4", to: "1.19.5",
-			config: map[string]string{"mtu": ""},
-			want:   []brief{{"mtu", BadValue, NotKnown, NotKnown}},
-			says:   `mtu is set to "", which is not of type int; what comes of it is not known.`,
-		},
-		{name: "the operator's key", from: "1.18.4", to: "1.19.5", config: map[string]string{"unmanaged-pod-watcher-interval": "15"},
+		{name: "an empty number, of which no agent was asked", from: "1.18.4", to: "1.19.5", config: keys("mtu", ""),
+			want: []brief{{"mtu", BadValue, NotKnown, NotKnown}},
+			says: `mtu is set to "", which is not of type int; what comes of it is not known.`},
+		{name: "the operator's key", from: "1.18.4", to: "1.19.5", config: keys("unmanaged-pod-watcher-interval", "15"),
 			want: []brief{{"unmanaged-pod-watcher-interval", BadValue, "15", NotKnown}}},
 		{name: "a key without a flag that the code asks for", from: "1.18.4", to: "1.18.5",
-			config: map[string]string{"enable-source-ip-verification": "false"}},
-		{name: "a key of no version", from: "1.18.4", to: "1.19.5", config: map[string]string{"enable-nodes-port": "true"},
+			config: keys("enable-source-ip-verification", "false")},
+		{name: "a key of no version", from: "1.18.4", to: "1.19.5", config: keys("enable-nodes-port", "true"),
 			want: []brief{{"enable-nodes-port", Unknown, "", ""}}},
-		{
-			name: "back again", from: "1.11.1", to: "1.8.1", config: newKeys,
+		{name: "back again", from: "1.11.1", to: "1.8.1", config: newKeys,
 			want: []brief{
 				{"native-routing-cidr", Missing, cidr, Refused},
 				{"enable-ipv4-masquerade", NotRead, "false", "true"},
 				{"ipv4-native-routing-cidr", NotRead, cidr, ""},
-			},
-		},
+			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			then := tt.config
@@ -365,7 +327,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestDetector(t *testing.T) {
-	config := native(map[string]string{"masquerade": "false", "native-routing-cidr": "10.20.30.0/24"})
+	config := native("masquerade", "false", "native-routing-cidr", "10.20.30.0/24")
 	d := Detector{Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config"}
 	must.NoError(t, d.Check())
 	with := func(data map[string]string) []snapshot.Snapshot {
@@ -390,7 +352,7 @@ func TestDetector(t *testing.T) {
 	}
 	expect(config, "ConfigMap kube-system/cilium-config, masquerade: latent not-read",
 		"ConfigMap kube-system/cilium-config, native-routing-cidr: hint deprecated")
-	expect(native(map[string]string{"masquerade": "false", "enable-ipv4-masquerade": "false", "ipv4-native-routing-cidr": "10.20.30.0/24"}),
+	expect(native("masquerade", "false", "enable-ipv4-masquerade", "false", "ipv4-native-routing-cidr", "10.20.30.0/24"),
 		"ConfigMap kube-system/cilium-config, masquerade: hint not-read",
 		"ConfigMap kube-system/cilium-config, enable-ipv4-masquerade: hint newly-read",
 		"ConfigMap kube-system/cilium-config, ipv4-native-routing-cidr: hint newly-read")
@@ -415,7 +377,7 @@ func FuzzCompare(f *testing.F) {
 	f.Add("", "")
 	f.Add("ipam\x00", "\xff")
 	f.Fuzz(func(t *testing.T, key, value string) {
-		for _, d := range must.Get(Cilium().Compare(Setup{"1.8.1", native(nil)}, Setup{"1.12.0", native(map[string]string{key: value})}))(t) {
+		for _, d := range must.Get(Cilium().Compare(Setup{"1.8.1", native()}, Setup{"1.12.0", native(key, value)}))(t) {
 			if d.Says == "" || d.Kind == "" {
 				t.Errorf("%q=%q: %+v", key, value, d)
 			}
