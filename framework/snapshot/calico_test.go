@@ -41,7 +41,7 @@ func TestNodeAnnotations(t *testing.T) {
 			list := nodeList.DeepCopy()
 			list.Items = list.Items[:1]
 			list.Items[0].Annotations = c.annotations
-			cluster := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{nodesPath: protobuf(t, list)})))(t)
+			cluster := clusterOf(t, map[string]http.HandlerFunc{nodesPath: protobuf(t, list)})
 			nodes, err := listedNodes.items(t.Context(), cluster)
 			if c.err != "" {
 				must.Fail(t, err, `node "master2": annotation `+c.err)
@@ -82,10 +82,10 @@ func TestCalicoAgents(t *testing.T) {
 		other,
 	}}
 	asked := ""
-	cluster := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
+	cluster := clusterOf(t, map[string]http.HandlerFunc{podsPath: func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Query().Get("fieldSelector")
 		protobuf(t, list)(w, r)
-	}})))(t)
+	}})
 	got := must.Get(cluster.calicoAgents(t.Context()))(t)
 	want := []CalicoAgent{
 		{Node: "node1", Pod: "kube-system/calico-node-a", Poll: time.Minute, Unknown: []string{"IP_AUTODETECTION_METHOD"}},

@@ -1,13 +1,12 @@
 package snapshot
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,13 +29,13 @@ func TestCalicoBGP(t *testing.T) {
 	reflector := node("a", nil)
 	reflector.Annotations = map[string]string{"projectcalico.org/labels": `{"route-reflector":"true"}`}
 	const path = "/apis/crd.projectcalico.org/v1/"
-	read := func(answers map[string]http.HandlerFunc) (*cluster, error) {
+	read := func(answers map[string]http.HandlerFunc) *cluster {
 		answers[nodesPath] = protobuf(t, &corev1.NodeList{Items: []corev1.Node{
 			node("b", nil), reflector, node("control", map[string]string{corev1.LabelNodeExcludeBalancers: ""}),
 		}})
-		return newCluster(serve(t, answers))
+		return clusterOf(t, answers)
 	}
-	c := must.Get(read(map[string]http.HandlerFunc{
+	c := read(map[string]http.HandlerFunc{
 		path + "ippools": calicoList("IPPool",
 			calicoObject("IPPool", "storage", `{"cidr":"10.50.0.0/16","blockSize":26,"disableBGPExport":true,"ipipMode":"Never","nodeSelector":"all()"}`),
 			calicoObject("IPPool", "default-ipv4-ippool", `{"cidr":"10.48.0.0/16","blockSize":26,"natOutgoing":true,"vxlanMode":"Never","nodeSelector":"all()"}`)),
@@ -54,27 +53,19 @@ func TestCalicoBGP(t *testing.T) {
 		"/apis/metallb.io/v1beta1/bgpadvertisements": answer(http.StatusOK, `{"kind":"AList","apiVersion":"metallb.io/v1beta1","items":[{"metadata":{"name":"edge","namespace":"metallb-system"},
 			"spec":{"nodeSelectors":[{"matchLabels":{"rack":"a"}},{"matchExpressions":[{"key":"node.kubernetes.io/exclude-from-external-load-balancers","operator":"Exists"}]}]}}]}`),
 		"/apis/metallb.io/v1beta1/ipaddresspools": answer(http.StatusOK, `{"kind":"AList","apiVersion":"metallb.io/v1beta1","items":[]}`),
-	}))(t)
-	same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
-	pools, err := calicoIPPools.items(t.Context(), c)
-	if diff := cmp.Diff([]CalicoPool{
+	})
+	must.Equal(t, "pools", []CalicoPool{
 		{Name: "default-ipv4-ippool", CIDR: netip.MustParsePrefix("10.48.0.0/16"), NATOutgoing: true},
 		{Name: "storage", CIDR: netip.MustParsePrefix("10.50.0.0/16"), NotExported: true},
-	}, pools, same); err != nil || diff != "" {
-		t.Errorf("pools: %v\n%s", err, diff)
-	}
-	peers, err := c.calicoPeers(t.Context())
-	if diff := cmp.Diff([]CalicoPeer{
+	}, must.Get(calicoIPPools.items(t.Context(), c))(t), byValue)
+	must.Equal(t, "peers", []CalicoPeer{
 		{Name: "reflectors", Nodes: []string{"control"}},
 		{Name: "tor", Address: netip.MustParseAddr("10.4.94.253"), Nodes: []string{"a", "b"}, Filters: []string{"no-tunnels"}},
 		{Name: "tor6", Address: netip.MustParseAddr("2001:db8::1"), Nodes: []string{"a", "b", "control"}},
 		{Name: "tor7", Address: netip.MustParseAddr("10.4.94.7"), Nodes: []string{"b"}},
-	}, peers, same); err != nil || diff != "" {
-		t.Errorf("peers: %v\n%s", err, diff)
-	}
+	}, must.Get(c.calicoPeers(t.Context()))(t), byValue)
 	const excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
-	selections, err := c.nodeSelections(t.Context())
-	if diff := cmp.Diff([]NodeSelection{
+	must.Equal(t, "selections", []NodeSelection{
 		{Kind: "BGPAdvertisement", Name: "metallb-system/edge", Field: "spec.nodeSelectors", Nodes: []string{"control"}, Labels: []string{excluded, "rack"}, Needs: []string{excluded}},
 		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.nodeSelector", Nodes: []string{"control"}, Labels: []string{excluded}, Needs: []string{excluded}},
 		{Kind: "BGPPeer", Name: "reflectors", Field: "spec.peerSelector", Of: []string{"control"}, Nodes: []string{"a"}, Labels: []string{"route-reflector"}, Needs: []string{"route-reflector"}},
@@ -83,40 +74,23 @@ func TestCalicoBGP(t *testing.T) {
 		{Kind: "BGPPeer", Name: "tor7", Field: "spec.nodeSelector", Nodes: []string{"b"}},
 		{Kind: "CiliumBGPClusterConfig", Name: "all", Field: "spec.nodeSelector", Nodes: []string{"a", "b", "control"}},
 		{Kind: "CiliumBGPClusterConfig", Name: "rack", Field: "spec.nodeSelector", Labels: []string{"edge", "rack"}},
-	}, selections, same); err != nil || diff != "" {
-		t.Errorf("selections: %v\n%s", err, diff)
-	}
-	advertisements, err := c.calicoAdvertisements(t.Context())
+	}, must.Get(c.nodeSelections(t.Context()))(t), byValue)
 	at := netip.MustParseAddr
-	if diff := cmp.Diff([]BGPAdvertisement{
+	must.Equal(t, "advertisements", []BGPAdvertisement{
 		{Name: "serviceLoadBalancerIPs 192.0.2.0/24", Speaker: CalicoBGP, Ranges: []AddressRange{{at("192.0.2.0"), at("192.0.2.255")}}, Nodes: []string{"a", "b"}, AggregationLength: 24},
 		{Name: "serviceLoadBalancerIPs 2001:db8::/112", Speaker: CalicoBGP, Ranges: []AddressRange{{at("2001:db8::"), at("2001:db8::ffff")}}, Nodes: []string{"a", "b"}, AggregationLengthV6: 112},
-	}, advertisements, same); err != nil || diff != "" {
-		t.Errorf("advertisements: %v\n%s", err, diff)
-	}
+	}, must.Get(c.calicoAdvertisements(t.Context()))(t), byValue)
 	for name, answers := range map[string]map[string]http.HandlerFunc{
-		`IPPool a: spec.cidr: netip.ParsePrefix("10.0.0.0")`: {path + "ippools": calicoList("IPPool", calicoObject("IPPool", "a", `{"cidr":"10.0.0.0"}`))},
-		"listing BGPPeers: list on bgppeers in crd.projectcalico.org is not permitted: not allowed": {path + "bgppeers": answer(http.StatusForbidden,
-			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"not allowed","code":403}`)},
+		`IPPool a: spec.cidr: netip.ParsePrefix("10.0.0.0")`:                                        {path + "ippools": calicoList("IPPool", calicoObject("IPPool", "a", `{"cidr":"10.0.0.0"}`))},
+		"listing BGPPeers: list on bgppeers in crd.projectcalico.org is not permitted: not allowed": {path + "bgppeers": answer(http.StatusForbidden, forbidden)},
 		"BGPConfiguration default: spec.serviceLoadBalancerIPs": {path + "bgpconfigurations": calicoList("BGPConfiguration",
 			calicoObject("BGPConfiguration", "default", `{"serviceLoadBalancerIPs":[{"cidr":"users"}]}`))},
 	} {
-		c := must.Get(read(answers))(t)
-		_, pools := calicoIPPools.items(t.Context(), c)
-		_, peers := c.calicoPeers(t.Context())
-		_, advertisements := c.bgpAdvertisements(t.Context())
-		said := ""
-		for _, err := range []error{pools, peers, advertisements} {
-			if err != nil {
-				said += err.Error()
-			}
-		}
-		must.Contain(t, said, name)
+		c := read(answers)
+		must.Fail(t, errors.Join(must.Err(calicoIPPools.items(t.Context(), c)), must.Err(c.calicoPeers(t.Context())),
+			must.Err(c.bgpAdvertisements(t.Context()))), name)
 	}
-	c = must.Get(read(map[string]http.HandlerFunc{}))(t)
-	if got, err := calicoIPPools.items(t.Context(), c); err != nil || got != nil {
-		t.Errorf("without Calico: %v, %v", got, err)
-	}
+	must.Equal(t, "without Calico", nil, must.Get(calicoIPPools.items(t.Context(), read(map[string]http.HandlerFunc{})))(t))
 }
 
 // MetalLB leaves Services with a class to others, but for those whose address it gave itself.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,9 +13,6 @@ import (
 )
 
 func TestCiliumAdvertisements(t *testing.T) {
-	node := func(name, rack string) corev1.Node {
-		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rack": rack}}}
-	}
 	service := func(name, address string, change func(*corev1.Service)) corev1.Service {
 		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "users", Name: name, Labels: map[string]string{"for": "users"}}}
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -48,14 +44,14 @@ func TestCiliumAdvertisements(t *testing.T) {
 	}
 	read := func(version, config, peer, entry string) ([]BGPAdvertisement, error) {
 		t.Helper()
-		c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
-			nodesPath:          protobuf(t, &corev1.NodeList{Items: []corev1.Node{node("b", "1"), node("a", "1"), node("c", "2")}}),
+		c := clusterOf(t, map[string]http.HandlerFunc{
+			nodesPath:          protobuf(t, racked("b", "1", "a", "1", "c", "2")),
 			"/api/v1/services": protobuf(t, &services),
 			"/apis/cilium.io/" + version + "/ciliumbgpclusterconfigs": list(version, "CiliumBGPClusterConfig", object("CiliumBGPClusterConfig", "lab", config)),
 			"/apis/cilium.io/" + version + "/ciliumbgppeerconfigs":    list(version, "CiliumBGPPeerConfig", object("CiliumBGPPeerConfig", "tor", peer)),
 			"/apis/cilium.io/v2alpha1/ciliumpodippools":               list("v2alpha1", "CiliumPodIPPool", object("CiliumPodIPPool", "default", `{}`), object("CiliumPodIPPool", "blue", `{}`)),
 			"/apis/cilium.io/" + version + "/ciliumbgpadvertisements": list(version, "CiliumBGPAdvertisement", object("CiliumBGPAdvertisement", "lab", `{"advertisements":[`+entry+`]}`)),
-		})))(t)
+		})
 		return c.bgpAdvertisements(t.Context())
 	}
 	const (
@@ -137,10 +133,7 @@ func TestCiliumAdvertisements(t *testing.T) {
 		{"of both families, to IPv6 peers", "v2", every, peer6, dual, to(of(0, []AddressRange{one("2001:db8::6")}, "a", "b", "c"), "ipv6")},
 		{"of both families, to peers of both", "v2", every, both, dual, to(of(0, []AddressRange{one("192.0.2.6"), one("2001:db8::6")}, "a", "b", "c"), "ipv4", "ipv6")},
 	} {
-		got, err := read(test.version, test.config, test.peer, test.entry)
-		if diff := cmp.Diff(test.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
-			t.Errorf("%s: %v\n%s", test.name, err, diff)
-		}
+		must.Equal(t, test.name, test.want, must.Get(read(test.version, test.config, test.peer, test.entry))(t), byValue)
 	}
 	_, err := read("v2", every, peer, `{"advertisementType":"Service","service":{"addresses":["LoadBalancerIP"]},"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]}}`)
 	must.Fail(t, err, "CiliumBGPAdvertisement lab: a selector")

@@ -5,12 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,6 +70,31 @@ func serve(t testing.TB, answers map[string]http.HandlerFunc) *rest.Config {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return &rest.Config{Host: server.URL}
+}
+
+// racked are nodes, each with the label of its rack.
+func racked(nodes ...string) *corev1.NodeList {
+	list := &corev1.NodeList{}
+	for n := range slices.Chunk(nodes, 2) {
+		list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n[0], Labels: map[string]string{"rack": n[1]}}})
+	}
+	return list
+}
+
+// clusterOf is a cluster with such a server.
+func clusterOf(t testing.TB, answers map[string]http.HandlerFunc) *cluster {
+	t.Helper()
+	return must.Get(newCluster(serve(t, answers)))(t)
+}
+
+// fails fails the test unless there is an error with these words, and none if there are none.
+func fails(t testing.TB, err error, words string) {
+	t.Helper()
+	if words != "" {
+		must.Fail(t, err, words)
+	} else {
+		must.NoError(t, err)
+	}
 }
 
 // protobuf answers with a list of the core group, protobufOf of another one.
@@ -141,11 +166,7 @@ func TestCluster(t *testing.T) {
 		}},
 		Pods: List[Pod]{Items: []Pod{{Namespace: "default", Name: "web", Node: "master2", IP: netip.MustParseAddr("10.5.115.7")}}},
 	}
-	compare := cmp.Options{
-		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
-	}
-	must.Equal(t, "", want, got, compare)
+	must.Equal(t, "", want, got, byValue)
 }
 
 func definitionsOf(names ...string) string {
@@ -177,22 +198,12 @@ func TestAbsentResources(t *testing.T) {
 		{"definitions are not known either", unknown, unknown, "whether there is a CustomResourceDefinition ciliumnodes.cilium.io is not known", "is not known"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := newCluster(serve(t, map[string]http.HandlerFunc{
+			c := clusterOf(t, map[string]http.HandlerFunc{
 				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": test.definitions,
 				ciliumPath: unknown, "/apis/cilium.io/v2/ciliumbgpclusterconfigs": unknown, "/apis/cilium.io/v2alpha1/ciliumbgpclusterconfigs": test.v2alpha1,
-			}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			says := func(err error, want string) {
-				if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
-					t.Errorf("error %v, want %q", err, want)
-				}
-			}
-			_, err = listedCiliumNodes.items(t.Context(), c)
-			says(err, test.cilium)
-			_, err = ciliumBGP(t.Context(), c, ciliumClusterConfigs)
-			says(err, test.bgp)
+			})
+			fails(t, must.Err(listedCiliumNodes.items(t.Context(), c)), test.cilium)
+			fails(t, must.Err(ciliumBGP(t.Context(), c, ciliumClusterConfigs)), test.bgp)
 		})
 	}
 }
@@ -232,7 +243,6 @@ func TestClusterErrors(t *testing.T) {
 	address.Items[0].Status.Addresses[1].Address = "here"
 	pod := podList.DeepCopy()
 	pod.Items[0].Status.PodIP = "there"
-	forbidden := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"not allowed","code":403}`
 	tests := []struct {
 		name, path string
 		answer     http.HandlerFunc
@@ -251,18 +261,11 @@ func TestClusterErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := newCluster(serve(t, map[string]http.HandlerFunc{tt.path: tt.answer}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			switch tt.path {
-			case nodesPath:
-				_, err = listedNodes.items(t.Context(), c)
-			case podsPath:
-				_, err = c.pods(t.Context())
-			default:
-				_, err = listedCiliumNodes.items(t.Context(), c)
-			}
+			err := map[string]func(*cluster) error{
+				nodesPath:  func(c *cluster) error { return must.Err(listedNodes.items(t.Context(), c)) },
+				podsPath:   func(c *cluster) error { return must.Err(c.pods(t.Context())) },
+				ciliumPath: func(c *cluster) error { return must.Err(listedCiliumNodes.items(t.Context(), c)) },
+			}[tt.path](clusterOf(t, map[string]http.HandlerFunc{tt.path: tt.answer}))
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}

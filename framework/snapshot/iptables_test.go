@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -47,10 +46,7 @@ func TestParseRules(t *testing.T) {
 			tt.want.Text = tt.line
 			for _, table := range []string{FilterTable, NATTable} {
 				saved := "*raw\n-A PREROUTING -j ACCEPT\nCOMMIT\n*" + table + "\n:C - [0:0]\n" + tt.line + "\nCOMMIT\n*mangle\n-A INPUT -j DROP\nCOMMIT\n"
-				got, err := ParseRules(saved, table)
-				if diff := cmp.Diff([]Rule{tt.want}, got, byValue); err != nil || diff != "" {
-					t.Errorf("%s: %v (-want +got):\n%s", table, err, diff)
-				}
+				must.Equal(t, table, []Rule{tt.want}, must.Get(ParseRules(saved, table))(t), byValue)
 			}
 		})
 	}

@@ -3,13 +3,14 @@ package snapshot
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // The holders are those of MetalLB's statuses and of Cilium's leases, and a cluster of neither has none.
@@ -50,12 +51,6 @@ func TestL2Announcements(t *testing.T) {
 	} {
 		test.answers[servicesPath] = protobuf(t, &corev1.ServiceList{Items: []corev1.Service{service("default", "web"), service("a-b", "c")}})
 		test.answers["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = list()
-		c, err := newCluster(serve(t, test.answers))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := c.l2Announcements(t.Context()); err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, %v; want %v", name, got, err, test.want)
-		}
+		must.Equal(t, name, test.want, must.Get(clusterOf(t, test.answers).l2Announcements(t.Context()))(t))
 	}
 }

@@ -5,10 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -18,9 +14,6 @@ const (
 )
 
 func TestBGPAdvertisements(t *testing.T) {
-	node := func(name, rack string) corev1.Node {
-		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rack": rack}}}
-	}
 	list := func(kind, items string) http.HandlerFunc {
 		return answer(http.StatusOK, `{"apiVersion":"metallb.io/v1beta1","kind":"`+kind+`List","items":[`+items+`]}`)
 	}
@@ -29,12 +22,12 @@ func TestBGPAdvertisements(t *testing.T) {
 	}
 	read := func(advertisements string) ([]BGPAdvertisement, error) {
 		t.Helper()
-		c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
-			nodesPath:          protobuf(t, &corev1.NodeList{Items: []corev1.Node{node("b", "1"), node("a", "1"), node("c", "2")}}),
+		c := clusterOf(t, map[string]http.HandlerFunc{
+			nodesPath:          protobuf(t, racked("b", "1", "a", "1", "c", "2")),
 			advertisementsPath: list("BGPAdvertisement", advertisements),
 			poolsPath: list("IPAddressPool", object("IPAddressPool", "one", `{"for":"users"}`, `{"addresses":["192.0.2.0/29"]}`)+","+
 				object("IPAddressPool", "two", `{}`, `{"addresses":["198.51.100.1 - 198.51.100.9"]}`)),
-		})))(t)
+		})
 		return c.bgpAdvertisements(t.Context())
 	}
 	at := netip.MustParseAddr
@@ -50,15 +43,10 @@ func TestBGPAdvertisements(t *testing.T) {
 			[]AddressRange{one}, []string{"a", "b", "c"}},
 		{"by no node", `{"nodeSelectors":[{"matchLabels":{"rack":"3"}}]}`, []AddressRange{one, two}, nil},
 	} {
-		got, err := read(object("BGPAdvertisement", "x", `{}`, test.spec))
 		want := []BGPAdvertisement{{Namespace: "metallb-system", Name: "x", Ranges: test.ranges, Nodes: test.nodes}}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
-			t.Errorf("%s: %v\n%s", test.name, err, diff)
-		}
+		must.Equal(t, test.name, want, must.Get(read(object("BGPAdvertisement", "x", `{}`, test.spec)))(t), byValue)
 	}
-	if got, err := read(""); err != nil || got != nil {
-		t.Errorf("without any: %v, %v", got, err)
-	}
+	must.Equal(t, "without any", nil, must.Get(read(""))(t))
 	bad := `{"nodeSelectors":[{"matchExpressions":[{"key":"rack","operator":"Is"}]}]}`
 	must.Fail(t, must.Err(read(object("BGPAdvertisement", "x", `{}`, bad))), "BGPAdvertisement metallb-system/x: spec.nodeSelectors")
 	if got, err := read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"aggregationLengthV6":112,"peers":["tor1"]}`)); err != nil || len(got) != 1 || got[0].AggregationLength != 24 || got[0].AggregationLengthV6 != 112 || len(got[0].Peers) != 1 {
@@ -80,14 +68,11 @@ func TestBGPAdvertisements(t *testing.T) {
 }
 
 func TestMetalLBPeers(t *testing.T) {
-	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
+	c := clusterOf(t, map[string]http.HandlerFunc{
 		"/apis/metallb.io/v1beta2/bgppeers": answer(http.StatusOK, `{"apiVersion":"metallb.io/v1beta2","kind":"BGPPeerList","items":[
 			{"apiVersion":"metallb.io/v1beta2","kind":"BGPPeer","metadata":{"namespace":"metallb-system","name":"tor1"},"spec":{"peerASN":64524,"bfdProfile":"fast"}},
 			{"apiVersion":"metallb.io/v1beta2","kind":"BGPPeer","metadata":{"namespace":"metallb-system","name":"tor2"},"spec":{"peerASN":64524}}]}`),
-	})))(t)
-	got, err := metalLBPeers.items(t.Context(), c)
+	})
 	want := []MetalLBPeer{{Namespace: "metallb-system", Name: "tor1", BFDProfile: "fast"}, {Namespace: "metallb-system", Name: "tor2"}}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	must.Equal(t, "", want, must.Get(metalLBPeers.items(t.Context(), c))(t))
 }

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,11 +47,7 @@ func TestAccounts(t *testing.T) {
 			{ObjectMeta: in("mail", "shop"), Subjects: to("Group", "", "system:serviceaccounts:shop"), RoleRef: ref("Role", "reader")},
 		}}),
 	}
-	c, err := newCluster(serve(t, lists))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := must.Get(c.accounts(t.Context()))(t)
+	got := must.Get(clusterOf(t, lists).accounts(t.Context()))(t)
 	may := func(namespace, verb, resource string, names ...string) Permission {
 		return Permission{Namespace: namespace, Groups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}, Names: names}
 	}
@@ -65,10 +60,5 @@ func TestAccounts(t *testing.T) {
 	must.Equal(t, "", want, got)
 	// Without one of the lists nothing is known of any account.
 	delete(lists, rbac+"rolebindings")
-	if c, err = newCluster(serve(t, lists)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := c.accounts(t.Context()); err == nil || !strings.Contains(err.Error(), "listing RoleBindings") {
-		t.Errorf("%v, %v", got, err)
-	}
+	must.Fail(t, must.Err(clusterOf(t, lists).accounts(t.Context())), "listing RoleBindings")
 }

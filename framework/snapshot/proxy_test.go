@@ -121,6 +121,10 @@ const (
 
 func TestProxies(t *testing.T) {
 	last := time.Date(2026, 11, 20, 13, 25, 44, 892222820, time.UTC)
+	says := func(answer, health string, more ...string) string {
+		return answers(append([]string{table, "== mode\n" + ok + "ipvs", "== healthz\n" + answer + health}, more...)...)
+	}
+	const late = http.StatusServiceUnavailable
 	for _, c := range []struct {
 		name, output string
 		mode         string
@@ -128,51 +132,26 @@ func TestProxies(t *testing.T) {
 		age          time.Duration
 		goroutines   int
 	}{
-		{
-			name: "well",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+ok+
-				`{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741","currentTime": "2026-11-20 13:25:46.89222282 +0000 UTC m=+20.495277741"}`),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, age: 2 * time.Second,
-		},
-		{
-			name: "well, of 1.34",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+ok+
-				`{"lastUpdated":"2026-11-20T13:25:44.89222282Z","currentTime":"2026-11-20T13:25:46.89222282Z","nodeEligible":true}`),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, age: 2 * time.Second,
-		},
-		{
-			name: "hangs",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
-				`{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741","currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.495277741"}`,
-				"== goroutines\n"+ok+recordedDump(t)),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, LastUpdated: last, CurrentTime: last.Add(time.Minute)},
-			age: time.Minute, goroutines: 2,
-		},
-		{
-			name: "on a node that the autoscaler removes, of 1.31",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
-				`{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+1.4","currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+1.4", "nodeEligible": false}`),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, Leaving: true, LastUpdated: last, CurrentTime: last},
-		},
-		{
-			name: "on a node that the autoscaler removes, of 1.34",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
-				`{"lastUpdated":"2026-11-20T13:25:44.89222282Z","currentTime":"2026-11-20T13:25:44.89222282Z","nodeEligible":false,"healthy":true}`),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, Leaving: true, LastUpdated: last, CurrentTime: last},
-		},
-		{
-			name: "late for one family, on such a node",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+unavailable+
-				`{"lastUpdated":"2026-11-20T13:26:40Z","currentTime":"2026-11-20T13:26:44.89222282Z","nodeEligible":false,"healthy":false,`+
+		{"well", says(ok, `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741",`+
+			`"currentTime": "2026-11-20 13:25:46.89222282 +0000 UTC m=+20.495277741"}`),
+			"ipvs", ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, 2 * time.Second, 0},
+		{"well, of 1.34", says(ok, `{"lastUpdated":"2026-11-20T13:25:44.89222282Z","currentTime":"2026-11-20T13:25:46.89222282Z","nodeEligible":true}`),
+			"ipvs", ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, 2 * time.Second, 0},
+		{"hangs", says(unavailable, `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741",`+
+			`"currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.495277741"}`, "== goroutines\n"+ok+recordedDump(t)),
+			"ipvs", ProxyHealth{Status: late, LastUpdated: last, CurrentTime: last.Add(time.Minute)}, time.Minute, 2},
+		{"on a node that the autoscaler removes, of 1.31", says(unavailable, `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+1.4",`+
+			`"currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+1.4", "nodeEligible": false}`),
+			"ipvs", ProxyHealth{Status: late, Leaving: true, LastUpdated: last, CurrentTime: last}, 0, 0},
+		{"on a node that the autoscaler removes, of 1.34", says(unavailable, `{"lastUpdated":"2026-11-20T13:25:44.89222282Z",`+
+			`"currentTime":"2026-11-20T13:25:44.89222282Z","nodeEligible":false,"healthy":true}`),
+			"ipvs", ProxyHealth{Status: late, Leaving: true, LastUpdated: last, CurrentTime: last}, 0, 0},
+		{"late for one family, on such a node", says(unavailable,
+			`{"lastUpdated":"2026-11-20T13:26:40Z","currentTime":"2026-11-20T13:26:44.89222282Z","nodeEligible":false,"healthy":false,`+
 				`"status":{"IPv4":{"lastUpdated":"2026-11-20T13:25:44.89222282Z","healthy":false},"IPv6":{"lastUpdated":"2026-11-20T13:26:40Z","healthy":true}}}`),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusServiceUnavailable, LastUpdated: last, CurrentTime: last.Add(time.Minute)}, age: time.Minute,
-		},
-		{
-			name: "has just started",
-			output: answers(table, "== mode\n"+ok+"ipvs", "== healthz\n"+ok+
-				`{"lastUpdated": "0001-01-01 00:00:00 +0000 UTC","currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+0.5"}`),
-			mode: "ipvs", health: ProxyHealth{Status: http.StatusOK, CurrentTime: last},
-		},
+			"ipvs", ProxyHealth{Status: late, LastUpdated: last, CurrentTime: last.Add(time.Minute)}, time.Minute, 0},
+		{"has just started", says(ok, `{"lastUpdated": "0001-01-01 00:00:00 +0000 UTC","currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+0.5"}`),
+			"ipvs", ProxyHealth{Status: http.StatusOK, CurrentTime: last}, 0, 0},
 		{name: "does not run", output: answers(table, "== mode", "== healthz", "")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -194,17 +173,20 @@ func TestProxies(t *testing.T) {
 }
 
 func TestProxyErrors(t *testing.T) {
-	for name, exec := range map[string]func(context.Context, ...string) (string, error){
-		"asking kube-proxy: the guest is off": func(context.Context, ...string) (string, error) { return "", errors.New("the guest is off") },
-		"lastUpdated": func(context.Context, ...string) (string, error) {
-			return "== healthz\n" + ok + `{"lastUpdated": "x"}`, nil
-		},
-		"reading kube-proxy's healthz": func(context.Context, ...string) (string, error) { return "== healthz\n" + ok + "fine", nil },
+	for name, output := range map[string]string{
+		"asking kube-proxy: the guest is off": "",
+		"lastUpdated":                         "== healthz\n" + ok + `{"lastUpdated": "x"}`,
+		"reading kube-proxy's healthz":        "== healthz\n" + ok + "fine",
 		// Of no kube-proxy, and a namespace that cannot be read: nobody knows that it has no rules.
-		"finding the network namespace": func(context.Context, ...string) (string, error) { return "== mode\n", nil },
-		"line 4 of /proc/net/ip_vs":     func(context.Context, ...string) (string, error) { return "== table\n" + ipvsHeader + "TCP", nil },
+		"finding the network namespace": "== mode\n",
+		"line 4 of /proc/net/ip_vs":     "== table\n" + ipvsHeader + "TCP",
 	} {
-		p := proxyReader("edge", fakeMachine{exec: exec})(t.Context())
+		p := proxyReader("edge", fakeMachine{exec: func(context.Context, ...string) (string, error) {
+			if output == "" {
+				return "", errors.New("the guest is off")
+			}
+			return output, nil
+		}})(t.Context())
 		if p.Read || !strings.Contains(p.Error, name) {
 			t.Errorf("%+v, want the error %q", p, name)
 		}
@@ -221,18 +203,11 @@ func TestProxyQuery(t *testing.T) {
 		want   Proxy
 		err    string
 	}{
-		{
-			name:   "all of it",
-			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", syncs+" 7", "", "== goroutines", ok+recordedDump(t), "== log", "12", ""),
-			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{syncs: 7}, LogLines: 12},
-		},
-		{
-			name:   "no sync yet",
-			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", "", "== goroutines", ok, "== log", "0"),
-			want:   Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{}},
-		},
-		{name: "it does not run", output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"),
-			want: Proxy{LogLines: 3}},
+		{name: "all of it", want: Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{syncs: 7}, LogLines: 12},
+			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", syncs+" 7", "", "== goroutines", ok+recordedDump(t), "== log", "12", "")},
+		{name: "no sync yet", want: Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{}},
+			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", "", "== goroutines", ok, "== log", "0")},
+		{name: "it does not run", output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"), want: Proxy{LogLines: 3}},
 		{name: "no profiling", output: answers("== mode", ok+"ipvs", "== goroutines", "HTTP/1.0 404 Not Found\r\n\r\n"), want: Proxy{Mode: "ipvs"}},
 		{name: "no log", output: answers("== mode", ok+"ipvs", "== log", ""), err: "counting lines in kube-proxy's log: "},
 		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: "},

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +39,7 @@ func TestClusterServices(t *testing.T) {
 	ready := func(address string, isReady *bool) discoveryv1.Endpoint {
 		return discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: isReady}}
 	}
-	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
+	c := clusterOf(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
 			newService("web", corev1.ServiceSpec{ClusterIP: "10.96.0.101", ClusterIPs: []string{"10.96.0.101", "fd00::101"}}),
 			newService("headless", corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, ClusterIPs: []string{corev1.ClusterIPNone}}),
@@ -59,32 +58,31 @@ func TestClusterServices(t *testing.T) {
 				discoveryv1.Endpoint{Addresses: []string{"10.30.64.6"}, NodeName: new("node1"), Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}}),
 			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
 		}}),
-	})))(t)
+	})
 	services := must.Get(listedServices.items(t.Context(), c))(t)
 	slices := must.Get(listedEndpointSlices.items(t.Context(), c))(t)
 	at := netip.MustParseAddr
-	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	ports := []ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
 	must.Equal(t, "", []Service{
 		{Namespace: "shop", Name: "api", ClusterIPs: []netip.Addr{at("10.96.0.1")}, Ports: ports},
 		{Namespace: "shop", Name: "dns", ClusterIPs: []netip.Addr{at("10.96.0.10")}, Ports: ports, InternalLocal: true, OtherProxy: true, MetalLBPool: "users"},
 		{Namespace: "shop", Name: "vip", ClusterIPs: []netip.Addr{at("10.96.0.11")}, Ports: ports, OtherProxy: true, Class: "kube-vip.io/kube-vip-class", MetalLBPool: "other"},
 		{Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{at("10.96.0.101"), at("fd00::101")}, Ports: ports},
-	}, services, same)
+	}, services, byValue)
 	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
 	must.Equal(t, "", []EndpointSlice{
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, ReadyOn: []string{""}, Draining: []netip.Addr{at("10.30.64.6")}, DrainingNodes: []string{"node1"}},
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5"), at("10.30.64.7")}, ReadyOn: []string{"", "node1"}, Hinted: true, ReadyNodes: []string{"node1"}},
-	}, slices, same)
+	}, slices, byValue)
 }
 
 func TestClusterServiceErrors(t *testing.T) {
-	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
+	c := clusterOf(t, map[string]http.HandlerFunc{
 		servicesPath: protobuf(t, &corev1.ServiceList{Items: []corev1.Service{
 			newService("web", corev1.ServiceSpec{ClusterIP: "x", ClusterIPs: []string{"x"}}),
 		}}),
-		slicesPath: answer(403, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}`),
-	})))(t)
+		slicesPath: answer(http.StatusForbidden, forbidden),
+	})
 	must.Fail(t, must.Err(listedServices.items(t.Context(), c)), "shop/web: spec.clusterIPs")
 	must.Fail(t, must.Err(listedEndpointSlices.items(t.Context(), c)), "listing EndpointSlices")
 }

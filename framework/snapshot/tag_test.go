@@ -97,12 +97,12 @@ func TestClusterImages(t *testing.T) {
 		pods.Items[3+i].CreationTimestamp = metav1.NewTime(time.Unix(29712345*60, 0).Add(after))
 	}
 	apps := appsv1.SchemeGroupVersion
-	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
+	c := clusterOf(t, map[string]http.HandlerFunc{
 		"/apis/apps/v1/daemonsets":   protobufOf(t, apps, &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: meta("kube-router"), Spec: appsv1.DaemonSetSpec{Template: template}}}}),
 		"/apis/apps/v1/deployments":  protobufOf(t, apps, &appsv1.DeploymentList{Items: []appsv1.Deployment{{ObjectMeta: meta("coredns")}}}),
 		"/apis/apps/v1/statefulsets": protobufOf(t, apps, &appsv1.StatefulSetList{Items: []appsv1.StatefulSet{{ObjectMeta: meta("db")}}}),
 		podsPath:                     protobuf(t, &pods),
-	})))(t)
+	})
 	asked := []Container{
 		{Name: "install-cni", Init: true, Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 		{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},

@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-
-	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A cluster without Cilium gets it while one collector goes on, with v2alpha1 alone; then its server
@@ -15,7 +13,7 @@ func TestListOfAnotherVersion(t *testing.T) {
 	const group = "/apis/cilium.io/"
 	list := answer(http.StatusOK, `{"kind":"CiliumBGPClusterConfigList","apiVersion":"cilium.io/v2alpha1","metadata":{"resourceVersion":"1"},"items":[]}`)
 	not := answer(http.StatusNotFound, "404 page not found\n")
-	c := must.Get(newCluster(serve(t, map[string]http.HandlerFunc{
+	c := clusterOf(t, map[string]http.HandlerFunc{
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": func(w http.ResponseWriter, r *http.Request) {
 			if phase.Load() == 0 {
 				answer(http.StatusOK, definitionsOf())(w, r)
@@ -31,7 +29,7 @@ func TestListOfAnotherVersion(t *testing.T) {
 			}
 			not(w, r)
 		},
-	})))(t)
+	})
 	for i := range 3 {
 		phase.Store(int32(i))
 		c.lists.begin(t.Context())
