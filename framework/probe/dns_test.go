@@ -76,6 +76,11 @@ func pointing(to netip.Addr) func(dnsmessage.Message) *dnsmessage.Message {
 	}
 }
 
+// lookingUp is a probe that looks its far end up.
+func lookingUp(to string, l probe.Lookup) probe.Probe {
+	return probe.Probe{From: "repo", To: to, Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond, Lookup: &l}
+}
+
 func silent(dnsmessage.Message) *dnsmessage.Message { return nil }
 
 func coded(code dnsmessage.RCode) func(dnsmessage.Message) *dnsmessage.Message {
@@ -93,10 +98,7 @@ func TestDNS(t *testing.T) {
 	repo, redisEnd := startEnd(t, "repo"), startEnd(t, "redis")
 	nowhere := address().Addr()
 	server.answers(pointing(redisEnd.Address.Addr()))
-	declared := probe.Probe{
-		From: "repo", To: "service", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
-		Lookup: &probe.Lookup{Name: redis, Server: server.address},
-	}
+	declared := lookingUp("service", probe.Lookup{Name: redis, Server: server.address})
 	// The end's own address is that of a Service that is not asked: the name decides.
 	service := probe.End{Name: "service", Address: netip.AddrPortFrom(nowhere, redisEnd.Address.Port())}
 	const name = "repo->service/dns"
@@ -167,10 +169,7 @@ func TestReverseDNS(t *testing.T) {
 	}
 	server.answers(named(redisEnd.Address.Addr()))
 	const name = "repo->redis/dns"
-	s := start(t, []probe.End{repo, redisEnd}, probe.Probe{
-		From: "repo", To: "redis", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
-		Lookup: &probe.Lookup{Reverse: true, Server: server.address},
-	})
+	s := start(t, []probe.End{repo, redisEnd}, lookingUp("redis", probe.Lookup{Reverse: true, Server: server.address}))
 	for _, fault := range []func(dnsmessage.Message) *dnsmessage.Message{coded(dnsmessage.RCodeNameError), named(repo.Address.Addr())} {
 		waitClean(t, s, 200*time.Millisecond)
 		began := time.Now()
@@ -192,10 +191,8 @@ func TestDNSWithAnotherAddress(t *testing.T) {
 	repo, redisEnd := startEnd(t, "repo"), startEnd(t, "redis")
 	server.answers(pointing(redisEnd.Address.Addr()))
 	const name = "repo->redis/dns"
-	s := start(t, []probe.End{repo, redisEnd}, probe.Probe{
-		From: "repo", To: "redis", Protocol: probe.DNS, Interval: 20 * time.Millisecond, Timeout: 300 * time.Millisecond,
-		Lookup: &probe.Lookup{Name: redis, Server: server.address, Address: redisEnd.Address.Addr()},
-	})
+	lookup := probe.Lookup{Name: redis, Server: server.address, Address: redisEnd.Address.Addr()}
+	s := start(t, []probe.End{repo, redisEnd}, lookingUp("redis", lookup))
 	waitClean(t, s, 200*time.Millisecond)
 	began := time.Now()
 	server.answers(pointing(repo.Address.Addr()))

@@ -3,6 +3,8 @@ package probe
 import (
 	"testing"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // What was not sent, and what has no known outcome, is no gap, but silence: no answer.
@@ -52,15 +54,12 @@ func TestLongest(t *testing.T) {
 
 func TestOneWay(t *testing.T) {
 	line := draw("..rrq_.q", 1000)
-	if got, want := line.OneWay(ms(0), ms(1000)), (Counts{Sent: 7, Received: 5, Lost: 2, LostRequest: 2, Skipped: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	must.Equal(t, "", Counts{Sent: 7, Received: 5, Lost: 2, LostRequest: 2, Skipped: 1}, line.OneWay(ms(0), ms(1000)))
 	if got := line.OneWay(ms(20), ms(40)); got.Received != 2 || got.Sent != 2 {
 		t.Errorf("%+v of two requests that arrived", got)
 	}
 	line.FarReported = time.Time{} // it has not reported
 	line.seen = nil
-	if got, want := line.OneWay(ms(0), ms(1000)), (Counts{Sent: 7, Received: 3, Unjudged: 4, Skipped: 1}); got != want {
-		t.Errorf("where the far end does not report: %+v, want %+v", got, want)
-	}
+	want := Counts{Sent: 7, Received: 3, Unjudged: 4, Skipped: 1}
+	must.Equal(t, "where the far end does not report", want, line.OneWay(ms(0), ms(1000)))
 }

@@ -266,12 +266,8 @@ func TestFirstLossAndBetween(t *testing.T) {
 			}
 		})
 	}
-	if got, want := line.Between(ms(20), ms(70)), (Counts{Sent: 4, Received: 3, Lost: 1, LostRequest: 1, Skipped: 1}); got != want {
-		t.Errorf("between 20 and 70 ms: got %+v, want %+v", got, want)
-	}
-	if got, want := line.Counts(), (Counts{Sent: 9, Received: 7, Lost: 2, LostRequest: 1, LostReply: 1, Skipped: 1}); got != want {
-		t.Errorf("all: got %+v, want %+v", got, want)
-	}
+	must.Equal(t, "between", Counts{Sent: 4, Received: 3, Lost: 1, LostRequest: 1, Skipped: 1}, line.Between(ms(20), ms(70)))
+	must.Equal(t, "all", Counts{Sent: 9, Received: 7, Lost: 2, LostRequest: 1, LostReply: 1, Skipped: 1}, line.Counts())
 }
 
 func TestFirstOutage(t *testing.T) {
@@ -364,8 +360,6 @@ func TestSources(t *testing.T) {
 }
 
 func TestString(t *testing.T) {
-	line := draw("..qq..", 1000)
-	if got, want := line.String(), "a->b: 6 sent, 4 received, 2 lost (2 requests, 0 replies), last from 03:04:05.020 to 03:04:05.030, clean since 03:04:05.040, reported up to 03:04:06.000"; got != want {
-		t.Errorf("String says\n%s, want\n%s", got, want)
-	}
+	must.Equal(t, "", "a->b: 6 sent, 4 received, 2 lost (2 requests, 0 replies), last from 03:04:05.020 to 03:04:05.030, "+
+		"clean since 03:04:05.040, reported up to 03:04:06.000", draw("..qq..", 1000).String())
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -243,6 +244,10 @@ func (w *world) Timelines() []probe.Timeline {
 		all = append(all, s.At(now))
 	}
 	return all
+}
+
+func inBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 func pollOf(s snapshot.Snapshot) history.Poll { return polling().Poll(s, s.Time) }

@@ -128,30 +128,28 @@ func TestPassing(t *testing.T) {
 		{"of others", func(p netip.Prefix) bool { return p != range2 }, false, 1},
 		{"asked for, and there at rest", func(netip.Prefix) bool { return true }, true, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.upgrade.Passing = c.passing
-				one := map[netip.Prefix][]netip.Addr{range1: {node1}}
-				two := map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node1, node2}}
-				if c.rested {
+		inBubble(t, c.name, func(t *testing.T) {
+			w := newWorld()
+			w.upgrade.Passing = c.passing
+			one := map[netip.Prefix][]netip.Addr{range1: {node1}}
+			two := map[netip.Prefix][]netip.Addr{range1: {node1}, range2: {node1, node2}}
+			if c.rested {
+				w.announced(two)
+			}
+			w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+				if node == "one" && version == "2" {
 					w.announced(two)
+					time.Sleep(time.Second)
+					w.announced(one)
+					time.Sleep(time.Second)
 				}
-				w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
-					if node == "one" && version == "2" {
-						w.announced(two)
-						time.Sleep(time.Second)
-						w.announced(one)
-						time.Sleep(time.Second)
-					}
-					return nil
-				}
-				got := w.measures(t).Upgrade.During.Routers[0]
-				must.Equal(t, got.Withdrawals, c.want, len(got.Withdrawals))
-				if c.want == 0 && (len(got.TwoOrigins) > 0 || len(got.Events) > 0) {
-					t.Errorf("%+v", got)
-				}
-			})
+				return nil
+			}
+			got := w.measures(t).Upgrade.During.Routers[0]
+			must.Equal(t, got.Withdrawals, c.want, len(got.Withdrawals))
+			if c.want == 0 && (len(got.TwoOrigins) > 0 || len(got.Events) > 0) {
+				t.Errorf("%+v", got)
+			}
 		})
 	}
 }

@@ -166,50 +166,48 @@ func TestVersionThatDoesNotWork(t *testing.T) {
 		{"it ends some time later", nil, ended, "some time later, on node two: pod p on one was ready, and ended once more: agent", "some time later", 2},
 		{"it cannot be asked later", nil, errors.New("connection refused"), "", "some time later, on node two: connection refused", 2},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				at := map[string]string{}
-				w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
-					at[node] = version
-					return nil
+		inBubble(t, c.name, func(t *testing.T) {
+			w := newWorld()
+			at := map[string]string{}
+			w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+				at[node] = version
+				return nil
+			}
+			w.upgrade.Works = func(_ context.Context, _ *framework.Run, node, version string, began time.Time) error {
+				time.Sleep(time.Second)
+				if time.Since(began) < time.Second {
+					t.Errorf("began %s ago", time.Since(began))
 				}
-				w.upgrade.Works = func(_ context.Context, _ *framework.Run, node, version string, began time.Time) error {
-					time.Sleep(time.Second)
-					if time.Since(began) < time.Second {
-						t.Errorf("began %s ago", time.Since(began))
-					}
+				if node == "two" && version == "2" {
+					return c.works
+				}
+				return nil
+			}
+			w.upgrade.Steady = func(_ context.Context, _ *framework.Run, node string) (func(context.Context) error, error) {
+				version := at[node]
+				return func(context.Context) error {
 					if node == "two" && version == "2" {
-						return c.works
+						return c.steady
 					}
 					return nil
+				}, nil
+			}
+			m := w.measures(t)
+			if got := m.Upgrade.NotWorking; !strings.HasPrefix(got, c.notWorking) || (got == "") != (c.notWorking == "") {
+				t.Errorf("not working: %q", got)
+			}
+			if !strings.Contains(m.Stopped, c.stopped) || (m.Stopped == "") != (c.stopped == "") {
+				t.Errorf("stopped: %q", m.Stopped)
+			}
+			rolled := 0
+			for _, n := range m.Upgrade.Nodes {
+				if !n.Ready.IsZero() {
+					rolled++
 				}
-				w.upgrade.Steady = func(_ context.Context, _ *framework.Run, node string) (func(context.Context) error, error) {
-					version := at[node]
-					return func(context.Context) error {
-						if node == "two" && version == "2" {
-							return c.steady
-						}
-						return nil
-					}, nil
-				}
-				m := w.measures(t)
-				if got := m.Upgrade.NotWorking; !strings.HasPrefix(got, c.notWorking) || (got == "") != (c.notWorking == "") {
-					t.Errorf("not working: %q", got)
-				}
-				if !strings.Contains(m.Stopped, c.stopped) || (m.Stopped == "") != (c.stopped == "") {
-					t.Errorf("stopped: %q", m.Stopped)
-				}
-				rolled := 0
-				for _, n := range m.Upgrade.Nodes {
-					if !n.Ready.IsZero() {
-						rolled++
-					}
-				}
-				if rolled != c.rolled || m.Back == nil || m.Back.NotWorking != "" || len(m.Back.Nodes) != 2 {
-					t.Errorf("%d nodes; %+v", rolled, m.Back)
-				}
-			})
+			}
+			if rolled != c.rolled || m.Back == nil || m.Back.NotWorking != "" || len(m.Back.Nodes) != 2 {
+				t.Errorf("%d nodes; %+v", rolled, m.Back)
+			}
 		})
 	}
 }
@@ -226,26 +224,24 @@ func TestNoRestart(t *testing.T) {
 		{"one node", []string{"one"}, "", nil},
 		{"a version that does not come up", []string{"one", "two"}, "two", []string{"1"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.upgrade.Nodes = c.nodes
-				var crashed []string
-				w.upgrade.Crash = func(_ context.Context, _ *framework.Run, _, version string) (func(context.Context) error, error) {
-					crashed = append(crashed, version)
-					return func(context.Context) error { return nil }, nil
+		inBubble(t, c.name, func(t *testing.T) {
+			w := newWorld()
+			w.upgrade.Nodes = c.nodes
+			var crashed []string
+			w.upgrade.Crash = func(_ context.Context, _ *framework.Run, _, version string) (func(context.Context) error, error) {
+				crashed = append(crashed, version)
+				return func(context.Context) error { return nil }, nil
+			}
+			w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+				if node == c.fails && version == "2" {
+					return errors.New("no")
 				}
-				w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
-					if node == c.fails && version == "2" {
-						return errors.New("no")
-					}
-					return nil
-				}
-				w.measures(t)
-				if !slices.Equal(crashed, c.want) {
-					t.Errorf("agents of %v crashed, want %v", crashed, c.want)
-				}
-			})
+				return nil
+			}
+			w.measures(t)
+			if !slices.Equal(crashed, c.want) {
+				t.Errorf("agents of %v crashed, want %v", crashed, c.want)
+			}
 		})
 	}
 }

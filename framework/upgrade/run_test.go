@@ -163,24 +163,22 @@ func TestTripThatIsInterrupted(t *testing.T) {
 		{"after the upgrade", 56 * time.Second, func(m Measures) bool { return m.Back == nil && m.Upgrade.After.Paths[0].Answered > 0 }},
 		{"on the rollback", 72 * time.Second, func(m Measures) bool { return m.Back.During.Paths[0].Answered > 0 && m.Left == nil }},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.upgrade.Roll = func(ctx context.Context, _ *framework.Run, node, version string) error {
-					select {
-					case <-ctx.Done():
-						return ctx.Err()
-					case <-time.After(10 * time.Second):
-						return nil
-					}
+		inBubble(t, c.name, func(t *testing.T) {
+			w := newWorld()
+			w.upgrade.Roll = func(ctx context.Context, _ *framework.Run, node, version string) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(10 * time.Second):
+					return nil
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), c.after)
-				defer cancel()
-				m, err := w.run(ctx, t, t.TempDir())
-				if !errors.Is(err, engine.ErrInterrupted) || m.Stopped != "" || !w.stopped || !c.holds(m) {
-					t.Errorf("%v; stopped %q; %+v", err, m.Stopped, m)
-				}
-			})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.after)
+			defer cancel()
+			m, err := w.run(ctx, t, t.TempDir())
+			if !errors.Is(err, engine.ErrInterrupted) || m.Stopped != "" || !w.stopped || !c.holds(m) {
+				t.Errorf("%v; stopped %q; %+v", err, m.Stopped, m)
+			}
 		})
 	}
 }

@@ -20,6 +20,14 @@ import (
 // connection tracking puts into state NEW.
 func opens(p probe.Probe) bool { return p.Protocol == probe.TCP || p.Protocol == probe.UDPFlow }
 
+// judged is what follows from the measures of a trip.
+func judged(m *upgrade.Measures) qualify.Qualification {
+	return qualify.Judge(qualify.Inputs{
+		Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: m},
+		Configuration: qualify.Configuration{NotAsked: "none was given"},
+	}, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again")
+}
+
 // A rule that refuses state NEW from the upgrade on, on one kind of path alone, is a NO-GO,
 // although each flow that was open goes on. The record gives the verdict again.
 func TestRefusedNewConnections(t *testing.T) {
@@ -43,11 +51,7 @@ func TestRefusedNewConnections(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
 				m := upgrade.FakeTrip(t, filepath.Join(dir, qualify.PartUpgrade), func(p probe.Probe) bool { return opens(p) && test.refuses(p) })
-				in := qualify.Inputs{
-					Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: &m},
-					Configuration: qualify.Configuration{NotAsked: "none was given"},
-				}
-				q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again")
+				q := judged(&m)
 				if q.Verdict != test.verdict {
 					t.Errorf("%s, want %s", q.Heading(), test.verdict)
 				}
@@ -69,11 +73,7 @@ func TestRecordThatEndsEarly(t *testing.T) {
 		dir := t.TempDir()
 		record := filepath.Join(dir, qualify.PartUpgrade)
 		m := upgrade.FakeTrip(t, record, func(probe.Probe) bool { return false })
-		in := qualify.Inputs{
-			Component: upgrade.FakeComponent, From: "1", To: "2", Upgrade: qualify.Upgrade{Measures: &m},
-			Configuration: qualify.Configuration{NotAsked: "none was given"},
-		}
-		must.NoError(t, qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "again").Write(dir))
+		must.NoError(t, judged(&m).Write(dir))
 		path := filepath.Join(record, history.FileName)
 		whole := must.Read(t, path)
 		early := 0
