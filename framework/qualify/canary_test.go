@@ -3,7 +3,6 @@ package qualify
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,13 +58,12 @@ func isNumber(value any) bool {
 func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 	t.Helper()
 	dir := t.TempDir()
-	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	r.in.Path = noPath
 	must.NoError(t, r.Result().Write(dir))
 	var all strings.Builder
 	r.WritePlan(&all)
 	for _, file := range []string{FileJSON, FileMarkdown, FileText, FileJUnit} {
-		text := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
-		all.Write(text)
+		all.Write(must.Read(t, filepath.Join(dir, file)))
 	}
 	paths := map[string]bool{}
 	for _, canary := range regexp.MustCompile(`canary\d+x|\b73\d{5}\b`).FindAllString(all.String(), -1) {
@@ -80,19 +78,14 @@ func (c canaries) printed(t *testing.T, r *Runner) map[string]bool {
 // list of testdata/canaries.txt, whose paths are harmless.
 func TestCanaries(t *testing.T) {
 	printed, sown := map[string]bool{}, 0
-	read := func(file string) string {
-		text := must.Get(os.ReadFile(filepath.Join("testdata/canary", file)))(t)
-		return string(text)
-	}
 	for _, file := range []string{"cilium-07.yaml", "cilium-12.yaml", "cilium-16.yaml", "cilium-19.yaml"} {
 		c := canaries{}
-		users := must.Get(placeholder.Values{}.Map([]byte(read(file))))(t)
+		users := must.Get(placeholder.Values{}.Map(must.Read(t, "testdata/canary/"+file)))(t)
 		c.sow("", users)
 		for _, path := range []string{"extraContainers", "extraEnv", "extraObjects", "imagePullSecrets"} { // no file has them
 			users[path] = []any{map[string]any{"value": c.sow(path+".value", "text")}}
 		}
-		text := must.Get(yaml.Marshal(users))(t)
-		v := must.Get(adapted(t, string(text), "encryption", "netkit"))(t)
+		v := must.Get(adapted(t, string(must.Get(yaml.Marshal(users))(t)), "encryption", "netkit"))(t)
 		before, after := map[string]string{}, map[string]string{} // charts of which one or the other renders each leaf
 		for canary, path := range c {
 			before["old "+path], after["new "+path] = "x "+canary+",y", canary
@@ -104,15 +97,14 @@ func TestCanaries(t *testing.T) {
 	}
 	for _, file := range []string{"metallb-06.yaml", "metallb-10.yaml"} {
 		c := canaries{}
-		objects := must.Get(placeholder.Values{"name": "n", "pools": "192.0.2.0/28"}.Documents([]byte(read(file))))(t)
+		objects := must.Get(placeholder.Values{"name": "n", "pools": "192.0.2.0/28"}.Documents(must.Read(t, "testdata/canary/"+file)))(t)
 		var all []string
 		for _, o := range objects {
 			if o["kind"] == "BGPPeer" {
 				spec, _ := o["spec"].(map[string]any)
 				spec["password"], spec["passwordSecret"], spec["nodeSelectors"] = "x", map[string]any{"name": "x"}, []any{map[string]any{"matchLabels": map[string]any{"x": "y"}}}
 			}
-			text := must.Get(yaml.Marshal(c.sow(fmt.Sprint(o["kind"]), o)))(t)
-			all = append(all, string(text))
+			all = append(all, string(must.Get(yaml.Marshal(c.sow(fmt.Sprint(o["kind"]), o)))(t)))
 		}
 		users := map[string]any{"speaker": map[string]any{"extraContainers": []any{map[string]any{"env": "x"}}, "image": map[string]any{"tag": "x"}}, "loadBalancerClass": "x"}
 		c.sow("", users)

@@ -2,6 +2,7 @@ package qualify
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,8 +26,9 @@ func TestAdvise(t *testing.T) {
 	in.Incidents = []Incident{incident("prevented", "reproduced"), of}
 	q := Judge(in, Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "")
 	q.Began = time.Date(2026, 11, 27, 3, 4, 5, 0, time.UTC)
-	must.NoError(t, os.MkdirAll(dir+"/qualify/a", 0o700))
-	must.NoError(t, os.MkdirAll(dir+"/qualify/b", 0o700))
+	for _, folder := range []string{"qualify/a", "qualify/b", "bisect/c", "bisect/d"} {
+		must.NoError(t, os.MkdirAll(filepath.Join(dir, folder), 0o700))
+	}
 	must.NoError(t, q.Write(dir+"/qualify/a"))
 	unfinished := q
 	unfinished.Verdict, unfinished.Inputs.Incidents, unfinished.Inputs.Upgrade = Unknown, nil, Upgrade{Why: notRun}
@@ -43,14 +45,12 @@ func TestAdvise(t *testing.T) {
 	} {
 		b.Schema = bisect.Schema
 		b.Steps = []bisect.Step{{Version: "1.3.0", Outcome: bisect.Affected, Verdict: "reproduced"}, {Version: "1.4.0", Outcome: bisect.Skipped}}
-		must.NoError(t, os.MkdirAll(dir+"/bisect/"+name, 0o700))
 		must.NoError(t, stored.Write(dir+"/bisect/"+name, bisect.FileJSON, b, nil))
 	}
 	known := advise.Merge(nil, must.Get(Collect(dir, all))(t)...)
 	must.Equal(t, "results", 6, len(known))
-	if !slices.ContainsFunc(known, func(k advise.Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }) {
-		t.Errorf("a bisection has no remedy: %+v", known)
-	}
+	of8 := func(k advise.Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }
+	must.Equal(t, "a bisection has a remedy", true, slices.ContainsFunc(known, of8))
 
 	drought.NeedsValue = "bgp.enabled"
 	drought.Variants = []framework.Variant{
@@ -86,9 +86,7 @@ func TestAdvise(t *testing.T) {
 			must.Equal(t, "lines", tt.lines, len(a.Lines()))
 			var text strings.Builder
 			a.Write(&text)
-			if !strings.Contains(text.String(), tt.says) {
-				t.Errorf("no %q in\n%s", tt.says, text.String())
-			}
+			must.Contain(t, text.String(), tt.says)
 		})
 	}
 }

@@ -1,10 +1,10 @@
 package qualify
 
 import (
-	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/onsi/ginkgo/v2/reporters"
 
@@ -135,6 +134,7 @@ func TestOtherwise(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
+	type measures = *upgrade.Measures
 	incidents := func(from, to string) func(*Inputs) {
 		return func(in *Inputs) { in.Incidents = []Incident{incident(from, to)} }
 	}
@@ -151,9 +151,21 @@ func TestJudge(t *testing.T) {
 			in.Configuration = c
 		}
 	}
-	traffic := func(change func(*upgrade.Measures)) func(*Inputs) {
+	drifted := func(kind configdrift.Kind, before, after, refused string) func(*Inputs) {
+		d := configdrift.Drift{Key: "k", Kind: kind, Before: before, After: after, Says: "x."}
+		return configured(Configuration{RefusedTo: refused, Drifts: []configdrift.Drift{d}})
+	}
+	traffic := func(change func(measures)) func(*Inputs) {
 		return func(in *Inputs) { change(in.Upgrade.Measures) }
 	}
+	eachPhase := func(change func(*upgrade.Phase)) func(*Inputs) {
+		return traffic(func(m measures) {
+			for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
+				change(p)
+			}
+		})
+	}
+	notBack := func(r *upgrade.Restart) { r.Ready, r.NotBack = time.Time{}, "no session" }
 	on := func(p upgrade.Path) []upgrade.Path { return []upgrade.Path{p} }
 	during := func(p upgrade.Path) func(*Inputs) {
 		return func(in *Inputs) { in.Upgrade.Measures.Upgrade.During.Paths = on(p) }
@@ -166,13 +178,33 @@ func TestJudge(t *testing.T) {
 	}
 	const atOnce = "upgrade, rollback at once"
 	undone := func(p upgrade.Path, notDone string) func(*Inputs) {
-		return traffic(func(m *upgrade.Measures) {
+		return traffic(func(m measures) {
 			m.Undone = &upgrade.Undone{Node: "node2", NotDone: notDone, Phase: phase(p)}
 		})
 	}
+	// restarted is what the restart in the middle has, by its probes, and what the whole upgrade.
+	restarted := func(p, during upgrade.Path, each ...upgrade.ProbeCount) func(*Inputs) {
+		return traffic(func(m measures) {
+			if each != nil {
+				p.Each = each
+			}
+			m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(p), on(during)
+		})
+	}
+	// silent is a path of which nothing is known for some time, and few one of so many packets.
+	silent := func(ms int64) upgrade.Path {
+		p := clean()
+		p.Sent, p.Answered, p.LongestSilenceMS, p.SilenceProbe = 9400, 9400, ms, "a->b"
+		return p
+	}
+	few := func(due, lost int, gap time.Duration) upgrade.Path {
+		p := lossy(lost, gap)
+		p.Due, p.Sent, p.Answered = due, due, due-lost
+		return p
+	}
 	// unserved is an upgrade from a version that answers nothing.
 	unserved := func(after, back upgrade.Path) func(*Inputs) {
-		return atRest(lossy(10000, 50*time.Second), traffic(func(m *upgrade.Measures) {
+		return atRest(lossy(10000, 50*time.Second), traffic(func(m measures) {
 			m.Upgrade.During.Paths, m.Upgrade.After.Paths = on(lossy(9000, 40*time.Second)), on(after)
 			m.Upgrade.Restart.Phase.Paths = on(restarting(1000))
 			m.Back.During.Paths, m.Back.After.Paths = on(lossy(5000, 20*time.Second)), on(back)
@@ -183,7 +215,8 @@ func TestJudge(t *testing.T) {
 		p.Sent, p.Answered, p.NotJudged = sent, answered, notJudged
 		return p
 	}
-	const row = "upgrade, pod to pod"
+	const row, restart, untried = "upgrade, pod to pod", "upgrade, restart in the middle", "not judged, without effect on the verdict: 1"
+	other := upgrade.ProbeCount{Probe: "b->a", Due: 500, Answered: 500}
 	for _, test := range []struct {
 		name    string
 		change  func(*Inputs)
@@ -206,36 +239,17 @@ func TestJudge(t *testing.T) {
 		{"the new one is not, the old one is not affected", incidents("prevented", ""), Unknown, "not judged with 1.1.0: not published", "incident, flood", NotJudged},
 		{"the new one refuses the incident's configuration", incidents("reproduced", "refused"), Go, "1 fixed", "incident, flood", Warning},
 
-		{
-			"an incident whose script runs with neither", func(in *Inputs) {
-				in.Incidents[0] = Incident{Name: "flood", Title: "water", Form: "slice", NotAsked: "it is built whole"}
-			},
-			Go, "no incident of the catalogue ran", "incident, flood", NotLookedAt,
-		},
+		{"an incident whose script runs with neither", func(in *Inputs) { in.Incidents[0].NotAsked = "it is built whole" },
+			Go, "no incident of the catalogue ran", "incident, flood", NotLookedAt},
 
 		{"it starts with the configuration", configured(Configuration{}), Go, "no key is known with which 1.1.0 does not start", "configuration, kube-system/c", Fine},
-		{
-			"it refuses the configuration", configured(Configuration{
-				RefusedTo: "no such key", Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Missing, After: configdrift.Refused, Says: "k is not set."}},
-			}), NoGo, "1.1.0 does not start with kube-system/c: no such key", "configuration, kube-system/c", Fails,
-		},
+		{"it refuses the configuration", drifted(configdrift.Missing, "", configdrift.Refused, "no such key"),
+			NoGo, "1.1.0 does not start with kube-system/c: no such key", "configuration, kube-system/c", Fails},
 		{"the old one refuses the configuration", configured(Configuration{RefusedFrom: "no such key"}), Go, "", "configuration, kube-system/c", Warning},
-		{
-			"a key is not read", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.NotRead, Before: "true", After: "false", Says: "k is not read."}}}),
-			Go, "warnings: 1", "configuration, k", Warning,
-		},
-		{
-			"a hint", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Deprecated, Before: "true", After: "true", Says: "k goes away."}}}),
-			Go, "", "configuration, k", Fine,
-		},
-		{
-			"a default changes", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.DefaultChanged, Before: "1", After: "2", Says: "x."}}}),
-			Go, "warnings: 1", "configuration, defaults", Warning,
-		},
-		{
-			"a key of another program", configured(Configuration{Drifts: []configdrift.Drift{{Key: "k", Kind: configdrift.Unknown, Says: "x."}}}),
-			Go, "", "configuration, read by neither", NotLookedAt,
-		},
+		{"a key is not read", drifted(configdrift.NotRead, "true", "false", ""), Go, "warnings: 1", "configuration, k", Warning},
+		{"a hint", drifted(configdrift.Deprecated, "true", "true", ""), Go, "", "configuration, k", Fine},
+		{"a default changes", drifted(configdrift.DefaultChanged, "1", "2", ""), Go, "warnings: 1", "configuration, defaults", Warning},
+		{"a key of another program", drifted(configdrift.Unknown, "", "", ""), Go, "", "configuration, read by neither", NotLookedAt},
 		{"the configuration could not be asked about", configured(Configuration{NotAsked: "not built", Decides: true}), Unknown, "parts that decide could not be judged: not built", "configuration, start", NotJudged},
 
 		{"a minor is skipped", func(in *Inputs) { in.Path.Skipped = []string{"1.0"} }, Go, "", "path, minors", Warning},
@@ -247,72 +261,36 @@ func TestJudge(t *testing.T) {
 			NoGo, "during the upgrade nothing was answered for 1.001s (a->b; allowed: 1s)", row, Fails},
 		{"too much is lost", during(lossy(11, 20*time.Millisecond)),
 			NoGo, "11 of 10000 packets (0.11%; allowed: 0.1%) were lost", row, Fails},
-		{
-			"one packet is lost after it, which may be chance", afterwards(lossy(1, 10*time.Millisecond)),
-			Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (0 of 10000 packets) may explain", row, NotJudged,
-		},
+		{"one packet is lost after it, which may be chance", afterwards(lossy(1, 10*time.Millisecond)),
+			Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (0 of 10000 packets) may explain", row, NotJudged},
 		{"more is lost after it than by chance", afterwards(lossy(10, 10*time.Millisecond)),
 			NoGo, "after the upgrade 10 of 10000 packets were lost (allowed: 0)", row, Fails},
-		{
-			"a packet is lost at rest, and there is an outage after it", atRest(lossy(1, 0), afterwards(lossy(5000, 500*time.Millisecond))), NoGo, "after the upgrade 5000 of 10000 packets were lost", row, Fails,
-		},
+		{"a packet is lost at rest, and there is an outage after it", atRest(lossy(1, 0), afterwards(lossy(5000, 500*time.Millisecond))),
+			NoGo, "after the upgrade 5000 of 10000 packets were lost", row, Fails},
 		{"the lab loses too much at rest, and there is an outage during it",
 			atRest(lossy(20, 0), during(lossy(5000, 500*time.Millisecond))), NoGo, "during the upgrade 5000 of 10000 packets", row, Fails},
-		{
-			"few packets of a long gap are lost after it", traffic(func(m *upgrade.Measures) {
-				p := lossy(2, 2*time.Second)
-				p.Due, p.Answered = 20, 18
-				m.Upgrade.After.Paths = on(p)
-			}), NoGo, "after the upgrade 2 of 20 packets were lost", row, Fails,
-		},
-		{
-			"a packet of few is lost during it, which may be chance", traffic(func(m *upgrade.Measures) {
-				p := lossy(1, 200*time.Millisecond)
-				p.Due, p.Answered = 300, 299
-				m.Upgrade.During.Paths = on(p)
-				m.Resting.Paths[0].Due, m.Resting.Paths[0].Sent, m.Resting.Paths[0].Answered = 100, 100, 100
-			}), Unknown, "during the upgrade 1 of 300 packets (0.333%; allowed: 0.1%) were lost, which the loss at rest (0 of 100 packets) may explain", row, NotJudged,
-		},
-		{
-			"the rest is too short to compare it", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Due, p.Sent, p.Answered = 100, 100, 100
-				m.Resting.Paths, m.Upgrade.After.Paths = on(p), on(lossy(20, 0))
-			}), Unknown, "which the loss at rest (0 of 100 packets) may explain", row, NotJudged,
-		},
-		{
-			"the watch after it ended early", traffic(func(m *upgrade.Measures) {
-				m.Back.After.Ended = m.Back.After.Began.Add(time.Second)
-			}), Unknown, "after the rollback it was watched for 1s, and at rest for 50s", row, NotJudged,
-		},
-		{
-			"nothing is known for longer than the gap", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Sent, p.Answered, p.LongestSilenceMS, p.SilenceProbe = 9400, 9400, 6000, "a->b"
-				m.Upgrade.During.Paths = on(p)
-			}), Unknown, "during the upgrade no answer is known for 6s (a->b; allowed: 1s)", row, NotJudged,
-		},
-		{
-			"nothing is known for longer than the gap after it", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.Sent, p.Answered, p.LongestSilenceMS, p.SilenceProbe = 9400, 9400, 1001, "a->b"
-				m.Upgrade.After.Paths = on(p)
-			}), Unknown, "after the upgrade no answer is known for 1.001s", row, NotJudged,
-		},
-		{"connections break after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths[0].Broken = 2 }), NoGo, "long-lived connections that broke after the upgrade: 2", row, Fails},
-		{
-			"connections break after it, and at rest", traffic(func(m *upgrade.Measures) {
-				m.Resting.Paths[0].Broken, m.Back.After.Paths[0].Broken = 2, 1
-			}), Unknown, "long-lived connections that broke after the rollback: 1, and at rest: 2", row, NotJudged,
-		},
-		{"a gap on the rollback", traffic(func(m *upgrade.Measures) { m.Back.During.Paths = on(lossy(5, 2*time.Second)) }),
+		{"few packets of a long gap are lost after it", afterwards(few(20, 2, 2*time.Second)),
+			NoGo, "after the upgrade 2 of 20 packets were lost", row, Fails},
+		{"a packet of few is lost during it, which may be chance", atRest(few(100, 0, 0), during(few(300, 1, 200*time.Millisecond))),
+			Unknown, "during the upgrade 1 of 300 packets (0.333%; allowed: 0.1%) were lost, which the loss at rest (0 of 100 packets) may explain", row, NotJudged},
+		{"the rest is too short to compare it", atRest(few(100, 0, 0), afterwards(lossy(20, 0))),
+			Unknown, "which the loss at rest (0 of 100 packets) may explain", row, NotJudged},
+		{"the watch after it ended early", traffic(func(m measures) { m.Back.After.Ended = m.Back.After.Began.Add(time.Second) }),
+			Unknown, "after the rollback it was watched for 1s, and at rest for 50s", row, NotJudged},
+		{"nothing is known for longer than the gap", during(silent(6000)),
+			Unknown, "during the upgrade no answer is known for 6s (a->b; allowed: 1s)", row, NotJudged},
+		{"nothing is known for longer than the gap after it", afterwards(silent(1001)),
+			Unknown, "after the upgrade no answer is known for 1.001s", row, NotJudged},
+		{"connections break after it", traffic(func(m measures) { m.Upgrade.After.Paths[0].Broken = 2 }), NoGo, "long-lived connections that broke after the upgrade: 2", row, Fails},
+		{"connections break after it, and at rest", traffic(func(m measures) { m.Resting.Paths[0].Broken, m.Back.After.Paths[0].Broken = 2, 1 }),
+			Unknown, "long-lived connections that broke after the rollback: 1, and at rest: 2", row, NotJudged},
+		{"a gap on the rollback", traffic(func(m measures) { m.Back.During.Paths = on(lossy(5, 2*time.Second)) }),
 			NoGo, "during the rollback nothing was answered for 2s", row, Fails},
-		{"packets after the rollback", traffic(func(m *upgrade.Measures) { m.Back.After.Paths = on(lossy(10, 0)) }), NoGo, "after the rollback 10 of 10000", row, Fails},
-		{"the lab loses packets by itself", traffic(func(m *upgrade.Measures) { m.Resting.Paths = on(lossy(2, 30*time.Millisecond)) }),
+		{"packets after the rollback", traffic(func(m measures) { m.Back.After.Paths = on(lossy(10, 0)) }), NoGo, "after the rollback 10 of 10000", row, Fails},
+		{"the lab loses packets by itself", traffic(func(m measures) { m.Resting.Paths = on(lossy(2, 30*time.Millisecond)) }),
 			Go, "warnings: 1", row, Warning},
-		{
-			"the lab loses packets by itself, and after the upgrade", atRest(lossy(2, 0), afterwards(lossy(1, 0))), Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", row, NotJudged,
-		},
+		{"the lab loses packets by itself, and after the upgrade", atRest(lossy(2, 0), afterwards(lossy(1, 0))),
+			Unknown, "after the upgrade 1 of 10000 packets were lost (allowed: 0), which the loss at rest (2 of 10000 packets) may explain", row, NotJudged},
 		{"a rollback at once loses nothing", undone(clean(), ""), Go, "lost nothing", atOnce, Fine},
 		{"a rollback at once loses packets", undone(lossy(5000, 5*time.Second), ""), NoGo, "pod to pod: 5000 of 10000 packets were lost", atOnce, Fails},
 		{"what a rollback at once loses is not known", undone(known(clean(), 8999, 8999, 0), ""), Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", atOnce, NotJudged},
@@ -324,146 +302,79 @@ func TestJudge(t *testing.T) {
 		{"the new version loses packets of such a path", unserved(lossy(10, 0), lossy(10000, 50*time.Second)), Unknown, "after the upgrade 10 of 10000", row, NotJudged},
 		{"a gap although the lab loses packets by itself",
 			atRest(lossy(2, 0), during(lossy(5, 2*time.Second))), NoGo, "at rest 2 of 10000 packets were lost", row, Fails},
-		{"connections break", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", row, Warning},
+		{"connections break", traffic(func(m measures) { m.Upgrade.During.Paths[0].Broken = 2 }), Go, "warnings: 1", row, Warning},
 		{"packets were not sent", during(known(clean(), 8999, 8999, 0)),
 			Unknown, "too few packets were measured (8999 of 10000 packets were sent and judged)", row, NotJudged},
 		{"a few packets were not sent", during(known(clean(), 9000, 9000, 0)), Go, "", row, Fine},
-		{
-			"packets were not sent, and enough was lost", traffic(func(m *upgrade.Measures) {
-				p := lossy(20, 0)
-				p.Answered = 5000
-				m.Upgrade.During.Paths = on(p)
-			}), NoGo, "20 of 5020 packets", row, Fails,
-		},
-		{
-			"packets without a known outcome", during(known(clean(), 10000, 9980, 20)), Unknown, "20 packets have no known outcome, which could exceed the threshold", row, NotJudged,
-		},
+		{"packets were not sent, and enough was lost", during(known(lossy(20, 0), 10000, 5000, 0)), NoGo, "20 of 5020 packets", row, Fails},
+		{"packets without a known outcome", during(known(clean(), 10000, 9980, 20)),
+			Unknown, "20 packets have no known outcome, which could exceed the threshold", row, NotJudged},
 		{"a few packets without a known outcome", during(known(clean(), 10000, 9992, 8)), Go, "", row, Fine},
 		{"one after it without a known outcome",
 			afterwards(known(clean(), 10000, 9999, 1)), Unknown, "after the upgrade 1 packets have no known outcome", row, NotJudged},
-		{"a path that was not measured after it", traffic(func(m *upgrade.Measures) { m.Upgrade.After.Paths = nil }), Unknown, "after the upgrade too few packets were measured (0 of 0", row, NotJudged},
-		{"a path that was not measured at rest", traffic(func(m *upgrade.Measures) { m.Resting.Paths = nil }), Unknown, "its loss at rest is not known", row, NotJudged},
-		{
-			"no path at all", traffic(func(m *upgrade.Measures) {
-				for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
-					p.Paths = nil
-				}
-			}), Unknown, "no path had traffic", "upgrade, traffic", NotJudged,
-		},
-		{"no rollback", traffic(func(m *upgrade.Measures) { m.Back, m.Stopped = nil, "node2 is not ready" }), Unknown, "the rollback did not run: node2 is not ready", "upgrade, rollout", NotJudged},
-		{"the new version ends by itself", traffic(func(m *upgrade.Measures) {
+		{"a path that was not measured after it", traffic(func(m measures) { m.Upgrade.After.Paths = nil }), Unknown, "after the upgrade too few packets were measured (0 of 0", row, NotJudged},
+		{"a path that was not measured at rest", traffic(func(m measures) { m.Resting.Paths = nil }), Unknown, "its loss at rest is not known", row, NotJudged},
+		{"no path at all", eachPhase(func(p *upgrade.Phase) { p.Paths = nil }), Unknown, "no path had traffic", "upgrade, traffic", NotJudged},
+		{"no rollback", traffic(func(m measures) { m.Back, m.Stopped = nil, "node2 is not ready" }), Unknown, "the rollback did not run: node2 is not ready", "upgrade, rollout", NotJudged},
+		{"the new version ends by itself", traffic(func(m measures) {
 			m.Stopped, m.Upgrade.Ends = "node2 is not ready", "thing on node2 ended 3 times, with status 1: no such flag"
 		}), NoGo, "1.1.0 does not start: thing on node2 ended 3 times, with status 1: no such flag", "upgrade, rollout", Fails},
-		{"no upgrade", traffic(func(m *upgrade.Measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade did not run: no lab", "upgrade, rollout", NotJudged},
+		{"no upgrade", traffic(func(m measures) { m.Upgrade, m.Back, m.Stopped = nil, nil, "no lab" }), Unknown, "the upgrade did not run: no lab", "upgrade, rollout", NotJudged},
 		{"an upgrade that broke on the way", func(in *Inputs) { in.Upgrade.Why = "the lab does not go down" }, Unknown, "the lab does not go down", "upgrade, rollout", NotJudged},
-		{"a route is withdrawn", traffic(func(m *upgrade.Measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
-		{"a router was not polled", traffic(func(m *upgrade.Measures) { m.Back.During.Routers[0].Polls = 50 }), Go, "not judged, without effect on the verdict: 1", "upgrade, router tor", NotJudged},
-		{"a router is missing", traffic(func(m *upgrade.Measures) { m.Back.During.Routers = nil }), Go, "not judged, without effect on the verdict: 1", "upgrade, router tor", NotJudged},
-		{
-			"a lab without routers", traffic(func(m *upgrade.Measures) {
-				for _, p := range []*upgrade.Phase{&m.Resting, &m.Upgrade.During, &m.Upgrade.After, &m.Back.During, &m.Back.After} {
-					p.Routers = nil
-				}
-			}), Go, "", "upgrade, routers", NotLookedAt,
-		},
-		{"something is left", traffic(func(m *upgrade.Measures) {
+		{"a route is withdrawn", traffic(func(m measures) { m.Upgrade.During.Routers[0].Withdrawals = []string{"10.0.0.0/24"} }), Go, "warnings: 1", "upgrade, router tor", Warning},
+		{"a router was not polled", traffic(func(m measures) { m.Back.During.Routers[0].Polls = 50 }),
+			Go, untried, "upgrade, router tor", NotJudged},
+		{"a router is missing", traffic(func(m measures) { m.Back.During.Routers = nil }), Go, untried, "upgrade, router tor", NotJudged},
+		{"a lab without routers", eachPhase(func(p *upgrade.Phase) { p.Routers = nil }), Go, "", "upgrade, routers", NotLookedAt},
+		{"something is left", traffic(func(m measures) {
 			m.Left = []upgrade.Difference{{Node: "node1", Kind: "rule", What: "-j X", Added: true}}
 		}), Go, "warnings: 1", "upgrade, left behind", Warning},
-		{"what is left was not polled", traffic(func(m *upgrade.Measures) { m.Left = nil }), Go, "not judged, without effect on the verdict: 1", "upgrade, left behind", NotJudged},
+		{"what is left was not polled", traffic(func(m measures) { m.Left = nil }), Go, untried, "upgrade, left behind", NotJudged},
 
 		{"an agent that restarts works again", func(*Inputs) {}, Go, "lost nothing", "upgrade, restart in the middle", Fine},
-		{
-			"an agent that restarts does not work again", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.Restart.Ready, m.Upgrade.Restart.NotBack = time.Time{}, "no session"
-			}),
-			NoGo, "1.0.0 restarted on node2 while 1.1.0 was rolled out does not work again: no session", "upgrade, restart in the middle", Fails,
-		},
-		{
-			"one of the new version does not, on the rollback", traffic(func(m *upgrade.Measures) {
-				m.Back.Restart.Ready, m.Back.Restart.NotBack = time.Time{}, "no session"
-			}),
-			NoGo, "1.1.0 restarted on node2 while 1.0.0 was rolled out does not work again: no session", "upgrade, restart in the middle", Fails,
-		},
-		{
-			"the restart interrupts traffic for too long", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Paths = on(lossy(5, 1001*time.Millisecond)) }),
-			NoGo, "pod to pod: nothing was answered for 1.001s (a->b; allowed: 1s)", "upgrade, restart in the middle", Fails,
-		},
-		{
-			"the restart interrupts traffic for a short time", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(15)), on(lossy(15, 500*time.Millisecond))
-			}), Go, "had a longest gap of 500ms", "upgrade, restart in the middle", Fine,
-		},
-		{
-			"the restart loses a share of the packets", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(500)), on(lossy(500, 500*time.Millisecond))
-			}), NoGo, "pod to pod: 500 of 1000 packets were lost (pod to pod; allowed: 21, one gap of 1s on each probe)", "upgrade, restart in the middle", Fails,
-		},
-		{
-			"the restart loses a share of the packets of one probe", traffic(func(m *upgrade.Measures) {
-				p := restarting(15)
-				p.Each = []upgrade.ProbeCount{{Probe: "a->b", Due: 500, Answered: 485, Lost: 15}, {Probe: "b->a", Due: 500, Answered: 500}}
-				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(p), on(lossy(15, 500*time.Millisecond))
-			}), NoGo, "pod to pod: 15 of 500 packets were lost (a->b; allowed: 11, one gap of 1s on each probe)", "upgrade, restart in the middle", Fails,
-		},
-		{
-			"of half of the packets it is not known whether the restart loses them", traffic(func(m *upgrade.Measures) {
-				p := restarting(0)
-				p.Each[0].Answered, p.Each[0].NotJudged = 500, 500
-				m.Upgrade.Restart.Phase.Paths = on(p)
-			}), Unknown, "too few packets were measured (500 of 1000 packets were sent and judged; pod to pod)", "upgrade, restart in the middle", NotJudged,
-		},
-		{
-			"of packets of one probe it is not known", traffic(func(m *upgrade.Measures) {
-				p := restarting(0)
-				p.Each = []upgrade.ProbeCount{{Probe: "a->b", Due: 500, Answered: 480, NotJudged: 20}, {Probe: "b->a", Due: 500, Answered: 500}}
-				m.Upgrade.Restart.Phase.Paths = on(p)
-			}), Unknown, "20 packets have no known outcome, which could exceed the threshold (a->b)", "upgrade, restart in the middle", NotJudged,
-		},
-		{
-			"the new version starts and does not work", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.NotWorking, m.Stopped = "node node2: no route", "node node2: no route"
-			}), NoGo, "1.1.0 starts and does not work: node node2: no route", "upgrade, rollout", Fails,
-		},
-		{
-			"the old version does not work after the rollback", traffic(func(m *upgrade.Measures) { m.Back.NotWorking, m.Stopped = "it ended", "it ended" }),
-			NoGo, "1.0.0 does not work after the rollback: it ended", "upgrade, rollout", Fails,
-		},
-		{
-			"the share of the rollout is that of its own steps", traffic(func(m *upgrade.Measures) {
-				m.Upgrade.Restart.Phase.Paths, m.Upgrade.During.Paths = on(restarting(20)), on(lossy(30, 500*time.Millisecond))
-			}), NoGo, "during the upgrade 10 of 9000 packets (0.111%; allowed: 0.1%) were lost", row, Fails,
-		},
-		{
-			"an agent that restarts works for a moment", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.NotBack = "it ended once more" }),
-			NoGo, "1.0.0 restarted on node2 while 1.1.0 was rolled out works again after 9s, and then no longer: it ended once more", "upgrade, restart in the middle", Fails,
-		},
-		{
-			"it is not known what the restart interrupts", traffic(func(m *upgrade.Measures) {
-				p := clean()
-				p.LongestSilenceMS, p.SilenceProbe = 1001, "a->b"
-				m.Upgrade.Restart.Phase.Paths = on(p)
-			}), Unknown, "no answer is known for 1.001s", "upgrade, restart in the middle", NotJudged,
-		},
-		{"no agent could be restarted", traffic(func(m *upgrade.Measures) { m.Back.Restart.NotDone = "no such pod" }),
-			Unknown, "1.1.0 could not be restarted on node2: no such pod", "upgrade, restart in the middle", NotJudged},
-		{"an agent was restarted in one direction only", traffic(func(m *upgrade.Measures) { m.Back.Restart = nil }),
-			Unknown, "no agent of 1.1.0 was restarted while 1.0.0 was rolled out", "upgrade, restart in the middle", NotJudged},
-		{"the record ends after the restart", traffic(func(m *upgrade.Measures) { m.Upgrade.Restart.Phase.Ended = time.Time{} }),
-			Unknown, "the record ends before it is known what was lost", "upgrade, restart in the middle", NotJudged},
-		{
-			"the step that lost packets is named", traffic(func(m *upgrade.Measures) {
-				p := lossy(5, 1500*time.Millisecond)
-				p.LostIn = []upgrade.LostIn{{Step: "1.0.0 restarted on node2", Lost: 5, LongestGapMS: 1500}}
-				m.Upgrade.During.Paths = on(p)
-			}), NoGo, "during the upgrade packets were lost in these steps: 1.0.0 restarted on node2 (5, gap 1.5s)", row, Fails,
-		},
+		{"an agent that restarts does not work again", traffic(func(m measures) { notBack(m.Upgrade.Restart) }),
+			NoGo, "1.0.0 restarted on node2 while 1.1.0 was rolled out does not work again: no session", restart, Fails},
+		{"one of the new version does not, on the rollback", traffic(func(m measures) { notBack(m.Back.Restart) }),
+			NoGo, "1.1.0 restarted on node2 while 1.0.0 was rolled out does not work again: no session", restart, Fails},
+		{"the restart interrupts traffic for too long", restarted(lossy(5, 1001*time.Millisecond), clean()),
+			NoGo, "pod to pod: nothing was answered for 1.001s (a->b; allowed: 1s)", restart, Fails},
+		{"the restart interrupts traffic for a short time", restarted(restarting(15), lossy(15, 500*time.Millisecond)),
+			Go, "had a longest gap of 500ms", restart, Fine},
+		{"the restart loses a share of the packets", restarted(restarting(500), lossy(500, 500*time.Millisecond)),
+			NoGo, "pod to pod: 500 of 1000 packets were lost (pod to pod; allowed: 21, one gap of 1s on each probe)", restart, Fails},
+		{"the restart loses a share of the packets of one probe",
+			restarted(restarting(15), lossy(15, 500*time.Millisecond), upgrade.ProbeCount{Probe: "a->b", Due: 500, Answered: 485, Lost: 15}, other),
+			NoGo, "pod to pod: 15 of 500 packets were lost (a->b; allowed: 11, one gap of 1s on each probe)", restart, Fails},
+		{"of half of the packets it is not known whether the restart loses them",
+			restarted(restarting(0), clean(), upgrade.ProbeCount{Probe: "pod to pod", Due: 1000, Answered: 500, NotJudged: 500}),
+			Unknown, "too few packets were measured (500 of 1000 packets were sent and judged; pod to pod)", restart, NotJudged},
+		{"of packets of one probe it is not known",
+			restarted(restarting(0), clean(), upgrade.ProbeCount{Probe: "a->b", Due: 500, Answered: 480, NotJudged: 20}, other),
+			Unknown, "20 packets have no known outcome, which could exceed the threshold (a->b)", restart, NotJudged},
+		{"the new version starts and does not work", traffic(func(m measures) { m.Upgrade.NotWorking, m.Stopped = "no route", "no route" }),
+			NoGo, "1.1.0 starts and does not work: no route", "upgrade, rollout", Fails},
+		{"the old version does not work after the rollback", traffic(func(m measures) { m.Back.NotWorking, m.Stopped = "x", "x" }),
+			NoGo, "1.0.0 does not work after the rollback: x", "upgrade, rollout", Fails},
+		{"the share of the rollout is that of its own steps", restarted(restarting(20), lossy(30, 500*time.Millisecond)),
+			NoGo, "during the upgrade 10 of 9000 packets (0.111%; allowed: 0.1%) were lost", row, Fails},
+		{"an agent that restarts works for a moment", traffic(func(m measures) { m.Upgrade.Restart.NotBack = "it ended" }),
+			NoGo, "1.0.0 restarted on node2 while 1.1.0 was rolled out works again after 9s, and then no longer: it ended", restart, Fails},
+		{"it is not known what the restart interrupts", restarted(silent(1001), clean()),
+			Unknown, "no answer is known for 1.001s", restart, NotJudged},
+		{"no agent could be restarted", traffic(func(m measures) { m.Back.Restart.NotDone = "no such pod" }),
+			Unknown, "1.1.0 could not be restarted on node2: no such pod", restart, NotJudged},
+		{"an agent was restarted in one direction only", traffic(func(m measures) { m.Back.Restart = nil }),
+			Unknown, "no agent of 1.1.0 was restarted while 1.0.0 was rolled out", restart, NotJudged},
+		{"the record ends after the restart", traffic(func(m measures) { m.Upgrade.Restart.Phase.Ended = time.Time{} }),
+			Unknown, "the record ends before it is known what was lost", restart, NotJudged},
+		{"the step that lost packets is named", traffic(func(m measures) {
+			m.Upgrade.During.Paths = on(lossy(5, 1500*time.Millisecond))
+			m.Upgrade.During.Paths[0].LostIn = []upgrade.LostIn{{Step: "1.0.0 restarted on node2", Lost: 5, LongestGapMS: 1500}}
+		}), NoGo, "during the upgrade packets were lost in these steps: 1.0.0 restarted on node2 (5, gap 1.5s)", row, Fails},
 
-		{
-			"a failure outweighs an unknown", func(in *Inputs) {
-				in.Incidents = append(in.Incidents, incident("prevented", "reproduced"))
-				in.Upgrade = Upgrade{Why: "no lab"}
-			}, NoGo, "is introduced", "upgrade, rollout", NotJudged,
-		},
+		{"a failure outweighs an unknown", func(in *Inputs) {
+			in.Incidents, in.Upgrade = append(in.Incidents, incident("prevented", "reproduced")), Upgrade{Why: "no lab"}
+		}, NoGo, "is introduced", "upgrade, rollout", NotJudged},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in := fine()
@@ -472,11 +383,8 @@ func TestJudge(t *testing.T) {
 			if q.Verdict != test.verdict || !strings.Contains(q.Why, test.why) || strings.Contains(q.Why, "\n") {
 				t.Errorf("%s: %s\nwant %s: %s", q.Verdict, q.Why, test.verdict, test.why)
 			}
-			found := false
+			found := slices.ContainsFunc(q.Rows, func(r Row) bool { return r.Title() == test.row && r.State == test.state })
 			for _, r := range q.Rows {
-				if r.Title() == test.row && r.State == test.state {
-					found = true
-				}
 				if r.Says == "" {
 					t.Errorf("%s says nothing", r.Title())
 				}
@@ -484,11 +392,8 @@ func TestJudge(t *testing.T) {
 					t.Errorf("%s does not say how to see it again", r.Title())
 				}
 			}
-			if !found {
-				t.Errorf("no row %q is %s: %+v", test.row, test.state, q.Rows)
-			}
-			if len(q.NotTested) == 0 {
-				t.Error("nothing is said of what was not tested")
+			if !found || len(q.NotTested) == 0 {
+				t.Errorf("no row %q is %s: %+v; not tested: %q", test.row, test.state, q.Rows, q.NotTested)
 			}
 		})
 	}
@@ -499,9 +404,7 @@ func TestBuiltOtherwise(t *testing.T) {
 	in := fine()
 	in.Built = map[string]string{"1.1.0": "whole, with x.dev/d v1.1.0 for v1.0.0"}
 	want := "c 1.1.0 as the vendor builds it: here it is whole, with x.dev/d v1.1.0 for v1.0.0"
-	if q := Judge(in, bounds, again); !slices.Contains(q.NotTested, want) {
-		t.Errorf("%q does not say %q", q.NotTested, want)
-	}
+	must.Equal(t, want, true, slices.Contains(Judge(in, bounds, again).NotTested, want))
 }
 
 // What was there before, and is there after, comes first.
@@ -537,15 +440,12 @@ func TestPathOf(t *testing.T) {
 		Unlisted: []string{"1.8.2"}, NotListed: []string{"x.dev/a"},
 	}
 	must.Equal(t, "", want, got)
-	if p := PathOf(releases, "1.12.0", "1.12.2"); len(p.Skipped)+len(p.Newer)+len(p.Unlisted) > 0 {
-		t.Errorf("%+v", p)
-	}
-	if p := PathOf(releases, "1.9.0", "0.9.0"); len(p.Skipped) != 1 || p.Skipped[0] != "1.8" || !strings.Contains(p.rows("1.9.0", "0.9.0")[0].Says, "a downgrade") {
-		t.Errorf("%+v", p)
-	}
-	if p := PathOf(releases, "0.9.0", "1.9.0"); len(p.Skipped) != 1 || p.Skipped[0] != "1.8" {
-		t.Errorf("%+v", p)
-	}
+	p := PathOf(releases, "1.12.0", "1.12.2")
+	must.Equal(t, p, 0, len(p.Skipped)+len(p.Newer)+len(p.Unlisted))
+	p = PathOf(releases, "1.9.0", "0.9.0")
+	must.Equal(t, "skipped", []string{"1.8"}, p.Skipped)
+	must.Contain(t, p.rows("1.9.0", "0.9.0")[0].Says, "a downgrade")
+	must.Equal(t, "skipped", []string{"1.8"}, PathOf(releases, "0.9.0", "1.9.0").Skipped)
 }
 
 func whole() Qualification {
@@ -584,31 +484,24 @@ func TestWritten(t *testing.T) {
 		case FileJSON:
 			must.NoError(t, schema.Validate("qualification", got))
 			var read Qualification
-			err := json.Unmarshal(got, &read)
-			if diff := cmp.Diff(whole(), read, cmpopts.EquateComparable(netip.Prefix{})); err != nil || diff != "" {
-				t.Errorf("%v, %s", err, diff)
-			}
+			must.NoError(t, json.Unmarshal(got, &read))
+			must.Equal(t, "read", whole(), read, cmpopts.EquateComparable(netip.Prefix{}))
 		case FileJUnit:
 			var read reporters.JUnitTestSuites
 			if err := xml.Unmarshal(got, &read); err != nil || read.Failures != 3 || read.Errors != 1 || read.Tests != len(whole().Rows) {
 				t.Errorf("%v, %+v", err, read)
 			}
 		case FileText:
-			if first, _, _ := bytes.Cut(got, []byte("\n")); !bytes.HasPrefix(first, []byte("NO-GO: ")) {
-				t.Errorf("it begins with %q", first)
-			}
+			must.Contain(t, "begins "+string(got), "begins NO-GO: ")
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*.tmp")); err != nil || len(left) > 0 {
-		t.Errorf("left %v, %v", left, err)
-	}
+	must.Equal(t, "left", nil, must.Get(filepath.Glob(filepath.Join(dir, "*.tmp")))(t))
 }
 
 // Parts that have not run must meet the schema as well.
 func TestUnfinishedMeetsTheSchema(t *testing.T) {
-	text, err := json.Marshal(Judge(Inputs{Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{{Name: "i", Form: "slice"}}}, bounds, ""))
-	must.NoError(t, err)
-	must.NoError(t, schema.Validate("qualification", text))
+	q := Judge(Inputs{Component: "c", From: "1.0.0", To: "1.1.0", Incidents: []Incident{{Name: "i", Form: "slice"}}}, bounds, "")
+	must.NoError(t, schema.Validate("qualification", must.Get(json.Marshal(q))(t)))
 }
 
 func TestReadConfigMap(t *testing.T) {
@@ -641,14 +534,12 @@ func TestReadConfigMap(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := ReadConfigMap(strings.NewReader(test.stream), "cilium-config")
 			if test.says != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("%v, want %s", err, test.says)
-				}
+				must.Fail(t, err, test.says)
+				must.Equal(t, "lines", 0, strings.Count(fmt.Sprint(err), "\n"))
 				return
 			}
-			if got := c.String() + " " + c.Data["masquerade"]; err != nil || got != test.want {
-				t.Errorf("%q, %v; want %q", got, err, test.want)
-			}
+			must.NoError(t, err)
+			must.Equal(t, "", test.want, c.String()+" "+c.Data["masquerade"])
 		})
 	}
 }
@@ -692,7 +583,6 @@ func TestBadValueIsNotJudged(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if v, _ := conclude(in.configuration(again)); v != Unknown {
-		t.Errorf("%s", v)
-	}
+	v, _ := conclude(in.configuration(again))
+	must.Equal(t, "", Unknown, v)
 }

@@ -1,11 +1,10 @@
 package qualify
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,18 +96,16 @@ func ran(v framework.Verdict) bisect.Step {
 	return bisect.Step{Outcome: bisect.OutcomeOf(v), Verdict: string(v), Why: "for a reason", TookMS: 1000}
 }
 
+// noPath is the path of an upgrade to the release after.
+var noPath = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+
 // qualified is a qualification of Cilium 1.18.4 to 1.19.3.
 func qualified(t *testing.T) *Runner {
 	t.Helper()
-	r, err := New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue))(t)
+	r.in.Path = noPath
 	r.refs = map[string]string{"1.18.4": "1.18.4", "1.19.3": "1.19.3"}
-	if r.Dir, err = report.NewRun(t.TempDir(), "cilium", time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	r.Dir = must.Get(report.NewRun(t.TempDir(), "cilium", time.Now()))(t)
 	return r
 }
 
@@ -175,11 +172,7 @@ func TestRun(t *testing.T) {
 			if want := min(len(p.asked), 2); len(p.asked) != 2 && p.down != want || p.down == 0 && len(p.asked) > 0 {
 				t.Errorf("%d labs were taken down after %q", p.down, p.asked)
 			}
-			text, err := os.ReadFile(filepath.Join(r.Dir, FileJSON))
-			if err == nil {
-				err = schema.Validate("qualification", text)
-			}
-			must.NoError(t, err)
+			must.NoError(t, schema.Validate("qualification", must.Read(t, filepath.Join(r.Dir, FileJSON))))
 		})
 	}
 }
@@ -233,10 +226,7 @@ func TestRunIsInterrupted(t *testing.T) {
 	if err := r.Run(ctx, interrupting{p, interrupt}); !errors.Is(err, engine.ErrInterrupted) || p.down != 1 || len(p.asked) != 2 {
 		t.Fatalf("%v, %d labs down after %q", err, p.down, p.asked)
 	}
-	text, err := os.ReadFile(filepath.Join(r.Dir, FileText))
-	if err != nil || !bytes.HasPrefix(text, []byte("UNKNOWN: ")) || !bytes.Contains(text, []byte("node-drain (")) || !bytes.Contains(text, []byte(notRun)) {
-		t.Errorf("%v\n%s", err, text)
-	}
+	must.Contain(t, "begins "+string(must.Read(t, filepath.Join(r.Dir, FileText))), "begins UNKNOWN: ", "node-drain (", notRun)
 }
 
 // A resumed qualification repeats what has no result, and nothing else.
@@ -269,14 +259,11 @@ func TestResume(t *testing.T) {
 	// The upgrade that was measured with other settings is not that of this request.
 	other := qualified(t)
 	other.in.Settings = "others"
-	if err := other.Resume(first.Dir); err != nil || other.in.Upgrade.Measures != nil {
-		t.Errorf("with other settings: %v, measures %v", err, other.in.Upgrade.Measures)
-	}
+	must.NoError(t, other.Resume(first.Dir))
+	must.Equal(t, "measures", nil, other.in.Upgrade.Measures)
 	var out strings.Builder
 	r.WritePlan(&out)
-	if !strings.Contains(out.String(), "1.18.4: reproduced, from the earlier run") || !strings.Contains(out.String(), "measured in the earlier run") {
-		t.Errorf("the plan does not say what is known:\n%s", out.String())
-	}
+	must.Contain(t, out.String(), "1.18.4: reproduced, from the earlier run", "measured in the earlier run")
 }
 
 func TestResumeIsRefused(t *testing.T) {
@@ -288,11 +275,11 @@ func TestResumeIsRefused(t *testing.T) {
 	}
 	other := store(func(r *Runner) { r.in.To = "1.12.0" })
 	configured := store(func(r *Runner) {
-		r.in.Configuration.Source, r.in.Configuration.ConfigMap = "-", "kube-system/cilium-config"
+		r.in.Configuration = Configuration{Source: "-", ConfigMap: "kube-system/cilium-config"}
 	})
 	moved := store(func(r *Runner) { r.in.Subnets = netip.MustParsePrefix("10.200.0.0/16") })
 	broken, empty := t.TempDir(), t.TempDir()
-	must.NoError(t, os.WriteFile(filepath.Join(broken, FileJSON), []byte(`{"schema":"relapse.report/v2"}`), 0o600))
+	must.Write(t, filepath.Join(broken, FileJSON), `{"schema":"relapse.report/v2"}`)
 	for _, test := range []struct{ name, dir, says string }{
 		{"nothing there", empty, "there is no qualification.json in " + empty},
 		{"something else", broken, filepath.Join(broken, FileJSON) + `: its schema is "relapse.report/v2", not "relapse.qualification/v1"`},
@@ -300,9 +287,7 @@ func TestResumeIsRefused(t *testing.T) {
 		{"the ConfigMap is not given", configured, configured + " also has the ConfigMap kube-system/cilium-config: give it again with --config"},
 		{"on other subnets", moved, moved + " has its labs on subnets in 10.200.0.0/16, and this one on the documented subnets (--subnets)"},
 	} {
-		if err := qualified(t).Resume(test.dir); err == nil || err.Error() != test.says {
-			t.Errorf("%s: got  %v\nwant %s", test.name, err, test.says)
-		}
+		must.Equal(t, test.name, test.says, fmt.Sprint(qualified(t).Resume(test.dir)))
 	}
 }
 
@@ -320,24 +305,20 @@ func TestPlan(t *testing.T) {
 // The drifts say whether a version starts, and both versions are judged.
 func TestCiliumConfiguration(t *testing.T) {
 	old := map[string]string{"tunnel": "disabled", "masquerade": "false", "native-routing-cidr": "10.0.0.0/8"}
-	c, err := compared(configdrift.Cilium(), Inputs{From: "1.8.1", To: "1.11.1"}, old)
-	if err != nil || c.RefusedFrom != "" || c.RefusedTo != "" {
-		t.Errorf("%v, %+v", err, c)
+	const refused = "native routing cidr must be configured"
+	for _, test := range []struct{ from, to, refusedFrom, refusedTo string }{
+		{"1.8.1", "1.11.1", "", ""}, {"1.11.1", "1.12.0", "", refused}, {"1.12.0", "1.11.1", refused, ""},
+	} {
+		c := must.Get(compared(configdrift.Cilium(), Inputs{From: test.from, To: test.to}, old))(t)
+		must.Equal(t, test.to, [...]bool{test.refusedFrom == "", test.refusedTo == ""}, [...]bool{c.RefusedFrom == "", c.RefusedTo == ""})
+		must.Contain(t, c.RefusedFrom, test.refusedFrom)
+		must.Contain(t, c.RefusedTo, test.refusedTo)
+		if d := c.Drifts[0]; test.from == "1.8.1" {
+			must.Equal(t, d.Key, configdrift.NotRead, d.Kind)
+			must.Equal(t, "key and values", "masquerade false true", d.Key+" "+d.Before+" "+d.After)
+		}
 	}
-	if d := c.Drifts[0]; d.Key != "masquerade" || d.Kind != configdrift.NotRead || d.Before != "false" || d.After != "true" {
-		t.Errorf("%+v", d)
-	}
-	c, err = compared(configdrift.Cilium(), Inputs{From: "1.11.1", To: "1.12.0"}, old)
-	if err != nil || c.RefusedFrom != "" || !strings.Contains(c.RefusedTo, "native routing cidr must be configured") {
-		t.Errorf("%v, %+v", err, c)
-	}
-	c, err = compared(configdrift.Cilium(), Inputs{From: "1.12.0", To: "1.11.1"}, old)
-	if err != nil || c.RefusedTo != "" || c.RefusedFrom == "" {
-		t.Errorf("%v, %+v", err, c)
-	}
-	if _, err = compared(configdrift.Cilium(), Inputs{From: "1.8.1", To: "1.99.0"}, old); err == nil {
-		t.Error("the table does not have 1.99")
-	}
+	must.Fail(t, must.Err(compared(configdrift.Cilium(), Inputs{From: "1.8.1", To: "1.99.0"}, old)), "1.99")
 }
 
 // An incident that cannot happen with the user's values is left out, and told. Without values
@@ -345,15 +326,16 @@ func TestCiliumConfiguration(t *testing.T) {
 func TestIncidentThatNeedsAValue(t *testing.T) {
 	needs := tested("lost-permission", "cilium")
 	needs.NeedsValue = "bgpControlPlane.enabled"
+	switched := func(on bool) *Values {
+		return &Values{lab: map[string]any{"bgpControlPlane": map[string]any{"enabled": on}}}
+	}
 	for _, c := range []struct {
 		name   string
 		values *Values
 		runs   bool
 	}{
-		{"no values", nil, true},
-		{"the defaults", &Values{}, false},
-		{"switched off", &Values{lab: map[string]any{"bgpControlPlane": map[string]any{"enabled": false}}}, false},
-		{"switched on", &Values{lab: map[string]any{"bgpControlPlane": map[string]any{"enabled": true}}}, true},
+		{"no values", nil, true}, {"the defaults", &Values{}, false},
+		{"switched off", switched(false), false}, {"switched on", switched(true), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Values: c.values}, []framework.Scenario{needs}))(t)
@@ -384,9 +366,7 @@ func TestTrials(t *testing.T) {
 		if err != nil {
 			got = []string{err.Error()}
 		}
-		if strings.Join(got, ", ") != want {
-			t.Errorf("%s: %q, want %s", component, got, want)
-		}
+		must.Equal(t, component, want, strings.Join(got, ", "))
 	}
 }
 
@@ -406,62 +386,41 @@ func TestSubnets(t *testing.T) {
 		}
 	}
 	must.Equal(t, "the inputs have", request.Subnets, r.in.Subnets)
-	if command, want := r.in.Incidents[0].Command, "--subnets 10.200.0.0/24"; !strings.Contains(command, want) {
-		t.Errorf("%q lacks %s", command, want)
-	}
+	must.Contain(t, r.in.Incidents[0].Command, "--subnets 10.200.0.0/24")
 	var plan strings.Builder
 	r.WritePlan(&plan)
 	must.Contain(t, plan.String(), `"nodes" of node-drain has the subnet 10.200.0.0/24`, `"uplink" of upgrade-cilium has the subnet 10.200.1.0/24`)
 	request.Subnets = netip.MustParsePrefix("10.62.0.0/16")
-	want := "--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix"
-	if _, err := New(request, []framework.Scenario{s}); err == nil || err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
-	}
+	must.Fail(t, must.Err(New(request, []framework.Scenario{s})),
+		"--subnets: 10.62.0.0/16 overlaps 10.62.64.0/20, the pod range of upgrade-cilium, which stays: choose another prefix")
 }
 
 // With versions that are built whole no script of a slice runs: the upgrade alone is judged,
 // and each row says why. The images of the upgrade say whether a version is available.
 func TestWholeVersions(t *testing.T) {
-	c, err := images.Open("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := must.Get(New(Request{Component: "cilium", From: "1.18.4", To: "1.19.3", Thresholds: bounds, Command: again}, catalogue))(t)
-	if r.Dir, err = report.NewRun(t.TempDir(), "cilium", time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	c, r := must.Get(images.Open("../.."))(t), qualified(t)
 	must.NoError(t, r.ask(c))
-	r.refs = map[string]string{}
 	for _, version := range []string{"1.18.4", "1.19.3"} {
-		if r.refs[version], err = r.image(c, version); err != nil || r.refs[version] != "quay.io/cilium/cilium:v"+version {
-			t.Errorf("%s is asked for by %q: %v", version, r.refs[version], err)
-		}
+		r.refs[version] = must.Get(r.image(c, version))(t)
+		must.Equal(t, "it is asked for by", "quay.io/cilium/cilium:v"+version, r.refs[version])
 	}
 	r.catalogue = c
 	parts := &fakeParts{}
 	must.NoError(t, r.Run(t.Context(), parts))
-	if parts.upgrades != 1 || len(parts.asked) > 0 {
-		t.Errorf("%d upgrades, and asked: %q", parts.upgrades, parts.asked)
-	}
+	must.Equal(t, "upgrades, and labs of incidents", [...]int{1, 0}, [...]int{parts.upgrades, len(parts.asked)})
 	q := r.Result()
 	for _, i := range q.Inputs.Incidents {
-		if want := "the script of " + i.Name + " runs cilium as a slice, and 1.19.3 is built whole"; i.NotAsked != want {
-			t.Errorf("%q, want %q", i.NotAsked, want)
-		}
+		must.Equal(t, "not asked", "the script of "+i.Name+" runs cilium as a slice, and 1.19.3 is built whole", i.NotAsked)
 	}
-	if want := "whole, with k8s.io/apimachinery v0.33.3 for github.com/cilium/apimachinery v0.33.3-1"; q.Inputs.Built["1.18.4"] != want || len(q.Inputs.Built) != 1 {
-		t.Errorf("%q, want %q", q.Inputs.Built, want)
-	}
-	if q.Verdict != Go {
-		t.Errorf("%s", q.Heading())
-	}
+	built := map[string]string{"1.18.4": "whole, with k8s.io/apimachinery v0.33.3 for github.com/cilium/apimachinery v0.33.3-1"}
+	must.Equal(t, "built", built, q.Inputs.Built)
+	must.Equal(t, q.Heading(), Go, q.Verdict)
 }
 
 // There is no upgrade of a version that runs as a slice.
 func TestSliceToWhole(t *testing.T) {
-	_, err := New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)
-	must.Fail(t, err, "an upgrade of cilium from 1.12.0 to 1.18.0 has no lab: expected two versions from 1.15.0 on")
+	must.Fail(t, must.Err(New(Request{Component: "cilium", From: "1.12.0", To: "1.18.0"}, catalogue)),
+		"an upgrade of cilium from 1.12.0 to 1.18.0 has no lab: expected two versions from 1.15.0 on")
 }
 
 // An incident whose lab has an image that is built of neither version does not run, and the
@@ -473,24 +432,16 @@ func TestLeftOut(t *testing.T) {
 	s.At = func(versions map[string]string) framework.Variant {
 		return framework.Variant{Form: framework.Whole, Images: []string{"k8s.gcr.io/kube-proxy:v" + versions["kube-proxy"]}}
 	}
-	for _, test := range []struct {
-		from, to, image string
-		left            []string
-	}{
-		{"1.35.4", "1.36.3", "registry.k8s.io/kube-proxy:v1.35.4", []string{
-			"ipvs-deadlock does not run with 1.35.4 and 1.36.3: its lab needs k8s.gcr.io/kube-proxy, of which there are those from 1.11.0 and below 1.14.0",
-		}},
-	} {
-		r, err := New(Request{Component: "kube-proxy", From: test.from, To: test.to, Thresholds: bounds, Command: again}, []framework.Scenario{s})
-		must.NoError(t, err)
-		image, err := r.image(c, test.from)
-		r.leaveOut(c)
-		if err != nil || image != test.image || !slices.Equal(r.in.LeftOut, test.left) || len(r.trials) == len(test.left) {
-			t.Errorf("%s: image %s, %v; left out %q, %d trials", test.from, image, err, r.in.LeftOut, len(r.trials))
-		}
-		r.in.Upgrade.Measures, r.in.Upgrade.Why = harmless(), ""
-		if q := r.Result(); len(test.left) > 0 && (q.Verdict != Go || !strings.HasPrefix(q.Why, "no incident of the catalogue ran, ") || !strings.Contains(strings.Join(q.NotTested, "\n"), test.left[0])) {
-			t.Errorf("%s: %s; not tested: %q", q.Verdict, q.Why, q.NotTested)
-		}
-	}
+	request := Request{Component: "kube-proxy", From: "1.35.4", To: "1.36.3", Thresholds: bounds, Command: again}
+	r := must.Get(New(request, []framework.Scenario{s}))(t)
+	must.Equal(t, "image", "registry.k8s.io/kube-proxy:v1.35.4", must.Get(r.image(c, "1.35.4"))(t))
+	r.leaveOut(c)
+	const left = "ipvs-deadlock does not run with 1.35.4 and 1.36.3: its lab needs k8s.gcr.io/kube-proxy, of which there are those " +
+		"from 1.11.0 and below 1.14.0"
+	must.Equal(t, "left out", []string{left}, r.in.LeftOut)
+	must.Equal(t, "trials", 0, len(r.trials))
+	r.in.Upgrade.Measures, r.in.Upgrade.Why = harmless(), ""
+	q := r.Result()
+	must.Contain(t, q.Heading(), "GO: no incident of the catalogue ran, ")
+	must.Contain(t, strings.Join(q.NotTested, "\n"), left)
 }

@@ -2,6 +2,7 @@ package qualify
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -54,7 +55,7 @@ extraConfig: {only-old: "1", devices: bond0}
 	want := labvalues.Mode{Routing: "native", IPAM: "cluster-pool", Masquerade: "none", BGP: true}
 	must.Equal(t, "mode", &want, v.Mode)
 	r := must.Get(New(valued(t, v), catalogue))(t)
-	r.in.Path = Path{Skipped: []string{}, Newer: []Release{}, Unlisted: []string{}, NotListed: []string{}}
+	r.in.Path = noPath
 	var plan strings.Builder
 	r.WritePlan(&plan)
 	goldentest.Compare(t, "values.txt", plan.String()+"\n"+r.Result().Text())
@@ -62,9 +63,8 @@ extraConfig: {only-old: "1", devices: bond0}
 	for path, want := range map[string]string{
 		"devices": "eth0", "k8sServiceHost": "10.62.4.11", "routingMode": "native", "extraConfig.devices": "eth0", "extraConfig.only-old": "1",
 	} {
-		if got, _ := chart.Get(r.Values.OfLab(), path); got != want {
-			t.Errorf("on the lab %s is %v, want %s", path, got, want)
-		}
+		got, _ := chart.Get(r.Values.OfLab(), path)
+		must.Equal(t, path, any(want), got)
 	}
 	for _, path := range []string{"image.repository", "image.tag", "tolerations"} {
 		if got, there := chart.Get(r.Values.OfLab(), path); there {
@@ -85,8 +85,8 @@ func TestValuesAreRefusedByTheNewChart(t *testing.T) {
 
 // What no chart reads is told, and refuses nothing.
 func TestValuesAreUnread(t *testing.T) {
-	v, err := adapted(t, "{bgpControlPlane: {enable: true}, routingmode: native, debug.old: true, debug: {old: true}, routingMode: tunnel}")
-	must.NoError(t, err)
+	v := must.Get(adapted(t,
+		"{bgpControlPlane: {enable: true}, routingmode: native, debug.old: true, debug: {old: true}, routingMode: tunnel}"))(t)
 	want := []string{
 		"value bgpControlPlane.enable changes nothing that either chart renders with these values (nearest: bgpControlPlane.enabled)",
 		`value "debug.old" changes nothing that either chart renders with these values ("debug.old" is one key with dots in it: expected debug: {old: ...})`,
@@ -103,36 +103,24 @@ func TestValuesAreUnread(t *testing.T) {
 
 // A variable without a value is missed if the lab's release needs it.
 func TestValuesWithVariables(t *testing.T) {
-	v, err := adapted(t, "{devices: [$DEVICE], ipam: {operator: {clusterPoolIPv4MaskSize: '${MASK}'}}, unread: {x: 'a ${X}'}}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(adapted(t, "{devices: [$DEVICE], ipam: {operator: {clusterPoolIPv4MaskSize: '${MASK}'}}, unread: {x: 'a ${X}'}}"))(t)
 	want := []string{"left out, because a variable has no value, and the lab does not need it: " +
 		"devices (DEVICE), ipam.operator.clusterPoolIPv4MaskSize (MASK), unread.x (X)"}
 	must.Equal(t, "", want, v.Told)
-	_, err = adapted(t, "{devices: $DEVICE, extraConfig: {a: '${A}', b: '{{ b }}'}}")
+	err := must.Err(adapted(t, "{devices: $DEVICE, extraConfig: {a: '${A}', b: '{{ b }}'}}"))
 	const missing = "my.yaml: no value is given for the variables A (extraConfig.a), b (extraConfig.b): " +
 		"expected --set-var A=VALUE for each, or --vars FILE with a ConfigMap or lines NAME=VALUE"
-	if err == nil || err.Error() != missing || !errors.As(err, new(*ValuesError)) {
-		t.Errorf("got  %v\nwant %s", err, missing)
-	}
+	must.Equal(t, "error", missing, fmt.Sprint(err))
+	must.Equal(t, "of the values", true, errors.As(err, new(*ValuesError)))
 }
 
-func TestValuesAreWrong(t *testing.T) {
-	for _, test := range []struct{ name, values, want string }{
-		{"another cloud's IPAM", "{ipam: {mode: eni}}",
-			"the values ask for ipam.mode eni, which a lab on this machine cannot run (found: it takes addresses from AWS, which a lab does not reach): it runs on a cluster that has it; the other modes of Cilium run in a lab"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			_, err := adapted(t, test.values)
-			if err == nil || err.Error() != test.want {
-				t.Errorf("got  %v\nwant %s", err, test.want)
-			}
-			if errors.As(err, new(*ValuesError)) == errors.As(err, new(*host.UnfitError)) {
-				t.Errorf("it is a %T", err)
-			}
-		})
-	}
+// What a lab cannot run is the machine's lack, and not a wrong value.
+func TestValuesOfAnotherCloud(t *testing.T) {
+	err := must.Err(adapted(t, "{ipam: {mode: eni}}"))
+	must.Equal(t, "error", "the values ask for ipam.mode eni, which a lab on this machine cannot run "+
+		"(found: it takes addresses from AWS, which a lab does not reach): "+
+		"it runs on a cluster that has it; the other modes of Cilium run in a lab", fmt.Sprint(err))
+	must.Equal(t, "of the values, or of the machine", true, errors.As(err, new(*ValuesError)) != errors.As(err, new(*host.UnfitError)))
 }
 
 // What a mode can need of the kernel has words, and the kernel is asked for it.
@@ -162,14 +150,10 @@ func TestValuesThatConcernPaths(t *testing.T) {
 		"worker1->worker2":              "; your values that concern these paths: routingMode native",
 	} {
 		m.Stopped = upgrade.Unclean + path + ": lost 9 of 10"
-		if got := Judge(in, bounds, again).Why; !strings.HasSuffix(got, m.Stopped+want) {
-			t.Errorf("%s, want it to end with %s", got, want)
-		}
+		must.Contain(t, Judge(in, bounds, again).Why+"end", m.Stopped+want+"end")
 	}
 	m.Stopped = "no lab: outside->node port"
-	if got := Judge(in, bounds, again).Why; strings.Contains(got, "your values") {
-		t.Error(got)
-	}
+	must.Equal(t, "values", 0, strings.Count(Judge(in, bounds, again).Why, "your values"))
 }
 
 func TestValuesWithout(t *testing.T) {
@@ -177,43 +161,29 @@ func TestValuesWithout(t *testing.T) {
 	if got := Judge(Inputs{Values: v, Family: "dual"}, bounds, again).Heading(); !strings.HasPrefix(got, "UNKNOWN with IPv4 and IPv6, without encryption: ") || v.Mode.Encryption != "" {
 		t.Errorf("%s; %s", got, v.Mode)
 	}
-	if err := CheckWithout("netkit", "encryptoin"); err == nil || err.Error() != `"encryptoin" is no feature to go without; nearest is "encryption"` {
-		t.Error(err)
-	}
+	must.Fail(t, CheckWithout("netkit", "encryptoin"), `"encryptoin" is no feature to go without; nearest is "encryption"`)
 }
 
 func TestResumeWithOtherValues(t *testing.T) {
 	r := must.Get(New(valued(t, must.Get(adapted(t, "{}"))(t)), catalogue))(t)
 	dir := t.TempDir()
 	must.NoError(t, r.Result().Write(dir))
-	if err := r.Resume(dir); err != nil {
-		t.Errorf("with the same values: %v", err)
-	}
+	must.NoError(t, r.Resume(dir))
 	other := must.Get(New(valued(t, nil), catalogue))(t)
-	if err := other.Resume(dir); err == nil || err.Error() != dir+" is of other values: give the same files with --values" {
-		t.Errorf("without values: %v", err)
-	}
+	must.Fail(t, other.Resume(dir), dir+" is of other values: give the same files with --values")
 }
 
 // A record is judged with the paths of the mode that was measured.
 func TestValuesOfRecord(t *testing.T) {
-	for _, test := range []struct {
-		name      string
-		values    *Values
-		kubeProxy bool
-	}{
-		{"no values", nil, true},
-		{"kube-proxy beside", &Values{Mode: &labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, true},
-		{"none", &Values{Mode: &labvalues.Mode{Routing: "native", BGP: true}}, false},
+	for _, of := range []*Values{
+		nil, {Mode: &labvalues.Mode{Routing: "tunnel", Tunnel: "vxlan", KubeProxy: true}}, {Mode: &labvalues.Mode{Routing: "native", BGP: true}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			values := test.values.ofRecord()
-			u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values}))(t)
-			runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
-			must.Equal(t, values, test.kubeProxy, runs)
-			if test.values != nil && test.values.Mode.Routing != values["routingMode"] {
-				t.Errorf("%v", values)
-			}
-		})
+		values := of.ofRecord()
+		u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: values}))(t)
+		runs := slices.ContainsFunc(u.ImagesOf("1.18.4", "1.19.3"), func(ref string) bool { return strings.Contains(ref, "kube-proxy") })
+		must.Equal(t, values, of == nil || of.Mode.KubeProxy, runs)
+		if of != nil {
+			must.Equal(t, "routing", any(of.Mode.Routing), values["routingMode"])
+		}
 	}
 }
