@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -131,7 +130,7 @@ func (s *server) configOf(t *testing.T, nodes *Nodes) *rest.Config {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
 "clusters":[{"name":"a","cluster":{"server":"` + s.URL + `"}}],"users":[{"name":"a","user":{"token":"t"}}]}`
-	must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	must.Write(t, file, text)
 	config, name, err := Client{Kubeconfig: file, Version: "v1.2.3", Nodes: nodes, Further: further}.Config()
 	if err != nil || name != "a" {
 		t.Fatalf("context %q, error %v", name, err)
@@ -153,7 +152,7 @@ func frr(t *testing.T, paths map[string]string) bgprouter.Declared {
 		neighbors[ip] = map[string]any{"remoteAs": 64513, "remoteRouterId": ip, "bgpState": "Established", "bgpTimerUpEstablishedEpoch": 1654084800}
 	}
 	for name, value := range map[string]any{"rib": map[string]any{"routes": routes}, "neighbors": neighbors, "fib": []any{}} {
-		must.NoError(t, os.WriteFile(filepath.Join(dir, name), must.Get(json.Marshal(value))(t), 0o644))
+		must.Write(t, filepath.Join(dir, name), string(must.Get(json.Marshal(value))(t)))
 	}
 	script := "#!/bin/sh\ncd " + dir + "\ncase \"$*\" in *vrfs*) echo '{\"vrfs\":{}}';; *ipv6*) echo '{\"routes\":{}}';; *unicast*) cat rib;; *-6*) echo [];; *neighbors*) cat neighbors;; *route*) cat fib;; *) exit 1;; esac\n"
 	run := filepath.Join(dir, "run")
@@ -194,9 +193,8 @@ func TestAuditOnlyLists(t *testing.T) {
 		Kind  string
 		Rules []struct{ APIGroups, Resources, Verbs []string }
 	}
-	if err := yaml.Unmarshal([]byte(Role()), &role); err != nil || role.Kind != "ClusterRole" {
-		t.Fatalf("%+v, %v", role, err)
-	}
+	must.NoError(t, yaml.Unmarshal([]byte(Role()), &role))
+	must.Equal(t, "kind", "ClusterRole", role.Kind)
 	permitted := map[string]bool{}
 	for _, rule := range role.Rules {
 		must.Equal(t, "verbs", []string{"get", "list"}, rule.Verbs)
@@ -215,6 +213,16 @@ func TestAuditOnlyLists(t *testing.T) {
 	must.Equal(t, "user agents", map[string]bool{"relapse-audit/v1.2.3": true}, s.agents)
 }
 
+// send sends a request, unless the client refuses to.
+func (s *server) send(t *testing.T, client *http.Client, method, path string) error {
+	t.Helper()
+	response, err := client.Do(must.Get(http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader("{}")))(t))
+	if err == nil {
+		response.Body.Close()
+	}
+	return err
+}
+
 // The client refuses what changes anything, whatever asks for it.
 func TestReadOnly(t *testing.T) {
 	s := newServer(t)
@@ -224,12 +232,7 @@ func TestReadOnly(t *testing.T) {
 		{http.MethodDelete, "/api/v1/nodes"}, {http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/api/v1/nodes?watch=true"}, {http.MethodGet, "/api/v1/namespaces/a/pods/b/exec"},
 		{http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"}, {http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/api/v1/nodes"},
 	} {
-		request := must.Get(http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, strings.NewReader("{}")))(t)
-		response, err := client.Do(request)
-		if err == nil {
-			response.Body.Close()
-		}
-		must.Fail(t, err, "relapse audit only lists, and does not send")
+		must.Fail(t, s.send(t, client, test.method, test.path), "relapse audit only lists, and does not send")
 	}
 	must.Equal(t, s.asked, 0, len(s.asked))
 }
@@ -246,16 +249,10 @@ func TestFindingsAndSavedOnes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "saved")
 	must.NoError(t, Prepare(dir))
 	must.NoError(t, Save(dir, reads))
-	if err := Prepare(dir); err == nil {
-		t.Error("a second audit may be saved to the folder")
-	}
-	if info, err := os.Stat(filepath.Join(dir, nameOf(0))); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("others may read what was saved: %v, %v", info, err)
-	}
-	from := must.Get(Judge(must.Get(Saved(dir))(t), nil))(t)
-	one, _ := json.Marshal(live)
-	other, _ := json.Marshal(from)
-	must.Equal(t, "the saved reads are judged otherwise", string(one), string(other))
+	must.Equal(t, "a second audit may be saved to the folder", false, Prepare(dir) == nil)
+	must.Equal(t, "others may not read it", 0o600, must.Get(os.Stat(filepath.Join(dir, nameOf(0))))(t).Mode().Perm())
+	from := must.Get(json.Marshal(must.Get(Judge(must.Get(Saved(dir))(t), nil))(t)))(t)
+	must.Equal(t, "the saved reads are judged otherwise", string(must.Get(json.Marshal(live))(t)), string(from))
 	must.Equal(t, "Nodes were listed", 2, s.asked["GET /api/v1/nodes"])
 }
 
@@ -310,9 +307,8 @@ func TestDisagreement(t *testing.T) {
 				return cluster(test.wrong[number-1]), nil
 			}
 			r := must.Get(Judge(must.Get(repeat(t.Context(), read, time.Millisecond, func(string) {}))(t), nil))(t)
-			if d := cmp.Diff(test.holds, found(r.Findings)); d != "" || r.Reads != test.reads || len(r.Once) != test.once {
-				t.Errorf("%d reads, once %v; findings (-want +got):\n%s", r.Reads, found(r.Once), d)
-			}
+			must.Equal(t, found(r.Once), test.holds, found(r.Findings))
+			must.Equal(t, "reads, and seen once", [...]int{test.reads, test.once}, [...]int{r.Reads, len(r.Once)})
 		})
 	}
 }
@@ -348,9 +344,8 @@ func TestUnread(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := must.Get(Judge(test.reads, nil))(t)
-			if d := cmp.Diff(strings.Join(test.unread, "; "), snapshot.Sentences(r.Unread)); d != "" || !strings.Contains(fmt.Sprint(r.NotJudged), test.notJudged) {
-				t.Errorf("not judged %v; unread (-want +got):\n%s", r.NotJudged, d)
-			}
+			must.Equal(t, "unread", strings.Join(test.unread, "; "), snapshot.Sentences(r.Unread))
+			must.Contain(t, fmt.Sprint(r.NotJudged), test.notJudged)
 		})
 	}
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
@@ -361,9 +356,9 @@ func TestUnread(t *testing.T) {
 		t.Errorf("%d reads, error %v, want one and the server's reason", len(reads), err)
 	}
 	s.refused = []string{"/apis/cilium.io/v2/ciliumnodes", "/apis/rbac.authorization.k8s.io/v1/roles"}
-	if _, r, err := audited(t, s); err != nil || len(r.Unread) != 2 || len(r.Findings) != 0 {
-		t.Errorf("%+v, error %v, want two sources unread", r, err)
-	}
+	_, r, err := audited(t, s)
+	must.NoError(t, err)
+	must.Equal(t, r.Unread, [...]int{2, 0}, [...]int{len(r.Unread), len(r.Findings)})
 	s.Close()
 	if _, _, err := audited(t, s); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("error %v", err)
@@ -385,39 +380,33 @@ func TestLostMeanwhile(t *testing.T) {
 		{"never there", []snapshot.Snapshot{lost, lost}, false},
 		{"all there", []snapshot.Snapshot{cluster(false), cluster(false)}, false},
 	} {
-		r, err := Judge(test.reads, nil)
-		if err != nil || r.Open() != test.open || len(r.Findings) != 0 {
-			t.Errorf("%s: %+v, %v, want open %t", test.name, r, err, test.open)
-		}
+		r := must.Get(Judge(test.reads, nil))(t)
+		must.Equal(t, test.name, test.open, r.Open())
+		must.Equal(t, test.name, 0, len(r.Findings))
 	}
-	if agree([]snapshot.Snapshot{cluster(false), lost}) {
-		t.Error("the two reads agree")
-	}
+	must.Equal(t, "the two reads agree", false, agree([]snapshot.Snapshot{cluster(false), lost}))
 }
 
 // Two reads have the worse state in common, unless one is pending, and the routers that both name.
 func TestHold(t *testing.T) {
-	of := func(state detect.State, routers ...string) detect.Finding {
-		return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Routers: routers}
-	}
 	for _, test := range []struct {
 		name   string
 		now    detect.Finding
 		before []detect.Finding
 		want   string
 	}{
-		{"the same", of(detect.Active, "tor1"), []detect.Finding{of(detect.Active, "tor1")}, "active [tor1]"},
-		{"one router more", of(detect.Active, "tor1", "tor2"), []detect.Finding{of(detect.Active, "tor2")}, "active [tor2]"},
-		{"another router", of(detect.Active, "tor1"), []detect.Finding{of(detect.Active, "tor2")}, ""},
-		{"it was pending", of(detect.Active, "tor1"), []detect.Finding{of(detect.Pending, "tor1")}, "settling [tor1]"},
-		{"it is latent now", of(detect.Latent), []detect.Finding{of(detect.Active)}, "active []"},
-		{"it was latent", of(detect.Active, "tor1"), []detect.Finding{of(detect.Latent, "tor1")}, "active [tor1]"},
-		{"no router had it", of(detect.Active, "tor1"), []detect.Finding{of(detect.Latent)}, "active [tor1]"},
-		{"no router has it any more", of(detect.Latent), []detect.Finding{of(detect.Active, "tor1")}, "active [tor1]"},
-		{"latent and pending", of(detect.Latent, "tor1"), []detect.Finding{of(detect.Pending, "tor1")}, "settling [tor1]"},
-		{"a hint before", of(detect.Latent), []detect.Finding{of(detect.Hint)}, "latent []"},
-		{"one of two is the same", of(detect.Pending, "tor2"), []detect.Finding{of(detect.Active, "tor1"), of(detect.Pending, "tor2")}, "settling [tor2]"},
-		{"it was not there", of(detect.Active), nil, ""},
+		{"the same", twin(detect.Active, "tor1"), []detect.Finding{twin(detect.Active, "tor1")}, "active [tor1]"},
+		{"one router more", twin(detect.Active, "tor1", "tor2"), []detect.Finding{twin(detect.Active, "tor2")}, "active [tor2]"},
+		{"another router", twin(detect.Active, "tor1"), []detect.Finding{twin(detect.Active, "tor2")}, ""},
+		{"it was pending", twin(detect.Active, "tor1"), []detect.Finding{twin(detect.Pending, "tor1")}, "settling [tor1]"},
+		{"it is latent now", twin(detect.Latent), []detect.Finding{twin(detect.Active)}, "active []"},
+		{"it was latent", twin(detect.Active, "tor1"), []detect.Finding{twin(detect.Latent, "tor1")}, "active [tor1]"},
+		{"no router had it", twin(detect.Active, "tor1"), []detect.Finding{twin(detect.Latent)}, "active [tor1]"},
+		{"no router has it any more", twin(detect.Latent), []detect.Finding{twin(detect.Active, "tor1")}, "active [tor1]"},
+		{"latent and pending", twin(detect.Latent, "tor1"), []detect.Finding{twin(detect.Pending, "tor1")}, "settling [tor1]"},
+		{"a hint before", twin(detect.Latent), []detect.Finding{twin(detect.Hint)}, "latent []"},
+		{"one of two is the same", twin(detect.Pending, "tor2"), []detect.Finding{twin(detect.Active, "tor1"), twin(detect.Pending, "tor2")}, "settling [tor2]"},
+		{"it was not there", twin(detect.Active), nil, ""},
 	} {
 		got := ""
 		if held, found := inBoth(test.now, test.before); found {
@@ -427,12 +416,27 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// twin is a finding on some routers.
+func twin(state detect.State, routers ...string) detect.Finding {
+	return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "a", Announcer: "b", Routers: routers}
+}
+
+// A router that has a finding in one of two reads alone is not hidden by a suppression of the other.
+func TestRoutersOfOneRead(t *testing.T) {
+	for _, state := range []detect.State{detect.Active, detect.Latent} {
+		for _, both := range [][2][]string{{{"tor1", "tor2"}, {"tor1"}}, {{"tor1"}, {"tor1", "tor2"}}} {
+			var r Result
+			r.add([]detect.Finding{twin(state, both[0]...)}, []detect.Finding{twin(state, both[1]...)}, nil)
+			by := Suppression{ID: id(twin(state)), Routers: []string{"tor1"}, Active: true, Reason: "r", Expires: "2027-01-31"}
+			r.Suppress([]Suppression{by}, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
+			must.Equal(t, state, false, r.Outcome() == Nothing)
+		}
+	}
+}
+
 // What is active in one of the last two reads counts as active, and a suppression of a latent finding
 // does not hide it.
 func TestActiveInOneRead(t *testing.T) {
-	twin := func(state detect.State, routers ...string) detect.Finding {
-		return detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: state, Object: detect.Prefix(netip.MustParsePrefix("10.5.115.0/24")), Owner: "a", Announcer: "b", Routers: routers}
-	}
 	for _, test := range []struct {
 		name           string
 		found, earlier []detect.Finding
@@ -447,10 +451,8 @@ func TestActiveInOneRead(t *testing.T) {
 			var r Result
 			r.add(test.found, test.earlier, nil)
 			r.Suppress([]Suppression{{ID: id(twin(detect.Latent)), Reason: "r", Expires: "2026-01-31"}}, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
-			got := each.Of(r.Findings, func(f Finding) string { return fmt.Sprint(f.State, " ", f.Routers) })
-			if d := cmp.Diff(test.want, got); d != "" || len(r.Once) > 0 {
-				t.Errorf("once %v; findings (-want +got):\n%s", r.Once, d)
-			}
+			must.Equal(t, "findings", test.want, each.Of(r.Findings, func(f Finding) string { return fmt.Sprint(f.State, " ", f.Routers) }))
+			must.Equal(t, r.Once, 0, len(r.Once))
 		})
 	}
 }
@@ -471,11 +473,8 @@ func TestInterrupted(t *testing.T) {
 
 // A finding has one ID while it is latent and active, and on more routers.
 func TestID(t *testing.T) {
-	f := detect.Finding{Detector: "route-ownership", Kind: detect.TwinRange, State: detect.Latent, Object: detect.Prefix(netip.MustParsePrefix("10.0.0.0/24")), Owner: "a", Announcer: "b"}
-	worse := f
-	worse.State, worse.Routers, worse.Pods, worse.Says = detect.Active, []string{"tor1"}, []string{"a/b"}, "Another sentence."
-	other := f
-	other.Announcer = "c"
+	f, worse, other := twin(detect.Latent), twin(detect.Active, "tor1"), twin(detect.Latent)
+	worse.Pods, worse.Says, other.Announcer = []string{"a/b"}, "Another sentence.", "c"
 	if id(f) != id(worse) || id(f) == id(other) || len(id(f)) != 12 {
 		t.Errorf("IDs %s, %s and %s", id(f), id(worse), id(other))
 	}
@@ -519,24 +518,17 @@ func TestEveryDetectorIsNamed(t *testing.T) {
 // Folders that --save has not written are refused.
 func TestSavedRefusals(t *testing.T) {
 	for name, write := range map[string]func(dir string) error{
-		"is empty": func(string) error { return nil },
-		"no snapshot": func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, "01-snapshot-audit.json"), []byte("{"), 0o644)
-		},
-		"has no time": func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, "01-snapshot-audit.json"), []byte("{}"), 0o644)
-		},
-		"is not read":  func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "01-snapshot-audit.json")) },
+		"has 0 files":  func(string) error { return nil },
+		"no snapshot":  func(dir string) error { return os.WriteFile(filepath.Join(dir, nameOf(0)), []byte("{"), 0o644) },
+		"has no time":  func(dir string) error { return os.WriteFile(filepath.Join(dir, nameOf(0)), []byte("{}"), 0o644) },
+		"is not read":  func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, nameOf(0))) },
 		"no such file": func(dir string) error { return os.Remove(dir) },
 		"has 4 files":  func(dir string) error { return Save(dir, make([]snapshot.Snapshot, 4)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			must.NoError(t, write(dir))
-			_, err := Saved(dir)
-			if want := strings.Replace(name, "is empty", "has 0 files", 1); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("error %v, want %q in it", err, want)
-			}
+			must.Fail(t, must.Err(Saved(dir)), name)
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/each"
@@ -49,6 +47,7 @@ func TestChanges(t *testing.T) {
 		tells []string
 	}
 	twice := func(s snapshot.Snapshot, tells ...string) round { return round{[2]snapshot.Snapshot{s, s}, tells} }
+	begun := twice(wrong, latent, active)
 	for _, test := range []struct {
 		name   string
 		audits []round
@@ -56,28 +55,21 @@ func TestChanges(t *testing.T) {
 		err    string
 	}{
 		{"well", []round{twice(well), twice(well)}, nil, ""},
-		{"wrong from the beginning", []round{twice(wrong, latent, active), twice(wrong)}, []string{active, latent}, ""},
-		{"it begins, and ends", []round{twice(well), twice(wrong, latent, active), twice(well, noLatent, noActive)}, nil, ""},
+		{"wrong from the beginning", []round{begun, twice(wrong)}, []string{active, latent}, ""},
+		{"it begins, and ends", []round{twice(well), begun, twice(well, noLatent, noActive)}, nil, ""},
 		{"half of a change", []round{twice(well), {[2]snapshot.Snapshot{well, wrong}, nil}}, nil, ""},
-		{"one read lacks it", []round{twice(wrong, latent, active), {[2]snapshot.Snapshot{well, wrong}, nil}, twice(wrong)}, []string{active, latent}, ""},
-		{"a source is lost, and what it showed stays", []round{
-			twice(wrong, latent, active), twice(with(well, noPods), "unread Pods"),
-		}, []string{active, latent}, ""},
-		{"a source is lost for a time", []round{
-			twice(wrong, latent, active), twice(with(well, noPods), "unread Pods"), twice(well, "read Pods", noLatent, noActive),
-		}, nil, ""},
+		{"one read lacks it", []round{begun, {[2]snapshot.Snapshot{well, wrong}, nil}, twice(wrong)}, []string{active, latent}, ""},
+		{"a source is lost, and what it showed stays", []round{begun, twice(with(well, noPods), "unread Pods")}, []string{active, latent}, ""},
+		{"a source is lost for a time", []round{begun, twice(with(well, noPods), "unread Pods"), twice(well, "read Pods", noLatent, noActive)}, nil, ""},
 		{"what was not read before either can go", []round{
 			twice(with(wrong, noPods), "unread Pods", latent, active), twice(with(well, noPods), noLatent, noActive),
 		}, nil, ""},
-		{"one read of two is not enough to see it go", []round{
-			twice(wrong, latent, active), {[2]snapshot.Snapshot{with(well, noPods), well}, []string{"unread Pods"}},
-		}, []string{active, latent}, ""},
+		{"one read of two is not enough to see it go", []round{begun, {[2]snapshot.Snapshot{with(well, noPods), well}, []string{"unread Pods"}}},
+			[]string{active, latent}, ""},
 		{"a router is not judged for a time", []round{
 			twice(well), twice(with(well, noFIB), "unread FIB of tor1", "not-judged"), twice(well, "read FIB of tor1", "judged"),
 		}, nil, ""},
-		{"no Nodes for a time", []round{
-			twice(wrong, latent, active), twice(with(well, noNodes), "unread Nodes"), twice(wrong, "read Nodes"),
-		}, []string{active, latent}, ""},
+		{"no Nodes for a time", []round{begun, twice(with(well, noNodes), "unread Nodes"), twice(wrong, "read Nodes")}, []string{active, latent}, ""},
 		{"no Nodes at the end", []round{twice(well), twice(with(well, noNodes), "unread Nodes")}, nil, "the cluster cannot be read: gone"},
 		{"interrupted at once", nil, nil, "the first audit has not ended"},
 	} {
@@ -92,15 +84,12 @@ func TestChanges(t *testing.T) {
 			}
 			state, err := c.State()
 			if test.err != "" {
-				if err == nil || err.Error() != test.err {
-					t.Errorf("error %v, want %s", err, test.err)
-				}
+				must.Fail(t, err, test.err)
 				return
 			}
-			last := each.Of(found(state.Findings), func(f string) string { return "finding " + f })
-			if diff := cmp.Diff(test.last, last); diff != "" || err != nil || state.Reads != 2*len(test.audits) {
-				t.Errorf("%d reads, error %v; (-want +got):\n%s", state.Reads, err, diff)
-			}
+			must.NoError(t, err)
+			must.Equal(t, "findings", test.last, each.Of(found(state.Findings), func(f string) string { return "finding " + f }))
+			must.Equal(t, "reads", 2*len(test.audits), state.Reads)
 		})
 	}
 }
@@ -122,10 +111,7 @@ func TestChangesTellTheWorst(t *testing.T) {
 	} {
 		var r Result
 		r.add(test.found, test.found, nil)
-		tells := each.Of(c.Take(reads, r, nil), briefly)
-		if got := strings.Join(tells, ", "); got != test.tells {
-			t.Errorf("audit %d tells %q, want %q", n+1, got, test.tells)
-		}
+		must.Equal(t, n+1, test.tells, strings.Join(each.Of(c.Take(reads, r, nil), briefly), ", "))
 	}
 }
 
@@ -140,9 +126,7 @@ func TestChangesLeaveOpenWhatIsLost(t *testing.T) {
 			r, err := Judge([]snapshot.Snapshot{s, s}, nil)
 			c.Take([]snapshot.Snapshot{s, s}, r, err)
 		}
-		if r, err := c.State(); err != nil || r.Open() != open {
-			t.Errorf("%+v, %v, want open %t", r, err, open)
-		}
+		must.Equal(t, "open", open, must.Get(c.State())(t).Open())
 	}
 }
 
@@ -158,14 +142,13 @@ func TestChangesOfACluster(t *testing.T) {
 		return c.Take(reads, r, err)
 	}
 	came := take()
-	if len(came) != 4 || !strings.Contains(came[0].String(), " + not read: workloads: listing Deployments: list on deployments in apps is not permitted: ") || !strings.HasSuffix(came[0].String(), "("+RoleHint+")") {
-		t.Errorf("first it tells: %s", came)
-	}
+	must.Equal(t, came, 4, len(came))
+	must.Contain(t, came[0].String()+"end",
+		" + not read: workloads: listing Deployments: list on deployments in apps is not permitted: ", "("+RoleHint+")end")
 	must.NoError(t, os.Rename(filepath.Join(filepath.Dir(right.Command[0]), "rib"), filepath.Join(filepath.Dir(tor.Command[0]), "rib")))
 	if gone := take(); len(gone) != 3 || gone[0].What != FindingGone {
 		t.Errorf("then it tells: %s", gone)
 	}
-	if r, err := c.State(); err != nil || len(r.Findings) != 0 || len(r.Unread) != 1 || r.Nodes != 2 {
-		t.Errorf("%+v, error %v", r, err)
-	}
+	r := must.Get(c.State())(t)
+	must.Equal(t, "findings, unread, nodes", [...]int{0, 1, 2}, [...]int{len(r.Findings), len(r.Unread), r.Nodes})
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -47,17 +46,36 @@ func zipped(w io.Writer, answer any) {
 
 func installed(t *testing.T) *Nodes {
 	t.Helper()
-	text := must.Get(nodesManifest(NodeImage, false, "secret", time.Now()))(t)
-	n := must.Get(ParseNodes("nodes.yaml", []byte(text)))(t)
-	return n
+	return must.Get(ParseNodes("nodes.yaml", []byte(must.Get(nodesManifest(NodeImage, false, "secret", time.Now()))(t))))(t)
+}
+
+// auditedWith reads a cluster twice, with its nodes, and judges it.
+func auditedWith(t *testing.T, s *server) ([]snapshot.Snapshot, Result) {
+	t.Helper()
+	by := installed(t)
+	reads := must.Get(Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}))(t)
+	return reads, must.Get(Judge(reads, nil))(t)
+}
+
+// many is a server with some nodes, each with a pod that answers for it.
+func many(t *testing.T, nodes int, asked func(context.Context)) *server {
+	s := newServer(t)
+	for i := range nodes {
+		name, prefix := fmt.Sprintf("node%d", i), fmt.Sprintf("10.5.%d.0/24", i)
+		s.node(name, fmt.Sprintf("10.4.94.%d", i+1), prefix, prefix)
+		s.podOn(name, ready)
+	}
+	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked(r.Context())
+		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
+		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
+	})
+	return s
 }
 
 func (s *server) podOn(node, status string) {
-	const path = "/api/v1/namespaces/relapse-nodes/pods"
-	if s.lists[path] != "" {
-		s.lists[path] += ","
-	}
-	s.lists[path] += fmt.Sprintf(`{"metadata":{"namespace":"relapse-nodes","name":"pod-on-%s"},"spec":{"nodeName":%q},"status":%s}`, node, node, status)
+	s.add("/api/v1/namespaces/relapse-nodes/pods",
+		fmt.Sprintf(`{"metadata":{"namespace":"relapse-nodes","name":"pod-on-%s"},"spec":{"nodeName":%q},"status":%s}`, node, node, status))
 }
 
 const ready = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}`
@@ -118,21 +136,12 @@ func TestNodes(t *testing.T) {
 					test.answer(w, r)
 				}
 			})
-			nodes := installed(t)
-			access := Access{Config: s.configOf(t, nodes), ByNode: nodes, Routing: nil}
-			reads := must.Get(Read(t.Context(), access, time.Millisecond, func(string) {}))(t)
-			r := must.Get(Judge(reads, nil))(t)
+			reads, r := auditedWith(t, s)
 			must.Equal(t, r.Unread, test.parts, len(r.Unread))
 			for _, m := range r.Unread {
-				if text := m.String(); !strings.Contains(text, test.unread) || !strings.Contains(text, "of master2") {
-					t.Errorf("unread: %q, want %q in it", text, test.unread)
-				}
+				must.Contain(t, m.String(), test.unread, "of master2")
 			}
-			for _, n := range r.NotRun {
-				if strings.Contains(n.Lacks, "--nodes") {
-					t.Errorf("not run: %s", n)
-				}
-			}
+			must.Equal(t, "not run", 0, strings.Count(fmt.Sprint(r.NotRun), "--nodes"))
 			must.Equal(t, "master1 was asked", len(reads), s.asked["GET "+nodestate.Proxied("relapse-nodes", "pod-on-master1")])
 		})
 	}
@@ -141,15 +150,9 @@ func TestNodes(t *testing.T) {
 // Of many nodes some are asked at a time, each once in a read.
 func TestManyNodes(t *testing.T) {
 	const nodes = 3 * atOnce
-	s := newServer(t)
-	for i := range nodes {
-		name := fmt.Sprintf("node%d", i)
-		s.node(name, fmt.Sprintf("10.4.94.%d", i+1), fmt.Sprintf("10.5.%d.0/24", i), fmt.Sprintf("10.5.%d.0/24", i))
-		s.podOn(name, ready)
-	}
 	var now, most atomic.Int32
 	full := make(chan bool) // closed when as many are asked as may be
-	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := many(t, nodes, func(ctx context.Context) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
@@ -163,14 +166,10 @@ func TestManyNodes(t *testing.T) {
 		}
 		select {
 		case <-full:
-		case <-r.Context().Done():
+		case <-ctx.Done():
 		}
-		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
-		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
 	})
-	by := installed(t)
-	reads := must.Get(Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}))(t)
-	r := must.Get(Judge(reads, nil))(t)
+	reads, r := auditedWith(t, s)
 	if len(r.Unread) > 0 || r.Nodes != nodes || most.Load() != atOnce {
 		t.Errorf("%d nodes, %d at once, unread %q", r.Nodes, most.Load(), r.Unread)
 	}
@@ -194,30 +193,16 @@ func TestNodesReadCiliumsConfig(t *testing.T) {
 		{"no Cilium", false, false, "the sockets of hosts outside"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var reads []snapshot.Snapshot
-			for range 2 {
-				s := cluster(false)
-				of := nodeAnswer("master1")
-				s.NodeNetworks, s.NodeTables, s.Firewalls, s.NAT, s.Proxies = of.NodeNetworks, of.NodeTables, of.Firewalls, of.NAT, of.Proxies
-				s.Nodes.Items = s.Nodes.Items[:1]
-				s.ConfigMaps.Error = "no"
-				if test.config {
-					s.ConfigMaps = read(snapshot.ConfigMap{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{"enable-ipv4-masquerade": "true"}})
+			s := withNodes(0, func(s *snapshot.Snapshot) {
+				if !test.config {
+					s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Error: "no"}
 				}
 				if !test.cilium {
 					s.CiliumNodes.Items = nil
 				}
-				s.Sources = nil
-				for _, of := range sources(scope{routers: true, nodes: true}) {
-					s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
-				}
-				s.Sources = append(s.Sources, snapshot.Asked{Name: "ConfigMaps"})
-				reads = append(reads, s)
-			}
-			r, err := Judge(reads, nil)
-			if err != nil || (len(r.Unread) > 0) != (test.cilium && !test.config) {
-				t.Fatalf("unread %q, %v", r.Unread, err)
-			}
+			})
+			r := must.Get(Judge([]snapshot.Snapshot{s, s}, nil))(t)
+			must.Equal(t, r.Unread, test.cilium && !test.config, len(r.Unread) > 0)
 			ran := slices.Contains(r.Ran, "snat")
 			for _, n := range r.NotRun {
 				if n.Detector == "snat" && (n.Lacks != test.lacks || (n.Part == "") == ran) {
@@ -227,29 +212,19 @@ func TestNodesReadCiliumsConfig(t *testing.T) {
 		})
 	}
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
-	by := installed(t)
-	if _, err := Read(t.Context(), Access{Config: s.configOf(t, by), ByNode: by}, time.Millisecond, func(string) {}); err != nil || s.asked["GET "+ConfigPath] == 0 {
-		t.Errorf("the ConfigMap was asked for %d times: %v", s.asked["GET "+ConfigPath], err)
-	}
+	auditedWith(t, s)
+	must.Equal(t, "the ConfigMap was asked for", true, s.asked["GET "+ConfigPath] > 0)
 }
 
 // Without any router's FIB it is not judged what nodes hide, and the audit is open.
 func TestNodesWithoutFIB(t *testing.T) {
 	for _, fib := range []bool{true, false} {
-		s := cluster(false)
-		of := nodeAnswer("master1")
-		s.NodeNetworks, s.NodeTables, s.Firewalls, s.NAT, s.Proxies = of.NodeNetworks, of.NodeTables, of.Firewalls, of.NAT, of.Proxies
-		s.Nodes.Items = s.Nodes.Items[:1]
-		s.ConfigMaps = read(snapshot.ConfigMap{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{"enable-ipv4-masquerade": "false"}})
-		if s.Routers = slices.Clone(s.Routers); !fib {
-			for i := range s.Routers {
-				s.Routers[i].Role, s.Routers[i].RIBOnly, s.Routers[i].Routes = snapshot.RoleRouteServer, true, snapshot.List[snapshot.Route]{}
+		s := withNodes(0, func(s *snapshot.Snapshot) {
+			s.ConfigMaps.Items[0].Data = map[string]string{"enable-ipv4-masquerade": "false"}
+			if tor := &s.Routers[0]; !fib {
+				tor.Role, tor.RIBOnly, tor.Routes = snapshot.RoleRouteServer, true, snapshot.List[snapshot.Route]{}
 			}
-		}
-		s.Sources = nil
-		for _, of := range append(sources(scope{routers: true, nodes: true}), snapshot.ConfigMaps(ciliumConfig)) {
-			s.Sources = append(s.Sources, snapshot.Asked{Name: of.String()})
-		}
+		})
 		r := must.Get(Judge([]snapshot.Snapshot{s, s}, nil))(t)
 		open := slices.ContainsFunc(r.NotJudged, func(g detect.Gap) bool { return g.Open && strings.Contains(g.Says, "the FIB of no router was read") })
 		if slices.Contains(r.Ran, "snat") != fib || open == fib {
@@ -260,31 +235,18 @@ func TestNodesWithoutFIB(t *testing.T) {
 
 // A read of many nodes is given the time that it takes by its rate.
 func TestNodesByRate(t *testing.T) {
-	s := newServer(t)
-	for i := range 4 {
-		name := fmt.Sprintf("node%d", i)
-		s.node(name, fmt.Sprintf("10.4.94.%d", i+1), fmt.Sprintf("10.5.%d.0/24", i), fmt.Sprintf("10.5.%d.0/24", i))
-		s.podOn(name, ready)
-	}
-	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
-		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
-	})
+	s := many(t, 4, func(context.Context) {})
 	by := installed(t)
 	config := s.configOf(t, by)
 	limit := &turns{RateLimiter: flowcontrol.NewFakeAlwaysRateLimiter()}
 	config.RateLimiter = limit
 	must.Get(Read(t.Context(), Access{Config: config, ByNode: by}, time.Millisecond, func(string) {}))(t)
-	if all := 0; limit.waited.Load() == 0 {
-		t.Error("no request waits for its turn")
-	} else {
-		for _, times := range s.asked {
-			all += times
-		}
-		if int(limit.waited.Load()) != all {
-			t.Errorf("%d requests, of which %d waited for their turn", all, limit.waited.Load())
-		}
+	all := 0
+	for _, times := range s.asked {
+		all += times
 	}
+	must.Equal(t, "requests that waited for their turn", all, int(limit.waited.Load()))
+	must.Equal(t, "there are some", true, all > 0)
 	must.Equal(t, "5000 requests at 5 a second take", 1000*time.Second, after(5000, 5))
 }
 
@@ -305,12 +267,10 @@ func (l *turns) Wait(context.Context) error {
 func TestNodesForbidden(t *testing.T) {
 	s := incident(t, "10.5.112.0/24", "10.5.114.0/24")
 	s.refused = []string{"/api/v1/namespaces/relapse-nodes/pods"}
-	nodes := installed(t)
-	reads := must.Get(Read(t.Context(), Access{Config: s.configOf(t, nodes), ByNode: nodes}, time.Millisecond, func(string) {}))(t)
-	r := must.Get(Judge(reads, nil))(t)
-	if len(r.Unread) != len(nodestate.Sources) || !strings.Contains(r.Unread[0].Reason, "listing the pods that read nodes, in namespace relapse-nodes: ") || !r.Open() {
-		t.Errorf("unread: %q", r.Unread)
-	}
+	_, r := auditedWith(t, s)
+	must.Equal(t, r.Unread, len(nodestate.Sources), len(r.Unread))
+	must.Contain(t, r.Unread[0].Reason, "listing the pods that read nodes, in namespace relapse-nodes: ")
+	must.Equal(t, "open", true, r.Open())
 }
 
 // The client asks the pods of the manifest for the one path, and nobody else.
@@ -339,14 +299,8 @@ func TestOnlyThesePods(t *testing.T) {
 		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/pods/a/exec", false},
 		{http.MethodGet, "/api/v1/namespaces/relapse-nodes/secrets", false},
 	} {
-		request := must.Get(http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, nil))(t)
-		response, err := client.Do(request)
-		if err == nil {
-			response.Body.Close()
-		}
-		if sent := err == nil; sent != test.sent {
-			t.Errorf("%s %s: sent %t, want %t (%v)", test.method, test.path, sent, test.sent, err)
-		}
+		err := s.send(t, client, test.method, test.path)
+		must.Equal(t, test.method+" "+test.path, test.sent, err == nil)
 	}
 }
 
@@ -360,9 +314,7 @@ func TestNodesManifest(t *testing.T) {
 	if one == other || !regexp.MustCompile(`\n  key: [A-Z2-7]{26,}\n`).MatchString(one) {
 		t.Errorf("no key of its own:\n%s", one)
 	}
-	if _, err := NodesManifest("a b", false); err == nil {
-		t.Error("an image may be called a b")
-	}
+	must.Fail(t, must.Err(NodesManifest("a b", false)), "a b")
 }
 
 func TestParseNodes(t *testing.T) {
@@ -378,9 +330,7 @@ func TestParseNodes(t *testing.T) {
 		n, err := ParseNodes("nodes.yaml", []byte(strings.ReplaceAll(text, test.from, test.to)))
 		switch {
 		case test.want != "":
-			if err == nil || !strings.HasPrefix(err.Error(), test.want) {
-				t.Errorf("%s: error %v, want %q", name, err, test.want)
-			}
+			must.Fail(t, err, test.want)
 		case err != nil:
 			t.Errorf("%s: %v", name, err)
 		case n.key != "secret" || n.selector != "app.kubernetes.io/name=relapse-nodes" || n.namespace == "":
@@ -458,9 +408,8 @@ func TestOverTime(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := must.Get(Judge(test.reads, nil))(t)
-			if d := cmp.Diff(test.want, found(r.Findings)); d != "" || len(r.Once) != test.once || len(r.Unread) > 0 {
-				t.Errorf("%v once, unread %q; findings (-want +got):\n%s", found(r.Once), r.Unread, d)
-			}
+			must.Equal(t, found(r.Once), test.want, found(r.Findings))
+			must.Equal(t, "seen once, and unread", [...]int{test.once, 0}, [...]int{len(r.Once), len(r.Unread)})
 		})
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -70,14 +69,12 @@ func TestParseSuppressions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := ParseSuppressions("s.yaml", []byte(test.text))
 			if test.says != "" {
-				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("error %v, want one line with %q", err, test.says)
-				}
+				must.Fail(t, err, test.says)
+				must.Equal(t, "lines", 0, strings.Count(fmt.Sprint(err), "\n"))
 				return
 			}
-			if d := cmp.Diff(test.want, got); err != nil || d != "" {
-				t.Errorf("error %v (-want +got):\n%s", err, d)
-			}
+			must.NoError(t, err)
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }
@@ -119,38 +116,34 @@ func TestSuppress(t *testing.T) {
 		return Suppression{Detector: "image-pin", Kind: kind, Object: object, Reason: "r.", Expires: expires, Line: 1}
 	}
 	for _, test := range []struct {
-		name                       string
-		all                        []Suppression
-		holds, once                []string
-		suppressed, unused, unread int
+		name               string
+		all                []Suppression
+		holds, once        []string
+		suppressed, unused int
 	}{
-		{"none", nil, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
-		{"by ID, in both reads and in one", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31"}}, []string{"latent latest-tag"}, nil, 2, 0, 1},
-		{"of an active one, which counts all the same", []Suppression{{ID: active.ID, Expires: "2027-01-31"}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
-		{"on both of its routers", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31", Routers: []string{"tor2", "tor1", "tor3"}}}, []string{"latent latest-tag"}, nil, 2, 0, 1},
-		{"on one of its routers", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31", Routers: []string{"tor1"}}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
-		{"on a router, of what has none", []Suppression{{ID: latest.ID, Expires: "2027-01-31", Routers: []string{"tor1"}}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0, 1},
-		{"by kind and object", []Suppression{kind("2027-01-31", "latest-*", "DaemonSet kube-system/*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
-		{"all of a detector", []Suppression{kind("2027-01-31", "*", "*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0, 1},
-		{"another object", []Suppression{kind("2027-01-31", "*", "kube-system/*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1, 1},
-		{"a pattern is no expression", []Suppression{kind("2027-01-31", "latest.tag", "*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1, 1},
-		{"expired", []Suppression{kind("2027-01-30", "*", "*")}, []string{"active unannounced", "latent latest-tag", "latent expired"}, []string{"active unannounced"}, 0, 0, 1},
-		{"one that holds and one that has expired", []Suppression{kind("2027-01-30", "*", "*"), {ID: latest.ID, Expires: "2027-03-01"}}, []string{"active unannounced", "latent expired"}, []string{"active unannounced"}, 1, 0, 1},
+		{"none", nil, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0},
+		{"by ID, in both reads and in one", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31"}}, []string{"latent latest-tag"}, nil, 2, 0},
+		{"of an active one, which counts all the same", []Suppression{{ID: active.ID, Expires: "2027-01-31"}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0},
+		{"on both of its routers", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31", Routers: []string{"tor2", "tor1", "tor3"}}}, []string{"latent latest-tag"}, nil, 2, 0},
+		{"on one of its routers", []Suppression{{ID: active.ID, Active: true, Expires: "2027-01-31", Routers: []string{"tor1"}}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0},
+		{"on a router, of what has none", []Suppression{{ID: latest.ID, Expires: "2027-01-31", Routers: []string{"tor1"}}}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 0},
+		{"by kind and object", []Suppression{kind("2027-01-31", "latest-*", "DaemonSet kube-system/*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0},
+		{"all of a detector", []Suppression{kind("2027-01-31", "*", "*")}, []string{"active unannounced"}, []string{"active unannounced"}, 1, 0},
+		{"another object", []Suppression{kind("2027-01-31", "*", "kube-system/*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1},
+		{"a pattern is no expression", []Suppression{kind("2027-01-31", "latest.tag", "*")}, []string{"active unannounced", "latent latest-tag"}, []string{"active unannounced"}, 0, 1},
+		{"expired", []Suppression{kind("2027-01-30", "*", "*")}, []string{"active unannounced", "latent latest-tag", "latent expired"}, []string{"active unannounced"}, 0, 0},
+		{"one that holds and one that has expired", []Suppression{kind("2027-01-30", "*", "*"), {ID: latest.ID, Expires: "2027-03-01"}}, []string{"active unannounced", "latent expired"}, []string{"active unannounced"}, 1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// The reads may be older than the suppressions.
 			r := Result{Ended: at.AddDate(-1, 0, 0), Findings: []Finding{active, latest}, Once: []Finding{active}, Unread: []snapshot.Missing{{Source: "FIB of tor1", Reason: "no"}}}
 			r.Suppress(test.all, at)
-			says := func(all []Finding) (texts []string) {
-				for _, f := range all {
-					texts = append(texts, fmt.Sprint(f.State, " ", f.Kind))
-				}
-				return texts
-			}
-			must.Equal(t, "findings", "", cmp.Diff(test.holds, says(r.Findings))+cmp.Diff(test.once, says(r.Once)))
-			if len(r.Suppressed) != test.suppressed || len(r.Unused) != test.unused || len(r.Unread) != test.unread || !r.Open() {
-				t.Errorf("suppressed %v, unused %v, unread %v", r.Suppressed, r.Unused, r.Unread)
-			}
+			says := func(f Finding) string { return fmt.Sprint(f.State, " ", f.Kind) }
+			must.Equal(t, "findings", test.holds, each.Of(r.Findings, says))
+			must.Equal(t, "seen once", test.once, each.Of(r.Once, says))
+			want := [...]int{test.suppressed, test.unused, 1}
+			must.Equal(t, "suppressed, unused, unread", want, [...]int{len(r.Suppressed), len(r.Unused), len(r.Unread)})
+			must.Equal(t, "open", true, r.Open())
 			must.Get(json.Marshal(r))(t)
 		})
 	}
@@ -174,9 +167,8 @@ func TestExpiredID(t *testing.T) {
 		return r.Findings[0]
 	}
 	a, b := of(time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC), 1), of(time.Date(2028, 1, 1, 0, 0, 0, 0, time.UTC), 7)
-	if a.ID != b.ID || !strings.Contains(a.Says, "on line 1 expired after 2027-01-31") {
-		t.Errorf("%+v and %+v", a, b)
-	}
+	must.Equal(t, "ID", a.ID, b.ID)
+	must.Contain(t, a.Says, "on line 1 expired after 2027-01-31")
 }
 
 // What is not judged is not open while it is suppressed, by its reason, of all its nodes, on all its routers.

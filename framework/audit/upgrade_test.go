@@ -1,8 +1,8 @@
 package audit
 
 import (
+	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -18,13 +18,9 @@ func TestUpgradeReadsOneConfigMap(t *testing.T) {
 		Metadata struct{ Namespace string }
 		Rules    []struct{ APIGroups, Resources, ResourceNames, Verbs []string }
 	}
-	if err := yaml.Unmarshal([]byte(UpgradeRole()), &role); err != nil || len(role.Rules) != 1 {
-		t.Fatalf("%+v, %v", role, err)
-	}
-	rule := role.Rules[0]
-	if got := role.Metadata.Namespace + " " + strings.Join(rule.Verbs, ",") + " " + strings.Join(rule.Resources, ",") + " " + strings.Join(rule.ResourceNames, ","); got != "kube-system get configmaps cilium-config" {
-		t.Errorf("the Role permits %s", got)
-	}
+	must.NoError(t, yaml.Unmarshal([]byte(UpgradeRole()), &role))
+	must.Equal(t, "namespace", "kube-system", role.Metadata.Namespace)
+	must.Equal(t, "the Role permits", "[{[] [configmaps] [cilium-config] [get]}]", fmt.Sprint(role.Rules))
 	s := newServer(t)
 	for _, test := range []struct {
 		further []string
@@ -34,14 +30,8 @@ func TestUpgradeReadsOneConfigMap(t *testing.T) {
 		{nil, ConfigPath, false}, {[]string{ConfigPath}, ConfigPath, true},
 		{[]string{ConfigPath}, "/api/v1/namespaces/kube-system/configmaps", false}, {[]string{ConfigPath}, "/api/v1/namespaces/kube-system/configmaps/other", false},
 	} {
-		client := http.Client{Transport: readOnly{to: http.DefaultTransport, further: test.further}}
-		response, err := client.Get(s.URL + test.path)
-		if err == nil {
-			response.Body.Close()
-		}
-		if (err == nil) != test.sent {
-			t.Errorf("%v, %s: error %v", test.further, test.path, err)
-		}
+		err := s.send(t, &http.Client{Transport: readOnly{to: http.DefaultTransport, further: test.further}}, http.MethodGet, test.path)
+		must.Equal(t, err, test.sent, err == nil)
 	}
 }
 
@@ -51,9 +41,8 @@ func TestReadForUpgrade(t *testing.T) {
 	config := rest.CopyConfig(s.config(t))
 	reads := must.Get(Read(t.Context(), Access{Config: config, Upgrade: true}, 0, func(string) {}))(t)
 	last := reads[len(reads)-1]
-	if last.ConfigMaps.Read || !strings.Contains(last.ConfigMaps.Error, "only lists, and does not send GET "+ConfigPath) {
-		t.Errorf("the ConfigMap was asked for as %q", last.ConfigMaps.Error)
-	}
+	must.Equal(t, "read", false, last.ConfigMaps.Read)
+	must.Contain(t, last.ConfigMaps.Error, "only lists, and does not send GET "+ConfigPath)
 }
 
 // Agents of two versions, as during a roll-out, have no one version that runs.

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"golang.org/x/net/html"
@@ -94,9 +93,7 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: written twice, it differs", format)
 		}
 	}
-	if Write(&bytes.Buffer{}, "toml", full()) == nil {
-		t.Error("toml is a format")
-	}
+	must.Fail(t, Write(&bytes.Buffer{}, "toml", full()), "toml")
 }
 
 // Each gap and each finding is in each format: nothing that is not known looks quiet. Prometheus has the number
@@ -144,18 +141,16 @@ func TestAlarms(t *testing.T) {
 		{"a hint", with(func(r *audit.Result) { r.Findings = []audit.Finding{of(detect.Hint)} }), true, true, []string{"note"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var log sarif
-			must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", test.r)), &log))
+			run := sarifOf(t, test.r)
 			var levels []string
-			for _, r := range log.Runs[0].Results {
+			for _, r := range run.Results {
 				levels = append(levels, r.Level)
 			}
-			for _, n := range log.Runs[0].Invocations[0].ToolExecutionNotifications {
+			for _, n := range run.Invocations[0].ToolExecutionNotifications {
 				levels = append(levels, n.Level)
 			}
-			if d := cmp.Diff(test.levels, levels); d != "" || log.Runs[0].Invocations[0].ExecutionSuccessful != test.successful {
-				t.Errorf("SARIF: success %t; levels (-want +got):\n%s", log.Runs[0].Invocations[0].ExecutionSuccessful, d)
-			}
+			must.Equal(t, "SARIF: levels", test.levels, levels)
+			must.Equal(t, "SARIF: success", test.successful, run.Invocations[0].ExecutionSuccessful)
 			must.Equal(t, "OpenMetrics: complete", number(test.complete), parsed(t, written(t, "openmetrics", test.r))[complete])
 		})
 	}
@@ -164,27 +159,20 @@ func TestAlarms(t *testing.T) {
 func parsed(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	read, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
 	values := map[string]float64{}
-	for name, f := range read {
-		seen := map[string]bool{}
+	for name, f := range must.Get(parser.TextToMetricFamilies(strings.NewReader(text)))(t) {
 		for _, m := range f.Metric {
 			key := name
 			for _, l := range m.Label {
 				key += fmt.Sprintf(" %s=%q", l.GetName(), l.GetValue())
 			}
-			if seen[key] {
+			if _, twice := values[key]; twice {
 				t.Errorf("%s is there twice", key)
 			}
-			seen[key], values[key] = true, m.GetGauge().GetValue()
+			values[key] = m.GetGauge().GetValue()
 		}
 	}
-	if !strings.HasSuffix(text, "# EOF\n") {
-		t.Error("OpenMetrics ends with # EOF")
-	}
+	must.Contain(t, text+"end", "# EOF\nend")
 	return values
 }
 
@@ -203,9 +191,9 @@ func TestOpenMetrics(t *testing.T) {
 			t.Errorf("%s is %v (there: %t), want %v", key, value, there, want)
 		}
 	}
-	if got := parsed(t, written(t, "openmetrics", quiet())); got[`relapse_audit_findings state="active"`] != 0 || len(got) == 0 {
-		t.Errorf("%v", got)
-	}
+	got = parsed(t, written(t, "openmetrics", quiet()))
+	value, there := got[`relapse_audit_findings state="active"`]
+	must.Equal(t, "active", true, there && value == 0)
 }
 
 // The alerts and the dashboard read metrics and labels that an audit writes.
@@ -244,55 +232,54 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// sarif is what SARIF's schema asks for (OASIS, sarif-schema-2.1.0.json), as far as it is read here.
-type sarif struct {
-	Version string
-	Runs    []struct {
-		Tool struct {
-			Driver struct {
-				Name, Version, InformationURI string
-				Rules, Notifications          []rule
+// sarifRun is what SARIF's schema asks for (OASIS, sarif-schema-2.1.0.json), as far as it is read here.
+type sarifRun struct {
+	Tool struct {
+		Driver struct{ Rules, Notifications []rule }
+	}
+	Invocations []struct {
+		ExecutionSuccessful        bool
+		StartTimeUtc, EndTimeUtc   time.Time
+		ToolExecutionNotifications []struct {
+			Level      string
+			Descriptor struct {
+				ID    string
+				Index int
 			}
 		}
-		Invocations []struct {
-			ExecutionSuccessful        bool
-			StartTimeUtc, EndTimeUtc   time.Time
-			ToolExecutionNotifications []struct {
-				Level      string
-				Descriptor struct {
-					ID    string
-					Index int
-				}
+	}
+	Results []struct {
+		Locations []struct {
+			PhysicalLocation struct {
+				ArtifactLocation struct{ URI string }
+				Region           struct{ StartLine int }
 			}
 		}
-		Results []struct {
-			Locations []struct {
-				PhysicalLocation struct {
-					ArtifactLocation struct{ URI string }
-					Region           struct{ StartLine int }
-				}
-			}
-			RuleID, Level       string
-			RuleIndex           int
-			Message             struct{ Text string }
-			PartialFingerprints map[string]string
-			Suppressions        []struct{ Kind, Status, Justification string }
-		}
+		RuleID, Level       string
+		RuleIndex           int
+		Message             struct{ Text string }
+		PartialFingerprints map[string]string
+		Suppressions        []struct{ Kind, Status, Justification string }
 	}
 }
 
 type rule struct {
-	ID, Name, HelpURI                       string
+	ID, Name                                string
 	ShortDescription, FullDescription, Help struct{ Text string }
 	Properties                              map[string]any
+}
+
+func sarifOf(t *testing.T, r audit.Result) sarifRun {
+	t.Helper()
+	var log struct{ Runs []sarifRun }
+	must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", r)), &log))
+	return log.Runs[0]
 }
 
 // What GitHub's code scanning asks for besides ("SARIF support for code scanning": supported properties): texts of
 // a rule, its severity as a number in a string, and a relative path and a line of each result.
 func TestSARIFOfGitHub(t *testing.T) {
-	var log sarif
-	must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", full())), &log))
-	run := log.Runs[0]
+	run := sarifOf(t, full())
 	for _, r := range run.Tool.Driver.Rules {
 		severity, err := strconv.ParseFloat(r.Properties["security-severity"].(string), 64)
 		if err != nil || severity <= 0 || severity > 10 || r.ShortDescription.Text == "" || r.FullDescription.Text == "" || r.Help.Text == "" || len(r.Name) > 255 {
@@ -316,9 +303,7 @@ func TestSARIFOfGitHub(t *testing.T) {
 
 // Required properties and enumerations are there, indices point at something, and rules are unique.
 func TestSARIF(t *testing.T) {
-	var log sarif
-	must.NoError(t, json.Unmarshal([]byte(written(t, "sarif", full())), &log))
-	run := log.Runs[0]
+	run := sarifOf(t, full())
 	seen := map[string]bool{} // of rules and findings
 	for _, r := range run.Tool.Driver.Rules {
 		if seen[r.ID] {
@@ -358,10 +343,7 @@ func TestHostileNames(t *testing.T) {
 		must.Equal(t, format, text, plain.Text(text))
 		switch format {
 		case "json", "sarif":
-			var value any
-			if err := json.Unmarshal([]byte(text), &value); err != nil {
-				t.Errorf("%s: %v", format, err)
-			}
+			must.Equal(t, format, true, json.Valid([]byte(text)))
 		case "openmetrics":
 			parsed(t, text)
 		case "html":
@@ -371,9 +353,8 @@ func TestHostileNames(t *testing.T) {
 		}
 	}
 	var back audit.Result
-	if err := json.Unmarshal([]byte(written(t, "json", r)), &back); err != nil || back.Findings[0].Owner != strings.ToValidUTF8(name, "\ufffd") {
-		t.Errorf("a program reads the owner as %q, %v", back.Findings[0].Owner, err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(written(t, "json", r)), &back))
+	must.Equal(t, "the owner, as a program reads it", strings.ToValidUTF8(name, "\ufffd"), back.Findings[0].Owner)
 }
 
 // elements counts the elements of a name in a page, and fails if it loads anything.
