@@ -81,14 +81,10 @@ func TestGoneEndpoints(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			found := Run([]Detector{GoneEndpoints{}}, test.history)
-			if test.want == "" {
-				if len(found) > 0 {
-					t.Errorf("%+v", found)
-				}
+			if (len(found) == 1) != (test.want != "") || len(found) > 1 {
+				t.Fatalf("got %+v, want %q", found, test.want)
+			} else if test.want == "" {
 				return
-			}
-			if len(found) != 1 {
-				t.Fatalf("%d findings: %+v", len(found), found)
 			}
 			f := found[0]
 			want := Finding{Detector: "gone-endpoints", Kind: GoneEndpoint, State: test.want, Object: Named("default/statsd:8125/UDP"), Owner: "node1"}

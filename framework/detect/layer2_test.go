@@ -52,22 +52,15 @@ func TestLayer2(t *testing.T) {
 		return func(w *world) { w.Routers[router].Links.Items[2].MAC = mac }
 	}
 	to := func(mac string) func(*world) { return changes(entry(0, mac), entry(1, mac)) }
-	each := func(change func(*snapshot.Router)) func(*world) {
-		return func(w *world) {
-			for i := range w.Routers {
-				change(&w.Routers[i])
-			}
-		}
-	}
 	link := func(n snapshot.LinkNeighbor) func(*world) {
-		return each(func(r *snapshot.Router) { r.Links.Items = append(r.Links.Items, n) })
+		return routers(func(r *snapshot.Router) { r.Links.Items = append(r.Links.Items, n) })
 	}
 	route := func(p string, hop snapshot.NextHop) func(*world) {
-		return each(func(r *snapshot.Router) {
+		return routers(func(r *snapshot.Router) {
 			r.Routes.Items = append(r.Routes.Items, snapshot.Route{Prefix: prefix(p), NextHops: []snapshot.NextHop{hop}})
 		})
 	}
-	unconfirmed := each(func(r *snapshot.Router) { r.Links.Items[2].Confirmed = false })
+	unconfirmed := routers(func(r *snapshot.Router) { r.Links.Items[2].Confirmed = false })
 	unrouted := func(w *world) { w.Routers = nil }
 	holders := func(all ...snapshot.L2Announcement) func(*world) {
 		return func(w *world) { w.L2Announcements.Items = all }
@@ -119,10 +112,10 @@ func TestLayer2(t *testing.T) {
 			sends + "10.66.4.99 (" + stranger + "), and worker1, as MetalLB says in its ServiceL2Status, announces it: it is no node, and two stations answer."},
 		{"another machine had the address", []snapshot.Snapshot{at(0, to(stranger), unconfirmed)}, StaleNeighbour, Latent, "it is no node."},
 		{"a MAC that nothing is known of", []snapshot.Snapshot{at(0, to(stranger))}, TwoSpeakers, Latent, "unless that is another interface of worker1."},
-		{"one that the announcing node's MAC is not known beside", []snapshot.Snapshot{at(0, to(stranger), each(func(r *snapshot.Router) { r.Links.Items[0].MAC = "" }))}, "", "", ""},
-		{"a proxy answers for the nodes too", []snapshot.Snapshot{at(0, to(stranger), each(func(r *snapshot.Router) { r.Links.Items[0].MAC, r.Links.Items[1].MAC = stranger, stranger }))}, "", "", ""},
+		{"one that the announcing node's MAC is not known beside", []snapshot.Snapshot{at(0, to(stranger), routers(func(r *snapshot.Router) { r.Links.Items[0].MAC = "" }))}, "", "", ""},
+		{"a proxy answers for the nodes too", []snapshot.Snapshot{at(0, to(stranger), routers(func(r *snapshot.Router) { r.Links.Items[0].MAC, r.Links.Items[1].MAC = stranger, stranger }))}, "", "", ""},
 		{"an entry of another VRF", []snapshot.Snapshot{at(0, link(snapshot.LinkNeighbor{Address: addr(arped), Interface: "vrf2", MAC: mac2, Confirmed: true}), link(snapshot.LinkNeighbor{Address: addr("10.66.4.21"), Interface: "vrf2", MAC: mac1}))}, "", "", ""},
-		{"the announcing node's MAC is known on another interface alone", []snapshot.Snapshot{at(0, to(stranger), each(func(r *snapshot.Router) { r.Links.Items[0].Interface = "eth2" }))}, "", "", ""},
+		{"the announcing node's MAC is known on another interface alone", []snapshot.Snapshot{at(0, to(stranger), routers(func(r *snapshot.Router) { r.Links.Items[0].Interface = "eth2" }))}, "", "", ""},
 		{"the route is one of BGP", []snapshot.Snapshot{at(0, to(mac2), route(arped+"/32", snapshot.NextHop{Address: addr("10.66.4.21"), Interface: "eth1"}))}, "", "", ""},
 		{"a default route on the link", []snapshot.Snapshot{at(0, to(mac2), route("0.0.0.0/0", snapshot.NextHop{Interface: "eth1"}))}, StaleNeighbour, Latent, ""},
 		{"policy Local, with an endpoint there", []snapshot.Snapshot{at(0, local("worker1"))}, "", "", ""},

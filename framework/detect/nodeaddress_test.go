@@ -203,9 +203,7 @@ func checkFindings(t *testing.T, got []Finding, want [][]string) {
 			t.Errorf("finding %d is %s: %s", i, key, f.Says)
 			continue
 		}
-		for _, part := range want[i][1:] {
-			must.Contain(t, f.Says, part)
-		}
+		must.Contain(t, f.Says, want[i][1:]...)
 		if !strings.HasSuffix(f.Says, ".") || strings.HasSuffix(f.Says, "..") {
 			t.Errorf("%s says %q", key, f.Says)
 		}

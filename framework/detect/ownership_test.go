@@ -207,21 +207,13 @@ func newcomer(w *world) {
 func removeNode1(w *world) { w.remove("node1", "10.4.94.23") }
 
 // broken is the incident's end, in one snapshot.
-func broken(changes ...func(*world)) []*world {
+func broken(all ...func(*world)) []*world {
 	w := after(incident(true), 0, removeNode1)
-	for _, change := range changes {
-		change(w)
-	}
+	changes(all...)(w)
 	return []*world{w}
 }
 
-func healthy(changes ...func(*world)) []*world {
-	w := incident(false)
-	for _, change := range changes {
-		change(w)
-	}
-	return []*world{w}
-}
+func healthy(all ...func(*world)) []*world { return []*world{observed(all...)} }
 
 // twin gives node1 the range of master2 instead of its own. Its CiliumNode is so much
 // younger, and it announces the range to these routers.
@@ -240,7 +232,7 @@ func (w *world) block(cidr, node string) {
 }
 
 // blocks is a cluster with Calico. Its Nodes have ranges as well, which nothing uses.
-func blocks(changes ...func(*world)) []*world {
+func blocks(all ...func(*world)) []*world {
 	w := incident(false)
 	w.CiliumNodes.Items, w.Pods.Items, w.CalicoBlocks.Read = nil, nil, true
 	for _, n := range table {
@@ -250,9 +242,7 @@ func blocks(changes ...func(*world)) []*world {
 	w.announce("10.4.94.32", "10.5.113.0/26", tors...)
 	w.block("10.5.114.0/26", "master3")
 	w.announce("10.4.94.31", "10.5.114.0/26", tors...)
-	for _, change := range changes {
-		change(w)
-	}
+	changes(all...)(w)
 	return []*world{w}
 }
 

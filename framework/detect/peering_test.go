@@ -15,11 +15,9 @@ import (
 )
 
 // observed is one snapshot of four nodes with Node.spec and CiliumNode in agreement.
-func observed(changes ...func(*world)) *world {
+func observed(all ...func(*world)) *world {
 	w := incident(false)
-	for _, change := range changes {
-		change(w)
-	}
+	changes(all...)(w)
 	return w
 }
 
@@ -46,18 +44,44 @@ var (
 	// unpeered takes the neighbours of all routers away.
 	unpeered = routers(func(r *snapshot.Router) { r.Neighbors.Items = nil })
 	// onLink has the routers be on the nodes' link.
-	onLink = routers(func(r *snapshot.Router) {
-		r.Routes.Items = append(r.Routes.Items, snapshot.Route{
-			Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
-		})
-	})
+	onLink = routers(linked)
 	// ribOnly has the routers read in a way that cannot give a FIB.
 	ribOnly = routers(func(r *snapshot.Router) { r.RIBOnly, r.Routes = true, snapshot.List[snapshot.Route]{} })
 	// getPods says of the routers that they get the pod ranges, and onlyServices that they get Services alone.
 	getPods      = routers(func(r *snapshot.Router) { r.Pods = true })
 	onlyServices = routers(func(r *snapshot.Router) { r.Services = true })
+	asked        = routers(func(r *snapshot.Router) { r.IPv6 = true })
 	notAsked     = routers(func(r *snapshot.Router) { r.IPv6 = false })
+	ofIPv4       = routers(func(r *snapshot.Router) { r.IPv6, r.Families = false, []string{"ipv4"} })
 )
+
+// linked has a router be on the nodes' link.
+func linked(r *snapshot.Router) {
+	r.Routes.Items = append(r.Routes.Items, snapshot.Route{
+		Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
+	})
+}
+
+// forgets has a router have neither sessions nor paths.
+func forgets(router string) func(*world) {
+	return func(w *world) { w.at(router).Paths.Items, w.at(router).Neighbors.Items = nil, nil }
+}
+
+// dumped has the routers be read from dumps of such an age.
+func dumped(age time.Duration) func(*world) {
+	return func(w *world) { routers(func(r *snapshot.Router) { r.At = w.Time.Add(-age) })(w) }
+}
+
+// spineAlone leaves no other router than the second one, and unready has node1 not be ready.
+func spineAlone(w *world) { w.Routers = w.Routers[1:] }
+func unready(w *world)    { w.Nodes.Items[3].Ready = false }
+
+// ofAnotherCNI gives the pods addresses that are in no range.
+func ofAnotherCNI(w *world) {
+	for i := range w.Pods.Items {
+		w.Pods.Items[i].IP = addr(fmt.Sprintf("10.16.0.%d", i+2))
+	}
+}
 
 func roles(role string) func(*world) {
 	return routers(func(r *snapshot.Router) { r.Role = role })
@@ -116,9 +140,7 @@ func behind(state string) func(*world) {
 
 // dualStack gives nodes a range of IPv6 as well, which they announce.
 func dualStack(w *world) {
-	for i := range w.Routers {
-		w.Routers[i].IPv6 = true
-	}
+	asked(w)
 	for i, n := range table {
 		p := fmt.Sprintf("fd00:10:%d::/64", i)
 		w.CiliumNodes.Items[i].PodCIDRs = append(w.CiliumNodes.Items[i].PodCIDRs, prefix(p))
@@ -271,9 +293,7 @@ func TestObservedPeering(t *testing.T) {
 		for i, n := range table {
 			w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(fmt.Sprintf("fd00:10:%d::/64", i)), Node: n.name})
 		}
-		for i := range w.Routers {
-			w.Routers[i].IPv6 = true
-		}
+		asked(w)
 	}
 	lostOf := func(w *world, routers ...string) {
 		for _, n := range []string{"10.5.112.0/24", "10.5.114.0/24", "10.5.115.0/24"} {
@@ -287,10 +307,7 @@ func TestObservedPeering(t *testing.T) {
 		unjudged string   // a part of a sentence
 		open     bool     // Gap.Open of all
 	}{
-		{"a session is down that the router has forgotten, or a node without BGP", observed(func(w *world) {
-			w.silence(node1IP, tors...)
-			onLink(w)
-		}), nil, noSession, true},
+		{"a session is down that the router has forgotten, or a node without BGP", observed(silentNode1, onLink), nil, noSession, true},
 		{"all announced", observed(), nil, "", false},
 		// Overlays, and clusters that announce other things.
 		{"Cilium without BGP: no sessions, no paths", observed(silenced, unpeered), nil, noPodRange, false},
@@ -313,9 +330,8 @@ func TestObservedPeering(t *testing.T) {
 		{"Calico, whose BGPPeers are route reflectors in the cluster", observed(ofCalico, silenced, func(w *world) {
 			w.CalicoPeers.Items = []snapshot.CalicoPeer{peerOf(node1IP), {Name: "reflectors", Nodes: []string{"master1", "master2", "master3"}}}
 		}), nil, noPodRange, false},
-		{"Calico, whose BGPPeers are of IPv4 and not of node1", observed(ofCalico, dualStackOfCalico, unselected, func(w *world) {
-			w.silence(node1IP, tors...)
-		}), nil, noPeer, false},
+		{"Calico, whose BGPPeers are of IPv4 and not of node1", observed(ofCalico, dualStackOfCalico, unselected, silentNode1),
+			nil, noPeer, false},
 		{"Calico, whose route reflectors tell the ranges of other nodes, and two have lost theirs on a router", observed(ofCalico, unselected, getPods, func(w *world) {
 			w.silence(node1IP, tors...)
 			w.announce("10.4.94.21", node1Range, "tor1")
@@ -352,7 +368,7 @@ func TestObservedPeering(t *testing.T) {
 			w.Routers[0].Neighbors.Items[0].State = "active"
 			w.Routers[1].Neighbors.Items[0].State = "idle"
 		}), nil, noPodRange, true},
-		{"a node that is not ready", observed(withdrawn, func(w *world) { w.Nodes.Items[3].Ready = false }), nil, notReady, true},
+		{"a node that is not ready", observed(withdrawn, unready), nil, notReady, true},
 		{"Cilium with pools", observed(func(w *world) {
 			for i := range w.CiliumNodes.Items {
 				w.CiliumNodes.Items[i].PodCIDRs = nil
@@ -393,14 +409,7 @@ func TestObservedPeering(t *testing.T) {
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, true},
-		{"the same, of routers that are said to carry IPv4", observed(dualStack, func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].IPv6, w.Routers[i].Families = false, []string{"ipv4"}
-				for j := range table {
-					w.withdraw(fmt.Sprintf("fd00:10:%d::/64", j), w.Routers[i].Name)
-				}
-			}
-		}), nil, notCarried, false},
+		{"the same, of routers that are said to carry IPv4", observed(dualStack, ofIPv4, withoutIPv6), nil, notCarried, false},
 		{"the same, and another router has the ranges of IPv6", observed(dualStack, func(w *world) {
 			w.at("tor2").IPv6 = false
 			for i := range table {
@@ -431,27 +440,15 @@ func TestObservedPeering(t *testing.T) {
 				}
 			}
 		}), nil, noFamily, true},
-		{"a router without IPv6", observed(dualStack, func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].IPv6 = false
-				w.Routers[i].Remarks = []snapshot.Remark{{Says: "It is read for IPv4 alone: refused.", Open: true}}
-			}
-			withoutIPv6(w)
-		}), nil, "It is read for IPv4 alone: refused.\n", true},
-		{"all sessions are lost, of routers that get the pod ranges", observed(silenced, getPods, func(w *world) {
-			for _, n := range table {
-				w.silence(n.ip, tors...)
-			}
-		}), []string{"node1", "master1", "master3", "master2"}, "", false},
+		{"a router without IPv6", observed(dualStack, withoutIPv6, routers(func(r *snapshot.Router) {
+			r.IPv6, r.Remarks = false, []snapshot.Remark{{Says: "It is read for IPv4 alone: refused.", Open: true}}
+		})), nil, "It is read for IPv4 alone: refused.\n", true},
+		{"all sessions are lost, of routers that get the pod ranges", observed(silenced, getPods, unpeered),
+			[]string{"node1", "master1", "master3", "master2"}, "", false},
 		{"the session of a node is lost, of routers that get the pod ranges", observed(getPods, func(w *world) { w.silence(node1IP, tors...) }), []string{"node1"}, "", false},
-		{"the same, and the node is not ready", observed(getPods, func(w *world) {
-			w.silence(node1IP, tors...)
-			w.Nodes.Items[3].Ready = false
-		}), nil, notReady, false},
-		{"the same, and another router has its range", observed(getPods, func(w *world) {
-			w.silence(node1IP, "tor1")
-			w.Nodes.Items[3].Ready = false
-		}), nil, notReady, true},
+		{"the same, and the node is not ready", observed(getPods, silentNode1, unready), nil, notReady, false},
+		{"the same, and another router has its range", observed(getPods, unready, func(w *world) { w.silence(node1IP, "tor1") }),
+			nil, notReady, true},
 		{"IPv4 alone is announced, to routers that get the pod ranges", observed(dualStack, getPods, withoutIPv6), nil, noPodRangeV6, true},
 		{"the same, and one node announces its range of IPv6", observed(dualStack, getPods, func(w *world) {
 			for i := range table[1:] {
@@ -473,16 +470,10 @@ func TestObservedPeering(t *testing.T) {
 			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "default", CIDRs: w.CiliumNodes.Items[3].PodCIDRs}}
 		}), nil, "", false},
 		{"pods of a chained CNI, whose range is lost", observed(ofCalico, withdrawn, otherCilium), []string{"node1"}, "", false},
-		{"pods of a CNI whose ranges are not read", observed(func(w *world) {
-			for i := range w.Pods.Items {
-				w.Pods.Items[i].IP = addr(fmt.Sprintf("10.16.0.%d", i+2))
-			}
-		}), nil, "most pods have addresses that are in no range of CiliumNodes", true},
-		{"the same, of routers that get Services alone", observed(onlyServices, func(w *world) {
-			for i := range w.Pods.Items {
-				w.Pods.Items[i].IP = addr(fmt.Sprintf("10.16.0.%d", i+2))
-			}
-		}), nil, "most pods have addresses that are in no range of CiliumNodes", false},
+		{"pods of a CNI whose ranges are not read", observed(ofAnotherCNI),
+			nil, "most pods have addresses that are in no range of CiliumNodes", true},
+		{"the same, of routers that get Services alone", observed(onlyServices, ofAnotherCNI),
+			nil, "most pods have addresses that are in no range of CiliumNodes", false},
 		{"objects say that pods are announced, and no router has a range, nor any link of nodes", observed(silenced, unpeered, selecting(ofPods, ofPods)), nil, noPodRange, true},
 		{"the same, and the node is to announce Services alone", observed(withdrawn, getPods, selecting(ofPods, ofServices)), nil, notAdvertised, true},
 		{"one of two routers has lost all ranges, and the sessions are up", observed(func(w *world) { w.at("tor2").Paths.Items = nil }), nil, noPodRange, true},
@@ -490,19 +481,10 @@ func TestObservedPeering(t *testing.T) {
 			w.at("tor2").Paths.Items = nil
 			w.announce(node1IP, "10.66.128.1/32", "tor2")
 		}), nil, noPodRange, true},
-		{"one of two routers has forgotten all sessions", observed(func(w *world) {
-			r := w.at("tor2")
-			r.Paths.Items, r.Neighbors.Items = nil, nil
-			r.Routes.Items = []snapshot.Route{{
-				Prefix: prefix("10.4.94.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel, NextHops: []snapshot.NextHop{{Interface: "eth0"}},
-			}}
-		}), nil, noPodRange, true},
-		{"the same, and its FIB cannot be read", observed(ribOnly, func(w *world) {
-			w.at("tor2").Paths.Items, w.at("tor2").Neighbors.Items = nil, nil
-		}), nil, noPodRange, true},
-		{"a router of another rack", observed(func(w *world) {
-			w.at("tor2").Paths.Items, w.at("tor2").Neighbors.Items = nil, nil
-		}), nil, noPodRange, false},
+		{"one of two routers has forgotten all sessions", observed(forgets("tor2"),
+			func(w *world) { linked(w.at("tor2")) }), nil, noPodRange, true},
+		{"the same, and its FIB cannot be read", observed(ribOnly, forgets("tor2")), nil, noPodRange, true},
+		{"a router of another rack", observed(forgets("tor2")), nil, noPodRange, false},
 		{"Cilium's nodes announce pods, but for one that announces Services alone", observed(withdrawn, selecting(ofPods, ofServices)), nil, notAdvertised, true},
 		{"the same, by IPv6 alone", observed(withdrawn, selecting(ofPods, snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv6"}})), nil, notAdvertised, true},
 		{"no node is to announce pods, and the others do", observed(withdrawn, selecting(ofServices, ofServices)), nil, notAdvertised, true},
@@ -528,17 +510,11 @@ func TestObservedPeering(t *testing.T) {
 			r.Neighbors.Items = []snapshot.Neighbor{{Address: addr("10.4.94.254"), AS: 64512, State: snapshot.SessionEstablished}}
 			r.Paths.Items = []snapshot.Path{{Prefix: prefix("10.5.112.0/21"), NextHop: addr("10.4.94.254"), Neighbor: addr("10.4.94.254"), Best: true}}
 		}), []string{"node1"}, "tor2 has no route to pod ranges of master1, master2, master3 and 1 more, and is not judged by that: " + noPodRange + ".", false},
-		{"a table dump that is older than a node", observed(withdrawn, func(w *world) {
+		{"a table dump that is older than a node", observed(withdrawn, dumped(time.Minute), func(w *world) {
 			w.CiliumNodes.Items[3].Created = w.Time
-			for i := range w.Routers {
-				w.Routers[i].At = w.Time.Add(-time.Minute)
-			}
 		}), nil, tooOld, true},
-		{"a table dump that is younger than a node", observed(withdrawn, func(w *world) {
+		{"a table dump that is younger than a node", observed(withdrawn, dumped(time.Minute), func(w *world) {
 			w.CiliumNodes.Items[3].Created = w.Time.Add(-time.Hour)
-			for i := range w.Routers {
-				w.Routers[i].At = w.Time.Add(-time.Minute)
-			}
 		}), []string{"node1"}, "", false},
 		{"sessions of which a dump does not tell the state", observed(silenced, neighbors(func(n *snapshot.Neighbor) { n.State = snapshot.SessionUnknown })), nil, noPodRange, true},
 		{"a declared spine with an aggregate", observed(asSpine("10.5.112.0/21")), nil, "", false},
@@ -564,11 +540,11 @@ func TestObservedPeering(t *testing.T) {
 		{"an aggregate that leads elsewhere than the route to the nodes", observed(asSpine("10.5.112.0/21", "10.4.94.0/24"), above, func(w *world) {
 			w.at("tor2").Paths.Items[1].NextHop = addr("10.4.94.253")
 		}), nil, fromAbove, true},
-		{"a prefix from above that includes nodes and pods", observed(asSpine("10.0.0.0/8"), above, func(w *world) { w.Routers = w.Routers[1:] }), nil, fromAbove, true},
+		{"a prefix from above that includes nodes and pods", observed(asSpine("10.0.0.0/8"), above, spineAlone), nil, fromAbove, true},
 		{"one from above, and the cluster announces no pod ranges", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
 			w.at("tor1").Paths.Items = nil
 		}), nil, fromAbove, false},
-		{"a declared spine alone that has lost all", observed(asSpine(), func(w *world) { w.Routers = w.Routers[1:] }), nil, noAggregate, true},
+		{"a declared spine alone that has lost all", observed(asSpine(), spineAlone), nil, noAggregate, true},
 		{"two spines that have lost all", observed(asSpine(), func(w *world) {
 			w.Routers[0] = w.Routers[1]
 			w.Routers[0].Name = "spine1"
@@ -576,10 +552,7 @@ func TestObservedPeering(t *testing.T) {
 		{"a declared spine of a cluster that announces no pod ranges", observed(asSpine(), func(w *world) {
 			w.at("tor1").Paths.Items = nil
 		}), nil, noAggregate, false},
-		{"a declared spine with a session that is down", observed(asSpine(), func(w *world) {
-			w.Routers = w.Routers[1:]
-			w.Routers[0].Neighbors.Items[0].State = "active"
-		}), nil, noAggregate, true},
+		{"a declared spine with a session that is down", observed(asSpine(), spineAlone, down("10.4.94.254")), nil, noAggregate, true},
 		{"a route server has no FIB", observed(ribOnly, roles(snapshot.RoleRouteServer)), nil, "", false},
 		{"a route server lacks a range", observed(withdrawn, ribOnly, roles(snapshot.RoleRouteServer)), []string{"node1"}, "", false},
 		{"a route server may have forgotten a session", observed(ribOnly, roles(snapshot.RoleRouteServer), func(w *world) { w.silence(node1IP, tors...) }), nil, noLinks, true},
@@ -850,11 +823,7 @@ func TestObservedLocal(t *testing.T) {
 			w.announce("10.66.4.21", "10.66.128.1/32", tors...)
 		}, 0},
 		{"another load balancer's", func(w *world) { w.BGPAdvertisements.Items = nil }, 0},
-		{"the routers' tables are dumps of before", func(w *world) {
-			for i := range w.Routers {
-				w.Routers[i].At = w.Time.Add(-10 * time.Minute)
-			}
-		}, 0},
+		{"the routers' tables are dumps of before", dumped(10 * time.Minute), 0},
 		{"a router was not read", func(w *world) { w.Routers[0].Paths.Read = false }, 0},
 	} {
 		w := balanced(0)
@@ -890,13 +859,11 @@ func TestObservedSessions(t *testing.T) {
 		return after(observed(), seconds, func(w *world) {
 			w.withdraw("10.5.112.0/24", tors...)
 			w.Nodes.Items[3].Created = start.Add(-time.Second)
-			for i := range w.Routers {
-				for j, n := range w.Routers[i].Neighbors.Items {
-					if n.Address == addr("10.4.94.23") {
-						w.Routers[i].Neighbors.Items[j].Established = established
-					}
+			neighbors(func(n *snapshot.Neighbor) {
+				if n.Address == addr("10.4.94.23") {
+					n.Established = established
 				}
-			}
+			})(w)
 		})
 	}
 	longAgo, toCome := start.Add(-time.Hour), start.Add(time.Hour)
@@ -912,11 +879,7 @@ func TestObservedSessions(t *testing.T) {
 		{"three, and a session that was made anew", []*world{at(0, longAgo), at(3, longAgo), at(6, toCome)}, Pending},
 		{"three, too close", []*world{at(0, longAgo), at(0.5, longAgo), at(1, longAgo)}, Pending},
 	} {
-		var history []snapshot.Snapshot
-		for _, w := range test.history {
-			history = append(history, w.Snapshot)
-		}
-		if got := Run([]Detector{RouteOwnership{Peering: Observed}}, history); len(got) != 1 || got[0].State != test.want {
+		if got := Run([]Detector{RouteOwnership{Peering: Observed}}, snapshots(test.history)); len(got) != 1 || got[0].State != test.want {
 			t.Errorf("%s: %v, want one that is %s", test.name, got, test.want)
 		}
 	}
@@ -932,9 +895,7 @@ func TestObservedServiceRoute(t *testing.T) {
 			a := addr("fd00:66::1")
 			w.Services.Items[0].LoadBalancerIPs = []netip.Addr{a}
 			w.BGPAdvertisements.Items[0].Ranges = append(w.BGPAdvertisements.Items[0].Ranges, snapshot.AddressRange{First: a, Last: a})
-			for i := range w.Routers {
-				w.Routers[i].IPv6 = asked
-			}
+			routers(func(r *snapshot.Router) { r.IPv6 = asked })(w)
 		}
 	}
 	for _, test := range []struct {
@@ -946,12 +907,7 @@ func TestObservedServiceRoute(t *testing.T) {
 		{"withdrawn", func(*world) {}, Active, false},
 		{"of IPv6", ofIPv6(true), Active, false},
 		{"of IPv6, and routers that were not asked", ofIPv6(false), "", true},
-		{"of IPv6, and routers that are said to carry IPv4", func(w *world) {
-			ofIPv6(false)(w)
-			for i := range w.Routers {
-				w.Routers[i].Families = []string{"ipv4"}
-			}
-		}, "", false},
+		{"of IPv6, and routers that are said to carry IPv4", changes(ofIPv6(true), ofIPv4), "", false},
 		{"of IPv6, and one router is said to carry IPv4", func(w *world) {
 			ofIPv6(true)(w)
 			w.Routers[0].IPv6, w.Routers[0].Families = false, []string{"ipv4"}
@@ -971,16 +927,12 @@ func TestObservedServiceRoute(t *testing.T) {
 		}, Pending, false},
 		{"policy Local, and the endpoint on a node that is no neighbour", func(w *world) {
 			w.Services.Items[0].Local = true
-			for i := range w.Routers {
-				w.Routers[i].Neighbors.Items = w.Routers[i].Neighbors.Items[1:]
-			}
+			routers(func(r *snapshot.Router) { r.Neighbors.Items = r.Neighbors.Items[1:] })(w)
 		}, "", true},
 		{"Services alone, and an advertisement whose node is no neighbour", func(w *world) {
 			onlyServices(w)
 			w.BGPAdvertisements.Items[0].Nodes = []string{"worker2"}
-			for i := range w.Routers {
-				w.Routers[i].Neighbors.Items = w.Routers[i].Neighbors.Items[:1]
-			}
+			routers(func(r *snapshot.Router) { r.Neighbors.Items = r.Neighbors.Items[:1] })(w)
 		}, "", true},
 		{"Services alone, and one whose node is a neighbour", func(w *world) {
 			onlyServices(w)
