@@ -104,11 +104,9 @@ func TestComplaint(t *testing.T) {
 		{"no Docker", t.Context(), noDocker, noDocker.Error()},
 		{"no Docker, in one of several errors", t.Context(), &verdictError{framework.Inconclusive, errors.Join(fmt.Errorf("step: %w", errors.Join(noDocker, errors.New("busy"))))}, stopped},
 		{"interrupted in the middle of something", cancelled, errors.New("dialling: context canceled"), "interrupted"},
-		{
-			"interrupted, with something left", cancelled,
+		{"interrupted, with something left", cancelled,
 			&verdictError{framework.Inconclusive, errors.Join(engine.ErrInterrupted, errors.New("removing network: busy"))},
-			"interrupted\nremoving network: busy",
-		},
+			"interrupted\nremoving network: busy"},
 	} {
 		t.Run(test.name, func(t *testing.T) { must.Equal(t, "", test.want, complaint(test.ctx, test.err)) })
 	}

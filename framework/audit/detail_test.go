@@ -35,26 +35,18 @@ func TestLayers(t *testing.T) {
 		read snapshot.Snapshot
 		want []string
 	}{
-		{
-			"a range that is not announced", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Owner: "master2", Routers: []string{"tor1"}}, read,
-			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2", "RIB, tor1: no route", "FIB, tor1: no route"},
-		},
-		{
-			"a router that was not read says nothing", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Routers: []string{"tor1"}}, unread,
-			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2"},
-		},
-		{
-			"a router whose FIB cannot be read", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Routers: []string{"tor1"}}, ribOnly,
-			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2", "RIB, tor1: no route"},
-		},
+		{"a range that is not announced", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Owner: "master2", Routers: []string{"tor1"}}, read,
+			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2", "RIB, tor1: no route", "FIB, tor1: no route"}},
+		{"a router that was not read says nothing", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Routers: []string{"tor1"}}, unread,
+			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2"}},
+		{"a router whose FIB cannot be read", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(p), Routers: []string{"tor1"}}, ribOnly,
+			[]string{"agent, CiliumNode.spec.ipam.podCIDRs: master2", "RIB, tor1: no route"}},
 		{
 			"a range that a router has", detect.Finding{Detector: "route-ownership", Object: detect.Prefix(netip.MustParsePrefix("10.5.112.0/24")), Routers: []string{"tor1"}}, read,
 			[]string{"API, Node.spec.podCIDRs: master1", "agent, CiliumNode.spec.ipam.podCIDRs: master1", "RIB, tor1: next hop 10.4.94.31 (master1)", "FIB, tor1: no route"},
 		},
-		{
-			"an address of a Service", detect.Finding{Detector: "service-route", Object: detect.Prefix(netip.MustParsePrefix("192.0.2.7/32")), Routers: []string{"tor1"}}, read,
-			[]string{"API, BGPAdvertisement: announced by master1", "API, EndpointSlice: 10.5.112.9", "RIB, tor1: no route", "FIB, tor1: no route"},
-		},
+		{"an address of a Service", detect.Finding{Detector: "service-route", Object: detect.Prefix(netip.MustParsePrefix("192.0.2.7/32")), Routers: []string{"tor1"}}, read,
+			[]string{"API, BGPAdvertisement: announced by master1", "API, EndpointSlice: 10.5.112.9", "RIB, tor1: no route", "FIB, tor1: no route"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -156,15 +155,9 @@ func (size shape) pods(s *snapshot.Snapshot) (endpoints [][]endpoint) {
 			endpoints[n] = append(endpoints[n], endpoint{p.Node, p.IP})
 		}
 	}
-	slices.SortFunc(s.Pods.Items, func(a, b snapshot.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	slices.SortFunc(s.PodImages.Items, func(a, b snapshot.PodImages) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	slices.SortFunc(s.Workloads.Items, func(a, b snapshot.Workload) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	inOrder(s.Pods.Items, func(p snapshot.Pod) []string { return []string{p.Namespace, p.Name} })
+	inOrder(s.PodImages.Items, func(p snapshot.PodImages) []string { return []string{p.Namespace, p.Name} })
+	inOrder(s.Workloads.Items, func(w snapshot.Workload) []string { return []string{w.Kind, w.Namespace, w.Name} })
 	for n := range min(size.Services, 200) {
 		s.Accounts.Items = append(s.Accounts.Items, snapshot.Account{Namespace: appNamespace(n), Name: "default"})
 	}
@@ -218,12 +211,13 @@ func (size shape) services(s *snapshot.Snapshot, endpoints [][]endpoint) {
 		}
 	}
 	s.BGPAdvertisements.Items = append(s.BGPAdvertisements.Items, ofRest, ofLocal)
-	slices.SortFunc(s.Services.Items, func(a, b snapshot.Service) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	slices.SortStableFunc(s.EndpointSlices.Items, func(a, b snapshot.EndpointSlice) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service))
-	})
+	inOrder(s.Services.Items, func(o snapshot.Service) []string { return []string{o.Namespace, o.Name} })
+	inOrder(s.EndpointSlices.Items, func(e snapshot.EndpointSlice) []string { return []string{e.Namespace, e.Service} })
+}
+
+// inOrder sorts objects as the API server lists them.
+func inOrder[T any](all []T, by func(T) []string) {
+	slices.SortStableFunc(all, func(a, b T) int { return slices.Compare(by(a), by(b)) })
 }
 
 // routers makes two routers, whose neighbours are all nodes and two spines.

@@ -512,10 +512,8 @@ func TestReadConfigMap(t *testing.T) {
 	}{
 		{"a ConfigMap", one, "kube-system/cilium-config false", ""},
 		{"JSON", `{"kind":"ConfigMap","metadata":{"name":"x"},"data":{"masquerade":"no"}}`, "x no", ""},
-		{
-			"what helm prints", "---\n# Source: cilium/templates/sa.yaml\nkind: ServiceAccount\nmetadata: {name: cilium}\n---\n# nothing\n---\nkind: Secret\ndata: {ca.crt: YQ==}\n---\n" + one,
-			"kube-system/cilium-config false", "",
-		},
+		{"what helm prints", "---\n# Source: cilium/templates/sa.yaml\nkind: ServiceAccount\nmetadata: {name: cilium}\n---\n# nothing\n---\nkind: Secret\ndata: {ca.crt: YQ==}\n---\n" + one,
+			"kube-system/cilium-config false", ""},
 		{"another one beside it", "kind: ConfigMap\nmetadata: {name: hubble-relay-config}\ndata: {config.yaml: x}\n---\n" + one,
 			"kube-system/cilium-config false", ""},
 		{"a list", "kind: List\nitems:\n- kind: ConfigMap\n  metadata: {name: cilium-config}\n  data: {masquerade: \"true\"}\n", "cilium-config true", ""},

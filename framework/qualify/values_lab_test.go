@@ -20,10 +20,8 @@ func TestVendorsChartsAreCompared(t *testing.T) {
 		mode         string
 	}{
 		{"the charts' defaults", "{}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
-		{
-			"native", "{routingMode: native, ipv4NativeRoutingCIDR: 10.0.0.0/8, autoDirectNodeRoutes: true, bgpControlPlane: {enabled: true}, kubeProxyReplacement: true, k8sServiceHost: auto, bpf: {masquerade: true}, devices: bond0}",
-			"routing native, IPAM cluster-pool, Services by Cilium in place of kube-proxy, masquerade bpf, BGP control plane",
-		},
+		{"native", "{routingMode: native, ipv4NativeRoutingCIDR: 10.0.0.0/8, autoDirectNodeRoutes: true, bgpControlPlane: {enabled: true}, kubeProxyReplacement: true, k8sServiceHost: auto, bpf: {masquerade: true}, devices: bond0}",
+			"routing native, IPAM cluster-pool, Services by Cilium in place of kube-proxy, masquerade bpf, BGP control plane"},
 		{"tunnel", "{routingMode: tunnel, tunnelProtocol: vxlan, bpf: {masquerade: false}, gatewayAPI: {enabled: false}}", "routing tunnel vxlan, IPAM cluster-pool, Services by kube-proxy, masquerade iptables"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -64,15 +64,23 @@ func play(p engine.Progress) {
 	}
 }
 
+// displayed is what a display prints of a run.
+func displayed(l Look, run func(*Display)) string {
+	var out bytes.Buffer
+	d := New(&out, l)
+	run(d)
+	d.Close()
+	return out.String()
+}
+
 // A pipe gets plain lines: one for each step, when it ends, and one at least every 15 s
 // for what lasts.
 func TestProgressInAPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		p := New(&out, Look{})
-		play(p.Scenario("drain"))
-		p.Close()
-		p.Close() // as a deferred one does after the run's own
+		got := displayed(Look{}, func(p *Display) {
+			play(p.Scenario("drain"))
+			p.Close() // the deferred one comes after the run's own
+		})
 		want := `  15.0s  ...  lab                    images are there (15.0s so far): relapse.dev/tor:dev: compiling 12 of 40 packages: net
   20.0s       images                 relapse.dev/tor:dev built in 20.0 s (40 packages)
   20.0s  ok   lab                    images are there (20.0s)
@@ -80,7 +88,6 @@ func TestProgressInAPipe(t *testing.T) {
   36.5s  FAIL lab                    cluster k8s (16.5s): no node
   36.5s  FAIL lab                    lab is up (16.5s): no node
 `
-		got := out.String()
 		// At 36.5 s two things come at the same moment.
 		got = regexp.MustCompile(`(?m)^  3[56]\.[05]s  \.\.\. .*\n`).ReplaceAllString(got, "")
 		must.Equal(t, "", want, got)
@@ -115,36 +122,34 @@ level=DEBUG msg="step ends" scope=lab step="lab is up"
 // nothing was planned.
 func TestProgressIsNeverSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		p := New(&out, Look{})
-		done := p.Step("lab", "control plane boots")
-		time.Sleep(50 * time.Second)
-		done(nil)
-		time.Sleep(time.Minute) // nothing lasts
-		p.Close()
+		got := displayed(Look{}, func(p *Display) {
+			done := p.Step("lab", "control plane boots")
+			time.Sleep(50 * time.Second)
+			done(nil)
+			time.Sleep(time.Minute) // nothing lasts
+		})
 		want := `  15.0s  ...  lab                    control plane boots (15.0s so far)
   30.0s  ...  lab                    control plane boots (30.0s so far)
   45.0s  ...  lab                    control plane boots (45.0s so far)
   50.0s  ok   lab                    control plane boots (50.0s)
 `
-		must.Equal(t, "", want, out.String())
+		must.Equal(t, "", want, got)
 	})
 }
 
 func TestProgressShowsFindingsAndLosses(t *testing.T) {
-	var out bytes.Buffer
-	p := New(&out, Look{})
-	defer p.Close()
 	of := func(kind, object string, state detect.State) detect.Finding {
 		return detect.Finding{Detector: "routes", Kind: kind, State: state, Object: detect.Named(object), Says: kind + " " + object + "."}
 	}
-	p.Found("old", []detect.Finding{
-		of("lost", "a", detect.Active), of("odd", "a", detect.Hint), of("lost", "b", detect.Active), of("swapped", "a", detect.Latent),
-		of("lost", "c", detect.Active), of("late", "a", detect.Pending),
+	got := displayed(Look{}, func(p *Display) {
+		p.Found("old", []detect.Finding{
+			of("lost", "a", detect.Active), of("odd", "a", detect.Hint), of("lost", "b", detect.Active), of("swapped", "a", detect.Latent),
+			of("lost", "c", detect.Active), of("late", "a", detect.Pending),
+		})
+		p.Loses("old", []string{"a->b", "b->c", "c->d", "d->e", "e->f", "f->g"})
+		p.Loses("old", nil)
 	})
-	p.Loses("old", []string{"a->b", "b->c", "c->d", "d->e", "e->f", "f->g"})
-	p.Loses("old", nil)
-	got := regexp.MustCompile(`(?m)^.*?s  `).ReplaceAllString(out.String(), "")
+	got = regexp.MustCompile(`(?m)^.*?s  `).ReplaceAllString(got, "")
 	want := `     old                    finding: active lost: lost a. (and 2 more)
      old                    finding: latent swapped: swapped a.
      old                    losing packets: a->b, b->c, c->d, d->e and 2 more
@@ -155,13 +160,7 @@ func TestProgressShowsFindingsAndLosses(t *testing.T) {
 
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		p := New(&out, Look{Quiet: true})
-		play(p.Scenario("drain"))
-		p.Close()
-		if out.Len() > 0 {
-			t.Errorf("printed %q", &out)
-		}
+		must.Equal(t, "", "", displayed(Look{Quiet: true}, func(p *Display) { play(p.Scenario("drain")) }))
 	})
 }
 
@@ -256,20 +255,13 @@ func TestDrawnFits(t *testing.T) {
 
 // A component's words come from a lab, and do not command the terminal.
 func TestForeignText(t *testing.T) {
-	var out bytes.Buffer
-	d := New(&out, Look{Color: true})
-	d.Found("old", []detect.Finding{{Kind: "unannounced", State: detect.Active, Says: "FAIL\rPASS\x1b]0;owned\a"}})
-	d.Close()
-	if text := out.String(); strings.ContainsAny(text, "\r\a") || strings.Contains(text, "\x1b]") || !strings.Contains(text, "\x1b[31mfinding: active unannounced\x1b[0m: FAIL\\x0dPASS") {
-		t.Errorf("it prints %q", text)
-	}
+	hostile := detect.Finding{Kind: "unannounced", State: detect.Active, Says: "FAIL\rPASS\x1b]0;owned\a"}
+	text := displayed(Look{Color: true}, func(d *Display) { d.Found("old", []detect.Finding{hostile}) })
+	must.Contain(t, text, "\x1b[31mfinding: active unannounced\x1b[0m: FAIL\\x0dPASS")
+	must.Equal(t, text, false, strings.ContainsAny(text, "\r\a") || strings.Contains(text, "\x1b]"))
 }
 
 // Where there are several runs, lines say which one they are of.
 func TestSeveral(t *testing.T) {
-	var out bytes.Buffer
-	d := New(&out, Look{Several: true})
-	d.Scenario("drain").Note("lab", "it is up")
-	d.Close()
-	must.Contain(t, out.String(), "drain lab ")
+	must.Contain(t, displayed(Look{Several: true}, func(d *Display) { d.Scenario("drain").Note("lab", "it is up") }), "drain lab ")
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -53,8 +51,6 @@ func TestIncidentsOf(t *testing.T) {
 		for _, i := range incidentsOf(detect.Finding{Detector: test.detector, Kind: test.kind}) {
 			names = append(names, i.Name)
 		}
-		if d := cmp.Diff(test.want, names); d != "" {
-			t.Errorf("%s %s (-want +got):\n%s", test.detector, test.kind, d)
-		}
+		must.Equal(t, test.detector+" "+test.kind, test.want, names)
 	}
 }

@@ -170,8 +170,7 @@ func folder(t *testing.T, files map[string]string) string {
 			if _, other := files[name]; other && text == cluster[name] || text == "" {
 				continue
 			}
-			must.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-			must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			must.Write(t, filepath.Join(dir, name), text)
 		}
 	}
 	return dir
