@@ -111,7 +111,8 @@ func TestNodeAddress(t *testing.T) {
 		want [][]string
 	}{
 		{"all is well", func(*meshed) {}, nil},
-		{"a card that first-found will take", added("autodetect", "first-found"), [][]string{{"next-address latent node2", plugged + "appeared after boot (at 12:00:00)",
+		{"a card that first-found will take", added("autodetect", "first-found"), [][]string{{
+			"next-address latent node2", plugged + "appeared after boot (at 12:00:00)",
 			"every 2s or at its next start", "its method is first-found", "InternalIP is 172.29.0.12"}}},
 		{"the same, of a cluster that is looked at once", func(m *meshed) { m.plug(time.Time{}) },
 			[][]string{{"next-address latent node2", plugged + "was added after eth0 (index 2351, after 2347)"}}},

@@ -165,7 +165,8 @@ func TestSNAT(t *testing.T) {
 			hidden(Active, "rule in cali-nat-outgoing"), `node2 translates it, by the rule "masquerade what leaves the pools"`},
 		{"kube-proxy's rule is not for a flow that goes to no Service", rules(kubeProxy()...), nil, ""},
 		{"kube-proxy's rule, and a flow to a Service", all(rules(kubeProxy()...),
-			func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Redirected = true }), hidden(Active, "rule kubernetes service traffic requiring SNAT"), ""},
+			func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Redirected = true }),
+			hidden(Active, "rule kubernetes service traffic requiring SNAT"), ""},
 		{"a rule before it lets the flow pass", all(established(true), func(s *snapshot.Snapshot) {
 			s.NAT[0].Rules.Items = append([]snapshot.Rule{to("POSTROUTING", "ACCEPT")}, s.NAT[0].Rules.Items...)
 		}), append(hidden(Latent, pods), brief{StaleTranslation, Active, "10.20.30.35", 1}), ""},

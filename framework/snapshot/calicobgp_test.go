@@ -81,8 +81,12 @@ func TestCalicoBGP(t *testing.T) {
 		{Name: "serviceLoadBalancerIPs 2001:db8::/112", Speaker: CalicoBGP, Ranges: []AddressRange{{at("2001:db8::"), at("2001:db8::ffff")}}, Nodes: []string{"a", "b"}, AggregationLengthV6: 112},
 	}, must.Get(c.calicoAdvertisements(t.Context()))(t), byValue)
 	for name, answers := range map[string]map[string]http.HandlerFunc{
-		`IPPool a: spec.cidr: netip.ParsePrefix("10.0.0.0")`:                                        {path + "ippools": calicoList("IPPool", calicoObject("IPPool", "a", `{"cidr":"10.0.0.0"}`))},
-		"listing BGPPeers: list on bgppeers in crd.projectcalico.org is not permitted: not allowed": {path + "bgppeers": answer(http.StatusForbidden, forbidden)},
+		`IPPool a: spec.cidr: netip.ParsePrefix("10.0.0.0")`: {
+			path + "ippools": calicoList("IPPool", calicoObject("IPPool", "a", `{"cidr":"10.0.0.0"}`)),
+		},
+		"listing BGPPeers: list on bgppeers in crd.projectcalico.org is not permitted: not allowed": {
+			path + "bgppeers": answer(http.StatusForbidden, forbidden),
+		},
 		"BGPConfiguration default: spec.serviceLoadBalancerIPs": {path + "bgpconfigurations": calicoList("BGPConfiguration",
 			calicoObject("BGPConfiguration", "default", `{"serviceLoadBalancerIPs":[{"cidr":"users"}]}`))},
 	} {

@@ -135,7 +135,8 @@ func TestProxies(t *testing.T) {
 		{"well", says(ok, `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741",`+
 			`"currentTime": "2026-11-20 13:25:46.89222282 +0000 UTC m=+20.495277741"}`),
 			"ipvs", ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, 2 * time.Second, 0},
-		{"well, of 1.34", says(ok, `{"lastUpdated":"2026-11-20T13:25:44.89222282Z","currentTime":"2026-11-20T13:25:46.89222282Z","nodeEligible":true}`),
+		{"well, of 1.34", says(ok, `{"lastUpdated":"2026-11-20T13:25:44.89222282Z",`+
+			`"currentTime":"2026-11-20T13:25:46.89222282Z","nodeEligible":true}`),
 			"ipvs", ProxyHealth{Status: http.StatusOK, LastUpdated: last, CurrentTime: last.Add(2 * time.Second)}, 2 * time.Second, 0},
 		{"hangs", says(unavailable, `{"lastUpdated": "2026-11-20 13:25:44.89222282 +0000 UTC m=+18.495277741",`+
 			`"currentTime": "2026-11-20 13:26:44.89222282 +0000 UTC m=+78.495277741"}`, "== goroutines\n"+ok+recordedDump(t)),
@@ -150,7 +151,8 @@ func TestProxies(t *testing.T) {
 			`{"lastUpdated":"2026-11-20T13:26:40Z","currentTime":"2026-11-20T13:26:44.89222282Z","nodeEligible":false,"healthy":false,`+
 				`"status":{"IPv4":{"lastUpdated":"2026-11-20T13:25:44.89222282Z","healthy":false},"IPv6":{"lastUpdated":"2026-11-20T13:26:40Z","healthy":true}}}`),
 			"ipvs", ProxyHealth{Status: late, LastUpdated: last, CurrentTime: last.Add(time.Minute)}, time.Minute, 0},
-		{"has just started", says(ok, `{"lastUpdated": "0001-01-01 00:00:00 +0000 UTC","currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+0.5"}`),
+		{"has just started", says(ok, `{"lastUpdated": "0001-01-01 00:00:00 +0000 UTC",`+
+			`"currentTime": "2026-11-20 13:25:44.89222282 +0000 UTC m=+0.5"}`),
 			"ipvs", ProxyHealth{Status: http.StatusOK, CurrentTime: last}, 0, 0},
 		{name: "does not run", output: answers(table, "== mode", "== healthz", "")},
 	} {
@@ -207,7 +209,8 @@ func TestProxyQuery(t *testing.T) {
 			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", syncs+" 7", "", "== goroutines", ok+recordedDump(t), "== log", "12", "")},
 		{name: "no sync yet", want: Proxy{Mode: "ipvs", Dumped: true, Counters: map[string]float64{}},
 			output: answers("", "== mode", ok+"ipvs", "== counters", "HTTP/1.0 200 OK\r", "\r", "", "== goroutines", ok, "== log", "0")},
-		{name: "it does not run", output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"), want: Proxy{LogLines: 3}},
+		{name: "it does not run", output: answers("", "== mode", "", "== counters", "", "== goroutines", "", "== log", "3"),
+			want: Proxy{LogLines: 3}},
 		{name: "no profiling", output: answers("== mode", ok+"ipvs", "== goroutines", "HTTP/1.0 404 Not Found\r\n\r\n"), want: Proxy{Mode: "ipvs"}},
 		{name: "no log", output: answers("== mode", ok+"ipvs", "== log", ""), err: "counting lines in kube-proxy's log: "},
 		{name: "a metric that is none", output: answers("== counters", ok+syncs+" many"), err: "reading kube-proxy's metrics: "},
