@@ -57,8 +57,8 @@ func auditedWith(t *testing.T, s *server) ([]snapshot.Snapshot, Result) {
 	return reads, must.Get(Judge(reads, nil))(t)
 }
 
-// many is a server with some nodes, each with a pod that answers for it.
-func many(t *testing.T, nodes int, asked func(context.Context)) *server {
+// many is a server with some nodes, each with a pod that answers for it. What asked returns is called after the answer.
+func many(t *testing.T, nodes int, asked func(context.Context) (answered func())) *server {
 	s := newServer(t)
 	for i := range nodes {
 		name, prefix := fmt.Sprintf("node%d", i), fmt.Sprintf("10.5.%d.0/24", i)
@@ -66,7 +66,7 @@ func many(t *testing.T, nodes int, asked func(context.Context)) *server {
 		s.podOn(name, ready)
 	}
 	s.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked(r.Context())
+		defer asked(r.Context())()
 		pod, _ := nodestate.Pod(r.URL.Path, "relapse-nodes")
 		zipped(w, nodeAnswer(strings.TrimPrefix(pod, "pod-on-")))
 	})
@@ -152,9 +152,8 @@ func TestManyNodes(t *testing.T) {
 	const nodes = 3 * atOnce
 	var now, most atomic.Int32
 	full := make(chan bool) // closed when as many are asked as may be
-	s := many(t, nodes, func(ctx context.Context) {
+	s := many(t, nodes, func(ctx context.Context) func() {
 		n := now.Add(1)
-		defer now.Add(-1)
 		for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
 		}
 		if n == atOnce {
@@ -168,6 +167,7 @@ func TestManyNodes(t *testing.T) {
 		case <-full:
 		case <-ctx.Done():
 		}
+		return func() { now.Add(-1) }
 	})
 	reads, r := auditedWith(t, s)
 	if len(r.Unread) > 0 || r.Nodes != nodes || most.Load() != atOnce {
@@ -235,7 +235,7 @@ func TestNodesWithoutFIB(t *testing.T) {
 
 // A read of many nodes is given the time that it takes by its rate.
 func TestNodesByRate(t *testing.T) {
-	s := many(t, 4, func(context.Context) {})
+	s := many(t, 4, func(context.Context) func() { return func() {} })
 	by := installed(t)
 	config := s.configOf(t, by)
 	limit := &turns{RateLimiter: flowcontrol.NewFakeAlwaysRateLimiter()}
