@@ -41,12 +41,14 @@ type qualifyOptions struct {
 	maxGap    time.Duration
 	maxLost   string // a share of packets, such as 0.1%
 	resume    string // the folder of an earlier qualification
+	fresh     bool
 }
 
 const qualifyHelp = `Qualify judges an upgrade before it is made: the vendor's releases on the way, the effect on your
-configuration, each incident of the catalogue that tests the component, with both versions, and, on
-a lab under traffic, the upgrade itself and the rollback. FROM may be left out where a file of
---values, or a bundle, states it. What a lab cannot have of your settings is replaced, which is printed.
+configuration, on a lab under traffic the upgrade itself and the rollback, and each incident of the
+catalogue that tests the component, with both versions, where no earlier run has shown what it does.
+FROM may be left out where a file of --values, or a bundle, states it. What a lab cannot have of your
+settings is replaced, which is printed.
 
 NO-GO: an incident is introduced, TO does not start, an agent that was restarted in the middle does
 not work again, or traffic loses more than --max-gap and --max-lost allow, or more afterwards than at
@@ -114,6 +116,7 @@ func qualifyCommand(s *settings) *cobra.Command {
 	flags.DurationVar(&o.maxGap, "max-gap", time.Second, "how long a path may go unanswered during the rollout")
 	flags.StringVar(&o.maxLost, "max-lost", "0.1%",
 		"the `SHARE` of a path's packets that may be lost during the rollout; none may be lost after it")
+	flags.BoolVar(&o.fresh, "fresh", false, "run incidents also with versions whose result is known from an earlier run (see advise)")
 	flags.StringVar(&o.resume, "resume", "", "continue an interrupted qualification, by its folder `DIR`")
 	o.register(cmd, "print the plan, and run nothing")
 	return cmd
@@ -129,6 +132,11 @@ func (o qualifyOptions) request(component, from, to string, stdin io.Reader) (q 
 	q = qualify.Request{Component: component, From: from, To: to, Source: o.config, Command: o.command(component, from, to)}
 	if q.Thresholds, err = o.thresholds(); err != nil {
 		return q, err
+	}
+	if !o.fresh {
+		if q.Known, err = portable.Results(""); err != nil {
+			return q, err
+		}
 	}
 	if err := portable.CheckVersions(from, to); err != nil {
 		return q, err
@@ -262,6 +270,9 @@ func (o qualifyOptions) command(component, from, to string) string {
 		if _, has := o.OfBundle[flag[1]]; flag[1] != flag[2] && !has {
 			words = append(words, flag[0], flag[1])
 		}
+	}
+	if o.fresh {
+		words = append(words, "--fresh")
 	}
 	return shellescape.QuoteCommand(words)
 }

@@ -273,6 +273,14 @@ func (in Inputs) notTested(rows []Row) []string {
 	if slices.ContainsFunc(in.Incidents, func(i Incident) bool { return i.OfUpgrade }) {
 		all = append(all, fmt.Sprintf("incidents that the rollback from %s to %s itself causes", in.To, in.From))
 	}
+	for _, i := range in.Incidents {
+		for n, seen := range []Seen{i.From, i.To} {
+			if seen.Known {
+				version := []string{in.From, in.To}[n]
+				all = append(all, fmt.Sprintf("%s, %s with %s, now: an earlier run has shown it (--fresh runs it): %s", PartIncident, i.Name, version, seen.Why))
+			}
+		}
+	}
 	sliced := each.Where(in.Incidents, func(i Incident) bool { return i.Form == "slice" && i.NotAsked == "" })
 	if len(sliced) > 0 {
 		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out",

@@ -111,7 +111,7 @@ func (q Qualification) known(report string) (all []advise.Known) {
 	}
 	for _, i := range in.Incidents {
 		for version, seen := range map[string]Seen{in.From: i.From, in.To: i.To} {
-			if bisect.OutcomeOf(framework.Verdict(seen.Verdict)) == bisect.Skipped {
+			if seen.Known || bisect.OutcomeOf(framework.Verdict(seen.Verdict)) == bisect.Skipped {
 				continue
 			}
 			k := base

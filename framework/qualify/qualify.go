@@ -202,6 +202,8 @@ type Seen struct {
 	// Verdict is empty if the version did not run. Why is the reason for that, or for the verdict.
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
+	// Known is set if the verdict is one of an earlier run, which Why names.
+	Known bool `json:"known,omitempty"`
 	// Report is relative to the folder of the qualification.
 	Report string `json:"report,omitempty"`
 	TookMS int64  `json:"took_ms,omitempty"`

@@ -23,6 +23,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/upgrade"
 	"github.com/relapse-dev/relapse/images"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -43,6 +44,8 @@ type Request struct {
 	// other; the zero value: they have the documented subnets.
 	Subnets netip.Prefix
 	Command string // repeats the qualification
+	// Known are results of earlier runs that are taken in place of runs of incidents; nil: all incidents run.
+	Known []advise.Known
 }
 
 // Runner carries out a qualification: it asks part after part, and stores what is known after each.
@@ -114,7 +117,37 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 			}
 		}
 	}
-	return r, r.plan()
+	if err := r.plan(); err != nil {
+		return nil, err
+	}
+	return r, r.recall(all)
+}
+
+// recall takes what is known of incidents in place of runs. What is known is of labs with IPv4 alone.
+func (r *Runner) recall(all []framework.Scenario) error {
+	if len(r.Known) == 0 || len(r.trials) == 0 || r.in.Family != "" {
+		return nil
+	}
+	known, err := advise.Advise(each.Of(all, advise.Of), r.Known, r.Component, r.From, r.To, nil)
+	if err != nil {
+		return err
+	}
+	for _, k := range known.Incidents {
+		for n := range r.in.Incidents {
+			i := &r.in.Incidents[n]
+			for _, result := range k.Here {
+				seen := Seen{Outcome: bisect.OutcomeOf(framework.Verdict(result.Verdict)), Verdict: result.Verdict, Why: result.String(), Known: true}
+				switch {
+				case i.Name != k.Name:
+				case i.OfUpgrade, result.To == r.To:
+					i.To = seen
+				default:
+					i.From = seen
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // digest identifies settings. Values may hold secrets, and are not stored.
@@ -296,10 +329,10 @@ func (r *Runner) Resume(dir string) error {
 				continue
 			}
 			// Versions that were not available or did not build may be by now.
-			if i.From.Verdict != "" {
+			if i.From.Verdict != "" && !i.From.Known {
 				r.in.Incidents[n].From = i.From
 			}
-			if i.To.Verdict != "" {
+			if i.To.Verdict != "" && !i.To.Known {
 				r.in.Incidents[n].To = i.To
 			}
 		}
@@ -349,7 +382,10 @@ func (r *Runner) WritePlan(out io.Writer) {
 		}
 		line(PartIncident, t.String())
 		for _, version := range t.versions() {
-			if seen := t.seen(&r.in.Incidents[n], version); seen.Verdict != "" {
+			switch seen := t.seen(&r.in.Incidents[n], version); {
+			case seen.Known:
+				line("", fmt.Sprintf("  %s is known, and not run (--fresh runs it): %s", version, seen.Why))
+			case seen.Verdict != "":
 				line("", fmt.Sprintf("  %s: %s, from the earlier run", version, seen.Verdict))
 			}
 		}
@@ -543,7 +579,7 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 			return engine.ErrInterrupted
 		}
 		seen := t.seen(i, version)
-		if seen.Verdict != "" { // from an earlier qualification
+		if seen.Verdict != "" { // known, or from an earlier qualification
 			continue
 		}
 		r.Progress.Note(scope, fmt.Sprintf("%s: %s is next", i.Name, version))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/module"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/advise"
 	"github.com/relapse-dev/relapse/framework/bisect"
 	"github.com/relapse-dev/relapse/framework/detect/configdrift"
 	"github.com/relapse-dev/relapse/framework/engine"
@@ -194,6 +195,43 @@ func TestConfigurationIsRead(t *testing.T) {
 		if got := r.Result().Heading(); got != test.want || !errors.Is(r.Broken(), test.err) {
 			t.Errorf("%s (%v)\nwant %s", got, r.Broken(), test.want)
 		}
+	}
+}
+
+// What earlier runs have shown of an incident is not run again, and counts.
+func TestKnownIncidents(t *testing.T) {
+	of := func(incident, from, to, verdict, under string) advise.Known {
+		return advise.Known{Component: "cilium", Incident: incident, From: from, To: to, Verdict: verdict, Under: under, When: "2026-11-01", Report: "r/1"}
+	}
+	drain := of("node-drain", "1.18.4", "1.18.4", "prevented", "")
+	for _, test := range []struct {
+		name  string
+		known []advise.Known
+		asked []string // what runs
+		want  Verdict
+		says  string
+	}{
+		{"one version", []advise.Known{drain}, []string{"node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go,
+			"incident, node-drain with 1.18.4, now: an earlier run has shown it (--fresh runs it): prevented on 2026-11-01, r/1"},
+		{"all", []advise.Known{drain, of("node-drain", "1.19.3", "1.19.3", "missed", ""), of("masquerade-drift", "1.18.4", "1.19.3", "prevented", "")},
+			nil, NoGo, "incident, masquerade-drift with 1.19.3, now: an earlier run has shown it"},
+		{"under a setting, and of other upgrades", []advise.Known{of("node-drain", "1.19.3", "1.19.3", "missed", "ipv6"),
+			of("masquerade-drift", "1.18.3", "1.19.3", "reproduced", "")}, []string{"node-drain 1.18.4", "node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := qualified(t)
+			r.Known = test.known
+			must.NoError(t, r.recall(catalogue))
+			p := &fakeParts{}
+			must.NoError(t, r.Run(t.Context(), p))
+			q := r.Result()
+			must.Equal(t, "asked", test.asked, p.asked)
+			must.Equal(t, "verdict", test.want, q.Verdict)
+			if not := strings.Join(q.NotTested, "\n"); !strings.Contains(not, test.says) || test.says == "" && strings.Contains(not, "earlier run") {
+				t.Errorf("not tested: %s\nwant %q", not, test.says)
+			}
+			must.Equal(t, "results of this run", len(test.asked), len(q.known(""))-1)
+		})
 	}
 }
 
