@@ -226,7 +226,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	learn := func(p netip.Prefix, from ...int) {
 		for i, n := range from {
 			paths = append(paths, snapshot.Path{
-				Prefix: p, NextHop: nodeAddress(n), Neighbor: nodeAddress(n), ASPath: nodePath, Origin: "igp", LocalPref: 100, Best: i == 0, Multipath: true, Received: created,
+				Prefix: p, NextHop: nodeAddress(n), Neighbor: nodeAddress(n), ASPath: nodePath, Origin: "igp", LocalPref: 100, Best: i == 0, Multipath: true,
 			})
 		}
 	}
@@ -274,7 +274,7 @@ func (size shape) routers(s *snapshot.Snapshot, endpoints [][]endpoint) {
 	for i, p := range size.internet(size.Routes - len(routes)) {
 		via := i % len(spines)
 		paths = append(paths, snapshot.Path{
-			Prefix: p, NextHop: spines[via], Neighbor: spines[via], ASPath: spinePath, Origin: "igp", LocalPref: 100, Best: true, Multipath: true, Received: created,
+			Prefix: p, NextHop: spines[via], Neighbor: spines[via], ASPath: spinePath, Origin: "igp", LocalPref: 100, Best: true, Multipath: true,
 		})
 		routes = append(routes, snapshot.Route{Prefix: p, Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, Metric: 20, NextHops: hops[via]})
 	}

@@ -87,7 +87,7 @@ func TestRedactTexts(t *testing.T) {
 	s := cluster(false)
 	s.Nodes.Items[0].InternalIPs = append(s.Nodes.Items[0].InternalIPs, netip.MustParseAddr("2001:db8:9::21"))
 	s.NodeNetworks = []snapshot.NodeNetwork{{Node: "master1", BIRD: snapshot.List[snapshot.BIRDProtocol]{Read: true, Items: []snapshot.BIRDProtocol{
-		{Name: "Mesh_10_4_94_32"}, {Name: "Mesh_2001_db8_9__21"}, {Name: "fd-2001-db8-9--21"}, {Info: "2001:DB8:9:0:0:0:0:21 and 2001:0db8:0009::0021"},
+		{Name: "Mesh_10_4_94_32"}, {Name: "Mesh_2001_db8_9__21"}, {Name: "fd-2001-db8-9--21"}, {LastError: "2001:DB8:9:0:0:0:0:21 and 2001:0db8:0009::0021"},
 	}}}}
 	s.CalicoAgents.Items = []snapshot.CalicoAgent{{Node: "master1", Pod: "kube-system/calico", Method: "can-reach=gate.corp.example"}}
 	s.ConfigMaps = snapshot.List[snapshot.ConfigMap]{Read: true, Items: []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: map[string]string{

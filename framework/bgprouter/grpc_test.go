@@ -72,7 +72,7 @@ func TestGRPC(t *testing.T) {
 	}
 	want := []snapshot.Path{path, path}
 	want[1].Prefix, want[1].NextHop = netip.MustParsePrefix("fd00:10:5:112::/64"), paths[len(paths)-1].NextHop
-	must.Equal(t, "paths", want, paths, byValue, cmpopts.IgnoreFields(snapshot.Path{}, "Received"))
+	must.Equal(t, "paths", want, paths, byValue)
 	neighbors := must.Get(r.Neighbors(t.Context()))(t)
 	states := each.Of(neighbors, func(n snapshot.Neighbor) string { return fmt.Sprintf("%s (AS %d) %s", n.Address, n.AS, n.State) })
 	must.Equal(t, "neighbours", []string{"127.0.0.2 (AS 64513) established", "127.0.0.9 (AS 64513) active"}, states)

@@ -59,17 +59,17 @@ func newMesh() *meshed {
 func (m *meshed) render(unreached []string) {
 	for i := range m.NodeNetworks {
 		n := &m.NodeNetworks[i]
-		n.BIRD = snapshot.List[snapshot.BIRDProtocol]{Read: true, Items: []snapshot.BIRDProtocol{{Name: "kernel1", Proto: "Kernel", State: "up"}}}
+		n.BIRD = snapshot.List[snapshot.BIRDProtocol]{Read: true, Items: []snapshot.BIRDProtocol{{Name: "kernel1", Proto: "Kernel"}}}
 		for _, o := range m.Nodes.Items {
 			if o.Name == n.Node || !o.Calico.Address.IsValid() {
 				continue
 			}
 			p := snapshot.BIRDProtocol{
 				Name:  "Mesh_" + strings.ReplaceAll(o.Calico.Address.Addr().String(), ".", "_"),
-				Proto: "BGP", State: "up", BGPState: snapshot.Established, Neighbor: o.Calico.Address.Addr(),
+				Proto: "BGP", BGPState: snapshot.Established, Neighbor: o.Calico.Address.Addr(),
 			}
 			if slices.Contains(unreached, o.Name) || slices.Contains(unreached, n.Node) {
-				p.State, p.BGPState = "start", "Active"
+				p.BGPState = "Active"
 			}
 			n.BIRD.Items = append(n.BIRD.Items, p)
 		}

@@ -173,7 +173,7 @@ func parted(node string, others ...string) *meshed {
 					continue
 				}
 				if n.Node == node && p.Neighbor == ip[other] || n.Node == other && p.Neighbor == ip[node] {
-					p.State, p.BGPState = "start", "Active"
+					p.BGPState = "Active"
 				}
 			}
 		}

@@ -29,8 +29,6 @@ type Path struct {
 	// Multipath marks the best path and those that tie with it up to and
 	// including MED: with multipath on, all of them are forwarding paths.
 	Multipath bool `json:"multipath"`
-	// Received is when the router got the path, where it tells that: FRR and BIRD do not.
-	Received time.Time `json:"received"`
 }
 
 // Neighbor is a BGP session, as the router sees it. A dynamic neighbour exists as long as
@@ -45,8 +43,6 @@ type Neighbor struct {
 	// Established is when the session came up, to the second. It stays the same as long
 	// as the session is up.
 	Established time.Time `json:"established,omitzero"`
-	// HoldTime is the negotiated one.
-	HoldTime time.Duration `json:"hold_time_ns"`
 	// Received counts the peer's IPv4 unicast prefixes before policy, Accepted those after it.
 	Received uint64 `json:"received"`
 	Accepted uint64 `json:"accepted"`

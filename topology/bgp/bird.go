@@ -51,11 +51,8 @@ type BIRDProtocol struct {
 	Name string `json:"name"`
 	// Proto is what it speaks: BGP, Kernel, Device, Direct and so on.
 	Proto string `json:"proto"`
-	// State is the protocol's: up, start, stop or down.
-	State string `json:"state"`
 	// Since is when it came into its state, as BIRD prints it: a time today, or a date.
 	Since string `json:"since"`
-	Info  string `json:"info,omitempty"`
 
 	// What follows is of BGP alone.
 
@@ -63,7 +60,6 @@ type BIRDProtocol struct {
 	BGPState  string     `json:"bgp_state,omitempty"`
 	Neighbor  netip.Addr `json:"neighbor,omitzero"`
 	PeerASN   uint32     `json:"peer_asn,omitempty"`
-	Source    netip.Addr `json:"source,omitzero"` // of an established session
 	LastError string     `json:"last_error,omitempty"`
 }
 
@@ -85,7 +81,6 @@ type birdProtocol struct {
 	BIRDProtocol
 	routerID           netip.Addr
 	localAS            uint32
-	holdTime           time.Duration
 	imported, filtered uint64 // of all channels
 	refused            uint64 // updates that filters have refused so far
 }
@@ -135,19 +130,16 @@ var (
 	birdTime = regexp.MustCompile(`^\d{2}:\d{2}`)
 )
 
-// parseBIRDRow reads name, proto, table, state, since and info.
+// parseBIRDRow reads name, proto, table, state and since.
 func parseBIRDRow(line string) (BIRDProtocol, error) {
 	words := strings.Fields(line)
 	if len(words) < 5 {
 		return BIRDProtocol{}, fmt.Errorf("want name, proto, table, state and since, got %q", line)
 	}
-	p := BIRDProtocol{Name: words[0], Proto: words[1], State: words[3], Since: words[4]}
-	words = words[5:]
-	if birdDate.MatchString(p.Since) && len(words) > 0 && birdTime.MatchString(words[0]) { // "iso long"
-		p.Since += " " + words[0]
-		words = words[1:]
+	p := BIRDProtocol{Name: words[0], Proto: words[1], Since: words[4]}
+	if birdDate.MatchString(p.Since) && len(words) > 5 && birdTime.MatchString(words[5]) { // "iso long"
+		p.Since += " " + words[5]
 	}
-	p.Info = strings.Join(words, " ")
 	return p, nil
 }
 
@@ -171,17 +163,12 @@ func (p *birdProtocol) detail(line string) error {
 		p.BGPState = value
 	case "Neighbor address":
 		p.Neighbor, err = netip.ParseAddr(value)
-	case "Source address":
-		p.Source, err = netip.ParseAddr(value)
 	case "Neighbor AS":
 		p.PeerASN = uint32(number(value, 32))
 	case "Local AS":
 		p.localAS = uint32(number(value, 32))
 	case "Neighbor ID":
 		p.routerID, err = netip.ParseAddr(value)
-	case "Hold timer": // remaining/negotiated
-		_, negotiated, _ := strings.Cut(value, "/")
-		p.holdTime = time.Duration(number(negotiated, 16)) * time.Second
 	case "Routes":
 		if m := birdCounts.FindStringSubmatch(value); m != nil {
 			p.imported += number(m[1], 64)
@@ -207,7 +194,7 @@ func (p birdProtocol) session(when func(string) (time.Time, error)) (Neighbor, e
 	case "passive":
 		n.State = "active" // RFC 4271's word for a peer whose connection is awaited
 	case StateEstablished: // Since and Routes are otherwise of another state
-		n.RouterID, n.HoldTime, n.Accepted, n.Received = p.routerID, p.holdTime, p.imported, p.imported+p.filtered
+		n.RouterID, n.Accepted, n.Received = p.routerID, p.imported, p.imported+p.filtered
 		n.MayReject = p.refused > 0 && p.filtered == 0 // without "import keep filtered" they are not counted
 		if when != nil {
 			var err error

@@ -296,7 +296,7 @@ func (f *Feed) update(p *fed, h bmp.BMPPeerHeader, update *bgp.BGPUpdate) error 
 		}
 		return nil
 	}
-	path := ranked{Path: Path{Neighbor: p.Address, Received: time.Unix(int64(h.Timestamp), 0).UTC()}}
+	path := ranked{Path: Path{Neighbor: p.Address}}
 	path.attributes(update.PathAttributes)
 	// FRR puts its own AS before the path, as if it announced it.
 	if len(path.ASPath) > 0 && path.ASPath[0] == p.localAS {

@@ -273,9 +273,8 @@ type frrNeighbor struct {
 	RemoteAS        frrAS
 	RemoteRouterID  netip.Addr
 	BGPState        string
-	// Seconds since 1970, and milliseconds. They are set while the session is up.
+	// BGPTimerUpEstablishedEpoch is in seconds since 1970. It is set while the session is up.
 	BGPTimerUpEstablishedEpoch int64
-	BGPTimerHoldTimeMsecs      int64
 	// PrefixStats is not there in FRR 7.
 	PrefixStats       *struct{ InboundFiltered uint64 }
 	AddressFamilyInfo struct {
@@ -328,7 +327,6 @@ func FRRNeighbors(text string) ([]Neighbor, error) {
 		if n.State == StateEstablished {
 			n.RouterID = from.RemoteRouterID
 			n.Established = time.Unix(from.BGPTimerUpEstablishedEpoch, 0).UTC()
-			n.HoldTime = time.Duration(from.BGPTimerHoldTimeMsecs) * time.Millisecond
 			n.Accepted = from.AddressFamilyInfo.IPv4Unicast.AcceptedPrefixCounter
 			n.Received = n.Accepted
 			if from.PrefixStats != nil {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
 	"github.com/osrg/gobgp/v3/pkg/apiutil"
@@ -68,7 +67,7 @@ func pathOf(ap *api.Path, localAS uint32) (Path, rank, error) {
 	if err != nil {
 		return Path{}, rank{}, fmt.Errorf("decoding attributes: %w", err)
 	}
-	p := ranked{Path: Path{Prefix: prefix, Best: ap.Best, Received: ap.Age.AsTime()}}
+	p := ranked{Path: Path{Prefix: prefix, Best: ap.Best}}
 	// It is "<nil>" for a path without a neighbour.
 	if a, err := netip.ParseAddr(ap.NeighborIp); err == nil {
 		p.Neighbor = a
@@ -115,9 +114,7 @@ func GoBGPNeighbor(ap *api.Peer) Neighbor {
 	n.Address, _ = netip.ParseAddr(ap.GetState().GetNeighborAddress())
 	if n.State == StateEstablished {
 		n.RouterID, _ = netip.ParseAddr(ap.GetState().GetRouterId())
-		timers := ap.GetTimers().GetState()
-		n.HoldTime = time.Duration(timers.GetNegotiatedHoldTime()) * time.Second
-		n.Established = timers.GetUptime().AsTime()
+		n.Established = ap.GetTimers().GetState().GetUptime().AsTime()
 	}
 	for _, family := range ap.GetAfiSafis() {
 		if f := family.GetState().GetFamily(); f.GetAfi() == ipv4Unicast.Afi && f.GetSafi() == ipv4Unicast.Safi {

@@ -136,7 +136,7 @@ func (t *mrtTable) add(kind mrt.MRTSubTypeTableDumpv2, body []byte) error {
 			return fmt.Errorf("a path is of peer %d, and the table has %d", entry.PeerIndex, len(t.peers))
 		}
 		peer := t.peers[entry.PeerIndex]
-		p := ranked{Path: Path{Prefix: prefix, Received: time.Unix(int64(entry.OriginatedTime), 0).UTC()}}
+		p := ranked{Path: Path{Prefix: prefix}}
 		if a := address(peer.IpAddress); !a.IsUnspecified() { // the router's own paths are of 0.0.0.0
 			p.Neighbor = a
 		}

@@ -70,7 +70,7 @@ func TestParseNeighbors(t *testing.T) {
 	neighbor := func(address string, as uint32, prefixes uint64) Neighbor {
 		return Neighbor{
 			Address: addr(address), AS: as, RouterID: addr(address), State: StateEstablished,
-			HoldTime: 9 * time.Second, Received: prefixes, Accepted: prefixes,
+			Received: prefixes, Accepted: prefixes,
 		}
 	}
 	check := func(t *testing.T, want, got []Neighbor) {

@@ -35,7 +35,7 @@ func TestPathsOf(t *testing.T) {
 	want := func(neighbor, nextHop string, change func(*Path)) Path {
 		p := Path{
 			Prefix: prefix("10.5.112.0/24"), NextHop: addr(nextHop), Origin: "igp",
-			ASPath: []uint32{64513}, LocalPref: 100, Received: noon,
+			ASPath: []uint32{64513}, LocalPref: 100,
 		}
 		if neighbor != "" {
 			p.Neighbor = addr(neighbor)
