@@ -119,7 +119,7 @@ func (p *proxied) unlisted() *proxied {
 // waits has goroutines of kube-proxy wait for IPVS, each in the same call in all polls.
 func (p *proxied) waits(ids ...int) *proxied {
 	for _, id := range ids {
-		p.proxy().Goroutines = append(p.proxy().Goroutines, snapshot.Goroutine{ID: id, State: "syscall", Call: "all along", Functions: []string{
+		p.proxy().Goroutines = append(p.proxy().Goroutines, snapshot.Goroutine{ID: id, Call: "all along", Functions: []string{
 			"syscall.Syscall6", "k8s.io/kubernetes/vendor/github.com/vishvananda/netlink/nl.(*NetlinkSocket).Receive",
 			"k8s.io/kubernetes/vendor/github.com/docker/libnetwork/ipvs.execute",
 		}})

@@ -29,10 +29,9 @@ type Path struct {
 // Release is a version of a list.
 type Release struct {
 	Version string `json:"version"`
-	// Buildable is set if a recipe builds it, and Built if the cache has an image of it.
+	// Buildable is set if a recipe builds it.
 	// Whether the module proxy serves its source is not known before it is built.
 	Buildable bool `json:"buildable"`
-	Built     bool `json:"built"`
 }
 
 // PathOf finds the path between two versions in lists of releases.
@@ -54,7 +53,7 @@ func PathOf(r images.Releases, from, to string) Path {
 				p.Skipped = append(p.Skipped, minor)
 			}
 		case minor == bisect.Minor(to) && bisect.Compare(v, to) > 0:
-			p.Newer = append(p.Newer, Release{Version: v, Buildable: len(release.Images) > 0, Built: len(release.Built) > 0})
+			p.Newer = append(p.Newer, Release{Version: v, Buildable: len(release.Images) > 0})
 		}
 	}
 	for _, v := range []string{from, to} {

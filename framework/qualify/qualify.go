@@ -206,7 +206,6 @@ type Seen struct {
 	Known bool `json:"known,omitempty"`
 	// Report is relative to the folder of the qualification.
 	Report string `json:"report,omitempty"`
-	TookMS int64  `json:"took_ms,omitempty"`
 }
 
 // Upgrade is the result of the upgrade on a lab.

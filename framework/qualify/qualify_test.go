@@ -430,13 +430,13 @@ func TestPathOf(t *testing.T) {
 	for _, v := range strings.Fields("1.8.1 1.9.0 1.9.1 1.10.0-rc1 1.11.0-rc0 1.12.0 1.12.1-rc1 1.12.1 1.12.2") {
 		r := images.Release{Version: v}
 		if v == "1.12.1" {
-			r.Images, r.Built = []string{"a"}, []string{"a"}
+			r.Images = []string{"a"}
 		}
 		releases.Versions = append(releases.Versions, r)
 	}
 	got := PathOf(releases, "1.8.2", "1.12.0")
 	want := Path{
-		Skipped: []string{"1.9"}, Newer: []Release{{"1.12.1", true, true}, {"1.12.2", false, false}},
+		Skipped: []string{"1.9"}, Newer: []Release{{"1.12.1", true}, {"1.12.2", false}},
 		Unlisted: []string{"1.8.2"}, NotListed: []string{"x.dev/a"},
 	}
 	must.Equal(t, "", want, got)
@@ -454,11 +454,11 @@ func whole() Qualification {
 	still.Name, of.Name = "drought", "spill"
 	of.OfUpgrade, of.From = true, Seen{}
 	in.Incidents = append(in.Incidents, still, of, incident("", ""))
-	in.Path = Path{Skipped: []string{"1.0"}, Newer: []Release{{"1.1.1", true, false}}, Unlisted: []string{}, NotListed: []string{}}
+	in.Path = Path{Skipped: []string{"1.0"}, Newer: []Release{{"1.1.1", true}}, Unlisted: []string{}, NotListed: []string{}}
 	in.Configuration = Configuration{
 		Source: "c.yaml", ConfigMap: "kube-system/c", Keys: 3, RefusedTo: "key is not set | and <must> be",
 		Drifts: []configdrift.Drift{
-			{Key: "key", Kind: configdrift.Missing, Decides: "key", After: configdrift.Refused, Says: "key is not set: 1.1.0 does not start."},
+			{Key: "key", Kind: configdrift.Missing, After: configdrift.Refused, Says: "key is not set: 1.1.0 does not start."},
 			{Key: "old_key", Kind: configdrift.NotRead, Before: "a", Says: "old_key is set to \"a\", which 1.1.0 does not read."},
 			{Key: "other", Kind: configdrift.DefaultChanged, Before: "1", After: "2", Says: "other is not set."},
 			{Key: "theirs", Kind: configdrift.Unknown, Says: "theirs is set."},

@@ -590,7 +590,7 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 		if err := r.keep(ctx, p, onlyNotPublished(step.Err)); err != nil {
 			return err
 		}
-		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report, TookMS: step.TookMS}
+		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report}
 		if err != nil {
 			*seen = Seen{Outcome: bisect.Skipped, Why: firstLine(err)}
 		}

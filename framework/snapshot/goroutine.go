@@ -11,8 +11,6 @@ import (
 // Goroutine is one goroutine of a Go program.
 type Goroutine struct {
 	ID int `json:"id"`
-	// State is the runtime's word, with how long it has been so: "syscall, 2 minutes".
-	State string `json:"state"`
 	// Functions are on its stack, the innermost first.
 	Functions []string `json:"functions"`
 	// Call is a hash of the question about IPVS whose answer it waits for: ipvs.execute and the
@@ -38,7 +36,7 @@ func (g Goroutine) WaitsForIPVS() bool {
 	return false
 }
 
-var goroutineHeader = regexp.MustCompile(`^goroutine (\d+) (?:gp=\S+ m=\S+ (?:mp=\S+ )?)?\[(.*)\]:$`)
+var goroutineHeader = regexp.MustCompile(`^goroutine (\d+) (?:gp=\S+ m=\S+ (?:mp=\S+ )?)?\[.*\]:$`)
 
 // ParseGoroutines reads a dump of goroutines, as /debug/pprof/goroutine?debug=2
 // and a crash print it.
@@ -50,7 +48,7 @@ func ParseGoroutines(dump string) []Goroutine {
 		if header == nil {
 			continue
 		}
-		g := Goroutine{State: header[2]}
+		var g Goroutine
 		g.ID, _ = strconv.Atoi(header[1]) // digits only
 		var question []string
 		for _, line := range lines[1:] {

@@ -14,10 +14,9 @@ import (
 // connections to Services, by IPVS or by kube-proxy's rules of nftables.
 type Proxy struct {
 	Node string `json:"node"`
-	// Read, Error and Took are as in List. A node on which no kube-proxy answers is read.
-	Read  bool          `json:"read"`
-	Error string        `json:"error,omitempty"`
-	Took  time.Duration `json:"took_ns"`
+	// Read and Error are as in List. A node on which no kube-proxy answers is read.
+	Read  bool   `json:"read"`
+	Error string `json:"error,omitempty"`
 	// Mode is the one that it runs in, such as ipvs or iptables, in its own
 	// words; empty if it does not answer.
 	Mode   string      `json:"mode,omitempty"`
@@ -166,7 +165,7 @@ func proxyReader(node string, m Machine) func(context.Context) Proxy {
 			p = answer.Items[0]
 			synced = p.Health.LastUpdated
 		}
-		p.Node, p.Read, p.Error, p.Took = node, answer.Read, answer.Error, answer.Took
+		p.Node, p.Read, p.Error = node, answer.Read, answer.Error
 		return p
 	}
 }

@@ -60,8 +60,6 @@ var kinds = []Kind{Missing, Conflict, BadValue, NotRead, NewlyRead, DefaultChang
 type Drift struct {
 	Key  string `json:"key"`
 	Kind Kind   `json:"kind"`
-	// Decides is the key that the new version reads for the same setting; empty if there is none.
-	Decides string `json:"decides,omitempty"`
 	// Before and After are the values in force, in the vendor's words for
 	// them; Refused where the agent does not start, NotKnown where that takes the agent. Empty: none.
 	Before string `json:"before"`
@@ -159,7 +157,7 @@ func (c comparison) inForce(key string) (before, after force) {
 
 func (c comparison) set(key string) (Drift, bool) {
 	before, after := c.inForce(key)
-	d := Drift{Key: key, Decides: after.key, Before: before.value, After: after.value}
+	d := Drift{Key: key, Before: before.value, After: after.value}
 	o, wasRead := c.from.option(key)
 	n, isRead := c.to.option(key)
 	setTo := fmt.Sprintf("%s is set to %q", key, c.to.config[key])
@@ -168,7 +166,7 @@ func (c comparison) set(key string) (Drift, bool) {
 		if c.to.Keys[key].Type == OfChart || c.from.Keys[key].Type == OfChart {
 			return Drift{}, false
 		}
-		d.Kind, d.Decides, d.Before, d.After = Unknown, "", "", ""
+		d.Kind, d.Before, d.After = Unknown, "", ""
 		// It may be anything, a secret as well.
 		d.Says = fmt.Sprintf("%s is set, which neither %s nor %s reads%s.", key, c.from.name(), c.to.name(), c.elsewhere(key))
 	case !isRead:
@@ -240,7 +238,7 @@ func (c comparison) unset(key string) (Drift, bool) {
 		formerly += fmt.Sprintf(" (%s was set to it)", before.key)
 	}
 	return Drift{
-		Key: key, Kind: DefaultChanged, Decides: key, Before: before.value, After: after.value,
+		Key: key, Kind: DefaultChanged, Before: before.value, After: after.value,
 		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(),
 			formerly),
 	}, true
@@ -267,7 +265,7 @@ func (c comparison) missing() (Drift, bool) {
 		return Drift{}, false
 	}
 	return Drift{
-		Key: key, Kind: Missing, Decides: key, Before: c.from.inForce(key).value, After: Refused,
+		Key: key, Kind: Missing, Before: c.from.inForce(key).value, After: Refused,
 		Says: fmt.Sprintf("%s is not set, with native routing and masquerading: %s does not start "+
 			"(\"native routing cidr must be configured with option --%s\").", key, c.to.name(), key),
 	}, true
