@@ -32,21 +32,15 @@ const (
 // OutcomeOf follows from the outcomes of an incident with both versions; of an incident that the upgrade itself causes, from that
 // with the upgrade, which is to.
 func OutcomeOf(from, to bisect.Outcome, ofUpgrade bool) Outcome {
-	switch {
-	case ofUpgrade && to == bisect.Affected:
-		return Introduced
-	case ofUpgrade && to == bisect.Unaffected:
-		return NeverThere
-	case from == bisect.Affected && to == bisect.Affected:
-		return StillThere
-	case from == bisect.Affected && to == bisect.Unaffected:
-		return Fixed
-	case from == bisect.Unaffected && to == bisect.Affected:
-		return Introduced
-	case from == bisect.Unaffected && to == bisect.Unaffected:
-		return NeverThere
+	if ofUpgrade {
+		from = bisect.Unaffected
 	}
-	return NotJudgeable
+	return cmp.Or(map[[2]bisect.Outcome]Outcome{
+		{bisect.Affected, bisect.Affected}:     StillThere,
+		{bisect.Affected, bisect.Unaffected}:   Fixed,
+		{bisect.Unaffected, bisect.Affected}:   Introduced,
+		{bisect.Unaffected, bisect.Unaffected}: NeverThere,
+	}[[2]bisect.Outcome{from, to}], NotJudgeable)
 }
 
 // CheckValues returns an error if a component's versions are not installed by values.
