@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,22 +208,11 @@ func (r *Recipe) wrong(field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %s: %s", r.file(), r.Ref, field, fmt.Sprintf(format, args...))
 }
 
-// suite is a Debian code name: it becomes an argument of debootstrap.
-var suite = regexp.MustCompile(`^[a-z]+$`)
-
-// packageName is what Debian's policy allows (section 5.6.1), and with it
-// nothing that a shell or apt-get would take for something else.
-var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
-
+// validate holds what a build would not say, or would say after minutes only: what a version rests on, and files that are missing.
 func (r *Recipe) validate() []error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, r.wrong(field, format, args...))
-	}
-	absolute := func(field, p string) {
-		if !path.IsAbs(p) {
-			wrong(field, "expected an absolute path, got %q", p)
-		}
 	}
 	if tag, err := name.NewTag(r.Ref, name.StrictValidation); err != nil {
 		wrong("ref", "%v", err)
@@ -243,15 +231,8 @@ func (r *Recipe) validate() []error {
 	default:
 		wrong("form", "%q is neither %s nor %s", r.Form, Whole, Slice)
 	}
-	if r.Debian != nil {
-		r.validateDebian(wrong)
-	}
-	if r.Run != "" && r.Base == "" && r.Debian == nil {
-		wrong("run", "needs a base or debian packages: scratch has no shell")
-	}
 	proved := false // by a program or a package
 	for i, p := range r.Programs {
-		absolute(fmt.Sprintf("programs[%d].path", i), p.Path)
 		proved = r.validateProgram(fmt.Sprintf("programs[%d]", i), p, wrong) || proved
 	}
 	if r.Debian != nil {
@@ -263,51 +244,20 @@ func (r *Recipe) validate() []error {
 		wrong("version", "nothing proves it: expected module and one of its programs, or the version of a package under debian.versions")
 	}
 	for i, f := range r.Files {
-		absolute(fmt.Sprintf("files[%d].path", i), f.Path)
 		r.validateFile(fmt.Sprintf("files[%d]", i), f, wrong)
 	}
 	if k := r.KernelModules; k != nil && (r.build == nil || !filepath.IsLocal(k.Source) || !path.IsAbs(k.Path)) {
 		wrong("kernelModules", "expected in a component.yaml, with a file of the vendor's module and an absolute path, got %q and %q", k.Source,
 			k.Path)
 	}
-	if r.Licenses != "" {
-		absolute("licenses", r.Licenses)
-	}
 	if r.Licenses != "" && r.build != nil {
 		wrong("licenses", "expected only in an image.yaml: a version of a component may have modules without a folder of their own")
-	}
-	for _, d := range r.Directories {
-		absolute("directories", d)
-	}
-	for from := range r.Links {
-		absolute("links", from)
 	}
 	return errs
 }
 
-func (r *Recipe) validateDebian(wrong func(field, format string, args ...any)) {
-	switch {
-	case r.Base == "" && !suite.MatchString(r.Debian.Suite):
-		wrong("debian.suite", "expected a code name such as bookworm, got %q", r.Debian.Suite)
-	case r.Base != "" && r.Debian.Suite != "":
-		wrong("debian.suite", "set in the base %s already", r.Base)
-	case r.Debian.Slim && r.Base == "":
-		wrong("debian.slim", "expected a base to take the packages out of")
-	case r.Base != "" && len(r.Debian.Packages) == 0:
-		wrong("debian.packages", "expected at least one package")
-	}
-	for _, p := range r.Debian.Packages {
-		if !packageName.MatchString(p) {
-			wrong("debian.packages", "%q is no package name", p)
-		}
-	}
-}
-
 // validateProgram reports whether the program proves the recipe's version.
 func (r *Recipe) validateProgram(at string, p Program, wrong func(field, format string, args ...any)) (proved bool) {
-	if path.Base(p.Package) == "." || p.Package == "" || strings.HasPrefix(p.Package, "-") {
-		wrong(at+".package", "expected a package path or ./FOLDER, got %q", p.Package)
-	}
 	if _, err := r.module(p.In).read(); err != nil {
 		wrong(at+".in", "%v", err)
 		return false
