@@ -83,13 +83,9 @@ func TestBuildContent(t *testing.T) {
 		"etc/first -rw-------", "etc/second -> first", "etc/sub/second -rw-------", "tmp/ dtrwxrwxrwx",
 		"b -rw-r--r--", "c -rw-r--r--",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("layers hold\n%q, expected\n%q", got, want)
-	}
+	must.Equal(t, "files of the layers", want, got)
 	config := must.Get(image.ConfigFile())(t)
-	if env := config.Config.Env; !slices.Equal(env[1:], []string{"B=2", "A=3"}) {
-		t.Errorf("environment is %q", env)
-	}
+	must.Equal(t, "environment", []string{"B=2", "A=3"}, config.Config.Env[1:])
 	if config.Config.StopSignal != "SIGRTMIN+3" || config.Config.Entrypoint != nil {
 		t.Errorf("stop signal %q comes from the base, entrypoint %q must not", config.Config.StopSignal, config.Config.Entrypoint)
 	}
@@ -130,9 +126,7 @@ func TestBuildReuses(t *testing.T) {
 	mustBuild(t, c, "x.dev/a:1")
 	var steps []Step
 	summary := must.Get(c.Build(t.Context(), []string{"x.dev/b:1"}, func(e Event) { steps = append(steps, e.Step) }))(t)
-	if want := []Step{Reused, Assembling, Built}; !slices.Equal(steps, want) {
-		t.Errorf("steps are %v, expected %v", steps, want)
-	}
+	must.Equal(t, "steps", []Step{Reused, Assembling, Built}, steps)
 	if len(summary.Built) != 1 || summary.Built[0].Ref != "x.dev/b:1" || !slices.Equal(summary.Reused, []string{"x.dev/a:1"}) {
 		t.Errorf("summary is %+v", summary)
 	}
@@ -408,9 +402,7 @@ func TestCompilationBeforeBase(t *testing.T) {
 			steps = append(steps, "built "+e.Ref)
 		}
 	}))(t)
-	if want := []string{"compiled x.dev/p:1", "built x.dev/a:1", "built x.dev/p:1"}; !slices.Equal(steps, want) {
-		t.Errorf("got %q, want %q", steps, want)
-	}
+	must.Equal(t, "", []string{"compiled x.dev/p:1", "built x.dev/a:1", "built x.dev/p:1"}, steps)
 }
 
 func TestSummary(t *testing.T) {

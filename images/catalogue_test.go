@@ -2,7 +2,6 @@ package images
 
 import (
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -108,8 +107,6 @@ func TestClosure(t *testing.T) {
 		"c/image.yaml": "images: [{ref: x.dev/c:1}, {ref: x.dev/d:1}]",
 	}))
 	got := must.Get(c.closure([]string{"x.dev/b:1", "x.dev/a:1"}))(t)
-	if want := []string{"x.dev/c:1", "x.dev/a:1", "x.dev/b:1"}; !slices.Equal(got, want) {
-		t.Errorf("order of build is %v, expected %v", got, want)
-	}
+	must.Equal(t, "order of build", []string{"x.dev/c:1", "x.dev/a:1", "x.dev/b:1"}, got)
 	must.Fail(t, must.Err(c.closure([]string{"x.dev/e:1"})), `no recipe makes image "x.dev/e:1"`)
 }

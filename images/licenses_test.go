@@ -22,9 +22,7 @@ func TestLicenses(t *testing.T) {
 	paths := each.Of(items, func(i item) string { return i.path })
 	slices.Sort(paths)
 	want := []string{"/licenses/go/LICENSE", "/licenses/go/PATENTS", "/licenses/x.dev/a/Copying", "/licenses/x.dev/a/LICENSE.txt"}
-	if !slices.Equal(paths, want) {
-		t.Errorf("%q, want %q", paths, want)
-	}
+	must.Equal(t, "", want, paths)
 
 	delete(files, "a/LICENSE.txt")
 	delete(files, "a/Copying")

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,9 +66,7 @@ func TestReleases(t *testing.T) {
 			t.Fatalf("%v, refused: %v", err, got.Refused)
 		}
 		names := each.Of(got.Versions, func(r Release) string { return r.Version })
-		if want := []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}; !slices.Equal(names, want) {
-			t.Errorf("got %v, want %v", names, want)
-		}
+		must.Equal(t, "", []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}, names)
 	})
 	t.Run("of nobody", func(t *testing.T) {
 		var unknown *UnknownVersionError
@@ -170,9 +167,7 @@ func TestDownload(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("GOPROXY", proxy.URL)
 	dir := must.Get(Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.1.0"}))(t)
-	if text, err := os.ReadFile(filepath.Join(dir, "vendor.go")); err != nil || !strings.Contains(string(text), "v1.1.0") {
-		t.Errorf("in %s: %v: %s", dir, err, text)
-	}
+	must.Contain(t, string(must.Get(os.ReadFile(filepath.Join(dir, "vendor.go")))(t)), "v1.1.0")
 	var missing *NotPublishedError
 	if _, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.9.0"}); !errors.As(err, &missing) || missing.Required {
 		t.Errorf("got %v", err)

@@ -24,9 +24,7 @@ func TestDebootstrapCommand(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := debootstrapCommand(&Debian{Suite: "bookworm", Packages: test.packages}, "/tree", test.mirror)
-			if !slices.Equal(got, test.want) {
-				t.Errorf("it is %q, want %q", got, test.want)
-			}
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }

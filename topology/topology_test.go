@@ -3,7 +3,6 @@ package topology
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -157,9 +156,7 @@ func TestLookups(t *testing.T) {
 		t.Errorf("tor1.LinkOn(outside) = %v, %d", l, i)
 	}
 	on := each.Of(lab.MembersOn("outside"), func(m Member) string { return m.Name })
-	if !slices.Equal(on, []string{"tor1", "tor2", "client"}) {
-		t.Errorf("MembersOn(outside) = %v", on)
-	}
+	must.Equal(t, "MembersOn(outside)", []string{"tor1", "tor2", "client"}, on)
 }
 
 func TestNextRange(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -148,9 +147,7 @@ esac`
 			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
 				t.Errorf("%+v, want IPv6", is)
 			}
-			if vrfs := map[Kind][]string{FRR: {"red"}}[kind]; !slices.Equal(is.VRFs, vrfs) {
-				t.Errorf("VRFs %q, want %q", is.VRFs, vrfs)
-			}
+			must.Equal(t, "VRFs", map[Kind][]string{FRR: {"red"}}[kind], is.VRFs)
 		})
 	}
 }

@@ -179,9 +179,7 @@ func TestFeedAddPath(t *testing.T) {
 		update := bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(0), sequence(64513), bgp.NewPathAttributeNextHop(hop)}, []*bgp.IPAddrPrefix{nlri})
 		must.NoError(t, f.Add(must.Get(bmp.NewBMPRouteMonitoring(h, update).Serialize(options))(t)))
 	}
-	if got := told(f.RIB()); len(got) != 2 {
-		t.Errorf("%v, want two paths", got)
-	}
+	must.Equal(t, "", 2, len(told(f.RIB())))
 }
 
 func TestFeedRefusals(t *testing.T) {

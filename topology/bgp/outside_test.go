@@ -136,9 +136,7 @@ func TestIPv6Outside(t *testing.T) {
 		return p
 	}
 	paths, err := FRRPaths(read(t, "frr-10.3-rib6-plain.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	must.Equal(t, "FRR", []Path{
 		to("2001:db8:cb::/48", "::", ""),
 		to("fd00:10:5:112::/64", "2001:db8:77::3", "2001:db8:77::3", 64513),

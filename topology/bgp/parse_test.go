@@ -94,9 +94,7 @@ func TestParseNeighbors(t *testing.T) {
 	})
 	t.Run("without a session", func(t *testing.T) {
 		got, err := FRRNeighbors(read(t, "frr-10.3-neighbors-down.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		check(t, []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}, got)
 		if got, err = birdNeighbors(birdBanner+read(t, "bird-2.17-protocols-down.txt"), birdTimes); err != nil {
 			t.Fatal(err)

@@ -41,9 +41,7 @@ func TestUndoWaitsForSetup(t *testing.T) {
 	if err := h.undo(ctx, announce); !errors.Is(err, context.DeadlineExceeded) || !exists(h.record) {
 		t.Errorf("%v, and the record exists: %t", err, exists(h.record))
 	}
-	if want := []string{"waiting for another set-up of this machine to end"}; !slices.Equal(steps, want) {
-		t.Errorf("steps %q, want %q", steps, want)
-	}
+	must.Equal(t, "steps", []string{"waiting for another set-up of this machine to end"}, steps)
 	other.Close()
 	if err := h.undo(t.Context(), announce); err != nil || exists(h.record) {
 		t.Errorf("%v, and the record exists: %t", err, exists(h.record))

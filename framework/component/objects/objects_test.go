@@ -2,7 +2,6 @@ package objects
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -45,9 +44,7 @@ spec:
 func TestPrune(t *testing.T) {
 	defined := must.Get(Read(crd))(t)
 	types := TypesOf([]unstructured.Unstructured{*defined[0]})
-	if got := types.Served(must.Get(Read("{apiVersion: example.net/v7, kind: Peer}"))(t)[0]); !slices.Equal(got, []string{"example.net/v1"}) {
-		t.Errorf("served are %q", got)
-	}
+	must.Equal(t, "served", []string{"example.net/v1"}, types.Served(must.Get(Read("{apiVersion: example.net/v7, kind: Peer}"))(t)[0]))
 	for _, test := range []struct{ name, spec, unknown, refused string }{
 		{"as it should be", "spec: {addresses: [192.0.2.1], ttl: 3, mode: active, port: http, labels: {a: b}, raw: {x: {y: 1}}}", "", ""},
 		{"misspelt", "spec: {adresses: [192.0.2.1]}", "spec.adresses (nearest is addresses)", "spec.addresses: it is missing"},

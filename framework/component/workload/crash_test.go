@@ -1,10 +1,11 @@
 package workload
 
 import (
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestAgain(t *testing.T) {
@@ -38,7 +39,5 @@ func TestAgain(t *testing.T) {
 	if again, saw := back.again([]corev1.Pod{back.Pod}); !again || len(back.started(back.Pod)) > 0 {
 		t.Errorf("asked once more: %v, %q", again, saw)
 	}
-	if got := back.started(pod("same", "c", corev1.ConditionTrue)); !slices.Equal(got, []string{"agent"}) {
-		t.Errorf("started once more: %q", got)
-	}
+	must.Equal(t, "started once more", []string{"agent"}, back.started(pod("same", "c", corev1.ConditionTrue)))
 }

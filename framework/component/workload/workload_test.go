@@ -2,7 +2,6 @@ package workload
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,9 +20,7 @@ func TestObjects(t *testing.T) {
 	for _, o := range objects {
 		names = append(names, o.GetKind()+" "+o.GetName())
 	}
-	if want := []string{"ConfigMap first", "Service second"}; !slices.Equal(names, want) {
-		t.Errorf("objects are %q, want %q", names, want)
-	}
+	must.Equal(t, "objects", []string{"ConfigMap first", "Service second"}, names)
 	if _, err := Objects("kind: [unclosed"); err == nil || !strings.HasPrefix(err.Error(), "reading a manifest: ") {
 		t.Errorf("a manifest that is no YAML gives %v", err)
 	}

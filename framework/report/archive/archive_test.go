@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,9 +105,7 @@ func TestWrite(t *testing.T) {
 				t.Errorf("it has %d bytes, want %d at most: %v", info.Size(), test.most, err)
 			}
 			names, files := unpacked(t, file)
-			if !slices.Equal(names[:3], []string{"manifest.json", "report.json", "report.html"}) {
-				t.Errorf("it begins with %q", names[:3])
-			}
+			must.Equal(t, "it begins with", []string{"manifest.json", "report.json", "report.html"}, names[:3])
 			var inside report.Manifest
 			must.NoError(t, json.Unmarshal([]byte(files["manifest.json"]), &inside))
 			must.NoError(t, schema.Validate("manifest", []byte(files["manifest.json"])))
@@ -128,9 +125,7 @@ func TestWrite(t *testing.T) {
 					t.Errorf("left out is %+v", f)
 				}
 			}
-			if !slices.Equal(left, test.left) {
-				t.Errorf("left out are %q, want %q", left, test.left)
-			}
+			must.Equal(t, "left out", test.left, left)
 		})
 	}
 }

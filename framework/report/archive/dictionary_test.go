@@ -2,7 +2,6 @@ package archive
 
 import (
 	"encoding/json"
-	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -64,10 +63,6 @@ func TestWithoutPlaces(t *testing.T) {
 		Command:  "relapse run node-drain --variant=old --on=/home/jane/lab --upstream=docker.io=https://mirror.acme.example '--set=a=b c' --with=cilium=1.11.4",
 		Origins:  map[string]string{"a": report.Built, "b": "https://mirror.acme.example", "c": "registry.k8s.io@sha256:12"},
 	})
-	if want := "relapse run node-drain --variant=old --on --upstream --set --with=cilium=1.11.4"; r.Command != want {
-		t.Errorf("the command is %q, want %q", r.Command, want)
-	}
-	if want := map[string]string{"a": report.Built, "b": "a mirror", "c": "registry.k8s.io@sha256:12"}; !maps.Equal(r.Origins, want) {
-		t.Errorf("origins %v, want %v", r.Origins, want)
-	}
+	must.Equal(t, "the command", "relapse run node-drain --variant=old --on --upstream --set --with=cilium=1.11.4", r.Command)
+	must.Equal(t, "origins", map[string]string{"a": report.Built, "b": "a mirror", "c": "registry.k8s.io@sha256:12"}, r.Origins)
 }

@@ -163,9 +163,7 @@ func TestImage(t *testing.T) {
 func TestContainer(t *testing.T) {
 	o := Options{Image: "i", Hostname: "node1", Dir: "/run/relapse/lab/node1", Binds: []string{"/a:/b:ro"}, Accelerator: TCG, CPUs: 2, Memory: 1024}
 	config, host := Container(o)
-	if !slices.Equal(host.Binds, []string{"/run/relapse/lab/node1:/run/relapse", "/a:/b:ro"}) {
-		t.Errorf("binds are %q", host.Binds)
-	}
+	must.Equal(t, "binds", []string{"/run/relapse/lab/node1:/run/relapse", "/a:/b:ro"}, host.Binds)
 	if host.Memory != (1024+Overhead)<<20 || host.Privileged {
 		t.Errorf("memory %d, privileged %t", host.Memory, host.Privileged)
 	}

@@ -58,7 +58,5 @@ func TestMadeByKnown(t *testing.T) {
 	all[5].byPeople = byPeople([]metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager"}, {Manager: "kubectl-client-side-apply"}})
 	all[4].byPeople = byPeople([]metav1.ManagedFieldsEntry{{Manager: "relapse"}, {Manager: "cilium-operator-generic"}})
 	got := slices.Sorted(maps.Keys(madeByKnown(all, map[string]bool{all[2].String(): true})))
-	if want := []types.UID{"deployment", "new-pod", "new-set", "theirs"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	must.Equal(t, "", []types.UID{"deployment", "new-pod", "new-set", "theirs"}, got)
 }

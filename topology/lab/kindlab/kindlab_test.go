@@ -77,9 +77,7 @@ func TestBridgeName(t *testing.T) {
 			seen[name] = lab + "/" + network
 		}
 	}
-	if again := bridgeName("a", "nodes"); seen[again] != "a/nodes" {
-		t.Errorf("the rules that close a bridge must find it under the same name again, not %s", again)
-	}
+	must.Equal(t, "the bridge that the rules which close it find", "a/nodes", seen[bridgeName("a", "nodes")])
 }
 
 func TestRegistryAddr(t *testing.T) {
@@ -123,17 +121,13 @@ func TestImagesOf(t *testing.T) {
 	}
 	routers := []topology.Router{{Kind: topology.FRR}, {Kind: topology.BIRD}, {Kind: topology.FRR}, {Kind: topology.GoBGP}}
 	want := []string{registryImage, "relapse.dev/frr:10.3", "relapse.dev/bird:2.17", "relapse.dev/tor:dev"}
-	if got := ImagesOf(topology.Topology{Routers: routers}); !slices.Equal(got, want) {
-		t.Errorf("routers of all kinds need %v, want %v", got, want)
-	}
+	must.Equal(t, "routers of all kinds need", want, ImagesOf(topology.Topology{Routers: routers}))
 	for _, kind := range topology.RouterKinds {
 		if routerImages[kind] == "" {
 			t.Errorf("routers of the kind %q have no image", kind)
 		}
 	}
-	if got := ImagesOf(topology.Topology{}); !slices.Equal(got, []string{registryImage}) {
-		t.Errorf("an empty lab needs %v", got)
-	}
+	must.Equal(t, "an empty lab needs", []string{registryImage}, ImagesOf(topology.Topology{}))
 }
 
 func guests(t *testing.T) *Lab {
@@ -146,9 +140,7 @@ func guests(t *testing.T) *Lab {
 
 func TestImagesOfGuests(t *testing.T) {
 	l := guests(t)
-	if got := guestImages(l.Topology); !slices.Equal(got, []string{"relapse.dev/guest:6.1", "relapse.dev/guest:6.12"}) {
-		t.Errorf("%v", got)
-	}
+	must.Equal(t, "", []string{"relapse.dev/guest:6.1", "relapse.dev/guest:6.12"}, guestImages(l.Topology))
 	if got := ImagesOf(l.Topology); !slices.Contains(got, "relapse.dev/guest:6.12") || !slices.Contains(got, nodeImage) {
 		t.Errorf("%v", got)
 	}
@@ -160,13 +152,8 @@ func TestGuestsAreOutOfReach(t *testing.T) {
 	node := l.Node("b")
 	_, noPID := node.PID(t.Context())
 	_, noNetns := node.Netns(t.Context())
-	for name, err := range map[string]error{
-		"PID": noPID, "Netns": noNetns,
-		"InNetns": node.InNetns(t.Context(), func() error { return errors.New("it was reached") }),
-	} {
-		if err == nil || !strings.Contains(err.Error(), "b is a guest with its own kernel") {
-			t.Errorf("%s: got %v", name, err)
-		}
+	for _, err := range []error{noPID, noNetns, node.InNetns(t.Context(), func() error { return errors.New("it was reached") })} {
+		must.Fail(t, err, "b is a guest with its own kernel")
 	}
 	if l.Node("a").guest != nil {
 		t.Error("a container is taken for a guest")

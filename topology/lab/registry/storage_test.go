@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"maps"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -38,9 +37,7 @@ func TestLinked(t *testing.T) {
 		root + "repositories/pause/_layers/sha256/bb02/link":         "sha256:bb02",
 		root + "repositories/cilium/cilium/_layers/sha256/aa01/link": "sha256:aa01",
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	must.Equal(t, "", want, got)
 	if _, err := Linked(map[string]map[string]string{"x": {"aa01": "/"}}); err == nil || err.Error() != `"aa01" is not a digest` {
 		t.Errorf("%v", err)
 	}

@@ -33,9 +33,7 @@ func TestNewUpstreams(t *testing.T) {
 			}
 		})
 	}
-	if own["docker.io"] != "https://registry-1.docker.io" {
-		t.Error("the vendors' own were changed")
-	}
+	must.Equal(t, "the vendors' own were changed", "https://registry-1.docker.io", own["docker.io"])
 }
 
 func TestHostOf(t *testing.T) {

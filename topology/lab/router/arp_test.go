@@ -3,11 +3,11 @@ package router
 import (
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/bgp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A reply and an announcement for a watched address are kept, by station. A question for it, a reply
@@ -39,7 +39,5 @@ func TestHeard(t *testing.T) {
 	}
 	a.heard(frame(first, opReply, address, netip.IPv4Unspecified()), link+1, at.Add(time.Second))
 	want := []bgp.Answer{{MAC: first.String(), Replied: at}, {MAC: second.String(), Gratuitous: 2, Announced: at}}
-	if got := a.watched[address].answers; !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	must.Equal(t, "", want, a.watched[address].answers)
 }

@@ -69,9 +69,7 @@ func TestRead(t *testing.T) {
 			}
 		})
 	}
-	if at := Read("2026-11-23T10:00:02.25Z " + allocation).At; at.Nanosecond() != 250_000_000 {
-		t.Errorf("it ended at %s", at)
-	}
+	must.Equal(t, "it ended at", 250_000_000, Read("2026-11-23T10:00:02.25Z "+allocation).At.Nanosecond())
 }
 
 // Of the vendor's fatal messages those about the environment are no refusal.
@@ -103,9 +101,7 @@ func TestSlices(t *testing.T) {
 		if strings.HasPrefix(filepath.Base(file), "refused") {
 			want = Refused
 		}
-		if got := Read(string(text)); got.Cause != want {
-			t.Errorf("%s: %q, want %q", file, got.Cause, want)
-		}
+		must.Equal(t, file, want, Read(string(text)).Cause)
 	}
 }
 

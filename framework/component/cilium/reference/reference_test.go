@@ -32,9 +32,7 @@ Some text --not-a-flag in a line.
 
 func TestNotes(t *testing.T) {
 	notes, err := Notes("../../../qualify/testdata/charts/1.19.0/Documentation/operations")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for key, want := range map[string]string{
 		"mesh-auth":               "The mesh auth flag `mesh-auth` (Helm `authentication.enabled`) is now disabled by default. Ensure that the flag is configured, with `--mesh-auth=true`.",
 		"enable-recorder":         "The previously deprecated recorder and its flags (`--enable-recorder`, `--hubble-recorder-*`) have been removed.",
