@@ -62,6 +62,7 @@ func bumpCommand(s *settings) *cobra.Command {
 	flags.StringVar(&o.dir, "repository", ".", "the work tree, `DIR`")
 	flags.StringSliceVar(&o.components, "components", nil, "these `COMPONENTS` alone, such as cilium,metallb")
 	flags.BoolVar(&o.run, "run", false, "run the qualifications")
+	flags.BoolVar(&o.fresh, "fresh", false, "for --run: as of qualify")
 	flags.StringVar(&o.comment, "comment", "", "a `FILE` for the result as Markdown")
 	return cmd
 }
@@ -191,7 +192,11 @@ func (o bumpOptions) qualified(ctx context.Context, s *settings, out io.Writer, 
 	if err != nil {
 		return nil, err
 	}
-	q.Command = shellescape.QuoteCommand([]string{"relapse", "bump", "--base", o.base, "--run", "--components", component})
+	words := []string{"relapse", "bump", "--base", o.base, "--run", "--components", component}
+	if o.fresh {
+		words = append(words, "--fresh")
+	}
+	q.Command = shellescape.QuoteCommand(words)
 	if q.Values, err = o.readValues(ctx, q, given); err != nil {
 		return nil, err
 	}

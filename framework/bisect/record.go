@@ -19,6 +19,7 @@ type Record struct {
 	Schema    string            `json:"schema"`
 	Scenario  string            `json:"scenario"`
 	Component string            `json:"component"`
+	Began     time.Time         `json:"began,omitzero"`
 	With      map[string]string `json:"with,omitempty"`    // versions of other components
 	Versions  []string          `json:"versions"`          // all that are searched, lowest first
 	Earlier   []string          `json:"earlier,omitempty"` // of the lowest minor, below Versions; they are not judged

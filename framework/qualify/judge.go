@@ -101,13 +101,16 @@ func sayings(rows []Row, which func(Row) bool) string {
 
 func (q Qualification) whyGo() string {
 	by := map[advise.Outcome]int{}
-	leftOut := len(q.Inputs.LeftOut)
+	leftOut, earlier := len(q.Inputs.LeftOut), 0
 	for _, i := range q.Inputs.Incidents {
 		if i.NotAsked != "" {
 			leftOut++
 			continue
 		}
 		by[i.Outcome]++
+		if i.known() {
+			earlier++
+		}
 	}
 	var parts []string
 	for _, o := range []advise.Outcome{advise.Fixed, advise.StillThere, advise.NeverThere, advise.NotJudgeable} {
@@ -121,6 +124,9 @@ func (q Qualification) whyGo() string {
 		why += " (" + strings.Join(parts, ", ") + ")"
 	case leftOut > 0:
 		why = "no incident of the catalogue ran"
+	}
+	if earlier > 0 {
+		why += fmt.Sprintf("; %d by earlier runs", earlier)
 	}
 	if len(parts) > 0 && leftOut > 0 {
 		why += fmt.Sprintf("; %d did not run", leftOut)
@@ -263,7 +269,7 @@ func (in Inputs) notTested(rows []Row) []string {
 			all = append(all, r.String())
 		}
 		if len(in.Incidents) > 0 {
-			all = append(all, "incidents with your values: each ran with its own configuration")
+			all = append(all, "incidents with your values: each has its own configuration")
 		}
 	}
 	for _, why := range in.LeftOut {
@@ -281,7 +287,9 @@ func (in Inputs) notTested(rows []Row) []string {
 			}
 		}
 	}
-	sliced := each.Where(in.Incidents, func(i Incident) bool { return i.Form == "slice" && i.NotAsked == "" })
+	sliced := each.Where(in.Incidents, func(i Incident) bool { 
+		return i.Form == "slice" && i.NotAsked == "" && !(i.To.Known && (i.OfUpgrade || i.From.Known))
+	})
 	if len(sliced) > 0 {
 		all = append(all, fmt.Sprintf("only a slice of %s ran in %s: scenarios/README.md says what each leaves out",
 			in.Component, each.Joined(sliced, ", ", func(i Incident) string { return i.Name })))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,6 +29,9 @@ func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, er
 		errs = append(errs, err)
 		for _, run := range runs {
 			report, _ := filepath.Rel(dir, run)
+			if report == "." {
+				report = filepath.Join(filepath.Base(filepath.Dir(run)), filepath.Base(run))
+			}
 			more, err := read(run, report)
 			all, errs = append(all, more...), append(errs, err)
 		}
@@ -46,31 +48,34 @@ func Collect(dir string, scenarios []framework.Scenario) (all []advise.Known, er
 		if err := stored.Read(run, bisect.FileJSON, bisect.Schema, &b); err != nil {
 			return nil, err
 		}
-		written, err := os.Stat(filepath.Join(run, bisect.FileJSON))
-		if err != nil {
-			return nil, err
-		}
-		return bisected(b, written.ModTime(), report, scenarios), nil
+		return bisected(b, report, scenarios), nil
 	})
 	return all, errors.Join(errs...)
 }
 
-// bisected are the results of a bisection. Where the upgrade causes the incident, one version was given with it.
-func bisected(b bisect.Record, when time.Time, report string, scenarios []framework.Scenario) (all []advise.Known) {
+// bisected are the results of a bisection that says when it began. Where the upgrade causes the incident, one of both versions
+// was given with it, under a name of the component as in relapse run --with.
+func bisected(b bisect.Record, report string, scenarios []framework.Scenario) (all []advise.Known) {
 	of, there := each.First(scenarios, func(s framework.Scenario) bool { return s.Incident.Name == b.Scenario })
-	if !there {
+	if !there || b.Began.IsZero() {
 		return nil
 	}
-	varied, _ := of.Find(b.Component)
-	base := advise.Known{Component: varied.Component(), When: when.UTC().Format(time.RFC3339), Incident: b.Scenario, Report: report}
+	searched, _ := of.Find(b.Component)
+	base := advise.Known{Component: searched.Component(), When: b.Began.Format(time.RFC3339), Incident: b.Scenario, Report: report}
+	with := map[string]string{}
+	for name, version := range b.With {
+		given, _ := of.Find(name)
+		with[given.Name] = version
+	}
 	var under []string
+	other := ""
 	for _, t := range of.Tested {
-		version := cmp.Or(b.With[t.Name], t.Default)
+		version := cmp.Or(with[t.Name], t.Default)
 		switch {
-		case t.Name == varied.Name:
-		case t.Component() == varied.Component():
-			base.From = version
-		case b.With[t.Name] != "":
+		case t.Name == searched.Name:
+		case t.Component() == searched.Component():
+			other = version
+		case with[t.Name] != "":
 			under = append(under, t.Name+" "+version)
 		}
 	}
@@ -78,7 +83,10 @@ func bisected(b bisect.Record, when time.Time, report string, scenarios []framew
 	for _, step := range b.Steps {
 		if step.Outcome != bisect.Skipped {
 			k := base
-			k.From, k.To, k.Verdict = cmp.Or(base.From, step.Version), step.Version, step.Verdict
+			k.From, k.To, k.Verdict = cmp.Or(other, step.Version), step.Version, step.Verdict
+			if !searched.Varied {
+				k.From, k.To = k.To, k.From
+			}
 			if step.Outcome == bisect.Affected {
 				k.Remedy = joined(of.Incident.Remedies)
 			}
@@ -88,7 +96,8 @@ func bisected(b bisect.Record, when time.Time, report string, scenarios []framew
 	return all
 }
 
-// known are the results of a qualification. UNKNOWN is one only where two settings have a verdict each.
+// known are the results of a qualification. A verdict that rests on what was known before alone is none, nor is UNKNOWN, unless
+// two settings have a verdict each.
 func (q Qualification) known(report string) (all []advise.Known) {
 	in := q.Inputs
 	base := advise.Known{Component: in.Component, From: in.From, To: in.To, When: q.Began.UTC().Format(time.RFC3339), Report: report}
@@ -100,7 +109,9 @@ func (q Qualification) known(report string) (all []advise.Known) {
 	}
 	for _, each := range settings {
 		edge, judged := base, judge(each, q.Thresholds, q.Command)
-		if judged.Verdict == Unknown {
+		ran := each
+		ran.Incidents = slices.DeleteFunc(slices.Clone(each.Incidents), Incident.known)
+		if judged.Verdict == Unknown || judge(ran, q.Thresholds, q.Command).Verdict == Unknown {
 			continue
 		}
 		edge.Verdict, edge.Under = string(judged.Verdict), each.under(q.Thresholds)
@@ -115,6 +126,9 @@ func (q Qualification) known(report string) (all []advise.Known) {
 				continue
 			}
 			k := base
+			if !seen.When.IsZero() { // a resumed qualification has begun long before
+				k.When = seen.When.Format(time.RFC3339)
+			}
 			k.Incident, k.Verdict = i.Name, seen.Verdict
 			if in.Family != "" {
 				k.Under = withBoth

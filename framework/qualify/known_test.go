@@ -26,7 +26,7 @@ func TestAdvise(t *testing.T) {
 	in.Incidents = []Incident{incident("prevented", "reproduced"), of}
 	q := Judge(in, Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "")
 	q.Began = time.Date(2026, 11, 27, 3, 4, 5, 0, time.UTC)
-	for _, folder := range []string{"qualify/a", "qualify/b", "bisect/c", "bisect/d"} {
+	for _, folder := range []string{"qualify/a", "qualify/b", "bisect/c", "bisect/d", "bisect/e", "bisect/f"} {
 		must.NoError(t, os.MkdirAll(filepath.Join(dir, folder), 0o700))
 	}
 	must.NoError(t, q.Write(dir+"/qualify/a"))
@@ -41,14 +41,20 @@ func TestAdvise(t *testing.T) {
 	all := []framework.Scenario{flood, spill, drought}
 	for name, b := range map[string]bisect.Record{
 		"c": {Scenario: "spill", Component: component + ".to", With: map[string]string{component + ".from": "1.2.0"}},
+		// The version before the upgrade was searched; and one without a time.
+		"e": {Scenario: "spill", Component: component + ".from", With: map[string]string{component: "1.5.0"}},
+		"f": {Scenario: "flood", Component: component},
 		"d": {Scenario: "flood", Component: component, With: map[string]string{"pipe": "8.0.0"}},
 	} {
-		b.Schema = bisect.Schema
+		b.Schema, b.Began = bisect.Schema, q.Began
+		if name == "f" {
+			b.Began = time.Time{}
+		}
 		b.Steps = []bisect.Step{{Version: "1.3.0", Outcome: bisect.Affected, Verdict: "reproduced"}, {Version: "1.4.0", Outcome: bisect.Skipped}}
 		must.NoError(t, stored.Write(dir+"/bisect/"+name, bisect.FileJSON, b, nil))
 	}
 	known := advise.Merge(nil, must.Get(Collect(dir, all))(t)...)
-	must.Equal(t, "results", 6, len(known))
+	must.Equal(t, "results", 7, len(known))
 	of8 := func(k advise.Known) bool { return k.Under == "pipe 8.0.0" && k.Remedy == "close the valve" }
 	must.Equal(t, "a bisection has a remedy", true, slices.ContainsFunc(known, of8))
 
@@ -75,6 +81,7 @@ func TestAdvise(t *testing.T) {
 			"never qualified"},
 		{"1.1.0", "1.0.0", &releasefile.Given{}, 0, advise.Fixed, advise.NotJudgeable, advise.Introduced, "it needs bgp.enabled", 3, "elsewhere 1.0.0 to 1.1.0: reproduced on 2026-11-27, qualify/a"},
 		{"1.2.0", "1.3.0", nil, 0, advise.NotJudgeable, advise.Introduced, advise.NotJudgeable, "", 2, "elsewhere 1.3.0: reproduced (pipe 8.0.0) on"},
+		{"1.3.0", "1.5.0", nil, 0, advise.NotJudgeable, advise.Introduced, advise.NotJudgeable, "", 2, "ran       1.3.0 to 1.5.0: reproduced on 2026-11-27, bisect/e"},
 		{"1.1.0", "1.0.0", &releasefile.Given{Told: []string{"a Secret is not read"}}, 0, advise.Fixed, advise.NotJudgeable, advise.Introduced, "", 5, "values: a Secret is not read"},
 		{"0.9.0", "1.1.0", nil, 0, advise.NotJudgeable, advise.NotJudgeable, advise.NotJudgeable, "", 3, "outcome   not known"},
 	} {

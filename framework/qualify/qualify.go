@@ -204,6 +204,8 @@ type Seen struct {
 	Why     string `json:"why,omitempty"`
 	// Known is set if the verdict is one of an earlier run, which Why names.
 	Known bool `json:"known,omitempty"`
+	// When it ran. Zero: with the qualification, or it is known.
+	When time.Time `json:"when,omitzero"`
 	// Report is relative to the folder of the qualification.
 	Report string `json:"report,omitempty"`
 }
@@ -277,8 +279,14 @@ func (i Incident) row(from, to string) Row {
 		r.Says += fmt.Sprintf("; %s refuses the incident's configuration: %s", to, i.To.Why)
 		r.State = Warning
 	}
+	if i.known() {
+		r.Says += ", by an earlier run"
+	}
 	return r
 }
+
+// known reports whether a verdict of the incident is one of an earlier run.
+func (i Incident) known() bool { return i.From.Known || i.To.Known }
 
 func (s Seen) cell() string {
 	switch {

@@ -123,7 +123,8 @@ func New(q Request, all []framework.Scenario) (*Runner, error) {
 	return r, r.recall(all)
 }
 
-// recall takes what is known of incidents in place of runs. What is known is of labs with IPv4 alone.
+// recall takes what earlier runs have shown of incidents in place of runs. What is known is of labs with IPv4 alone. A result
+// that contradicts the scenario's record is none: that version runs.
 func (r *Runner) recall(all []framework.Scenario) error {
 	if len(r.Known) == 0 || len(r.trials) == 0 || r.in.Family != "" {
 		return nil
@@ -137,8 +138,10 @@ func (r *Runner) recall(all []framework.Scenario) error {
 			i := &r.in.Incidents[n]
 			for _, result := range k.Here {
 				seen := Seen{Outcome: bisect.OutcomeOf(framework.Verdict(result.Verdict)), Verdict: result.Verdict, Why: result.String(), Known: true}
+				recorded, there := each.First(k.Recorded, func(r advise.Known) bool { return r.From == result.From && r.To == result.To })
 				switch {
-				case i.Name != k.Name:
+				case i.Name != k.Name, result.When == "":
+				case there && bisect.OutcomeOf(framework.Verdict(recorded.Verdict)) != seen.Outcome:
 				case i.OfUpgrade, result.To == r.To:
 					i.To = seen
 				default:
@@ -477,7 +480,9 @@ func (r *Runner) upgrades(ctx context.Context, p Parts) error {
 			return err
 		}
 	}
-	if q := r.Result(); q.Verdict == NoGo {
+	in := r.in
+	in.Incidents = nil // whose verdicts may be of an earlier run
+	if q := Judge(in, r.Thresholds, r.Command); q.Verdict == NoGo {
 		r.Progress.Note(scope, "certain, whatever the incidents say: "+q.Heading())
 	}
 	return r.save()
@@ -590,7 +595,7 @@ func (r *Runner) try(ctx context.Context, p Parts, t trial, i *Incident) (err er
 		if err := r.keep(ctx, p, onlyNotPublished(step.Err)); err != nil {
 			return err
 		}
-		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report}
+		*seen = Seen{Outcome: step.Outcome, Verdict: step.Verdict, Why: step.Why, Report: step.Report, When: time.Now().UTC().Truncate(time.Second)}
 		if err != nil {
 			*seen = Seen{Outcome: bisect.Skipped, Why: firstLine(err)}
 		}

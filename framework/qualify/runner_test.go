@@ -217,11 +217,18 @@ func TestKnownIncidents(t *testing.T) {
 			nil, NoGo, "incident, masquerade-drift with 1.19.3, now: an earlier run has shown it"},
 		{"under a setting, and of other upgrades", []advise.Known{of("node-drain", "1.19.3", "1.19.3", "missed", "ipv6"),
 			of("masquerade-drift", "1.18.3", "1.19.3", "reproduced", "")}, []string{"node-drain 1.18.4", "node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go, ""},
+		{"against the record", []advise.Known{of("masquerade-drift", "1.18.4", "1.19.3", "reproduced", "")},
+			[]string{"node-drain 1.18.4", "node-drain 1.19.3", "masquerade-drift 1.19.3"}, Go, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := qualified(t)
 			r.Known = test.known
-			must.NoError(t, r.recall(catalogue))
+			all := slices.Clone(catalogue)
+			if test.name == "against the record" {
+				all[1].Variants = []framework.Variant{{Role: framework.Fixed, Components: map[string]string{"cilium.from": "1.18.4", "cilium.to": "1.19.3"}}}
+			}
+			must.NoError(t, r.recall(all))
+			must.Equal(t, "results before a run", 0, len(r.Result().known("")))
 			p := &fakeParts{}
 			must.NoError(t, r.Run(t.Context(), p))
 			q := r.Result()
