@@ -291,19 +291,26 @@ func (s *session) output() string {
 	return strings.Join(s.lines, "\n")
 }
 
+// printed waits for a text. The bound is for each line before it: a slow machine has more time, and a run that stands has not.
 func (s *session) printed(text string, bound time.Duration) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("relapse to print %q", text), bound, func() (bool, string) {
-		out := s.output()
-		select {
-		case <-s.exited:
-			if !strings.Contains(out, text) {
+	for before := ""; !strings.Contains(before, text); {
+		eventually(s.t, fmt.Sprintf("relapse to print %q", text), bound, func() (bool, string) {
+			exited := false
+			select {
+			case <-s.exited:
+				exited = true
+			default:
+			}
+			out := s.output()
+			if exited && !strings.Contains(out, text) {
 				s.t.Fatalf("relapse ended with %d and never printed %q:\n%s\n%s", s.cmd.ProcessState.ExitCode(), text, out, s.stderr.String())
 			}
-		default:
-		}
-		return strings.Contains(out, text), out
-	})
+			grown := out != before
+			before = out
+			return grown, out
+		})
+	}
 }
 
 func (s *session) ends(want int, bound time.Duration) {

@@ -171,7 +171,7 @@ func Read(ctx context.Context, access Access, between time.Duration, tell func(s
 		collectors = append(collectors, collector)
 		// A page waits for the lists, a node for all lists and nodes.
 		collector.Allow(within + after(len(resources), rate))
-		collector.Allow(3*bgprouter.AnswerWithin*time.Duration(1+len(access.Routing)/bgprouter.AtOnce), snapshot.Routers)
+		collector.Allow(10*bgprouter.AnswerWithin*time.Duration(1+len(access.Routing)/bgprouter.AtOnce), snapshot.Routers)
 		collector.Allow(within+snapshot.ListWithin+after(len(access.nodes), rate), nodestate.Sources...)
 		return collector.Collect(ctx), nil
 	}, between, tell)

@@ -67,7 +67,7 @@ var errNoFIB = errors.New("the FIB cannot be read in this way")
 // table takes more than a gigabyte here.
 const AtOnce = 2
 
-// AnswerWithin bounds one command on a router. A RIB takes three of them.
+// AnswerWithin bounds how long a command on a router may be silent.
 const AnswerWithin = 30 * time.Second
 
 type outside struct {
@@ -214,20 +214,22 @@ func (o *outside) run(ctx context.Context, command []string) (string, error) {
 		return o.router.answered(command)
 	}
 	line := o.line(command)
-	ctx, cancel := context.WithTimeoutCause(ctx, AnswerWithin, fmt.Errorf("no answer within %s", AnswerWithin))
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	silence := time.AfterFunc(AnswerWithin, func() { cancel(fmt.Errorf("no answer within %s", AnswerWithin)) })
+	defer cancel(nil)
+	defer silence.Stop()
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-	out, errs := limited{most: maxAnswer}, limited{most: 4 << 10}
+	out, errs := limited{most: maxAnswer, silence: silence}, limited{most: 4 << 10}
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	process.EndWhole(cmd)
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	said := strings.TrimSpace(errs.text.String())
 	switch {
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
 	case out.over:
 		err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
 	case err != nil && said == "":
 		said = strings.TrimSpace(out.text.String()) // vtysh complains there
 	}
@@ -242,14 +244,22 @@ func (o *outside) run(ctx context.Context, command []string) (string, error) {
 
 // limited keeps what is written up to a size, and drops the rest.
 type limited struct {
-	text strings.Builder // it is not copied
-	most int
-	over bool
+	text    strings.Builder // it is not copied
+	most    int
+	over    bool
+	silence *time.Timer // begins again with each write, and ends with the last that is kept; or nil
 }
 
 func (l *limited) Write(text []byte) (int, error) {
 	kept := text[:min(len(text), l.most-l.text.Len())]
 	l.over = l.over || len(kept) < len(text)
 	l.text.Write(kept)
+	switch {
+	case l.silence == nil:
+	case l.over:
+		l.silence.Reset(0) // it may never end
+	default:
+		l.silence.Reset(AnswerWithin)
+	}
 	return len(text), nil
 }

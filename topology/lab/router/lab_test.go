@@ -729,8 +729,8 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 			must.NoError(t, l.client.Clear(t.Context(), p.own))
 			l.awaitRoutes(t, once)
 		}
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("cleared after %s", took)
+		if took := time.Since(began); took >= restartTime {
+			t.Errorf("cleared after %s, and without a request the paths go after %s", took, restartTime)
 		}
 	}
 	p = startPeer(t, l.ns1, peersAS, "192.0.2.2", "192.0.2.1", once)
@@ -741,7 +741,9 @@ func testGracefulRestart(t *testing.T, kind topology.RouterKind) {
 		t.Errorf("without a session: %v, want the route kept", got)
 	}
 	l.awaitRoutes(t, once)
-	must.Equal(t, "the route was kept for", restartTime, time.Since(began).Round(time.Second))
+	if kept := time.Since(began); kept < restartTime-500*time.Millisecond {
+		t.Errorf("the route was kept for %s, want %s", kept, restartTime)
+	}
 }
 
 // usage is the router's resident memory in bytes, and its CPU time.
