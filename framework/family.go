@@ -78,7 +78,7 @@ func withV6[T any](all []T, of func(T) (T, bool)) []T {
 // probeV6 is the probe of IPv6 beside one of IPv4. Name servers and databases are asked by IPv4 alone.
 func probeV6(p probe.Probe) (probe.Probe, bool) {
 	p = p.WithDefaults()
-	p.V6, p.Source = true, topology.IPv6.Addr(p.Source)
+	p.V6 = true
 	p.Name += probe.V6Suffix
 	return p, p.Protocol != probe.DNS && p.Protocol != probe.MySQL
 }

@@ -45,7 +45,6 @@ package probe
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -120,9 +119,6 @@ type Probe struct {
 	RefusalAnswers bool `json:",omitempty"`
 	// V6 is set if its packets are of IPv6.
 	V6 bool `json:",omitempty"`
-	// Source is the address that the far end should see the packets come
-	// from. It changes nothing but Timeline.Masqueraded.
-	Source netip.Addr
 }
 
 // V6Suffix ends the names of probes of IPv6.

@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -38,12 +37,11 @@ const ReportInterval = 100 * time.Millisecond
 // with anything to do runs at least every ReportInterval.
 const Standstill = 3 * ReportInterval
 
-// Bounds on what a peer may ask for or report: a faulty one cannot make the
+// Bounds on what a peer may report: a faulty one cannot make the
 // other allocate memory without limit.
 const (
-	maxLine     = 4 << 20
-	maxRun      = 1 << 16
-	minInterval = time.Millisecond
+	maxLine = 4 << 20
+	maxRun  = 1 << 16
 )
 
 // Op is what a request asks for.
@@ -284,22 +282,14 @@ func (m Message) validate() error {
 		}
 	}
 	for _, s := range m.Report.Seen {
-		if err := errors.Join(s.Seen.validate(), validateTTL(s.TTL)); err != nil {
+		if err := s.Seen.validate(); err != nil {
 			return fmt.Errorf("seen of probe %d: %w", s.ID, err)
 		}
 	}
 	return nil
 }
 
-func validateTTL(ttls []TTL) error {
-	for _, t := range ttls {
-		if t[0] > 255 {
-			return fmt.Errorf("TTL %d", t[0])
-		}
-	}
-	return nil
-}
-
+// validate checks what the agent relies on. The rest is checked by the harness, by probe.Probe.Validate.
 func (r Request) validate() error {
 	switch r.Op {
 	case Hello:
@@ -316,10 +306,6 @@ func (r Request) validate() error {
 	switch p := r.Probe; {
 	case p == nil:
 		return errors.New("start without a probe")
-	case !slices.Contains(Protocols, p.Kind):
-		return fmt.Errorf("probe %d: unknown kind %q: want udp, udp-flow, udp-connected, tcp, mysql, dns or stream", p.ID, p.Kind)
-	case p.RefusalAnswers && p.Kind != UDPFlow && p.Kind != UDPConnected:
-		return fmt.Errorf("probe %d: a refusal is an answer for kinds udp-flow and udp-connected only", p.ID)
 	case (p.Kind == DNS) != (p.Lookup != nil):
 		return fmt.Errorf("probe %d: a lookup is for kind dns, which must have one", p.ID)
 	case p.Lookup != nil && ((p.Lookup.Name == "") != p.Lookup.Reverse || !p.Lookup.Server.Addr().Is4() || p.Lookup.Server.Port() == 0):
@@ -327,12 +313,6 @@ func (r Request) validate() error {
 			p.ID, p.Lookup.Name, p.Lookup.Server)
 	case (p.Kind == MySQL) != (p.Login != nil):
 		return fmt.Errorf("probe %d: a login is for kind mysql, which must have one", p.ID)
-	case !p.To.IsValid() || p.To.Port() == 0:
-		return fmt.Errorf("probe %d: target %s is not an address with a port", p.ID, p.To)
-	case p.Interval < minInterval:
-		return fmt.Errorf("probe %d: interval %s is under %s", p.ID, p.Interval, minInterval)
-	case p.Timeout <= 0:
-		return fmt.Errorf("probe %d: timeout %s is not positive", p.ID, p.Timeout)
 	}
 	return nil
 }

@@ -63,13 +63,10 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{"unknown", `{"n":1,"op":"dance"}`, `unknown request "dance"`},
 		{"no probe", `{"n":1,"op":"start"}`, "without a probe"},
 		{"no set", `{"n":1,"op":"hello"}`, "number of a set"},
-		{"kind", `{"n":1,"op":"start","probe":{"id":1,"kind":"icmp","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, `unknown kind "icmp"`},
 		{"login to no database", `{"n":1,"op":"start","probe":{"id":1,"kind":"tcp","to":"127.0.0.1:7","interval":10000000,"timeout":1,"login":{"user":"app"}}}`, "a login is for kind mysql"},
 		{"database without a login", `{"n":1,"op":"start","probe":{"id":1,"kind":"mysql","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, "which must have one"},
 		{"no lookup", `{"n":1,"op":"start","probe":{"id":1,"kind":"dns","to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, "a lookup is for kind dns"},
 		{"no server", `{"n":1,"op":"start","probe":{"id":1,"kind":"dns","lookup":{"name":"x.","server":""},"to":"127.0.0.1:7","interval":10000000,"timeout":1}}`, `lookup of "x."`},
-		{"no port", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"[::1]:0","interval":10000000,"timeout":1}}`, "not an address with a port"},
-		{"busy loop", `{"n":1,"op":"start","probe":{"id":1,"kind":"udp","to":"127.0.0.1:7","interval":1,"timeout":1}}`, "interval 1ns"},
 	} {
 		t.Run(c.name, func(t *testing.T) { must.Fail(t, must.Err(DecodeRequest([]byte(c.line))), c.want) })
 	}
@@ -95,7 +92,6 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,4294967295]]}]}}`))
 	f.Add([]byte(`{"report":{"probes":[{"got":[[5,4]],"rtt":[]}]}}`))
 	f.Add([]byte(`{"report":{"probes":[{"sent":[[0,1]],"logins":[{"client":"app@10.0.0.1","address":"10.0.0.1","denied":"no","slots":[[0,4294967295]]}]}]}}`))
-	f.Add([]byte(`{"report":{"seen":[{"ttl":[[300,1]]}]}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := DecodeMessage(line)
 		if err != nil || m.Report == nil {
@@ -108,22 +104,6 @@ func FuzzDecodeMessage(f *testing.F) {
 					t.Errorf("run %v", run)
 				}
 			}
-		}
-	})
-}
-
-// FuzzDecodeRequest: nor does a request that the agent takes ask for the impossible.
-func FuzzDecodeRequest(f *testing.F) {
-	f.Add([]byte(`{"n":1,"op":"hello","set":4711}`))
-	f.Add([]byte(`{"n":2,"op":"start","probe":{"id":1,"kind":"udp","to":"10.5.115.7:7007","interval":10000000,"timeout":1000000000}}`))
-	f.Add([]byte(`{"n":3,"op":"stop","id":1}`))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		r, err := DecodeRequest(line)
-		if err != nil || r.Op != Start {
-			return
-		}
-		if !r.Probe.To.Addr().Is4() || r.Probe.Interval < minInterval {
-			t.Errorf("start of %+v", *r.Probe)
 		}
 	})
 }

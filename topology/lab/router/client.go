@@ -94,7 +94,7 @@ func (c *Client) WatchLink(ctx context.Context, address, own netip.Addr) error {
 // AddStatic sets or replaces the static route to a prefix. It has precedence over BGP routes and is
 // in the FIB when AddStatic returns. A next hop that is not on-link is an error.
 func (c *Client) AddStatic(ctx context.Context, prefix netip.Prefix, nextHops ...netip.Addr) error {
-	return c.call(ctx, http.MethodPut, "/static/"+prefix.String(), Static{Prefix: prefix, NextHops: nextHops}, nil)
+	return c.call(ctx, http.MethodPut, "/static", Static{Prefix: prefix, NextHops: nextHops}, nil)
 }
 
 // RemoveStatic removes the static route to a prefix. When it returns, a BGP route to

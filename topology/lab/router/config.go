@@ -63,9 +63,6 @@ func ReadConfig(r io.Reader) (Config, error) {
 	if err := d.Decode(&c); err != nil {
 		return Config{}, fmt.Errorf("parsing router configuration: %w", err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Config{}, errors.New("parsing router configuration: data after the JSON object")
-	}
 	return c, c.Validate()
 }
 

@@ -28,7 +28,6 @@ func TestReadConfig(t *testing.T) {
 	}{
 		{name: "good"},
 		{name: "unknown field", replace: [2]string{`"as": 64524`, `"asn": 64524`}, want: []string{`unknown field "asn"`}},
-		{name: "two objects", replace: [2]string{`relapse"` + "\n}", `relapse"` + "\n} {}"}, want: []string{"data after the JSON object"}},
 		{
 			name:    "same prefix twice",
 			replace: [2]string{`"as": 64513}`, `"as": 64513}, {"prefix": "10.4.94.0/24", "as": 64514}`},

@@ -4,16 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 
 	"github.com/relapse-dev/relapse/topology/bgp"
 )
-
-// maxBody bounds the body of a request, in bytes: a few next hops.
-const maxBody = 64 << 10
 
 type problem struct {
 	Error string `json:"error"`
@@ -28,7 +23,7 @@ type problem struct {
 //	GET    /fib              the kernel's main table, []Route
 //	GET    /links            who answers for the watched addresses, []LinkNeighbor
 //	PUT    /links/{addr}     watches an address on the link on which the router has the address ?own=
-//	PUT    /static/{prefix}  body Static (its prefix may be omitted)
+//	PUT    /static           body Static
 //	DELETE /static/{prefix}  no error when there is none
 //
 // A change is in the kernel's table before the response.
@@ -47,9 +42,12 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("DELETE /neighbors/{addr}", change(func(r *http.Request) (netip.Addr, error) {
 		return netip.ParseAddr(r.PathValue("addr"))
 	}, s.speaker.clear))
-	mux.HandleFunc("PUT /static/{prefix...}", change(parseStatic, s.addStatic))
+	mux.HandleFunc("PUT /static", change(func(r *http.Request) (st Static, err error) {
+		err = json.NewDecoder(r.Body).Decode(&st)
+		return st, err
+	}, s.addStatic))
 	mux.HandleFunc("DELETE /static/{prefix...}", change(func(r *http.Request) (netip.Prefix, error) {
-		return parsePrefix(r.PathValue("prefix"))
+		return netip.ParsePrefix(r.PathValue("prefix"))
 	}, s.removeStatic))
 	return mux
 }
@@ -87,41 +85,6 @@ func (s *server) now() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
-}
-
-// parsePrefix accepts a prefix without host bits.
-func parsePrefix(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil || p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%q is not a prefix without host bits", s)
-	}
-	return p, nil
-}
-
-func parseStatic(r *http.Request) (Static, error) {
-	prefix, err := parsePrefix(r.PathValue("prefix"))
-	if err != nil {
-		return Static{}, err
-	}
-	var st Static
-	d := json.NewDecoder(io.LimitReader(r.Body, maxBody))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&st); err != nil {
-		return Static{}, fmt.Errorf("parsing the static route to %s: %w", prefix, err)
-	}
-	if st.Prefix.IsValid() && st.Prefix != prefix {
-		return Static{}, fmt.Errorf("static route to %s: the body says %s", prefix, st.Prefix)
-	}
-	st.Prefix = prefix
-	if len(st.NextHops) == 0 {
-		return Static{}, fmt.Errorf("static route to %s: expected at least one next hop", prefix)
-	}
-	for _, a := range st.NextHops {
-		if a.BitLen() != prefix.Addr().BitLen() {
-			return Static{}, fmt.Errorf("static route to %s: next hop %q is not an address of its family", prefix, a)
-		}
-	}
-	return st, nil
 }
 
 func refuse(w http.ResponseWriter, code int, err error) { answer(w, code, problem{err.Error()}) }
