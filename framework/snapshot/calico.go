@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // CalicoAgent is one calico-node, as its pod is configured: how it chooses the address of its node.
@@ -41,10 +43,7 @@ func (c *cluster) calicoAgents(ctx context.Context) ([]CalicoAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	var agents []CalicoAgent
-	for _, p := range pods {
-		agents = append(agents, p.calico...)
-	}
+	agents := slices.Concat(each.Of(pods, func(p keptPod) []CalicoAgent { return p.calico })...)
 	slices.SortFunc(agents, func(a, b CalicoAgent) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Pod, b.Pod)) })
 	return agents, nil
 }
@@ -65,23 +64,15 @@ func calicoAgentsOf(o *corev1.Pod) []CalicoAgent {
 func calicoAgent(pod *corev1.Pod, container corev1.Container) CalicoAgent {
 	a := CalicoAgent{Node: pod.Spec.NodeName, Pod: pod.Namespace + "/" + pod.Name, Poll: defaultPoll}
 	for _, e := range container.Env {
-		var to *string
 		poll := ""
-		switch e.Name {
-		case "IP":
-			to = &a.IP
-		case "IP_AUTODETECTION_METHOD":
-			to = &a.Method
-		case "AUTODETECT_POLL_INTERVAL":
-			to = &poll
-		default:
-			continue
-		}
-		if e.ValueFrom != nil {
+		to := map[string]*string{"IP": &a.IP, "IP_AUTODETECTION_METHOD": &a.Method, "AUTODETECT_POLL_INTERVAL": &poll}[e.Name]
+		switch {
+		case to == nil:
+		case e.ValueFrom != nil:
 			a.Unknown = append(a.Unknown, e.Name)
-			continue
+		default:
+			*to = e.Value
 		}
-		*to = e.Value
 		// Calico falls back to the default in the same way.
 		if d, err := time.ParseDuration(poll); err == nil {
 			a.Poll = d

@@ -78,9 +78,7 @@ func (o calicoBlock) lent(b CalicoBlock) (all []LentAddress) {
 }
 
 var listedBlocks = listed[CalicoBlock]{customAs(calicoGroup.WithResource("ipamblocks"), "IPAMBlocks", blockOf).resource,
-	func(a, b CalicoBlock) int {
-		return a.CIDR.Compare(b.CIDR)
-	}}
+	func(a, b CalicoBlock) int { return a.CIDR.Compare(b.CIDR) }}
 
 // blockOf is a block, unless it has been given back.
 func blockOf(o *unstructured.Unstructured, of calicoBlock) (b CalicoBlock, own bool, err error) {

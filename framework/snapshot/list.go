@@ -37,6 +37,10 @@ type resource struct {
 	keep func(runtime.Object) (any, error)
 }
 
+func resourceOf(group schema.GroupVersion, name, what string) resource {
+	return resource{GroupVersionResource: group.WithResource(name), what: what}
+}
+
 type listed[T any] struct {
 	*resource
 	// order sorts the items of the T's own source; nil: by namespace and name.

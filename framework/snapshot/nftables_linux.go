@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // proxyTable is the name of kube-proxy's tables of nftables, one for each family, and serviceIPs of the map in it
@@ -81,9 +83,7 @@ func (r nftRules) services(ctx context.Context) (all []VirtualServer, err error)
 		if err != nil {
 			return nil, err
 		}
-		for _, address := range to {
-			v.Servers = append(v.Servers, RealServer{Address: address, Weight: 1})
-		}
+		v.Servers = each.Of(to, func(a netip.AddrPort) RealServer { return RealServer{Address: a, Weight: 1} })
 		all = append(all, v)
 	}
 	return all, nil

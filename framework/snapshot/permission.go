@@ -3,10 +3,13 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Account is a ServiceAccount that pods run with, and what RBAC permits it.
@@ -69,24 +72,23 @@ type keptBinding struct {
 	ref       rbacv1.RoleRef
 }
 
-func rbacResource(name, what string) resource {
-	return resource{GroupVersionResource: rbacv1.SchemeGroupVersion.WithResource(name), what: what}
-}
-
 var (
-	listedClusterRoles = listing(rbacResource("clusterroles", "ClusterRoles"), func(o *rbacv1.ClusterRole) (keptRole, bool, error) {
-		return keptRole{role{kind: "ClusterRole", name: o.Name}, o.Rules}, true, nil
-	})
-	listedRoles = listing(rbacResource("roles", "Roles"), func(o *rbacv1.Role) (keptRole, bool, error) {
+	rbac               = rbacv1.SchemeGroupVersion
+	listedClusterRoles = listing(resourceOf(rbac, "clusterroles", "ClusterRoles"),
+		func(o *rbacv1.ClusterRole) (keptRole, bool, error) {
+			return keptRole{role{kind: "ClusterRole", name: o.Name}, o.Rules}, true, nil
+		})
+	listedRoles = listing(resourceOf(rbac, "roles", "Roles"), func(o *rbacv1.Role) (keptRole, bool, error) {
 		return keptRole{role{"Role", o.Namespace, o.Name}, o.Rules}, true, nil
 	})
-	listedClusterBindings = listing(rbacResource("clusterrolebindings", "ClusterRoleBindings"),
+	listedClusterBindings = listing(resourceOf(rbac, "clusterrolebindings", "ClusterRoleBindings"),
 		func(o *rbacv1.ClusterRoleBinding) (keptBinding, bool, error) {
 			return keptBinding{"", o.Subjects, o.RoleRef}, true, nil
 		})
-	listedBindings = listing(rbacResource("rolebindings", "RoleBindings"), func(o *rbacv1.RoleBinding) (keptBinding, bool, error) {
-		return keptBinding{o.Namespace, o.Subjects, o.RoleRef}, true, nil
-	})
+	listedBindings = listing(resourceOf(rbac, "rolebindings", "RoleBindings"),
+		func(o *rbacv1.RoleBinding) (keptBinding, bool, error) {
+			return keptBinding{o.Namespace, o.Subjects, o.RoleRef}, true, nil
+		})
 )
 
 func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
@@ -108,34 +110,26 @@ func (c *cluster) accounts(ctx context.Context) ([]Account, error) {
 			accounts[a.String()] = a
 		}
 	}
-	permit := func(namespace string, to []rbacv1.Subject, ref rbacv1.RoleRef) {
-		bound := role{kind: ref.Kind, name: ref.Name}
-		if ref.Kind == "Role" {
-			bound.namespace = namespace
+	for _, b := range slices.Concat(clusterBindings, bindings) {
+		bound := role{kind: b.ref.Kind, name: b.ref.Name}
+		if b.ref.Kind == "Role" {
+			bound.namespace = b.namespace
 		}
 		for _, a := range accounts {
-			if !slices.ContainsFunc(to, func(s rbacv1.Subject) bool { return a.is(s, namespace) }) {
+			if !slices.ContainsFunc(b.to, func(s rbacv1.Subject) bool { return a.is(s, b.namespace) }) {
 				continue
 			}
 			for _, r := range roles[bound] {
 				if len(r.Resources) > 0 { // others permit paths
-					a.Permissions = append(a.Permissions, Permission{Namespace: namespace, Groups: r.APIGroups,
+					a.Permissions = append(a.Permissions, Permission{Namespace: b.namespace, Groups: r.APIGroups,
 						Resources: r.Resources, Verbs: r.Verbs, Names: r.ResourceNames})
 				}
 			}
 		}
 	}
-	for _, b := range slices.Concat(clusterBindings, bindings) {
-		permit(b.namespace, b.to, b.ref)
-	}
-	all := make([]Account, 0, len(accounts))
-	for _, a := range accounts {
-		all = append(all, *a)
-	}
-	slices.SortFunc(all, func(a, b Account) int {
+	return each.Of(slices.SortedFunc(maps.Values(accounts), func(a, b *Account) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return all, nil
+	}), func(a *Account) Account { return *a }), nil
 }
 
 func (a Account) is(s rbacv1.Subject, namespace string) bool {

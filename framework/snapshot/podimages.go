@@ -56,10 +56,7 @@ type RunningContainer struct {
 
 // Pulled is the digest under which the image was pulled; empty if the node does not report it.
 func (c RunningContainer) Pulled() string {
-	ref, err := ParseReference(c.ImageID)
-	if err != nil {
-		return ""
-	}
+	ref, _ := ParseReference(c.ImageID)
 	return ref.Digest
 }
 

@@ -14,6 +14,8 @@ import (
 	"al.essio.dev/pkg/shellescape"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // ProxyQuery says what is asked of a node's kube-proxy beside its mode. Only what listens on the
@@ -122,11 +124,7 @@ func (p *Proxy) take(section, text string) error {
 	case "goroutines":
 		status, body := readResponse(text)
 		p.Dumped = status == http.StatusOK
-		for _, g := range ParseGoroutines(body) {
-			if g.WaitsForIPVS() {
-				p.Goroutines = append(p.Goroutines, g)
-			}
-		}
+		p.Goroutines = each.Where(ParseGoroutines(body), Goroutine.WaitsForIPVS)
 	case "log":
 		if p.LogLines, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
 			return fmt.Errorf("counting lines in kube-proxy's log: %w", err)

@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // NodeSelection is a selector by which an object of BGP chooses nodes. An object without a selector is of all.
@@ -56,11 +58,12 @@ func (c *cluster) nodeSelections(ctx context.Context) ([]NodeSelection, error) {
 		s.Kind, s.Name, s.Field = kind, name, field
 		all = append(all, s)
 	}
+	every := &metav1.LabelSelector{} // where there is none, all are selected
 	for _, o := range configs {
-		add("CiliumBGPClusterConfig", nodeSelector, o, o.name, o.err, valueOf(o.is.Spec.NodeSelector))
+		add("CiliumBGPClusterConfig", nodeSelector, o, o.name, o.err, *cmp.Or(o.is.Spec.NodeSelector, every))
 	}
 	for _, o := range policies {
-		add("CiliumBGPPeeringPolicy", nodeSelector, o, o.name, o.err, valueOf(o.is.Spec.NodeSelector))
+		add("CiliumBGPPeeringPolicy", nodeSelector, o, o.name, o.err, *cmp.Or(o.is.Spec.NodeSelector, every))
 	}
 	for _, o := range advertisements {
 		selectors := o.is.Spec.NodeSelectors
@@ -79,23 +82,13 @@ const (
 	peerSelector = "spec.peerSelector"
 )
 
-// valueOf is a selector, which selects all where there is none.
-func valueOf(s *metav1.LabelSelector) metav1.LabelSelector {
-	if s == nil {
-		return metav1.LabelSelector{}
-	}
-	return *s
-}
-
 // selection is what any of some selectors selects.
 func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSelection, error) {
 	var names []string
 	var all []labels.Selector
 	for _, by := range selectors {
 		names = slices.AppendSeq(names, maps.Keys(by.MatchLabels))
-		for _, e := range by.MatchExpressions {
-			names = append(names, e.Key)
-		}
+		names = append(names, each.Of(by.MatchExpressions, func(e metav1.LabelSelectorRequirement) string { return e.Key })...)
 		selector, err := metav1.LabelSelectorAsSelector(&by)
 		if err != nil {
 			return NodeSelection{}, err

@@ -372,13 +372,7 @@ func perName[H any, T interface{ parts() []part }](
 				*field(s) = items
 			}, nil
 		},
-		copy: func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },
-		parts: func(s Snapshot) []part {
-			var all []part
-			for _, item := range *field(&s) {
-				all = append(all, item.parts()...)
-			}
-			return all
-		},
+		copy:  func(to, from *Snapshot, _ []string) { *field(to) = *field(from) },
+		parts: func(s Snapshot) []part { return slices.Concat(each.Of(*field(&s), T.parts)...) },
 	})}
 }

@@ -1,9 +1,9 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -134,11 +134,7 @@ func resolve(ctx context.Context, registry Registry, workloads []Workload, pods 
 			note(c.Container)
 		}
 	}
-	l := List[Tag]{Read: true}
-	for image := range images {
-		l.Items = append(l.Items, Tag{Image: image})
-	}
-	slices.SortFunc(l.Items, func(a, b Tag) int { return cmp.Compare(a.Image, b.Image) })
+	l := List[Tag]{Read: true, Items: each.Of(slices.Sorted(maps.Keys(images)), func(image string) Tag { return Tag{Image: image} })}
 	var all sync.WaitGroup
 	places := make(chan struct{}, maxResolving)
 	for i := range l.Items {

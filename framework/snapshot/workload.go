@@ -51,21 +51,19 @@ func (c Container) kind() string {
 }
 
 var (
-	listedDaemonSets = listing(resource{
-		GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), what: "DaemonSets",
-	}, func(o *appsv1.DaemonSet) (Workload, bool, error) {
-		return workload("DaemonSet", o.ObjectMeta, o.Spec.Template), true, nil
-	})
-	listedDeployments = listing(resource{
-		GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), what: "Deployments",
-	}, func(o *appsv1.Deployment) (Workload, bool, error) {
-		return workload("Deployment", o.ObjectMeta, o.Spec.Template), true, nil
-	})
-	listedStatefulSets = listing(resource{
-		GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), what: "StatefulSets",
-	}, func(o *appsv1.StatefulSet) (Workload, bool, error) {
-		return workload("StatefulSet", o.ObjectMeta, o.Spec.Template), true, nil
-	})
+	apps             = appsv1.SchemeGroupVersion
+	listedDaemonSets = listing(resourceOf(apps, "daemonsets", "DaemonSets"),
+		func(o *appsv1.DaemonSet) (Workload, bool, error) {
+			return workload("DaemonSet", o.ObjectMeta, o.Spec.Template), true, nil
+		})
+	listedDeployments = listing(resourceOf(apps, "deployments", "Deployments"),
+		func(o *appsv1.Deployment) (Workload, bool, error) {
+			return workload("Deployment", o.ObjectMeta, o.Spec.Template), true, nil
+		})
+	listedStatefulSets = listing(resourceOf(apps, "statefulsets", "StatefulSets"),
+		func(o *appsv1.StatefulSet) (Workload, bool, error) {
+			return workload("StatefulSet", o.ObjectMeta, o.Spec.Template), true, nil
+		})
 )
 
 func workload(kind string, meta metav1.ObjectMeta, template corev1.PodTemplateSpec) Workload {
