@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // announcing are the sources that say which ranges of pods a node is to announce. Only where
@@ -125,9 +126,7 @@ func (i intents) addCilium(b snapshot.BGPAdvertisement) {
 		if b.PodCIDRs {
 			pools = append(pools, poolOf{ipv6: ipv6})
 		}
-		for _, name := range b.PodPools {
-			pools = append(pools, poolOf{name, ipv6})
-		}
+		pools = append(pools, each.Of(b.PodPools, func(name string) poolOf { return poolOf{name, ipv6} })...)
 	}
 	for _, pool := range pools {
 		i.announced[pool] = i.announced[pool] || len(b.Nodes) > 0

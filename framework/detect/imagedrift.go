@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kinds of findings of ImageDrift.
@@ -99,14 +100,9 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 // imagesAskedFor lists the image references in the specs of the pods: several
 // while a change of the image is rolled out.
 func imagesAskedFor(u imageUse) []string {
-	var images []string
-	for _, p := range u.pods {
-		if !slices.Contains(images, p.container.Image) {
-			images = append(images, p.container.Image)
-		}
-	}
+	images := each.Of(u.pods, func(p runningImage) string { return p.container.Image })
 	slices.Sort(images)
-	return images
+	return slices.Compact(images)
 }
 
 // architectures returns what tells the architecture of a node by its name: the newest snapshot

@@ -125,11 +125,8 @@ func (l *links) read(r snapshot.Router) {
 	}
 }
 
-func (l *links) findings() (all []Finding) {
-	for _, a := range slices.SortedFunc(maps.Keys(l.at), netip.Addr.Compare) {
-		all = append(all, l.of(a)...)
-	}
-	return all
+func (l *links) findings() []Finding {
+	return slices.Concat(each.Of(slices.SortedFunc(maps.Keys(l.at), netip.Addr.Compare), l.of)...)
 }
 
 func (l *links) of(a netip.Addr) []Finding {

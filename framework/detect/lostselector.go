@@ -26,10 +26,8 @@ type LostSelector struct{}
 // removedLabel is a label that kubeadm has set up to 1.23, and that its upgrade to 1.24 removes (KEP-2067).
 const removedLabel = "node-role.kubernetes.io/master"
 
-// Name implements Detector.
 func (LostSelector) Name() string { return "lost-selector" }
 
-// Reads implements Detector.
 func (LostSelector) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.NodeSelections, snapshot.Nodes}
 }

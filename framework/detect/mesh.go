@@ -163,8 +163,5 @@ func saySessions(all []missing) string {
 		}
 		texts = append(texts, text)
 	}
-	if more := len(texts) - maxNamed; more > 0 {
-		texts = append(texts[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
-	}
-	return and(texts)
+	return and(few(texts))
 }

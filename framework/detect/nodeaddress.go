@@ -181,19 +181,9 @@ func chosen(agent snapshot.CalicoAgent) bool {
 	if len(agent.Unknown) > 0 {
 		return false
 	}
-	if settings(agent).Fixed(true) {
-		return true
-	}
-	for _, vague := range []string{"", autodetection.FirstFound, autodetection.KubernetesInternalIP} {
-		if agent.Method == vague {
-			return false
-		}
-	}
-	return !strings.HasPrefix(agent.Method, autodetection.SkipInterface)
-}
-
-func settings(agent snapshot.CalicoAgent) autodetection.Settings {
-	return autodetection.Settings{IP: agent.IP, Method: agent.Method}
+	vague := []string{"", autodetection.FirstFound, autodetection.KubernetesInternalIP}
+	return autodetection.Fixed(agent.IP) ||
+		!slices.Contains(vague, agent.Method) && !strings.HasPrefix(agent.Method, autodetection.SkipInterface)
 }
 
 // duplicates finds a node whose address another one has as well. Each of the two has a finding.
@@ -228,7 +218,7 @@ func (a addressing) next(n snapshot.Node) []Finding {
 	if len(agent.Unknown) > 0 {
 		return a.added(n, interfaces, fmt.Sprintf("the value of %s is not in the spec of pod %s", and(agent.Unknown), agent.Pod))
 	}
-	if settings(agent).Fixed(true) {
+	if autodetection.Fixed(agent.IP) {
 		return nil
 	}
 	choice, err := autodetection.Choose(agent.Method, a.host(n, interfaces))
@@ -257,12 +247,11 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 	var findings []Finding
 	for _, i := range interfaces {
 		how, appeared := a.appeared(n, i)
-		_, passed := autodetection.Excluded(i.Name)
 		usable := func(p netip.Prefix) bool {
 			return p.Addr().Is4() && p.Addr().IsGlobalUnicast() && p.Addr() != n.Calico.Address.Addr() && !slices.Contains(n.InternalIPs, p.Addr())
 		}
 		at := slices.IndexFunc(i.Addresses, usable)
-		if !appeared || passed || at < 0 {
+		if !appeared || autodetection.Excluded(i.Name) || at < 0 {
 			continue
 		}
 		findings = append(findings, Finding{
@@ -274,16 +263,8 @@ func (a addressing) added(n snapshot.Node, interfaces []snapshot.Interface, why 
 	return findings
 }
 
-func interfacesAt(s snapshot.Snapshot, node string) ([]snapshot.Interface, bool) {
-	n, read := each.First(s.NodeNetworks, func(n snapshot.NodeNetwork) bool { return n.Node == node && n.Interfaces.Read })
-	return n.Interfaces.Items, read
-}
-
 func (a addressing) host(n snapshot.Node, interfaces []snapshot.Interface) autodetection.Host {
-	h := autodetection.Host{InternalIPs: n.InternalIPs}
-	for _, i := range interfaces {
-		h.Interfaces = append(h.Interfaces, autodetection.Interface{Name: i.Name, Addresses: i.Addresses})
-	}
+	h := autodetection.Host{InternalIPs: n.InternalIPs, Interfaces: interfaces}
 	for _, t := range a.now.NodeTables {
 		if t.Node == n.Name && t.Routes.Read {
 			h.Source = func(to netip.Addr) (netip.Addr, error) { return source(t.Routes.Items, interfaces, to) }
@@ -303,13 +284,7 @@ func source(routes []snapshot.Route, interfaces []snapshot.Interface, to netip.A
 			}
 		}
 	}
-	var best *snapshot.Route
-	for i, r := range routes {
-		if r.Prefix.Contains(to) && (best == nil || r.Prefix.Bits() > best.Prefix.Bits() ||
-			r.Prefix.Bits() == best.Prefix.Bits() && r.Metric < best.Metric) {
-			best = &routes[i]
-		}
-	}
+	best := snapshot.RouteTo(routes, to)
 	if best == nil || best.Type != snapshot.RouteUnicast || len(best.NextHops) == 0 {
 		return netip.Addr{}, errors.New("no route")
 	}
@@ -381,8 +356,11 @@ func (a addressing) appeared(n snapshot.Node, i snapshot.Interface) (how string,
 		return fmt.Sprintf("%s (at %s)", after, i.Since.Format(time.TimeOnly)), true
 	}
 	for _, s := range a.history {
-		earlier, read := interfacesAt(s, n.Name)
-		if read && !slices.ContainsFunc(earlier, func(e snapshot.Interface) bool { return e.Name == i.Name && e.Index == i.Index }) {
+		earlier, read := each.First(s.NodeNetworks, func(o snapshot.NodeNetwork) bool {
+			return o.Node == n.Name && o.Interfaces.Read
+		})
+		same := func(e snapshot.Interface) bool { return e.Name == i.Name && e.Index == i.Index }
+		if read && !slices.ContainsFunc(earlier.Interfaces.Items, same) {
 			return fmt.Sprintf("%s (after %s)", after, s.Time.Format(time.TimeOnly)), true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Peering is how a detector knows which routers are expected to have the ranges and addresses
@@ -440,10 +441,7 @@ func (x *Index) Unjudged() []Gap {
 	if !v.known {
 		return all
 	}
-	for _, r := range v.routers {
-		all = append(all, v.unjudgedRanges(r)...)
-	}
-	return all
+	return append(all, slices.Concat(each.Of(v.routers, v.unjudgedRanges)...)...)
 }
 
 func (v *view) unjudgedServices() (all []Gap) {

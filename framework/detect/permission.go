@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // NotPermitted is the kind of the findings of Permission.
@@ -80,7 +81,7 @@ func (d Permission) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 			continue // the pod was made after the accounts were read
 		}
 		granted, name, of := grants(g.image)
-		missing := lacks(now.Accounts.Items[i].Permissions, granted)
+		missing := each.Of(against(granted, now.Accounts.Items[i].Permissions, false), sayPermission)
 		if len(missing) == 0 {
 			continue
 		}
@@ -133,7 +134,7 @@ func grants(image string) (rules []snapshot.Permission, name string, of []string
 		if of == nil {
 			rules = versions[v]
 		}
-		rules = common(rules, versions[v])
+		rules = against(rules, versions[v], true)
 		of = append(of, v)
 	}
 	return rules, name, of
@@ -142,10 +143,7 @@ func grants(image string) (rules []snapshot.Permission, name string, of []string
 // program is what an image has, of the programs that the table has, and its version; empty if it has none of
 // them. Rancher's images have the vendor's name with hyphens.
 func program(image string) (name, version string) {
-	ref, err := snapshot.ParseReference(image)
-	if err != nil {
-		return "", ""
-	}
+	ref, _ := snapshot.ParseReference(image)
 	for known := range grantedBy() {
 		if strings.HasSuffix("/"+ref.Name, "/"+known) || path.Base(ref.Name) == "mirrored-"+strings.ReplaceAll(known, "/", "-") {
 			return known, ref.Tag
@@ -173,36 +171,27 @@ func (Permission) Ungranted(s snapshot.Snapshot) (images []string) {
 	return slices.Compact(images)
 }
 
-// common is what of some permissions others include, with one entry for each resource.
-func common(some, others []snapshot.Permission) []snapshot.Permission {
-	var both []snapshot.Permission
+// against is what of some permissions others include, or else lack, with one entry for each resource.
+func against(some, others []snapshot.Permission, included bool) (all []snapshot.Permission) {
 	for _, p := range some {
 		for _, group := range p.Groups {
 			for _, resource := range p.Resources {
-				verbs := slices.DeleteFunc(slices.Clone(p.Verbs), func(verb string) bool { return !permit(others, group, resource, verb, p.Names) })
-				if len(verbs) > 0 {
-					both = append(both, snapshot.Permission{Groups: []string{group}, Resources: []string{resource}, Verbs: verbs, Names: p.Names})
+				single := snapshot.Permission{Groups: []string{group}, Resources: []string{resource}, Names: p.Names}
+				single.Verbs = each.Where(p.Verbs, func(verb string) bool {
+					return permit(others, group, resource, verb, p.Names) == included
+				})
+				if len(single.Verbs) > 0 {
+					all = append(all, single)
 				}
 			}
 		}
 	}
-	return both
+	return all
 }
 
-// lacks says what of some permissions others lack: the verbs on each resource.
-func lacks(has, wants []snapshot.Permission) []string {
-	var missing []string
-	for _, w := range wants {
-		for _, group := range w.Groups {
-			for _, resource := range w.Resources {
-				verbs := slices.DeleteFunc(slices.Clone(w.Verbs), func(verb string) bool { return permit(has, group, resource, verb, w.Names) })
-				if len(verbs) > 0 {
-					missing = append(missing, and(verbs)+" "+strings.TrimSuffix(resource+"."+group, "."))
-				}
-			}
-		}
-	}
-	return missing
+// sayPermission is of one on a single resource.
+func sayPermission(p snapshot.Permission) string {
+	return and(p.Verbs) + " " + strings.TrimSuffix(p.Resources[0]+"."+p.Groups[0], ".")
 }
 
 // permit reports whether some permissions include a verb on a resource in all namespaces: on

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -48,10 +49,10 @@ func TestCommonPermissions(t *testing.T) {
 	rule := func(resources, verbs, names string) snapshot.Permission {
 		return snapshot.Permission{Groups: []string{"g"}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs), Names: strings.Fields(names)}
 	}
-	got := common(
+	got := against(
 		[]snapshot.Permission{rule("a b", "get list", ""), rule("c", "get", "one")},
-		[]snapshot.Permission{rule("a", "get", ""), rule("a", "list watch", ""), rule("b", "list", ""), rule("c", "get", "two")})
-	must.Equal(t, "", []string{"get and list a.g", "list b.g"}, lacks(nil, got))
+		[]snapshot.Permission{rule("a", "get", ""), rule("a", "list watch", ""), rule("b", "list", ""), rule("c", "get", "two")}, true)
+	must.Equal(t, "", []string{"get and list a.g", "list b.g"}, each.Of(got, sayPermission))
 }
 
 func TestPermission(t *testing.T) {

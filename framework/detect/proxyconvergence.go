@@ -449,19 +449,12 @@ const noSync = "has finished no sync since its start"
 // says is one sentence about all differences of a kind on a node.
 func says(p snapshot.Proxy, kind string, all []lasted, now time.Time) string {
 	oldest := slices.MinFunc(all, func(a, b lasted) int { return a.since.Compare(b.since) })
-	var named []string
-	for _, d := range all {
-		switch {
-		case len(named) == maxNamed:
-		case kind == MissingService:
-			named = append(named, fmt.Sprintf("%s (%s)", d.port, d.port.address))
-		default:
-			named = append(named, fmt.Sprintf("%s of %s", d.server, d.port))
+	named := few(each.Of(all, func(d lasted) string {
+		if kind == MissingService {
+			return fmt.Sprintf("%s (%s)", d.port, d.port.address)
 		}
-	}
-	if more := len(all) - len(named); more > 0 {
-		named = append(named, fmt.Sprintf("%d more", more))
-	}
+		return fmt.Sprintf("%s of %s", d.server, d.port)
+	}))
 	what := map[string]string{
 		MissingService:  "has nothing for Services with ready endpoints",
 		MissingEndpoint: "sends no connection to ready endpoints",

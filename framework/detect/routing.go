@@ -157,15 +157,9 @@ func (t *routing) add(known map[hop]*way, place int, p netip.Prefix, h hop) *way
 func (t *routing) by(w *way) iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
 		paths, routes := t.router.Paths.Items, t.router.Routes.Items
-		for _, i := range w.places {
-			var p netip.Prefix
-			switch i := int(i); {
-			case i < len(paths):
-				p = paths[i].Prefix
-			default:
-				p = routes[i-len(paths)].Prefix
-			}
-			if !yield(p) {
+		for _, place := range w.places {
+			i := int(place)
+			if i < len(paths) && !yield(paths[i].Prefix) || i >= len(paths) && !yield(routes[i-len(paths)].Prefix) {
 				return
 			}
 		}

@@ -20,11 +20,7 @@ func (o ownership) sayPods(pods []string) string {
 	case len(pods) == 0:
 		return ", without pods"
 	}
-	named := pods[:min(len(pods), maxNamed)]
-	if more := len(pods) - len(named); more > 0 {
-		named = append(slices.Clone(named), fmt.Sprintf("%d more", more))
-	}
-	return fmt.Sprintf(", with %d %s in it (%s)", len(pods), plural(len(pods), "pod", "pods"), and(named))
+	return fmt.Sprintf(", with %d %s in it (%s)", len(pods), plural(len(pods), "pod", "pods"), and(few(pods)))
 }
 
 // saySpeaker says what a node does on routers that lack its range.

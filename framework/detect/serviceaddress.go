@@ -38,10 +38,8 @@ const (
 // Services share an address by a sharing key, their ports differ.
 type ServiceAddress struct{}
 
-// Name implements Detector.
 func (ServiceAddress) Name() string { return "service-address" }
 
-// Reads implements Detector.
 func (ServiceAddress) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.Services, snapshot.AddressPools, snapshot.RunningImages}
 }

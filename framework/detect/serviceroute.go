@@ -56,11 +56,9 @@ func (d ServiceRoute) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 			}
 			f := Finding{
 				Kind: NoRoute, State: Active, Object: Prefix(netip.PrefixFrom(address, address.BitLen())),
+				Routers: each.Of(now.Routers, func(r snapshot.Router) string { return r.Name }),
 				Says: fmt.Sprintf("No router has a route to %s, the address of Service %s, which has ready endpoints: %s.",
 					address, service, strings.Join(now.excluded(service, address), "; ")),
-			}
-			for _, r := range now.Routers {
-				f.Routers = append(f.Routers, r.Name)
 			}
 			lasts, enough := vs.lackedFor(service.String(), address)
 			if d.Peering == Observed && len(history) == 1 { // a new one may not have been announced yet
@@ -199,14 +197,8 @@ func (v *view) lacksRoute(service string, address netip.Addr) bool {
 
 // unrouted is lacksRoute, whoever the routers' neighbours are.
 func (v *view) unrouted(service string, address netip.Addr) bool {
-	if !v.readForRoutes() {
-		return false
-	}
-	if !v.readForFamily(address) {
-		return false
-	}
 	of := v.services()[service]
-	if !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
+	if !v.readForRoutes() || !v.readForFamily(address) || !of.ready || !slices.Contains(of.LoadBalancerIPs, address) {
 		return false
 	}
 	routed, _ := v.hasRoute(address)
@@ -243,11 +235,17 @@ func (v *view) carried(address netip.Addr) bool {
 
 // unaskedAddresses are the addresses that nodes are to announce, to which no router has a route,
 // and whose family some router was not read for.
-func (v *view) unaskedAddresses() (addresses []string) {
+func (v *view) unaskedAddresses() []string {
+	return v.addressesOf(func(of snapshot.Service, address netip.Addr) bool {
+		routed, _ := v.hasRoute(address)
+		return v.readForRoutes() && v.carried(address) && !v.readForFamily(address) && v.announced(of, address) && !routed
+	})
+}
+
+func (v *view) addressesOf(holds func(snapshot.Service, netip.Addr) bool) (addresses []string) {
 	for _, service := range v.Services.Items {
 		for _, address := range service.LoadBalancerIPs {
-			routed, _ := v.hasRoute(address)
-			if v.readForRoutes() && v.carried(address) && !v.readForFamily(address) && v.announced(service, address) && !routed {
+			if holds(service, address) {
 				addresses = append(addresses, address.String())
 			}
 		}
@@ -287,9 +285,8 @@ func (v *view) hasRoute(address netip.Addr) (is, may bool) {
 			aggregate := v.peering == Observed && slices.ContainsFunc(by, func(b advertisement) bool { return b.includes(p) })
 			switch {
 			case !r.routing().uses(p, w), v.stranger(r, w):
-			case p == alone, slices.ContainsFunc(by, func(b advertisement) bool { return b.Prefix(address) == p }):
-				return true, false
-			case v.addresses[w.nextHop] != "", v.addresses[w.neighbor] != "":
+			case p == alone, slices.ContainsFunc(by, func(b advertisement) bool { return b.Prefix(address) == p }),
+				v.addresses[w.nextHop] != "", v.addresses[w.neighbor] != "":
 				return true, false
 			case aggregate:
 				may = true
@@ -362,13 +359,8 @@ func (v *view) expected(service string, address netip.Addr) bool {
 
 // unjudgedAddresses are the addresses of Services that no router has a route to, and that no
 // neighbour of one announces.
-func (v *view) unjudgedAddresses() (addresses []string) {
-	for _, service := range v.Services.Items {
-		for _, address := range service.LoadBalancerIPs {
-			if v.unrouted(service.String(), address) && !v.expected(service.String(), address) {
-				addresses = append(addresses, address.String())
-			}
-		}
-	}
-	return addresses
+func (v *view) unjudgedAddresses() []string {
+	return v.addressesOf(func(of snapshot.Service, address netip.Addr) bool {
+		return v.unrouted(of.String(), address) && !v.expected(of.String(), address)
+	})
 }

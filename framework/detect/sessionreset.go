@@ -41,10 +41,8 @@ const (
 	resetStays = 15 * time.Second
 )
 
-// Name implements Detector.
 func (SessionReset) Name() string { return "session-reset" }
 
-// Reads implements Detector.
 func (SessionReset) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.RunningImages, snapshot.MetalLBPeers, snapshot.Nodes, snapshot.Services, snapshot.Routers}
 }

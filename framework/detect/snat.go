@@ -216,7 +216,7 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 		if !ok || f.Redirected && inside[f.AnsweredBy.Addr()] {
 			continue
 		}
-		route, ok := routeTo(now, pod)
+		route, ok := now.routes().Lookup(pod.IP)
 		if !ok {
 			continue
 		}
@@ -241,7 +241,7 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 		}
 		for _, i := range now.podsOn()[n.Node] {
 			p := now.Pods.Items[i]
-			route, ok := routeTo(now, p)
+			route, ok := now.routes().Lookup(p.IP)
 			if ok && pods[p.IP] == p && rule.Source.Matches(p.IP) {
 				wanted := d.wantedRule(now, rule)
 				if wanted == askedByCilium && slices.ContainsFunc(rules, sameRule(rule, askedByDefault)) {
@@ -251,14 +251,10 @@ func (d SNAT) node(history []*lookup, n snapshot.NodeNAT, inside map[netip.Addr]
 			}
 		}
 	}
-	findings := each.Of(rules, func(h *hidden) Finding { return d.byRule(n.Node, h) })
-	for _, h := range byPrograms {
-		findings = append(findings, d.byProgram(n.Node, h))
-	}
-	for _, h := range left {
-		findings = append(findings, d.stale(n.Node, h))
-	}
-	return findings
+	return slices.Concat(
+		each.Of(rules, func(h *hidden) Finding { return d.byRule(n.Node, h) }),
+		each.Of(byPrograms, func(h *hidden) Finding { return d.byProgram(n.Node, h) }),
+		each.Of(left, func(h *hidden) Finding { return d.stale(n.Node, h) }))
 }
 
 func inCluster(s snapshot.Snapshot) map[netip.Addr]bool {
@@ -354,10 +350,6 @@ type podRoute struct {
 	routers []string
 }
 
-func routeTo(now *lookup, pod snapshot.Pod) (podRoute, bool) {
-	return now.routes().Lookup(pod.IP)
-}
-
 // isTranslation reports whether a rule changes the source of packets.
 func isTranslation(r snapshot.Rule) bool { return r.Target == "MASQUERADE" || r.Target == "SNAT" }
 
@@ -441,16 +433,13 @@ func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) 
 }
 
 func (d SNAT) finding(node string, h *hidden) Finding {
-	f := Finding{State: Active, Owner: node, Routers: h.route.routers}
+	f := Finding{State: Active, Owner: node, Routers: h.route.routers, Pods: each.Of(h.pods, snapshot.Pod.String)}
 	switch h.wanted {
 	case "":
 	case askedByDefault:
 		f.State = Latent
 	default:
 		f.State = Hint
-	}
-	for _, p := range h.pods {
-		f.Pods = append(f.Pods, p.String())
 	}
 	return f
 }
@@ -482,10 +471,9 @@ func (d SNAT) byRule(node string, h *hidden) Finding {
 func (d SNAT) byProgram(node string, h *hidden) Finding {
 	f := d.finding(node, h)
 	f.Kind, f.Object = HiddenSource, Prefix(h.route.prefix)
-	var programs []string
-	for _, p := range h.programs {
-		programs = append(programs, fmt.Sprintf("BPF program %s on egress of %s", p.Name, p.Device))
-	}
+	programs := each.Of(h.programs, func(p snapshot.Program) string {
+		return fmt.Sprintf("BPF program %s on egress of %s", p.Name, p.Device)
+	})
 	f.Says = fmt.Sprintf("%s, which is pod %s (%s): no rule of %s translates it, and after the rules it passes %s, "+
 		"although %s %s a route to it (%s).",
 		h.sees(), h.pod(), h.flow.Source.Addr(), node, and(programs), and(h.route.routers), plural(len(h.route.routers), "has",
@@ -529,6 +517,6 @@ func (h *hidden) sees() string {
 }
 
 func (h *hidden) pod() snapshot.Pod {
-	i := slices.IndexFunc(h.pods, func(p snapshot.Pod) bool { return p.IP == h.flow.Source.Addr() })
-	return h.pods[i]
+	pod, _ := each.First(h.pods, func(p snapshot.Pod) bool { return p.IP == h.flow.Source.Addr() })
+	return pod
 }

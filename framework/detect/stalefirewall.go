@@ -58,8 +58,7 @@ type frozenChain struct {
 // frozenChains lists the pods' chains that end at a REJECT and are entered
 // from a chain of iptables' own, where later versions keep a chain between.
 func frozenChains(rules []snapshot.Rule) []frozenChain {
-	taken := slices.ContainsFunc(rules, func(r snapshot.Rule) bool { return r.Target == forwardJumper })
-	if !taken {
+	if !slices.ContainsFunc(rules, func(r snapshot.Rule) bool { return r.Target == forwardJumper }) {
 		return nil // no later version runs, and the rules are kept up to date
 	}
 	var chains []frozenChain

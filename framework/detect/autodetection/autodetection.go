@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/relapse-dev/relapse/framework/snapshot"
 )
 
 // Methods of IP_AUTODETECTION_METHOD. Those that end in "=" take a value.
@@ -38,38 +40,21 @@ var excluded = []string{
 	"^nodelocaldns.*",
 }
 
-// Excluded returns the pattern for which first-found passes over an interface of this name.
-func Excluded(name string) (pattern string, yes bool) {
-	for _, e := range excluded {
-		if regexp.MustCompile(e).MatchString(name) {
-			return e, true
-		}
-	}
-	return "", false
-}
-
-// Interface is what Calico reads of a network interface. It ignores whether that is up.
-type Interface struct {
-	Name string
-	// Addresses are in the kernel's order.
-	Addresses []netip.Prefix
+// Excluded reports whether first-found passes over an interface of this name.
+func Excluded(name string) bool {
+	return slices.ContainsFunc(excluded, func(e string) bool { return regexp.MustCompile(e).MatchString(name) })
 }
 
 // Host is what is known of a node.
 type Host struct {
-	// Interfaces are in the order in which the kernel lists them.
-	Interfaces []Interface
+	// Interfaces are in the order in which the kernel lists them. Calico reads their names and addresses, and ignores
+	// whether they are up.
+	Interfaces []snapshot.Interface
 	// InternalIPs are the Node's addresses of that type, in its order.
 	InternalIPs []netip.Addr
 	// Source returns the address that the node would send from to a
 	// destination. It is called for can-reach alone; nil if that is unknown.
 	Source func(to netip.Addr) (netip.Addr, error)
-}
-
-// Settings are the variables of calico-node's environment that decide.
-type Settings struct {
-	IP     string // IP
-	Method string // IP_AUTODETECTION_METHOD
 }
 
 // Choice is the address that Calico takes.
@@ -84,11 +69,9 @@ type Choice struct {
 // that the node already has, and exits if there is none.
 var ErrNone = errors.New("autodetection finds no address")
 
-// Fixed reports that Calico does not autodetect an address: one is configured, or
-// none is to be used, or nothing is configured and the node has one.
-func (s Settings) Fixed(has bool) bool {
-	return s.IP != "autodetect" && (s.IP != "" || has)
-}
+// Fixed reports that Calico does not autodetect an address for a node that has one, by the variable IP of
+// calico-node: an address is configured, or none is to be used, or nothing is configured.
+func Fixed(ip string) bool { return ip != "autodetect" }
 
 // Choose returns the IPv4 address that autodetection by a method chooses. The
 // error is ErrNone, or says which information is missing.

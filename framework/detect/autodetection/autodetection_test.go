@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-func iface(name string, addresses ...string) Interface {
-	i := Interface{Name: name}
+func iface(name string, addresses ...string) snapshot.Interface {
+	i := snapshot.Interface{Name: name}
 	for _, a := range addresses {
 		i.Addresses = append(i.Addresses, netip.MustParsePrefix(a))
 	}
@@ -19,7 +20,7 @@ func iface(name string, addresses ...string) Interface {
 
 func TestChoose(t *testing.T) {
 	before := Host{
-		Interfaces: []Interface{
+		Interfaces: []snapshot.Interface{
 			iface("lo", "127.0.0.1/8"), iface("eth0", "172.29.0.11/24"), iface("cali12ab", "10.65.1.1/32"), iface("tunl0", "10.65.0.0/32"),
 		},
 		InternalIPs: []netip.Addr{netip.MustParseAddr("172.29.0.11")},
@@ -31,10 +32,10 @@ func TestChoose(t *testing.T) {
 		},
 	}
 	after := before
-	after.Interfaces = append(append([]Interface{}, before.Interfaces...), iface("eth1", "fe80::1/64", "169.254.1.1/16", "192.168.77.5/24"))
-	added := func(i Interface) Host {
+	after.Interfaces = append(append([]snapshot.Interface{}, before.Interfaces...), iface("eth1", "fe80::1/64", "169.254.1.1/16", "192.168.77.5/24"))
+	added := func(i snapshot.Interface) Host {
 		h := before
-		h.Interfaces = append(append([]Interface{}, before.Interfaces...), i)
+		h.Interfaces = append(append([]snapshot.Interface{}, before.Interfaces...), i)
 		return h
 	}
 	for _, c := range []struct {
@@ -86,19 +87,8 @@ func TestChoose(t *testing.T) {
 }
 
 func TestFixed(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		ip   string
-		has  bool
-		want bool
-	}{
-		{"autodetect", "autodetect", true, false},
-		{"nothing said, and the node has one", "", true, true},
-		{"nothing said, and the node has none", "", false, false},
-		{"none", "none", true, true},
-		{"an address", "172.29.0.11", false, true},
-	} {
-		must.Equal(t, c.name, c.want, (Settings{IP: c.ip}).Fixed(c.has))
+	for ip, want := range map[string]bool{"autodetect": false, "": true, "none": true, "172.29.0.11": true} {
+		must.Equal(t, ip, want, Fixed(ip))
 	}
 }
 
@@ -107,7 +97,7 @@ func TestExcluded(t *testing.T) {
 		"eth1": false, "ens224": false, "ibmveth0": false, "bond0": false, "enp1s0": false,
 		"veth1": true, "cali1": true, "lo": true, "docker0": true, "br-1234": true, "tunl0": true, "kube-ipvs0": true, "vxlan.calico": true, "nodelocaldns": true,
 	} {
-		if _, got := Excluded(name); got != want {
+		if got := Excluded(name); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

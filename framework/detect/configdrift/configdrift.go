@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Kind is what is wrong with a key.
@@ -94,20 +95,8 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 	if c.to, err = t.configured(to); err != nil {
 		return nil, err
 	}
-	var drifts []Drift
-	for _, key := range slices.Sorted(maps.Keys(to.Config)) {
-		if d, ok := c.set(key); ok {
-			drifts = append(drifts, d)
-		}
-	}
-	for _, key := range c.readKeys() {
-		if d, ok := c.unset(key); ok {
-			drifts = append(drifts, d)
-		}
-	}
-	if d, ok := c.missing(); ok {
-		drifts = append(drifts, d)
-	}
+	drifts := slices.Concat(each.Of(slices.Sorted(maps.Keys(to.Config)), c.set), each.Of(c.readKeys(), c.unset))
+	drifts = slices.DeleteFunc(append(drifts, c.missing()), func(d Drift) bool { return d.Kind == "" })
 	for i, d := range drifts {
 		drifts[i].Says += c.noted(d.Key)
 	}
@@ -136,14 +125,9 @@ type comparison struct {
 }
 
 func (c comparison) readKeys() []string {
-	all := slices.Collect(maps.Keys(c.to.Keys))
-	for key := range retiredKeys {
-		if _, visible := c.to.Keys[key]; !visible {
-			all = append(all, key)
-		}
-	}
+	all := slices.AppendSeq(slices.Collect(maps.Keys(retiredKeys)), maps.Keys(c.to.Keys))
 	slices.Sort(all)
-	return all
+	return slices.Compact(all)
 }
 
 // inForce returns the values of a key's setting before and after, in the same words.
@@ -155,7 +139,8 @@ func (c comparison) inForce(key string) (before, after force) {
 	return before, after
 }
 
-func (c comparison) set(key string) (Drift, bool) {
+// set judges a key of the ConfigMap. A Drift without a Kind is none.
+func (c comparison) set(key string) Drift {
 	before, after := c.inForce(key)
 	d := Drift{Key: key, Before: before.value, After: after.value}
 	o, wasRead := c.from.option(key)
@@ -164,53 +149,55 @@ func (c comparison) set(key string) (Drift, bool) {
 	switch {
 	case !wasRead && !isRead:
 		if c.to.Keys[key].Type == OfChart || c.from.Keys[key].Type == OfChart {
-			return Drift{}, false
+			return Drift{}
 		}
 		d.Kind, d.Before, d.After = Unknown, "", ""
 		// It may be anything, a secret as well.
-		d.Says = fmt.Sprintf("%s is set, which neither %s nor %s reads%s.", key, c.from.name(), c.to.name(), c.elsewhere(key))
+		d.Says = fmt.Sprintf("%s is set, which neither %s nor %s reads%s.",
+			key, c.from.Version, c.to.Version, c.elsewhere(key))
 	case !isRead:
 		if c.to.Keys[key].Type == OfChart {
-			return Drift{}, false
+			return Drift{}
 		}
 		d.Kind = NotRead
-		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.", setTo, c.to.name(), c.instead(after), c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s does not read%s%s.",
+			setTo, c.to.Version, c.instead(after), c.change(before, after))
 	case after.conflict != "":
 		d.Kind = Conflict
 		d.Says = fmt.Sprintf("%s, and %s to %q: %s does not start with both (%q).",
-			setTo, after.with(key), c.to.config[after.with(key)], c.to.name(), after.conflict)
+			setTo, after.with(key), c.to.config[after.with(key)], c.to.Version, after.conflict)
 	case after.key == key && after.bad:
 		d.Kind = BadValue
 		is := "not of type " + n.Type
 		if kindOf(n.Type) == "" {
-			is = "none of " + strings.ReplaceAll(strings.Join(words(key, c.to.name()), ", "), "?", "")
+			is = "none of " + strings.ReplaceAll(strings.Join(words(key, c.to.Version), ", "), "?", "")
 		}
 		d.Says = fmt.Sprintf("%s, which is %s%s.", setTo, is, c.change(before, after))
 	case !wasRead && c.from.Keys[key].Type == OfChart:
-		return Drift{}, false // a container of the chart read it
+		return Drift{} // a container of the chart read it
 	case !wasRead:
 		d.Kind = NewlyRead
-		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", setTo, c.from.name(), c.to.name(), c.change(before, after))
+		d.Says = fmt.Sprintf("%s, which %s does not read and %s does%s.", setTo, c.from.Version, c.to.Version, c.change(before, after))
 	case n.idles():
 		// The default is in force, whatever the key says.
 		d.Kind, d.After = Deprecated, normal(n.Type, n.Default)
 		if o.idles() || before.value == d.After {
-			return Drift{}, false
+			return Drift{}
 		}
 		d.Says = fmt.Sprintf("%s, which %s reads, but reports as without effect (%q): %s with %s.",
-			setTo, c.to.name(), n.Deprecated, say(before.value), c.from.name())
+			setTo, c.to.Version, n.Deprecated, say(before.value), c.from.Version)
 	case n.Deprecated != "":
 		d.Kind = Deprecated
 		d.Says = fmt.Sprintf("%s, which %s reads, but reports as deprecated (%q)%s%s.",
-			setTo, c.to.name(), n.Deprecated, c.change(before, after), c.newName(key))
+			setTo, c.to.Version, n.Deprecated, c.change(before, after), c.newName(key))
 	case o.Type != n.Type && before.value != after.value:
 		d.Kind = BadValue
-		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", setTo, o.Type, c.from.name(), n.Type, c.to.name(), c.change(before, after))
+		d.Says = fmt.Sprintf("%s, a %s for %s and a %s for %s%s.", setTo, o.Type, c.from.Version, n.Type, c.to.Version, c.change(before, after))
 	case c.noted(key) == "":
-		return Drift{}, false
+		return Drift{}
 	case c.sameWord(key):
 		if !strings.Contains(c.noted(key), c.to.config[key]+"`") {
-			return Drift{}, false
+			return Drift{}
 		}
 		d.Kind = Noted
 		d.Says = setTo + ", which both versions read; upgrade notes name it."
@@ -218,20 +205,20 @@ func (c comparison) set(key string) (Drift, bool) {
 		d.Kind, d.After = Noted, NotKnown
 		d.Says = setTo + ", which both versions read; what it means may change."
 	}
-	return d, true
+	return d
 }
 
 // unset judges a setting for which the new version finds no key in the ConfigMap. A setting with
 // several names is reported once, under the name that the new version goes by.
-func (c comparison) unset(key string) (Drift, bool) {
+func (c comparison) unset(key string) Drift {
 	for _, name := range names(key) {
 		if _, ok := c.to.config[name]; ok {
-			return Drift{}, false
+			return Drift{}
 		}
 	}
 	before, after := c.inForce(key)
 	if before.key == "" || after.key != key || before.value == after.value {
-		return Drift{}, false
+		return Drift{}
 	}
 	formerly := say(before.value)
 	if before.set {
@@ -239,15 +226,15 @@ func (c comparison) unset(key string) (Drift, bool) {
 	}
 	return Drift{
 		Key: key, Kind: DefaultChanged, Before: before.value, After: after.value,
-		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.name(), c.from.name(),
+		Says: fmt.Sprintf("%s is not set, which means %s with %s: with %s it is %s.", key, say(after.value), c.to.Version, c.from.Version,
 			formerly),
-	}, true
+	}
 }
 
 // noted is what the vendor's upgrade notes of the minors after the older version say of a key, up to
 // those of the newer one.
 func (c comparison) noted(key string) string {
-	from, to := c.from.name(), c.to.name()
+	from, to := c.from.Version, c.to.Version
 	if byNumber(from, to) > 0 { // a rollback takes back what they say
 		from, to = to, from
 	}
@@ -259,16 +246,16 @@ func (c comparison) noted(key string) string {
 }
 
 // missing judges what the new version asks for.
-func (c comparison) missing() (Drift, bool) {
+func (c comparison) missing() Drift {
 	key, lacks := c.to.lacksCIDR()
-	if _, lacked := c.from.lacksCIDR(); !lacks || lacked && c.from.name() != c.to.name() {
-		return Drift{}, false
+	if _, lacked := c.from.lacksCIDR(); !lacks || lacked && c.from.Version != c.to.Version {
+		return Drift{}
 	}
 	return Drift{
 		Key: key, Kind: Missing, Before: c.from.inForce(key).value, After: Refused,
 		Says: fmt.Sprintf("%s is not set, with native routing and masquerading: %s does not start "+
-			"(\"native routing cidr must be configured with option --%s\").", key, c.to.name(), key),
-	}, true
+			"(\"native routing cidr must be configured with option --%s\").", key, c.to.Version, key),
+	}
 }
 
 // configured is one of the two setups, with the reference of its version.
@@ -282,8 +269,6 @@ func (t *Table) configured(s Setup) (configured, error) {
 	r, err := t.find(s.Version)
 	return configured{r, t, s.Config}, err
 }
-
-func (s configured) name() string { return s.Version }
 
 func (s configured) option(key string) (Option, bool) { return s.table.option(s.Reference, key) }
 
@@ -377,10 +362,9 @@ func parse(kind, raw string) (string, bool) {
 
 // normal writes equal values in the same way.
 func normal(flagType, value string) string {
-	if kind := kindOf(flagType); kind != "" {
-		if v, ok := parse(kind, value); ok {
-			return v
-		}
+	kind := kindOf(flagType)
+	if v, ok := parse(kind, value); ok && kind != "" {
+		return v
 	}
 	if value == "[]" || value == "map[]" {
 		return ""
@@ -388,12 +372,7 @@ func normal(flagType, value string) string {
 	return value
 }
 
-func say(value string) string {
-	if value == "" {
-		return "nothing"
-	}
-	return value
-}
+func say(value string) string { return cmp.Or(value, "nothing") }
 
 // instead is the part of a sentence that follows "which 1.11.1 does not read":
 // the key that this version goes by.
@@ -422,19 +401,19 @@ func (c comparison) change(before, after force) string {
 	case before.value == NotKnown && after.value == NotKnown:
 		return "; what comes of it is not known"
 	case after.value == NotKnown:
-		return fmt.Sprintf(": %s with %s, and what comes of it with %s is not known", say(before.value), c.from.name(), c.to.name())
+		return fmt.Sprintf(": %s with %s, and what comes of it with %s is not known", say(before.value), c.from.Version, c.to.Version)
 	case before.value == NotKnown && after.value == Refused:
-		return fmt.Sprintf(": %s does not start", c.to.name())
+		return fmt.Sprintf(": %s does not start", c.to.Version)
 	case before.value == NotKnown:
-		return fmt.Sprintf(": %s with %s, and what was in force with %s is not known", say(after.value), c.to.name(), c.from.name())
+		return fmt.Sprintf(": %s with %s, and what was in force with %s is not known", say(after.value), c.to.Version, c.from.Version)
 	case before.value == after.value:
 		return fmt.Sprintf(": %s, as before", say(after.value))
 	case after.value == Refused:
-		return fmt.Sprintf(": %s with %s, and %s does not start", say(before.value), c.from.name(), c.to.name())
+		return fmt.Sprintf(": %s with %s, and %s does not start", say(before.value), c.from.Version, c.to.Version)
 	case before.value == Refused:
-		return fmt.Sprintf(": %s does not start, and with %s it is %s", c.from.name(), c.to.name(), say(after.value))
+		return fmt.Sprintf(": %s does not start, and with %s it is %s", c.from.Version, c.to.Version, say(after.value))
 	}
-	return fmt.Sprintf(": %s with %s, %s with %s", say(before.value), c.from.name(), say(after.value), c.to.name())
+	return fmt.Sprintf(": %s with %s, %s with %s", say(before.value), c.from.Version, say(after.value), c.to.Version)
 }
 
 // elsewhere says what an unknown key may be: a key of another version, or a misspelt one.
@@ -461,14 +440,14 @@ func (c comparison) elsewhere(key string) string {
 	if nearest == "" {
 		return ""
 	}
-	return fmt.Sprintf("; the nearest key that %s reads is %s", c.to.name(), nearest)
+	return fmt.Sprintf("; the nearest key that %s reads is %s", c.to.Version, nearest)
 }
 
 // sameWord reports whether both versions are known to read the value of a key in the same way.
 func (c comparison) sameWord(key string) bool {
 	o, _ := c.from.option(key)
 	n, _ := c.to.option(key)
-	_, before := takes(key, c.from.name(), o, c.to.config[key])
-	_, after := takes(key, c.to.name(), n, c.to.config[key])
+	_, before := takes(key, c.from.Version, o, c.to.config[key])
+	_, after := takes(key, c.to.Version, n, c.to.config[key])
 	return slices.Contains(Worded(), key) && before && after
 }

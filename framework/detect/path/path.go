@@ -94,13 +94,7 @@ func (t Tracer) nexts(at string, target netip.Addr) (nexts []next, read bool) {
 	if !read || !target.IsValid() {
 		return nil, false
 	}
-	var best *snapshot.Route
-	for i, r := range routes {
-		if r.Prefix.Contains(target) && (best == nil || r.Prefix.Bits() > best.Prefix.Bits() ||
-			r.Prefix.Bits() == best.Prefix.Bits() && r.Metric < best.Metric) {
-			best = &routes[i]
-		}
-	}
+	best := snapshot.RouteTo(routes, target)
 	switch {
 	case best == nil:
 		return []next{{end: fmt.Sprintf("%s has no route to %s", at, target)}}, true
