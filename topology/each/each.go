@@ -20,6 +20,17 @@ func Joined[T any](items []T, separator string, says func(T) string) string {
 	return strings.Join(Of(items, says), separator)
 }
 
+// As are the items that are of a type, in their order; nil for none.
+func As[T any](items []any) []T {
+	var all []T
+	for _, item := range items {
+		if item, is := item.(T); is {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
 // First is the first item that a function holds of; false if there is none.
 func First[T any](items []T, holds func(T) bool) (first T, there bool) {
 	i := slices.IndexFunc(items, holds)

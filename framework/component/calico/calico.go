@@ -4,6 +4,7 @@ package calico
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,11 +89,8 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 		return o.GetName() == "calico-kube-controllers"
 	})
 	for _, o := range objects {
-		if o.GetKind() != "DaemonSet" {
-			continue
-		}
-		if err := workload.Change(o, c.configure); err != nil {
-			return nil, err
+		if o.GetKind() == "DaemonSet" {
+			err = errors.Join(err, workload.Change(o, c.configure))
 		}
 	}
 	// The vendor's manifest reads this ConfigMap if it exists. Calico then comes
@@ -104,7 +103,7 @@ func (c Calico) objects(manifest string, apiServer netip.AddrPort) ([]*unstructu
 			"KUBERNETES_SERVICE_PORT": fmt.Sprint(apiServer.Port()),
 		},
 	}}
-	return slices.Insert(objects, 0, endpoint), nil
+	return slices.Insert(objects, 0, endpoint), err
 }
 
 // configure changes the vendor's DaemonSet where the lab needs something else.
@@ -133,10 +132,7 @@ func (c Calico) configure(set *appsv1.DaemonSet) error {
 	if c.OnDelete {
 		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 	}
-	if template.Annotations == nil {
-		template.Annotations = map[string]string{}
-	}
-	template.Annotations["relapse.dev/applied"] = time.Now().Format(time.RFC3339Nano)
+	metav1.SetMetaDataAnnotation(&template.ObjectMeta, "relapse.dev/applied", time.Now().Format(time.RFC3339Nano))
 	return nil
 }
 
@@ -218,4 +214,23 @@ func declare(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 		return err
 	}
 	return workload.ApplyWhenTaken(ctx, c, "Calico's types to be known", restartsWithin, objects...)
+}
+
+// NATOutgoing is the action that switches natOutgoing of the cluster's pool on or off: whether nodes
+// masquerade packets from pods to addresses outside of Calico's pools, including other
+// nodes. It is on by default. The pool exists once a calico-node has started; felix
+// applies the change without a restart.
+func NATOutgoing(on bool) framework.Action {
+	pool := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool",
+		"metadata": map[string]any{"name": "default-ipv4-ippool"},
+	}}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"natOutgoing":%t}}`, on))
+	return labaccess.OnCluster(func(ctx context.Context, c *kindlab.Cluster) error {
+		return await.Until(ctx, "Calico's IP pool to exist", 200*time.Millisecond, restartsWithin,
+			func(ctx context.Context) (bool, string, error) {
+				err := c.Kube().Patch(ctx, pool.DeepCopy(), patch)
+				return err == nil, "", err
+			})
+	})
 }

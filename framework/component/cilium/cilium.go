@@ -26,8 +26,10 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -160,15 +162,10 @@ type place struct {
 }
 
 func (s Cilium) manifest(t *template.Template, p place) (string, error) {
-	var text strings.Builder
-	err := t.Execute(&text, struct {
+	return workload.Render(t, struct {
 		Cilium
 		place
 	}{s, p})
-	if err != nil {
-		return "", fmt.Errorf("rendering Cilium's manifest %s: %w", t.Name(), err)
-	}
-	return text.String(), nil
 }
 
 func (s Cilium) apply(ctx context.Context, r *framework.Run, t *template.Template) error {
@@ -294,3 +291,15 @@ rm -rf --one-file-system /var/lib/cni/networks /run/cilium`
 		return nil
 	})
 }
+
+// Masquerade finds, among a node's NAT rules, the one of Cilium's that hides the node's pods from
+// all but the native CIDR (pkg/datapath/iptables/iptables.go, installMasqueradeRules).
+func Masquerade(rules []snapshot.Rule, pods, native netip.Prefix) (rule snapshot.Rule, there bool) {
+	return each.First(rules, func(r snapshot.Rule) bool {
+		return r.Chain == "CILIUM_POST_nat" && r.Comment == "cilium masquerade non-cluster" && r.Target == "MASQUERADE" &&
+			r.Source == (snapshot.Match{Range: pods}) && r.Destination == (snapshot.Match{Range: native, Not: true})
+	})
+}
+
+// NodeHeader is the path on a node of what the agent configures the BPF programs that it compiles.
+const NodeHeader = "/var/run/cilium/state/globals/node_config.h"

@@ -5,7 +5,6 @@ package kubeadm
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"net/netip"
 	"strings"
 	"text/template"
@@ -31,7 +30,7 @@ const (
 
 // Images are the images of the addons.
 func Images() []string {
-	return []string{KubeProxyImage, "registry.k8s.io/coredns/coredns:v" + CoreDNSVersion}
+	return []string{KubeProxyImage, DNSImage(CoreDNSVersion)}
 }
 
 // KubeProxyImage is the image of kube-proxy.
@@ -53,15 +52,10 @@ var configTemplate = template.Must(template.New("kubeadm").Parse(configYAML))
 
 func config(apiServer netip.AddrPort, t topology.Topology) (string, error) {
 	c := t.Clusters[0]
-	var text strings.Builder
-	err := configTemplate.Execute(&text, map[string]any{
+	return workload.Render(configTemplate, map[string]any{
 		"APIServer": apiServer, "Version": KubernetesVersion, "PodCIDR": t.Prefixes(c.PodCIDR), "ServiceCIDR": t.Prefixes(c.ServiceCIDR),
 		"Dual": t.Dual, "NodeMaskV6": c.NodeMask + topology.V6Bits,
 	})
-	if err != nil {
-		return "", fmt.Errorf("rendering kubeadm's configuration: %w", err)
-	}
-	return text.String(), nil
 }
 
 // ApplyAddons is the action that installs kube-proxy and CoreDNS with kubeadm's manifests, except that CoreDNS

@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"fmt"
 	"net/netip"
-	"strings"
 	"text/template"
 	"time"
 
@@ -67,12 +66,11 @@ type Proxy struct {
 // that runs, and waits until kube-proxy has finished its first sync.
 func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	cluster, node := labaccess.Cluster(r), labaccess.Lab(r).Node(p.Node)
-	var text strings.Builder
-	err := manifestTemplate.Execute(&text, map[string]any{
+	text, err := workload.Render(manifestTemplate, map[string]any{
 		"Name": p.daemonSet().Name, "Node": p.Node, "Image": Image(p.Version), "Mode": p.Mode, "PodCIDR": p.PodCIDR, "APIServer": cluster.APIServer(),
 	})
 	if err != nil {
-		return fmt.Errorf("rendering kube-proxy's manifest: %w", err)
+		return err
 	}
 	if p.Mode == IPVS && semver.Compare("v"+p.Version, "v1.13.0") < 0 {
 		if _, err := node.Exec(ctx, "sh", "-c", renamed); err != nil {
@@ -82,7 +80,7 @@ func (p Proxy) Apply(ctx context.Context, r *framework.Run) error {
 	if _, err := node.Exec(ctx, "sh", "-c", markDrop); err != nil {
 		return fmt.Errorf("making the chain KUBE-MARK-DROP on %s: %w", p.Node, err)
 	}
-	if err := workload.Apply(ctx, cluster, text.String()); err != nil {
+	if err := workload.Apply(ctx, cluster, text); err != nil {
 		return err
 	}
 	return p.Restart(ctx, r)

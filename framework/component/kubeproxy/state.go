@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -66,11 +67,10 @@ func stateOf(said snapshot.Proxy, at time.Time) (State, error) {
 		return State{}, errors.New("asking kube-proxy for its goroutines: it does not answer; does it run with --profiling?")
 	}
 	// The counter appears with the first sync.
-	l := State{At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[syncMetric]), Walked: said.LogLines}
-	for _, g := range said.Goroutines {
-		l.Waiting = append(l.Waiting, g.ID)
-	}
-	return l, nil
+	return State{
+		At: at, Mode: Mode(said.Mode), Syncs: int(said.Counters[syncMetric]), Walked: said.LogLines,
+		Waiting: each.Of(said.Goroutines, func(g snapshot.Goroutine) int { return g.ID }),
+	}, nil
 }
 
 // RunsIn asks kube-proxy which mode it runs in: it falls back to another if it cannot run

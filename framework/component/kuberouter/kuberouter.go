@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
@@ -81,17 +82,12 @@ var manifestYAML string
 var manifestTemplate = template.Must(template.New("kube-router").Parse(manifestYAML))
 
 func (k KubeRouter) manifest(apiServer netip.AddrPort, peer topology.BGPPeer) (string, error) {
-	var text strings.Builder
-	err := manifestTemplate.Execute(&text, struct {
+	return workload.Render(manifestTemplate, struct {
 		KubeRouter
 		V2        bool
 		APIServer netip.AddrPort
 		Peer      topology.BGPPeer
 	}{k, k.Manifest == V2, apiServer, peer})
-	if err != nil {
-		return "", fmt.Errorf("rendering kube-router's manifest: %w", err)
-	}
-	return text.String(), nil
 }
 
 // Apply is the action that applies the configuration, and waits until each node has started a pod
@@ -223,3 +219,19 @@ iptables -w -F; iptables -w -X
 if iptables-legacy-save | grep -q KUBE-; then iptables-legacy -w -F; iptables-legacy -w -X; fi
 iptables-save -t nat | grep -v kube-router | iptables-restore -w -T nat
 crictl --timeout 30s images -q ` + Untagged + ` | sort -u | xargs -r crictl --timeout 30s rmi >/dev/null`
+
+// Running is the digest of the image of kube-router on a node, by a snapshot; empty if it is not
+// known. Trouble says why the container does not run; empty if it does.
+func Running(s snapshot.Snapshot, node string) (digest, trouble string) {
+	for _, p := range s.PodImages.Items {
+		if p.OwnerKind != "DaemonSet" || p.OwnerName != Agent.Name || p.Node != node {
+			continue
+		}
+		for _, c := range p.Containers {
+			if c.Name == Agent.Name {
+				digest, trouble = c.Pulled(), c.Trouble
+			}
+		}
+	}
+	return digest, trouble
+}

@@ -3,7 +3,6 @@
 package metallb
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/chart/published"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -90,25 +90,18 @@ func (r Release) Apply(ctx context.Context, run *framework.Run) error {
 	}
 	// The speakers mount a Secret that the controller makes: kubelet retries one that is
 	// not there only after a delay.
-	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
-		return cmp.Compare(btoi(a.GetKind() == "DaemonSet"), btoi(b.GetKind() == "DaemonSet"))
-	})
+	isSet := func(o unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" }
+	sets := each.Where(objects, isSet)
+	objects = append(slices.DeleteFunc(objects, isSet), sets...)
 	if err := workload.Apply(ctx, c, ownNamespace); err != nil {
 		return err
 	}
 	return installed.Apply(ctx, c, r.Version, objects, func(o *unstructured.Unstructured) error {
-		if o.GetKind() != "DaemonSet" {
-			return nil
+		if isSet(*o) {
+			return Controller.Ready(ctx, c, startsWithin)
 		}
-		return Controller.Ready(ctx, c, startsWithin)
+		return nil
 	})
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // ownNamespace is the release's namespace, with the labels that the vendor's documentation

@@ -252,7 +252,12 @@ func (a *adapter) bfd(f objects.Fields) error {
 	i := slices.IndexFunc(a.all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindBFD && names(a.first, o) })
 	if i < 0 {
 		a.Say("%s: bfdProfile: the manifests have no BFDProfile %v", f.Name, name)
-		return a.own(kindBFD, "the manifests lack the peer's", name)
+		a.Say("%s: the manifests lack the peer's: the lab has its own", kindBFD)
+		own, err := workload.Objects(fmt.Sprintf(defaults[kindBFD], name))
+		if err == nil {
+			a.profile(own[0], nil)
+		}
+		return err
 	}
 	profile := a.all[i]
 	spec, _, err := unstructured.NestedMap(profile.Object, "spec")
@@ -262,11 +267,12 @@ func (a *adapter) bfd(f objects.Fields) error {
 	of := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(profile), Values: spec}
 	of.Drop("the lab's router sends no echoes", "echoMode", "echoInterval")
 	of.Drop("the lab's router is one hop away", "minimumTtl")
-	return a.profile(profile, spec)
+	a.profile(profile, spec)
+	return nil
 }
 
 // profile adds a BFDProfile. What it leaves to FRR is FRR's default.
-func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) error {
+func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) {
 	number := func(field string, fallback int64) int64 {
 		if value, is := spec[field].(int64); is {
 			return value
@@ -283,7 +289,6 @@ func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) err
 	}
 	o.SetNamespace(namespace)
 	a.Objects = append(a.Objects, o)
-	return nil
 }
 
 func (a *adapter) peer(f objects.Fields) error {
@@ -320,13 +325,9 @@ func (a *adapter) has(kind string) bool {
 func (a *adapter) complete() error {
 	byARP := a.has(kindLayer2) && !a.has(kindPeer) && !a.has(kindAdvertisement)
 	if byARP && len(a.pools(kindLayer2)) == 0 {
-		if err := a.own(kindPool, "none of those that are announced by ARP has addresses of IPv4", a.Link.First.String()+"-"+a.Link.Last.String()); err != nil {
-			return err
-		}
+		a.own(kindPool, "none of those that are announced by ARP has addresses of IPv4", a.Link.First.String()+"-"+a.Link.Last.String())
 		if len(a.pools(kindLayer2)) == 0 { // each names others
-			if err := a.own(kindLayer2, "none announces a pool of the manifests"); err != nil {
-				return err
-			}
+			a.own(kindLayer2, "none announces a pool of the manifests")
 		}
 	}
 	if err := a.layer2(); err != nil || byARP {
@@ -334,28 +335,20 @@ func (a *adapter) complete() error {
 	}
 	a.BGP = true
 	if !a.has(kindPeer) {
-		if err := a.own(kindPeer, "there is none"); err != nil {
-			return err
-		}
+		a.own(kindPeer, "there is none")
 		a.CarriesBoth = a.Dual
 	} else if a.CarriesBoth {
 		a.Say("BGPPeer %s: dualStackAddressFamily is true where a version of MetalLB has it: the lab's one session is in place of one of each family", a.first.GetName())
 	}
 	if !a.has(kindPool) {
-		if err := a.own(kindPool, "there is none", a.addresses()); err != nil {
-			return err
-		}
+		a.own(kindPool, "there is none", a.addresses())
 	}
 	announced := a.pools(kindAdvertisement)
 	if len(announced) == 0 {
 		if len(a.poolsBut(a.Layer2)) == 0 {
-			if err := a.own(kindPool, "none has addresses of IPv4 for BGP", a.addresses()); err != nil {
-				return err
-			}
+			a.own(kindPool, "none has addresses of IPv4 for BGP", a.addresses())
 		}
-		if err := a.own(kindAdvertisement, "none announces a pool of the manifests"); err != nil {
-			return err
-		}
+		a.own(kindAdvertisement, "none announces a pool of the manifests")
 		if announced = a.poolsBut(a.Layer2); a.Layer2 != "" {
 			names := each.Of(announced, func(o *unstructured.Unstructured) string { return o.GetName() })
 			own := a.Objects[len(a.Objects)-1]
@@ -452,24 +445,22 @@ func (a *adapter) assign(pools []*unstructured.Unstructured) error {
 	return unstructured.SetNestedField(pools[0].Object, true, "spec", "autoAssign")
 }
 
-func (a *adapter) own(kind, why string, pool ...any) error {
+func (a *adapter) own(kind, why string, pool ...any) {
 	text := defaults[kind]
 	if len(pool) > 0 {
 		text = fmt.Sprintf(text, pool...)
 	}
-	own, err := workload.Objects(text)
-	if err != nil {
-		return err
-	}
-	a.Say("%s: %s: the lab has its own", kind, why)
-	if kind == kindBFD {
-		return a.profile(own[0], nil)
-	}
 	told, networks := a.Replaced, a.Networks
-	a.Networks = nil
-	err = a.add(own[0])
-	a.Replaced, a.Networks = told, networks // it is the lab's
-	return err
+	a.Networks = nil // it is the lab's
+	own, err := workload.Objects(text)
+	if err == nil {
+		err = a.add(own[0])
+	}
+	if err != nil {
+		panic(err) // no text of a user is in it
+	}
+	a.Replaced, a.Networks = told, networks
+	a.Say("%s: %s: the lab has its own", kind, why)
 }
 
 func (a *adapter) announces(by string, pool *unstructured.Unstructured) bool {

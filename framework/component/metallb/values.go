@@ -2,10 +2,12 @@ package metallb
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/mod/semver"
 
 	"github.com/relapse-dev/relapse/framework/component/chart"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 )
 
@@ -145,10 +147,13 @@ func Adapt(users map[string]any, versions ...string) (map[string]any, []chart.Re
 			replaced = append(replaced, r)
 		}
 	}
-	for _, version := range versions {
-		replaced = append(replaced, Release{Version: version, Values: values}.replace(values)...)
-	}
-	return values, replaced
+	return values, append(replaced, replace(values, versions)...)
+}
+
+func replace(values map[string]any, versions []string) []chart.Replacement {
+	return slices.Concat(each.Of(versions, func(version string) []chart.Replacement {
+		return Release{Version: version, Values: values}.replace(values)
+	})...)
 }
 
 // replace sets in values what the lab sets and the values have otherwise, and returns what it was.
@@ -167,12 +172,5 @@ func (r Release) replace(values map[string]any) []chart.Replacement {
 // Overrides are what the lab has in place of these values, a clause each, for releases whose
 // mode was chosen after Adapt.
 func Overrides(values map[string]any, versions ...string) []string {
-	values = chart.Merge(values)
-	var all []string
-	for _, version := range versions {
-		for _, r := range (Release{Version: version, Values: values}).replace(values) {
-			all = append(all, r.String())
-		}
-	}
-	return all
+	return each.Of(replace(chart.Merge(values), versions), chart.Replacement.String)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/placeholder"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Adapted are a user's objects as a lab gets them.
@@ -62,11 +63,9 @@ func Read(text string) ([]*unstructured.Unstructured, error) {
 
 // Missing returns an error that names the variables of the objects that have no value.
 func (a *Adapted) Missing() error {
-	var all []placeholder.Variable
-	for _, o := range a.Objects {
-		all = append(all, placeholder.In(o.Object)...)
-	}
-	return placeholder.Missing(all)
+	return placeholder.Missing(slices.Concat(each.Of(a.Objects, func(o *unstructured.Unstructured) []placeholder.Variable {
+		return placeholder.In(o.Object)
+	})...))
 }
 
 // Fields are some of an object's, which a lab may have otherwise.

@@ -17,6 +17,8 @@ import (
 
 	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // pattern finds variables. The last form, $NAME, is one only where it is a whole value.
@@ -161,11 +163,7 @@ func (v Values) Documents(stream []byte) ([]map[string]any, error) {
 		if !is || !strings.HasSuffix(kind, "List") {
 			items = []any{d}
 		}
-		for _, item := range items {
-			if item, is := item.(map[string]any); is {
-				all = append(all, item)
-			}
-		}
+		all = append(all, each.As[map[string]any](items)...)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -129,13 +131,7 @@ func (c Crashed) again(pods []corev1.Pod) (bool, string) {
 		return false, "it was deleted"
 	}
 	started := c.started(pods[i])
-	var old []string
-	for name := range containers(pods[i]) {
-		if !slices.Contains(started, name) {
-			old = append(old, name)
-		}
-	}
-	slices.Sort(old)
+	old := each.Where(slices.Sorted(maps.Keys(containers(pods[i]))), func(name string) bool { return !slices.Contains(started, name) })
 	switch {
 	case !c.back && len(old) > 0:
 		return false, "not started again: " + strings.Join(old, ", ")
@@ -146,14 +142,8 @@ func (c Crashed) again(pods []corev1.Pod) (bool, string) {
 }
 
 func (c Crashed) started(now corev1.Pod) []string {
-	var names []string
-	for name, id := range containers(now) {
-		if containers(c.Pod)[name] != id {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	is, was := containers(now), containers(c.Pod)
+	return each.Where(slices.Sorted(maps.Keys(is)), func(name string) bool { return is[name] != was[name] })
 }
 
 func containers(pod corev1.Pod) map[string]string {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/template"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,15 @@ func Apply(ctx context.Context, c *kindlab.Cluster, manifest string) error {
 		return err
 	}
 	return ApplyObjects(ctx, c, objects...)
+}
+
+// Render is what a template makes of data.
+func Render(t *template.Template, data any) (string, error) {
+	var text strings.Builder
+	if err := t.Execute(&text, data); err != nil {
+		return "", fmt.Errorf("rendering the manifest %s: %w", t.Name(), err)
+	}
+	return text.String(), nil
 }
 
 // Applied is the action that does Apply.

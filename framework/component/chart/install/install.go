@@ -46,6 +46,10 @@ func (r Release) Render(of *chart.Chart, values map[string]any) ([]unstructured.
 // applied. Before, if not nil, is called before each object is applied.
 func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, rendered []unstructured.Unstructured,
 	before func(*unstructured.Unstructured) error) error {
+	earlier, err := r.recorded(ctx, c)
+	if err != nil {
+		return err
+	}
 	var objects []*unstructured.Unstructured
 	for _, o := range rendered {
 		namespaced, err := c.Kube().IsObjectNamespaced(&o)
@@ -57,7 +61,26 @@ func (r Release) Apply(ctx context.Context, c *kindlab.Cluster, version string, 
 		}
 		objects = append(objects, &o)
 	}
-	return r.upgrade(ctx, c, version, objects, before)
+	// The record has the objects of both until all is done: an interrupted upgrade forgets none.
+	after := each.Of(objects, referenceTo)
+	gone := dropped(earlier, after)
+	if err := r.write(ctx, c, version, slices.Concat(after, gone)); err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if before != nil {
+			if err := before(o); err != nil {
+				return err
+			}
+		}
+		if err := workload.ApplyObjects(ctx, c, o); err != nil {
+			return err
+		}
+	}
+	if err := remove(ctx, c, gone); err != nil {
+		return err
+	}
+	return r.write(ctx, c, version, after)
 }
 
 // reference names an object of the cluster.
@@ -94,36 +117,6 @@ func (r Release) record() client.ObjectKey {
 }
 
 const recordedObjects = "objects"
-
-// upgrade applies the objects of a release and deletes those of the release before it that
-// it lacks. The record has the objects of both until that is done: an interrupted upgrade
-// forgets none.
-func (r Release) upgrade(ctx context.Context, c *kindlab.Cluster, version string, objects []*unstructured.Unstructured,
-	before func(*unstructured.Unstructured) error) error {
-	earlier, err := r.recorded(ctx, c)
-	if err != nil {
-		return err
-	}
-	after := each.Of(objects, referenceTo)
-	gone := dropped(earlier, after)
-	if err := r.write(ctx, c, version, slices.Concat(after, gone)); err != nil {
-		return err
-	}
-	for _, o := range objects {
-		if before != nil {
-			if err := before(o); err != nil {
-				return err
-			}
-		}
-		if err := workload.ApplyObjects(ctx, c, o); err != nil {
-			return err
-		}
-	}
-	if err := remove(ctx, c, gone); err != nil {
-		return err
-	}
-	return r.write(ctx, c, version, after)
-}
 
 func (r Release) write(ctx context.Context, c *kindlab.Cluster, version string, objects []reference) error {
 	text, err := json.Marshal(objects)

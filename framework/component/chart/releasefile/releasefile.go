@@ -183,11 +183,9 @@ func (r *reader) named(c candidate) bool {
 	if c.stated != "" {
 		return r.is(c.stated)
 	}
-	names := []string{text(at(c.document, "metadata", "name"))}
-	for _, key := range c.form.names {
-		names = append(names, text(at(c.part, strings.Split(key, ".")...)))
-	}
-	return slices.ContainsFunc(names, r.is)
+	return r.is(text(at(c.document, "metadata", "name"))) || slices.ContainsFunc(c.form.names, func(key string) bool {
+		return r.is(text(at(c.part, strings.Split(key, ".")...)))
+	})
 }
 
 // choose returns the candidates whose values apply, the first one first.
@@ -279,13 +277,7 @@ func mapAt(d map[string]any, keys ...string) map[string]any {
 
 func listAt(d map[string]any, keys ...string) []map[string]any {
 	items, _ := at(d, keys...).([]any)
-	var all []map[string]any
-	for _, item := range items {
-		if item, is := item.(map[string]any); is {
-			all = append(all, item)
-		}
-	}
-	return all
+	return each.As[map[string]any](items)
 }
 
 func text(value any) string {
@@ -414,9 +406,7 @@ func ReadAll(component string, vars placeholder.Values, files ...File) (Given, e
 		}
 		g.Sources, all = append(g.Sources, source), append(all, r.Values)
 		g.Version = cmp.Or(r.Version, g.Version)
-		for _, says := range r.Told {
-			g.Told = append(g.Told, f.Name+": "+says)
-		}
+		g.Told = append(g.Told, each.Of(r.Told, func(says string) string { return f.Name + ": " + says })...)
 	}
 	g.Values = chart.Merge(all...)
 	return g, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -123,13 +124,7 @@ func rangeOf(block map[string]any) string {
 func maps(fields map[string]any, path string) []map[string]any {
 	value, _ := chart.Get(fields, path)
 	list, _ := value.([]any)
-	var all []map[string]any
-	for _, item := range list {
-		if item, is := item.(map[string]any); is {
-			all = append(all, item)
-		}
-	}
-	return all
+	return each.As[map[string]any](list)
 }
 
 // peer is one of the user's peers: the object that has it, its instance and fields there, and its
@@ -297,11 +292,8 @@ func (a *adapter) families(config *unstructured.Unstructured) (selector map[stri
 	}
 	if selector == nil {
 		a.Say("%s: it announces nothing: the lab's own advertisements are", name)
-		labels := map[string]any{}
-		for key, value := range AnnouncedLabels() {
-			labels[key] = value
-		}
-		selector = map[string]any{"matchLabels": labels}
+		key, value, _ := strings.Cut(Announced, ": ")
+		selector = map[string]any{"matchLabels": map[string]any{key: value}}
 	}
 	one["advertisements"] = selector
 	if _, ok := objects.LabelsFor(objects.Selector(selector), nil); !ok {

@@ -1,12 +1,14 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -23,12 +25,7 @@ type State struct {
 
 // String is the state in one clause.
 func (s State) String() string {
-	list := func(items []string) string {
-		if len(items) == 0 {
-			return "none"
-		}
-		return strings.Join(items, ", ")
-	}
+	list := func(items []string) string { return cmp.Or(strings.Join(items, ", "), "none") }
 	return fmt.Sprintf("status %s; masquerade by %s; BGP peers: %s; routes that it announces: %s", s.Status, s.Masquerade, list(s.Peers), list(s.Routes))
 }
 
@@ -61,11 +58,13 @@ func StateOf(ctx context.Context, n *kindlab.Node) (State, error) {
 			Enabled bool
 		}
 	}
-	var peers []struct {
+	type peer struct {
 		Address string `json:"peer-address"`
 		State   string `json:"session-state"`
 	}
-	var routes []struct{ Prefix string }
+	type route struct{ Prefix string }
+	var peers []peer
+	var routes []route
 	if err := ask(&status, "status"); err != nil {
 		return State{}, err
 	}
@@ -78,11 +77,7 @@ func StateOf(ctx context.Context, n *kindlab.Node) (State, error) {
 		s.Peers, s.Routes = []string{"not known"}, []string{"not known"}
 		return s, nil
 	}
-	for _, p := range peers {
-		s.Peers = append(s.Peers, p.Address+" "+p.State)
-	}
-	for _, r := range routes {
-		s.Routes = append(s.Routes, r.Prefix)
-	}
+	s.Peers = each.Of(peers, func(p peer) string { return p.Address + " " + p.State })
+	s.Routes = each.Of(routes, func(r route) string { return r.Prefix })
 	return s, nil
 }
