@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // cable is a veth between a node and a bridge of the machine. The kernel removes it with the
@@ -240,24 +241,17 @@ func listRoutes() ([]route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing links: %w", err)
 	}
-	name := func(index int) string {
-		for _, l := range links {
-			if l.Attrs().Index == index {
-				return l.Attrs().Name
-			}
-		}
-		return ""
+	names := map[int]string{}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
 	}
 	var routes []route
 	for _, r := range list {
 		if r.Protocol == unix.RTPROT_KERNEL {
 			continue
 		}
-		named := route{Route: r, link: name(r.LinkIndex)}
-		for _, hop := range r.MultiPath {
-			named.links = append(named.links, name(hop.LinkIndex))
-		}
-		routes = append(routes, named)
+		links := each.Of(r.MultiPath, func(hop *netlink.NexthopInfo) string { return names[hop.LinkIndex] })
+		routes = append(routes, route{Route: r, link: names[r.LinkIndex], links: links})
 	}
 	return routes, nil
 }

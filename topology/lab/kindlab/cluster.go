@@ -324,14 +324,14 @@ const controlPlaneServes = 4 * time.Minute
 func (m *member) runs(ctx context.Context) error {
 	return await.Until(ctx, "container "+m.container+" to run", 50*time.Millisecond, 5*time.Minute,
 		func(ctx context.Context) (bool, string, error) {
-			info, err := m.docker.ContainerInspect(ctx, m.container, docker.ContainerInspectOptions{})
+			info, err := m.inspect(ctx)
 			if errdefs.IsNotFound(err) {
 				return false, "no such container", nil
 			}
 			if err != nil {
 				return false, "", err
 			}
-			return info.Container.State.Running, string(info.Container.State.Status), nil
+			return info.State.Running, string(info.State.Status), nil
 		})
 }
 

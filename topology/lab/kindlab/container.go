@@ -331,12 +331,9 @@ func endpoint(link topology.Link) *network.EndpointSettings {
 
 // Exists reports whether the member has a container, running or not.
 func (m *member) Exists(ctx context.Context) (bool, error) {
-	_, err := m.docker.ContainerInspect(ctx, m.container, client.ContainerInspectOptions{})
+	_, err := m.inspect(ctx)
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("looking for container %q: %w", m.container, err)
-	}
-	return true, nil
+	return err == nil, err
 }

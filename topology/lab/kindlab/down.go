@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Labs returns the names of all labs that have anything on this machine.
@@ -39,11 +40,7 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	for _, n := range networks.Items {
 		labs[n.Labels[labelLab]] = true
 	}
-	conn, err := nftables.New()
-	if err != nil {
-		return nil, fmt.Errorf("opening nftables: %w", err)
-	}
-	tables, err := conn.ListTablesOfFamily(tableFamily())
+	tables, err := (&nftables.Conn{}).ListTablesOfFamily(tableFamily())
 	if err != nil {
 		return nil, fmt.Errorf("listing nftables tables: %w", err)
 	}
@@ -75,13 +72,7 @@ func WithState() ([]string, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("listing the labs' state: %w", err)
 	}
-	var labs []string
-	for _, e := range entries {
-		if e.IsDir() {
-			labs = append(labs, e.Name())
-		}
-	}
-	return labs, nil
+	return each.Of(each.Where(entries, os.DirEntry.IsDir), os.DirEntry.Name), nil
 }
 
 // labOf returns the lab of a container; empty if it is in none. A container that kind made has

@@ -206,11 +206,11 @@ func (l *Lab) record(ctx context.Context) error {
 	if l.foreign.objects, err = running.objects(ctx); err != nil {
 		return err
 	}
-	first, err := l.docker.ContainerInspect(ctx, l.foreign.Containers[c.Nodes[0].Name], client.ContainerInspectOptions{})
+	first, err := l.member(c.Nodes[0].Name).inspect(ctx)
 	if err != nil {
-		return fmt.Errorf("inspecting container %q: %w", l.foreign.Containers[c.Nodes[0].Name], err)
+		return err
 	}
-	l.foreign.network = registryNetwork(first.Container.NetworkSettings.Networks, c.Nodes[0])
+	l.foreign.network = registryNetwork(first.NetworkSettings.Networks, c.Nodes[0])
 	var mu sync.Mutex
 	return l.EachNode(ctx, running.Nodes(), func(ctx context.Context, n *Node) error {
 		b, err := l.recordNode(ctx, n)

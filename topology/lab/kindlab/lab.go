@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -92,10 +93,7 @@ func containerImages(t topology.Topology) []string {
 	}
 	refs = append(refs, guestImages(t)...)
 	others := each.Of(t.Routers, func(r topology.Router) string { return RouterImage(r.Kind) })
-	for _, h := range t.Hosts {
-		others = append(others, hostImageOf(h))
-	}
-	for _, ref := range others {
+	for _, ref := range append(others, each.Of(t.Hosts, hostImageOf)...) {
 		if !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
@@ -127,11 +125,9 @@ func hold(docker *client.Client, t topology.Topology, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := o.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &Lab{Topology: t, docker: docker, options: o, log: log, unlock: unlock}, nil
+	l := &Lab{Topology: t, docker: docker, options: o, unlock: unlock}
+	l.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return l, nil
 }
 
 // Release unlocks the lab for other processes. The lab keeps running.
@@ -289,9 +285,7 @@ func (l *Lab) nodesOn(network string) []netip.Addr {
 
 func (l *Lab) startRouter(ctx context.Context, r topology.Router, image string) error {
 	config := router.Config{Kind: r.Kind, AS: r.ASN, RouterID: r.ID, Sockets: runDir, Dual: l.Topology.Dual}
-	for _, link := range r.Links {
-		config.Listen = append(config.Listen, link.Address)
-	}
+	config.Listen = each.Of(r.Links, func(l topology.Link) netip.Addr { return l.Address })
 	for _, p := range r.Peers {
 		network, _ := l.Topology.Network(p.Network)
 		peers := router.Peers{Prefix: network.Subnet, AS: p.ASN, GracefulRestart: p.GracefulRestart, BFD: p.BFD}
@@ -478,14 +472,10 @@ func (l *Lab) Logs(ctx context.Context, since time.Time, without ...string) (map
 	}
 	var all sync.WaitGroup
 	if len(l.Topology.Clusters) > 0 {
-		all.Go(func() {
-			text, err := l.Registry().logs(ctx, since)
-			keep("registry", text, err)
-		})
-		for _, cache := range l.caches() {
+		for _, r := range append(slices.Collect(maps.Values(l.caches())), l.Registry()) {
 			all.Go(func() {
-				text, err := cache.logs(ctx, since)
-				keep(cache.name, text, err)
+				text, err := r.logs(ctx, since)
+				keep(r.name, text, err)
 			})
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/rtnl"
 )
 
@@ -164,9 +165,9 @@ func (m *member) setDefault(family topology.Family, nextHops []netip.Addr) error
 	if family == topology.IPv6 {
 		route.Dst = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
 	}
-	for _, hop := range nextHops {
-		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: family.Addr(hop).AsSlice()})
-	}
+	route.MultiPath = each.Of(nextHops, func(hop netip.Addr) *netlink.NexthopInfo {
+		return &netlink.NexthopInfo{Gw: family.Addr(hop).AsSlice()}
+	})
 	if err := setNextHopLinks(route); err != nil {
 		return fmt.Errorf("on %s: %w", m.name, err)
 	}

@@ -163,10 +163,7 @@ func tableFamily() nftables.TableFamily {
 // isolate installs the lab's nftables table, in place of one that is there. Rules in Docker's chains were rejected: a table is
 // removed in one step and does not interfere with Docker. Its priority is before Docker's rules.
 func isolate(lab string, bridges []bridge, family nftables.TableFamily) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("opening nftables: %w", err)
-	}
+	conn := &nftables.Conn{}
 	table := conn.AddTable(&nftables.Table{Family: family, Name: tableName(lab)})
 	conn.DelTable(table)
 	conn.AddTable(table)
@@ -252,10 +249,7 @@ func isolation(bridges []bridge) []hook {
 // onlyRootConnects adds to a lab's table that a process of another user than root does not connect
 // to a port of the machine's own addresses: Docker's proxy is root's, and would connect for it.
 func onlyRootConnects(lab string, port uint16) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("opening nftables: %w", err)
-	}
+	conn := &nftables.Conn{}
 	table := &nftables.Table{Family: tableFamily(), Name: tableName(lab)}
 	conn.AddRule(&nftables.Rule{Table: table, Chain: &nftables.Chain{Name: outputChain, Table: table}, Exprs: slices.Concat(
 		is(expr.MetaKeyOIFNAME, expr.CmpOpEq, ifname("lo")), is(expr.MetaKeyL4PROTO, expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
@@ -293,11 +287,7 @@ func (l *Lab) Isolated() error {
 	if l.foreign != nil {
 		return nil
 	}
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("opening nftables: %w", err)
-	}
-	name := tableName(l.Topology.Name)
+	conn, name := &nftables.Conn{}, tableName(l.Topology.Name)
 	return missing(name, isolation(bridgesOf(l.Topology)), func(chain string) (int, error) {
 		table := &nftables.Table{Family: tableFamily(), Name: name}
 		rules, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
@@ -328,10 +318,7 @@ func ifname(name string) []byte {
 }
 
 func removeTable(lab string) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("opening nftables: %w", err)
-	}
+	conn := &nftables.Conn{}
 	conn.DelTable(&nftables.Table{Family: tableFamily(), Name: tableName(lab)})
 	if err := conn.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing nftables table %q: %w", tableName(lab), err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 type object struct {
@@ -66,9 +67,9 @@ func (c *Cluster) list(ctx context.Context) ([]object, error) {
 			if err != nil {
 				return nil, fmt.Errorf("listing %s of cluster %q: %w", of.Resource, c.Name, err)
 			}
-			for _, i := range items.Items {
-				all = append(all, object{of, i.Namespace, i.Name, i.UID, i.OwnerReferences, byPeople(i.ManagedFields)})
-			}
+			all = append(all, each.Of(items.Items, func(i metav1.PartialObjectMetadata) object {
+				return object{of, i.Namespace, i.Name, i.UID, i.OwnerReferences, byPeople(i.ManagedFields)}
+			})...)
 		}
 	}
 	return all, nil
