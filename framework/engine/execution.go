@@ -271,7 +271,10 @@ func (e *Execution) onLab(
 			}
 			breaks(err)
 		}()
-		e.begin()
+		if e.began.IsZero() {
+			e.began = time.Now()
+			e.report.Started = e.began
+		}
 		// In the first step, so that a run that is killed while its lab comes up has a report, too.
 		if err := e.openFolder(); err != nil {
 			return err
@@ -286,13 +289,6 @@ func (e *Execution) onLab(
 func (e *Execution) panicked(step string, p any) error {
 	e.options.Log.Error("a step panicked", "step", step, "panic", p, "stack", string(debug.Stack()))
 	return &history.PanicError{Value: p}
-}
-
-func (e *Execution) begin() {
-	if e.began.IsZero() {
-		e.began = time.Now()
-		e.report.Started = e.began
-	}
 }
 
 func (e *Execution) openFolder() error {
@@ -319,13 +315,8 @@ func (e *Execution) removeFolder() error {
 }
 
 func (e *Execution) chosen() []framework.Variant {
-	var chosen []framework.Variant
-	for i, v := range e.variants {
-		if i == 0 || v.c.Variant.Name != e.variants[i-1].c.Variant.Name {
-			chosen = append(chosen, v.c.Variant)
-		}
-	}
-	return chosen
+	return slices.CompactFunc(each.Of(e.variants, func(v *variantRun) framework.Variant { return v.c.Variant }),
+		func(a, b framework.Variant) bool { return a.Name == b.Name })
 }
 
 func (e *Execution) prepare(ctx context.Context, l *lane) error {

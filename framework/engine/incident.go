@@ -14,7 +14,6 @@ import (
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/verdict"
-	"github.com/relapse-dev/relapse/topology/await"
 	"github.com/relapse-dev/relapse/topology/each"
 )
 
@@ -83,16 +82,7 @@ func (v *variantRun) tookEffect(ctx context.Context, f framework.Fault) history.
 		if a.Holds || v.c.Ablate == verdict.AblateFault || a.Err != nil {
 			return
 		}
-		err = await.Until(ctx, f.Name+" to take effect", 100*time.Millisecond, effectWithin, tookEffect)
-		var timeout *await.TimeoutError
-		switch {
-		case err == nil:
-			a.Holds = true
-		case errors.As(err, &timeout):
-			a.Saw = timeout.Saw
-		default:
-			a.Err = err
-		}
+		askAgain(ctx, a, f.Name+" to take effect", effectWithin, tookEffect)
 	})
 }
 
@@ -332,7 +322,7 @@ func (v *variantRun) watchNoRecovery(ctx context.Context, r framework.Remedy, _ 
 }
 
 func slug(name string) string {
-	return strings.Join(slices.DeleteFunc(strings.FieldsFunc(name, func(r rune) bool {
+	return strings.Join(strings.FieldsFunc(name, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')
-	}), func(s string) bool { return s == "" }), "-")
+	}), "-")
 }

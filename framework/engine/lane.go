@@ -8,6 +8,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // lane is a lab of an execution with its variants. An execution has one lane, or two side by
@@ -82,14 +83,8 @@ func (e *Execution) divide(chosen []framework.Variant) (first, second []framewor
 			balance -= steps(v)
 		}
 	}
-	for _, v := range chosen {
-		if onFirst[v.Name] == onFirst[chosen[0].Name] {
-			first = append(first, v)
-		} else {
-			second = append(second, v)
-		}
-	}
-	return first, second
+	isFirst := func(v framework.Variant) bool { return onFirst[v.Name] == onFirst[chosen[0].Name] }
+	return each.Where(chosen, isFirst), each.Where(chosen, func(v framework.Variant) bool { return !isFirst(v) })
 }
 
 func (e *Execution) laneOf(v framework.Variant) *lane {

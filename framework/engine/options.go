@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -109,12 +110,7 @@ func (o Options) cases() verdict.Options {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Progress == nil {
-		o.Progress = Silent
-	}
+	o.Log, o.Progress = cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(o.Progress, Silent)
 	if o.Command == nil {
 		o.Command = func(s framework.Scenario) string { return "relapse run " + s.Incident.Name }
 	}

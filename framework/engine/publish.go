@@ -12,6 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/report"
 	"github.com/relapse-dev/relapse/framework/report/page"
 	"github.com/relapse-dev/relapse/framework/verdict"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // progressSoFar is the state of a live run for its preliminary report. Execution.mu guards it.
@@ -68,9 +69,7 @@ func (e *Execution) publish() {
 	if !e.soFar.withoutPage {
 		err = errors.Join(err, page.Write(e.dir, e.histories()))
 	}
-	if err != nil {
-		e.setNotStored(err)
-	}
+	e.setNotStored(err)
 }
 
 func (e *Execution) histories() map[string]*history.History {
@@ -89,11 +88,8 @@ func (e *Execution) reportSoFar() (report.Report, error) {
 	r.Unfinished = &report.Unfinished{At: e.now()}
 	r.Timings.Total = time.Since(e.began).Milliseconds()
 	r.Steps = slices.Clone(e.soFar.steps)
-	for _, s := range r.Steps {
-		if s.Ended == nil {
-			r.Unfinished.Steps = append(r.Unfinished.Steps, s.Scope+": "+s.Name)
-		}
-	}
+	open := each.Where(r.Steps, func(s report.Step) bool { return s.Ended == nil })
+	r.Unfinished.Steps = each.Of(open, func(s report.Step) string { return s.Scope + ": " + s.Name })
 	r.Variants = []report.Variant{}
 	var errs []error
 	for _, v := range e.variants {

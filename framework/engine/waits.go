@@ -150,18 +150,23 @@ func (v *variantRun) ask(ctx context.Context, c framework.Check) error {
 		if a.Holds, a.Saw, _ = answer(ctx); a.Holds || c.Bound == 0 {
 			return
 		}
-		err := await.Until(ctx, c.Name, 100*time.Millisecond, c.Bound, answer)
-		var timeout *await.TimeoutError
-		switch {
-		case err == nil:
-			a.Holds, a.Err = true, nil
-		case errors.As(err, &timeout):
-			a.Saw = timeout.Saw
-		default:
-			a.Err = err
-		}
+		askAgain(ctx, a, c.Name, c.Bound, answer)
 	})
 	return ctx.Err()
+}
+
+// askAgain asks until the answer is yes or a bound has passed, and notes the last answer.
+func askAgain(ctx context.Context, a *history.Act, what string, bound time.Duration, answer await.Condition) {
+	err := await.Until(ctx, what, 100*time.Millisecond, bound, answer)
+	timeout, late := errors.AsType[*await.TimeoutError](err)
+	switch {
+	case err == nil:
+		a.Holds, a.Err = true, nil
+	case late:
+		a.Saw = timeout.Saw
+	default:
+		a.Err = err
+	}
 }
 
 func (v *variantRun) askDetectors(ctx context.Context, c framework.Check) error {
