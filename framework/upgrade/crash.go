@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/labaccess"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // withAgents returns the upgrade with Works, and with the Steady and Crash of a component whose
@@ -49,12 +51,9 @@ func (u Upgrade) withAgents(agents workload.Pods, image func(version string) str
 // runs returns an error if no container of a pod is of an image. That of the agent tells its
 // version: MetalLB's speaker has the same FRR beside it in all versions.
 func runs(pod corev1.Pod, image string) error {
-	var has []string
-	for _, c := range pod.Spec.Containers {
-		if c.Image == image {
-			return nil
-		}
-		has = append(has, c.Image)
+	has := each.Of(pod.Spec.Containers, func(c corev1.Container) string { return c.Image })
+	if slices.Contains(has, image) {
+		return nil
 	}
 	return fmt.Errorf("pod %s on %s runs %s, and not %s", pod.Name, pod.Spec.NodeName, strings.Join(has, ", "), image)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // layer2 are the Services of a lab whose addresses nodes answer for by ARP, on the network that they
@@ -84,13 +86,8 @@ func (l layer2) ends() (ends []framework.Endpoint) {
 	return ends
 }
 
-func (l layer2) paths() (paths []PathKind) {
-	for _, name := range []string{byARP, byARPLocal} {
-		if _, there := l.services()[name]; there {
-			paths = append(paths, balancerPaths(name)...)
-		}
-	}
-	return paths
+func (l layer2) paths() []PathKind {
+	return slices.Concat(each.Of(slices.Sorted(maps.Keys(l.services())), balancerPaths)...)
 }
 
 // install creates the Services, and waits until a node answers for each.
@@ -213,14 +210,11 @@ const heardWithin = 700 * time.Millisecond
 func (s linkState) two(at time.Time) map[netip.Addr]string {
 	all := map[netip.Addr]string{}
 	for address, answers := range s.answers {
-		var names []string
-		for name, a := range answers {
-			if at.Sub(a.Replied) < heardWithin {
-				names = append(names, name)
-			}
-		}
+		names := each.Where(slices.Sorted(maps.Keys(answers)), func(name string) bool {
+			return at.Sub(answers[name].Replied) < heardWithin
+		})
 		if len(names) > 1 {
-			all[address] = strings.Join(slices.Sorted(slices.Values(names)), " and ")
+			all[address] = strings.Join(names, " and ")
 		}
 	}
 	return all
@@ -267,11 +261,9 @@ func linksOf(t topology.Topology, links []snapshot.LinkNeighbor) linkState {
 // balancerPaths are the kinds of paths from outside to a Service of type LoadBalancer.
 func balancerPaths(end string) []PathKind {
 	to := func(protocols ...probe.Protocol) []probe.Probe {
-		var all []probe.Probe
-		for _, p := range protocols {
-			all = append(all, probe.Probe{From: outside, To: end, Protocol: p}.WithDefaults())
-		}
-		return all
+		return each.Of(protocols, func(p probe.Protocol) probe.Probe {
+			return probe.Probe{From: outside, To: end, Protocol: p}.WithDefaults()
+		})
 	}
 	return []PathKind{
 		{Name: end + ", outside, UDP", Probes: to(probe.UDP)},

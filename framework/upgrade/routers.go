@@ -23,8 +23,8 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 			Name: declared.Name, Due: int(s.ended.Sub(s.began) / pollEvery),
 			Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{},
 		}
-		var last *state // of the newest poll before the one that is compared
-		var alone map[netip.Prefix]bool
+		var last *state                 // of the newest poll before the one that is compared
+		var alone map[netip.Prefix]bool // of the first poll: whether a prefix has one origin
 		for _, poll := range polls {
 			now, read := stateOf(t, poll, declared.Name)
 			if !read || !poll.Began.Before(s.ended) {
@@ -45,7 +45,10 @@ func routersOf(t topology.Topology, polls []history.Poll, s span, passing func(n
 				last = &now
 			}
 			if alone == nil {
-				alone = last.alone()
+				alone = map[netip.Prefix]bool{}
+				for prefix, origins := range last.origins {
+					alone[prefix] = len(origins) == 1
+				}
 			}
 			r.compare(t, *last, now, alone)
 			last = &now
@@ -136,15 +139,6 @@ func nodeAddresses(t topology.Topology, node string) []netip.Addr {
 func sorted(addresses []netip.Addr) []netip.Addr {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	return slices.Compact(addresses)
-}
-
-// alone are the prefixes of the table, with whether only one neighbour announces each.
-func (s state) alone() map[netip.Prefix]bool {
-	alone := map[netip.Prefix]bool{}
-	for prefix, origins := range s.origins {
-		alone[prefix] = len(origins) == 1
-	}
-	return alone
 }
 
 // twoFor is how long several stations answer for an address before that is no change from one to another.

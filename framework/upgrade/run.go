@@ -96,7 +96,8 @@ func (t *trip) steps(s *engine.Session) []engine.PlanStep {
 		{ID: framework.StepInstall, Name: fmt.Sprintf("%s %s is installed", t.upgrade.Component, t.from), Do: t.install},
 		{ID: framework.StepBaseline, Name: "every path is clean", Do: t.baseline},
 		t.readKernels(beforeUpgrade, t.isClean),
-		{ID: stepRest, Name: fmt.Sprintf("at rest, for %s", restFor), Due: t.isClean, Do: t.rest},
+		{ID: stepRest, Name: fmt.Sprintf("at rest, for %s", restFor), Due: t.isClean,
+			Do: func(ctx context.Context) error { return t.watch(ctx, restFor) }},
 	}
 	steps = append(steps, t.failovers(oldVersion, t.from, t.isClean)...)
 	steps = append(steps, t.rollout(upgrading, t.from, t.to)...)
@@ -136,8 +137,6 @@ func (t *trip) undo(ctx context.Context, node string) error {
 	}
 	return t.watch(ctx, settleFor)
 }
-
-func (t *trip) rest(ctx context.Context) error { return t.watch(ctx, restFor) }
 
 func (t *trip) isClean() bool { return unclean(t.upgrade, t.h) == nil }
 

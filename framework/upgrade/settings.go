@@ -55,12 +55,12 @@ func Of(component, from, to string, s Settings) (Upgrade, error) {
 }
 
 // ofValues declares the upgrade of a component that takes values alone, or nothing.
-func ofValues(component string, upgrade func(Settings) Upgrade) declare {
+func ofValues(component string, upgrade func() Upgrade) declare {
 	return func(_, _ string, s Settings) (Upgrade, error) {
 		if s.Config != "" || s.Mode != "" || s.Manifests != "" {
 			return Upgrade{}, fmt.Errorf("the lab of an upgrade of %s takes no mode and no manifests", component)
 		}
-		return upgrade(s), nil
+		return upgrade(), nil
 	}
 }
 

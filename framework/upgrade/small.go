@@ -391,21 +391,16 @@ func onDual(kinds []PathKind) (all []PathKind) {
 // the others. Unless pods are routed, there is no path to their addresses from outside.
 func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 	to := func(protocol probe.Protocol, from string, tos ...string) []probe.Probe {
-		var all []probe.Probe
-		for _, end := range tos {
-			p := probe.Probe{From: from, To: end, Protocol: protocol, Interval: udp}
-			if protocol != probe.UDP {
-				p.Interval = others
-			}
-			all = append(all, p.WithDefaults())
+		interval := others
+		if protocol == probe.UDP {
+			interval = udp
 		}
-		return all
+		return each.Of(tos, func(end string) probe.Probe {
+			return probe.Probe{From: from, To: end, Protocol: protocol, Interval: interval}.WithDefaults()
+		})
 	}
 	in := to(probe.UDP, outside, master, worker1, worker2)
-	var out []probe.Probe
-	for _, p := range in {
-		out = append(out, to(probe.UDP, p.To, outside)...)
-	}
+	out := slices.Concat(each.Of(in, func(p probe.Probe) []probe.Probe { return to(probe.UDP, p.To, outside) })...)
 	near := to(probe.UDP, worker1, "beside")
 	far := append(to(probe.UDP, worker1, worker2), append(to(probe.UDP, worker2, master), to(probe.UDP, master, worker1)...)...)
 	// opening opens a TCP connection and a UDP flow with each packet. Each UDP probe above
@@ -418,8 +413,6 @@ func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 		}
 		return opened
 	}
-	clusterIP := opening(probe.Probe{From: worker1, To: "cluster IP"})
-	nodePort := opening(probe.Probe{From: outside, To: "node port of " + worker1})
 	long := append(to(probe.Stream, outside, "node port of "+worker1), to(probe.Stream, worker1, worker2, outside, "cluster IP")...)
 	if routed {
 		long = append(to(probe.Stream, outside, worker1, worker2), long...)
@@ -433,12 +426,12 @@ func (s small) paths(udp, others time.Duration, routed bool) []PathKind {
 		{Name: "new connections, pod to outside", Probes: opening(out...)},
 		{Name: "new connections, pod to pod, same node", Probes: opening(near...)},
 		{Name: "new connections, pod to pod, other node", Probes: opening(far...)},
-		{Name: "cluster IP", Probes: clusterIP},
-		{Name: "node port", Probes: nodePort},
+		{Name: "cluster IP", Probes: opening(probe.Probe{From: worker1, To: "cluster IP"})},
+		{Name: "node port", Probes: opening(probe.Probe{From: outside, To: "node port of " + worker1})},
 		{Name: "long-lived TCP", Probes: long},
 		{Name: "UDP one way, outside to pod", Probes: in, OneWay: true},
 		{Name: "UDP one way, pod to outside", Probes: out, OneWay: true},
-		{Name: "UDP one way, pod to pod", Probes: append(append([]probe.Probe{}, near...), far...), OneWay: true},
+		{Name: "UDP one way, pod to pod", Probes: slices.Concat(near, far), OneWay: true},
 	}
 	if !routed {
 		all = slices.DeleteFunc(all, func(k PathKind) bool { return strings.HasSuffix(k.Name, "outside to pod") })

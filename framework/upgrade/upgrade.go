@@ -15,6 +15,7 @@ import (
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // Upgrade declares how a component of a lab is upgraded from one version to another (Of). The
@@ -130,11 +131,11 @@ type PathKind struct {
 type declare func(from, to string, s Settings) (Upgrade, error)
 
 var declarations = map[string]declare{
-	"calico":      ofValues("calico", func(Settings) Upgrade { return calicoUpgrade() }),
+	"calico":      ofValues("calico", calicoUpgrade),
 	"cilium":      ciliumUpgrade,
 	"coredns":     coreDNSUpgrade,
 	"kube-proxy":  kubeProxyUpgrade,
-	"kube-router": ofValues("kube-router", func(Settings) Upgrade { return kubeRouterUpgrade() }),
+	"kube-router": ofValues("kube-router", kubeRouterUpgrade),
 	"metallb":     metalLBUpgrade,
 }
 
@@ -208,21 +209,14 @@ func (u Upgrade) scenario(from, to string) framework.Scenario {
 }
 
 func (u Upgrade) about() string {
-	var parts []string
-	for _, n := range u.Topology.Nodes() {
+	text := strings.Join(slices.Concat(each.Of(u.Topology.Nodes(), func(n topology.Node) string {
 		text := fmt.Sprintf("%s (%s", n.Name, n.Role)
 		if n.Kernel != "" {
 			text += ", kernel " + n.Kernel
 		}
-		parts = append(parts, text+")")
-	}
-	for _, r := range u.Topology.Routers {
-		parts = append(parts, r.Name+" (router)")
-	}
-	for _, h := range u.Topology.Hosts {
-		parts = append(parts, h.Name+" (host)")
-	}
-	text := strings.Join(parts, ", ")
+		return text + ")"
+	}), each.Of(u.Topology.Routers, func(r topology.Router) string { return r.Name + " (router)" }),
+		each.Of(u.Topology.Hosts, func(h topology.Host) string { return h.Name + " (host)" })), ", ")
 	if u.Besides != "" {
 		text += "; " + u.Besides
 	}
