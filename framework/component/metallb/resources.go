@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/relapse-dev/relapse/framework/component/chart"
 	"github.com/relapse-dev/relapse/framework/component/objects"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
@@ -128,7 +129,8 @@ func NewResources(text string, n Network) (Resources, error) {
 	if err := a.Missing(); err != nil {
 		return Resources{}, err
 	}
-	return a.Resources, a.complete()
+	a.complete()
+	return a.Resources, nil
 }
 
 type adapter struct {
@@ -180,14 +182,11 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 		a.Say("%s: left out: it is not one of MetalLB's types", name)
 		return nil
 	}
-	spec, _, err := unstructured.NestedMap(o.Object, "spec")
+	f, err := a.Spec(o)
 	if err != nil {
 		return fmt.Errorf("spec: %w", err)
 	}
-	if spec == nil {
-		spec = map[string]any{}
-	}
-	f := objects.Fields{Adapted: &a.Adapted, Name: name, Values: spec}
+	spec := f.Values
 	switch o.GetKind() {
 	case kindPool:
 		if err := validatePool(spec, a.Networks); err != nil {
@@ -228,7 +227,6 @@ func (a *adapter) add(o *unstructured.Unstructured) error {
 		return nil
 	}
 	o.SetNamespace(namespace)
-	o.Object["spec"] = spec
 	a.Objects = append(a.Objects, o)
 	return nil
 }
@@ -260,14 +258,13 @@ func (a *adapter) bfd(f objects.Fields) error {
 		return err
 	}
 	profile := a.all[i]
-	spec, _, err := unstructured.NestedMap(profile.Object, "spec")
+	of, err := a.Spec(profile)
 	if err != nil {
 		return fmt.Errorf("spec of BFDProfile %v: %w", name, err)
 	}
-	of := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(profile), Values: spec}
 	of.Drop("the lab's router sends no echoes", "echoMode", "echoInterval")
 	of.Drop("the lab's router is one hop away", "minimumTtl")
-	a.profile(profile, spec)
+	a.profile(profile, of.Values)
 	return nil
 }
 
@@ -283,9 +280,6 @@ func (a *adapter) profile(o *unstructured.Unstructured, spec map[string]any) {
 		Receive:    time.Duration(number("receiveInterval", 300)) * time.Millisecond,
 		Transmit:   time.Duration(number("transmitInterval", 300)) * time.Millisecond,
 		Multiplier: int(number("detectMultiplier", 3)),
-	}
-	if spec != nil {
-		o.Object["spec"] = spec
 	}
 	o.SetNamespace(namespace)
 	a.Objects = append(a.Objects, o)
@@ -322,7 +316,7 @@ func (a *adapter) has(kind string) bool {
 
 // complete adds what the objects lack, so that the lab's Service has an address, and it is
 // announced: each pool from which it may come is announced.
-func (a *adapter) complete() error {
+func (a *adapter) complete() {
 	byARP := a.has(kindLayer2) && !a.has(kindPeer) && !a.has(kindAdvertisement)
 	if byARP && len(a.pools(kindLayer2)) == 0 {
 		a.own(kindPool, "none of those that are announced by ARP has addresses of IPv4", a.Link.First.String()+"-"+a.Link.Last.String())
@@ -330,8 +324,8 @@ func (a *adapter) complete() error {
 			a.own(kindLayer2, "none announces a pool of the manifests")
 		}
 	}
-	if err := a.layer2(); err != nil || byARP {
-		return err
+	if a.layer2(); byARP {
+		return
 	}
 	a.BGP = true
 	if !a.has(kindPeer) {
@@ -350,29 +344,22 @@ func (a *adapter) complete() error {
 		}
 		a.own(kindAdvertisement, "none announces a pool of the manifests")
 		if announced = a.poolsBut(a.Layer2); a.Layer2 != "" {
-			names := each.Of(announced, func(o *unstructured.Unstructured) string { return o.GetName() })
-			own := a.Objects[len(a.Objects)-1]
-			if err := unstructured.SetNestedStringSlice(own.Object, names, "spec", "ipAddressPools"); err != nil {
-				return err
-			}
+			names := each.Of(announced, func(o *unstructured.Unstructured) any { return o.GetName() })
+			chart.Set(a.Objects[len(a.Objects)-1].Object, "spec.ipAddressPools", names)
 		}
 	}
 	a.BothFamilies = slices.ContainsFunc(announced, func(o *unstructured.Unstructured) bool { return has(o, objects.IPv6) })
 	if a.Dual && !a.BothFamilies {
-		if err := a.widen(announced[0], topology.IPv6.Prefix(a.Pool).String(), "the lab's Service has both families"); err != nil {
-			return err
-		}
+		a.widen(announced[0], topology.IPv6.Prefix(a.Pool).String(), "the lab's Service has both families")
 	}
 	for _, o := range a.poolsBut("") {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
 		if (on || !set) && !slices.Contains(announced, o) {
 			a.Say("IPAddressPool %s: autoAssign is replaced by false: no BGPAdvertisement announces it, and the lab's Service needs an address that one does", o.GetName())
-			if err := unstructured.SetNestedField(o.Object, false, "spec", "autoAssign"); err != nil {
-				return err
-			}
+			chart.Set(o.Object, "spec.autoAssign", false)
 		}
 	}
-	return a.assign(announced)
+	a.assign(announced)
 }
 
 // poolsBut are the pools with addresses of IPv4 but for one.
@@ -390,7 +377,7 @@ func (a *adapter) pools(by string) []*unstructured.Unstructured {
 const needed = 3
 
 // layer2 chooses the pool whose addresses are announced by ARP alone, and makes it large enough.
-func (a *adapter) layer2() error {
+func (a *adapter) layer2() {
 	pools := a.pools(kindLayer2)
 	byBGP := a.pools(kindAdvertisement)
 	i := slices.IndexFunc(pools, func(o *unstructured.Unstructured) bool { return !slices.Contains(byBGP, o) })
@@ -398,7 +385,7 @@ func (a *adapter) layer2() error {
 		if len(pools) > 0 {
 			a.Say("L2Advertisement: what answers by ARP is not exercised: each pool is announced by BGP as well, whose route a router prefers")
 		}
-		return nil
+		return
 	}
 	a.Layer2 = pools[i].GetName()
 	addresses, _, _ := unstructured.NestedStringSlice(pools[i].Object, "spec", "addresses")
@@ -411,18 +398,17 @@ func (a *adapter) layer2() error {
 			}
 		}
 	}
-	if room == needed {
-		return nil
+	if room < needed {
+		a.Ranges = append(a.Ranges, a.Link)
+		a.widen(pools[i], a.Link.First.String()+"-"+a.Link.Last.String(), fmt.Sprintf("the lab has %d Services", needed))
 	}
-	a.Ranges = append(a.Ranges, a.Link)
-	return a.widen(pools[i], a.Link.First.String()+"-"+a.Link.Last.String(), fmt.Sprintf("the lab has %d Services", needed))
 }
 
 // widen adds addresses to a pool.
-func (a *adapter) widen(pool *unstructured.Unstructured, more, why string) error {
+func (a *adapter) widen(pool *unstructured.Unstructured, more, why string) {
 	a.Say("IPAddressPool %s: addresses: %s are added: %s", pool.GetName(), more, why)
-	addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-	return unstructured.SetNestedStringSlice(pool.Object, append(addresses, more), "spec", "addresses")
+	addresses, _, _ := unstructured.NestedSlice(pool.Object, "spec", "addresses")
+	chart.Set(pool.Object, "spec.addresses", append(addresses, more))
 }
 
 // addresses are those of the lab's own pool, in the form of its text.
@@ -434,15 +420,15 @@ func (n Network) addresses() string {
 }
 
 // assign has the lab's Service, which names no pool, get an address from one of these.
-func (a *adapter) assign(pools []*unstructured.Unstructured) error {
+func (a *adapter) assign(pools []*unstructured.Unstructured) {
 	if len(pools) == 0 || slices.ContainsFunc(pools, func(o *unstructured.Unstructured) bool {
 		on, set, _ := unstructured.NestedBool(o.Object, "spec", "autoAssign")
 		return on || !set
 	}) {
-		return nil
+		return
 	}
 	a.Say("IPAddressPool %s: autoAssign: false is replaced by true: the lab's Service names no pool", pools[0].GetName())
-	return unstructured.SetNestedField(pools[0].Object, true, "spec", "autoAssign")
+	chart.Set(pools[0].Object, "spec.autoAssign", true)
 }
 
 func (a *adapter) own(kind, why string, pool ...any) {

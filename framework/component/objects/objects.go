@@ -75,6 +75,16 @@ type Fields struct {
 	Values map[string]any
 }
 
+// Spec is a copy of an object's spec, which takes its place. The error says that it is no map; then it is empty.
+func (a *Adapted) Spec(o *unstructured.Unstructured) (Fields, error) {
+	spec, _, err := unstructured.NestedMap(o.Object, "spec")
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	o.Object["spec"] = spec
+	return Fields{a, Name(o), spec}, err
+}
+
 // Drop removes fields, by their paths.
 func (f Fields) Drop(why string, paths ...string) {
 	for _, path := range paths {

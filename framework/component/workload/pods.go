@@ -84,9 +84,8 @@ const deletedWithin = time.Minute
 // Delete deletes the pods and waits until they are gone. A pod whose Node is
 // gone is not waited for: no kubelet would confirm that it has ended, and
 // Kubernetes' garbage collector takes half a minute to notice.
-func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster, options ...client.DeleteAllOfOption) error {
-	options = append([]client.DeleteAllOfOption{client.InNamespace(p.Namespace), p.Labels}, options...)
-	if err := c.Kube().DeleteAllOf(ctx, &corev1.Pod{}, options...); err != nil {
+func (p Pods) Delete(ctx context.Context, c *kindlab.Cluster) error {
+	if err := c.Kube().DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(p.Namespace), p.Labels); err != nil {
 		return fmt.Errorf("deleting the pods of %s: %w", p, err)
 	}
 	return await.Until(ctx, "the pods of "+p.String()+" to go", 50*time.Millisecond, deletedWithin,

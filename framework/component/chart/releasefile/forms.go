@@ -245,7 +245,7 @@ func (r *reader) argoValues(source map[string]any) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := r.inner(either(helm["valuesObject"], helm["values"]))
+	own, err := r.inner(cmp.Or(helm["valuesObject"], helm["values"]))
 	if err != nil {
 		return nil, fmt.Errorf("helm.values: %w", err)
 	}
@@ -277,7 +277,7 @@ func (r *reader) filesAnd(names, own any) (map[string]any, error) {
 }
 
 func (r *reader) rancherValues(spec map[string]any) (map[string]any, error) {
-	values, err := r.inner(either(spec["valuesContent"], spec["values"]))
+	values, err := r.inner(cmp.Or(spec["valuesContent"], spec["values"]))
 	if err != nil {
 		return nil, fmt.Errorf("spec.valuesContent: %w", err)
 	}
@@ -295,10 +295,7 @@ func (r *reader) rancherValues(spec map[string]any) (map[string]any, error) {
 }
 
 func (r *reader) kustomizeValues(entry map[string]any) (map[string]any, error) {
-	var own []any
-	if name := entry["valuesFile"]; name != nil {
-		own = []any{name}
-	}
+	own := each.Where([]any{entry["valuesFile"]}, func(name any) bool { return name != nil })
 	file, err := r.filesAnd(own, nil)
 	if err != nil {
 		return nil, err

@@ -290,13 +290,6 @@ func text(value any) string {
 	return ""
 }
 
-func either(a, b any) any {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
 func (r *reader) inner(value any) (map[string]any, error) {
 	if value, is := value.(map[string]any); is {
 		return value, nil

@@ -166,8 +166,8 @@ func (a *adapter) session() *unstructured.Unstructured {
 		a.Say("peers %s: left out: the lab has one router, which stands for %v of %s%s", strings.Join(others, ", "), one.fields["name"], one.cluster.GetName(), why)
 	}
 	a.Objects = slices.DeleteFunc(a.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kindCluster && o != one.cluster })
-	spec, _, _ := unstructured.NestedMap(one.cluster.Object, "spec")
-	at := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(one.cluster), Values: spec}
+	at, _ := a.Spec(one.cluster)
+	spec := at.Values
 	at.Drop("every node of the lab is a peer", "nodeSelector")
 	at.Values = one.instance
 	at.Set("localASN", int64(a.lab.ASN))
@@ -184,7 +184,6 @@ func (a *adapter) session() *unstructured.Unstructured {
 		one.config, one.fields["peerConfigRef"] = a.own[1], map[string]any{"name": a.own[1].GetName()}
 	}
 	one.instance["peers"], spec["bgpInstances"] = []any{one.fields}, []any{one.instance}
-	one.cluster.Object["spec"] = spec
 	return a.configure(one.config)
 }
 
@@ -253,12 +252,7 @@ func (a *adapter) configure(config *unstructured.Unstructured) *unstructured.Uns
 	if (peer{config: config}).graceful() {
 		a.Say("graceful restart: the lab's router keeps the routes of a peer that asks for it (RFC 4724), and whether yours does is not tested")
 	}
-	spec, _, _ := unstructured.NestedMap(config.Object, "spec")
-	if spec == nil {
-		spec = map[string]any{}
-	}
-	config.Object["spec"] = spec
-	f := objects.Fields{Adapted: &a.Adapted, Name: objects.Name(config), Values: spec}
+	f, _ := a.Spec(config)
 	f.Drop("the lab's router has no password", "authSecretRef")
 	f.Drop("the lab's router has the port 179", "transport.peerPort")
 	f.Drop("the nodes' addresses are the lab's", "transport.localPort", "transport.sourceInterface")
@@ -300,15 +294,14 @@ func (a *adapter) families(config *unstructured.Unstructured) (selector map[stri
 		return nil, fmt.Errorf("%s: families: no advertisement can have the labels that %v asks for", name, selector)
 	}
 	if a.lab.Dual {
-		if err := a.sessionV6(config, six, selector); err != nil {
-			return nil, err
-		}
+		a.sessionV6(config, six, selector)
 	}
-	return selector, unstructured.SetNestedSlice(config.Object, []any{one}, "spec", "families")
+	chart.Set(config.Object, "spec.families", []any{one})
+	return selector, nil
 }
 
 // sessionV6 adds a session with the router by IPv6, with a configuration of its own for that family: see Peering.
-func (a *adapter) sessionV6(config *unstructured.Unstructured, family, selector map[string]any) error {
+func (a *adapter) sessionV6(config *unstructured.Unstructured, family, selector map[string]any) {
 	if family == nil {
 		a.Say("%s: families: ipv6 unicast is added", objects.Name(config))
 		family = map[string]any{"afi": "ipv6", "safi": "unicast"}
@@ -326,7 +319,7 @@ func (a *adapter) sessionV6(config *unstructured.Unstructured, family, selector 
 		"name": "relapse-v6", "peerAddress": topology.IPv6.Addr(a.lab.Routers[0]).String(), "peerConfigRef": map[string]any{"name": own.GetName()},
 	})
 	instance["peers"] = []any{first, second}
-	return unstructured.SetNestedSlice(own.Object, []any{family}, "spec", "families")
+	chart.Set(own.Object, "spec.families", []any{family})
 }
 
 // announced are the advertisements that a selector selects. Of the lab's own it adds that of pod

@@ -60,21 +60,16 @@ func AdaptLayer2(text string, addresses snapshot.AddressRange, nodes []string) (
 func (l *Layer2) adapt(o, own *unstructured.Unstructured, nodes []string) {
 	o.SetNamespace("")
 	o.SetAPIVersion(string(Alpha)) // the only version of the type
-	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
-	if spec == nil {
-		spec = map[string]any{}
-	}
-	f := objects.Fields{Adapted: &l.Adapted, Name: objects.Name(o), Values: spec}
+	f, _ := l.Spec(o)
 	f.Drop("the agents of "+strings.Join(nodes, " and ")+" answer", "nodeSelector")
 	f.Drop("the nodes have one network", "interfaces")
-	spec["nodeSelector"], _ = chart.Get(own.Object, "spec.nodeSelector")
-	o.Object["spec"] = spec
+	f.Values["nodeSelector"], _ = chart.Get(own.Object, "spec.nodeSelector")
 	l.Objects = append(l.Objects, o)
-	selector := spec["serviceSelector"]
+	selector := f.Values["serviceSelector"]
 	if selector == nil {
 		selector = map[string]any{} // all
 	}
-	if labels, ok := labelsOfService(selector, labelsOf(answered)); ok && l.Labels == nil && spec["loadBalancerIPs"] == true {
+	if labels, ok := labelsOfService(selector, labelsOf(answered)); ok && l.Labels == nil && f.Values["loadBalancerIPs"] == true {
 		l.Labels = labels
 	}
 }
