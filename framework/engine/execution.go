@@ -62,9 +62,7 @@ type Execution struct {
 type Step struct {
 	// Scope is the case that the step belongs to (verdict.Case.Label), "lab", or "second lab".
 	Scope string
-	// ID identifies the step in its scope; empty for steps of the lab.
-	ID   framework.StepID
-	Name string
+	Name  string
 	// Run carries it out. The error is a *Skipped if there is nothing to do.
 	Run func(ctx context.Context) error
 }

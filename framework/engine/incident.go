@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework"
+	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/report"
@@ -54,7 +55,8 @@ func (v *variantRun) startWatch(ctx context.Context) error {
 	if v.c.Ablate != verdict.AblateDetector {
 		d.Detectors = v.c.Script.Detectors
 	}
-	return v.StartWatch(ctx, v.c.Script.Reads(), v.others(), d, v.newNews().poll)
+	said := &news{progress: v.scenario.options.Progress, scope: v.c.Label, probes: &v.live, known: map[detect.ID]bool{}}
+	return v.StartWatch(ctx, v.c.Script.Reads(), v.others(), d, said.poll)
 }
 
 // inject injects a fault, unless faults are switched off, and notes it for the undo.
@@ -100,7 +102,7 @@ func (v *variantRun) precursor(ctx context.Context, form framework.Precursor) er
 	if err := v.untilExpected(ctx, form.Expected, injected, cmp.Or(form.Within, expectedWithin)); err != nil {
 		return err
 	}
-	if err := v.untilWatched(ctx, "", verdict.Later(v.h.Now(), injected.Add(precursorFor))); err != nil {
+	if err := v.untilWatched(ctx, verdict.Later(v.h.Now(), injected.Add(precursorFor))); err != nil {
 		return err
 	}
 	for _, c := range form.Aftermath {
@@ -199,7 +201,7 @@ func (v *variantRun) findings(ctx context.Context) error {
 func (v *variantRun) observe(ctx context.Context, noSymptom bool) error {
 	s := v.c.Script
 	end := verdict.Later(v.h.Now(), v.judge.Injected().Add(s.Observe))
-	if err := v.untilWatched(ctx, "", end); err != nil {
+	if err := v.untilWatched(ctx, end); err != nil {
 		return err
 	}
 	names, _ := v.judge.Symptom(v.h.View(), end)

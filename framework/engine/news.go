@@ -31,10 +31,6 @@ type news struct {
 	lose  []string  // the probes that lost packets then, or had not recovered
 }
 
-func (v *variantRun) newNews() *news {
-	return &news{progress: v.scenario.options.Progress, scope: v.c.Label, probes: &v.live, known: map[detect.ID]bool{}}
-}
-
 func (n *news) poll(p history.Poll) {
 	var found []detect.Finding
 	for _, f := range p.Findings {

@@ -56,7 +56,7 @@ func NewPlan(p Plan, labs Labs, o Options) *Execution {
 	e.labStep(first, labImages, e.prepare)
 	e.labStep(first, labUp, e.bringUp)
 	for _, step := range p.Steps(e.plan.session) {
-		e.add(Step{Scope: p.Scope, ID: step.ID, Name: step.Name}, e.reported(p.Scope, step.Name, func(ctx context.Context) error {
+		e.add(Step{Scope: p.Scope, Name: step.Name}, e.reported(p.Scope, step.Name, func(ctx context.Context) error {
 			return e.planStep(ctx, first, step)
 		}))
 	}

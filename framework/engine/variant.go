@@ -58,7 +58,7 @@ func (v *variantRun) add(step verdict.Step, do func(context.Context) error) {
 	if v.parallel != nil {
 		do = v.parallel.add(do)
 	}
-	v.scenario.add(Step{Scope: v.c.Label, ID: step.ID, Name: step.Name}, do)
+	v.scenario.add(Step{Scope: v.c.Label, Name: step.Name}, do)
 }
 
 // judged has the judge know of a panic of a step: other variants go on, and the lab must be

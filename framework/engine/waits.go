@@ -104,14 +104,14 @@ func (v *variantRun) untilExpected(ctx context.Context, expected []framework.Fin
 
 // untilWatched waits until the outcome of every packet up to a moment is known, and for a
 // poll that began at or after it. The moment may be in the future.
-func (v *variantRun) untilWatched(ctx context.Context, part string, until time.Time) error {
+func (v *variantRun) untilWatched(ctx context.Context, until time.Time) error {
 	if err := v.UntilKnown(ctx, until); err != nil {
 		return err
 	}
 	if err := v.untilPolled(ctx, until); err != nil {
 		return err
 	}
-	v.MarkPackets(history.Mark{Moment: history.Watched, Part: part, Until: until})
+	v.MarkPackets(history.Mark{Moment: history.Watched, Until: until})
 	return nil
 }
 

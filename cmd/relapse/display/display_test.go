@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/engine"
 	"github.com/relapse-dev/relapse/framework/goldentest"
@@ -25,7 +24,7 @@ func shortRun() []engine.Step {
 		{Scope: "lab", Name: "images are there"},
 		{Scope: "lab", Name: "lab is up"},
 		{Scope: "old", Name: "components are installed"},
-		{Scope: "old", ID: framework.StepFault, Name: "fault"},
+		{Scope: "old", Name: "fault"},
 		{Scope: "old", Name: "verdict is reproduced"},
 		{Scope: "lab", Name: "lab is down"},
 	}
