@@ -53,7 +53,7 @@ func announces(ctx context.Context, r *framework.Run, node string, labels map[st
 // announcesAnew waits for new sessions with a node, and then asks its speaker as announces does.
 func announcesAnew(labels map[string]string) askAgent {
 	return func(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-		if err := sessionsSince(ctx, r, node, version, began); err != nil {
+		if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
 			return err
 		}
 		return announces(ctx, r, node, labels)

@@ -58,15 +58,11 @@ func runs(pod corev1.Pod, image string) error {
 	return fmt.Errorf("pod %s on %s runs %s, and not %s", pod.Name, pod.Spec.NodeName, strings.Join(has, ", "), image)
 }
 
-// sessionsSince waits until every router has a new session with a node, and a route over it.
-func sessionsSince(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
-	return labaccess.Lab(r).SessionsUp(ctx, []string{node}, began)
-}
-
-// sessionsAndPods is sessionsSince, and then startsPod: sessions come from an agent that has
-// only read its configuration, and a new pod needs all of what it does on the node.
-func sessionsAndPods(ctx context.Context, r *framework.Run, node, version string, began time.Time) error {
-	if err := sessionsSince(ctx, r, node, version, began); err != nil {
+// sessionsAndPods waits until every router has a new session with a node, and a route over it, and then is
+// startsPod: sessions come from an agent that has only read its configuration, and a new pod needs all of what
+// it does on the node.
+func sessionsAndPods(ctx context.Context, r *framework.Run, node, _ string, began time.Time) error {
+	if err := labaccess.Lab(r).SessionsUp(ctx, []string{node}, began); err != nil {
 		return err
 	}
 	return startsPod(ctx, r, node)
