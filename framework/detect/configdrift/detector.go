@@ -23,12 +23,6 @@ func (d Detector) Reads() []snapshot.Source {
 	return []snapshot.Source{snapshot.ConfigMaps(d.ConfigMap)}
 }
 
-// Check returns an *UnknownVersionError where Detect would find nothing because it has no table.
-func (d Detector) Check() error {
-	_, err := Cilium().Compare(d.Before, Setup{Version: d.Version})
-	return err
-}
-
 // Detect implements detect.Detector. What changes is latent: whether traffic is
 // lost is for other detectors to find. A key whose value in force stays the same,
 // but that the new version does not read, or calls by another name, is a hint.
