@@ -291,9 +291,7 @@ func newRouter(v *view, s snapshot.Router, routingOf func(snapshot.Router) *rout
 		}
 		r.peers[node], r.nodeAS[n.AS] = true, true
 		r.down = r.down || n.State != snapshot.SessionEstablished && v.nodes[node].Ready
-		if n.Received > n.Accepted {
-			r.rejects[node] = true
-		}
+		r.rejects[node] = r.rejects[node] || n.Received > n.Accepted
 		r.filters[node] = r.filters[node] || n.MayReject
 		r.from[node] = append(r.from[node], n.Address)
 		r.untold[node] = r.untold[node] || n.State == snapshot.SessionUnknown

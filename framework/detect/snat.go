@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -188,16 +189,13 @@ func (d SNAT) wantedRule(now *lookup, r snapshot.Rule) string {
 // names none. The default, which is to hide them, is nobody's wish, but normal with a tunnel. A range that
 // cannot be read may spare anything.
 func masquerades(config map[string]string) (native netip.Prefix, asks bool) {
-	for _, key := range []string{"ipv4-native-routing-cidr", "native-routing-cidr"} { // from 1.11 on, and before
-		if config[key] == "" {
-			continue
-		}
-		p, err := netip.ParsePrefix(config[key])
+	// The keys from 1.11 on, and before.
+	if text := cmp.Or(config["ipv4-native-routing-cidr"], config["native-routing-cidr"]); text != "" {
+		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			return netip.Prefix{}, false
 		}
 		native = p.Masked()
-		break
 	}
 	says := config["enable-ipv4-masquerade"]
 	return native, config["masquerade"] != "false" && (says == "true" || says == "" && config != nil && !routesNatively(config))

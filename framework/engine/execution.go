@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,9 +173,7 @@ func (e *Execution) Broken() error {
 func (e *Execution) setBroken(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.broken == nil {
-		e.broken = err
-	}
+	e.broken = cmp.Or(e.broken, err)
 }
 
 func (e *Execution) setNotStored(err error) {

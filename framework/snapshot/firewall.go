@@ -12,7 +12,7 @@ type Firewall struct {
 
 // Firewalls is the source of the nodes' filter tables. It needs root on the
 // machine of the nodes' containers.
-var Firewalls = perNode("filter tables", 0, firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
+var Firewalls = perNode("filter tables", firewallReader, func(s *Snapshot) *[]Firewall { return &s.Firewalls })
 
 func (f Firewall) on() string { return f.Node }
 

@@ -166,8 +166,7 @@ func failures(errs ...error) error {
 	if len(errs) < 2 {
 		return errors.Join(errs...)
 	}
-	texts := each.Of(errs, error.Error)
-	return errors.New(strings.Join(texts, "; "))
+	return errors.New(each.Joined(errs, "; ", error.Error))
 }
 
 // Resources are the lists of the API server that sources read, each once, in order of group,

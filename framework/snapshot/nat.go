@@ -54,7 +54,7 @@ func (f Flow) Translated() bool { return f.SeenAs.Addr() != f.Source.Addr() }
 
 // NAT is the source of what the nodes do to the addresses of packets. It needs
 // root on the machine of the nodes' containers.
-var NAT = perNode("nat tables", 0, natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
+var NAT = perNode("nat tables", natReader, func(s *Snapshot) *[]NodeNAT { return &s.NAT })
 
 func (n NodeNAT) on() string { return n.Node }
 

@@ -33,7 +33,7 @@ type Interface struct {
 }
 
 // NodeNetworks is the source of the nodes' interfaces and BIRDs.
-var NodeNetworks = perNode("interfaces of the nodes", 0, networkReader,
+var NodeNetworks = perNode("interfaces of the nodes", networkReader,
 	func(s *Snapshot) *[]NodeNetwork { return &s.NodeNetworks })
 
 func (n NodeNetwork) on() string { return n.Node }

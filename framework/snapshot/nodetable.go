@@ -9,7 +9,7 @@ type NodeTable struct {
 }
 
 // NodeTables is the source of the nodes' main routing tables.
-var NodeTables = perNode("routes of the nodes", 0, tableReader, func(s *Snapshot) *[]NodeTable { return &s.NodeTables })
+var NodeTables = perNode("routes of the nodes", tableReader, func(s *Snapshot) *[]NodeTable { return &s.NodeTables })
 
 func (t NodeTable) on() string { return t.Node }
 

@@ -91,7 +91,7 @@ const proxyTimeout = 15 * time.Second
 
 // Proxies is the source of the nodes' kube-proxies and their tables. That takes
 // a command on each node for every snapshot.
-var Proxies = perNode("kube-proxies", proxyTimeout, proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies })
+var Proxies = perNode("kube-proxies", proxyReader, func(s *Snapshot) *[]Proxy { return &s.Proxies }).within(proxyTimeout)
 
 // NFTables is a mode of kube-proxy.
 const NFTables = "nftables"

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Remote is a node that a program on it reads (package nodestate): its kernel is not reached
@@ -31,9 +30,9 @@ func (r Remote) Path(context.Context, string) (string, error) { return "", r.err
 func perNode[T interface {
 	on() string // the node
 	parts() []part
-}](name string, timeout time.Duration, reader func(node string, m Machine) func(context.Context) T, field func(*Snapshot) *[]T) Source {
+}](name string, reader func(node string, m Machine) func(context.Context) T, field func(*Snapshot) *[]T) Source {
 	reachable := func(o *opening) (map[string]Machine, error) { return o.nodes() }
-	return perName(name, timeout, reachable, func(node string, m Machine) func(context.Context) T {
+	return perName(name, reachable, func(node string, m Machine) func(context.Context) T {
 		r, remote := m.(Remote)
 		if !remote {
 			return reader(node, m)

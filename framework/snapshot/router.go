@@ -66,7 +66,7 @@ const (
 )
 
 // Routers is the source of what each BGP router says.
-var Routers = perName("routers", 0,
+var Routers = perName("routers",
 	func(o *opening) (map[string]RouterReader, error) { return o.access.Routers(o.ctx) }, routerReader,
 	func(s *Snapshot) *[]Router { return &s.Routers })
 

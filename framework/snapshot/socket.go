@@ -19,7 +19,7 @@ type Socket struct {
 }
 
 // Sockets is the source of the TCP sockets of the hosts outside.
-var Sockets = perName("sockets", 0, func(o *opening) (map[string]Machine, error) { return o.access.Outside(o.ctx) }, socketReader,
+var Sockets = perName("sockets", func(o *opening) (map[string]Machine, error) { return o.access.Outside(o.ctx) }, socketReader,
 	func(s *Snapshot) *[]HostSockets { return &s.Outside })
 
 func (h HostSockets) parts() []part { return []part{listPart("sockets of "+h.Host, h.Sockets, nil)} }

@@ -344,14 +344,12 @@ func (s Source) within(timeout time.Duration) Source {
 // and reader makes a function that reads one of them, once for each collector.
 func perName[H any, T interface{ parts() []part }](
 	name string,
-	timeout time.Duration,
 	reachable func(*opening) (map[string]H, error),
 	reader func(name string, from H) func(context.Context) T,
 	field func(*Snapshot) *[]T,
 ) Source {
 	return Source{kind: register(kind{
-		name:    name,
-		timeout: timeout,
+		name: name,
 		open: func(o *opening, _ []string) (read, error) {
 			handles, err := reachable(o)
 			if err != nil {

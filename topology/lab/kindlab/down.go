@@ -3,7 +3,6 @@ package kindlab
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,22 +22,17 @@ import (
 
 // Labs returns the names of all labs that have anything on this machine.
 func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
-	labs := map[string]bool{}
 	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)
 	}
-	for _, c := range containers.Items {
-		if lab := labOf(c); lab != "" {
-			labs[lab] = true
-		}
-	}
+	labs := each.Of(containers.Items, labOf)
 	networks, err := docker.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("label", labelLab)})
 	if err != nil {
 		return nil, fmt.Errorf("listing Docker networks: %w", err)
 	}
 	for _, n := range networks.Items {
-		labs[n.Labels[labelLab]] = true
+		labs = append(labs, n.Labels[labelLab])
 	}
 	tables, err := (&nftables.Conn{}).ListTablesOfFamily(tableFamily())
 	if err != nil {
@@ -46,17 +40,15 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	}
 	for _, t := range tables {
 		if lab, ours := strings.CutPrefix(t.Name, tableName("")); ours {
-			labs[lab] = true
+			labs = append(labs, lab)
 		}
 	}
 	withState, err := WithState()
 	if err != nil {
 		return nil, err
 	}
-	for _, lab := range withState {
-		labs[lab] = true
-	}
-	return slices.Sorted(maps.Keys(labs)), nil
+	labs = slices.Compact(slices.Sorted(slices.Values(append(labs, withState...))))
+	return slices.DeleteFunc(labs, func(lab string) bool { return lab == "" }), nil
 }
 
 // OwnWithState returns the labs of WithState that this process has held.

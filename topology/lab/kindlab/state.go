@@ -73,10 +73,7 @@ func lock(lab string) (unlock func(), killed bool, err error) {
 	}
 	killed = json.NewDecoder(file).Decode(&h) == nil
 	text, err := json.Marshal(HeldError{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now()})
-	if err == nil {
-		err = file.Truncate(0)
-	}
-	if err == nil {
+	if err = errors.Join(err, file.Truncate(0)); err == nil {
 		_, err = file.WriteAt(text, 0)
 	}
 	if err != nil {
