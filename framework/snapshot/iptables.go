@@ -152,10 +152,7 @@ func (r *Rule) take(flag, value string, not bool) error {
 func parseRange(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			return netip.Prefix{}, err
-		}
-		return netip.PrefixFrom(addr, addr.BitLen()), nil
+		return netip.PrefixFrom(addr, addr.BitLen()), err
 	}
 	return netip.ParsePrefix(text)
 }

@@ -33,8 +33,7 @@ func coreDNSUpgrade(_, _ string, given Settings) (Upgrade, error) {
 	}
 	s := small{component: "coredns", number: 64}
 	lab := s.on(given.Subnets)
-	upstream := netip.AddrPortFrom(addressOn(lab, master), upstreamPort)
-	config, err := kubeadm.NewCorefile(given.Config, upstream)
+	config, err := kubeadm.NewCorefile(given.Config, netip.AddrPortFrom(addressOn(lab, master), upstreamPort))
 	if err != nil {
 		return Upgrade{}, fmt.Errorf("the Corefile: %w", err)
 	}

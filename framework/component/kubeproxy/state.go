@@ -103,8 +103,7 @@ type Hang struct {
 
 // See takes the state of one more poll, and reports whether kube-proxy hangs.
 func (h *Hang) See(l State) bool {
-	first := h.since.IsZero()
-	synced := first || l.Syncs != h.Last.Syncs
+	synced := h.since.IsZero() || l.Syncs != h.Last.Syncs
 	if synced {
 		h.since = l.At
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/labaccess"
-	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/lab/kindlab"
 )
 
@@ -29,16 +29,11 @@ func Wire(ctx context.Context, lab *kindlab.Lab, node string) error {
 	if err != nil {
 		return err
 	}
-	var ranges, routes []string
-	for _, p := range pods {
-		ranges = append(ranges, fmt.Sprintf(`[{"subnet": %q}]`, p))
-		all := netip.IPv4Unspecified()
-		if p.Addr().Is6() {
-			all = netip.IPv6Unspecified()
-		}
-		routes = append(routes, fmt.Sprintf(`{"dst": "%s/0"}`, all))
-	}
-	text := strings.NewReader(fmt.Sprintf(conflist, strings.Join(ranges, ", "), strings.Join(routes, ", ")))
+	ranges := each.Joined(pods, ", ", func(p netip.Prefix) string { return fmt.Sprintf(`[{"subnet": %q}]`, p) })
+	routes := each.Joined(pods, ", ", func(p netip.Prefix) string {
+		return fmt.Sprintf(`{"dst": %q}`, netip.PrefixFrom(p.Addr(), 0).Masked())
+	})
+	text := strings.NewReader(fmt.Sprintf(conflist, ranges, routes))
 	if _, err := lab.Node(node).ExecInput(ctx, text, "sh", "-c", writeConflist); err != nil {
 		return fmt.Errorf("writing the CNI configuration of %s: %w", node, err)
 	}
@@ -50,7 +45,7 @@ func Wire(ctx context.Context, lab *kindlab.Lab, node string) error {
 func Route(ctx context.Context, lab *kindlab.Lab, node string) ([]netip.Prefix, error) {
 	pods, err := lab.Clusters[0].PodRanges(ctx, node)
 	for _, p := range pods {
-		err = errors.Join(err, RouteTo(ctx, lab, node, p))
+		err = errors.Join(err, lab.RouteOver(ctx, node, p))
 	}
 	return pods, err
 }
@@ -63,27 +58,6 @@ func Routed(nodes ...string) framework.Action {
 			return err
 		})
 	})
-}
-
-// RouteTo gives every router of the lab a static route over a node to a range of pods.
-func RouteTo(ctx context.Context, lab *kindlab.Lab, node string, pods netip.Prefix) error {
-	for _, declared := range lab.Topology.Routers {
-		at, there := lab.Topology.AddressOn(node, declared.Links[0].Network)
-		if !there {
-			return fmt.Errorf("%s is not on the network of %s", node, declared.Name)
-		}
-		router, err := lab.Router(declared.Name)
-		if err != nil {
-			return err
-		}
-		if pods.Addr().Is6() {
-			at = topology.IPv6.Addr(at)
-		}
-		if err := errors.Join(router.AddStatic(ctx, pods, at), router.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // WireNodes is the action that wires the pods of every node of the cluster (Wire).

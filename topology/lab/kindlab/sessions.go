@@ -192,6 +192,16 @@ func (l *Lab) AddStatic(ctx context.Context, prefix netip.Prefix, nextHop netip.
 	return l.eachRouter(nil, func(r *Router, _ []netip.Addr) error { return r.AddStatic(ctx, prefix, nextHop) })
 }
 
+// RouteOver gives every router a static route to a prefix over a node, by an address of the prefix's family.
+func (l *Lab) RouteOver(ctx context.Context, node string, prefix netip.Prefix) error {
+	return l.eachRouter([]string{node}, func(r *Router, at []netip.Addr) error {
+		if prefix.Addr().Is6() {
+			at[0] = topology.IPv6.Addr(at[0])
+		}
+		return r.AddStatic(ctx, prefix, at[0])
+	})
+}
+
 // RemoveStatic removes the static route to a prefix from every router that has one.
 func (l *Lab) RemoveStatic(ctx context.Context, prefix netip.Prefix) error {
 	return l.eachRouter(nil, func(r *Router, _ []netip.Addr) error { return r.RemoveStatic(ctx, prefix) })

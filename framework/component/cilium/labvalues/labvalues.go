@@ -512,10 +512,8 @@ func (p Part) String() string {
 func PartsOf(users map[string]any) []Part {
 	return slices.DeleteFunc(slices.Clone(Parts), func(p Part) bool {
 		return !slices.ContainsFunc(p.paths, func(path string) bool {
-			value := fmt.Sprint(first(chart.Get(users, path)))
-			return slices.Contains(p.values, value) || p.values == nil && value == "true"
+			value, _ := chart.Get(users, path)
+			return slices.Contains(p.values, fmt.Sprint(value)) || p.values == nil && fmt.Sprint(value) == "true"
 		})
 	})
 }
-
-func first(value any, _ bool) any { return value }

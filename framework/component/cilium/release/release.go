@@ -343,7 +343,7 @@ func Routed(nodes ...string) framework.Action {
 				return err
 			}
 			for _, pods := range ranges {
-				if err := workload.RouteTo(ctx, l, node, pods); err != nil {
+				if err := l.RouteOver(ctx, node, pods); err != nil {
 					return err
 				}
 			}
