@@ -100,9 +100,7 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 // imagesAskedFor lists the image references in the specs of the pods: several
 // while a change of the image is rolled out.
 func imagesAskedFor(u imageUse) []string {
-	images := each.Of(u.pods, func(p runningImage) string { return p.container.Image })
-	slices.Sort(images)
-	return slices.Compact(images)
+	return each.Once(each.Of(u.pods, func(p runningImage) string { return p.container.Image }))
 }
 
 // architectures returns what tells the architecture of a node by its name: the newest snapshot

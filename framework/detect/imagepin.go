@@ -183,7 +183,7 @@ func short(digest string) string { return digest[:min(len(digest), shortDigest)]
 func sayImages(nodes map[string][]string, one, many string) string {
 	var says []string
 	for digest, on := range nodes {
-		on = slices.Compact(slices.Sorted(slices.Values(on)))
+		on = each.Once(on)
 		says = append(says, fmt.Sprintf("%s %s %s", and(on), plural(len(on), one, many), short(digest)))
 	}
 	slices.Sort(says)

@@ -400,8 +400,7 @@ func (v *view) elsewhere(r *router) (nodes []string) {
 			nodes = append(nodes, node)
 		}
 	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
+	return each.Once(nodes)
 }
 
 // Unjudged returns what is not judged of the last snapshot (Observed): what the way in which routers
@@ -480,7 +479,7 @@ func (v *view) unjudgedRanges(r *router) (all []Gap) {
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(nodes)) {
-		on := slices.Compact(slices.Sorted(slices.Values(nodes[why])))
+		on := each.Once(nodes[why])
 		all = append(all, Gap{
 			Says: fmt.Sprintf("%s has no route to pod ranges of %s, and is not judged by that: %s.", r.Name, and(few(on)), why),
 			Open: open[why], Reason: why, Routers: r.Name, Of: strings.Join(on, ", "),

@@ -167,8 +167,7 @@ func (Permission) Ungranted(s snapshot.Snapshot) (images []string) {
 			}
 		}
 	}
-	slices.Sort(images)
-	return slices.Compact(images)
+	return each.Once(images)
 }
 
 // against is what of some permissions others include, or else lack, with one entry for each resource.

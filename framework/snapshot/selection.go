@@ -95,8 +95,7 @@ func selection(nodes []*object[Node], selectors []metav1.LabelSelector) (NodeSel
 		}
 		all = append(all, selector)
 	}
-	slices.Sort(names)
-	return selectionBy(nodes, slices.Compact(names), func(of map[string]string) bool {
+	return selectionBy(nodes, each.Once(names), func(of map[string]string) bool {
 		return slices.ContainsFunc(all, func(s labels.Selector) bool { return s.Matches(labels.Set(of)) })
 	}), nil
 }

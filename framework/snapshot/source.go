@@ -201,7 +201,7 @@ func byKind(sources []Source) (map[*kind][]string, error) {
 		if s.kind == nil {
 			return nil, errors.New("opening the sources of snapshots: one of them is the zero Source, which reads nothing")
 		}
-		asked[s.kind] = slices.Compact(slices.Sorted(slices.Values(append(asked[s.kind], s.name))))
+		asked[s.kind] = each.Once(append(asked[s.kind], s.name))
 		for _, k := range s.kind.after {
 			asked[k] = append(asked[k], "")
 		}

@@ -174,9 +174,7 @@ func (u Upgrade) kind() string {
 // ImagesOf names every image of an upgrade from one version to another, each once, without
 // those of the lab itself.
 func (u Upgrade) ImagesOf(from, to string) []string {
-	all := slices.Concat(u.Images(from), u.Images(to))
-	slices.Sort(all)
-	return slices.Compact(all)
+	return each.Once(slices.Concat(u.Images(from), u.Images(to)))
 }
 
 // probes are the probes of all paths, each once: several paths may use the same one.

@@ -2,6 +2,7 @@
 package each
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -38,6 +39,11 @@ func First[T any](items []T, holds func(T) bool) (first T, there bool) {
 		return first, false
 	}
 	return items[i], true
+}
+
+// Once are the different items, in their own order; nil for none.
+func Once[T cmp.Ordered](items []T) []T {
+	return slices.Compact(slices.Sorted(slices.Values(items)))
 }
 
 // Where are the items that a function holds of, in their order; nil for none.

@@ -95,7 +95,8 @@ func (t *Table) Compare(from, to Setup) ([]Drift, error) {
 	if c.to, err = t.configured(to); err != nil {
 		return nil, err
 	}
-	drifts := slices.Concat(each.Of(slices.Sorted(maps.Keys(to.Config)), c.set), each.Of(c.readKeys(), c.unset))
+	read := each.Once(slices.AppendSeq(slices.Collect(maps.Keys(retiredKeys)), maps.Keys(c.to.Keys)))
+	drifts := slices.Concat(each.Of(slices.Sorted(maps.Keys(to.Config)), c.set), each.Of(read, c.unset))
 	drifts = slices.DeleteFunc(append(drifts, c.missing()), func(d Drift) bool { return d.Kind == "" })
 	for i, d := range drifts {
 		drifts[i].Says += c.noted(d.Key)
@@ -122,12 +123,6 @@ func Unjudged() string {
 type comparison struct {
 	table    *Table
 	from, to configured
-}
-
-func (c comparison) readKeys() []string {
-	all := slices.AppendSeq(slices.Collect(maps.Keys(retiredKeys)), maps.Keys(c.to.Keys))
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // inForce returns the values of a key's setting before and after, in the same words.

@@ -47,8 +47,7 @@ func Labs(ctx context.Context, docker *client.Client) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	labs = slices.Compact(slices.Sorted(slices.Values(append(labs, withState...))))
-	return slices.DeleteFunc(labs, func(lab string) bool { return lab == "" }), nil
+	return each.Where(each.Once(append(labs, withState...)), func(lab string) bool { return lab != "" }), nil
 }
 
 // OwnWithState returns the labs of WithState that this process has held.

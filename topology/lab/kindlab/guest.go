@@ -32,11 +32,7 @@ const (
 	labelNotUML      = "dev.relapse.not-uml" // why
 )
 
-func guestImages(t topology.Topology) []string {
-	refs := each.Of(t.Guests(), imageOf)
-	slices.Sort(refs)
-	return slices.Compact(refs)
-}
+func guestImages(t topology.Topology) []string { return each.Once(each.Of(t.Guests(), imageOf)) }
 
 func (l *Lab) runGuest(ctx context.Context, node *Node, n topology.Node, image string) error {
 	choice, err := l.chooseAccelerator(ctx, n.Kernel, image)
