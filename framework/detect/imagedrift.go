@@ -50,7 +50,9 @@ func (d ImageDrift) Detect(history []snapshot.Snapshot, x *Index) []Finding {
 		if strings.HasPrefix(u.owner, "CronJob ") {
 			continue // its pods are of different templates, and each is new
 		}
-		for _, image := range imagesAskedFor(u) {
+		// Several, while a change of the image is rolled out.
+		asked := each.Once(each.Of(u.pods, func(p runningImage) string { return p.container.Image }))
+		for _, image := range asked {
 			if f, ok := drift(u, image, past[useKey{u.owner, u.container.Name, image}], arch, view, x); ok {
 				findings = append(findings, f)
 			}
@@ -95,12 +97,6 @@ func pastImages(history []snapshot.Snapshot, x *Index) map[useKey][]seenImage {
 		}
 	}
 	return all
-}
-
-// imagesAskedFor lists the image references in the specs of the pods: several
-// while a change of the image is rolled out.
-func imagesAskedFor(u imageUse) []string {
-	return each.Once(each.Of(u.pods, func(p runningImage) string { return p.container.Image }))
 }
 
 // architectures returns what tells the architecture of a node by its name: the newest snapshot

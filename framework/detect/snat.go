@@ -329,18 +329,11 @@ func translatedPast(now *lookup, node string, f snapshot.Flow) (snapshot.Flow, b
 // kernel and the hosts outside keep ended connections for minutes: an old
 // connection from the node and a new flow of a pod may have the same port.
 func current(history []*lookup, node string, f, past snapshot.Flow) bool {
-	now := history[len(history)-1]
-	for _, s := range slices.Backward(history) {
-		if now.Time.Sub(s.Time) < silentFor {
-			continue
-		}
-		_, there, read := s.flow(node, f)
-		if !read || there {
-			return f.Established
-		}
-		return seenBy(s, past) == ""
+	then, _, there, read := earlier(history, node, f)
+	if there || !read {
+		return f.Established
 	}
-	return f.Established
+	return seenBy(then, past) == ""
 }
 
 type podRoute struct {
@@ -412,22 +405,23 @@ func alive(history []*lookup, node string, f snapshot.Flow) (alive, known bool) 
 	if f.Protocol == "tcp" {
 		return f.Established, true
 	}
-	now := history[len(history)-1]
-	for _, s := range slices.Backward(history) {
-		passed := now.Time.Sub(s.Time)
-		if passed < silentFor {
-			continue
-		}
-		was, there, read := s.flow(node, f)
-		if !read {
-			break // the flows of older ones are forgotten (Forget)
-		}
-		if there { // a packet in between would have reset it
-			return was.Expires-f.Expires < passed-time.Second, true
-		}
-		return true, true // it is new
+	then, was, there, read := earlier(history, node, f)
+	if there { // a packet in between would have reset it
+		return was.Expires-f.Expires < history[len(history)-1].Time.Sub(then.Time)-time.Second, true
 	}
-	return true, false
+	return true, read // if it was read, the flow is new
+}
+
+// earlier is the newest snapshot that is older by silentFor, with a flow in it, and whether the node's flows were
+// read there: those of older ones are forgotten (Forget).
+func earlier(history []*lookup, node string, f snapshot.Flow) (then *lookup, was snapshot.Flow, there, read bool) {
+	for _, then := range slices.Backward(history) {
+		if history[len(history)-1].Time.Sub(then.Time) >= silentFor {
+			was, there, read = then.flow(node, f)
+			return then, was, there, read
+		}
+	}
+	return nil, was, false, false
 }
 
 func (d SNAT) finding(node string, h *hidden) Finding {
