@@ -217,11 +217,10 @@ func (v *view) routersWithout(node string) []string {
 	var routers []string
 	for _, p := range v.ranges[node] {
 		for _, r := range v.routers {
-			if complete(r.Router) && !v.covered(r, p) && v.unexpected(r, node, p) == "" && !slices.Contains(routers, r.Name) {
+			if complete(r.Router) && !v.covered(r, p) && v.unexpected(r, node, p) == "" {
 				routers = append(routers, r.Name)
 			}
 		}
 	}
-	slices.Sort(routers)
-	return routers
+	return each.Once(routers)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 )
 
 // maxNamed is how many pods a sentence lists; all are in Finding.Pods.
@@ -99,14 +100,7 @@ func (o ownership) sayTwins(p netip.Prefix, owner, later string, routers []strin
 	}
 	var to []string
 	for _, r := range o.now.routers {
-		var hops []string
-		for _, s := range o.speakers(r, p) {
-			if !slices.Contains(hops, s.String()) {
-				hops = append(hops, s.String())
-			}
-		}
-		slices.Sort(hops)
-		if len(hops) > 0 {
+		if hops := each.Once(each.Of(o.speakers(r, p), speaker.String)); len(hops) > 0 {
 			to = append(to, fmt.Sprintf("%s has it from %s", r.Name, and(hops)))
 		}
 	}
@@ -121,17 +115,11 @@ func unlike(routers []string) string {
 }
 
 func and[T any](items []T) string {
-	var b strings.Builder
-	for i, item := range items {
-		switch {
-		case i > 0 && i == len(items)-1:
-			b.WriteString(" and ")
-		case i > 0:
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, item)
+	texts := each.Of(items, func(item T) string { return fmt.Sprint(item) })
+	if last := len(texts) - 1; last > 0 {
+		texts = []string{strings.Join(texts[:last], ", "), texts[last]}
 	}
-	return b.String()
+	return strings.Join(texts, " and ")
 }
 
 func plural(n int, one, many string) string {

@@ -216,15 +216,12 @@ func changedService(before, after snapshot.Snapshot) string {
 	for i < len(a) && i < len(b) && same(a[i], b[i]) {
 		i++
 	}
-	switch {
-	case i < len(a) && i < len(b):
-		return min(a[i].String(), b[i].String()) // one of both is there no more, or not yet
-	case i < len(a):
-		return a[i].String()
-	case i < len(b):
-		return b[i].String()
+	// The first of them that is there no more, or not yet.
+	next := each.Of(slices.Concat(a[i:min(i+1, len(a))], b[i:min(i+1, len(b))]), snapshot.Service.String)
+	if len(next) == 0 {
+		return ""
 	}
-	return ""
+	return slices.Min(next)
 }
 
 // withAddress are the Services with an address of a load balancer.
