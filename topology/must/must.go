@@ -2,6 +2,7 @@
 package must
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -49,10 +50,18 @@ func Err[T any](_ T, err error) error { return err }
 // Fail fails the test unless there is an error with all of these words.
 func Fail(t testing.TB, err error, words ...string) {
 	t.Helper()
-	for _, w := range words {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("error %v, want one with %q", err, w)
-		}
+	if err == nil {
+		t.Errorf("no error, want one with %q", words)
+		return
+	}
+	Contain(t, err.Error(), words...)
+}
+
+// Is fails the test unless an error is the one that is wanted, or wraps it.
+func Is(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error %v, want %v", err, want)
 	}
 }
 
