@@ -32,6 +32,8 @@ func detected(t *testing.T, d Detector, history []snapshot.Snapshot) []Finding {
 	return found
 }
 
+func sentenceOf(f Finding) string { return f.Says }
+
 // greedy finds something in each part of a snapshot that it sees.
 type greedy struct{ reads []snapshot.Source }
 
@@ -102,12 +104,9 @@ func TestForget(t *testing.T) {
 			Forget(history) // it has been done for the older ones
 			for i, s := range history {
 				holds := i >= len(history)-c.held
-				if s.NAT[0].Flows.Read != holds || (len(s.NAT[0].Flows.Items) == 1) != holds || (len(s.Outside) == 1) != holds || !s.NAT[0].Rules.Read {
-					t.Errorf("the one of %s: %+v", c.ages[i], s)
-				}
-				if !whole[i].NAT[0].Flows.Read {
-					t.Errorf("that of the caller has changed: %+v", whole[i])
-				}
+				must.Equal(t, c.ages[i], [4]bool{holds, holds, holds, true},
+					[4]bool{s.NAT[0].Flows.Read, len(s.NAT[0].Flows.Items) == 1, len(s.Outside) == 1, s.NAT[0].Rules.Read})
+				must.Equal(t, "that of the caller is whole", true, whole[i].NAT[0].Flows.Read)
 			}
 		})
 	}
@@ -129,9 +128,8 @@ func TestObject(t *testing.T) {
 			must.Equal(t, "String()", tt.text, tt.object.String())
 			data := must.Get(json.Marshal(tt.object))(t)
 			var back Object
-			if err := json.Unmarshal(data, &back); err != nil || back != tt.object {
-				t.Errorf("%s reads back as %q, %v", data, back, err)
-			}
+			must.NoError(t, json.Unmarshal(data, &back))
+			must.Equal(t, string(data), tt.object, back)
 		})
 	}
 }
@@ -141,9 +139,8 @@ func TestID(t *testing.T) {
 		Detector: "route-ownership", Kind: "unannounced", State: Active, Object: Prefix(netip.MustParsePrefix("10.5.115.0/24")),
 		Owner: "node1", Announcer: "node2", Routers: []string{"tor2", "tor1"}, Says: "It is lost.",
 	}
-	if got, want := base.ID().String(), "route-ownership: active unannounced 10.5.115.0/24 of node1 announced by node2 on tor1, tor2"; got != want {
-		t.Errorf("%s; want %s", got, want)
-	}
+	const text = "route-ownership: active unannounced 10.5.115.0/24 of node1 announced by node2 on tor1, tor2"
+	must.Equal(t, "String()", text, base.ID().String())
 	for _, test := range []struct {
 		name   string
 		change func(*Finding)

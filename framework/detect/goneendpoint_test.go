@@ -2,13 +2,12 @@ package detect
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // statsd is a snapshot some seconds after a first one. The Service has these ready endpoints,
@@ -67,12 +66,10 @@ func TestGoneEndpoints(t *testing.T) {
 		{name: "no packets any more", history: []snapshot.Snapshot{statsd(0, old), statsd(1), changed(statsd(5), silent(4*time.Second))}},
 		{name: "no packets any more, and connections not read before", history: []snapshot.Snapshot{statsd(0, old), statsd(1), changed(statsd(2), unread), changed(statsd(4.5), silent(4500*time.Millisecond))}, want: Pending},
 		{name: "connections not read in a snapshot that is too young to tell", history: []snapshot.Snapshot{statsd(0, old), statsd(1), changed(statsd(4), unread), statsd(4.5)}, want: Active},
-		{
-			name: "another pod has the address", want: Active, says: "10.60.65.4:7007, which pod default/heir has now.", pods: []string{"default/heir"},
+		{name: "another pod has the address", want: Active, says: "10.60.65.4:7007, which pod default/heir has now.", pods: []string{"default/heir"},
 			history: []snapshot.Snapshot{statsd(0), changed(statsd(4), func(s *snapshot.Snapshot) {
 				s.Pods.Items = []snapshot.Pod{{Namespace: "default", Name: "heir", Node: "node2", IP: netip.MustParseAddr(old)}}
-			})},
-		},
+			})}},
 		{name: "TCP", history: []snapshot.Snapshot{statsd(0), changed(statsd(4), func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Protocol = "tcp" })}},
 		{name: "to no Service", history: []snapshot.Snapshot{statsd(0), changed(statsd(4), func(s *snapshot.Snapshot) { s.Services.Items = nil })}},
 		{name: "not translated", history: []snapshot.Snapshot{statsd(0), changed(statsd(4), func(s *snapshot.Snapshot) { s.NAT[0].Flows.Items[0].Redirected = false })}},
@@ -81,16 +78,14 @@ func TestGoneEndpoints(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			found := Run([]Detector{GoneEndpoints{}}, test.history)
-			if (len(found) == 1) != (test.want != "") || len(found) > 1 {
-				t.Fatalf("got %+v, want %q", found, test.want)
-			} else if test.want == "" {
+			if test.want == "" {
+				must.Equal(t, "found", nil, found)
 				return
 			}
-			f := found[0]
 			want := Finding{Detector: "gone-endpoints", Kind: GoneEndpoint, State: test.want, Object: Named("default/statsd:8125/UDP"), Owner: "node1"}
-			if f.ID() != want.ID() || !strings.Contains(f.Says, test.says) || !cmp.Equal(f.Pods, test.pods) {
-				t.Errorf("%s: %s %v", f.ID(), f.Says, f.Pods)
-			}
+			must.Equal(t, "found", []ID{want.ID()}, each.Of(found, Finding.ID))
+			must.Contain(t, each.Joined(found, "\n", sentenceOf), test.says)
+			must.Equal(t, "pods", [][]string{test.pods}, each.Of(found, func(f Finding) []string { return f.Pods }))
 		})
 	}
 }

@@ -72,13 +72,10 @@ func (w *imageWorld) pod(kind, owner, node, template string, containers ...snaps
 
 // replace is what a rollout does to one pod of kube-router.
 func (w *imageWorld) replace(i int, template, image, digest string) {
-	old := w.PodImages.Items[i]
-	w.pod("DaemonSet", "kube-router", old.Node, template, runs(asks("kube-router", image), digest))
-	last := len(w.PodImages.Items) - 1
-	added := w.PodImages.Items[last]
-	w.PodImages.Items = append([]snapshot.PodImages{}, w.PodImages.Items[:last]...)
-	added.Created = start.Add(time.Minute + time.Duration(i)*time.Second)
-	w.PodImages.Items[i] = added
+	w.pod("DaemonSet", "kube-router", w.PodImages.Items[i].Node, template, runs(asks("kube-router", image), digest))
+	all, last := w.PodImages.Items, len(w.PodImages.Items)-1
+	all[last].Created = start.Add(time.Minute + time.Duration(i)*time.Second)
+	w.PodImages.Items = slices.Concat(all[:i], all[last:], all[i+1:last])
 }
 
 func (w *imageWorld) route(p netip.Prefix) {
@@ -107,6 +104,18 @@ func briefs(findings []Finding) []brief {
 	return each.Of(findings, func(f Finding) brief { return brief{f.Kind, f.State, f.Object.String(), len(f.Pods)} })
 }
 
+// compareBriefs compares findings with briefs of them, and unless says is empty, the sentence of the first with it.
+func compareBriefs(t *testing.T, found []Finding, want []brief, says string, as func(sentence, says string) bool) {
+	t.Helper()
+	if diff := cmp.Diff(want, briefs(found)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	} else if says != "" && !as(found[0].Says, says) {
+		t.Errorf("says  %s\nwants %s", found[0].Says, says)
+	}
+}
+
+func same(sentence, says string) bool { return sentence == says }
+
 const routerObject = "DaemonSet kube-system/kube-router, container kube-router"
 
 func TestImagePin(t *testing.T) {
@@ -115,18 +124,14 @@ func TestImagePin(t *testing.T) {
 		name string
 		is   *imageWorld
 		want []brief
-		says string // of the last finding
+		says string
 	}{
-		{
-			"no tag", kubeRouters(routerImage), []brief{{Untagged, Latent, routerObject, 3}},
-			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router, without tag or digest: the image that latest refers to is pulled when a pod starts.",
-		},
+		{"no tag", kubeRouters(routerImage), []brief{{Untagged, Latent, routerObject, 3}},
+			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router, without tag or digest: the image that latest refers to is pulled when a pod starts."},
 		{"latest", kubeRouters(routerImage + ":latest"), []brief{{LatestTag, Latent, routerObject, 3}}, ""},
 		{"a tag that has not moved", kubeRouters(v151).serves(v151, oldDigest), nil, ""},
-		{
-			"a tag that has moved", kubeRouters(routerImage+":v1.5").serves(routerImage+":v1.5", newDigest), []brief{{MovedTag, Latent, routerObject, 3}},
-			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router:v1.5. The registry now has sha256:222222222222 under that reference, but master, worker1 and worker2 run sha256:111111111111: the image is replaced when a pod starts.",
-		},
+		{"a tag that has moved", kubeRouters(routerImage+":v1.5").serves(routerImage+":v1.5", newDigest), []brief{{MovedTag, Latent, routerObject, 3}},
+			"DaemonSet kube-system/kube-router, container kube-router has image docker.io/cloudnativelabs/kube-router:v1.5. The registry now has sha256:222222222222 under that reference, but master, worker1 and worker2 run sha256:111111111111: the image is replaced when a pod starts."},
 		{"no tag, and latest has moved", kubeRouters(routerImage).serves(routerImage, newDigest), []brief{{Untagged, Latent, routerObject, 3}, {MovedTag, Latent, routerObject, 3}}, ""},
 		{"a digest", kubeRouters(pinned).serves(pinned, newDigest), nil, ""},
 		{"a tag and a digest: the digest counts", kubeRouters(routerImage + ":latest@" + oldDigest), nil, ""},
@@ -146,14 +151,12 @@ func TestImagePin(t *testing.T) {
 			{Untagged, Latent, "DaemonSet kube-system/kube-router, init container install-cni", 0},
 			{LatestTag, Latent, "DaemonSet kube-system/kube-router, container exporter", 0},
 		}, ""},
-		{
-			"a workload without pods, pulled where missing", new(imageWorld).but(func(w *imageWorld) {
-				c := asks("web", "web")
-				c.PullPolicy = "IfNotPresent"
-				w.workload("Deployment", "web", c)
-			}), []brief{{Untagged, Hint, "Deployment kube-system/web, container web", 0}},
-			"Deployment kube-system/web, container web has image web, without tag or digest: the image that latest refers to is pulled when a pod starts on a node that does not have it.",
-		},
+		{"a workload without pods, pulled where missing", new(imageWorld).but(func(w *imageWorld) {
+			c := asks("web", "web")
+			c.PullPolicy = "IfNotPresent"
+			w.workload("Deployment", "web", c)
+		}), []brief{{Untagged, Hint, "Deployment kube-system/web, container web", 0}},
+			"Deployment kube-system/web, container web has image web, without tag or digest: the image that latest refers to is pulled when a pod starts on a node that does not have it."},
 		{"a static pod, and one that nobody owns", new(imageWorld).serves("busybox:latest", oldDigest).but(func(w *imageWorld) {
 			w.pod("Node", "etcd", "master", "", runs(asks("etcd", "etcd"), oldDigest))
 			w.PodImages.Items[0].HostNetwork = true
@@ -177,13 +180,7 @@ func TestImagePin(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			findings := detected(t, ImagePin{}, []snapshot.Snapshot{tt.is.Snapshot})
-			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
-				t.Fatalf("(-want +got):\n%s", diff)
-			}
-			if tt.says != "" && findings[len(findings)-1].Says != tt.says {
-				t.Errorf("says  %s\nwants %s", findings[len(findings)-1].Says, tt.says)
-			}
+			compareBriefs(t, detected(t, ImagePin{}, []snapshot.Snapshot{tt.is.Snapshot}), tt.want, tt.says, same)
 		})
 	}
 }
@@ -280,13 +277,7 @@ func TestImageDrift(t *testing.T) {
 				s(w)
 				history = append(history, w.copy())
 			}
-			findings := detected(t, ImageDrift{}, history)
-			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
-				t.Fatalf("(-want +got):\n%s", diff)
-			}
-			if tt.says != "" && findings[0].Says != tt.says {
-				t.Errorf("says  %s\nwants %s", findings[0].Says, tt.says)
-			}
+			compareBriefs(t, detected(t, ImageDrift{}, history), tt.want, tt.says, same)
 		})
 	}
 }
@@ -294,7 +285,6 @@ func TestImageDrift(t *testing.T) {
 // copy is a snapshot that later steps do not change.
 func (w *imageWorld) copy() snapshot.Snapshot {
 	s := w.Snapshot
-	s.PodImages.Items = append([]snapshot.PodImages{}, s.PodImages.Items...)
-	s.Routers = append([]snapshot.Router{}, s.Routers...)
+	s.PodImages.Items, s.Routers = slices.Clone(s.PodImages.Items), slices.Clone(s.Routers)
 	return s
 }

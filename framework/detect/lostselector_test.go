@@ -2,10 +2,11 @@ package detect
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestLostSelector(t *testing.T) {
@@ -50,13 +51,8 @@ func TestLostSelector(t *testing.T) {
 			if tt.kubelet != "" {
 				s.Nodes.Items = []snapshot.Node{{Name: "node1", Kubelet: tt.kubelet}}
 			}
-			var got []string
-			for _, f := range Run([]Detector{LostSelector{}}, []snapshot.Snapshot{s}) {
-				got = append(got, string(f.State)+" "+f.Says)
-			}
-			if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
-				t.Errorf("found %q\nwant  %q", got, tt.want)
-			}
+			found := Run([]Detector{LostSelector{}}, []snapshot.Snapshot{s})
+			must.Equal(t, "found", tt.want, each.Of(found, func(f Finding) string { return string(f.State) + " " + f.Says }))
 		})
 	}
 }

@@ -252,13 +252,7 @@ func TestSource(t *testing.T) {
 		{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("fd00::1/64"), netip.MustParsePrefix("172.29.0.12/24"), netip.MustParsePrefix("172.30.0.12/24")}},
 		{Name: "eth1", Addresses: []netip.Prefix{newAddress}},
 	}
-	hop := func(addr, name string) snapshot.NextHop {
-		h := snapshot.NextHop{Interface: name}
-		if addr != "" {
-			h.Address = netip.MustParseAddr(addr)
-		}
-		return h
-	}
+	hop := func(a, name string) snapshot.NextHop { return snapshot.NextHop{Interface: name, Address: addr(a)} }
 	route := func(prefix string, hops ...snapshot.NextHop) snapshot.Route {
 		return snapshot.Route{Prefix: netip.MustParsePrefix(prefix), Type: snapshot.RouteUnicast, NextHops: hops}
 	}
@@ -266,10 +260,9 @@ func TestSource(t *testing.T) {
 	metric.Metric = 100
 	blocked := snapshot.Route{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Type: snapshot.RouteUnreachable}
 	for _, c := range []struct {
-		name   string
-		routes []snapshot.Route
-		to     string
-		want   string
+		name     string
+		routes   []snapshot.Route
+		to, want string
 	}{
 		{"the next hop's subnet decides", []snapshot.Route{route("0.0.0.0/0", hop("172.30.0.2", "eth0"))}, "8.8.8.8", "172.30.0.12"},
 		{"a next hop in no subnet", []snapshot.Route{route("0.0.0.0/0", hop("10.9.9.9", "eth0"))}, "8.8.8.8", "172.29.0.12"},

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -34,6 +33,15 @@ func neighbors(change func(*snapshot.Neighbor)) func(*world) {
 	return routers(func(r *snapshot.Router) {
 		for i := range r.Neighbors.Items {
 			change(&r.Neighbors.Items[i])
+		}
+	})
+}
+
+// paths changes all paths of all routers.
+func paths(change func(*snapshot.Path)) func(*world) {
+	return routers(func(r *snapshot.Router) {
+		for i := range r.Paths.Items {
+			change(&r.Paths.Items[i])
 		}
 	})
 }
@@ -148,33 +156,25 @@ func dualStack(w *world) {
 	}
 }
 
-// withoutIPv6 ends the announcements of the ranges of IPv6.
-func withoutIPv6(w *world) {
-	for i := range table {
-		w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), tors...)
+// withoutIPv6 ends the announcements of the ranges of IPv6, from that of a node on.
+func withoutIPv6(from int, routers ...string) func(*world) {
+	return func(w *world) {
+		for i := from; i < len(table); i++ {
+			w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), routers...)
+		}
 	}
 }
 
 // unnumbered has the routers know the nodes by link-local addresses alone.
 func unnumbered(w *world) {
 	of := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfe, 0x80, 15: a.As4()[3]}) }
-	for i := range w.Routers {
-		for j := range w.Routers[i].Neighbors.Items {
-			n := &w.Routers[i].Neighbors.Items[j]
-			n.RouterID, n.Address = n.Address, of(n.Address)
-		}
-		for j := range w.Routers[i].Paths.Items {
-			p := &w.Routers[i].Paths.Items[j]
-			p.Neighbor, p.NextHop = of(p.Neighbor), of(p.NextHop)
-		}
-	}
+	neighbors(func(n *snapshot.Neighbor) { n.RouterID, n.Address = n.Address, of(n.Address) })(w)
+	paths(func(p *snapshot.Path) { p.Neighbor, p.NextHop = of(p.Neighbor), of(p.NextHop) })(w)
 }
 
 // givesDefault has the neighbour of tor2 announce a default route as well.
 func givesDefault(w *world) {
-	r := w.at("tor2")
-	from := r.Neighbors.Items[0].Address
-	r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix("0.0.0.0/0"), NextHop: from, Neighbor: from, Best: true})
+	learns("tor2", learned("0.0.0.0/0", w.at("tor2").Neighbors.Items[0].Address.String()))(w)
 }
 
 // asSpine makes tor2 a spine that has learned aggregates from another router.
@@ -184,7 +184,7 @@ func asSpine(aggregates ...string) func(*world) {
 		r.Role, r.Paths.Items = snapshot.RoleSpine, nil
 		r.Neighbors.Items = []snapshot.Neighbor{{Address: from, AS: 64512, State: snapshot.SessionEstablished}}
 		for _, p := range aggregates {
-			r.Paths.Items = append(r.Paths.Items, snapshot.Path{Prefix: prefix(p), NextHop: from, Neighbor: from, ASPath: []uint32{64512, 64513}, Best: true})
+			learns("tor2", learned(p, "10.4.94.254", 64512, 64513))(w)
 		}
 	}
 }
@@ -204,7 +204,14 @@ func announces(p string) func(*world) {
 	}
 }
 
+// pathless has a router know no path.
+func pathless(router string) func(*world) {
+	return func(w *world) { w.at(router).Paths.Items = nil }
+}
+
 func unjudged(s snapshot.Snapshot) []Gap { return NewIndex([]snapshot.Snapshot{s}).Unjudged() }
+
+func states(found []Finding) []State { return each.Of(found, func(f Finding) State { return f.State }) }
 
 // A router whose nodes announce into a table that is not read is not taken for one to which they
 // announce nothing.
@@ -270,13 +277,9 @@ func TestObservedPeering(t *testing.T) {
 	// selecting has the nodes but node1, and then node1, announce what an advertisement says.
 	selecting := func(others, node1 snapshot.BGPAdvertisement) func(*world) {
 		return func(w *world) {
-			for i, of := range []snapshot.BGPAdvertisement{others, node1} {
-				of.Speaker = snapshot.CiliumBGP
-				if of.Nodes = []string{"master1", "master2", "master3"}; i == 1 {
-					of.Nodes = []string{"node1"}
-				}
-				w.BGPAdvertisements.Items = append(w.BGPAdvertisements.Items, of)
-			}
+			others.Speaker, node1.Speaker = snapshot.CiliumBGP, snapshot.CiliumBGP
+			others.Nodes, node1.Nodes = []string{"master1", "master2", "master3"}, []string{"node1"}
+			w.BGPAdvertisements.Items = append(w.BGPAdvertisements.Items, others, node1)
 		}
 	}
 	ofPods, ofServices := snapshot.BGPAdvertisement{PodCIDRs: true, Families: []string{"ipv4"}}, snapshot.BGPAdvertisement{Families: []string{"ipv4"}}
@@ -289,6 +292,11 @@ func TestObservedPeering(t *testing.T) {
 		}
 	}
 	unselected := func(w *world) { w.CalicoPeers.Items = []snapshot.CalicoPeer{peerOf("10.4.94.253")} }
+	pool := func(name, cidr string) func(*world) {
+		return func(w *world) {
+			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: name, CIDRs: []netip.Prefix{prefix(cidr)}}}
+		}
+	}
 	dualStackOfCalico := func(w *world) {
 		for i, n := range table {
 			w.CalicoBlocks.Items = append(w.CalicoBlocks.Items, snapshot.CalicoBlock{CIDR: prefix(fmt.Sprintf("fd00:10:%d::/64", i)), Node: n.name})
@@ -347,10 +355,8 @@ func TestObservedPeering(t *testing.T) {
 		{"the same, and it has lost those of the others", observed(ofCalico, getPods, reflected, func(w *world) { lostOf(w, tors...) }), nil, noPeer, true},
 		{"the same, on one of two routers", observed(ofCalico, getPods, reflected, func(w *world) { lostOf(w, "tor2") }), []string{"node1", "master3", "master2"}, "", false},
 		{"routers that get Services alone", observed(silenced, unpeered, onLink, onlyServices, func(w *world) { w.at("tor2").Neighbors.Items = nil }), nil, servicesAlone, false},
-		{"the same, and other routers have the ranges", observed(func(w *world) {
-			w.at("tor2").Paths.Items = nil
-			w.at("tor2").Services = true
-		}), nil, servicesAlone, false},
+		{"the same, and other routers have the ranges", observed(pathless("tor2"), func(w *world) { w.at("tor2").Services = true }),
+			nil, servicesAlone, false},
 		// What is wrong is found all the same.
 		{"a range is not announced", observed(withdrawn), []string{"node1"}, "", false},
 		{"a range is not announced, with Calico", observed(ofCalico, withdrawn), []string{"node1"}, "", false},
@@ -391,13 +397,9 @@ func TestObservedPeering(t *testing.T) {
 		{"the same, and MetalLB is on the node", observed(kubeRouter, services, func(w *world) {
 			w.BGPAdvertisements.Items = []snapshot.BGPAdvertisement{{Name: "users", Nodes: []string{"node1"}}}
 		}), nil, otherPrefixes, true},
-		{"a second range, of a pool that is not announced", observed(func(w *world) {
-			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "inside", CIDRs: []netip.Prefix{prefix("10.77.1.0/24")}}}
-		}), nil, anotherRange, false},
-		{"a second range, of IPv6, of such a pool, with a pod of both families", observed(dualStack, func(w *world) {
-			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "inside", CIDRs: []netip.Prefix{prefix("fd00:77::/64")}}}
-			w.Pods.Items[3].IPv6 = addr("fd00:77::5")
-		}), nil, anotherRange, true},
+		{"a second range, of a pool that is not announced", observed(pool("inside", "10.77.1.0/24")), nil, anotherRange, false},
+		{"a second range, of IPv6, of such a pool, with a pod of both families",
+			observed(dualStack, pool("inside", "fd00:77::/64"), func(w *world) { w.Pods.Items[3].IPv6 = addr("fd00:77::5") }), nil, anotherRange, true},
 		{"a second range of the same pool", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("10.77.1.0/24"))
 		}), []string{"node1"}, "", false},
@@ -409,38 +411,30 @@ func TestObservedPeering(t *testing.T) {
 		{"IPv6 ranges, and routers that are asked for IPv4", observed(func(w *world) {
 			w.CiliumNodes.Items[3].PodCIDRs = append(w.CiliumNodes.Items[3].PodCIDRs, prefix("fd00:10::/64"))
 		}), nil, notIPv6, true},
-		{"the same, of routers that are said to carry IPv4", observed(dualStack, ofIPv4, withoutIPv6), nil, notCarried, false},
-		{"the same, and another router has the ranges of IPv6", observed(dualStack, func(w *world) {
-			w.at("tor2").IPv6 = false
-			for i := range table {
-				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i), "tor2")
-			}
-		}), nil, notIPv6, false},
+		{"the same, of routers that are said to carry IPv4", observed(dualStack, ofIPv4, withoutIPv6(0, tors...)), nil, notCarried, false},
+		{"the same, and another router has the ranges of IPv6",
+			observed(dualStack, withoutIPv6(0, "tor2"), func(w *world) { w.at("tor2").IPv6 = false }), nil, notIPv6, false},
 		{"ranges of both families in an overlay, and routers that are asked for IPv4", observed(dualStack, silenced, notAsked), nil, notIPv6, false},
 		{"routers that were read for IPv6 alone", observed(withdrawn, routers(func(r *snapshot.Router) { r.NoIPv4 = true })), nil, notIPv4, true},
 		{"both families", observed(dualStack), nil, "", false},
-		{"a range of IPv6 is not announced, and that of IPv4 is", observed(dualStack, func(w *world) { w.withdraw("fd00:10:3::/64", tors...) }), []string{"node1"}, "", false},
-		{"IPv6 is not announced by any node", observed(dualStack, withoutIPv6), nil, noPodRangeV6, true},
+		{"a range of IPv6 is not announced, and that of IPv4 is", observed(dualStack, withoutIPv6(3, tors...)), []string{"node1"}, "", false},
+		{"IPv6 is not announced by any node", observed(dualStack, withoutIPv6(0, tors...)), nil, noPodRangeV6, true},
 		{"neither family is announced by any node", observed(dualStack, silenced), nil, noPodRangeV6, false},
-		{"IPv6 by sessions of its own, and a node without one", observed(dualStack, func(w *world) {
-			w.withdraw("fd00:10:3::/64", tors...)
-			for i := range w.Routers {
-				for j, p := range w.Routers[i].Paths.Items {
-					if p.Prefix.Addr().Is6() {
-						a := netip.AddrFrom16([16]byte{0xfd, 15: p.NextHop.As4()[3]})
-						w.Routers[i].Paths.Items[j].NextHop, w.Routers[i].Paths.Items[j].Neighbor = a, a
-					}
+		{"IPv6 by sessions of its own, and a node without one", observed(dualStack, withoutIPv6(3, tors...), func(w *world) {
+			of := func(a netip.Addr) netip.Addr { return netip.AddrFrom16([16]byte{0xfd, 15: a.As4()[3]}) }
+			paths(func(p *snapshot.Path) {
+				if p.Prefix.Addr().Is6() {
+					p.NextHop, p.Neighbor = of(p.NextHop), of(p.NextHop)
 				}
-				for j, n := range table[:3] {
-					a := netip.AddrFrom16([16]byte{0xfd, 15: addr(n.ip).As4()[3]})
-					w.session(i, a.String(), start.Add(-time.Hour))
-					if i == 0 {
-						w.Nodes.Items[j].InternalIPs = append(w.Nodes.Items[j].InternalIPs, a)
-					}
-				}
+			})(w)
+			for i, n := range table[:3] {
+				a := of(addr(n.ip))
+				w.session(0, a.String(), start.Add(-time.Hour))
+				w.session(1, a.String(), start.Add(-time.Hour))
+				w.Nodes.Items[i].InternalIPs = append(w.Nodes.Items[i].InternalIPs, a)
 			}
 		}), nil, noFamily, true},
-		{"a router without IPv6", observed(dualStack, withoutIPv6, routers(func(r *snapshot.Router) {
+		{"a router without IPv6", observed(dualStack, withoutIPv6(0, tors...), routers(func(r *snapshot.Router) {
 			r.IPv6, r.Remarks = false, []snapshot.Remark{{Says: "It is read for IPv4 alone: refused.", Open: true}}
 		})), nil, "It is read for IPv4 alone: refused.\n", true},
 		{"all sessions are lost, of routers that get the pod ranges", observed(silenced, getPods, unpeered),
@@ -449,12 +443,9 @@ func TestObservedPeering(t *testing.T) {
 		{"the same, and the node is not ready", observed(getPods, silentNode1, unready), nil, notReady, false},
 		{"the same, and another router has its range", observed(getPods, unready, func(w *world) { w.silence(node1IP, "tor1") }),
 			nil, notReady, true},
-		{"IPv4 alone is announced, to routers that get the pod ranges", observed(dualStack, getPods, withoutIPv6), nil, noPodRangeV6, true},
-		{"the same, and one node announces its range of IPv6", observed(dualStack, getPods, func(w *world) {
-			for i := range table[1:] {
-				w.withdraw(fmt.Sprintf("fd00:10:%d::/64", i+1), tors...)
-			}
-		}), []string{"master2", "master3", "node1"}, "", false},
+		{"IPv4 alone is announced, to routers that get the pod ranges", observed(dualStack, getPods, withoutIPv6(0, tors...)), nil, noPodRangeV6, true},
+		{"the same, and one node announces its range of IPv6", observed(dualStack, getPods, withoutIPv6(1, tors...)),
+			[]string{"master2", "master3", "node1"}, "", false},
 		{"no configuration of Cilium selects node1", observed(getPods, selecting(ofPods, ofPods), func(w *world) {
 			w.silence(node1IP, tors...)
 			w.BGPAdvertisements.Items = w.BGPAdvertisements.Items[:1]
@@ -466,9 +457,7 @@ func TestObservedPeering(t *testing.T) {
 			w.silence(node1IP, tors...)
 			w.BGPAdvertisements.Items[1].Nodes = nil
 		}), nil, notSelected, true},
-		{"a range that is in podCIDRs and of a pool", observed(func(w *world) {
-			w.CiliumNodes.Items[3].Pools = []snapshot.AllocatedPool{{Name: "default", CIDRs: w.CiliumNodes.Items[3].PodCIDRs}}
-		}), nil, "", false},
+		{"a range that is in podCIDRs and of a pool", observed(pool("default", node1Range)), nil, "", false},
 		{"pods of a chained CNI, whose range is lost", observed(ofCalico, withdrawn, otherCilium), []string{"node1"}, "", false},
 		{"pods of a CNI whose ranges are not read", observed(ofAnotherCNI),
 			nil, "most pods have addresses that are in no range of CiliumNodes", true},
@@ -476,11 +465,9 @@ func TestObservedPeering(t *testing.T) {
 			nil, "most pods have addresses that are in no range of CiliumNodes", false},
 		{"objects say that pods are announced, and no router has a range, nor any link of nodes", observed(silenced, unpeered, selecting(ofPods, ofPods)), nil, noPodRange, true},
 		{"the same, and the node is to announce Services alone", observed(withdrawn, getPods, selecting(ofPods, ofServices)), nil, notAdvertised, true},
-		{"one of two routers has lost all ranges, and the sessions are up", observed(func(w *world) { w.at("tor2").Paths.Items = nil }), nil, noPodRange, true},
-		{"one of two routers has Services alone", observed(func(w *world) {
-			w.at("tor2").Paths.Items = nil
-			w.announce(node1IP, "10.66.128.1/32", "tor2")
-		}), nil, noPodRange, true},
+		{"one of two routers has lost all ranges, and the sessions are up", observed(pathless("tor2")), nil, noPodRange, true},
+		{"one of two routers has Services alone",
+			observed(pathless("tor2"), func(w *world) { w.announce(node1IP, "10.66.128.1/32", "tor2") }), nil, noPodRange, true},
 		{"one of two routers has forgotten all sessions", observed(forgets("tor2"),
 			func(w *world) { linked(w.at("tor2")) }), nil, noPodRange, true},
 		{"the same, and its FIB cannot be read", observed(ribOnly, forgets("tor2")), nil, noPodRange, true},
@@ -496,7 +483,8 @@ func TestObservedPeering(t *testing.T) {
 			w.BGPAdvertisements.Items = []snapshot.BGPAdvertisement{{Speaker: snapshot.CiliumBGP, PodCIDRs: true, Unselected: true}}
 		}), nil, noPodRange, true},
 		{"no advertisement is selected", observed(silenced, selecting(snapshot.BGPAdvertisement{Unselected: true}, snapshot.BGPAdvertisement{Unselected: true})), nil, notAdvertised, true},
-		{"Cilium's nodes announce IPv4, and ranges of IPv6 are inside", observed(dualStack, selecting(ofPods, ofPods), withoutIPv6), nil, notAdvertised, false},
+		{"Cilium's nodes announce IPv4, and ranges of IPv6 are inside",
+			observed(dualStack, selecting(ofPods, ofPods), withoutIPv6(0, tors...)), nil, notAdvertised, false},
 		{"a session with Calico's address for the node", observed(withdrawn, func(w *world) {
 			w.Nodes.Items[3].Calico.Address = netip.MustParsePrefix("10.9.0.23/24")
 			for i := range w.Routers {
@@ -541,17 +529,13 @@ func TestObservedPeering(t *testing.T) {
 			w.at("tor2").Paths.Items[1].NextHop = addr("10.4.94.253")
 		}), nil, fromAbove, true},
 		{"a prefix from above that includes nodes and pods", observed(asSpine("10.0.0.0/8"), above, spineAlone), nil, fromAbove, true},
-		{"one from above, and the cluster announces no pod ranges", observed(asSpine("10.0.0.0/8"), above, func(w *world) {
-			w.at("tor1").Paths.Items = nil
-		}), nil, fromAbove, false},
+		{"one from above, and the cluster announces no pod ranges", observed(asSpine("10.0.0.0/8"), above, pathless("tor1")), nil, fromAbove, false},
 		{"a declared spine alone that has lost all", observed(asSpine(), spineAlone), nil, noAggregate, true},
 		{"two spines that have lost all", observed(asSpine(), func(w *world) {
 			w.Routers[0] = w.Routers[1]
 			w.Routers[0].Name = "spine1"
 		}), nil, noAggregate, true},
-		{"a declared spine of a cluster that announces no pod ranges", observed(asSpine(), func(w *world) {
-			w.at("tor1").Paths.Items = nil
-		}), nil, noAggregate, false},
+		{"a declared spine of a cluster that announces no pod ranges", observed(asSpine(), pathless("tor1")), nil, noAggregate, false},
 		{"a declared spine with a session that is down", observed(asSpine(), spineAlone, down("10.4.94.254")), nil, noAggregate, true},
 		{"a route server has no FIB", observed(ribOnly, roles(snapshot.RoleRouteServer)), nil, "", false},
 		{"a route server lacks a range", observed(withdrawn, ribOnly, roles(snapshot.RoleRouteServer)), []string{"node1"}, "", false},
@@ -563,16 +547,13 @@ func TestObservedPeering(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var active []string
-			for _, f := range Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{test.is.Snapshot}) {
-				if f.Kind == TwinRange {
+			for _, f := range test.is.run(RouteOwnership{Peering: Observed}) {
+				if f.Kind == TwinRange || f.Kind == Unannounced && f.State != Active {
 					t.Errorf("%s", f.ID())
 				}
 				if f.Kind == Unannounced {
 					if strings.Contains(test.name, "session with Calico's address") && strings.Contains(f.Says, "no BGP session") {
 						t.Errorf("says %q", f.Says)
-					}
-					if f.State != Active {
-						t.Errorf("%s", f.ID())
 					}
 					active = append(active, f.Owner)
 				}
@@ -590,9 +571,7 @@ func TestObservedPeering(t *testing.T) {
 			history := []snapshot.Snapshot{test.is.Snapshot}
 			v := newViews(history, NewIndex(history), Observed).now()
 			for _, n := range table {
-				if got, want := len(v.routersWithout(n.name)) > 0, slices.Contains(test.active, n.name); got != want {
-					t.Errorf("a router is without a route to the pods on %s: %t, want %t", n.name, got, want)
-				}
+				must.Equal(t, "without a route to "+n.name, slices.Contains(test.active, n.name), len(v.routersWithout(n.name)) > 0)
 			}
 		})
 	}
@@ -625,11 +604,8 @@ func TestObservedNeighbours(t *testing.T) {
 		{"in a lab there is one cluster", foreign("10.99.1.0/24"), Declared, AbsentNode},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			kind := ""
-			for _, f := range Run([]Detector{RouteOwnership{Peering: test.peering}}, []snapshot.Snapshot{test.is.Snapshot}) {
-				kind += f.Kind
-			}
-			must.Equal(t, "found", test.want, kind)
+			found := test.is.run(RouteOwnership{Peering: test.peering})
+			must.Equal(t, "found", test.want, each.Joined(found, "", func(f Finding) string { return f.Kind }))
 		})
 	}
 }
@@ -696,18 +672,11 @@ func TestObservedMesh(t *testing.T) {
 		"a static route to elsewhere":                    {observed(onLink, static("10.5.112.0/24", "10.9.9.9")), Observed, 0, 0},
 		"a static route to a stranger, of another range": {observed(onLink, static("10.99.0.0/24", "10.4.94.77")), Observed, 0, 0},
 	} {
-		wrong, absent := 0, 0
-		for _, f := range Run([]Detector{RouteOwnership{Peering: test.peering}}, []snapshot.Snapshot{test.is.Snapshot}) {
-			switch f.Kind {
-			case WrongAnnouncer:
-				wrong++
-			case AbsentNode:
-				absent++
-			}
+		kinds := map[string]int{}
+		for _, f := range test.is.run(RouteOwnership{Peering: test.peering}) {
+			kinds[f.Kind]++
 		}
-		if wrong != test.wrong || absent != test.absent {
-			t.Errorf("%s: %d wrong announcers and %d absent nodes, want %d and %d", name, wrong, absent, test.wrong, test.absent)
-		}
+		must.Equal(t, name, [2]int{test.wrong, test.absent}, [2]int{kinds[WrongAnnouncer], kinds[AbsentNode]})
 	}
 }
 
@@ -739,11 +708,9 @@ func TestObservedFIB(t *testing.T) {
 		}), nil},
 		{"a dump does not tell which sessions are up", observed(neighbors(func(n *snapshot.Neighbor) { n.State = snapshot.SessionUnknown })), nil},
 	} {
-		var got []string
-		for _, f := range Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{test.is.Snapshot}) {
-			got = append(got, fmt.Sprintf("%s %s %s", f.State, f.Kind, strings.Join(f.Routers, ", ")))
-		}
-		must.Equal(t, test.name, test.want, got)
+		must.Equal(t, test.name, test.want, each.Of(test.is.run(RouteOwnership{Peering: Observed}), func(f Finding) string {
+			return fmt.Sprintf("%s %s %s", f.State, f.Kind, strings.Join(f.Routers, ", "))
+		}))
 	}
 }
 
@@ -756,20 +723,13 @@ func TestObservedServicesAlone(t *testing.T) {
 		},
 		"a static route to another node":           func(w *world) { w.static("10.5.112.0/24", "10.4.94.21", "tor1") },
 		"a static route to another node of a part": func(w *world) { w.static("10.5.112.128/25", "10.4.94.21", "tor1") },
-		"a part of a range, told by another peer": func(w *world) {
-			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.5.112.0/25"), NextHop: addr("10.4.94.21"), Neighbor: addr("10.4.94.23"), Best: true})
-		},
+		"a part of a range, told by another peer": learns("tor1",
+			snapshot.Path{Prefix: prefix("10.5.112.0/25"), NextHop: addr("10.4.94.21"), Neighbor: addr("10.4.94.23"), Best: true}),
 	} {
-		found := func(w *world) (all []string) {
-			for _, f := range Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{w.Snapshot}) {
-				all = append(all, f.ID().String())
-			}
-			return all
-		}
-		normal, alone := found(observed(change)), found(observed(change, onlyServices))
-		if diff := cmp.Diff(normal, alone); diff != "" || len(normal) == 0 {
-			t.Errorf("%s (-normal +Services alone):\n%s", name, diff)
-		}
+		found := func(w *world) []ID { return each.Of(w.run(RouteOwnership{Peering: Observed}), Finding.ID) }
+		normal := found(observed(change))
+		must.Equal(t, name, normal, found(observed(change, onlyServices)))
+		must.Equal(t, name+": found", true, len(normal) > 0)
 	}
 }
 
@@ -789,22 +749,14 @@ func TestRoutesOfBIRD(t *testing.T) {
 			w.static(test.prefix, test.via, "tor1")
 			w.at("tor1").Routes.Items[0].Protocol = snapshot.RouteBIRD
 		}, test.link)
-		if got := Run([]Detector{RouteOwnership{Peering: Observed}}, []snapshot.Snapshot{is.Snapshot}); len(got) != test.want {
-			t.Errorf("%s: %v, want %d findings", name, got, test.want)
-		}
+		must.Equal(t, name, test.want, len(is.run(RouteOwnership{Peering: Observed})))
 	}
 }
 
 // Routers send packets for a Service of policy Local to nodes that have no endpoint. It has one on worker1.
 func TestObservedLocal(t *testing.T) {
-	aggregate := func(w *world) {
-		w.BGPAdvertisements.Items[0].AggregationLength = 24
-		for _, r := range w.Routers {
-			for i := range r.Paths.Items {
-				r.Paths.Items[i].Prefix = prefix("10.66.128.0/24")
-			}
-		}
-	}
+	aggregate := changes(paths(func(p *snapshot.Path) { p.Prefix = prefix("10.66.128.0/24") }),
+		func(w *world) { w.BGPAdvertisements.Items[0].AggregationLength = 24 })
 	for _, test := range []struct {
 		name   string
 		change func(*world)
@@ -818,10 +770,8 @@ func TestObservedLocal(t *testing.T) {
 		{"one of them announces it", func(w *world) { w.silence("10.66.4.22", tors...) }, 0},
 		{"the other one does", func(w *world) { w.silence("10.66.4.21", tors...) }, 1},
 		{"both announce an aggregate alone", aggregate, 1},
-		{"both announce an aggregate, and one the address", func(w *world) {
-			aggregate(w)
-			w.announce("10.66.4.21", "10.66.128.1/32", tors...)
-		}, 0},
+		{"both announce an aggregate, and one the address",
+			changes(aggregate, func(w *world) { w.announce("10.66.4.21", "10.66.128.1/32", tors...) }), 0},
 		{"another load balancer's", func(w *world) { w.BGPAdvertisements.Items = nil }, 0},
 		{"the routers' tables are dumps of before", dumped(10 * time.Minute), 0},
 		{"a router was not read", func(w *world) { w.Routers[0].Paths.Read = false }, 0},
@@ -830,7 +780,7 @@ func TestObservedLocal(t *testing.T) {
 		w.Services.Items[0].Local = true
 		test.change(w)
 		for _, peering := range []Peering{Declared, Observed} {
-			got := Run([]Detector{ServiceRoute{Peering: peering}}, []snapshot.Snapshot{w.Snapshot})
+			got := w.run(ServiceRoute{Peering: peering})
 			if len(got) != test.want || len(got) > 0 && (got[0].Kind != NoLocalEndpoint || got[0].State != Active || len(got[0].Routers) != 2) {
 				t.Errorf("%s, %v: %+v, want %d", test.name, peering, got, test.want)
 			}
@@ -845,9 +795,7 @@ func TestMovedEndpoint(t *testing.T) {
 		w.Services.Items[0].Local = true
 		w.EndpointSlices.Items[0].Changed = w.Time.Add(-since)
 		for peering, state := range map[Peering]State{Declared: Active, Observed: want} {
-			if got := Run([]Detector{ServiceRoute{Peering: peering}}, []snapshot.Snapshot{w.Snapshot}); len(got) != 1 || got[0].State != state {
-				t.Errorf("%s, %v: %+v, want %s", since, peering, got, state)
-			}
+			must.Equal(t, since, []State{state}, states(w.run(ServiceRoute{Peering: peering})))
 		}
 	}
 }
@@ -879,17 +827,18 @@ func TestObservedSessions(t *testing.T) {
 		{"three, and a session that was made anew", []*world{at(0, longAgo), at(3, longAgo), at(6, toCome)}, Pending},
 		{"three, too close", []*world{at(0, longAgo), at(0.5, longAgo), at(1, longAgo)}, Pending},
 	} {
-		if got := Run([]Detector{RouteOwnership{Peering: Observed}}, snapshots(test.history)); len(got) != 1 || got[0].State != test.want {
-			t.Errorf("%s: %v, want one that is %s", test.name, got, test.want)
-		}
+		got := Run([]Detector{RouteOwnership{Peering: Observed}}, snapshots(test.history))
+		must.Equal(t, test.name, []State{test.want}, states(got))
 	}
 }
 
 func TestObservedServiceRoute(t *testing.T) {
-	spineTo := func(w *world, p string) {
-		w.Routers[0].Paths.Items = []snapshot.Path{{Prefix: prefix(p), NextHop: addr("10.66.4.254"), Neighbor: addr("10.66.4.254"), Best: true}}
+	spineTo := func(p string, as ...uint32) func(*world) {
+		return changes(pathless("tor1"), learns("tor1", learned(p, "10.66.4.254", as...)))
 	}
-	spine := func(w *world) { spineTo(w, "10.66.128.1/32") }
+	nodes := func(names ...string) func(*world) {
+		return func(w *world) { w.BGPAdvertisements.Items[0].Nodes = names }
+	}
 	ofIPv6 := func(asked bool) func(*world) {
 		return func(w *world) {
 			a := addr("fd00:66::1")
@@ -908,10 +857,8 @@ func TestObservedServiceRoute(t *testing.T) {
 		{"of IPv6", ofIPv6(true), Active, false},
 		{"of IPv6, and routers that were not asked", ofIPv6(false), "", true},
 		{"of IPv6, and routers that are said to carry IPv4", changes(ofIPv6(true), ofIPv4), "", false},
-		{"of IPv6, and one router is said to carry IPv4", func(w *world) {
-			ofIPv6(true)(w)
-			w.Routers[0].IPv6, w.Routers[0].Families = false, []string{"ipv4"}
-		}, Active, false},
+		{"of IPv6, and one router is said to carry IPv4",
+			changes(ofIPv6(true), func(w *world) { w.Routers[0].IPv6, w.Routers[0].Families = false, []string{"ipv4"} }), Active, false},
 		{"younger than a table dump", func(w *world) {
 			w.Services.Items[0].Created, w.Routers[0].At = w.Time.Add(-time.Minute), w.Time.Add(-2*time.Minute)
 		}, "", true},
@@ -929,40 +876,23 @@ func TestObservedServiceRoute(t *testing.T) {
 			w.Services.Items[0].Local = true
 			routers(func(r *snapshot.Router) { r.Neighbors.Items = r.Neighbors.Items[1:] })(w)
 		}, "", true},
-		{"Services alone, and an advertisement whose node is no neighbour", func(w *world) {
-			onlyServices(w)
-			w.BGPAdvertisements.Items[0].Nodes = []string{"worker2"}
-			routers(func(r *snapshot.Router) { r.Neighbors.Items = r.Neighbors.Items[:1] })(w)
-		}, "", true},
-		{"Services alone, and one whose node is a neighbour", func(w *world) {
-			onlyServices(w)
-			w.BGPAdvertisements.Items[0].Nodes = []string{"worker1"}
-		}, Active, false},
-		{"Services alone, and a wider route to elsewhere", func(w *world) {
-			onlyServices(w)
-			spineTo(w, "10.0.0.0/8")
-		}, Active, false},
-		{"an aggregate that may come from elsewhere", func(w *world) { spineTo(w, "10.66.128.0/24") }, "", true},
-		{"an aggregate with the nodes' AS", func(w *world) {
-			spineTo(w, "10.66.128.0/24")
-			w.Routers[0].Paths.Items[0].ASPath = []uint32{64512, 64513}
-		}, "", false},
+		{"Services alone, and an advertisement whose node is no neighbour", changes(onlyServices, nodes("worker2"),
+			routers(func(r *snapshot.Router) { r.Neighbors.Items = r.Neighbors.Items[:1] })), "", true},
+		{"Services alone, and one whose node is a neighbour", changes(onlyServices, nodes("worker1")), Active, false},
+		{"Services alone, and a wider route to elsewhere", changes(onlyServices, spineTo("10.0.0.0/8")), Active, false},
+		{"an aggregate that may come from elsewhere", spineTo("10.66.128.0/24"), "", true},
+		{"an aggregate with the nodes' AS", spineTo("10.66.128.0/24", 64512, 64513), "", false},
 		{"the same from above, by chance", func(w *world) {
-			spineTo(w, "10.66.128.0/24")
-			w.Routers[0].Paths.Items[0].ASPath = []uint32{64512, 64513}
+			spineTo("10.66.128.0/24", 64512, 64513)(w)
 			w.Routers[0].Routes.Items = []snapshot.Route{{Prefix: prefix("0.0.0.0/0"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteBGP, NextHops: []snapshot.NextHop{{Address: addr("10.66.4.254")}}}}
 		}, "", true},
-		{"a backup path by way of a node", func(w *world) {
-			spineTo(w, "10.66.0.0/16")
-			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.66.0.0/16"), NextHop: addr("10.66.4.21"), Neighbor: addr("10.66.4.21")})
-		}, Active, false},
-		{"one of several paths by way of a node", func(w *world) {
-			spineTo(w, "10.66.0.0/16")
-			w.Routers[0].Paths.Items = append(w.Routers[0].Paths.Items, snapshot.Path{Prefix: prefix("10.66.0.0/16"), NextHop: addr("10.66.4.21"), Neighbor: addr("10.66.4.21"), Multipath: true})
-		}, "", false},
-		{"a wider route to elsewhere", func(w *world) { spineTo(w, "10.0.0.0/8") }, Active, false},
-		{"a wider route to elsewhere, which begins where the pool does", func(w *world) { spineTo(w, "10.66.128.0/17") }, Active, false},
-		{"by way of a spine", spine, "", false},
+		{"a backup path by way of a node", changes(spineTo("10.66.0.0/16"), learns("tor1",
+			snapshot.Path{Prefix: prefix("10.66.0.0/16"), NextHop: addr("10.66.4.21"), Neighbor: addr("10.66.4.21")})), Active, false},
+		{"one of several paths by way of a node", changes(spineTo("10.66.0.0/16"), learns("tor1",
+			snapshot.Path{Prefix: prefix("10.66.0.0/16"), NextHop: addr("10.66.4.21"), Neighbor: addr("10.66.4.21"), Multipath: true})), "", false},
+		{"a wider route to elsewhere", spineTo("10.0.0.0/8"), Active, false},
+		{"a wider route to elsewhere, which begins where the pool does", spineTo("10.66.128.0/17"), Active, false},
+		{"by way of a spine", spineTo("10.66.128.1/32"), "", false},
 		{"a static route to a machine that was taken away", func(w *world) {
 			w.Routers[0].Routes.Items = []snapshot.Route{
 				{Prefix: prefix("10.66.4.0/24"), Type: snapshot.RouteUnicast, Protocol: snapshot.RouteKernel},
@@ -974,12 +904,8 @@ func TestObservedServiceRoute(t *testing.T) {
 	} {
 		w := balanced(0).withdrawn()
 		test.change(w)
-		got := Run([]Detector{ServiceRoute{Peering: Observed}}, []snapshot.Snapshot{w.Snapshot})
-		if len(got) > 1 || (len(got) == 1) != (test.want != "") || len(got) == 1 && got[0].State != test.want {
-			t.Errorf("%s: %v, want %q", test.name, got, test.want)
-		}
-		if gap := strings.Contains(fmt.Sprint(unjudged(w.Snapshot)), "of Services"); gap != test.gap {
-			t.Errorf("%s: not judged: %v", test.name, unjudged(w.Snapshot))
-		}
+		got := w.run(ServiceRoute{Peering: Observed})
+		must.Equal(t, test.name, string(test.want), each.Joined(got, ", ", func(f Finding) string { return string(f.State) }))
+		must.Equal(t, test.name+": not judged", test.gap, strings.Contains(fmt.Sprint(unjudged(w.Snapshot)), "of Services"))
 	}
 }

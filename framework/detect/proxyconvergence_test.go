@@ -255,14 +255,12 @@ func TestProxyConvergence(t *testing.T) {
 			append([]string{"frozen-sync active kube-proxy"}, deadlocked...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got []string
-			for _, f := range detected(t, ProxyConvergence{}, proxies(c.history...)) {
-				got = append(got, fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object))
+			must.Equal(t, "found", c.want, each.Of(detected(t, ProxyConvergence{}, proxies(c.history...)), func(f Finding) string {
 				if f.Detector != "proxy-convergence" || f.Announcer != "edge" || !strings.HasSuffix(f.Says, ".") {
 					t.Errorf("%+v", f)
 				}
-			}
-			must.Equal(t, "found", c.want, got)
+				return fmt.Sprintf("%s %s %s", f.Kind, f.State, f.Object)
+			}))
 		})
 	}
 }
@@ -307,8 +305,7 @@ func TestProxyConvergenceSays(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			says := each.Of(detected(t, ProxyConvergence{}, c.history), func(f Finding) string { return f.Says })
-			must.Equal(t, "says", c.want, says)
+			must.Equal(t, "says", c.want, each.Of(detected(t, ProxyConvergence{}, c.history), sentenceOf))
 		})
 	}
 }
@@ -328,8 +325,6 @@ func TestProxyConvergenceExcept(t *testing.T) {
 	history := proxies(polled(0, pods(newPod), to(oldPod)).frozen(), polled(20, pods(newPod), to(oldPod)).frozen())
 	for service, want := range map[string]int{"shop/web": 0, "shop/other": 2} {
 		d := ProxyConvergence{Except: func(s string) bool { return s == service }}
-		if got := detected(t, d, history); len(got) != want {
-			t.Errorf("without %s: %d findings, want %d: %v", service, len(got), want, got)
-		}
+		must.Equal(t, "without "+service, want, len(detected(t, d, history)))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestReverseName(t *testing.T) {
@@ -27,9 +29,7 @@ func TestReverseName(t *testing.T) {
 				PodImages: snapshot.List[snapshot.PodImages]{Read: true, Items: []snapshot.PodImages{{Namespace: "kube-system", Name: "coredns-1",
 					Containers: []snapshot.RunningContainer{{Container: snapshot.Container{Image: tt.image}}}}}},
 			}})
-			if (tt.says == "") != (len(found) == 0) || len(found) > 0 && found[0].Says != tt.says {
-				t.Errorf("found %v, want %q", found, tt.says)
-			}
+			must.Equal(t, "found", tt.says, each.Joined(found, "\n", sentenceOf))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // Services of MetalLB's pool of two addresses, .2 and .3; of Cilium; of klipper, which notes nothing on a Service.
@@ -123,10 +124,7 @@ func TestServiceAddress(t *testing.T) {
 					history[0].AddressPools.Items[0].Ranges[0].First = netip.MustParseAddr(tt.pool)
 				}
 			}
-			says := each.Of(Run([]Detector{ServiceAddress{}}, history), func(f Finding) string { return f.Says })
-			if !slices.Equal(says, tt.says) {
-				t.Errorf("got  %q\nwant %q", says, tt.says)
-			}
+			must.Equal(t, "says", tt.says, each.Of(Run([]Detector{ServiceAddress{}}, history), sentenceOf))
 		})
 	}
 }

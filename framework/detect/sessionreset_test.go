@@ -2,13 +2,13 @@ package detect
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/each"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestSessionReset(t *testing.T) {
@@ -80,11 +80,9 @@ func TestSessionReset(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			found := Run([]Detector{SessionReset{}}, tt.history)
 			got := each.Of(found, func(f Finding) string { return string(f.State) + " " + f.Kind + " " + f.Object.String() })
-			if !slices.Equal(got, tt.want) {
-				t.Fatalf("found %q, want %q", got, tt.want)
-			}
-			if tt.says != "" && !strings.HasSuffix(found[len(found)-1].Says, tt.says) {
-				t.Errorf("says %q", found[len(found)-1].Says)
+			must.Equal(t, "found", tt.want, got)
+			if said := each.Joined(found, "\n", sentenceOf); !strings.HasSuffix(said, tt.says) {
+				t.Errorf("says %q", said)
 			}
 		})
 	}

@@ -55,11 +55,9 @@ func TestSettling(t *testing.T) {
 			},
 		},
 
-		{
-			"sessions of the mesh go for good", NodeAddress{},
+		{"sessions of the mesh go for good", NodeAddress{},
 			[]snapshot.Snapshot{newMesh().later(0), parted("node2").later(1), parted("node2").later(10), parted("node2").later(11)},
-			[][]string{nil, {"session-down settling node2"}, {"session-down settling node2"}, {"session-down active node2"}},
-		},
+			[][]string{nil, {"session-down settling node2"}, {"session-down settling node2"}, {"session-down active node2"}}},
 		{"sessions of the mesh come up", NodeAddress{}, []snapshot.Snapshot{parted("node2").later(0), newMesh().later(5)},
 			[][]string{{"session-down settling node2"}, nil}},
 		{
@@ -87,36 +85,30 @@ func TestSettling(t *testing.T) {
 		{"a Service has no virtual server", ProxyConvergence{},
 			proxies(polled(0, pods(oldPod)).frozen().unlisted(), polled(10, pods(oldPod)).frozen().unlisted()),
 			[][]string{{"missing-service settling edge"}, {"missing-service active edge"}}},
-		{
-			"one endpoint after the other", ProxyConvergence{},
+		{"one endpoint after the other", ProxyConvergence{},
 			proxies(polled(0, pods(newPod)).frozen(), polled(5, pods(newPod, oldPod)).frozen(), polled(10, pods(newPod, oldPod)).frozen(), polled(15, pods(newPod, oldPod)).frozen()),
 			[][]string{
 				{"missing-endpoint settling edge"},
 				{"missing-endpoint settling edge"},
 				{"missing-endpoint active edge", "missing-endpoint settling edge"},
 				{"missing-endpoint active edge"},
-			},
-		},
-		{
-			"goroutines wait on a node that has differences", ProxyConvergence{}, proxies(
-				polled(0, pods(oldPod)).late(), polled(10, pods(oldPod)).late(),
-				polled(12, pods(oldPod)).late().waits(7, 42), polled(17, pods(oldPod)).late().waits(7, 42)),
+			}},
+		{"goroutines wait on a node that has differences", ProxyConvergence{}, proxies(
+			polled(0, pods(oldPod)).late(), polled(10, pods(oldPod)).late(),
+			polled(12, pods(oldPod)).late().waits(7, 42), polled(17, pods(oldPod)).late().waits(7, 42)),
 			[][]string{
 				{"frozen-sync latent kube-proxy", "missing-endpoint settling edge"},
 				{"frozen-sync active kube-proxy", "missing-endpoint active edge"},
 				{"frozen-sync active kube-proxy", "netlink-deadlock settling kube-proxy", "missing-endpoint active edge"},
 				{"frozen-sync active kube-proxy", "netlink-deadlock active kube-proxy", "missing-endpoint active edge"},
-			},
-		},
-		{
-			"goroutines wait for a moment on a node that has differences", ProxyConvergence{}, proxies(
-				polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(11, pods(oldPod)).frozen()),
+			}},
+		{"goroutines wait for a moment on a node that has differences", ProxyConvergence{}, proxies(
+			polled(0, pods(oldPod)).frozen(), polled(10, pods(oldPod)).frozen().waits(7, 42), polled(11, pods(oldPod)).frozen()),
 			[][]string{
 				{"missing-endpoint settling edge"},
 				{"netlink-deadlock settling kube-proxy", "missing-endpoint active edge"},
 				{"missing-endpoint active edge"},
-			},
-		},
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var before []Finding
@@ -160,21 +152,12 @@ func withdrawn(w *world) { w.withdraw("10.5.115.0/24", tors...) }
 // all if none is named.
 func parted(node string, others ...string) *meshed {
 	m := newMesh()
-	ip := map[string]netip.Addr{}
-	for i, name := range nodeNames {
-		ip[name] = nodeIP(i)
-	}
-	for i := range m.NodeNetworks {
-		n := &m.NodeNetworks[i]
-		for j := range n.BIRD.Items {
-			p := &n.BIRD.Items[j]
-			for _, other := range nodeNames {
-				if len(others) > 0 && !slices.Contains(others, other) {
-					continue
-				}
-				if n.Node == node && p.Neighbor == ip[other] || n.Node == other && p.Neighbor == ip[node] {
-					p.BGPState = "Active"
-				}
+	for _, n := range m.NodeNetworks {
+		for i := range n.BIRD.Items[1:] { // the first is no session
+			p := &n.BIRD.Items[1+i]
+			ends := []string{n.Node, nodeNames[p.Neighbor.As4()[3]-11]}
+			if at := slices.Index(ends, node); at >= 0 && (len(others) == 0 || slices.Contains(others, ends[1-at])) {
+				p.BGPState = "Active"
 			}
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -179,13 +177,7 @@ func TestSNAT(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := masqueraded(t)
 			tt.change(&s)
-			found := detected(t, SNAT{}, []snapshot.Snapshot{s})
-			if diff := cmp.Diff(tt.want, briefs(found)); diff != "" {
-				t.Fatalf("(-want +got):\n%s", diff)
-			}
-			if tt.says != "" && !strings.Contains(found[0].Says, tt.says) {
-				t.Errorf("says\n%s\nwant\n%s", found[0].Says, tt.says)
-			}
+			compareBriefs(t, detected(t, SNAT{}, []snapshot.Snapshot{s}), tt.want, tt.says, strings.Contains)
 		})
 	}
 }
@@ -251,10 +243,8 @@ func TestSNATWanted(t *testing.T) {
 		{"natOutgoing", Observed, calico(true), []brief{{HiddenSource, Hint, "rule in cali-nat-outgoing", 1}}, "; IPPool default-ipv4-ippool asks for it (natOutgoing)."},
 		{"natOutgoing in a lab", Declared, calico(true), []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"no natOutgoing, and a rule of it", Observed, calico(false), []brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27)."},
-		{
-			"natOutgoing, and a destination in a pool", Observed, calico(true, snapshot.CalicoPool{Name: "db", CIDR: netip.MustParsePrefix("10.4.40.0/24")}),
-			[]brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27).",
-		},
+		{"natOutgoing, and a destination in a pool", Observed, calico(true, snapshot.CalicoPool{Name: "db", CIDR: netip.MustParsePrefix("10.4.40.0/24")}),
+			[]brief{{HiddenSource, Active, "rule in cali-nat-outgoing", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"an egress gateway's address", Observed, egress("10.4.94.99"), []brief{{HiddenSource, Hint, "rule egress", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway."},
 		{"the node's own address", Observed, egress("10.4.94.31"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"the address of another card", Observed, card("MASQUERADE"), []brief{{HiddenSource, Active, "rule egress", 1}}, "has a route to them (10.20.30.32/27)."},
@@ -272,12 +262,10 @@ func TestSNATWanted(t *testing.T) {
 			s.Nodes.Items[0].PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.20.30.32/27")}
 		}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/28)."},
 		{"kube-router's own rule", Observed, kubeRouterEgress, []brief{{HiddenSource, Hint, "rule ", 1}}, "; kube-router asks for it (--enable-pod-egress)."},
-		{
-			"an egress gateway without a rule", Observed, func(s *snapshot.Snapshot) {
-				egress("10.4.94.99")(s)
-				s.NAT[0].Rules.Items, s.NAT[0].Flows.Items[0].Established = nil, true
-			}, []brief{{StaleTranslation, Hint, "10.20.30.35", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway.",
-		},
+		{"an egress gateway without a rule", Observed, func(s *snapshot.Snapshot) {
+			egress("10.4.94.99")(s)
+			s.NAT[0].Rules.Items, s.NAT[0].Flows.Items[0].Established = nil, true
+		}, []brief{{StaleTranslation, Hint, "10.20.30.35", 1}}, "; 10.4.94.99 is no address of node2, as that of an egress gateway."},
 		{"Cilium's rule", Observed, config("enable-ipv4-masquerade", "true", "ipv4-native-routing-cidr", "10.20.30.0/24"), []brief{{HiddenSource, Hint, "10.20.30.32/27", 1}}, "; ConfigMap kube-system/cilium-config asks for it (enable-ipv4-masquerade)."},
 		{"Cilium's rule in a lab", Declared, config("enable-ipv4-masquerade", "true"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
 		{"Cilium's rule, by default", Observed, config("tunnel", "disabled"), []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
@@ -311,15 +299,12 @@ func TestSNATWanted(t *testing.T) {
 		{"CiliumNodes were not read", Observed, func(s *snapshot.Snapshot) { s.CiliumNodes.Read = false }, nil, ""},
 		{"another program's rule", Observed, func(*snapshot.Snapshot) {}, []brief{{HiddenSource, Active, "10.20.30.32/27", 1}}, "has a route to them (10.20.30.32/27)."},
 	} {
-		s := masqueraded(t)
-		s.CiliumNodes.Read = true
-		test.change(&s)
-		found := detected(t, SNAT{Peering: test.peering}, []snapshot.Snapshot{s})
-		if diff := cmp.Diff(test.want, briefs(found)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		} else if len(found) > 0 && !strings.HasSuffix(found[0].Says, test.says) {
-			t.Errorf("%s: says\n%s\nwant\n%s", test.name, found[0].Says, test.says)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			s := masqueraded(t)
+			s.CiliumNodes.Read = true
+			test.change(&s)
+			compareBriefs(t, detected(t, SNAT{Peering: test.peering}, []snapshot.Snapshot{s}), test.want, test.says, strings.HasSuffix)
+		})
 	}
 }
 
@@ -345,9 +330,7 @@ func TestSNATLooksWhetherAFlowGoesOn(t *testing.T) {
 			then.Time = now.Time.Add(-tt.passed)
 			then.NAT[0].Flows.Items = []snapshot.Flow{now.NAT[0].Flows.Items[0]}
 			then.NAT[0].Flows.Items[0].Expires = tt.before
-			if found := detected(t, SNAT{}, []snapshot.Snapshot{then, now}); len(found) != tt.want {
-				t.Errorf("found %v, want %d", found, tt.want)
-			}
+			must.Equal(t, "found", tt.want, len(detected(t, SNAT{}, []snapshot.Snapshot{then, now})))
 		})
 	}
 }
@@ -378,9 +361,7 @@ func TestSNATLooksWhetherAConnectionIsNew(t *testing.T) {
 			then.NAT[0].Flows.Items[0].Established = false
 			then.Time = now.Time.Add(-tt.passed)
 			tt.change(&then)
-			if found := detected(t, SNAT{}, []snapshot.Snapshot{then, now}); len(found) != tt.want {
-				t.Errorf("found %v, want %d", found, tt.want)
-			}
+			must.Equal(t, "found", tt.want, len(detected(t, SNAT{}, []snapshot.Snapshot{then, now})))
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -28,12 +26,10 @@ func TestStaleFirewallRules(t *testing.T) {
 		want   []brief
 		says   string // of the first
 	}{
-		{
-			name: "leftovers, one of a pod that lives", file: leftovers, pods: []snapshot.Pod{web},
+		{name: "leftovers, one of a pod that lives", file: leftovers, pods: []snapshot.Pod{web},
 			want: []brief{{FrozenRules, Active, first, 1}, {LeftoverRules, Latent, second, 0}},
 			says: "worker1 sends packets of pod default/web-1 (10.20.65.3) from FORWARD and OUTPUT directly to KUBE-POD-FW-63NCJEV4ZEEHVYFE, which ends at a REJECT. " +
-				"kube-router's rules now start from KUBE-ROUTER-FORWARD: that chain stays out of date until the filter table is flushed.",
-		},
+				"kube-router's rules now start from KUBE-ROUTER-FORWARD: that chain stays out of date until the filter table is flushed."},
 		{name: "its pod is on another node", file: leftovers, pods: []snapshot.Pod{elsewhere},
 			want: []brief{{LeftoverRules, Latent, first, 0}, {LeftoverRules, Latent, second, 0}}},
 		{name: "kube-router 1.5.1", file: clean, pods: []snapshot.Pod{web}},
@@ -51,12 +47,10 @@ func TestStaleFirewallRules(t *testing.T) {
 				return strings.Join(kept, "")
 			},
 		},
-		{
-			name: "a chain that rejects only what is not marked", file: leftovers, pods: []snapshot.Pod{web},
+		{name: "a chain that rejects only what is not marked", file: leftovers, pods: []snapshot.Pod{web},
 			change: func(s string) string {
 				return strings.ReplaceAll(s, "-j REJECT", "-m mark ! --mark 0x10000/0x10000 -j REJECT")
-			},
-		},
+			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			saved := string(must.Read(t, filepath.Join("../snapshot/testdata", tt.file)))
@@ -66,13 +60,7 @@ func TestStaleFirewallRules(t *testing.T) {
 			rules := must.Get(snapshot.ParseRules(saved, snapshot.FilterTable))(t)
 			s := snapshot.Snapshot{Firewalls: []snapshot.Firewall{{Node: "worker1", Rules: snapshot.List[snapshot.Rule]{Read: true, Items: rules}}}}
 			s.Pods.Read, s.Pods.Items = true, tt.pods
-			findings := detected(t, StaleFirewallRules{}, []snapshot.Snapshot{s})
-			if diff := cmp.Diff(tt.want, briefs(findings)); diff != "" {
-				t.Fatalf("(-want +got):\n%s", diff)
-			}
-			if tt.says != "" && findings[0].Says != tt.says {
-				t.Errorf("says  %s\nwants %s", findings[0].Says, tt.says)
-			}
+			compareBriefs(t, detected(t, StaleFirewallRules{}, []snapshot.Snapshot{s}), tt.want, tt.says, same)
 		})
 	}
 }

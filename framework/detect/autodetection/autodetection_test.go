@@ -97,8 +97,6 @@ func TestExcluded(t *testing.T) {
 		"eth1": false, "ens224": false, "ibmveth0": false, "bond0": false, "enp1s0": false,
 		"veth1": true, "cali1": true, "lo": true, "docker0": true, "br-1234": true, "tunl0": true, "kube-ipvs0": true, "vxlan.calico": true, "nodelocaldns": true,
 	} {
-		if got := Excluded(name); got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
+		must.Equal(t, name, want, Excluded(name))
 	}
 }

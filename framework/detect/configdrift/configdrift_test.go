@@ -10,6 +10,7 @@ import (
 
 	"github.com/relapse-dev/relapse/framework/detect"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -137,22 +138,20 @@ func TestCompare(t *testing.T) {
 			config: keys("enable-source-ip-verification", "false")},
 		{name: "a key of no version", from: "1.18.4", to: "1.19.5", config: keys("enable-nodes-port", "true"),
 			want: []brief{{"enable-nodes-port", Unknown, "", ""}}},
-		{name: "back again", from: "1.11.1", to: "1.8.1", config: newKeys,
-			want: []brief{
-				{"native-routing-cidr", Missing, cidr, Refused},
-				{"enable-ipv4-masquerade", NotRead, "false", "true"},
-				{"ipv4-native-routing-cidr", NotRead, cidr, ""},
-			}},
+		{name: "back again", from: "1.11.1", to: "1.8.1", config: newKeys, want: []brief{
+			{"native-routing-cidr", Missing, cidr, Refused},
+			{"enable-ipv4-masquerade", NotRead, "false", "true"},
+			{"ipv4-native-routing-cidr", NotRead, cidr, ""},
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			then := tt.config
 			if tt.then != nil {
 				then = tt.then
 			}
-			drifts := must.Get(Cilium().Compare(Setup{tt.from, tt.config}, Setup{tt.to, then}))(t)
 			var got []brief
 			var first string
-			for _, d := range drifts {
+			for _, d := range must.Get(Cilium().Compare(Setup{tt.from, tt.config}, Setup{tt.to, then}))(t) {
 				if _, set := then[d.Key]; d.Kind == DefaultChanged && !set && !strings.Contains(d.Key, "ipv4-masquerade") && !strings.Contains(d.Key, "native-routing") {
 					continue
 				}
@@ -217,38 +216,28 @@ func TestMustChange(t *testing.T) {
 
 // TestDefaultChanged looks at keys that nobody has set.
 func TestDefaultChanged(t *testing.T) {
-	drifts := must.Get(Cilium().Compare(Setup{"1.8.1", nil}, Setup{"1.11.1", nil}))(t)
 	got := map[string]brief{}
-	for _, d := range drifts {
+	for _, d := range must.Get(Cilium().Compare(Setup{"1.8.1", nil}, Setup{"1.11.1", nil}))(t) {
 		must.Equal(t, d, DefaultChanged, d.Kind)
 		got[d.Key] = brief{d.Key, d.Kind, d.Before, d.After}
 	}
-	want := brief{"ipam", DefaultChanged, "hostscope-legacy", "cluster-pool"}
-	must.Equal(t, "", want, got["ipam"])
-	drifts = must.Get(Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil}))(t)
-	for _, d := range drifts {
+	must.Equal(t, "", brief{"ipam", DefaultChanged, "hostscope-legacy", "cluster-pool"}, got["ipam"])
+	must.Equal(t, "masquerading was on by default under its old name, too", brief{}, got["enable-ipv4-masquerade"])
+	for _, d := range must.Get(Cilium().Compare(Setup{"1.17.17", nil}, Setup{"1.18.4", nil}))(t) {
 		if d.Key == "node-port-mode" || d.Key == "bpf-lb-mode" {
 			t.Errorf("an old name without a default of its own: %+v", d)
 		}
-	}
-	if _, ok := got["enable-ipv4-masquerade"]; ok {
-		t.Error("masquerading was on by default under its old name, too")
 	}
 }
 
 // What words a version takes is known of the minors that were read, and each list begins at a version of the table.
 func TestWords(t *testing.T) {
-	if got := words("ipam", "1.21.0"); got != nil {
-		t.Errorf("words of a minor that nobody has read: %v", got)
-	}
+	must.Equal(t, "words of a minor that nobody has read", nil, words("ipam", "1.21.0"))
 	for _, w := range wordings {
-		r, err := Cilium().find(w.from)
-		o, read := Cilium().option(r, w.key)
-		if err != nil || !read || o.Type != "string" {
-			t.Errorf("%s from %s on: %v, %+v", w.key, w.from, err, o)
-		}
-		if yes, _ := takes(w.key, w.from, o, o.Default); !yes {
-			t.Errorf("%s does not take the default of %s, %s", w.from, w.key, o.Default)
+		o, read := Cilium().option(must.Get(Cilium().find(w.from))(t), w.key)
+		yes, _ := takes(w.key, w.from, o, o.Default)
+		if !read || o.Type != "string" || !yes {
+			t.Errorf("%s from %s on: %+v; it takes the default: %t", w.key, w.from, o, yes)
 		}
 	}
 }
@@ -256,24 +245,13 @@ func TestWords(t *testing.T) {
 // Each new name is a key of the version from which on the old one is retired.
 func TestRetiredKeys(t *testing.T) {
 	for key, r := range retiredKeys {
-		at, err := Cilium().find(r.deprecated)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, there := at.Keys[r.now]; r.now != "" && !there {
+		if _, there := must.Get(Cilium().find(r.deprecated))(t).Keys[r.now]; r.now != "" && !there {
 			t.Errorf("%s: %s has no key %s", key, r.deprecated, r.now)
 		}
-		if o, visible := at.Keys[key]; visible && o.Type != OfChart {
-			t.Errorf("%s is in the reference of %s", key, r.deprecated)
-		}
-		if r.gone == "" {
-			continue
-		}
-		if at, err = Cilium().find(r.gone); err != nil {
-			t.Fatal(err)
-		}
-		if o, visible := at.Keys[key]; visible && o.Type != OfChart {
-			t.Errorf("%s is in the reference of %s", key, r.gone)
+		for _, version := range []string{r.deprecated, cmp.Or(r.gone, r.deprecated)} {
+			if o, visible := must.Get(Cilium().find(version))(t).Keys[key]; visible && o.Type != OfChart {
+				t.Errorf("%s is in the reference of %s", key, version)
+			}
 		}
 	}
 }
@@ -298,10 +276,7 @@ c -
 *old,older The ` + "`old` and `older`" + ` flags have been removed.
 `
 	must.Equal(t, "written", text, table.String())
-	read, err := Parse("# a comment\n" + text)
-	if err != nil || read.String() != text {
-		t.Errorf("read: %v, %v", read, err)
-	}
+	must.Equal(t, "read", text, must.Get(Parse("# a comment\n"+text))(t).String())
 	for _, wrong := range []string{"a bool false\n", "1.1.0\na\n"} {
 		must.Fail(t, must.Err(Parse(wrong)), "line ")
 	}
@@ -330,24 +305,18 @@ func TestDetector(t *testing.T) {
 	config := native("masquerade", "false", "native-routing-cidr", "10.20.30.0/24")
 	d := Detector{Before: Setup{"1.8.1", config}, Version: "1.11.1", ConfigMap: "kube-system/cilium-config"}
 	with := func(data map[string]string) []snapshot.Snapshot {
-		s := snapshot.Snapshot{}
-		s.ConfigMaps.Read = true
-		s.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
-		return []snapshot.Snapshot{s}
+		is := []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: data}}
+		return []snapshot.Snapshot{{ConfigMaps: snapshot.List[snapshot.ConfigMap]{Read: true, Items: is}}}
 	}
 	look := func(history []snapshot.Snapshot) []detect.Finding { return detect.Run([]detect.Detector{d}, history) }
 	expect := func(data map[string]string, want ...string) {
 		t.Helper()
-		var got []string
-		for _, f := range look(with(data)) {
-			got = append(got, fmt.Sprintf("%s: %s %s", f.Object, f.State, f.Kind))
+		must.Equal(t, "found", want, each.Of(look(with(data)), func(f detect.Finding) string {
 			if f.Says == "" || f.Detector != "config-drift" {
 				t.Errorf("%+v", f)
 			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("found %q, want %q", got, want)
-		}
+			return fmt.Sprintf("%s: %s %s", f.Object, f.State, f.Kind)
+		}))
 	}
 	expect(config, "ConfigMap kube-system/cilium-config, masquerade: latent not-read",
 		"ConfigMap kube-system/cilium-config, native-routing-cidr: hint deprecated")
@@ -358,12 +327,8 @@ func TestDetector(t *testing.T) {
 	// What neither version takes is set in another way where the older one runs, or it does not run.
 	d = Detector{Before: Setup{"1.16.0", map[string]string{"ipam": "hostscope-legacy"}}, Version: "1.16.19", ConfigMap: d.ConfigMap}
 	expect(d.Before.Config, "ConfigMap kube-system/cilium-config, ipam: latent bad-value")
-	if found := look([]snapshot.Snapshot{{}}); found != nil {
-		t.Errorf("without the ConfigMap: found %+v", found)
-	}
-	if found := detect.Run([]detect.Detector{d}, nil); found != nil {
-		t.Errorf("without a snapshot: found %+v", found)
-	}
+	must.Equal(t, "without the ConfigMap", nil, look([]snapshot.Snapshot{{}}))
+	must.Equal(t, "without a snapshot", nil, look(nil))
 }
 
 // FuzzCompare: whatever a ConfigMap says, there is an answer.

@@ -20,11 +20,10 @@ func TestUpgradesOfCharts(t *testing.T) {
 			text := must.Read(t, filepath.Join("testdata", tt.from+".yaml"))
 			var config map[string]string
 			must.NoError(t, yaml.Unmarshal(text, &config))
-			drifts := must.Get(Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config}))(t)
 			var got strings.Builder
-			for _, d := range drifts {
-				fmt.Fprintf(&got, "%s %s (%s)\n", map[bool]string{true: "latent", false: "hint"}[d.Changed()], d.Kind, d.Key)
-				fmt.Fprintf(&got, "  %s\n", d.Says)
+			for _, d := range must.Get(Cilium().Compare(Setup{tt.from, config}, Setup{tt.to, config}))(t) {
+				state := map[bool]string{true: "latent", false: "hint"}[d.Changed()]
+				fmt.Fprintf(&got, "%s %s (%s)\n  %s\n", state, d.Kind, d.Key, d.Says)
 			}
 			goldentest.Compare(t, tt.from+"-"+tt.to+".golden", got.String())
 		})

@@ -2,7 +2,6 @@ package path
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,11 +37,9 @@ func TestTrace(t *testing.T) {
 	back := snapshot.NextHop{Address: netip.MustParseAddr("10.4.94.239"), Interface: "eth0"}
 	one := func(routers ...snapshot.Router) *snapshot.Snapshot { return &snapshot.Snapshot{Routers: routers} }
 	for _, test := range []struct {
-		name   string
-		tables *snapshot.Snapshot
-		hops   string
-		unread string
-		end    string
+		name              string
+		tables            *snapshot.Snapshot
+		hops, unread, end string
 	}{
 		{"nothing was read", nil, "outside tor1 master2", "outside tor1", ""},
 		{"to the end", one(table("10.4.94.21")), "outside tor1 master2", "outside", ""},
@@ -50,10 +47,8 @@ func TestTrace(t *testing.T) {
 		{"to another node", one(table("10.4.94.23")), "outside tor1 node1", "outside", "tor1 forwards them to node1 instead of master2; the routes of node1 were not read"},
 		{"a loop", &snapshot.Snapshot{Routers: []snapshot.Router{table("10.4.94.23")}, NodeTables: node1(back)},
 			"outside tor1 node1 tor1", "outside", "they loop between node1 and tor1"},
-		{
-			"a device", &snapshot.Snapshot{Routers: []snapshot.Router{table("10.4.94.23")}, NodeTables: node1(snapshot.NextHop{Interface: "cni0"})},
-			"outside tor1 node1", "outside", "node1 takes 10.5.115.2 as directly connected",
-		},
+		{"a device", &snapshot.Snapshot{Routers: []snapshot.Router{table("10.4.94.23")}, NodeTables: node1(snapshot.NextHop{Interface: "cni0"})},
+			"outside tor1 node1", "outside", "node1 takes 10.5.115.2 as directly connected"},
 		{"two next hops", one(table("10.4.94.21", "10.4.94.23")), "outside tor1 master2, outside tor1 node1", "outside, outside",
 			", tor1 forwards them to node1 instead of master2; the routes of node1 were not read"},
 		{"an unknown next hop", one(table("10.4.94.99")), "outside tor1", "outside", "tor1 forwards 10.5.115.2 to 10.4.94.99, which no member of the topology has"},
@@ -64,9 +59,7 @@ func TestTrace(t *testing.T) {
 				hops, unread, ends = append(hops, strings.Join(p.Hops, " ")), append(unread, strings.Join(p.Unread, " ")), append(ends, p.End)
 			}
 			got := []string{strings.Join(hops, ", "), strings.Join(unread, ", "), strings.Join(ends, ", ")}
-			if want := []string{test.hops, test.unread, test.end}; !slices.Equal(got, want) {
-				t.Errorf("%q; want %q", got, want)
-			}
+			must.Equal(t, "", []string{test.hops, test.unread, test.end}, got)
 		})
 	}
 }
@@ -100,8 +93,7 @@ func TestService(t *testing.T) {
 			"edge1 forwards 10.96.0.101:7007 (default/web) to 10.30.64.4:7007 by IPVS; ready endpoints: [10.30.64.9]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			why := (Tracer{Tables: test.s}).Service("edge1", target, "tcp")
-			must.Equal(t, "", test.why, why)
+			must.Equal(t, "", test.why, (Tracer{Tables: test.s}).Service("edge1", target, "tcp"))
 		})
 	}
 }
