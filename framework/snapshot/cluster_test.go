@@ -146,27 +146,18 @@ func newAPIServer(t testing.TB, pods int) *rest.Config {
 
 func TestCluster(t *testing.T) {
 	c := must.Get(newCluster(newAPIServer(t, 0)))(t)
-	nodes := must.Get(listedNodes.items(t.Context(), c))(t)
-	for i := range nodes {
-		nodes[i].Created = nodes[i].Created.UTC()
-	}
-	cilium := must.Get(listedCiliumNodes.items(t.Context(), c))(t)
-	pods := must.Get(c.pods(t.Context()))(t)
-	got := Snapshot{Nodes: List[Node]{Items: nodes}, CiliumNodes: List[CiliumNode]{Items: cilium}, Pods: List[Pod]{Items: pods}}
 	internal := []netip.Addr{netip.MustParseAddr("10.4.94.21")}
-	want := Snapshot{
-		Nodes: List[Node]{Items: []Node{
-			{Name: "master1", UID: "u1"},
-			{Name: "master2", UID: "u2", Created: created, InternalIPs: internal, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.114.0/24")}, Ready: true},
-		}},
-		CiliumNodes: List[CiliumNode]{Items: []CiliumNode{
-			{Name: "master1"},
-			{Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal,
-				Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
-		}},
-		Pods: List[Pod]{Items: []Pod{{Namespace: "default", Name: "web", Node: "master2", IP: netip.MustParseAddr("10.5.115.7")}}},
-	}
-	must.Equal(t, "", want, got, byValue)
+	must.Equal(t, "Nodes", []Node{
+		{Name: "master1", UID: "u1"},
+		{Name: "master2", UID: "u2", Created: created, InternalIPs: internal, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.114.0/24")}, Ready: true},
+	}, must.Get(listedNodes.items(t.Context(), c))(t), byValue)
+	must.Equal(t, "CiliumNodes", []CiliumNode{
+		{Name: "master1"},
+		{Name: "master2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.5.115.0/24")}, InternalIPs: internal,
+			Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+	}, must.Get(listedCiliumNodes.items(t.Context(), c))(t), byValue)
+	pods := []Pod{{Namespace: "default", Name: "web", Node: "master2", IP: netip.MustParseAddr("10.5.115.7")}}
+	must.Equal(t, "Pods", pods, must.Get(c.pods(t.Context()))(t), byValue)
 }
 
 func definitionsOf(names ...string) string {
@@ -185,16 +176,12 @@ func TestAbsentResources(t *testing.T) {
 		cilium, bgp string // what the errors contain
 	}{
 		{"no definition", answer(http.StatusOK, definitionsOf("ippools.crd.projectcalico.org")), unknown, "", ""},
-		{
-			"defined, and not served", answer(http.StatusOK, definitionsOf("ciliumnodes.cilium.io", "ciliumbgpclusterconfigs.cilium.io")), unknown,
+		{"defined, and not served", answer(http.StatusOK, definitionsOf("ciliumnodes.cilium.io", "ciliumbgpclusterconfigs.cilium.io")), unknown,
 			"listing CiliumNodes: the server does not know ciliumnodes.cilium.io v2, though there is a CustomResourceDefinition",
-			"the server does not know ciliumbgpclusterconfigs.cilium.io v2 or v2alpha1, though",
-		},
+			"the server does not know ciliumbgpclusterconfigs.cilium.io v2 or v2alpha1, though"},
 		{"served in one version", answer(http.StatusOK, definitionsOf("ciliumbgpclusterconfigs.cilium.io")), answer(http.StatusOK, `{"kind":"AList","apiVersion":"cilium.io/v2alpha1","items":[]}`), "", ""},
-		{
-			"definitions are forbidden", answer(http.StatusForbidden, forbidden), unknown,
-			"whether there is a CustomResourceDefinition ciliumnodes.cilium.io is not known: listing CustomResourceDefinitions: list on customresourcedefinitions in apiextensions.k8s.io is not permitted: not allowed", "is not permitted",
-		},
+		{"definitions are forbidden", answer(http.StatusForbidden, forbidden), unknown,
+			"whether there is a CustomResourceDefinition ciliumnodes.cilium.io is not known: listing CustomResourceDefinitions: list on customresourcedefinitions in apiextensions.k8s.io is not permitted: not allowed", "is not permitted"},
 		{"definitions are not known either", unknown, unknown, "whether there is a CustomResourceDefinition ciliumnodes.cilium.io is not known", "is not known"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

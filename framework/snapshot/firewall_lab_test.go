@@ -6,12 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -40,14 +40,8 @@ func TestFirewalls(t *testing.T) {
 			return false, "", err
 		}
 		f := firewallReader("node", fakeMachine{pid: pid})(ctx)
-		got = nil
-		for _, r := range f.Rules.Items {
-			got = append(got, r.Text)
-		}
+		got = each.Of(f.Rules.Items, func(r Rule) string { return r.Text })
 		return len(got) == 2, strings.Join(got, "; ") + f.Rules.Error, nil
 	}))
-	want := []string{"-A FORWARD -d 10.20.65.3/32 -j KUBE-POD-FW-A", "-A FORWARD -d 10.20.65.4/32 -j KUBE-POD-FW-B"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+	must.Equal(t, "", []string{"-A FORWARD -d 10.20.65.3/32 -j KUBE-POD-FW-A", "-A FORWARD -d 10.20.65.4/32 -j KUBE-POD-FW-B"}, got)
 }

@@ -33,10 +33,8 @@ func TestParseRules(t *testing.T) {
 		{"the way in", "-A FORWARD -i eth0 -j ACCEPT", Rule{Chain: "FORWARD", Target: "ACCEPT", Conditional: true}},
 		{"a goto", "-A C -g D", Rule{Chain: "C", Target: "D"}},
 		{"no target", "-A C -m comment --comment -j", Rule{Chain: "C", Comment: "-j"}},
-		{
-			"Calico's natOutgoing", "-A cali-nat-outgoing -m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40all-ipam-pools dst -j MASQUERADE",
-			Rule{Chain: "cali-nat-outgoing", Target: "MASQUERADE", Conditional: true},
-		},
+		{"Calico's natOutgoing", "-A cali-nat-outgoing -m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40all-ipam-pools dst -j MASQUERADE",
+			Rule{Chain: "cali-nat-outgoing", Target: "MASQUERADE", Conditional: true}},
 		{"SNAT to a range with ports", "-A POSTROUTING -s 10.0.0.0/8 -o eth0 -j SNAT --to-source 192.0.2.1-192.0.2.9:1024-65535",
 			Rule{Chain: "POSTROUTING", Source: in("10.0.0.0/8"), Out: "eth0", Target: "SNAT", To: netip.MustParseAddr("192.0.2.1")}},
 		{"an option of MASQUERADE", "-A POSTROUTING -s 10.0.0.1 -j MASQUERADE --random-fully",
@@ -68,9 +66,7 @@ func TestParseRulesErrors(t *testing.T) {
 func TestParseRulesOfKubeRouter(t *testing.T) {
 	text := must.Read(t, "testdata/kube-router-1.5.1.iptables-save")
 	rules := must.Get(ParseRules(string(text), FilterTable))(t)
-	if want := strings.Count(string(text), "\n-A "); len(rules) != want {
-		t.Errorf("%d rules, want %d", len(rules), want)
-	}
+	must.Equal(t, "rules", strings.Count(string(text), "\n-A "), len(rules))
 	for _, r := range rules {
 		if r.Target == "" {
 			t.Errorf("no target: %+v", r)
@@ -81,9 +77,8 @@ func TestParseRulesOfKubeRouter(t *testing.T) {
 // What Cilium 1.11.1 wrote on a node of the lab.
 func TestParseRulesOfCilium(t *testing.T) {
 	saved := must.Read(t, "testdata/cilium-1.11.1-nat.iptables-save")
-	rules := must.Get(ParseRules(string(saved), NATTable))(t)
 	got := map[string]Rule{}
-	for _, r := range rules {
+	for _, r := range must.Get(ParseRules(string(saved), NATTable))(t) {
 		must.Contain(t, string(saved), r.Text+"\n")
 		r.Text = ""
 		got[r.Comment] = r
@@ -144,8 +139,7 @@ func TestMatch(t *testing.T) {
 		{Match{Range: pods}, true, false},
 		{Match{Range: pods, Not: true}, false, true},
 	} {
-		if test.match.Matches(inside) != test.inside || test.match.Matches(outside) != test.outside {
-			t.Errorf("%+v matches %v and %v", test.match, test.match.Matches(inside), test.match.Matches(outside))
-		}
+		matches := [2]bool{test.match.Matches(inside), test.match.Matches(outside)}
+		must.Equal(t, test.match, [2]bool{test.inside, test.outside}, matches)
 	}
 }

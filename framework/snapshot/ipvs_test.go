@@ -52,8 +52,7 @@ UDP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0035 rr persistent 10800 FFFFFFFF
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := must.Get(ParseIPVS(c.table))(t)
-			must.Equal(t, "", c.want, got, compareAddresses)
+			must.Equal(t, "", c.want, must.Get(ParseIPVS(c.table))(t), compareAddresses)
 		})
 	}
 }

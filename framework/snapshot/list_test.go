@@ -88,10 +88,8 @@ func TestPages(t *testing.T) {
 		{"three pages", nil, nil, []string{first, second, third}, ""},
 		{"gone in the middle: once more", at(http.StatusGone, gone, 3), nil, []string{first, second, third, first, second, third}, ""},
 		{"gone without a reason", at(http.StatusGone, "gone", 3), nil, []string{first, second, third, first, second, third}, ""},
-		{
-			"gone twice", at(http.StatusGone, gone, 2, 4), nil, []string{first, second, first, second},
-			"listing Nodes: the server has forgotten, twice, the version that the list began with: The provided continue parameter is too old",
-		},
+		{"gone twice", at(http.StatusGone, gone, 2, 4), nil, []string{first, second, first, second},
+			"listing Nodes: the server has forgotten, twice, the version that the list began with: The provided continue parameter is too old"},
 		{"pages of two versions", nil, func(n int) string { return strconv.Itoa(n) }, []string{first, second, first, second},
 			"listing Nodes: the server's pages are of different versions: 3 and 4"},
 		{"the second page fails", at(http.StatusInternalServerError, "no", 2), nil, []string{first, second}, "listing Nodes: an error on the server"},
@@ -130,9 +128,7 @@ func TestRetryAfter(t *testing.T) {
 			if !s.Nodes.Read || len(server.at) != 2 {
 				t.Fatalf("read %t, %q; asked %d times, want twice", s.Nodes.Read, s.Nodes.Error, len(server.at))
 			}
-			if waited := server.at[1].Sub(server.at[0]); waited < time.Second {
-				t.Errorf("asked again after %s, want a second at least", waited)
-			}
+			must.Equal(t, "asked again too soon", false, server.at[1].Sub(server.at[0]) < time.Second)
 		})
 	}
 	// The bound holds while it waits.
@@ -242,13 +238,10 @@ func TestMissingPermissions(t *testing.T) {
 		nodesPath:                   protobuf(t, &nodeList),
 	})}, Workloads, CalicoBlocks, CiliumNodes, Nodes)
 	s := c.Collect(t.Context())
-	want := "listing DaemonSets: list on daemonsets in apps is not permitted: not allowed; listing StatefulSets: list on statefulsets in apps is not permitted: not allowed"
-	if s.Workloads.Error != want || s.CalicoBlocks.Error != "listing IPAMBlocks: list on ipamblocks in crd.projectcalico.org is not permitted: not allowed" {
-		t.Errorf("workloads: %q, blocks: %q", s.Workloads.Error, s.CalicoBlocks.Error)
-	}
-	if !s.CiliumNodes.Read || !s.Nodes.Read || len(s.Nodes.Items) != 2 {
-		t.Errorf("CiliumNodes %+v, Nodes %+v", s.CiliumNodes, s.Nodes)
-	}
+	must.Equal(t, "unavailable", "IPAMBlocks: listing IPAMBlocks: list on ipamblocks in crd.projectcalico.org is not permitted: not allowed; "+
+		"workloads: listing DaemonSets: list on daemonsets in apps is not permitted: not allowed; "+
+		"listing StatefulSets: list on statefulsets in apps is not permitted: not allowed", Sentences(s.Unavailable()))
+	must.Equal(t, "Nodes", 2, len(s.Nodes.Items))
 }
 
 func TestResources(t *testing.T) {

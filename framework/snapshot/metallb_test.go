@@ -49,18 +49,14 @@ func TestBGPAdvertisements(t *testing.T) {
 	must.Equal(t, "without any", nil, must.Get(read(""))(t))
 	bad := `{"nodeSelectors":[{"matchExpressions":[{"key":"rack","operator":"Is"}]}]}`
 	must.Fail(t, must.Err(read(object("BGPAdvertisement", "x", `{}`, bad))), "BGPAdvertisement metallb-system/x: spec.nodeSelectors")
-	if got, err := read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"aggregationLengthV6":112,"peers":["tor1"]}`)); err != nil || len(got) != 1 || got[0].AggregationLength != 24 || got[0].AggregationLengthV6 != 112 || len(got[0].Peers) != 1 {
-		t.Errorf("aggregated, to one peer: %+v, %v", got, err)
-	}
+	of := must.Get(read(object("BGPAdvertisement", "x", `{}`, `{"aggregationLength":24,"aggregationLengthV6":112,"peers":["tor1"]}`)))(t)[0]
+	must.Equal(t, "aggregated, to one peer", []any{24, 112, []string{"tor1"}}, []any{of.AggregationLength, of.AggregationLengthV6, of.Peers})
 	for length, want := range map[int]string{0: "192.0.2.9/32", 24: "192.0.2.0/24", 32: "192.0.2.9/32"} {
-		if got := (BGPAdvertisement{AggregationLength: length}).Prefix(at("192.0.2.9")); got.String() != want {
-			t.Errorf("of length %d: %s, want %s", length, got, want)
-		}
+		must.Equal(t, length, want, (BGPAdvertisement{AggregationLength: length}).Prefix(at("192.0.2.9")).String())
 	}
 	for length, want := range map[int]string{0: "fd00::9/128", 112: "fd00::/112", 128: "fd00::9/128", 129: "fd00::9/128"} {
-		if got := (BGPAdvertisement{AggregationLength: 24, AggregationLengthV6: length}).Prefix(at("fd00::9")); got.String() != want {
-			t.Errorf("%d: %s, want %s", length, got, want)
-		}
+		b := BGPAdvertisement{AggregationLength: 24, AggregationLengthV6: length}
+		must.Equal(t, length, want, b.Prefix(at("fd00::9")).String())
 	}
 	for address, want := range map[string]bool{"198.51.100.0": false, "198.51.100.9": true, "198.51.100.10": false} {
 		must.Equal(t, address, want, two.Contains(at(address)))

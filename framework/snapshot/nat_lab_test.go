@@ -95,9 +95,7 @@ func TestNAT(t *testing.T) {
 		t.Errorf("%v is not among %v", want, sockets)
 	}
 
-	if programs := got.Programs.Items; len(programs) != 0 {
-		t.Errorf("programs %+v, where there are none", programs)
-	}
+	must.Equal(t, "programs", 0, len(got.Programs.Items))
 	attach(t, there, "lo", "bpf_host.o:[to-netdev]")
 	if programs := read(t.Context()).Programs; !programs.Read || !slices.Equal(programs.Items, []Program{{Device: "lo", Name: "bpf_host.o:[to-netdev]"}}) {
 		t.Errorf("programs %+v", programs)

@@ -134,7 +134,5 @@ func TestInterfaces(t *testing.T) {
 		}
 		failed <- err
 	}()
-	if err := <-failed; err != nil {
-		t.Error(err)
-	}
+	must.NoError(t, <-failed)
 }

@@ -2,21 +2,20 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 func TestNetnsErrors(t *testing.T) {
-	if _, err := routesOf(t.Context(), fakeMachine{}); !errors.Is(err, errClosed) || !strings.HasPrefix(err.Error(), "finding the network namespace: ") {
-		t.Errorf("error %v", err)
-	}
+	err := must.Err(routesOf(t.Context(), fakeMachine{}))
+	must.Fail(t, err, "finding the network namespace: ")
+	must.Is(t, err, errClosed)
 	missing := fakeMachine{netns: func(context.Context) (string, error) { return "/proc/0/ns/net", nil }}
-	if _, err := routesOf(t.Context(), missing); err == nil || !strings.HasPrefix(err.Error(), "opening network namespace /proc/0/ns/net: ") {
-		t.Errorf("error %v", err)
-	}
+	must.Fail(t, must.Err(routesOf(t.Context(), missing)), "opening network namespace /proc/0/ns/net: ")
 }
 
 // No second dump of connections begins while one that has outlasted its bound goes on.
@@ -34,8 +33,6 @@ func TestOneDumpOfConnections(t *testing.T) {
 		}
 		close(goesOn)
 		synctest.Wait()
-		if third := short(); !strings.Contains(third.Flows.Error, errClosed.Error()) {
-			t.Errorf("third %q", third.Flows.Error)
-		}
+		must.Contain(t, short().Flows.Error, errClosed.Error())
 	})
 }

@@ -126,9 +126,7 @@ func TestOwnChangesNothing(t *testing.T) {
 	before := n.state()
 	s := n.read()
 	must.Equal(t, "reading a node that has nothing changed it", before, n.state())
-	if unread := s.Unavailable(); len(unread) > 0 {
-		t.Errorf("unread: %q", unread)
-	}
+	must.Equal(t, "unread", "", Sentences(s.Unavailable()))
 	if len(s.NAT) != 1 || len(s.NAT[0].Rules.Items)+len(s.NAT[0].Flows.Items)+len(s.Firewalls[0].Rules.Items) > 0 || len(s.NodeNetworks[0].Interfaces.Items) == 0 {
 		t.Errorf("%+v", s)
 	}
@@ -155,9 +153,7 @@ func TestOwnChangesNothing(t *testing.T) {
 	before = n.state()
 	s = n.read()
 	must.Equal(t, "reading a node that has rules changed it", before, n.state())
-	if unread := s.Unavailable(); len(unread) > 0 {
-		t.Errorf("unread: %q", unread)
-	}
+	must.Equal(t, "unread", "", Sentences(s.Unavailable()))
 	rules := each.Of(slices.Concat(s.NAT[0].Rules.Items, s.Firewalls[0].Rules.Items), func(r Rule) string { return r.Text })
 	must.Equal(t, "rules", []string{
 		"-A POSTROUTING -s 10.20.30.32/27 -p udp -j SNAT --to-source 10.20.30.35",
@@ -174,9 +170,7 @@ func TestOwnChangesNothing(t *testing.T) {
 func TestOwnEndsWhatItRuns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), proxyTimeout/15)
 	defer cancel()
-	if out, err := (Own{}).Exec(ctx, "bash", "-c", "sleep 67 & cat <(sleep 67)"); err == nil {
-		t.Errorf("%q", out)
-	}
+	must.Fail(t, must.Err((Own{}).Exec(ctx, "bash", "-c", "sleep 67 & cat <(sleep 67)")))
 	if out, err := exec.CommandContext(t.Context(), "pgrep", "-f", "^sleep 67$").CombinedOutput(); err == nil {
 		t.Errorf("still there: %s", out)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -19,20 +20,14 @@ func proc(t *testing.T, files map[string]string) Own {
 	t.Helper()
 	o := Own{Proc: t.TempDir()}
 	for name, text := range files {
-		file := filepath.Join(o.Proc, name)
-		must.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		must.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		must.Write(t, filepath.Join(o.Proc, name), text)
 	}
 	return o
 }
 
 // kallsyms lists functions as the kernel does, each at address 0.
 func kallsyms(functions ...string) string {
-	text := "0000000000000000 T vfs_read\n"
-	for _, f := range functions {
-		text += "0000000000000000 t " + f + "\n"
-	}
-	return text
+	return "0000000000000000 T vfs_read\n" + each.Joined(functions, "", func(f string) string { return "0000000000000000 t " + f + "\n" })
 }
 
 // A kernel is asked for connections and rules only if no module has to be loaded for that.
@@ -69,9 +64,8 @@ func TestOwnLooksFirst(t *testing.T) {
 		"a legacy table":              {map[string]string{names: "filter\nnat\n"}, rules(legacySave), true, ""},
 	} {
 		got, err := test.asks(proc(t, test.files))
-		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
-			t.Errorf("%s: %t, %v; want %t, %q", name, got, err, test.want, test.err)
-		}
+		must.Equal(t, name, test.want, got)
+		fails(t, err, test.err)
 	}
 }
 
@@ -91,9 +85,8 @@ func TestOwnBIRD(t *testing.T) {
 		"not known":         {nil, "no such file"},
 	} {
 		protocols, err := birdOf(t.Context(), proc(t, test.files))
-		if len(protocols) > 0 || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
-			t.Errorf("%s: %v, %v; want error %q", name, protocols, err, test.err)
-		}
+		must.Equal(t, name, 0, len(protocols))
+		fails(t, err, test.err)
 	}
 }
 
@@ -114,9 +107,7 @@ func TestOwn(t *testing.T) {
 			t.Errorf("%s is missing: %+v", i.Name, network)
 		}
 	}
-	if !network.BIRD.Read {
-		t.Error(network.BIRD.Error)
-	}
+	must.Equal(t, network.BIRD.Error, true, network.BIRD.Read)
 	must.Fail(t, must.Err(o.Exec(t.Context(), "sh", "-c", "exit 3")), "running sh: exit status 3")
 }
 
@@ -142,8 +133,7 @@ func TestRemote(t *testing.T) {
 		"none":         {answer(), "the program on it has not answered with routes of the nodes of this node"},
 		"refused":      {Remote{Read: func(context.Context) (Snapshot, error) { return Snapshot{}, refused }}, "it refuses"},
 	} {
-		c := open(t, fakeAccess{nodes: map[string]Machine{"a": test.node}}, NodeTables)
-		s := c.Collect(t.Context())
+		s := open(t, fakeAccess{nodes: map[string]Machine{"a": test.node}}, NodeTables).Collect(t.Context())
 		if len(s.NodeTables) != 1 || s.NodeTables[0].Node != "a" {
 			t.Fatalf("%s: %+v", name, s.NodeTables)
 		}
@@ -157,7 +147,5 @@ func TestRemote(t *testing.T) {
 	_, pid := m.PID(t.Context())
 	_, ns := m.Netns(t.Context())
 	_, path := m.Path(t.Context(), "/")
-	if fmt.Sprint(exec, pid, ns, path) != strings.TrimSpace(strings.Repeat("it is not reached from here ", 4)) {
-		t.Error(exec, pid, ns, path)
-	}
+	must.Equal(t, "", strings.TrimSpace(strings.Repeat("it is not reached from here ", 4)), fmt.Sprint(exec, pid, ns, path))
 }

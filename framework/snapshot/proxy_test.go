@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -27,18 +28,10 @@ func recordedDump(t testing.TB) string {
 }
 
 func TestParseGoroutines(t *testing.T) {
-	var waiting []Goroutine
 	all := ParseGoroutines(recordedDump(t))
-	for _, g := range all {
-		if g.WaitsForIPVS() {
-			waiting = append(waiting, g)
-		}
-	}
-	if len(all) != 4 || len(waiting) != 2 {
-		t.Fatalf("%d goroutines, %d of them wait for IPVS", len(all), len(waiting))
-	}
-	if waiting[0].ID != 1 || waiting[1].ID != 31 {
-		t.Errorf("%+v", waiting)
+	waiting := each.Where(all, Goroutine.WaitsForIPVS)
+	if len(all) != 4 || len(waiting) != 2 || waiting[0].ID != 1 || waiting[1].ID != 31 {
+		t.Fatalf("of %d goroutines, these wait for IPVS: %+v", len(all), waiting)
 	}
 	for i, want := range []string{
 		"k8s.io/kubernetes/pkg/proxy/ipvs.(*Proxier).syncProxyRules",
@@ -217,19 +210,14 @@ func TestProxyQuery(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := q.Ask(t.Context(), fakeMachine{exec: func(context.Context, ...string) (string, error) { return tt.output, nil }})
-			if tt.err != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), tt.err) {
-					t.Errorf("error %v, want %q", err, tt.err)
-				}
+			if fails(t, err, tt.err); err != nil {
 				return
 			}
-			if tt.name == "all of it" && len(got.Goroutines) != 2 {
-				t.Errorf("%d goroutines wait for IPVS", len(got.Goroutines))
+			if tt.name == "all of it" {
+				must.Equal(t, "goroutines that wait for IPVS", 2, len(got.Goroutines))
 			}
 			got.Goroutines = nil
-			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
-				t.Errorf("%v (-want +got):\n%s", err, diff)
-			}
+			must.Equal(t, "", tt.want, got)
 		})
 	}
 }
@@ -261,8 +249,7 @@ func TestProxyScriptsRun(t *testing.T) {
 	table, old, running := filepath.Join(dir, "ip_vs"), filepath.Join(dir, "kube-system_kube-proxy-a", "kube-proxy"), filepath.Join(dir, "kube-system_kube-proxy-b", "kube-proxy")
 	write := func(file, text string, written time.Time) {
 		t.Helper()
-		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644), os.Chtimes(file, written, written))
-		must.NoError(t, err)
+		must.NoError(t, os.Chtimes(must.Write(t, file, text), written, written))
 	}
 	write(table, ipvsHeader+"TCP  0A600865:1B5F rr  \n", time.Unix(9, 0))
 	write(filepath.Join(running, "1.log"), "rs: a\nrs: b\nrs: a\n", time.Unix(2, 0))

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // ribOnly reads no FIB, and says so.
@@ -21,8 +21,7 @@ func TestRIBOnly(t *testing.T) {
 	for is, want := range map[bool][]Missing{true: nil, false: {{"FIB of tor1", "refused"}}} {
 		r := routerReader("tor1", ribOnly{is})(t.Context())
 		s := Snapshot{Sources: []Asked{{Name: Routers.String()}}, Routers: []Router{r}}
-		if d := cmp.Diff(want, s.Unavailable()); d != "" || r.Routes.Read {
-			t.Errorf("RIB only %t (-want +got):\n%s", is, d)
-		}
+		must.Equal(t, is, want, s.Unavailable())
+		must.Equal(t, is, false, r.Routes.Read)
 	}
 }

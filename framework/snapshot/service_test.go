@@ -59,8 +59,6 @@ func TestClusterServices(t *testing.T) {
 			newSlice("names", "web", discoveryv1.AddressTypeFQDN, ready("pod.example.com", nil)),
 		}}),
 	})
-	services := must.Get(listedServices.items(t.Context(), c))(t)
-	slices := must.Get(listedEndpointSlices.items(t.Context(), c))(t)
 	at := netip.MustParseAddr
 	ports := []ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}
 	must.Equal(t, "", []Service{
@@ -68,12 +66,12 @@ func TestClusterServices(t *testing.T) {
 		{Namespace: "shop", Name: "dns", ClusterIPs: []netip.Addr{at("10.96.0.10")}, Ports: ports, InternalLocal: true, OtherProxy: true, MetalLBPool: "users"},
 		{Namespace: "shop", Name: "vip", ClusterIPs: []netip.Addr{at("10.96.0.11")}, Ports: ports, OtherProxy: true, Class: "kube-vip.io/kube-vip-class", MetalLBPool: "other"},
 		{Namespace: "shop", Name: "web", ClusterIPs: []netip.Addr{at("10.96.0.101"), at("fd00::101")}, Ports: ports},
-	}, services, byValue)
+	}, must.Get(listedServices.items(t.Context(), c))(t), byValue)
 	targets := []ServicePort{{Name: "http", Protocol: "TCP", Port: 8080}}
 	must.Equal(t, "", []EndpointSlice{
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.3")}, ReadyOn: []string{""}, Draining: []netip.Addr{at("10.30.64.6")}, DrainingNodes: []string{"node1"}},
 		{Namespace: "shop", Service: "web", Ports: targets, Ready: []netip.Addr{at("10.30.64.5"), at("10.30.64.7")}, ReadyOn: []string{"", "node1"}, Hinted: true, ReadyNodes: []string{"node1"}},
-	}, slices, byValue)
+	}, must.Get(listedEndpointSlices.items(t.Context(), c))(t), byValue)
 }
 
 func TestClusterServiceErrors(t *testing.T) {
@@ -119,8 +117,6 @@ func TestRequests(t *testing.T) {
 		"another type":            {func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }, false, true},
 	} {
 		s := balancer(c.change)
-		if s.Unserved && s.TakesAny != c.waits || s.Stands(plain) == c.other {
-			t.Errorf("%s: waits %t, stands %t", name, s.Unserved && s.TakesAny, s.Stands(plain))
-		}
+		must.Equal(t, name, [2]bool{c.waits, !c.other}, [2]bool{s.Unserved && s.TakesAny, s.Stands(plain)})
 	}
 }

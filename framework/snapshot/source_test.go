@@ -76,9 +76,7 @@ func TestCollect(t *testing.T) {
 		got := strings.ReplaceAll(Sentences(s.Unavailable()), "finding the network namespace: no answer", "no answer")
 		must.Equal(t, "Unread()", strings.Join(want, "; "), got)
 		must.NoError(t, c.Close())
-		if !slices.Equal(asked, []string{"RIB", "Neighbors", "Close"}) {
-			t.Errorf("asked for %v, want the RIB before the sessions, and the router closed once", asked)
-		}
+		must.Equal(t, "asked for", []string{"RIB", "Neighbors", "Close"}, asked) // the RIB before the sessions, and closed once
 	})
 }
 
@@ -117,9 +115,7 @@ func TestCollectIsPatient(t *testing.T) {
 			{100 * time.Millisecond, 100 * time.Millisecond}, {3 * time.Second, time.Second},
 		} {
 			takes = poll.takes
-			if s := c.Collect(t.Context()); s.Took != poll.want {
-				t.Errorf("poll %d took %s, want %s", n+1, s.Took, poll.want)
-			}
+			must.Equal(t, fmt.Sprint("poll ", n+1), poll.want, c.Collect(t.Context()).Took)
 		}
 	})
 }
@@ -132,9 +128,7 @@ func TestCollectEndsWithContext(t *testing.T) {
 		c := open(t, fakeAccess{nodes: map[string]Machine{"edge": deaf}}, NodeTables)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("interrupted"))
-		if s := c.Collect(ctx); s.NodeTables[0].Routes.Error != "interrupted" {
-			t.Errorf("routes = %+v", s.NodeTables[0].Routes)
-		}
+		must.Equal(t, "routes", "interrupted", c.Collect(ctx).NodeTables[0].Routes.Error)
 	})
 }
 
@@ -160,9 +154,7 @@ func TestUnreachable(t *testing.T) {
 			}
 		})
 	}
-	if unavailable := open(t, fakeAccess{}).Collect(t.Context()).Unavailable(); unavailable != nil {
-		t.Errorf("nothing was asked for, and %q was not read", unavailable)
-	}
+	must.Equal(t, "nothing was asked for", nil, open(t, fakeAccess{}).Collect(t.Context()).Unavailable())
 }
 
 func TestOpenErrors(t *testing.T) {
@@ -171,9 +163,8 @@ func TestOpenErrors(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("interrupted"))
 	access := fakeAccess{routers: map[string]RouterReader{"tor": fakeRouter{asked: &asked}}}
-	if _, err := Open(ctx, access, Routers); err == nil || !strings.Contains(err.Error(), "interrupted") || !slices.Equal(asked, []string{"Close"}) {
-		t.Errorf("error %v; of the router was asked %q, want that it is closed", err, asked)
-	}
+	must.Fail(t, must.Err(Open(ctx, access, Routers)), "interrupted")
+	must.Equal(t, "the router is closed", []string{"Close"}, asked)
 }
 
 func TestSourcesAreComparable(t *testing.T) {
@@ -235,9 +226,7 @@ func TestOnly(t *testing.T) {
 	}
 	compare := cmp.Comparer(func(a, b Snapshot) bool { return reflect.DeepEqual(a, b) })
 	must.Equal(t, "all sources", whole, whole.Only(allSources()...), compare)
-	if seen := whole.Only(ConfigMaps("kube-system/other")); len(seen.ConfigMaps.Items) > 0 {
-		t.Errorf("another ConfigMap: %v", seen.ConfigMaps.Items)
-	}
+	must.Equal(t, "another ConfigMap", 0, len(whole.Only(ConfigMaps("kube-system/other")).ConfigMaps.Items))
 }
 
 func TestSnapshotIsPlainJSON(t *testing.T) {
@@ -252,16 +241,13 @@ func TestSnapshotIsPlainJSON(t *testing.T) {
 	data := must.Get(json.Marshal(s))(t)
 	var back Snapshot
 	must.NoError(t, json.Unmarshal(data, &back))
-	again := must.Get(json.Marshal(back))(t)
-	if string(data) != string(again) || back.Routers[0].Paths.Items[0].Prefix != s.Routers[0].Paths.Items[0].Prefix {
-		t.Errorf("JSON does not read back:\n%s\n%s", data, again)
-	}
+	must.Equal(t, "read back", string(data), string(must.Get(json.Marshal(back))(t)))
+	must.Equal(t, "read back", s.Routers[0].Paths.Items[0].Prefix, back.Routers[0].Paths.Items[0].Prefix)
 	// What was not read is known of a stored snapshot as well.
 	must.Equal(t, "Unread()", []Missing{{"sockets", "no host was given"}}, back.Unavailable())
 	back.Sources = append(back.Sources, Asked{Name: "tea leaves"})
-	if unavailable := back.Unavailable(); len(unavailable) != 2 || unavailable[1] != (Missing{"tea leaves", "no source has that name"}) {
-		t.Errorf("a source of another version: %q", unavailable)
-	}
+	unread := []Missing{{"sockets", "no host was given"}, {"tea leaves", "no source has that name"}}
+	must.Equal(t, "with a source of another version", unread, back.Unavailable())
 }
 
 func BenchmarkCollect(b *testing.B) {

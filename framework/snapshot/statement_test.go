@@ -3,9 +3,11 @@ package snapshot
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -49,14 +51,9 @@ func twoNodes() Snapshot {
 }
 
 func TestStatements(t *testing.T) {
-	var got []string
-	for _, s := range twoNodes().Statements() {
-		node := ""
-		if s.Node != "" {
-			node = " [" + s.Node + "]"
-		}
-		got = append(got, fmt.Sprintf("%s | %s | %s: %s%s", s.Layer, s.Object, s.Where, s.Says, node))
-	}
+	got := each.Of(twoNodes().Statements(), func(s Statement) string {
+		return strings.TrimSuffix(fmt.Sprintf("%s | %s | %s: %s [%s]", s.Layer, s.Object, s.Where, s.Says, s.Node), " []")
+	})
 	want := []string{
 		"API | 10.1.1.0/24 | Node.spec.podCIDRs: b [b]",
 		"API | ConfigMap kube-system/c, tunnel | ConfigMap kube-system/c: \"disabled\"",
@@ -116,14 +113,10 @@ func TestChanges(t *testing.T) {
 			after := twoNodes()
 			test.change(&after)
 			after.Time = after.Time.Add(time.Second)
-			var got []string
-			for _, c := range Changes(twoNodes(), after) {
-				got = append(got, fmt.Sprintf("%s %s %s: %s -> %s", c.Layer, c.Where, c.Object, c.From, c.To))
-				if !c.At.Equal(after.Time) {
-					t.Errorf("it is said to be of %s", c.At)
-				}
-			}
-			must.Equal(t, "changes", test.want, got)
+			must.Equal(t, "changes", test.want, each.Of(Changes(twoNodes(), after), func(c Change) string {
+				must.Equal(t, "its time", after.Time, c.At)
+				return fmt.Sprintf("%s %s %s: %s -> %s", c.Layer, c.Where, c.Object, c.From, c.To)
+			}))
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,9 +38,8 @@ func TestParseReference(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ParseReference(tt.image)
-			if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.want != Reference{}) {
-				t.Errorf("%v (-want +got):\n%s", err, diff)
-			}
+			must.Equal(t, err, tt.want, got)
+			must.Equal(t, err, tt.want != Reference{}, err == nil)
 		})
 	}
 }
@@ -63,32 +61,24 @@ var routerSpec = corev1.PodSpec{
 }
 
 func owned(kind, name string, labels map[string]string) metav1.ObjectMeta {
-	controller := true
 	return metav1.ObjectMeta{
 		Namespace: "kube-system", Name: name + "-x", UID: "u", Labels: labels,
-		OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: name, Controller: &controller}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: name, Controller: new(true)}},
 	}
 }
 
 func TestClusterImages(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "kube-system", Name: name} }
 	template := corev1.PodTemplateSpec{Spec: routerSpec}
-	running := func(image string) corev1.ContainerStatus {
-		return corev1.ContainerStatus{ImageID: image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
-	}
-	crashed := running("docker.io/cloudnativelabs/kube-router@" + newDigest)
-	crashed.Name, crashed.RestartCount = "kube-router", 2
-	crashed.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}}
-	crashed.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no RBAC\n"}}
-	done := running("docker.io/cloudnativelabs/kube-router@" + newDigest)
-	done.Name = "install-cni"
-	done.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	id := "docker.io/cloudnativelabs/kube-router@" + newDigest
+	crashed := corev1.ContainerStatus{Name: "kube-router", ImageID: id, RestartCount: 2,
+		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no RBAC\n"}}}
+	done := corev1.ContainerStatus{Name: "install-cni", ImageID: id, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}
 	pods := corev1.PodList{Items: []corev1.Pod{
-		{
-			ObjectMeta: owned("DaemonSet", "kube-router", map[string]string{appsv1.ControllerRevisionHashLabelKey: "abc"}),
-			Spec:       routerSpec,
-			Status:     corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{done}, ContainerStatuses: []corev1.ContainerStatus{crashed}},
-		},
+		{ObjectMeta: owned("DaemonSet", "kube-router", map[string]string{appsv1.ControllerRevisionHashLabelKey: "abc"}),
+			Spec:   routerSpec,
+			Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{done}, ContainerStatuses: []corev1.ContainerStatus{crashed}}},
 		{ObjectMeta: owned("ReplicaSet", "coredns-5c6", map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "5c6"})},
 		{ObjectMeta: owned("Node", "worker1", nil)},
 		{ObjectMeta: owned("Job", "backup-29712345", nil)}, {ObjectMeta: owned("Job", "import-20260101", nil)},
@@ -107,25 +97,21 @@ func TestClusterImages(t *testing.T) {
 		{Name: "install-cni", Init: true, Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 		{Name: "kube-router", Image: "docker.io/cloudnativelabs/kube-router", PullPolicy: "Always"},
 	}
-	workloads := must.Get(c.workloads(t.Context()))(t)
 	must.Equal(t, "Workloads()", []Workload{
 		{Kind: "DaemonSet", Namespace: "kube-system", Name: "kube-router", Containers: asked},
 		{Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
 		{Kind: "StatefulSet", Namespace: "kube-system", Name: "db"},
-	}, workloads)
+	}, must.Get(c.workloads(t.Context()))(t))
 	got := must.Get(c.podImages(t.Context()))(t)
-	id := "docker.io/cloudnativelabs/kube-router@" + newDigest
 	must.Equal(t, "PodImages()", []PodImages{
 		{Namespace: "kube-system", Name: "backup-29712345-x", UID: "u", OwnerKind: "CronJob", OwnerName: "backup", Created: time.Unix(29712345*60+3600, 0)},
 		{Namespace: "kube-system", Name: "coredns-5c6-x", UID: "u", OwnerKind: "Deployment", OwnerName: "coredns", Template: "5c6"},
 		{Namespace: "kube-system", Name: "import-20260101-x", UID: "u", OwnerKind: "Job", OwnerName: "import-20260101", Created: time.Unix(29712345*60, 0)},
-		{
-			Namespace: "kube-system", Name: "kube-router-x", UID: "u", Node: "worker1", OwnerKind: "DaemonSet", OwnerName: "kube-router", Template: "abc",
+		{Namespace: "kube-system", Name: "kube-router-x", UID: "u", Node: "worker1", OwnerKind: "DaemonSet", OwnerName: "kube-router", Template: "abc",
 			Containers: []RunningContainer{
 				{Container: asked[0], ImageID: id},
 				{Container: asked[1], ImageID: id, Restarts: 2, Trouble: "CrashLoopBackOff: back-off 10s; ended with status 1: no RBAC"},
-			},
-		},
+			}},
 		{Namespace: "kube-system", Name: "worker1-x", UID: "u", OwnerKind: "Node", OwnerName: "worker1"},
 	}, got)
 	must.Equal(t, "Pulled()", newDigest, got[3].Containers[0].Pulled())
@@ -157,8 +143,6 @@ func TestTags(t *testing.T) {
 			podsPath:                     protobuf(t, &corev1.PodList{Items: []corev1.Pod{pod}}),
 		}),
 	}, Tags).Collect(t.Context())
-	if diff := cmp.Diff([]Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items); diff != "" || !s.Tags.Read {
-		t.Errorf("tags (-want +got):\n%s", diff)
-	}
+	must.Equal(t, "tags", []Tag{{Image: "a:2", Error: "MANIFEST_UNKNOWN"}, {Image: "b:1", Digest: newDigest}}, s.Tags.Items)
 	must.Equal(t, "Unread()", []Missing{{"the registry's a:2", "MANIFEST_UNKNOWN"}}, s.Unavailable())
 }
