@@ -2,6 +2,7 @@ package bgprouter
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,12 +24,8 @@ func TestFiles(t *testing.T) {
 	}
 	bird := map[string]string{"routes": in("bird-2.17-routes.txt"), "protocols": in("bird-2.17-protocols.txt"), "routes4": in("ip-route-bird.json"), "routes6": in("ip6-route-bird.json")}
 	without := func(files map[string]string, name string) map[string]string {
-		rest := map[string]string{}
-		for of, file := range files {
-			if of != name {
-				rest[of] = file
-			}
-		}
+		rest := maps.Clone(files)
+		delete(rest, name)
 		return rest
 	}
 	for _, c := range []struct {
@@ -61,8 +58,8 @@ func TestFiles(t *testing.T) {
 	for now, says := range map[time.Duration]string{
 		0: "The files of tor1 are old: 1h0m0s.", -time.Hour: "", -3 * time.Hour: "The files of tor1 are younger than the rest: 2h0m0s.",
 	} {
-		is := snapshot.Router{Name: "tor1"}
-		reader(t, Declared{Name: "tor1", Kind: FRR, Now: time.Now().Add(now), Files: map[string]string{"vrfs": vrfs, "routes4": frr["routes4"] + "none"}}).(snapshot.RouterDescriber).Describe(&is)
+		files := map[string]string{"vrfs": vrfs, "routes4": frr["routes4"] + "none"}
+		is := described(reader(t, Declared{Name: "tor1", Kind: FRR, Now: time.Now().Add(now), Files: files}))
 		said := ""
 		if len(is.Remarks) == 1 && is.Remarks[0].Open {
 			said = is.Remarks[0].Says

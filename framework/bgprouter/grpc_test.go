@@ -54,10 +54,7 @@ func selfSigned(t *testing.T) (cert, key string) {
 func TestGRPC(t *testing.T) {
 	cert, key := selfSigned(t)
 	pool := x509.NewCertPool()
-	text, err := os.ReadFile(cert)
-	if err != nil || !pool.AppendCertsFromPEM(text) {
-		t.Fatal(err)
-	}
+	must.Equal(t, cert, true, pool.AppendCertsFromPEM(must.Read(t, cert)))
 	own := must.Get(tls.LoadX509KeyPair(cert, key))(t)
 	secure := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
 	address := fmt.Sprintf("%s:%d", routerIP, freePort(t))
@@ -82,9 +79,8 @@ func TestGRPC(t *testing.T) {
 		"plaintext":                     {Name: "a", Kind: GoBGP, Address: address, Plaintext: true},
 		"TLS, and nothing that listens": {Name: "a", Kind: GoBGP, Address: fmt.Sprintf("%s:%d", routerIP, freePort(t))},
 	} {
-		if paths, err := reader(t, d).RIB(t.Context()); err == nil {
-			t.Errorf("%s: %v", name, paths)
-		}
+		_, err := reader(t, d).RIB(t.Context())
+		must.Equal(t, name+": it is read", false, err == nil)
 	}
 }
 
@@ -99,12 +95,9 @@ func TestGRPCWithoutIPv4(t *testing.T) {
 	announce(t, s, "fd00:10:5:112::/64")
 	listens(t, address)
 	r := reader(t, Declared{Name: "tor1", Kind: GoBGP, Address: address, Plaintext: true})
-	paths, err := r.RIB(t.Context())
-	if err != nil || len(paths) != 1 || paths[0].Prefix.String() != "fd00:10:5:112::/64" {
-		t.Fatalf("%+v, %v", paths, err)
-	}
-	is := snapshot.Router{Name: "tor1"}
-	r.(snapshot.RouterDescriber).Describe(&is)
+	paths := must.Get(r.RIB(t.Context()))(t)
+	must.Equal(t, "paths", "fd00:10:5:112::/64", each.Joined(paths, " ", func(p snapshot.Path) string { return p.Prefix.String() }))
+	is := described(r)
 	if !is.IPv6 || !is.NoIPv4 || len(is.Remarks) != 1 || !strings.HasPrefix(is.Remarks[0].Says, "tor1 is read for IPv6 alone: ") {
 		t.Errorf("%+v", is)
 	}
@@ -119,8 +112,6 @@ func TestReadersErrors(t *testing.T) {
 		"router a: ca: " + os.Args[0] + " has no certificate":     {Name: "a", Kind: GoBGP, Address: "a:1", CA: os.Args[0]},
 		"router a: cert and key: tls: found a certificate rather": {Name: "a", Kind: GoBGP, Address: "a:1", Cert: cert, Key: cert},
 	} {
-		if _, err := Readers([]Declared{d}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
+		must.Fail(t, must.Err(Readers([]Declared{d}, nil)), want)
 	}
 }

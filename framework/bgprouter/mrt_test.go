@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -68,19 +67,10 @@ func TestDump(t *testing.T) {
 				text = test.pack(text)
 			}
 			r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", text, test.file), Now: time.Now().Add(-test.beside)})
-			if _, err := r.Neighbors(t.Context()); err == nil {
-				t.Error("neighbours of a dump that was not read")
-			}
-			paths, err := r.RIB(t.Context())
-			if err != nil || len(paths) == 0 {
-				t.Fatalf("%d paths, %v", len(paths), err)
-			}
-			neighbors, err := r.Neighbors(t.Context())
-			if err != nil || len(neighbors) == 0 {
-				t.Errorf("%d neighbours, %v", len(neighbors), err)
-			}
-			is := snapshot.Router{Name: "tor1"}
-			r.(snapshot.RouterDescriber).Describe(&is)
+			must.Fail(t, must.Err(r.Neighbors(t.Context()))) // before the dump is read
+			must.Equal(t, "no path", false, len(must.Get(r.RIB(t.Context()))(t)) == 0)
+			must.Equal(t, "no neighbour", false, len(must.Get(r.Neighbors(t.Context()))(t)) == 0)
+			is := described(r)
 			if age := time.Since(is.At) - max(test.age, test.file); !is.RIBOnly || !is.IPv6 || is.NoIPv4 || age.Abs() > 10*time.Second || len(is.Remarks) != 1+len(test.says) || is.Remarks[0].Open {
 				t.Errorf("%+v", is)
 			}
@@ -102,11 +92,8 @@ func TestDumpErrors(t *testing.T) {
 	} {
 		r := reader(t, Declared{Name: "tor1", Kind: MRT, File: dumpFile(t, "rib", pack(realDump(t, 0)), 0)})
 		must.Fail(t, must.Err(r.RIB(t.Context())), want)
-		if _, err := r.Neighbors(t.Context()); err == nil {
-			t.Errorf("%s: the neighbours were read", want)
-		}
+		must.Fail(t, must.Err(r.Neighbors(t.Context())))
 	}
-	if _, err := Readers([]Declared{{Name: "a", Kind: MRT, File: filepath.Join(t.TempDir(), "none")}}, nil); err == nil || !strings.HasPrefix(err.Error(), "router a: file: ") {
-		t.Errorf("%v", err)
-	}
+	none := Declared{Name: "a", Kind: MRT, File: filepath.Join(t.TempDir(), "none")}
+	must.Fail(t, must.Err(Readers([]Declared{none}, nil)), "router a: file: ")
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -23,10 +21,8 @@ func TestParse(t *testing.T) {
 		want       []Declared
 		says       string // in the error
 	}{
-		{
-			name: "both ways", text: "- {name: tor1, kind: frr, ssh: ops@tor1.example}\n- name: tor2\n  kind: bird\n  command: [docker, exec, tor2]\n",
-			want: []Declared{{Name: "tor1", Kind: FRR, SSH: "ops@tor1.example"}, {Name: "tor2", Kind: BIRD, Command: []string{"docker", "exec", "tor2"}}},
-		},
+		{name: "both ways", text: "- {name: tor1, kind: frr, ssh: ops@tor1.example}\n- name: tor2\n  kind: bird\n  command: [docker, exec, tor2]\n",
+			want: []Declared{{Name: "tor1", Kind: FRR, SSH: "ops@tor1.example"}, {Name: "tor2", Kind: BIRD, Command: []string{"docker", "exec", "tor2"}}}},
 		{name: "empty", says: "routers.yaml: it has no router: expected a list of routers"},
 		{name: "an unknown key", text: "- {name: tor1, kind: frr, shh: tor1}", says: "routers.yaml: line 1: field shh not found; expected a list of routers"},
 		{name: "no list", text: "name: tor1", says: "routers.yaml: line 1: cannot unmarshal !!map; expected"},
@@ -56,13 +52,11 @@ func TestParse(t *testing.T) {
 		{name: "pods of a spine", text: "- {name: a, kind: frr, ssh: a, role: spine, pods: true}", says: "router a: pods: a spine has aggregates, and no route to each pod range"},
 		{name: "a role that is near", text: "- {name: a, kind: frr, ssh: a, role: spien}", says: `router a: role "spien"; nearest is "spine": expected tor, spine or route-server`},
 		{name: "a key of another kind", text: "- {name: a, kind: frr, ssh: a, address: a}", says: "router a: address: kind frr has no such key: expected ssh, command"},
-		{
-			name: "gRPC", text: "- {name: a, kind: gobgp, address: 'a:50051', ca: c.pem, cert: d.pem, key: e.pem, ssh: a}\n- {name: b, kind: gobgp, address: '[::1]:50051', plaintext: true}",
+		{name: "gRPC", text: "- {name: a, kind: gobgp, address: 'a:50051', ca: c.pem, cert: d.pem, key: e.pem, ssh: a}\n- {name: b, kind: gobgp, address: '[::1]:50051', plaintext: true}",
 			want: []Declared{
 				{Name: "a", Kind: GoBGP, Address: "a:50051", CA: "c.pem", Cert: "d.pem", Key: "e.pem", SSH: "a"},
 				{Name: "b", Kind: GoBGP, Address: "[::1]:50051", Plaintext: true},
-			},
-		},
+			}},
 		{name: "gRPC without a port", text: "- {name: a, kind: gobgp, address: a}", says: `router a: address "a": expected HOST:PORT of GoBGP's gRPC API, such as a:50051`},
 		{name: "gRPC with a resolver", text: "- {name: a, kind: gobgp, address: 'unix:///a:1'}", says: `router a: address "unix:///a:1": expected HOST:PORT`},
 		{name: "TLS and none", text: "- {name: a, kind: gobgp, address: 'a:1', plaintext: true, ca: c.pem}", says: "router a: expected either plaintext, or ca, cert and key"},
@@ -79,9 +73,8 @@ func TestParse(t *testing.T) {
 				}
 				return
 			}
-			if d := cmp.Diff(test.want, got); err != nil || d != "" {
-				t.Errorf("error %v (-want +got):\n%s", err, d)
-			}
+			must.NoError(t, err)
+			must.Equal(t, "", test.want, got)
 		})
 	}
 }
@@ -101,9 +94,8 @@ func TestCommandLines(t *testing.T) {
 	ssh := strings.Join((&outside{router: Declared{SSH: "ops@tor1"}}).line([]string{"birdc", "-r", "show route all where source = RTS_BGP"}), "|")
 	want := "ssh|-T|-a|-x|-o|BatchMode=yes|-o|ConnectTimeout=10|-o|ClearAllForwardings=yes|-o|UpdateHostKeys=no|-o|ControlMaster=no|-o|PermitLocalCommand=no|--|ops@tor1|birdc -r 'show route all where source = RTS_BGP'"
 	must.Equal(t, "ssh", want, ssh)
-	if d := cmp.Diff([]string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, (&outside{router: Declared{Command: []string{"docker", "exec", "tor1"}}}).line(fib)); d != "" {
-		t.Errorf("command (-want +got):\n%s", d)
-	}
+	command := (&outside{router: Declared{Command: []string{"docker", "exec", "tor1"}}}).line(fib)
+	must.Equal(t, "command", []string{"docker", "exec", "tor1", "ip", "-4", "-j", "-N", "route"}, command)
 }
 
 // as is a router whose command is a script. It gets the router's command as arguments.
@@ -118,6 +110,13 @@ func as(t *testing.T, kind Kind, script string) Declared {
 func reader(t *testing.T, d Declared) snapshot.RouterReader {
 	t.Helper()
 	return must.Get(Readers([]Declared{d}, nil))(t)[d.Name]
+}
+
+// described is what a reader says of a router tor1 besides its lists.
+func described(r snapshot.RouterReader) snapshot.Router {
+	is := snapshot.Router{Name: "tor1"}
+	r.(snapshot.RouterDescriber).Describe(&is)
+	return is
 }
 
 // Each answer is what the real program printed: see testdata of package bgp.
@@ -143,11 +142,7 @@ esac`
 			neighbors := must.Get(r.Neighbors(t.Context()))(t)
 			links := must.Get(r.(snapshot.LinkReader).Links(t.Context()))(t)
 			must.Equal(t, "", want, [4]int{len(paths), len(routes), len(neighbors), len(links)})
-			var is snapshot.Router
-			if r.(snapshot.RouterDescriber).Describe(&is); !is.IPv6 || len(is.Remarks) > 0 {
-				t.Errorf("%+v, want IPv6", is)
-			}
-			must.Equal(t, "VRFs", map[Kind][]string{FRR: {"red"}}[kind], is.VRFs)
+			must.Equal(t, "", snapshot.Router{Name: "tor1", IPv6: true, VRFs: map[Kind][]string{FRR: {"red"}}[kind]}, described(r))
 		})
 	}
 }
@@ -186,12 +181,8 @@ func TestWithoutIPv6(t *testing.T) {
 		"exit 1": {Name: "tor1"},
 	} {
 		r := reader(t, as(t, FRR, `case "$*" in *vrfs*) echo '{"vrfs":{},"totalVrfs":0}';; *ipv6*) `+answer+`;; *) echo '{"routes":{}}';; esac`))
-		if _, err := r.RIB(t.Context()); (err != nil) != (answer == "exit 1") {
-			t.Errorf("%s: %v", answer, err)
-		}
-		is := snapshot.Router{Name: "tor1"}
-		r.(snapshot.RouterDescriber).Describe(&is)
-		must.Equal(t, answer, want, is)
+		must.Equal(t, answer, answer == "exit 1", must.Err(r.RIB(t.Context())) != nil)
+		must.Equal(t, answer, want, described(r))
 	}
 }
 
@@ -199,12 +190,9 @@ func TestWithoutIPv6(t *testing.T) {
 func TestWithoutVRFs(t *testing.T) {
 	r := reader(t, as(t, FRR, `case "$*" in *vrfs*) echo '% Unknown command: show bgp vrfs json';; *) echo '{"routes":{}}';; esac`))
 	must.Get(r.RIB(t.Context()))(t)
-	is := snapshot.Router{Name: "tor1"}
-	r.(snapshot.RouterDescriber).Describe(&is)
-	want := snapshot.Router{Name: "tor1", IPv6: true, Remarks: []snapshot.Remark{{
+	must.Equal(t, "", snapshot.Router{Name: "tor1", IPv6: true, Remarks: []snapshot.Remark{{
 		Says: "Which VRFs of tor1 have BGP is not known: vtysh -c show bgp vrfs json: reading FRR's VRFs: refused: % Unknown command: show bgp vrfs json.", Open: true,
-	}}}
-	must.Equal(t, "", want, is)
+	}}}, described(r))
 }
 
 // What a snapshot says of a router besides its lists follows from the file.

@@ -2,7 +2,6 @@ package bgprouter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -73,16 +72,11 @@ func TestStation(t *testing.T) {
 	} {
 		t.Run(test.policy.String(), func(t *testing.T) {
 			s, routers, h := station(t, "127.0.0.1", "127.0.0.5")
-			readers, err := Readers(routers, s)
-			must.NoError(t, err)
+			readers := must.Get(Readers(routers, s))(t)
 			to := s.listener.Addr().(*net.TCPAddr)
 			must.NoError(t, router.AddBmp(t.Context(), &api.AddBmpRequest{Address: "127.0.0.1", Port: uint32(to.Port), Policy: test.policy}))
 			r := readers["tor-127.0.0.1"]
-			err = await.Until(t.Context(), "the feed", 50*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
-				_, err := r.RIB(ctx)
-				return err == nil, fmt.Sprint(err), nil
-			})
-			must.NoError(t, err)
+			says(t, r, "")
 			paths, err := r.RIB(t.Context())
 			if err != nil || len(paths) != 2 || !paths[0].Best || paths[0].Neighbor.String() != nodeIP || paths[0].Prefix.String() != "10.5.112.0/24" {
 				t.Errorf("%+v, %v", paths, err)
@@ -91,31 +85,23 @@ func TestStation(t *testing.T) {
 			if err != nil || len(neighbors) != 1 || neighbors[0].State != snapshot.SessionEstablished || neighbors[0].AS != nodeAS {
 				t.Errorf("%+v, %v", neighbors, err)
 			}
-			is := snapshot.Router{Name: "tor1"}
-			r.(snapshot.RouterDescriber).Describe(&is)
+			is := described(r)
 			if !is.RIBOnly || !is.IPv6 || len(is.Remarks) != 1 || is.Remarks[0].Open != test.open || !strings.Contains(is.Remarks[0].Says, test.says) {
 				t.Errorf("%+v", is)
 			}
 			// A change is seen by the next read.
 			announce(t, node, "10.5.113.0/24")
-			err = await.Until(t.Context(), "a new route", 20*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
+			must.NoError(t, await.Until(t.Context(), "a new route", 20*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
 				paths, err := r.RIB(ctx)
 				return len(paths) == 3, fmt.Sprint(len(paths), err), nil
-			})
-			must.NoError(t, err)
+			}))
 			withdraw(t, node, "10.5.113.0/24")
 
 			must.NoError(t, s.Await(t.Context(), 300*time.Millisecond))
 			h.has(t, "tor-127.0.0.5: it has not connected from 127.0.0.5")
-			if _, err := readers["tor-127.0.0.5"].RIB(t.Context()); err == nil || err.Error() != "it has not connected from 127.0.0.5" {
-				t.Error(err)
-			}
+			must.Fail(t, must.Err(readers["tor-127.0.0.5"].RIB(t.Context())), "it has not connected from 127.0.0.5")
 			must.NoError(t, router.DeleteBmp(t.Context(), &api.DeleteBmpRequest{Address: "127.0.0.1", Port: uint32(to.Port)}))
-			err = await.Until(t.Context(), "the end", 20*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
-				_, err := r.RIB(ctx)
-				return err != nil && strings.Contains(err.Error(), "its BMP connection has ended"), fmt.Sprint(err), nil
-			})
-			must.NoError(t, err)
+			says(t, r, "its BMP connection has ended")
 		})
 	}
 }
@@ -135,23 +121,12 @@ func TestStationRefuses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, routers, h := station(t, "127.0.0.7")
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(test.from)}}
-			conn, err := d.DialContext(t.Context(), "tcp", s.listener.Addr().String())
-			must.NoError(t, err)
-			defer conn.Close()
-			must.Get(conn.Write(test.message))(t)
+			must.Get(dialed(t, s, test.from).Write(test.message))(t)
 			h.has(t, test.told)
-			readers := must.Get(Readers(routers, s))(t)
-			err = await.Until(t.Context(), test.says, 5*time.Millisecond, 10*time.Second, func(ctx context.Context) (bool, string, error) {
-				_, err := readers["tor-127.0.0.7"].RIB(ctx)
-				return err != nil && strings.Contains(err.Error(), test.says), fmt.Sprint(err), nil
-			})
-			must.NoError(t, err)
+			says(t, must.Get(Readers(routers, s))(t)["tor-127.0.0.7"], test.says)
 		})
 	}
-	if _, err := Readers([]Declared{{Name: "a", Kind: BMP, Address: "192.0.2.1"}}, nil); err == nil {
-		t.Error("a router of kind bmp without a station")
-	}
+	must.Fail(t, must.Err(Readers([]Declared{{Name: "a", Kind: BMP, Address: "192.0.2.1"}}, nil))) // without a station
 }
 
 func dialed(t *testing.T, s *Station, from string) net.Conn {
@@ -165,7 +140,7 @@ func dialed(t *testing.T, s *Station, from string) net.Conn {
 // says waits until a router cannot be read for a reason; "" until it can.
 func says(t *testing.T, r snapshot.RouterReader, want string) {
 	t.Helper()
-	err := await.Until(t.Context(), fmt.Sprintf("%q", want), 20*time.Millisecond, 20*time.Second, func(ctx context.Context) (bool, string, error) {
+	err := await.Until(t.Context(), fmt.Sprintf("%q", want), 20*time.Millisecond, 30*time.Second, func(ctx context.Context) (bool, string, error) {
 		_, err := r.RIB(ctx)
 		return want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want), fmt.Sprint(err), nil
 	})
@@ -185,9 +160,7 @@ func TestStationTwoFeeds(t *testing.T) {
 	says(t, r, both)
 	for _, c := range []net.Conn{first, second} {
 		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the connection has ended: %v", err)
-		}
+		must.Is(t, must.Err(c.Read(make([]byte, 1))), os.ErrDeadlineExceeded) // the connection has not ended
 	}
 	_ = first.Close()
 	says(t, r, "it has not fed all of its routes yet")
@@ -218,17 +191,11 @@ func TestStationKeepAlive(t *testing.T) {
 func TestStationNoEnd(t *testing.T) {
 	t.Parallel()
 	s, routers, h := station(t, "127.0.0.13")
-	readers, err := Readers(routers, s)
-	must.NoError(t, err)
-	conn, r := dialed(t, s, "127.0.0.13"), readers["tor-127.0.0.13"]
+	conn, r := dialed(t, s, "127.0.0.13"), must.Get(Readers(routers, s))(t)["tor-127.0.0.13"]
 	h.has(t, "feeds from")
 	send := func(m *bmp.BMPMessage) {
 		t.Helper()
-		text, err := m.Serialize()
-		if err == nil {
-			_, err = conn.Write(text)
-		}
-		must.NoError(t, err)
+		must.Get(conn.Write(must.Get(m.Serialize())(t)))(t)
 	}
 	of := func(peer string) bmp.BMPPeerHeader {
 		return *bmp.NewBMPPeerHeader(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, 0, peer, nodeAS, "192.0.2.9", 1767323045)
@@ -245,28 +212,21 @@ func TestStationNoEnd(t *testing.T) {
 	says(t, r, "it has fed no End-of-RIB of 192.0.2.2, so that its routes may not be whole")
 	send(bmp.NewBMPRouteMonitoring(of("192.0.2.2"), bgp.NewBGPUpdateMessage(nil, nil, nil)))
 	says(t, r, "")
-	is := snapshot.Router{Name: "tor1"}
-	r.(snapshot.RouterDescriber).Describe(&is)
-	if len(is.Remarks) != 2 || is.Remarks[1] != (snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}) {
-		t.Errorf("%+v", is.Remarks)
-	}
+	told := snapshot.Remark{Says: "tor1 has fed no End-of-RIB of 192.0.2.3: routes from there may be missing.", Open: true}
+	must.Equal(t, "remarks", []snapshot.Remark{told}, described(r).Remarks[1:])
 	// One that comes up later is told as well, and one that is fed no more.
 	send(up("192.0.2.4"))
 	send(bmp.NewBMPPeerDownNotification(of("192.0.2.3"), bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
 	want := []string{"tor1 has fed no End-of-RIB of 192.0.2.4: routes from there may be missing.", "tor1 feeds 192.0.2.3 no more, for its configuration"}
-	err = await.Until(t.Context(), "two remarks", 20*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
-		is := snapshot.Router{Name: "tor1"}
-		r.(snapshot.RouterDescriber).Describe(&is)
+	must.NoError(t, await.Until(t.Context(), "two remarks", 20*time.Millisecond, 10*time.Second, func(context.Context) (bool, string, error) {
+		is := described(r)
 		ok := len(is.Remarks) == 3
 		for i, w := range want {
 			ok = ok && is.Remarks[i+1].Open && strings.HasPrefix(is.Remarks[i+1].Says, w)
 		}
 		return ok, fmt.Sprint(is.Remarks), nil
-	})
-	must.NoError(t, err)
-	if neighbors, err := r.Neighbors(t.Context()); err != nil || len(neighbors) != 2 {
-		t.Errorf("%+v, %v", neighbors, err)
-	}
+	}))
+	must.Equal(t, "neighbours", 2, len(must.Get(r.Neighbors(t.Context()))(t)))
 	_ = conn.Close()
 	says(t, r, "its BMP connection has ended, and the last message came at 2")
 }

@@ -29,10 +29,7 @@ func startFirewall(t *testing.T) *firewall {
 	conn := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	f := &firewall{conn: conn, done: make(chan struct{}), ports: map[uint16]int{}}
 	go f.run()
-	t.Cleanup(func() {
-		conn.Close()
-		<-f.done
-	})
+	t.Cleanup(func() { conn.Close(); <-f.done })
 	return f
 }
 

@@ -42,22 +42,16 @@ func TestLongest(t *testing.T) {
 			if got.Lasted != c.want || got.Lasted > 0 && !got.Began.Equal(ms(c.began)) {
 				t.Errorf("%s from %s, want %s from %s", got.Lasted, got.Began, c.want, ms(c.began))
 			}
-			if got := c.longest(line, ms(c.from), ms(c.to), true); got.Lasted != c.oneWay {
-				t.Errorf("one way %s, want %s", got.Lasted, c.oneWay)
-			}
+			must.Equal(t, "one way", c.oneWay, c.longest(line, ms(c.from), ms(c.to), true).Lasted)
 		})
 	}
-	if got := (&Timeline{}).LongestSilence(ms(0), ms(50), false); got.Lasted != 50*time.Millisecond {
-		t.Errorf("a probe that was not started: %s", got.Lasted)
-	}
+	must.Equal(t, "a probe that was not started", 50*time.Millisecond, (&Timeline{}).LongestSilence(ms(0), ms(50), false).Lasted)
 }
 
 func TestOneWay(t *testing.T) {
 	line := draw("..rrq_.q", 1000)
 	must.Equal(t, "", Counts{Sent: 7, Received: 5, Lost: 2, LostRequest: 2, Skipped: 1}, line.OneWay(ms(0), ms(1000)))
-	if got := line.OneWay(ms(20), ms(40)); got.Received != 2 || got.Sent != 2 {
-		t.Errorf("%+v of two requests that arrived", got)
-	}
+	must.Equal(t, "two requests that arrived", Counts{Sent: 2, Received: 2}, line.OneWay(ms(20), ms(40)))
 	line.FarReported = time.Time{} // it has not reported
 	line.seen = nil
 	want := Counts{Sent: 7, Received: 3, Unjudged: 4, Skipped: 1}

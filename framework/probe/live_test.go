@@ -74,12 +74,10 @@ func TestBothFamilies(t *testing.T) {
 			t.Errorf("%s goes to %s, from %v", name, of.Target, of.Sources)
 		}
 	}
-	if hops := timeline(t, s, "a->b/v6").RequestTTL; hops[64] == 0 {
-		t.Errorf("the hop limits seen are %v, want 64", hops)
-	}
-	if _, err := probe.New([]probe.End{ends[0], {Name: "c", Address: ends[1].Address}}, []probe.Probe{{From: "a", To: "c", V6: true}}); err == nil {
-		t.Error("a probe of IPv6 goes to an end without an address of it")
-	}
+	hops := timeline(t, s, "a->b/v6").RequestTTL
+	must.Equal(t, hops, true, hops[64] > 0)
+	// To an end without an address of IPv6.
+	must.Fail(t, must.Err(probe.New([]probe.End{ends[0], {Name: "c", Address: ends[1].Address}}, []probe.Probe{{From: "a", To: "c", V6: true}})))
 }
 
 func connect(t *testing.T, name string, a *agent.Agent) *probe.Agent {
@@ -222,10 +220,7 @@ func TestFivePercent(t *testing.T) {
 	s := start(t, []probe.End{a, b}, probe.Probe{From: "a", To: "b", Interval: 2 * time.Millisecond, Timeout: 400 * time.Millisecond})
 	first := waitLoss(t, s, time.Time{}, "a->b")
 	// To be clean takes a tenth of the packets that are due in that time: 20.
-	_, err := s.WaitClean(t.Context(), nil, 400*time.Millisecond, 800*time.Millisecond)
-	if !errors.Is(err, probe.ErrBound) {
-		t.Errorf("400 ms without loss were found where every 20th packet is lost: %v", err)
-	}
+	must.Is(t, must.Err(s.WaitClean(t.Context(), nil, 400*time.Millisecond, 800*time.Millisecond)), probe.ErrBound)
 	stop(t, s)
 	mu.Lock() // the relay may be at a last packet
 	defer mu.Unlock()
@@ -306,9 +301,7 @@ func TestLateReplies(t *testing.T) {
 	waitClean(t, s, 700*time.Millisecond)
 	stop(t, s)
 	line := timeline(t, s, "a->b")
-	if c := line.Counts(); c.Lost != 0 {
-		t.Errorf("all replies came, late: %s", line.String())
-	}
+	must.Equal(t, line.String(), 0, line.Counts().Lost) // all replies came, late
 }
 
 // program builds cmd/probe, once.
@@ -335,25 +328,22 @@ func TestMain(m *testing.M) {
 
 func spawn(tb testing.TB, dir, name string) (probe.End, *exec.Cmd) {
 	tb.Helper()
-	path, err := program()
-	must.NoError(tb, err)
 	end := probe.End{Name: name, Address: address()}
 	socket := filepath.Join(dir, name)
-	cmd := exec.Command(path, "agent", "--socket", socket, "--listen", end.Address.String())
+	cmd := exec.Command(must.Get(program())(tb), "agent", "--socket", socket, "--listen", end.Address.String())
 	cmd.Stderr = os.Stderr
 	must.NoError(tb, cmd.Start())
 	tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	deadline := time.Now().Add(5 * time.Second)
-	for {
-		end.Agent, err = probe.Dial(tb.Context(), name, socket)
-		if err == nil {
+	for ; ; <-time.After(10 * time.Millisecond) {
+		var err error
+		if end.Agent, err = probe.Dial(tb.Context(), name, socket); err == nil {
 			tb.Cleanup(func() { end.Agent.Close() })
 			return end, cmd
 		}
 		if time.Now().After(deadline) {
 			tb.Fatalf("after 5s: %v", err)
 		}
-		<-time.After(10 * time.Millisecond)
 	}
 }
 
@@ -389,9 +379,7 @@ func TestKilledAgent(t *testing.T) {
 	if d := first.Sub(killed); d > 200*time.Millisecond {
 		t.Errorf("the first loss is dated %s after the kill", d)
 	}
-	if _, err := s.WaitClean(t.Context(), []string{"b->a"}, 50*time.Millisecond, seenWithin); !errors.Is(err, probe.ErrGone) {
-		t.Errorf("waiting for a probe whose end is gone says %v", err)
-	}
+	must.Is(t, must.Err(s.WaitClean(t.Context(), []string{"b->a"}, 50*time.Millisecond, seenWithin)), probe.ErrGone)
 	must.NoError(t, s.Stop(t.Context(), "a->b"))
 	stop(t, s)
 	from, to := timeline(t, s, "b->a"), timeline(t, s, "a->b")
@@ -463,9 +451,7 @@ func TestForeignClock(t *testing.T) {
 	}
 	stopped, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := s.Stop(stopped); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("an agent that never reports was stopped: %v", err)
-	}
+	must.Is(t, s.Stop(stopped), context.DeadlineExceeded)
 }
 
 // foreignAgent answers requests by a clock that is off, and does nothing.
@@ -540,15 +526,9 @@ func TestNewNamesAllThatIsWrong(t *testing.T) {
 		{From: "a", To: "nowhere"}, {From: "b", To: "a"}, {From: "b", To: "a"},
 		{Name: "fast", From: "b", To: "b", Interval: 1}, {Name: "short", From: "b", To: "b", Timeout: 1}, {Name: "odd", From: "b", To: "b", Protocol: "sctp"},
 	})
-	for _, want := range []string{
-		`endpoint "a": the name is empty or in use`, `no endpoint "nowhere"`, `endpoint "a" has no agent`, `probe b->a: the name is in use`,
-		`address invalid AddrPort of endpoint "a"`, "interval 1ns", "timeout 1ns", `unknown protocol "sctp"`,
-	} {
-		must.Fail(t, err, want)
-	}
-	if _, err := probe.New(nil, nil); err == nil {
-		t.Error("a set of nothing")
-	}
+	must.Fail(t, err, `endpoint "a": the name is empty or in use`, `no endpoint "nowhere"`, `endpoint "a" has no agent`,
+		`probe b->a: the name is in use`, `address invalid AddrPort of endpoint "a"`, "interval 1ns", "timeout 1ns", `unknown protocol "sctp"`)
+	must.Fail(t, must.Err(probe.New(nil, nil)))
 }
 
 func TestLeavesNoGoroutines(t *testing.T) {

@@ -44,11 +44,7 @@ func startTCPRelay(t *testing.T, target netip.AddrPort) *tcpRelay {
 			all.Go(func() { r.copy(in, out) })
 		}
 	})
-	t.Cleanup(func() {
-		l.Close()
-		r.cut()
-		all.Wait()
-	})
+	t.Cleanup(func() { l.Close(); r.cut(); all.Wait() })
 	return r
 }
 

@@ -48,9 +48,7 @@ func TestPacketsThatWait(t *testing.T) {
 			t.Fatal("no answer")
 		}
 	}
-	if still := noted(); len(still) > 0 {
-		t.Fatalf("it stood still in %v, though it has answered at once", still)
-	}
+	must.Equal(t, "it stood still, though it has answered at once", nil, noted())
 	// The first packet holds the answering up at the lock, the second waits.
 	a.mu.Lock()
 	ask()

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework/probe/wire"
 	"github.com/relapse-dev/relapse/topology/must"
@@ -64,14 +63,10 @@ func TestLoggedInJoinsWhatIsTheSame(t *testing.T) {
 		p.loggedIn(answer, uint32(slot))
 	}
 	in.Slots, denied.Slots = wire.Runs{{0, 1}, {4, 4}}, wire.Runs{{2, 3}}
-	byAddress := cmpopts.EquateComparable(netip.Addr{})
-	must.Equal(t, "", []wire.Answer{in, denied}, p.logins, byAddress)
-	if p.quiet() {
-		t.Error("quiet, with logins to report")
-	}
-	if report := p.report(); len(report.Logins) != 2 || !p.quiet() {
-		t.Errorf("reported %d answers, want 2 and none left", len(report.Logins))
-	}
+	must.Equal(t, "", []wire.Answer{in, denied}, p.logins)
+	must.Equal(t, "quiet, with logins to report", false, p.quiet())
+	must.Equal(t, "reported", 2, len(p.report().Logins))
+	must.Equal(t, "quiet, with none left", true, p.quiet())
 }
 
 // Nobody listens at the port: the attempt is lost and counted by its errno.
@@ -79,13 +74,9 @@ func TestLogInWhereNobodyListens(t *testing.T) {
 	l := must.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	to := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
-	connector, err := mysql.NewConnector(&mysql.Config{Net: "tcp", Addr: to.String(), User: "app", AllowNativePasswords: true, MaxAllowedPacket: 1 << 20, Logger: &mysql.NopLogger{}})
-	must.NoError(t, err)
-	answer, err := logIn(t.Context(), connector, "app")
-	if err == nil || reason(err) != "ECONNREFUSED" {
-		t.Errorf("%+v, %v; want ECONNREFUSED", answer, err)
-	}
-	if err != nil && strings.Contains(answer.Denied, "denied") {
-		t.Errorf("%q: no server has said so", answer.Denied)
-	}
+	config := mysql.Config{Net: "tcp", Addr: to.String(), User: "app", AllowNativePasswords: true, MaxAllowedPacket: 1 << 20, Logger: &mysql.NopLogger{}}
+	answer, err := logIn(t.Context(), must.Get(mysql.NewConnector(&config))(t), "app")
+	must.Fail(t, err)
+	must.Equal(t, err, "ECONNREFUSED", reason(err))
+	must.Equal(t, answer.Denied, false, strings.Contains(answer.Denied, "denied"))
 }

@@ -42,14 +42,10 @@ func sendsBatch(t *testing.T, local, unspecified netip.Addr) {
 	}
 	refused := map[int]unix.Errno{}
 	out.send(a, 3, func(i int, errno unix.Errno) { refused[i] = errno })
-	if len(refused) != 1 || refused[1] != unix.EINVAL {
-		t.Errorf("refused are %v, want EINVAL for packet 1", refused)
-	}
+	must.Equal(t, "refused", map[int]unix.Errno{1: unix.EINVAL}, refused)
 	var got []uint32
 	n, errno := in.receive(b)
-	if errno != 0 {
-		t.Fatalf("receiving: %v", errno)
-	}
+	must.Equal(t, "receiving", 0, errno)
 	for i := range n {
 		p := must.Get(in.packet(i))(t)
 		got = append(got, p.Slot)
@@ -57,9 +53,7 @@ func sendsBatch(t *testing.T, local, unspecified netip.Addr) {
 			t.Errorf("packet %d: %+v from %s", p.Slot, meta, in.source(i))
 		}
 	}
-	if len(got) != 2 || got[0] != 0 || got[1] != 2 {
-		t.Errorf("arrived are %v, want 0 and 2", got)
-	}
+	must.Equal(t, "arrived", []uint32{0, 2}, got)
 }
 
 // TestReceiveBuffer: a socket holds what arrives while its agent does not run, as far as
@@ -80,10 +74,8 @@ func TestTake(t *testing.T) {
 	for _, now := range []int64{1000, 1010, 1019 + 20, 1040} {
 		p.take(now)
 	}
-	want := wire.Runs{{0, 1}, {3, 4}}
-	if len(p.sent) != 2 || p.sent[0] != want[0] || p.sent[1] != want[1] || p.due() != 1050 {
-		t.Errorf("sent %v, next due at %d, want %v and 1050", p.sent, p.due(), want)
-	}
+	must.Equal(t, "sent", wire.Runs{{0, 1}, {3, 4}}, p.sent)
+	must.Equal(t, "next due", 1050, p.due())
 }
 
 // TestNoAllocations: a full round of sending, answering and reading the

@@ -27,12 +27,8 @@ func TestRuns(t *testing.T) {
 			for _, slot := range c.add {
 				r.Add(slot)
 			}
-			if !slices.Equal(r, c.want) {
-				t.Errorf("got %v, want %v", r, c.want)
-			}
-			if got := slices.Collect(r.All); !slices.Equal(got, c.add) {
-				t.Errorf("All yields %v, want %v", got, c.add)
-			}
+			must.Equal(t, "runs", c.want, r)
+			must.Equal(t, "All", c.add, slices.Collect(r.All))
 			must.Equal(t, "Len", len(c.add), r.Len())
 		})
 	}
@@ -51,9 +47,8 @@ func TestPacketRoundTrip(t *testing.T) {
 		"no kind":    append(slices.Concat(b[:4], []byte{0}), b[5:]...),
 		"other kind": append(slices.Concat(b[:4], []byte{3}), b[5:]...),
 	} {
-		if p, err := ParsePacket(bad); err == nil {
-			t.Errorf("%s: read as %+v", name, p)
-		}
+		_, err := ParsePacket(bad)
+		must.Equal(t, name+" is read", false, err == nil)
 	}
 }
 
