@@ -1,14 +1,16 @@
 package report_test
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -32,11 +34,7 @@ func TestNewRun(t *testing.T) {
 		{"the third of it", noon, "2026-03-01T12-00-00Z-3"},
 		{"a second later, on a clock that says 15:00", noon.Add(time.Second).In(east), "2026-03-01T12-00-01Z"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got, want := newRun(t, output, test.began), filepath.Join(output, "node-drain", test.want); got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
-		})
+		must.Equal(t, test.name, filepath.Join(output, "node-drain", test.want), newRun(t, output, test.began))
 	}
 }
 
@@ -50,9 +48,7 @@ func TestLatest(t *testing.T) {
 	output := t.TempDir()
 	first, second := newRun(t, output, noon), newRun(t, output, noon.Add(time.Minute))
 	link := report.Latest(output, "node-drain")
-	if _, err := os.Stat(link); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before any run has ended: %v", err)
-	}
+	must.Is(t, must.Err(os.Stat(link)), fs.ErrNotExist) // before any run has ended
 	for _, run := range []string{first, second, second} {
 		must.NoError(t, stored(t, "full").Write(run))
 		must.NoError(t, report.SetLatest(run))
@@ -78,9 +74,7 @@ func TestPruneRuns(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			output := t.TempDir()
 			for _, began := range []time.Time{noon, noon, noon.Add(time.Minute)} {
-				evidence := filepath.Join(newRun(t, output, began), "evidence", "cilium-1.11.6")
-				must.NoError(t, os.MkdirAll(evidence, 0o755))
-				must.NoError(t, os.WriteFile(filepath.Join(evidence, "01-snapshot.json"), make([]byte, 100), 0o600))
+				must.Write(t, filepath.Join(newRun(t, output, began), "evidence", "cilium-1.11.6", "01-snapshot.json"), strings.Repeat("x", 100))
 			}
 			notRuns := []string{"evidence", "2026-03-01T11-00-00Zzz", "2026-03-01"}
 			for _, name := range notRuns {
@@ -92,19 +86,9 @@ func TestPruneRuns(t *testing.T) {
 					t.Errorf("removed %+v", r)
 				}
 			}
-			if got, want := len(removed), 3-len(test.want); got != want {
-				t.Errorf("%d are told as removed, want %d", got, want)
-			}
-			entries := must.Get(os.ReadDir(filepath.Join(output, "node-drain")))(t)
-			left := map[string]bool{}
-			for _, e := range entries {
-				left[e.Name()] = true
-			}
-			want := map[string]bool{}
-			for _, name := range append(notRuns, test.want...) {
-				want[name] = true
-			}
-			must.Equal(t, "left", want, left)
+			must.Equal(t, "told as removed", 3-len(test.want), len(removed))
+			left := each.Of(must.Get(os.ReadDir(filepath.Join(output, "node-drain")))(t), fs.DirEntry.Name)
+			must.Equal(t, "left", slices.Sorted(slices.Values(append(notRuns, test.want...))), left)
 		})
 	}
 }

@@ -60,8 +60,7 @@ func stored(t *testing.T, bytes int) string {
 		"evidence/cilium-1.11.6/03-annotations.json": `{"master1": "10.4.94.32/24"}`,
 		"evidence/cilium-1.11.6/04-capture.pcap":     "\x00\x01\x0a\x04\x5e\x20",
 	} {
-		path := filepath.Join(dir, name)
-		must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	must.NoError(t, r.Write(dir))
 	return dir
@@ -100,10 +99,7 @@ func TestWrite(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir, file := stored(t, 200e3), filepath.Join(t.TempDir(), "run.tar.gz")
 			m := must.Get(Write(dir, file, Options{MaxBytes: test.most}))(t)
-			info, err := os.Stat(file)
-			if err != nil || info.Size() > test.most {
-				t.Errorf("it has %d bytes, want %d at most: %v", info.Size(), test.most, err)
-			}
+			must.Equal(t, "it is too large", false, must.Get(os.Stat(file))(t).Size() > test.most)
 			names, files := unpacked(t, file)
 			must.Equal(t, "it begins with", []string{"manifest.json", "report.json", "report.html"}, names[:3])
 			var inside report.Manifest
@@ -136,19 +132,11 @@ func TestWriteRefuses(t *testing.T) {
 	if _, err := Write(dir, file, Options{MaxBytes: 100}); !errors.As(err, &large) || large.Max != 100 {
 		t.Errorf("%v; want that it is too large", err)
 	}
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("half an archive is left: %v", err)
-	}
+	must.Is(t, must.Err(os.Stat(file)), fs.ErrNotExist) // no half an archive is left
 	must.NoError(t, os.WriteFile(file, nil, 0o644))
-	if _, err := Write(dir, file, Options{MaxBytes: 25e6}); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("%v; want that it is there", err)
-	}
-	if _, err := os.Stat(file); err != nil {
-		t.Errorf("the file of another program is gone: %v", err)
-	}
-	if _, err := Write(t.TempDir(), file+"2", Options{MaxBytes: 25e6}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v; want that there is no report", err)
-	}
+	must.Is(t, must.Err(Write(dir, file, Options{MaxBytes: 25e6})), fs.ErrExist)
+	must.Get(os.Stat(file))(t) // the file of another program
+	must.Is(t, must.Err(Write(t.TempDir(), file+"2", Options{MaxBytes: 25e6})), fs.ErrNotExist)
 }
 
 func TestRedact(t *testing.T) {
@@ -163,9 +151,7 @@ func TestRedact(t *testing.T) {
 		}
 	}
 	log := files["evidence/cilium-1.11.6/01-log-node-x1.txt"]
-	if !strings.Contains(log, "node-x1 kubelet: pod=\"namespace-x1/pod-x") || !strings.Contains(log, "on machine-x1: ") || !strings.Contains(log, "kube-system") {
-		t.Errorf("the log says %q", log)
-	}
+	must.Contain(t, log, "node-x1 kubelet: pod=\"namespace-x1/pod-x", "on machine-x1: ", "kube-system")
 	if want := "evidence/cilium-1.11.6/04-capture.pcap"; len(m.LeftOut) != 1 || m.LeftOut[0].Path != want || m.LeftOut[0].Why != "not a text file: names in it cannot be replaced" {
 		t.Errorf("left out are %+v, want %s", m.LeftOut, want)
 	}
@@ -177,9 +163,8 @@ func TestRedact(t *testing.T) {
 		!strings.HasPrefix(log, node.Links[0].Address.String()+" ") || r.Variants[0].Role != "affected" {
 		t.Errorf("the topology is %+v, the probes %q, the log %q", r.Topology, r.Variants[0].ProbesHurt, log)
 	}
-	if !strings.Contains(files["report.html"], "node-x1") || !strings.Contains(files["junit.xml"], "cilium-1.11.6") {
-		t.Error("page or JUnit report were not rendered again")
-	}
+	must.Contain(t, files["report.html"], "node-x1") // rendered again, as is the JUnit report
+	must.Contain(t, files["junit.xml"], "cilium-1.11.6")
 }
 
 // Pods that only the record of a run names are replaced as well.
@@ -195,11 +180,7 @@ func TestRedactRecord(t *testing.T) {
 	_, files := unpacked(t, file)
 	in := must.Get(zstd.NewReader(strings.NewReader(files["evidence/cilium-1.11.6/record.jsonl.zst"])))(t)
 	defer in.Close()
-	text, err := io.ReadAll(in)
-	if err != nil || !strings.Contains(string(text), "namespace-x") {
-		t.Errorf("the record is %s (%v)", text, err)
-	}
-	if strings.Contains(string(text), "vault-0") || strings.Contains(string(text), "bank") {
-		t.Errorf("the record names the pod: %s", text)
-	}
+	text := string(must.Get(io.ReadAll(in))(t))
+	must.Contain(t, text, "namespace-x")
+	must.Equal(t, text, false, strings.Contains(text, "vault-0") || strings.Contains(text, "bank"))
 }

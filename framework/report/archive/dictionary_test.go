@@ -22,9 +22,8 @@ func TestDictionary(t *testing.T) {
 	d := NewDictionary()
 	d.Snapshot(text)
 	d.Text("also 192.0.2.1")
-	if _, _, err := d.Choose(); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := d.Choose()
+	must.NoError(t, err)
 	text = d.Snapshot(text)
 	for _, secret := range []string{"master1", "tor1", "web", "shop", "10.5.115"} {
 		if strings.Contains(string(text), secret) {

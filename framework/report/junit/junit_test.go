@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/ginkgo/v2/reporters"
 
 	"github.com/relapse-dev/relapse/framework/report"
@@ -39,18 +38,12 @@ func TestSuite(t *testing.T) {
 		want []string // the cases: name, its result, and the first line of why
 	}{
 		{"all is well", one("pass", "reproduced", "reproduced", up), []string{"lab: lab is up", "old: verdict"}},
-		{
-			"what must not be is a failure", one("fail", "prevented", "reproduced", up, check),
-			[]string{"lab: lab is up", "old: check after: rules: failure: not as expected: 2 rules", "old: verdict: failure: reproduced, expected prevented"},
-		},
-		{
-			"unknown is an error, and all that went wrong with it", one("inconclusive", "reproduced", "unknown", check, broken),
-			[]string{"old: check after: rules: error: not as expected: 2 rules", "old: remedy: restart: error: no answer", "old: verdict: error: unknown, expected reproduced"},
-		},
-		{
-			"vacuous is an error", one("inconclusive", "prevented", "vacuous", step("old", "fault", "not as expected: it did not take hold", false)),
-			[]string{"old: fault: error: not as expected: it did not take hold", "old: verdict: error: vacuous, expected prevented"},
-		},
+		{"what must not be is a failure", one("fail", "prevented", "reproduced", up, check),
+			[]string{"lab: lab is up", "old: check after: rules: failure: not as expected: 2 rules", "old: verdict: failure: reproduced, expected prevented"}},
+		{"unknown is an error, and all that went wrong with it", one("inconclusive", "reproduced", "unknown", check, broken),
+			[]string{"old: check after: rules: error: not as expected: 2 rules", "old: remedy: restart: error: no answer", "old: verdict: error: unknown, expected reproduced"}},
+		{"vacuous is an error", one("inconclusive", "prevented", "vacuous", step("old", "fault", "not as expected: it did not take hold", false)),
+			[]string{"old: fault: error: not as expected: it did not take hold", "old: verdict: error: vacuous, expected prevented"}},
 		{"a remedy that could not be judged, of a variant that was", one("inconclusive", "reproduced", "reproduced", broken),
 			[]string{"old: remedy: restart: error: no answer", "old: verdict"}},
 		{"no lab", one("inconclusive", "reproduced", "unknown", step("lab", "lab is up", "no space", true)),
@@ -67,12 +60,11 @@ func TestSuite(t *testing.T) {
 func TestSuiteOfSeveral(t *testing.T) {
 	all := one("pass", "vacuous", "vacuous", step("old without fault", "fault", "not as expected: it did not take hold", false))
 	all.Ablated, all.Variants[0].Ablated = "all", "fault"
-	if diff := cmp.Diff([]string{"old without fault: fault: error: not as expected: it did not take hold", "old without fault: verdict"}, cases(Suite(all))); diff != "" {
-		t.Errorf("every part in turn (-want +got):\n%s", diff)
-	}
+	want := []string{"old without fault: fault: error: not as expected: it did not take hold", "old without fault: verdict"}
+	must.Equal(t, "every part in turn", want, cases(Suite(all)))
 	repeats := one("fail", "reproduced", "missed", step("old 1/2", "detectors", "not as expected: none", false), step("old 2/2", "baseline", "not as expected: loss", false))
 	repeats.Variants[0].Repeats = &report.Repeats{Runs: []report.Repeat{{Scope: "old 1/2", Verdict: "missed"}, {Scope: "old 2/2", Verdict: "vacuous"}}}
-	want := []string{
+	want = []string{
 		"old 1/2: detectors: failure: not as expected: none", "old 2/2: baseline: error: not as expected: loss",
 		"old 1/2: verdict: failure: missed, expected reproduced", "old 2/2: verdict: error: vacuous, expected reproduced",
 	}

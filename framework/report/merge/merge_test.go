@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/relapse-dev/relapse/framework/report"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -36,8 +37,7 @@ func shard(t *testing.T, output, variant, role string, change func(*report.Repor
 		filepath.Join("evidence", "lab", "01-log-tor1.txt"):   "lab of " + variant,
 		"junit.xml": `<testsuites tests="1" errors="0" failures="0" time="2"><testsuite name="` + variant + `" tests="1"></testsuite></testsuites>`,
 	} {
-		path := filepath.Join(dir, name)
-		must.Write(t, path, text)
+		must.Write(t, filepath.Join(dir, name), text)
 	}
 	return Shard{dir, r}
 }
@@ -59,11 +59,9 @@ func TestWrite(t *testing.T) {
 			says: []string{"it ran twice: fail in TWO, and pass in ONE, which is left out"}},
 		{name: "a newer one", change: func(r *report.Report) { r.Started = began.Add(time.Hour) }, second: true, verdict: "pass",
 			says: []string{"it ran twice: pass in TWO, and pass in ONE, which is left out"}},
-		{
-			name: "one that was killed", second: true, verdict: "inconclusive",
+		{name: "one that was killed", second: true, verdict: "inconclusive",
 			change: func(r *report.Report) { r.Unfinished = &report.Unfinished{Steps: []string{"old: fault"}} },
-			says:   []string{"TWO has not ended; running steps: old: fault", "it ran twice: pass in TWO, and pass in ONE, which is left out"},
-		},
+			says:   []string{"TWO has not ended; running steps: old: fault", "it ran twice: pass in TWO, and pass in ONE, which is left out"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in, out := t.TempDir(), t.TempDir()
@@ -75,14 +73,10 @@ func TestWrite(t *testing.T) {
 			if test.second {
 				counts = shards[1]
 			}
-			parts := must.Get(ByScenario(shards))(t)
-			dir, merged, err := Write(out, parts[0], test.variants...)
+			dir, merged, err := Write(out, must.Get(ByScenario(shards))(t)[0], test.variants...)
 			must.NoError(t, err)
-			var got []string
-			for _, c := range merged.Merged.Conflicts {
-				got = append(got, strings.NewReplacer(one.Dir, "ONE", shards[len(shards)-1].Dir, "TWO").Replace(c))
-			}
-			must.Equal(t, "conflicts", test.says, got)
+			named := strings.NewReplacer(one.Dir, "ONE", shards[len(shards)-1].Dir, "TWO")
+			must.Equal(t, "conflicts", test.says, each.Of(merged.Merged.Conflicts, named.Replace))
 			if merged.Verdict != test.verdict || merged.Merged.Runs[0] != counts.Dir || len(merged.Merged.Runs) != len(shards) {
 				t.Errorf("%s, of %q", merged.Verdict, merged.Merged.Runs)
 			}

@@ -27,10 +27,8 @@ func TestIndex(t *testing.T) {
 		must.NoError(t, r.Write(filepath.Join(dir, "node-drain", r.Run)))
 	}
 	must.NoError(t, os.Symlink("2026-01-02T05-04-00Z", filepath.Join(dir, "node-drain", "latest")))
-	runs, err := Runs(dir)
-	if err != nil || len(runs) != 3 {
-		t.Fatalf("%d runs, %v; want 3, for a link is none", len(runs), err)
-	}
+	runs := must.Get(Runs(dir))(t)
+	must.Equal(t, "runs, of which a link is none", 3, len(runs))
 	for _, run := range runs {
 		must.NoError(t, Write(run, nil))
 	}

@@ -129,13 +129,11 @@ func folder(t *testing.T, r report.Report) string {
 		"cilium-1.12.0/02-snapshot-observed.json":    layers(false, true),
 	}
 	for name, v := range evidence {
-		path := filepath.Join(dir, "evidence", name)
-		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		text, isText := v.(string)
 		if !isText {
 			text = string(must.Get(json.Marshal(v))(t))
 		}
-		must.Write(t, path, text)
+		must.Write(t, filepath.Join(dir, "evidence", name), text)
 	}
 	remember(t, filepath.Join(dir, "evidence/cilium-1.11.6"))
 	must.NoError(t, r.Write(dir))
@@ -209,10 +207,8 @@ func texts(all []document) []string {
 
 func TestFirstScreen(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
-	if got, want := page.first(t, "h1").says(), "✕ outside->master2 gets no answer: unannounced at 10.5.115.0/24 (master2, tor1, tor2), "+
-		"since 03:04:10.300 UTC (300ms after the fault). ✔ Fastest remedy: static route: traffic was back after 15ms."; got != want {
-		t.Errorf("the sentence is\n%s, want\n%s", got, want)
-	}
+	must.Equal(t, "the sentence", "✕ outside->master2 gets no answer: unannounced at 10.5.115.0/24 (master2, tor1, tor2), since 03:04:10.300 UTC "+
+		"(300ms after the fault). ✔ Fastest remedy: static route: traffic was back after 15ms.", page.first(t, "h1").says())
 	want := []string{
 		"✔ static route 15ms", "✔ Cilium 1.12.0 8.4s no active findings after 9s",
 		"? pods made anew not judged expected: recovers; a step broke", "– restart every agent does not help",
@@ -236,8 +232,7 @@ func TestPaths(t *testing.T) {
 
 func TestLayers(t *testing.T) {
 	page := rendered(t, folder(t, drained()))
-	rows := each.Of(page.first(t, ".layers").first(t, "tbody").all("tr"), document.says)
-	want := []string{
+	must.Equal(t, "layers", []string{
 		"intended owner, as route-ownership knows it master2 master2 =",
 		"API Node.spec.podCIDRs node1 nothing ◀ first disagreement",
 		"agent CiliumNode.spec.ipam.podCIDRs master2 master2 =",
@@ -246,8 +241,7 @@ func TestLayers(t *testing.T) {
 		"FIB tor1 via 10.4.94.23 (node1) dev eth0 nothing ≠",
 		"FIB tor2 via 10.4.94.23 (node1) dev eth0 nothing ≠",
 		"packet outside->master2 none lost 388 of 2000 lost ≠",
-	}
-	must.Equal(t, "layers", want, rows)
+	}, texts(page.first(t, ".layers").first(t, "tbody").all("tr")))
 }
 
 func TestTimeAxis(t *testing.T) {
@@ -340,10 +334,7 @@ func checkPage(t *testing.T, dir string, page document) {
 					t.Errorf("the link %s leads nowhere", a.Val)
 				}
 			case a.Val != "junit.xml":
-				path := must.Get(url.PathUnescape(a.Val))(t)
-				if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
-					t.Errorf("the link %s leads nowhere: %v", a.Val, err)
-				}
+				must.Get(os.Stat(filepath.Join(dir, must.Get(url.PathUnescape(a.Val))(t))))(t)
 			}
 		}
 	}
@@ -359,9 +350,7 @@ func checkPage(t *testing.T, dir string, page document) {
 			}
 		}
 	}
-	if strings.Contains(page.text, "ZgotmplZ") {
-		t.Error("html/template has refused a value")
-	}
+	must.Equal(t, "html/template has refused a value", false, strings.Contains(page.text, "ZgotmplZ"))
 }
 
 func TestUnfinished(t *testing.T) {
@@ -380,9 +369,7 @@ func TestEvidenceThatCannotBeRead(t *testing.T) {
 	}
 	page := rendered(t, dir)
 	must.Contain(t, page.first(t, "footer").says(), "01-snapshot-baseline.json: unexpected end of JSON input", history.FileName)
-	if got := len(page.first(t, ".axis").all(".lane")); got == 0 {
-		t.Error("no lane is left")
-	}
+	page.first(t, ".axis").first(t, ".lane")
 }
 
 func TestWriteRefuses(t *testing.T) {
@@ -407,13 +394,11 @@ func TestLargeRun(t *testing.T) {
 		}}
 		for slot, lost := uint32(0), uint32(0); slot < 60_000; slot++ {
 			p.Sent.Add(slot)
-			switch {
-			case slot < lost+2:
-			case slot == lost+2:
+			if slot >= lost+2 {
 				p.Answered.Add(slot)
+			}
+			if slot == lost+2 {
 				lost += 11 + uint32(random.Int32N(200))
-			default:
-				p.Answered.Add(slot)
 			}
 		}
 		line := p.At(at(600_000))
@@ -426,9 +411,7 @@ func TestLargeRun(t *testing.T) {
 	h.AddPackets(all)
 	must.NoError(t, Write(dir, map[string]*history.History{v.EvidenceDir: h}))
 	page := parsed(t, filepath.Join(dir, Name))
-	if size := len(page.text); size > 5e6 {
-		t.Errorf("the page has %d bytes, want 5 MB at most", size)
-	}
+	must.Equal(t, "the page has more than 5 MB", false, len(page.text) > 5e6)
 	lanes := page.first(t, ".axis").all(".lane")
 	if len(lanes) < 50 {
 		t.Fatalf("%d lanes, want one for each of 50 probes", len(lanes))
@@ -458,11 +441,7 @@ func TestIssueOfAnother(t *testing.T) {
 	text := rendered(t, dir).first(t, "textarea").FirstChild.Data
 	must.Equal(t, "the issue has", 4, strings.Count(text, "```"))
 	_, after, _ := strings.Cut(text, "### Versions")
-	for what, is := range map[string]bool{
-		"a mention": regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), "a comment": strings.Contains(after, "<!--"), "a control character": strings.Contains(text, "\x1b"),
-	} {
-		if is {
-			t.Errorf("the issue has %s:\n%s", what, text)
-		}
-	}
+	must.Equal(t, "a mention, a comment, a control character", [3]bool{}, [3]bool{
+		regexp.MustCompile("(?m)(^|[^']) ?@octocat").MatchString(after), strings.Contains(after, "<!--"), strings.Contains(text, "\x1b"),
+	})
 }

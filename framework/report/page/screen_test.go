@@ -3,7 +3,6 @@ package page
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -49,9 +48,7 @@ func TestScreenFits(t *testing.T) {
 func TestScreenSaysWhereThePathEnds(t *testing.T) {
 	dir := folder(t, drained())
 	const want = "path       requests of outside->master2: tor1 has no route to 10.5.115.2 (unreachable 0.0.0.0/0)"
-	if lines := Screen(dir, drained()); !slices.Contains(lines, want) {
-		t.Errorf("%s\nlack %q", strings.Join(lines, "\n"), want)
-	}
+	must.Contain(t, strings.Join(Screen(dir, drained()), "\n")+"\n", "\n"+want+"\n")
 }
 
 // Findings of the same cause are one line, with how many more there are.

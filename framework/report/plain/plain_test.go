@@ -24,15 +24,12 @@ func TestText(t *testing.T) {
 		{"another direction", "a\u202eb", `a\u202eb`, `a\u202eb`, `a\u202eb`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, got := range []struct{ name, is, want string }{
-				{"Text", plain.Text(test.of), test.text}, {"Line", plain.Line(test.of), test.line}, {"Coloured", plain.Coloured(test.of), test.coloured},
-			} {
-				must.Equal(t, got.name, got.want, got.is)
-			}
+			must.Equal(t, "Text", test.text, plain.Text(test.of))
+			must.Equal(t, "Line", test.line, plain.Line(test.of))
+			must.Equal(t, "Coloured", test.coloured, plain.Coloured(test.of))
 			var to bytes.Buffer
-			if n, err := fmt.Fprint(plain.Writer(&to), test.of); err != nil || n != len(test.of) || to.String() != test.text {
-				t.Errorf("written are %d bytes (%v): %q", n, err, to.String())
-			}
+			must.Equal(t, "written", len(test.of), must.Get(fmt.Fprint(plain.Writer(&to), test.of))(t))
+			must.Equal(t, "written", test.text, to.String())
 		})
 	}
 }
@@ -48,19 +45,11 @@ func TestMarkdown(t *testing.T) {
 		{"a heading", "a\n## b\n---\n> c", "a\n\\## b\n\\---\n\\> c"},
 		{"a control", "\x1b[2J", `\x1b[2J`},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			must.Equal(t, "it", test.want, plain.Markdown(test.of))
-		})
+		must.Equal(t, test.name, test.want, plain.Markdown(test.of))
 	}
-	if got, want := plain.Cell("a|b\n\x1b"), `a\|b<br>\x1b`; got != want {
-		t.Errorf("a cell is %q, want %q", got, want)
-	}
-	if got, want := plain.Code("a`@b`\n```"), "`a'@b' '''`"; got != want {
-		t.Errorf("code is %q, want %q", got, want)
-	}
-	if got, want := plain.Inline("*a* [b](c) @d"), `\*a\* \[b\](c) @&#8203;d`; got != want {
-		t.Errorf("in a line it is %q, want %q", got, want)
-	}
+	must.Equal(t, "a cell", `a\|b<br>\x1b`, plain.Cell("a|b\n\x1b"))
+	must.Equal(t, "code", "`a'@b' '''`", plain.Code("a`@b`\n```"))
+	must.Equal(t, "in a line", `\*a\* \[b\](c) @&#8203;d`, plain.Inline("*a* [b](c) @d"))
 }
 
 var notPrinted = regexp.MustCompile("[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
@@ -84,11 +73,8 @@ func TestJSON(t *testing.T) {
 	for _, value := range []string{"a", "a\x1b[2J\u009b2J\u202eb\x7f", "\U000f0000 and \ufffd", "<a>\n\t"} {
 		text := must.Get(json.MarshalIndent(map[string]string{"name": value}, "", "  "))(t)
 		var got map[string]string
-		if err := json.Unmarshal(plain.JSON(text), &got); err != nil || got["name"] != value {
-			t.Errorf("%q: %q, %v", value, got["name"], err)
-		}
-		if plain.Text(string(plain.JSON(text))) != string(plain.JSON(text)) {
-			t.Errorf("%q: %q", value, plain.JSON(text))
-		}
+		must.NoError(t, json.Unmarshal(plain.JSON(text), &got))
+		must.Equal(t, "read back", value, got["name"])
+		must.Equal(t, "as a terminal gets it", string(plain.JSON(text)), plain.Text(string(plain.JSON(text))))
 	}
 }

@@ -22,18 +22,12 @@ func TestReplaceDoesNotFollowLinks(t *testing.T) {
 		must.NoError(t, os.Symlink(outside, filepath.Join(dir, name)))
 	}
 	must.NoError(t, rundir.Replace(filepath.Join(dir, "report.html"), []byte("ours")))
-	if text, err := os.ReadFile(outside); err != nil || string(text) != "theirs" {
-		t.Errorf("the file outside holds %q (%v)", text, err)
-	}
-	if text, err := rundir.ReadFile(filepath.Join(dir, "report.html")); err != nil || string(text) != "ours" {
-		t.Errorf("the file holds %q (%v)", text, err)
-	}
+	must.Equal(t, "the file outside", "theirs", string(must.Read(t, outside)))
+	must.Equal(t, "the file", "ours", string(must.Get(rundir.ReadFile(filepath.Join(dir, "report.html")))(t)))
 	must.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "evidence")))
 	run := must.Get(rundir.Open(dir))(t)
 	t.Cleanup(func() { run.Close() })
-	if err := run.Replace("evidence/victim", []byte("ours")); err == nil {
-		t.Error("a file outside of the folder is written")
-	}
+	must.Fail(t, run.Replace("evidence/victim", []byte("ours"))) // outside of the folder
 	if _, err := run.ReadFile("evidence/victim"); !errors.As(err, new(*rundir.UnsafeError)) {
 		t.Errorf("%v; want it to refuse a file outside of the folder", err)
 	}
@@ -52,9 +46,7 @@ func TestFilesOfLongRun(t *testing.T) {
 	}
 	run := must.Get(rundir.Open(dir))(t)
 	t.Cleanup(func() { run.Close() })
-	if all, err := run.Files("."); err != nil || len(all) != repeats*files {
-		t.Errorf("%d files, %v; want %d", len(all), err, repeats*files)
-	}
+	must.Equal(t, "files", repeats*files, len(must.Get(run.Files("."))(t)))
 }
 
 func TestFilesAreBounded(t *testing.T) {
@@ -101,23 +93,20 @@ func TestIsName(t *testing.T) {
 		"node-drain": true, "2026-01-02T03-04-05Z-2": true, "cilium-1.11.6+x": true,
 		"": false, ".": false, "..": false, "../x": false, "a/b": false, `a\b`: false, "a b": false, "-flag": false, "a\x1b": false, strings.Repeat("a", 129): false,
 	} {
-		if rundir.IsName(text) != want {
-			t.Errorf("%q is a name: %t", text, !want)
-		}
+		must.Equal(t, text, want, rundir.IsName(text))
 	}
 }
 
 // A line of "{}" takes a hundred times its size in memory.
 func TestLinesBoundObjects(t *testing.T) {
-	encoder, err := zstd.NewWriter(nil)
-	must.NoError(t, err)
+	encoder := must.Get(zstd.NewWriter(nil))(t)
 	dir := t.TempDir()
 	text := "[" + strings.Repeat("{},", 5_000_000) + "{}]\n"
 	must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), encoder.EncodeAll([]byte("{}\n"+text), nil), 0o644))
 	run := must.Get(rundir.Open(dir))(t)
 	defer run.Close()
 	lines := 0
-	err = run.Lines("record.jsonl.zst", func([]byte) (bool, error) { lines++; return true, nil })
+	err := run.Lines("record.jsonl.zst", func([]byte) (bool, error) { lines++; return true, nil })
 	if lines != 1 || !errors.As(err, new(*rundir.UnsafeError)) || !strings.HasSuffix(err.Error(), "line 2 has more than 5000000 objects") {
 		t.Errorf("%d lines, %v", lines, err)
 	}
@@ -133,10 +122,9 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		dir := t.TempDir()
 		must.NoError(t, os.WriteFile(filepath.Join(dir, "record.jsonl.zst"), text, 0o644))
-		run, err := rundir.Open(dir)
-		must.NoError(t, err)
+		run := must.Get(rundir.Open(dir))(t)
 		defer run.Close()
-		err = run.Lines("record.jsonl.zst", func(line []byte) (bool, error) {
+		err := run.Lines("record.jsonl.zst", func(line []byte) (bool, error) {
 			if strings.Contains(string(line), "\n") {
 				t.Errorf("a line has an end in it: %q", line)
 			}

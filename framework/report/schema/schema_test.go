@@ -95,9 +95,7 @@ func TestSchemasAreThoseOfTheTypes(t *testing.T) {
 			}
 		})
 	}
-	if entries, err := fs.Glob(files, "*.json"); err != nil || len(entries) != len(written) {
-		t.Errorf("%d schemas of %d types: %v", len(entries), len(written), err)
-	}
+	must.Equal(t, "schemas", len(written), len(must.Get(fs.Glob(files, "*.json"))(t)))
 }
 
 func generate(t *testing.T, name string, of reflect.Type) []byte {
@@ -191,18 +189,14 @@ func (d *describer) commentsOf(pkg string) map[string]string {
 	for _, source := range must.Get(filepath.Glob(root + dir + "/*.go"))(d.t) {
 		file := must.Get(parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments))(d.t)
 		ast.Inspect(file, func(n ast.Node) bool {
-			spec, is := n.(*ast.TypeSpec)
-			if !is {
-				return true
-			}
-			structure, is := spec.Type.(*ast.StructType)
-			if !is {
-				return true
-			}
-			for _, field := range structure.Fields.List {
-				comment := strings.Join(strings.Fields(field.Doc.Text()+" "+field.Comment.Text()), " ")
-				for _, name := range field.Names {
-					all[spec.Name.Name+"."+name.Name] = comment
+			if spec, is := n.(*ast.TypeSpec); is {
+				if structure, is := spec.Type.(*ast.StructType); is {
+					for _, field := range structure.Fields.List {
+						for _, name := range field.Names {
+							comment := strings.Fields(field.Doc.Text() + " " + field.Comment.Text())
+							all[spec.Name.Name+"."+name.Name] = strings.Join(comment, " ")
+						}
+					}
 				}
 			}
 			return true
