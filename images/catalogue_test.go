@@ -38,39 +38,27 @@ func TestOpenReportsBadRecipes(t *testing.T) {
 			want: []string{"pause:1: ref:", "x.dev/a: ref:"}},
 		{name: "unknown base", files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]"},
 			want: []string{`images/a/image.yaml: x.dev/a:1: base: no recipe makes image "x.dev/b:1"; there are x.dev/a:1`}},
-		{
-			name: "cycle",
-			files: map[string]string{
-				"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]",
-				"b/image.yaml": "images: [{ref: x.dev/b:1, base: x.dev/a:1}]",
-			},
-			want: []string{"images/a/image.yaml: x.dev/a:1: base: x.dev/b:1 is built on this image in turn"},
+		{name: "cycle", files: map[string]string{
+			"a/image.yaml": "images: [{ref: x.dev/a:1, base: x.dev/b:1}]",
+			"b/image.yaml": "images: [{ref: x.dev/b:1, base: x.dev/a:1}]",
 		},
-		{
-			name:  "duplicate name",
+			want: []string{"images/a/image.yaml: x.dev/a:1: base: x.dev/b:1 is built on this image in turn"}},
+		{name: "duplicate name",
 			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1}]", "b/image.yaml": "images: [{ref: x.dev/a:1}]"},
-			want:  []string{"images/b/image.yaml: x.dev/a:1: ref: also in", "images/a/image.yaml"},
-		},
+			want:  []string{"images/b/image.yaml: x.dev/a:1: ref: also in", "images/a/image.yaml"}},
 		{name: "missing file", files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: etc, path: /etc}]}]"},
 			want: []string{"files[0].source", "no such file"}},
-		{
-			name:  "file outside the folder",
+		{name: "file outside the folder",
 			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{source: ../b, path: /b}]}]"},
-			want:  []string{"files[0].source: expected a path inside the folder"},
-		},
-		{
-			name:  "missing go.mod",
+			want:  []string{"files[0].source: expected a path inside the folder"}},
+		{name: "missing go.mod",
 			files: map[string]string{"a/image.yaml": "images: [{ref: x.dev/a:1, programs: [{package: ./a, path: /a}]}]"},
-			want:  []string{"programs[0].in", "go.mod: no such file"},
+			want:  []string{"programs[0].in", "go.mod: no such file"}},
+		{name: "module that is not required", files: map[string]string{
+			"a/go.mod":     "module a\n",
+			"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{module: b.dev/b, source: etc, path: /etc}]}]",
 		},
-		{
-			name: "module that is not required",
-			files: map[string]string{
-				"a/go.mod":     "module a\n",
-				"a/image.yaml": "images: [{ref: x.dev/a:1, files: [{module: b.dev/b, source: etc, path: /etc}]}]",
-			},
-			want: []string{"files[0].module", "go.mod does not require b.dev/b"},
-		},
+			want: []string{"files[0].module", "go.mod does not require b.dev/b"}},
 		{
 			name: "everything at once",
 			files: map[string]string{

@@ -139,24 +139,17 @@ func TestRecipeAndGoModDisagree(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{
-			"of a component",
+		{"of a component",
 			with(vendored, "v/versions/1.0.0.mod", "module v\n\ngo 1.24\n\nrequire x.dev/vendor v1.1.0\n"),
-			"images/v/component.yaml: x.dev/v:1.0.0: version: expected ROOT/images/v/versions/1.0.0.mod to require x.dev/vendor@v1.0.0, found v1.1.0",
-		},
-		{
-			"of a component, without go.mod",
+			"images/v/component.yaml: x.dev/v:1.0.0: version: expected ROOT/images/v/versions/1.0.0.mod to require x.dev/vendor@v1.0.0, found v1.1.0"},
+		{"of a component, without go.mod",
 			with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[1.0.0, 1.1.0]")),
-			"images/v/component.yaml: x.dev/v:1.1.0: programs[0].in: open ROOT/images/v/versions/1.1.0.mod: no such file or directory",
+			"images/v/component.yaml: x.dev/v:1.1.0: programs[0].in: open ROOT/images/v/versions/1.1.0.mod: no such file or directory"},
+		{"of one version", map[string]string{
+			"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0, module: x.dev/vendor, programs: [{package: x.dev/vendor/e, path: /e}]}]",
+			"e/go.mod":     "module e\n\nrequire x.dev/vendor v1.1.0\n",
 		},
-		{
-			"of one version",
-			map[string]string{
-				"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0, module: x.dev/vendor, programs: [{package: x.dev/vendor/e, path: /e}]}]",
-				"e/go.mod":     "module e\n\nrequire x.dev/vendor v1.1.0\n",
-			},
-			"images/e/image.yaml: x.dev/e:1: version: expected ROOT/images/e/go.mod to require x.dev/vendor@v1.0.0, found v1.1.0",
-		},
+			"images/e/image.yaml: x.dev/e:1: version: expected ROOT/images/e/go.mod to require x.dev/vendor@v1.0.0, found v1.1.0"},
 		{"proved by nothing", map[string]string{"e/image.yaml": "images: [{ref: x.dev/e:1, component: e, form: whole, version: 1.0.0}]"},
 			"x.dev/e:1: version: nothing proves it"},
 		{"out of range", with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[2.1.0]")),

@@ -54,10 +54,8 @@ func TestKernelModules(t *testing.T) {
 		lists   string
 	}{
 		{"modules", true, "CONFIG_IP_NF_RAW=y\n", "1.1.1 v1.1.1 /proc/modules\n", ""},
-		{
-			"no modules", false, "CONFIG_IP_NF_RAW=y\n# CONFIG_IP_NF_NAT is not set\nCONFIG_IP_NF_MANGLE=m\nCONFIG_NETFILTER_XT_MATCH_SOCKET=y\n",
-			"1.1.1 v1.1.1 /etc/v/modules\n", "iptable_raw 0 0 - Live 0x0\nxt_socket 0 0 - Live 0x0\n",
-		},
+		{"no modules", false, "CONFIG_IP_NF_RAW=y\n# CONFIG_IP_NF_NAT is not set\nCONFIG_IP_NF_MANGLE=m\nCONFIG_NETFILTER_XT_MATCH_SOCKET=y\n",
+			"1.1.1 v1.1.1 /etc/v/modules\n", "iptable_raw 0 0 - Live 0x0\nxt_socket 0 0 - Live 0x0\n"},
 		{"no configuration", false, "", "1.1.1 v1.1.1 /etc/v/modules\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

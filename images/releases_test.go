@@ -95,33 +95,21 @@ func TestNotPublished(t *testing.T) {
 	for _, test := range []struct {
 		name, says, want string
 	}{
-		{
-			"refused", "go list: exit status 1: go: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden\n\tserver response: no",
-			"x.dev/vendor@v1.9.0 is not published: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden",
-		},
-		{
-			"something that it requires", "go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
-			"x.dev/other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
-		},
-		{
-			"what it downloads before",
+		{"refused", "go list: exit status 1: go: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden\n\tserver response: no",
+			"x.dev/vendor@v1.9.0 is not published: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden"},
+		{"something that it requires", "go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
+			"x.dev/other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not published: go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found"},
+		{"what it downloads before",
 			"resolving what x.dev/vendor@v1.9.0 requires: go list: exit status 1: go: downloading x.dev/vendor v1.9.0\ngo: x.dev/vendor@v1.9.0 requires\n\tx.dev/b@v1.0.0 requires\n\tx.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 403 Forbidden",
-			"x.dev/other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not published: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 403 Forbidden",
-		},
-		{
-			"a checksum database that has not got it",
+			"x.dev/other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not published: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 403 Forbidden"},
+		{"a checksum database that has not got it",
 			"resolving what x.dev/vendor@v1.9.0 requires: go list: exit status 1: x.dev/vendor@v1.9.0: verifying module: x.dev/vendor@v1.9.0: reading https://proxy/sumdb/sum.dev/lookup/x.dev/vendor@v1.9.0: 404 Not Found",
-			"x.dev/vendor@v1.9.0 is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/vendor in the environment takes it all the same",
-		},
-		{
-			"a checksum database that has not got what it requires",
+			"x.dev/vendor@v1.9.0 is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/vendor in the environment takes it all the same"},
+		{"a checksum database that has not got what it requires",
 			"go: x.dev/Other@v0.1.0: verifying go.mod: x.dev/Other@v0.1.0/go.mod: reading https://proxy/sumdb/sum.dev/lookup/x.dev/!other@v0.1.0: 404 Not Found",
-			"x.dev/Other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/Other in the environment takes it all the same",
-		},
-		{
-			"no network", "go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused\n",
-			"x.dev/vendor@v1.9.0 is not available: the module proxy does not answer: go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused",
-		},
+			"x.dev/Other@v0.1.0, which x.dev/vendor@v1.9.0 requires, is not in Go's checksum database, which would show that it is what others get; GONOSUMDB=x.dev/Other in the environment takes it all the same"},
+		{"no network", "go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused\n",
+			"x.dev/vendor@v1.9.0 is not available: the module proxy does not answer: go list: exit status 1: go: x.dev/vendor@v1.9.0: Get \"https://proxy/x\": dial tcp: connection refused"},
 		{"something else", "go: no space left on device", "go: no space left on device"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

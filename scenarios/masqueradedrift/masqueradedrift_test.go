@@ -78,10 +78,8 @@ func TestFlowsAreHidden(t *testing.T) {
 		saw     string // empty: they are
 	}{
 		{"as themselves", nil, "node1->db is not seen as 10.20.28.11; node2->db is not seen as 10.20.28.12"},
-		{
-			"one behind another node", map[string][]string{"node1->db": {"10.20.30.3", "10.20.28.11"}, "node2->db": {"10.20.30.35", "10.20.28.11"}},
-			"node2->db is not seen as 10.20.28.12",
-		},
+		{"one behind another node", map[string][]string{"node1->db": {"10.20.30.3", "10.20.28.11"}, "node2->db": {"10.20.30.35", "10.20.28.11"}},
+			"node2->db is not seen as 10.20.28.12"},
 		{"both", map[string][]string{"node1->db": {"10.20.28.11"}, "node2->db": {"10.20.28.12"}}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -12,10 +12,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-var byValue = cmp.Options{
-	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
-	cmpopts.EquateEmpty(),
-}
+var byValue = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }

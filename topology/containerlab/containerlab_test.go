@@ -115,9 +115,7 @@ func TestWriteInvalid(t *testing.T) {
 			t.Errorf("Write() = %v, want an *InvalidError", err)
 		}
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: %v, want nothing to be written", dir, err)
-	}
+	must.Is(t, must.Err(os.Stat(dir)), fs.ErrNotExist) // nothing is written
 }
 
 func TestWriteToNoFolder(t *testing.T) {

@@ -31,10 +31,8 @@ func TestReadDeployed(t *testing.T) {
 		want  Deployed
 		says  string // in the error
 	}{
-		{
-			name: "one", files: map[string]string{"clab-node-drain": exported},
-			want: Deployed{Clusters: []string{"k8s"}, Containers: map[string]string{"tor1": "clab-node-drain-tor1", "outside": "clab-node-drain-rack"}, External: []string{"k8s-worker"}},
-		},
+		{name: "one", files: map[string]string{"clab-node-drain": exported},
+			want: Deployed{Clusters: []string{"k8s"}, Containers: map[string]string{"tor1": "clab-node-drain-tor1", "outside": "clab-node-drain-rack"}, External: []string{"k8s-worker"}}},
 		{name: "not deployed", says: "has 0 files clab-*/topology-data.json, which containerlab deploy writes"},
 		{name: "two", files: map[string]string{"clab-a": exported, "clab-b": exported}, says: "has 2 files"},
 		{name: "deployment under way", files: map[string]string{"clab-a": ""}, says: "topology-data.json: unexpected end of JSON input"},

@@ -67,9 +67,7 @@ func TestParseDaemonConfigRefuses(t *testing.T) {
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
-			if config, err := parseDaemonConfig([]byte(text)); err == nil {
-				t.Errorf("parseDaemonConfig(%q) = %v, want an error", text, config)
-			}
+			must.Fail(t, must.Err(parseDaemonConfig([]byte(text))))
 		})
 	}
 }

@@ -147,9 +147,7 @@ func TestExecFails(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := g.Exec(ctx, "sleep", "60"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		must.Is(t, must.Err(g.Exec(ctx, "sleep", "60")), context.DeadlineExceeded)
 	})
 }
 

@@ -157,9 +157,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	t.Run("owns the address", func(t *testing.T) {
 		// No program listens there: the guest's answer is the proof.
 		_, err := net.DialTimeout("tcp", netip.AddrPortFrom(address, 9).String(), 5*time.Second)
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("dialling the guest: %v, want that it refuses", err)
-		}
+		must.Is(t, err, syscall.ECONNREFUSED)
 		must.Contain(t, run(t, "ip", "-br", "-4", "address", "show", "eth0"), address.String()+"/24")
 	})
 	t.Run("systemd and containerd", func(t *testing.T) {
@@ -176,9 +174,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		must.Get(docker.ContainerPause(ctx, name, client.ContainerPauseOptions{}))(t)
 		short, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		if _, err := g.Exec(short, "true"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("while it hangs: %v", err)
-		}
+		must.Is(t, must.Err(g.Exec(short, "true")), context.DeadlineExceeded)
 		must.Get(docker.ContainerUnpause(ctx, name, client.ContainerUnpauseOptions{}))(t)
 		run(t, "true")
 	})
@@ -190,9 +186,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 		}()
 		run(t, "sh", "-c", "until [ -e /run/waits ]; do sleep 0.1; done")
 		// Its end in the guest is killed, and this command with it.
-		if _, err := g.Exec(ctx, "systemctl", "kill", "--signal=KILL", "relapse-agent"); err == nil {
-			t.Error("the command that cut it got through")
-		}
+		must.Fail(t, must.Err(g.Exec(ctx, "systemctl", "kill", "--signal=KILL", "relapse-agent")))
 		select {
 		case err := <-cut:
 			if err == nil || errors.As(err, new(*guest.ExitError)) {
@@ -232,9 +226,7 @@ func testGuest(t *testing.T, docker *client.Client, image string, accelerator gu
 	t.Run("power cut and on again", func(t *testing.T) {
 		run(t, "sh", "-c", "echo kept >/var/lib/kubelet/kept; echo kept >/etc/kept; sync")
 		must.Get(docker.ContainerKill(ctx, name, client.ContainerKillOptions{Signal: "KILL"}))(t)
-		if _, err := g.Exec(ctx, "true"); !errors.Is(err, guest.ErrNotAnswering) {
-			t.Errorf("without power: %v", err)
-		}
+		must.Is(t, must.Err(g.Exec(ctx, "true")), guest.ErrNotAnswering)
 		powerOn(t)
 		must.Equal(t, "the disk holds", "kept\nkept", run(t, "cat", "/var/lib/kubelet/kept", "/etc/kept"))
 	})

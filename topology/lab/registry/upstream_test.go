@@ -43,9 +43,7 @@ func TestHostOf(t *testing.T) {
 	} {
 		must.Equal(t, image, want, must.Get(HostOf(image))(t))
 	}
-	if _, err := HostOf("Not A Name"); err == nil {
-		t.Error("no error")
-	}
+	must.Fail(t, must.Err(HostOf("Not A Name")))
 }
 
 func TestReach(t *testing.T) {

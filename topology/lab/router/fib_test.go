@@ -11,10 +11,7 @@ import (
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
-var byValue = cmp.Options{
-	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
-	cmpopts.EquateEmpty(),
-}
+var byValue = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
@@ -65,49 +62,37 @@ func TestPlan(t *testing.T) {
 			want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 		{name: "iBGP has another distance", paths: []bgp.Path{internal}, table: twoLinks,
 			want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceIBGP, "10.4.94.32", "eth0")}},
-		{
-			name:  "equal paths share the traffic, in order of address",
+		{name: "equal paths share the traffic, in order of address",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "10.4.36.9", "10.4.36.9")},
 			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")},
-		},
-		{
-			name:  "two neighbours, one next hop",
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.36.9", "eth1", "10.4.94.32", "eth0")}},
+		{name: "two neighbours, one next hop",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "10.4.94.32", "10.4.94.21")},
 			table: twoLinks,
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
-		},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 		{name: "a worse path forwards nothing", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), worse},
 			table: twoLinks, want: []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 		{name: "the router's own path is best", paths: []bgp.Path{local, worse}, table: twoLinks},
-		{
-			name:  "one of two next hops is not on-link",
+		{name: "one of two next hops is not on-link",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32"), learned("10.5.112.0/24", "192.0.2.1", "10.4.94.21")},
 			table: twoLinks,
 			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")},
 			rejected: []Rejected{{
 				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: bgp.RouteBGP,
 				Reason: "not usable as next hop: not on-link on any interface",
-			}},
-		},
-		{
-			name:  "the next hop is the router itself",
+			}}},
+		{name: "the next hop is the router itself",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.2", "10.4.94.32")},
 			table: twoLinks,
 			rejected: []Rejected{{
 				Prefix: prefix("10.5.112.0/24"), NextHop: addr("10.4.94.2"), Protocol: bgp.RouteBGP,
 				Reason: "not usable as next hop: it is the router's own address on eth0",
-			}},
-		},
-		{
-			name:    "static wins over eBGP",
-			paths:   []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
+			}}},
+		{name: "static wins over eBGP", paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
 			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("10.4.94.21")}}},
 			table:   twoLinks,
-			want:    []bgp.Route{via("10.5.112.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")},
-		},
-		{
-			name:    "static that leads nowhere gives way to BGP",
+			want:    []bgp.Route{via("10.5.112.0/24", bgp.RouteStatic, DistanceStatic, "10.4.94.21", "eth0")}},
+		{name: "static that leads nowhere gives way to BGP",
 			paths:   []bgp.Path{learned("10.5.112.0/24", "10.4.94.32", "10.4.94.32")},
 			statics: []Static{{Prefix: prefix("10.5.112.0/24"), NextHops: []netip.Addr{addr("192.0.2.1")}}},
 			table:   twoLinks,
@@ -115,15 +100,12 @@ func TestPlan(t *testing.T) {
 			rejected: []Rejected{{
 				Prefix: prefix("10.5.112.0/24"), NextHop: addr("192.0.2.1"), Protocol: bgp.RouteStatic,
 				Reason: "not usable as next hop: not on-link on any interface",
-			}},
-		},
+			}}},
 		{name: "connected wins over both", paths: []bgp.Path{learned("10.4.36.0/24", "10.4.94.32", "10.4.94.32")}, table: twoLinks},
-		{
-			name:  "the longest connected prefix leads to the next hop",
+		{name: "the longest connected prefix leads to the next hop",
 			paths: []bgp.Path{learned("10.5.112.0/24", "10.4.94.130", "10.4.94.130")},
 			table: append([]bgp.Route{connected("10.4.94.128/25", "eth2", "10.4.94.129")}, twoLinks...),
-			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.130", "eth2")},
-		},
+			want:  []bgp.Route{via("10.5.112.0/24", bgp.RouteBGP, DistanceEBGP, "10.4.94.130", "eth2")}},
 		{name: "BGP's default route is a route like any other", paths: []bgp.Path{learned("0.0.0.0/0", "10.4.94.32", "10.4.94.32")},
 			table: twoLinks, want: []bgp.Route{via("0.0.0.0/0", bgp.RouteBGP, DistanceEBGP, "10.4.94.32", "eth0")}},
 	} {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,12 +69,8 @@ func TestReconcileInstallsWhatItCan(t *testing.T) {
 			learned("10.5.113.0/24", "10.4.94.31", "10.4.94.31"),
 		}, nil
 	})
-	if err := s.reconcile(t.Context()); err == nil {
-		t.Error("no error for the route that cannot be installed")
-	}
-	if s.status.Error == "" {
-		t.Error("status has not the error")
-	}
+	must.Fail(t, s.reconcile(t.Context()), "broken")
+	must.Contain(t, s.status.Error, "broken")
 	must.Equal(t, "table", append(slices.Clone(twoLinks), guard, good), m.routes, byValue)
 
 	must.NoError(t, s.withdrawAll())
@@ -176,20 +171,12 @@ func TestHTTP(t *testing.T) {
 
 func TestSetSysctls(t *testing.T) {
 	root := t.TempDir()
-	write := func(value func(sysctl) string) {
-		for _, s := range sysctls {
-			file := filepath.Join(root, s.path)
-			must.Write(t, file, value(s)+"\n")
-		}
+	for _, s := range sysctls {
+		must.Write(t, filepath.Join(root, s.path), "2\n")
 	}
-	write(func(sysctl) string { return "2" })
 	must.NoError(t, setSysctls(root))
 	for _, s := range sysctls {
-		if got, err := os.ReadFile(filepath.Join(root, s.path)); err != nil || strings.TrimSpace(string(got)) != s.value {
-			t.Errorf("%s is %q (%v), want %q", s.path, got, err, s.value)
-		}
+		must.Equal(t, s.path, s.value, strings.TrimSpace(string(must.Read(t, filepath.Join(root, s.path)))))
 	}
-	if err := setSysctls(filepath.Join(root, "nowhere")); err == nil {
-		t.Error("no error where there is no sysctl")
-	}
+	must.Fail(t, setSysctls(filepath.Join(root, "nowhere")))
 }

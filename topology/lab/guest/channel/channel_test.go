@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -130,18 +129,14 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	machine, _ := pipes(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := Open(ctx, machine, false); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the context's error", err)
-	}
+	must.Is(t, must.Err(Open(ctx, machine, false)), context.DeadlineExceeded)
 }
 
 func TestAcceptEndsWithItsContext(t *testing.T) {
 	_, guest := pipes(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := Accept(ctx, guest, false); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the context's error", err)
-	}
+	must.Is(t, must.Err(Accept(ctx, guest, false)), context.DeadlineExceeded)
 }
 
 func TestReadLine(t *testing.T) {
@@ -156,7 +151,5 @@ func TestReadLine(t *testing.T) {
 	if rest, _ := io.ReadAll(r); string(rest) != "rest" {
 		t.Errorf("behind the line is %q", rest)
 	}
-	if err := ReadLine(bufio.NewReader(strings.NewReader("{\n")), &got); err == nil {
-		t.Error("half an object was accepted")
-	}
+	must.Fail(t, ReadLine(bufio.NewReader(strings.NewReader("{\n")), &got)) // half an object
 }

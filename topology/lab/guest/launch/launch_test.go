@@ -32,12 +32,10 @@ func TestQEMUCommand(t *testing.T) {
 		c         Config
 		want, not []string // arguments, or parts of the kernel's command line
 	}{
-		{
-			name: "tcg", c: Config{Accelerator: TCG, CPUs: 2, Memory: 1536},
+		{name: "tcg", c: Config{Accelerator: TCG, CPUs: 2, Memory: 1536},
 			want: []string{"tcg,thread=multi,tb-size=256", "max", "1536M", "nowatchdog", "relapse.hostname=node1",
 				"tap,id=eth1,ifname=tap1,script=no,downscript=no", "virtio-net-pci,netdev=eth0,mac=02:42:0a:04:5e:17"},
-			not: []string{"kvm", "host"},
-		},
+			not: []string{"kvm", "host"}},
 		{name: "kvm", c: Config{Accelerator: KVM, CPUs: 4, Memory: 1024}, want: []string{"kvm", "host", "4", "1024M"},
 			not: []string{"tcg,thread=multi,tb-size=256", "nowatchdog"}},
 	}
