@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -86,9 +85,8 @@ func TestBuildContent(t *testing.T) {
 	must.Equal(t, "files of the layers", want, got)
 	config := must.Get(image.ConfigFile())(t)
 	must.Equal(t, "environment", []string{"B=2", "A=3"}, config.Config.Env[1:])
-	if config.Config.StopSignal != "SIGRTMIN+3" || config.Config.Entrypoint != nil {
-		t.Errorf("stop signal %q comes from the base, entrypoint %q must not", config.Config.StopSignal, config.Config.Entrypoint)
-	}
+	must.Equal(t, "stop signal, of the base", "SIGRTMIN+3", config.Config.StopSignal)
+	must.Equal(t, "entrypoint, not of the base", nil, config.Config.Entrypoint)
 }
 
 func listing(t *testing.T, layer io.ReadCloser) []string {
@@ -140,20 +138,17 @@ func TestBuildTellsOfPackages(t *testing.T) {
 	files["p/part/part.go"] = fmt.Sprintf("package part\n\nfunc Say() { println(%d) }\n", time.Now().UnixNano())
 	c := open(t, newRoot(t, files))
 	var told []string
-	if _, err := c.Build(t.Context(), []string{"x.dev/p:1"}, func(e Event) {
+	must.Get(c.Build(t.Context(), []string{"x.dev/p:1"}, func(e Event) {
 		if e.Step == Built {
 			e.Elapsed = 1500 * time.Millisecond
 		}
 		told = append(told, e.String())
-	}); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
+	}))(t)
+	must.Equal(t, "", []string{
 		"looking for modules, and downloading what is not there", "waiting for the compiler",
 		"compiling 1 of 2 packages: p/part", "compiling 2 of 2 packages: p/main",
 		"writing layers", "built in 1.5 s (2 packages)",
-	}
-	must.Equal(t, "", want, told)
+	}, told)
 }
 
 func TestKey(t *testing.T) {
@@ -162,10 +157,8 @@ func TestKey(t *testing.T) {
 	keys := func(c *Catalogue) map[string]string { return must.Get(c.keys(t.Context(), c.refs))(t) }
 	root := newRoot(t, files)
 	before := keys(open(t, root))
-	if again := keys(open(t, newRoot(t, files))); again["x.dev/b:1"] != before["x.dev/b:1"] || again["x.dev/p:1"] != before["x.dev/p:1"] {
-		t.Error("equal inputs in two places have different keys")
-	}
-	tests := []struct {
+	must.Equal(t, "equal inputs in two places", before, keys(open(t, newRoot(t, files))))
+	for _, test := range []struct {
 		name, file, content string
 		changes             []string
 	}{
@@ -176,16 +169,13 @@ func TestKey(t *testing.T) {
 		{"file", "a/etc/sub/second", "3", []string{"x.dev/a:1", "x.dev/b:1"}},
 		{"file of another folder", "c/third", "4", []string{"x.dev/b:1"}},
 		{"recipe of one", "p/image.yaml", "images: [{ref: x.dev/p:1, user: '1', programs: [{package: ./main, path: /p}]}]", []string{"x.dev/p:1"}},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			changed := maps.Clone(files)
 			changed[test.file] = test.content
 			after := keys(open(t, newRoot(t, changed)))
 			for ref := range before {
-				if differs, want := after[ref] != before[ref], slices.Contains(test.changes, ref); differs != want {
-					t.Errorf("key of %s changed: %t, expected %t", ref, differs, want)
-				}
+				must.Equal(t, "another key of "+ref, slices.Contains(test.changes, ref), after[ref] != before[ref])
 			}
 		})
 	}
@@ -214,13 +204,8 @@ func TestInterruptedBuild(t *testing.T) {
 			cancel()
 		}
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	var failed *BuildError
-	if errors.As(err, &failed) {
-		t.Error("an interruption is no failure of the build")
-	}
+	must.Is(t, err, context.Canceled)
+	must.Equal(t, "it is a failure of the build", false, errors.As(err, new(*BuildError)))
 	expectNothingHalfMade(t, c)
 }
 
@@ -228,10 +213,7 @@ func TestInterruptedBuild(t *testing.T) {
 func expectNothingHalfMade(t *testing.T, c *Catalogue) {
 	t.Helper()
 	for _, dir := range []string{"tmp", "layouts"} {
-		left := must.Get(os.ReadDir(filepath.Join(c.cache.dir, dir)))(t)
-		if len(left) > 0 {
-			t.Errorf("%s holds %v", dir, left)
-		}
+		must.Equal(t, dir, 0, len(must.Get(os.ReadDir(filepath.Join(c.cache.dir, dir)))(t)))
 	}
 }
 
@@ -244,12 +226,8 @@ func TestBuildRemovesWhatKilledBuildsLeft(t *testing.T) {
 	killed := filepath.Join(c.cache.dir, "tmp", "build-killed")
 	must.NoError(t, os.MkdirAll(filepath.Join(killed, "x"), 0o755))
 	mustBuild(t, c, "x.dev/a:1")
-	if _, err := os.Stat(killed); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the killed build's folder: %v", err)
-	}
-	if _, err := os.Stat(running); err != nil {
-		t.Errorf("the running build's folder: %v", err)
-	}
+	must.Is(t, must.Err(os.Stat(killed)), os.ErrNotExist)
+	must.Get(os.Stat(running))(t)
 }
 
 func TestBuildsAtOnce(t *testing.T) {
@@ -284,9 +262,7 @@ func TestSharedLayer(t *testing.T) {
 	base, built := builtEntry(t, c, "x.dev/a:1"), builtEntry(t, c, "x.dev/b:1")
 	shared := base.manifest.Layers[0]
 	one := must.Get(os.Stat(base.blob(shared.Digest)))(t)
-	if other, err := os.Stat(built.blob(shared.Digest)); err != nil || !os.SameFile(one, other) {
-		t.Fatalf("two files of one layer, %v", err)
-	}
+	must.Equal(t, "one file of a layer", true, os.SameFile(one, must.Get(os.Stat(built.blob(shared.Digest)))(t)))
 }
 
 func TestTruncatedBlobIsRebuilt(t *testing.T) {
@@ -294,10 +270,7 @@ func TestTruncatedBlobIsRebuilt(t *testing.T) {
 	c := open(t, root)
 	built := builtEntry(t, c, "x.dev/a:1")
 	must.NoError(t, os.Truncate(built.blob(built.manifest.Layers[0].Digest), 1))
-	summary, err := c.Build(t.Context(), []string{"x.dev/a:1"}, nil)
-	if err != nil || len(summary.Built) != 1 {
-		t.Errorf("got %+v, %v", summary, err)
-	}
+	must.Equal(t, "built", 1, len(must.Get(c.Build(t.Context(), []string{"x.dev/a:1"}, nil))(t).Built))
 }
 
 // What waits for the network does not wait for other programs' compilation.
@@ -308,10 +281,7 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	compiler := newCompiler(c.cache, t.TempDir())
 	compiler.plan(r)
 	said := func() string {
-		text, err := os.ReadFile(filepath.Join(c.cache.dir, "logs", fileName("go-p-"+r.Ref)+".log"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
+		text, _ := os.ReadFile(filepath.Join(c.cache.dir, "logs", fileName("go-p-"+r.Ref)+".log")) // none at first
 		return string(text)
 	}
 
@@ -346,26 +316,21 @@ func TestDownloadsBesideCompilation(t *testing.T) {
 	}
 	compiler.running.Unlock()
 	got := <-compiled
-	if got.err != nil {
-		t.Fatal(got.err)
-	}
+	must.NoError(t, got.err)
 	must.Get(os.Stat(got.files[0]))(t)
 }
 
 // A go command that only links lets the next one compile, where memory is enough for both.
 func TestCompilationBesideLinking(t *testing.T) {
-	for _, enough := range []bool{true, false} {
+	for memory, enough := range map[uint64]bool{memoryToLinkBeside: true, 0: false} {
 		c := open(t, newRoot(t, program(uncompiled())))
 		must.NoError(t, c.cache.prepare())
 		r, _ := c.recipe("x.dev/p:1")
 		compiler := newCompiler(c.cache, t.TempDir())
-		compiler.memory = 0
-		if enough {
-			compiler.memory = memoryToLinkBeside
-		}
+		compiler.memory = memory
 		compiler.plan(r)
 		last := false
-		_, err := compiler.compile(t.Context(), r, func(e Event) {
+		must.Get(compiler.compile(t.Context(), r, func(e Event) {
 			if e.Package == "" || e.Number < e.Packages {
 				return
 			}
@@ -375,10 +340,8 @@ func TestCompilationBesideLinking(t *testing.T) {
 			} else if free {
 				compiler.running.Unlock()
 			}
-		})
-		if err != nil || !last {
-			t.Errorf("the last package was told: %v, %v", last, err)
-		}
+		}))(t)
+		must.Equal(t, "the last package was told", true, last)
 	}
 }
 
@@ -418,9 +381,7 @@ func TestSummary(t *testing.T) {
 
 func TestExecutable(t *testing.T) {
 	for pkg, want := range map[string]string{
-		"k8s.io/kubernetes/cmd/kubelet": "kubelet",
-		"go.etcd.io/etcd/server/v3":     "server",
-		"./agent":                       "agent",
+		"k8s.io/kubernetes/cmd/kubelet": "kubelet", "go.etcd.io/etcd/server/v3": "server", "./agent": "agent",
 	} {
 		must.Equal(t, pkg, want, executable(pkg))
 	}

@@ -7,13 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -24,9 +24,7 @@ func vendorProxy(t *testing.T) {
 	proxy, cache := t.TempDir(), t.TempDir()
 	for _, version := range []string{"v1.0.0", "v1.1.0", "v1.1.1"} {
 		source := t.TempDir()
-		write := func(dir, name, text string) {
-			must.NoError(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)))
-		}
+		write := func(dir, name, text string) { must.Write(t, filepath.Join(dir, name), text) }
 		goMod := "module x.dev/vendor\n\ngo 1.20\n"
 		write(source, "go.mod", goMod)
 		write(filepath.Join(source, "cmd"), "main.go", "package main\n\nfunc main() {}\n")
@@ -89,29 +87,18 @@ func TestBuildOfAVersionThatNoFolderHas(t *testing.T) {
 	vendorProxy(t)
 	c := open(t, newRoot(t, vendored))
 	refs := must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)
-	if want := []string{"x.dev/v:1.1.1"}; !slices.Equal(refs, want) {
-		t.Fatalf("images of v 1.1.1 are %v, expected %v", refs, want)
-	}
-	if same, err := c.Find(Want{Component: "x.dev/v", Version: "1.1.1"}); err != nil || !slices.Equal(same, refs) {
-		t.Errorf("asked for a second time they are %v, %v, expected %v", same, err, refs)
-	}
+	must.Equal(t, "images of v 1.1.1", []string{"x.dev/v:1.1.1"}, refs)
+	must.Equal(t, "asked for a second time", refs, must.Get(c.Find(Want{Component: "x.dev/v", Version: "1.1.1"}))(t))
 	first := mustBuild(t, c, refs...)
-	if r, err := c.Recipe(refs[0]); err != nil || r.Version != "1.1.1" || r.Programs[0].LDFlags != "-X main.said=1.1.1" {
-		t.Errorf("the recipe is %+v, %v", r, err)
-	}
-	kept, err := filepath.Glob(filepath.Join(c.cache.modules(), "v-1.1.1-*", "*"))
-	if err != nil || len(kept) != 2 || !strings.HasSuffix(kept[0], "1.1.1.mod") || !strings.HasSuffix(kept[1], "1.1.1.sum") {
-		t.Errorf("the cache keeps %q, %v; expected 1.1.1.mod and 1.1.1.sum", kept, err)
-	}
+	r := must.Get(c.Recipe(refs[0]))(t)
+	must.Equal(t, "the recipe", [2]string{"1.1.1", "-X main.said=1.1.1"}, [2]string{r.Version, r.Programs[0].LDFlags})
+	kept := must.Get(filepath.Glob(filepath.Join(c.cache.modules(), "v-1.1.1-*", "*")))(t)
+	must.Equal(t, "the cache keeps", []string{"1.1.1.mod", "1.1.1.sum"}, each.Of(kept, filepath.Base))
 	// What is kept serves where no proxy answers.
 	t.Setenv("GOPROXY", "off")
 	again := open(t, c.root)
-	if refs, err = again.Find(Want{Component: "x.dev/v", Version: "1.1.1"}); err != nil {
-		t.Fatal(err)
-	}
-	if second := mustBuild(t, again, refs...); second[refs[0]] != first[refs[0]] {
-		t.Errorf("built again it is %v, before it was %v", second, first)
-	}
+	refs = must.Get(again.Find(Want{Component: "x.dev/v", Version: "1.1.1"}))(t)
+	must.Equal(t, "built again", first, mustBuild(t, again, refs...))
 }
 
 func TestAtUnknownVersion(t *testing.T) {
@@ -123,9 +110,7 @@ func TestAtUnknownVersion(t *testing.T) {
 		{"v", "one", "no recipe builds v at version one; there are those from 1.0.0 and below 2.0.0"},
 		{"w", "1.0.0", "no recipe builds w at version 1.0.0; there are v"},
 	} {
-		if _, err := c.Find(Want{Component: test.name, Version: test.version}); fmt.Sprint(err) != test.want {
-			t.Errorf("got  %v\nwant %s", err, test.want)
-		}
+		must.Equal(t, "", test.want, fmt.Sprint(must.Err(c.Find(Want{Component: test.name, Version: test.version}))))
 	}
 	// Only At makes such a version known: a misspelt ref stays unknown.
 	must.Fail(t, must.Err(c.Build(t.Context(), []string{"x.dev/v:1.1.1"}, nil)), "no recipe makes image")
@@ -134,7 +119,7 @@ func TestAtUnknownVersion(t *testing.T) {
 // TestRecipeAndGoModDisagree is what make check says of a version in a recipe
 // that its go.mod does not have.
 func TestRecipeAndGoModDisagree(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		name  string
 		files map[string]string
 		want  string
@@ -154,12 +139,10 @@ func TestRecipeAndGoModDisagree(t *testing.T) {
 			"x.dev/e:1: version: nothing proves it"},
 		{"out of range", with(vendored, "v/component.yaml", strings.ReplaceAll(vendored["v/component.yaml"], "[1.0.0]", "[2.1.0]")),
 			"images/v/component.yaml: images[0].versions: version 2.1.0 is not from 1.0.0 and below 2.0.0"},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := newRoot(t, test.files)
-			_, err := openIn(t.TempDir(), root)
-			must.Fail(t, err, strings.ReplaceAll(test.want, "ROOT", root))
+			must.Fail(t, must.Err(openIn(t.TempDir(), root)), strings.ReplaceAll(test.want, "ROOT", root))
 		})
 	}
 }
@@ -170,13 +153,10 @@ func TestProgramOfAnotherVersion(t *testing.T) {
 	vendorProxy(t)
 	replaced := vendored["v/versions/1.0.0.mod"] + "\nreplace x.dev/vendor => x.dev/vendor v1.1.0\n"
 	c := open(t, newRoot(t, with(vendored, "v/versions/1.0.0.mod", replaced)))
-	b, err := c.components[0].build("1.0.0")
-	must.NoError(t, err)
+	b := must.Get(c.components[0].build("1.0.0"))(t)
 	must.NoError(t, b.settle(t.Context(), filepath.Dir(b.file), []byte(replaced)))
-	_, err = c.Build(t.Context(), []string{"x.dev/v:1.0.0"}, nil)
-	want := filepath.Join(c.root, "images/v/component.yaml") +
-		": x.dev/v:1.0.0: expected x.dev/vendor@v1.0.0 in /v, found x.dev/vendor@v1.1.0: no image is made of it"
-	must.Fail(t, err, want)
+	must.Fail(t, must.Err(c.Build(t.Context(), []string{"x.dev/v:1.0.0"}, nil)), filepath.Join(c.root, "images/v/component.yaml")+
+		": x.dev/v:1.0.0: expected x.dev/vendor@v1.0.0 in /v, found x.dev/vendor@v1.1.0: no image is made of it")
 	expectNothingHalfMade(t, c)
 }
 
@@ -197,17 +177,15 @@ func TestDerive(t *testing.T) {
 	must.Equal(t, "derived", string(must.Read(t, "testdata/derive-derived.mod")), string(derived))
 
 	t.Run("a folder of the vendor's", func(t *testing.T) {
-		_, err := b.derive([]byte(vendor + "\nreplace x.dev/own => ./own\n"))
-		must.Fail(t, err, "replaces x.dev/own by its own folder ./own: expected another version under replace")
+		must.Fail(t, must.Err(b.derive([]byte(vendor+"\nreplace x.dev/own => ./own\n"))),
+			"replaces x.dev/own by its own folder ./own: expected another version under replace")
 	})
 	t.Run("a folder that is published too, and the vendor's language", func(t *testing.T) {
 		published := b
 		published.vendor.Go = vendorGo
 		published.vendor.Staging = &staging{Folder: "staging/src", Published: "v0.${minor}.${patch}"}
 		derived := must.Get(published.derive([]byte(vendor + "\nreplace x.dev/own => ./staging/src/x.dev/own\n")))(t)
-		for _, want := range []string{"\ngo 1.17\n", "\nreplace x.dev/own => x.dev/own v0.2.3\n", "\nreplace x.dev/part => x.dev/fork v1.2.3\n"} {
-			must.Contain(t, string(derived), want)
-		}
+		must.Contain(t, string(derived), "\ngo 1.17\n", "\nreplace x.dev/own => x.dev/own v0.2.3\n", "\nreplace x.dev/part => x.dev/fork v1.2.3\n")
 	})
 	for _, test := range []struct{ name, old, new, want string }{
 		{"as derived", "", "", ""},
@@ -231,9 +209,8 @@ func TestDerive(t *testing.T) {
 
 func TestProvePackages(t *testing.T) {
 	tree := t.TempDir()
-	file := filepath.Join(tree, "var/lib/dpkg/status")
 	status := "Package: bird\nStatus: install ok installed\nVersion: 1.6.8-2.1\n\nPackage: mariadb-server\nVersion: 1:10.11.14-0+deb12u2\nDescription: x\n more: y\n"
-	must.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(status), 0o644)))
+	must.Write(t, filepath.Join(tree, "var/lib/dpkg/status"), status)
 	for name, test := range map[string]struct {
 		versions map[string]string
 		want     string
@@ -244,9 +221,7 @@ func TestProvePackages(t *testing.T) {
 		"half a number":   {map[string]string{"mariadb-server": "10.1"}, "a/image.yaml: x.dev/a:1: expected mariadb-server 10.1 among Debian's packages, found 1:10.11.14-0+deb12u2: no image is made of it"},
 		"not there":       {map[string]string{"clang": "14"}, "a/image.yaml: x.dev/a:1: expected clang 14 among Debian's packages, found none: no image is made of it"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := Recipe{Ref: "x.dev/a:1", folder: "a", Debian: &Debian{Versions: test.versions}}
-			must.Equal(t, "", test.want, fmt.Sprint(r.provePackages(tree)))
-		})
+		r := Recipe{Ref: "x.dev/a:1", folder: "a", Debian: &Debian{Versions: test.versions}}
+		must.Equal(t, name, test.want, fmt.Sprint(r.provePackages(tree)))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/mod/modfile"
 
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -21,13 +22,10 @@ func builds(t *testing.T) map[string]*versionBuild {
 	t.Helper()
 	all := map[string]*versionBuild{}
 	for _, file := range must.Get(filepath.Glob("*/" + componentFile))(t) {
-		folder, err := filepath.Abs(filepath.Dir(file))
-		must.NoError(t, err)
+		folder := must.Get(filepath.Abs(filepath.Dir(file)))(t)
 		c := must.Get(readComponent(folder))(t)
 		for _, version := range c.catalogued() {
-			if all[filepath.Base(folder)+"/"+version], err = c.build(version); err != nil {
-				t.Fatal(err)
-			}
+			all[filepath.Base(folder)+"/"+version] = must.Get(c.build(version))(t)
 		}
 	}
 	return all
@@ -44,8 +42,7 @@ func TestDerivation(t *testing.T) {
 			if *update {
 				must.NoError(t, b.settle(t.Context(), filepath.Dir(b.file), derived))
 			}
-			committed := must.Read(t, b.file)
-			must.Equal(t, b.file, "", difference(t, derived, committed))
+			must.Equal(t, b.file, "", difference(t, derived, must.Read(t, b.file)))
 		})
 	}
 }
@@ -75,17 +72,10 @@ func difference(t *testing.T, derived, committed []byte) string {
 		slices.Sort(all)
 		return all
 	}
-	var differ []string
+	beyond := func(sign string, all, others []string) []string {
+		more := slices.DeleteFunc(slices.Clone(all), func(text string) bool { return slices.Contains(others, text) })
+		return each.Of(more, func(text string) string { return sign + text })
+	}
 	wanted, found := texts(want), texts(have)
-	for _, text := range wanted {
-		if !slices.Contains(found, text) {
-			differ = append(differ, "-"+text)
-		}
-	}
-	for _, text := range found {
-		if !slices.Contains(wanted, text) {
-			differ = append(differ, "+"+text)
-		}
-	}
-	return strings.Join(differ, "\n")
+	return strings.Join(slices.Concat(beyond("-", wanted, found), beyond("+", found, wanted)), "\n")
 }

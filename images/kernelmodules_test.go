@@ -47,11 +47,9 @@ func TestKernelModules(t *testing.T) {
 	root, cache := newRoot(t, moduleReader("vendor.go")), t.TempDir()
 	digests := map[string]bool{}
 	for _, test := range []struct {
-		name    string
-		modules bool
-		config  string
-		says    string
-		lists   string
+		name                string
+		modules             bool
+		config, says, lists string
 	}{
 		{"modules", true, "CONFIG_IP_NF_RAW=y\n", "1.1.1 v1.1.1 /proc/modules\n", ""},
 		{"no modules", false, "CONFIG_IP_NF_RAW=y\n# CONFIG_IP_NF_NAT is not set\nCONFIG_IP_NF_MANGLE=m\nCONFIG_NETFILTER_XT_MATCH_SOCKET=y\n",
@@ -87,17 +85,14 @@ func TestKernelModulesNotNamed(t *testing.T) {
 	vendorProxy(t)
 	onKernel(t, false, "")
 	c := open(t, newRoot(t, moduleReader("cmd/main.go")))
-	refs, err := c.Find(Want{Component: "v", Version: "1.1.1"})
-	must.NoError(t, err)
-	_, err = c.Build(t.Context(), refs, nil)
-	must.Fail(t, err, "cmd/main.go does not name /proc/modules")
+	refs := must.Get(c.Find(Want{Component: "v", Version: "1.1.1"}))(t)
+	must.Fail(t, must.Err(c.Build(t.Context(), refs, nil)), "cmd/main.go does not name /proc/modules")
 }
 
 func filesOf(t *testing.T, built entry) map[string]string {
 	t.Helper()
-	layers := must.Get(must.Get(built.Image(built.Digest))(t).Layers())(t)
 	files := map[string]string{}
-	for _, layer := range layers {
+	for _, layer := range must.Get(must.Get(built.Image(built.Digest))(t).Layers())(t) {
 		content := must.Get(layer.Uncompressed())(t)
 		for archive := tar.NewReader(content); ; {
 			header, err := archive.Next()

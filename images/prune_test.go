@@ -1,10 +1,8 @@
 package images
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -40,9 +38,7 @@ func TestPrune(t *testing.T) {
 		t.Errorf("%d images with %d of %d bytes are left; told %+v", images, bytes, before, p)
 	}
 	// What is left is what the catalogue needs.
-	if summary, err := c.Build(t.Context(), []string{"x.dev/b:1"}, nil); err != nil || len(summary.Built) > 0 {
-		t.Errorf("%+v, %v; want nothing to build", summary, err)
-	}
+	must.Equal(t, "built", 0, len(must.Get(c.Build(t.Context(), []string{"x.dev/b:1"}, nil))(t).Built))
 }
 
 func TestPruneRemovesWhatInterruptedBuildsLeft(t *testing.T) {
@@ -50,23 +46,16 @@ func TestPruneRemovesWhatInterruptedBuildsLeft(t *testing.T) {
 	mustBuild(t, c, "x.dev/b:1")
 	killed := filepath.Join(c.cache.dir, "tmp", "build-killed")
 	must.NoError(t, os.Mkdir(killed, 0o755))
-	p, err := c.Prune(t.Context())
-	if err != nil || p.Builds != 1 || len(p.Images) > 0 {
-		t.Errorf("%+v, %v; want one build and no image", p, err)
-	}
-	if _, err := os.Stat(killed); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s: %v", killed, err)
-	}
+	p := must.Get(c.Prune(t.Context()))(t)
+	must.Equal(t, "builds and images", [2]int{1, 0}, [2]int{p.Builds, len(p.Images)})
+	must.Is(t, must.Err(os.Stat(killed)), os.ErrNotExist)
 }
 
 func TestPruneRemovesDamagedImages(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	built := builtEntry(t, c, "x.dev/b:1")
 	must.NoError(t, os.Remove(built.blob(built.manifest.Layers[1].Digest)))
-	p, err := c.Prune(t.Context())
-	if err != nil || !slices.Equal(p.Images, []string{"x.dev/b:1"}) {
-		t.Errorf("%+v, %v; want x.dev/b:1 removed, and its base left", p, err)
-	}
+	must.Equal(t, "removed, and not its base", []string{"x.dev/b:1"}, must.Get(c.Prune(t.Context()))(t).Images)
 }
 
 func TestPruneRefusesWhileImagesAreBuilt(t *testing.T) {
@@ -76,7 +65,6 @@ func TestPruneRefusesWhileImagesAreBuilt(t *testing.T) {
 	defer remove()
 	before, _ := held(t, c)
 	must.Fail(t, must.Err(c.Prune(t.Context())), "images are being built in "+running)
-	if after, _ := held(t, c); after != before {
-		t.Errorf("%d images, before it were %d", after, before)
-	}
+	after, _ := held(t, c)
+	must.Equal(t, "images", before, after)
 }

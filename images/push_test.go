@@ -43,18 +43,12 @@ func TestPush(t *testing.T) {
 	addr := strings.TrimPrefix(server.URL, "http://")
 	must.NoError(t, c.Push(t.Context(), addr, refs))
 	for ref, path := range map[string]string{"x.dev/a:1": "a:1", "x.dev/b:1": "b:1", "k8s.dev/group/k:v1": "group/k:v1"} {
-		got, err := remote.Head(must.Get(name.NewTag(addr + "/" + path))(t))
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-		} else if got.Digest != digests[ref] {
-			t.Errorf("%s is %s, expected %s", path, got.Digest, digests[ref])
-		}
+		got := must.Get(remote.Head(must.Get(name.NewTag(addr + "/" + path))(t)))(t)
+		must.Equal(t, path, digests[ref], got.Digest)
 	}
 	writes.Store(0)
 	must.NoError(t, c.Push(t.Context(), addr, refs))
-	if n := writes.Load(); n > 0 {
-		t.Errorf("pushing again wrote %d times", n)
-	}
+	must.Equal(t, "writes of pushing again", 0, writes.Load())
 }
 
 func TestPushRefusesCollisions(t *testing.T) {
@@ -105,17 +99,14 @@ func TestLoadDocker(t *testing.T) {
 	e := &engine{images: map[string]bool{}}
 	server := httptest.NewServer(e)
 	t.Cleanup(server.Close)
-	docker, err := client.New(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithAPIVersion("1.41"))
-	must.NoError(t, err)
+	docker := must.Get(client.New(client.WithHost("tcp://"+strings.TrimPrefix(server.URL, "http://")), client.WithAPIVersion("1.41")))(t)
 	t.Cleanup(func() { docker.Close() })
 	first := must.Get(c.LoadDocker(t.Context(), docker, "x.dev/b:1"))(t)
 	if !strings.HasPrefix(first, "x.dev/b:1-") || !e.images[first] {
 		t.Errorf("loaded as %q, the engine has %v", first, e.images)
 	}
-	second, err := c.LoadDocker(t.Context(), docker, "x.dev/b:1")
-	if err != nil || second != first || e.loads != 1 {
-		t.Errorf("second time: %q, %v, %d loads", second, err, e.loads)
-	}
+	must.Equal(t, "second time", first, must.Get(c.LoadDocker(t.Context(), docker, "x.dev/b:1"))(t))
+	must.Equal(t, "loads", 1, e.loads)
 
 	e.images, e.answer = map[string]bool{}, `{"errorDetail":{"message":"no space"},"error":"no space left"}`
 	must.Fail(t, must.Err(c.LoadDocker(t.Context(), docker, "x.dev/b:1")), "no space left")
@@ -124,13 +115,11 @@ func TestLoadDocker(t *testing.T) {
 func TestSave(t *testing.T) {
 	c := open(t, newRoot(t, tiny))
 	var archive bytes.Buffer
-	if err := c.Save(t.Context(), "x.dev/b:1", &archive); err == nil || archive.Len() > 0 {
-		t.Errorf("an image that is not built: %v, %d bytes", err, archive.Len())
-	}
+	must.Fail(t, c.Save(t.Context(), "x.dev/b:1", &archive)) // it is not built
+	must.Equal(t, "bytes", 0, archive.Len())
 	built := builtEntry(t, c, "x.dev/b:1")
 	must.NoError(t, c.Save(t.Context(), "x.dev/b:1", &archive))
 	tag := must.Get(name.NewTag("x.dev/b:1"))(t)
 	saved := must.Get(tarball.Image(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }, &tag))(t)
-	want := built.manifest.Config.Digest
-	must.Equal(t, "config", want, must.Get(saved.ConfigName())(t))
+	must.Equal(t, "config", built.manifest.Config.Digest, must.Get(saved.ConfigName())(t))
 }

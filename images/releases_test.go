@@ -26,14 +26,10 @@ func TestRangesAndPreReleases(t *testing.T) {
 	} {
 		r := versions{From: test.from, Below: test.below}
 		for _, v := range test.in {
-			if !r.contain(v) {
-				t.Errorf("%+v does not contain %q", r, v)
-			}
+			must.Equal(t, v, true, r.contain(v))
 		}
 		for _, v := range test.out {
-			if r.contain(v) {
-				t.Errorf("%+v contains %q", r, v)
-			}
+			must.Equal(t, v, false, r.contain(v))
 		}
 	}
 }
@@ -51,20 +47,15 @@ func TestReleases(t *testing.T) {
 			{Version: "2.1.0"}, // the vendor's, and in no recipe's range
 		},
 	}
-	got, err := c.Releases(t.Context(), "v")
-	// The proxy of the test serves versions and no list of them.
-	if err != nil || got.Refused["x.dev/vendor"] == nil {
-		t.Fatalf("%v, refused: %v", err, got.Refused)
-	}
+	got := must.Get(c.Releases(t.Context(), "v"))(t)
+	must.Fail(t, got.Refused["x.dev/vendor"]) // the proxy of the test serves versions and no list of them
 	got.Refused = nil
 	must.Equal(t, "", want, got)
 
 	t.Run("with the proxy's list", func(t *testing.T) {
 		must.Write(t, filepath.Join(strings.TrimPrefix(os.Getenv("GOPROXY"), "file://"), "x.dev/vendor/@v/list"), "v1.0.0\nv1.1.0\nv1.1.1\n")
-		got, err := c.Releases(t.Context(), "v")
-		if err != nil || got.Refused["x.dev/vendor"] != nil {
-			t.Fatalf("%v, refused: %v", err, got.Refused)
-		}
+		got := must.Get(c.Releases(t.Context(), "v"))(t)
+		must.NoError(t, got.Refused["x.dev/vendor"])
 		names := each.Of(got.Versions, func(r Release) string { return r.Version })
 		must.Equal(t, "", []string{"1.0.0", "1.1.0", "1.1.1", "1.2.0-rc1", "2.1.0"}, names)
 	})
@@ -76,9 +67,7 @@ func TestReleases(t *testing.T) {
 	})
 	t.Run("misspelt", func(t *testing.T) {
 		c := open(t, newRoot(t, with(vendored, "v/releases.txt", "1.0.0\n1.0.x\n")))
-		if _, err := c.Releases(t.Context(), "v"); err == nil || !strings.HasSuffix(err.Error(), `v/releases.txt:2: "1.0.x": expected a version such as 1.11.0 or 1.12.0-rc1`) {
-			t.Errorf("got %v", err)
-		}
+		must.Fail(t, must.Err(c.Releases(t.Context(), "v")), `v/releases.txt:2: "1.0.x": expected a version such as 1.11.0 or 1.12.0-rc1`)
 	})
 }
 
@@ -88,13 +77,10 @@ func TestNotPublished(t *testing.T) {
 	c := open(t, newRoot(t, vendored))
 	refs := must.Get(c.Find(Want{Component: "v", Version: "1.9.0"}))(t)
 	var missing *NotPublishedError
-	if _, err := c.Build(t.Context(), refs, nil); errors.As(err, &missing) {
-		t.Errorf("a proxy in a folder says otherwise: %v", err) // no such file
-	}
+	// A proxy in a folder says otherwise: no such file.
+	must.Equal(t, "it is told", false, errors.As(must.Err(c.Build(t.Context(), refs, nil)), &missing))
 	v := module.Version{Path: "x.dev/vendor", Version: "v1.9.0"}
-	for _, test := range []struct {
-		name, says, want string
-	}{
+	for _, test := range []struct{ name, says, want string }{
 		{"refused", "go list: exit status 1: go: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden\n\tserver response: no",
 			"x.dev/vendor@v1.9.0 is not published: x.dev/vendor@v1.9.0: reading https://proxy/x.dev/vendor/@v/v1.9.0.info: 403 Forbidden"},
 		{"something that it requires", "go: x.dev/other@v0.1.0: reading https://proxy/x.dev/other/@v/v0.1.0.mod: 404 Not Found",
@@ -161,10 +147,8 @@ func TestDownload(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	proxy.Close()
-	var silent *UnreachableError
-	if _, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.0.0"}); !errors.As(err, &silent) {
-		t.Errorf("got %v", err)
-	}
+	_, err := Download(t.Context(), module.Version{Path: "x.dev/vendor", Version: "v1.0.0"})
+	must.Equal(t, err, true, errors.As(err, new(*UnreachableError)))
 }
 
 // What go mod download says of a module that it cannot have is in its answer alone.
@@ -179,9 +163,6 @@ func TestSourceThatIsNotPublished(t *testing.T) {
 	m.file = filepath.Join(m.folder, "go.mod")
 	must.Write(t, m.file, "module x.dev/ours\n\ngo 1.24\n\nrequire x.dev/vendor v1.2.0\n")
 	_, err := m.source(t.Context(), "x.dev/vendor")
-	if err == nil {
-		t.Fatal("it was downloaded")
-	}
 	var missing *NotPublishedError
 	err = unavailable(err, module.Version{Path: "x.dev/vendor", Version: "v1.2.0"})
 	if !errors.As(err, &missing) || missing.Required || !strings.Contains(err.Error(), "403 Forbidden") {

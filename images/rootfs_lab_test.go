@@ -5,7 +5,6 @@ package images
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -35,29 +34,20 @@ test "$(id -u)" = 0 && test -r /proc/self/status
 	if err != nil {
 		t.Fatal(log.close(t.Context(), "test", err))
 	}
-	image, err := newLayout(filepath.Join(workspace, "layout"))
-	if err == nil {
-		err = image.link(base.imageLayout, base.manifest.Layers)
-	}
-	must.NoError(t, err)
+	image := must.Get(newLayout(filepath.Join(workspace, "layout")))(t)
+	must.NoError(t, image.link(base.imageLayout, base.manifest.Layers))
 	layer := must.Get(image.layer(func(w *layerWriter) error { return w.writeTree(changes) }))(t)
 	f := must.Get(os.Open(image.blob(layer.Digest)))(t)
 	want := []string{
 		"etc/ drwxr-xr-x", "etc/.wh.debian_version ----------", "etc/default -> skel", "etc/new -rw-r--r--", "etc/new2 -rw-r--r--",
 		"etc/skel/ drwxr-xr-x", "etc/skel/.wh..wh..opq ----------",
 	}
-	if got := listing(t, f); !slices.Equal(got, want) {
-		t.Errorf("the layer holds\n%q, expected\n%q", got, want)
-	}
+	must.Equal(t, "the layer holds", want, listing(t, f))
 	again := rootfs{dir: t.TempDir()}
 	must.NoError(t, again.unpack(t.Context(), log, image, append(base.manifest.Layers, layer)))
-	if target, err := os.Readlink(again.lowers[0] + "/etc/default"); target != "skel" {
-		t.Errorf("the link in place of a folder leads to %q (%v)", target, err)
-	}
+	must.Equal(t, "the link in place of a folder leads to", "skel", must.Get(os.Readlink(again.lowers[0]+"/etc/default"))(t))
 	for path, there := range map[string]bool{"/etc/debian_version": false, "/etc/skel/.bashrc": false, "/etc/new2": true, "/etc/passwd": true} {
-		if _, err := os.Lstat(again.lowers[0] + path); (err == nil) != there {
-			t.Errorf("%s: there %t, expected %t (%v)", path, err == nil, there, err)
-		}
+		must.Equal(t, path, there, must.Err(os.Lstat(again.lowers[0]+path)) == nil)
 	}
 }
 
@@ -82,8 +72,6 @@ func TestSlim(t *testing.T) {
 		}
 	}
 	for _, left := range []string{"bin/sh", "usr/bin/perl", "usr/bin/dpkg", "var/lib/dpkg/status"} {
-		if _, err := os.Lstat(filepath.Join(tree, left)); err == nil {
-			t.Errorf("%s is in the tree, expected the packages and what they depend on alone", left)
-		}
+		must.Fail(t, must.Err(os.Lstat(filepath.Join(tree, left)))) // the packages and what they depend on alone
 	}
 }

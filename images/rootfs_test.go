@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/relapse-dev/relapse/topology/must"
@@ -22,10 +21,8 @@ func TestDebootstrapCommand(t *testing.T) {
 		{"packages and a mirror", "https://mirror.example/debian", []string{"a", "b"},
 			[]string{"debootstrap", "--force-check-gpg", "--variant=minbase", "--include=a,b", "bookworm", "/tree", "https://mirror.example/debian"}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := debootstrapCommand(&Debian{Suite: "bookworm", Packages: test.packages}, "/tree", test.mirror)
-			must.Equal(t, "", test.want, got)
-		})
+		got := debootstrapCommand(&Debian{Suite: "bookworm", Packages: test.packages}, "/tree", test.mirror)
+		must.Equal(t, test.name, test.want, got)
 	}
 }
 
@@ -34,9 +31,7 @@ func TestTrimDocumentation(t *testing.T) {
 	dir := t.TempDir()
 	doc := filepath.Join(dir, "usr/share/doc")
 	for _, file := range []string{"README", "libc6/copyright", "libc6/changelog.gz", "libc6/examples/a", "perl/changelog.gz"} {
-		path := filepath.Join(doc, file)
-		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must.NoError(t, os.WriteFile(path, nil, 0o644))
+		must.Write(t, filepath.Join(doc, file), "")
 	}
 	for link, to := range map[string]string{"libc-bin": "libc6", "libc6/NEWS.gz": "changelog.gz"} {
 		must.NoError(t, os.Symlink(to, filepath.Join(doc, link)))
@@ -47,13 +42,11 @@ func TestTrimDocumentation(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var left []string
-	err := filepath.WalkDir(doc, func(path string, e fs.DirEntry, err error) error {
+	must.NoError(t, filepath.WalkDir(doc, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			left = append(left, path[len(doc)+1:])
 		}
 		return err
-	})
-	if want := []string{"libc-bin", "libc6/copyright"}; err != nil || !slices.Equal(left, want) {
-		t.Errorf("left are %q (%v), want %q", left, err, want)
-	}
+	}))
+	must.Equal(t, "left", []string{"libc-bin", "libc6/copyright"}, left)
 }

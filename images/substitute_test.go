@@ -1,7 +1,6 @@
 package images
 
 import (
-	"slices"
 	"testing"
 
 	"golang.org/x/mod/modfile"
@@ -41,9 +40,7 @@ func TestSubstitutes(t *testing.T) {
 		"example.org/part v0.3.0 for ./part",
 		"example.org/unserved v0.9.0 for v1.0.0",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q, of\n%s", got, want, derived)
-	}
+	must.Equal(t, string(derived), want, got)
 }
 
 // The catalogue's versions name what was raised or replaced in them.
@@ -59,7 +56,6 @@ func TestCatalogueSubstitutes(t *testing.T) {
 		if !there {
 			t.Fatalf("the catalogue has no %s", name)
 		}
-		got := must.Get(b.substitutes())(t)
-		must.Equal(t, name, want, joined(got))
+		must.Equal(t, name, want, joined(must.Get(b.substitutes())(t)))
 	}
 }

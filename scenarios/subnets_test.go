@@ -21,7 +21,6 @@ func printed(t *testing.T, s framework.Scenario) []string {
 	for _, f := range i.Facts {
 		texts = append(texts, verdict.FactText(s, f))
 	}
-	texts = append(texts, textsOf(s)...)
 	for _, p := range s.Parameters {
 		texts = append(texts, p.Default, p.About)
 	}
@@ -30,16 +29,19 @@ func printed(t *testing.T, s framework.Scenario) []string {
 			for _, step := range c.Steps() {
 				texts = append(texts, step.Name)
 			}
+			expected := slices.Concat(c.Script.Latent, c.Script.Expected, c.Script.Transient)
+			for _, form := range c.Script.Precursors {
+				expected = slices.Concat(expected, form.Expected, form.Transient)
+			}
+			texts = append(texts, fmt.Sprintf("%+v", expected))
 		}
-		script := v.Script()
-		for _, end := range script.Endpoints {
+		for _, end := range v.Script().Endpoints {
 			if end.Address != nil {
 				texts = append(texts, end.Address(&framework.Run{Topology: s.Topology}).String())
 			}
 		}
 	}
-	files := must.Get(containerlab.Files(s.Topology))(t)
-	for _, f := range files {
+	for _, f := range must.Get(containerlab.Files(s.Topology))(t) {
 		texts = append(texts, f.Text)
 	}
 	return texts
@@ -71,9 +73,7 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 		t.Run(s.Incident.Name, func(t *testing.T) {
 			moved := must.Get(s.Within(prefix))(t)
 			must.NoError(t, moved.Validate())
-			if len(moved.Subnets()) != len(s.Topology.Networks) {
-				t.Errorf("%q says where %d networks are, of %d", moved.Subnets(), len(moved.Subnets()), len(s.Topology.Networks))
-			}
+			must.Equal(t, moved.Subnets(), len(s.Topology.Networks), len(moved.Subnets()))
 			forms := map[string][2]framework.Scenario{"": {s, moved}}
 			if s.Small != nil {
 				forms["small"] = [2]framework.Scenario{*s.Small, *moved.Small}
@@ -94,18 +94,14 @@ func TestMovedScenariosNameTheNewSubnets(t *testing.T) {
 			// With the part of the prefix that it has, and by a stored run's subnets, it is
 			// the same lab.
 			part, _ := moved.MovedInto()
-			again, err := s.Within(part)
-			if err != nil || fmt.Sprint(again.Topology) != fmt.Sprint(moved.Topology) {
-				t.Errorf("in %s the networks are %v, not %v (%v)", part, again.Topology.Networks, moved.Topology.Networks, err)
-			}
+			must.Equal(t, part, fmt.Sprint(moved.Topology), fmt.Sprint(must.Get(s.Within(part))(t).Topology))
 			subnets := map[string]netip.Prefix{}
 			for _, n := range moved.Topology.Networks {
 				subnets[n.Name] = n.Subnet
 			}
-			stored, err := s.Onto(subnets)
-			if err != nil || fmt.Sprint(stored.Topology) != fmt.Sprint(moved.Topology) || stored.Incident.Diagram != moved.Incident.Diagram {
-				t.Errorf("by stored subnets the lab is %v, not %v (%v)", stored.Topology, moved.Topology, err)
-			}
+			stored := must.Get(s.Onto(subnets))(t)
+			must.Equal(t, "by stored subnets", fmt.Sprint(moved.Topology), fmt.Sprint(stored.Topology))
+			must.Equal(t, "by stored subnets", moved.Incident.Diagram, stored.Incident.Diagram)
 		})
 	}
 }
@@ -127,12 +123,10 @@ func TestSecondLabsOverlapNothing(t *testing.T) {
 			continue
 		}
 		second++
-		moved, err := s.OnSecondLab(nil)
-		if err == nil {
-			err = moved.Validate()
-		}
-		if err != nil || moved.Topology.Name == s.Topology.Name || len(moved.Moved) != len(s.Topology.Networks) {
-			t.Errorf("%s on a second lab is %q, with %d of %d networks moved: %v", s.Incident.Name, moved.Topology.Name, len(moved.Moved), len(s.Topology.Networks), err)
+		moved := must.Get(s.OnSecondLab(nil))(t)
+		must.NoError(t, moved.Validate())
+		if moved.Topology.Name == s.Topology.Name || len(moved.Moved) != len(s.Topology.Networks) {
+			t.Errorf("%s on a second lab is %q, with %d of %d networks moved", s.Incident.Name, moved.Topology.Name, len(moved.Moved), len(s.Topology.Networks))
 		}
 		for other, what := range taken {
 			if s.SecondLab.Overlaps(other) {
@@ -141,9 +135,7 @@ func TestSecondLabsOverlapNothing(t *testing.T) {
 		}
 		taken[s.SecondLab] = "the second lab of " + s.Incident.Name
 	}
-	if second == 0 {
-		t.Error("no scenario has a second lab")
-	}
+	must.Equal(t, "scenarios have a second lab", true, second > 0)
 }
 
 // Every range of a scenario that stays is refused as a prefix.
@@ -160,9 +152,8 @@ func TestScenariosRefuseTheirOwnRanges(t *testing.T) {
 		}
 		for _, p := range append(kept, s.Topology.Routed...) {
 			wide := netip.PrefixFrom(p.Addr(), 14).Masked()
-			if _, err := s.Within(wide); err == nil {
-				t.Errorf("%s is moved into %s, which has its range %s in it", s.Incident.Name, wide, p)
-			}
+			_, err := s.Within(wide)
+			must.Equal(t, fmt.Sprintf("%s is moved into %s, which has its range %s in it", s.Incident.Name, wide, p), false, err == nil)
 		}
 	}
 }
@@ -182,30 +173,4 @@ func TestFixedNetworkStays(t *testing.T) {
 		return
 	}
 	t.Error("there is no masquerade-drift")
-}
-
-// textsOf are the texts of a scenario that may contain addresses, besides its topology: the
-// record, the names of steps and the expected findings.
-func textsOf(s framework.Scenario) []string {
-	texts := []string{s.Incident.Symptom, s.Incident.Cause, s.Incident.Reproduction}
-	for _, c := range s.Topology.Clusters {
-		texts = append(texts, c.PodCIDR.String(), c.ServiceCIDR.String())
-	}
-	for _, v := range s.Variants {
-		if v.Script == nil {
-			continue
-		}
-		c := verdict.Cases(v, verdict.Options{})[0]
-		for _, step := range c.Steps() {
-			texts = append(texts, step.Name)
-		}
-		expected := slices.Concat(c.Script.Latent, c.Script.Expected, c.Script.Transient)
-		for _, form := range c.Script.Precursors {
-			expected = slices.Concat(expected, form.Expected, form.Transient)
-		}
-		for _, f := range expected {
-			texts = append(texts, fmt.Sprintf("%+v", f))
-		}
-	}
-	return texts
 }

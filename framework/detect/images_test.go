@@ -120,7 +120,7 @@ const routerObject = "DaemonSet kube-system/kube-router, container kube-router"
 
 func TestImagePin(t *testing.T) {
 	pinned, v151 := routerImage+"@"+oldDigest, routerImage+":v1.5.1"
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		is   *imageWorld
 		want []brief
@@ -177,8 +177,7 @@ func TestImagePin(t *testing.T) {
 			{LatestTag, Latent, "Deployment kube-system/dns, container dns", 0},
 			{LatestTag, Hint, "Deployment kube-system/frontend, container web", 0},
 		}, ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			compareBriefs(t, detected(t, ImagePin{}, []snapshot.Snapshot{tt.is.Snapshot}), tt.want, tt.says, same)
 		})
@@ -219,7 +218,7 @@ func TestImageDrift(t *testing.T) {
 		}
 	}
 	found := func(kind string, state State, pods int) []brief { return []brief{{kind, state, routerObject, pods}} }
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		image string
 		steps []step
@@ -268,8 +267,7 @@ func TestImageDrift(t *testing.T) {
 		{"the second of two architectures gets another image", routerImage,
 			[]step{arches("amd64", "amd64", "arm64"), rev2(2)}, found(ChangedImage, Latent, 1), ""},
 		{"static pods are each their own", pinned, []step{two("Node", []string{"master", "worker1"}, asks("etcd", "etcd:3"), "")}, nil, ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := kubeRouters(tt.image)
 			history := []snapshot.Snapshot{w.copy()}

@@ -230,7 +230,7 @@ func TestClusterErrors(t *testing.T) {
 	address.Items[0].Status.Addresses[1].Address = "here"
 	pod := podList.DeepCopy()
 	pod.Items[0].Status.PodIP = "there"
-	tests := []struct {
+	for _, tt := range []struct {
 		name, path string
 		answer     http.HandlerFunc
 		want       string
@@ -245,8 +245,7 @@ func TestClusterErrors(t *testing.T) {
 			`CiliumNode "master2": spec.ipam.podCIDRs: netip.ParsePrefix("10.5.115.0"): no '/'`},
 		{"a CiliumNode of another shape", ciliumPath, answer(http.StatusOK, strings.Replace(ciliumNodeList, `"spec":{}`, `"spec":{"ipam":7}`, 1)),
 			`CiliumNode "master1": `},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := map[string]func(*cluster) error{
 				nodesPath:  func(c *cluster) error { return must.Err(listedNodes.items(t.Context(), c)) },

@@ -124,21 +124,14 @@ type wire struct {
 func newWire(t *testing.T) wire {
 	t.Helper()
 	runtime.LockOSThread() // and stays so: the thread ends with the test
-	own, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(netns.Get())(t)
 	defer own.Close()
 	var handles [3]*netlink.Handle
 	var spaces [3]netns.NsHandle
 	for i := range spaces {
-		if spaces[i], err = netns.New(); err != nil {
-			t.Fatal(err)
-		}
+		spaces[i] = must.Get(netns.New())(t)
 		t.Cleanup(func() { spaces[i].Close() })
-		if handles[i], err = netlink.NewHandleAt(spaces[i], unix.NETLINK_ROUTE); err != nil {
-			t.Fatal(err)
-		}
+		handles[i] = must.Get(netlink.NewHandleAt(spaces[i], unix.NETLINK_ROUTE))(t)
 		t.Cleanup(handles[i].Close)
 	}
 	podSide, nodeSide, outsideSide := handles[0], handles[1], handles[2]

@@ -10,9 +10,8 @@ import (
 )
 
 func TestFactsTellProbesApart(t *testing.T) {
-	if all, lost := probes(); len(lost) == len(all) {
-		t.Error("all probes lose packets: nothing tells them apart")
-	}
+	all, lost := probes()
+	must.Equal(t, "all probes lose packets: nothing tells them apart", false, len(lost) == len(all))
 }
 
 func TestCardStaysApart(t *testing.T) {
@@ -67,12 +66,10 @@ func TestChecks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return test.at.Only(addressing...) }}
-			if well, saw, _ := addressed("")(t.Context(), r); well != test.well {
-				t.Errorf("all is well: %t, saw %q", well, saw)
-			}
-			if moved, saw, _ := addressed(coreDNSNode)(t.Context(), r); moved != test.moved {
-				t.Errorf("moved: %t, saw %q", moved, saw)
-			}
+			well, saw, _ := addressed("")(t.Context(), r)
+			must.Equal(t, saw, test.well, well)
+			moved, saw, _ := addressed(coreDNSNode)(t.Context(), r)
+			must.Equal(t, saw, test.moved, moved)
 		})
 	}
 }

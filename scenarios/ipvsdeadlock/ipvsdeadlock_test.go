@@ -82,9 +82,8 @@ func TestHeld(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &trial{proxy: c.proxy, ticks: 2, after: c.after}
 			held, saw, err := s.held(t.Context(), nil)
-			if err != nil || held != (c.saw == "") || saw != c.saw {
-				t.Errorf("held %v, saw %q, %v; want %q", held, saw, err, c.saw)
-			}
+			must.NoError(t, err)
+			must.Equal(t, "it held", []any{c.saw == "", c.saw}, []any{held, saw})
 		})
 	}
 }

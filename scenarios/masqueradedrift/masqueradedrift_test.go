@@ -1,6 +1,7 @@
 package masqueradedrift
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,9 +32,8 @@ func TestUnclassifiedStartsUnhidden(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for _, d := range []drift{offByOldKey, defaultOn, translated, bothKeys, oldCIDRKey} {
 		t.Run(d.name, func(t *testing.T) {
-			at := snapshot.Snapshot{}
-			at.ConfigMaps.Read = true
-			at.ConfigMaps.Items = []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
+			config := []snapshot.ConfigMap{{Namespace: "kube-system", Name: "cilium-config", Data: d.then}}
+			at := snapshot.Snapshot{ConfigMaps: snapshot.List[snapshot.ConfigMap]{Read: true, Items: config}}
 			said := detect.Run([]detect.Detector{d.configDrift()}, []snapshot.Snapshot{at})
 			if missing := framework.Missing(d.warns, said); len(missing) > 0 {
 				t.Errorf("it does not say %v", missing)
@@ -71,6 +71,11 @@ func run(sources map[string][]string) *framework.Run {
 	}
 }
 
+// answer is what a check says.
+func answer(holds bool, saw string, err error) string {
+	return fmt.Sprintf("%t %q %v", holds, saw, err)
+}
+
 func TestFlowsAreHidden(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -83,15 +88,12 @@ func TestFlowsAreHidden(t *testing.T) {
 		{"both", map[string][]string{"node1->db": {"10.20.28.11"}, "node2->db": {"10.20.28.12"}}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if holds, saw, err := flowsAreHidden(t.Context(), run(test.sources)); err != nil || holds != (test.saw == "") || saw != test.saw {
-				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
-			}
+			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(flowsAreHidden(t.Context(), run(test.sources))))
 		})
 	}
 	none := &framework.Run{Topology: lab, Timelines: func() []probe.Timeline { return nil }}
-	if holds, _, _ := flowsAreHidden(t.Context(), none); holds {
-		t.Error("holds without a flow")
-	}
+	holds, _, _ := flowsAreHidden(t.Context(), none)
+	must.Equal(t, "holds without a flow", false, holds)
 }
 
 func TestSeenAs(t *testing.T) {
@@ -108,9 +110,7 @@ func TestSeenAs(t *testing.T) {
 		{"no probe", nil, []string{"nowhere"}, "no such probe runs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if holds, saw, err := seenAs(test.to...)(t.Context(), run(test.sources)); err != nil || holds != (test.saw == "") || saw != test.saw {
-				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
-			}
+			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(seenAs(test.to...)(t.Context(), run(test.sources))))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package nodedrain
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -96,15 +97,17 @@ func TestAllocationsAreTheIncidents(t *testing.T) {
 			"node1 has [] in Node.spec and uses [], not 10.5.115.0/24 and 10.5.112.0/24"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...)))
-			if err != nil || holds != (test.saw == "") || saw != test.saw {
-				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
-			}
+			got := answer(allocationsAreTheIncidents(t.Context(), looked(test.at.Only(allocations...))))
+			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), got)
 		})
 	}
-	if holds, _, _ := allocationsAreTheIncidents(t.Context(), looked(snapshot.Snapshot{})); holds {
-		t.Error("holds without a snapshot")
-	}
+	holds, _, _ := allocationsAreTheIncidents(t.Context(), looked(snapshot.Snapshot{}))
+	must.Equal(t, "holds without a snapshot", false, holds)
+}
+
+// answer is what a check says.
+func answer(holds bool, saw string, err error) string {
+	return fmt.Sprintf("%t %q %v", holds, saw, err)
 }
 
 func nextHop(addr string) snapshot.NextHop {
@@ -156,10 +159,8 @@ func TestRoutersFollow(t *testing.T) {
 			"tor2 has 10.5.112.128/25 via [10.4.94.21]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			holds, saw, err := routersFollow(specOf, test.nodes)(t.Context(), looked(snapshot.Snapshot{Routers: test.routers}.Only(routes...)))
-			if err != nil || holds != (test.saw == "") || saw != test.saw {
-				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
-			}
+			run := looked(snapshot.Snapshot{Routers: test.routers}.Only(routes...))
+			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(routersFollow(specOf, test.nodes)(t.Context(), run)))
 		})
 	}
 	for name, unread := range map[string][]snapshot.Router{
@@ -203,10 +204,7 @@ func TestHops(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			run := looked(snapshot.Snapshot{})
 			run.Timelines = func() []probe.Timeline { return test.lines }
-			holds, saw, err := hops(3)(t.Context(), run)
-			if err != nil || holds != (test.saw == "") || saw != test.saw {
-				t.Errorf("%v, %q, %v; want %q", holds, saw, err, test.saw)
-			}
+			must.Equal(t, "it holds", answer(test.saw == "", test.saw, nil), answer(hops(3)(t.Context(), run)))
 		})
 	}
 }
@@ -216,29 +214,20 @@ func TestHops(t *testing.T) {
 func TestRouterParameter(t *testing.T) {
 	for _, kind := range topology.RouterKinds {
 		s := must.Get(Scenario.Set(map[string]string{"router": string(kind)}))(t)
-		if err := s.Validate(); err != nil {
-			t.Errorf("with %s: %v", kind, err)
-		}
+		must.NoError(t, s.Validate())
 		other := kind != topology.GoBGP
 		for _, r := range s.Topology.Routers {
-			if other && r.Kind != kind || !other && r.Kind != "" {
-				t.Errorf("%s is %q, want %s", r.Name, r.Kind, kind)
-			}
+			must.Equal(t, r.Name, map[bool]topology.RouterKind{true: kind}[other], r.Kind)
 		}
-		if drawn := strings.Contains(s.Incident.Diagram, "GoBGP"); drawn == other {
-			t.Errorf("with %s the drawing is:\n%s", kind, s.Incident.Diagram)
-		}
+		must.Equal(t, s.Incident.Diagram, !other, strings.Contains(s.Incident.Diagram, "GoBGP"))
 		for _, v := range append(slices.Clone(s.Variants), s.At(map[string]string{"cilium": affected})) {
-			if _, has := v.Components[string(kind)]; has != other {
-				t.Errorf("with %s the components of %s are %v", kind, v.Name, v.Components)
-			}
+			_, has := v.Components[string(kind)]
+			must.Equal(t, v.Components, other, has)
 		}
 	}
 	if lab.Routers[0].Kind != "" || Scenario.Topology.Routers[0].Kind != "" || !strings.Contains(Record.Diagram, "GoBGP") {
 		t.Error("the scenario's own declaration was changed")
 	}
 	const want = `router "cisco": want one of ["gobgp" "frr" "bird"]`
-	if _, err := Scenario.Set(map[string]string{"router": "cisco"}); err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	must.Equal(t, "", want, fmt.Sprint(must.Err(Scenario.Set(map[string]string{"router": "cisco"}))))
 }

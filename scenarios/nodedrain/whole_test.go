@@ -36,9 +36,8 @@ func TestWholeIncident(t *testing.T) {
 		"ipam.mode": "cluster-pool", "routingMode": "native", "autoDirectNodeRoutes": true, "enableIPv4Masquerade": false,
 		"bgpControlPlane.enabled": true,
 	} {
-		if got, _ := chart.Get(whole.Values, path); got != want {
-			t.Errorf("%s is %v, want %v", path, got, want)
-		}
+		got, _ := chart.Get(whole.Values, path)
+		must.Equal(t, path, want, got)
 	}
 	set := map[string]any{}
 	for _, s := range whole.Settings(lab, server) {
@@ -47,21 +46,19 @@ func TestWholeIncident(t *testing.T) {
 			t.Errorf("the lab sets %s, which the incident has as well", s.Path)
 		}
 	}
-	if set["k8sServiceHost"] != "10.4.94.32" || set["k8sServicePort"] != int64(6443) {
-		t.Errorf("the agents do not reach the API server: %v", set)
-	}
-	if set["ipv4NativeRoutingCIDR"] != podCIDR.String() || set["ipam.operator.clusterPoolIPv4MaskSize"] != int64(24) {
-		t.Errorf("the ranges are not the incident's: %v", set)
+	for path, want := range map[string]any{ // the agents reach the API server, and the ranges are the incident's
+		"k8sServiceHost": "10.4.94.32", "k8sServicePort": int64(6443),
+		"ipv4NativeRoutingCIDR": podCIDR.String(), "ipam.operator.clusterPoolIPv4MaskSize": int64(24),
+	} {
+		must.Equal(t, path, want, set[path])
 	}
 	if node := whole.Values["operator"].(map[string]any)["nodeSelector"].(map[string]any)["kubernetes.io/hostname"]; node == removed {
 		t.Errorf("the operator runs on %s, which goes away", node)
 	}
-	if agents, there := chart.Get(whole.WithoutAgents().Values, "agent"); !there || agents != false {
-		t.Errorf("without agents: agent is %v", agents)
-	}
-	if _, there := chart.Get(whole.Values, "agent"); there {
-		t.Error("the release itself was changed")
-	}
+	agents, _ := chart.Get(whole.WithoutAgents().Values, "agent")
+	must.Equal(t, "agent, without agents", false, agents)
+	_, there := chart.Get(whole.Values, "agent")
+	must.Equal(t, "the release itself was changed", false, there)
 	p := release.PeeringOf(lab)
 	want := []netip.Addr{netip.MustParseAddr("10.4.94.239"), netip.MustParseAddr("10.4.94.238")}
 	if !slices.Equal(p.Routers, want) || p.RoutersASN != 64524 || p.ASN != 64513 || p.GracefulRestart {

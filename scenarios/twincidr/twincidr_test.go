@@ -13,9 +13,8 @@ import (
 func TestTwin(t *testing.T) {
 	for given, want := range map[netip.Prefix]bool{{}: false, third: false, second: true, lowest: true} {
 		s := &story{given: given}
-		if _, occurred := s.script(framework.Fixed).Trials.Result(); occurred != want {
-			t.Errorf("given %s: it has occurred: %t, want %t", given, occurred, want)
-		}
+		_, occurred := s.script(framework.Fixed).Trials.Result()
+		must.Equal(t, given, want, occurred)
 	}
 }
 
@@ -45,10 +44,9 @@ func TestTwoOrigins(t *testing.T) {
 	lacking := hops("10.69.4.21", "10.69.4.22")
 	lacking.Routers = lacking.Routers[:1]
 	for _, tt := range []struct {
-		name     string
-		at       snapshot.Snapshot
-		holds    bool
-		notKnown bool
+		name            string
+		at              snapshot.Snapshot
+		holds, notKnown bool
 	}{
 		{name: "both", at: hops("10.69.4.22", "10.69.4.21"), holds: true},
 		{name: "the owner alone", at: hops("10.69.4.21")},
@@ -58,9 +56,7 @@ func TestTwoOrigins(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			holds, saw, err := twoOrigins(t.Context(), &framework.Run{Topology: lab, Snapshot: func() snapshot.Snapshot { return tt.at }})
-			if holds != tt.holds || (err != nil) != tt.notKnown {
-				t.Errorf("%t, %q, %v", holds, saw, err)
-			}
+			must.Equal(t, saw, [2]bool{tt.holds, tt.notKnown}, [2]bool{holds, err != nil})
 		})
 	}
 }

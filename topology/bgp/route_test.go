@@ -18,7 +18,7 @@ func TestFromNetlink(t *testing.T) {
 	}
 	names := map[int]string{2: "eth0", 3: "eth1"}
 	a, b := netip.MustParseAddr("10.4.94.238"), netip.MustParseAddr("10.4.94.239")
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		in   netlink.Route
 		want Route
@@ -38,8 +38,7 @@ func TestFromNetlink(t *testing.T) {
 				NextHops: []NextHop{{Address: netip.MustParseAddr("fe80::1"), Interface: "eth0"}}}},
 		{"unreachable", netlink.Route{Dst: network("10.5.112.0/21"), Protocol: 4, Type: 7, Priority: 9},
 			Route{Prefix: netip.MustParsePrefix("10.5.112.0/21"), Type: RouteUnreachable, Protocol: RouteStatic, Metric: 9}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			must.Equal(t, "", tt.want, fromNetlink(tt.in, netip.PrefixFrom(netip.IPv4Unspecified(), 0), names), byValue)
 		})

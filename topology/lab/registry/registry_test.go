@@ -71,7 +71,7 @@ func TestErrors(t *testing.T) {
 	addr, c := serve(t)
 	digest := push(t, c, router+":v1.5.1", false)
 	gone := New("127.0.0.1:1") // no program listens on the port of tcpmux
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		do   func() error
 		want string
@@ -90,8 +90,7 @@ func TestErrors(t *testing.T) {
 		{"no name at all", func() error { _, err := c.Resolve(t.Context(), "Not A Name"); return err }, `image "Not A Name": `, false},
 		{"registry unreachable", func() error { _, err := gone.Resolve(t.Context(), router); return err },
 			"resolving docker.io/cloudnativelabs/kube-router: registry 127.0.0.1:1: ", false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.do()
 			must.Fail(t, err, tt.want)

@@ -46,7 +46,7 @@ func collect(t *testing.T, r io.Reader) (stdout, stderr string, status channel.E
 }
 
 func TestRun(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		name           string
 		command        []string
 		input          string
@@ -62,8 +62,7 @@ func TestRun(t *testing.T) {
 		{name: "signal", command: []string{"sh", "-c", "kill -TERM $$"}, status: 128 + 15},
 		{name: "no such program", command: []string{"/nowhere/x"}, status: 127, failure: "no such file"},
 		{name: "child that keeps the output open", command: []string{"sh", "-c", "sleep 60 & echo done"}, stdout: "done\n"},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			conn, r := ask(t, channel.Request{Exec: test.command})

@@ -17,7 +17,7 @@ func TestCommandLine(t *testing.T) {
 			{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
 		},
 	}
-	tests := []struct {
+	for _, test := range []struct {
 		name string
 		p    Parameters
 		want string
@@ -26,8 +26,7 @@ func TestCommandLine(t *testing.T) {
 		{"probe", Parameters{Probe: true}, "relapse.probe"},
 		{"User Mode Linux", Parameters{UML: true, Hostname: "node1"}, "relapse.uml relapse.hostname=node1"},
 		{"full", full, "relapse.hostname=node1 relapse.link=eth0,02:42:0a:04:5e:17,10.4.94.23/24 relapse.link=eth1,02:42:0a:09:00:01,10.9.0.1/16"},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := test.p.CommandLine()
 			must.Equal(t, "", test.want, text)

@@ -63,7 +63,7 @@ func connect(t *testing.T, machine, guest net.Conn) (client, server *Session) {
 }
 
 func TestSession(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		name               string
 		toGuest, toMachine string // what an earlier session left in the pipe
 	}{
@@ -71,8 +71,7 @@ func TestSession(t *testing.T) {
 		{name: "a half line", toGuest: "hel", toMachine: "rea"},
 		{name: "an old handshake", toGuest: "hello 1\ngo 1\n", toMachine: "ready 1\nstart 1\n"},
 		{name: "bytes without an end", toGuest: strings.Repeat("\x00\xff", 500), toMachine: strings.Repeat("x", lineLimit)},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			machine, guest := pipes(t)
 			_, _ = io.WriteString(machine, test.toGuest)

@@ -27,7 +27,7 @@ func TestQEMUCommand(t *testing.T) {
 		{Name: "eth0", MAC: net.HardwareAddr{2, 0x42, 10, 4, 94, 23}, Address: netip.MustParsePrefix("10.4.94.23/24")},
 		{Name: "eth1", MAC: net.HardwareAddr{2, 0x42, 10, 9, 0, 1}, Address: netip.MustParsePrefix("10.9.0.1/16")},
 	}}
-	tests := []struct {
+	for _, test := range []struct {
 		name      string
 		c         Config
 		want, not []string // arguments, or parts of the kernel's command line
@@ -38,8 +38,7 @@ func TestQEMUCommand(t *testing.T) {
 			not: []string{"kvm", "host"}},
 		{name: "kvm", c: Config{Accelerator: KVM, CPUs: 4, Memory: 1024}, want: []string{"kvm", "host", "4", "1024M"},
 			not: []string{"tcg,thread=multi,tb-size=256", "nowatchdog"}},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			args := qemuCommand(test.c, p, []string{"tap0", "tap1"})
 			words := slices.Concat(args, strings.Fields(args[slices.Index(args, "-append")+1]))
