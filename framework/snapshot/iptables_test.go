@@ -92,11 +92,9 @@ func TestParseRulesOfCilium(t *testing.T) {
 			Chain: "CILIUM_POST_nat", Target: "ACCEPT", Conditional: true,
 			Source: Match{Range: netip.MustParsePrefix("10.20.30.32/27")},
 		},
-		"cilium masquerade non-cluster": {
-			Chain: "CILIUM_POST_nat", Target: "MASQUERADE", Out: "!cilium_+",
+		"cilium masquerade non-cluster": {Chain: "CILIUM_POST_nat", Target: "MASQUERADE", Out: "!cilium_+",
 			Source:      Match{Range: netip.MustParsePrefix("10.20.30.32/27")},
-			Destination: Match{Range: netip.MustParsePrefix("10.20.30.0/24"), Not: true},
-		},
+			Destination: Match{Range: netip.MustParsePrefix("10.20.30.0/24"), Not: true}},
 		"exclude proxy return traffic from masquerade": {Chain: "CILIUM_POST_nat", Target: "ACCEPT", Conditional: true},
 		"cilium host->cluster from 127.0.0.1 masquerade": {
 			Chain: "CILIUM_POST_nat", Target: "SNAT", To: router, Out: "cilium_host",

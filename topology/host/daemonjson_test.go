@@ -59,13 +59,12 @@ func TestExplicitNamesTheDefault(t *testing.T) {
 }
 
 func TestParseDaemonConfigRefuses(t *testing.T) {
-	tests := map[string]string{
+	for name, text := range map[string]string{
 		"no JSON":            "debug: true",
 		"a list":             "[]",
 		"runtimes is a list": `{"runtimes":[]}`,
 		"cut off":            `{"debug":`,
-	}
-	for name, text := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			must.Fail(t, must.Err(parseDaemonConfig([]byte(text))))
 		})
@@ -76,7 +75,7 @@ func TestParseDaemonConfigRefuses(t *testing.T) {
 func TestUndoRestoresTheFile(t *testing.T) {
 	ours := string(daemonText(t, parsed(t, daemonConfigs["no file"].after)))
 	odd := "{ \"debug\":\n true }\n"
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		before *string
 		now    string
 		want   *string
@@ -85,8 +84,7 @@ func TestUndoRestoresTheFile(t *testing.T) {
 		"as it was written":    {before: &odd, now: ours, want: &odd},
 		"removed":              {before: &odd, now: "", want: &odd},
 		"changed by the owner": {before: nil, now: `{"debug":true,"default-runtime":"runc-caps"}`, want: new("{\n  \"debug\": true\n}\n")},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			h := hostIn(t.TempDir())
 			if test.now != "" {

@@ -43,7 +43,7 @@ curable  Docker engine  no Docker is installed
 
 func TestMissingPackages(t *testing.T) {
 	down := errors.New("no such file")
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		observed observed
 		want     []string
 	}{
@@ -62,8 +62,7 @@ func TestMissingPackages(t *testing.T) {
 		"another's engine, no command, Debian 12":  {observed: observed{engine: engine{}}, want: []string{"docker.io"}},
 		"another's engine, no command, Debian 13":  {observed: observed{engine: engine{split: true}}, want: []string{"docker-cli"}},
 		"the docker command without Docker itself": {observed: observed{engine: engine{err: down, command: true}}, want: []string{"docker.io"}},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) { must.Equal(t, "missing", test.want, test.observed.missingPackages()) })
 	}
 }

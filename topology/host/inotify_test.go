@@ -13,36 +13,26 @@ const (
 )
 
 func TestJudgeInotify(t *testing.T) {
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		instances, watches string
 		want               verdict
 		raise              map[string]string
 	}{
-		"enough": {
-			instances: "512\n", watches: "1048576\n",
+		"enough": {instances: "512\n", watches: "1048576\n",
 			want:  verdict{OK, instances + " is 512, " + watches + " is 1048576", ""},
-			raise: map[string]string{},
+			raise: map[string]string{}},
+		"a kernel's default": {instances: "128\n", watches: "192536\n", want: verdict{
+			Curable, instances + " is 128, " + watches + " is 192536",
+			"sysctl -w " + instances + "=512 " + watches + "=524288",
 		},
-		"a kernel's default": {
-			instances: "128\n", watches: "192536\n",
-			want: verdict{
-				Curable, instances + " is 128, " + watches + " is 192536",
-				"sysctl -w " + instances + "=512 " + watches + "=524288",
-			},
-			raise: map[string]string{instances: "512", watches: "524288"},
-		},
-		"one too low": {
-			instances: "511\n", watches: "524288\n",
+			raise: map[string]string{instances: "512", watches: "524288"}},
+		"one too low": {instances: "511\n", watches: "524288\n",
 			want:  verdict{Curable, instances + " is 511, " + watches + " is 524288", "sysctl -w " + instances + "=512"},
-			raise: map[string]string{instances: "512"},
-		},
-		"unknown": {
-			instances: "", watches: "524288\n",
+			raise: map[string]string{instances: "512"}},
+		"unknown": {instances: "", watches: "524288\n",
 			want:  verdict{Curable, instances + " is not readable, " + watches + " is 524288", "sysctl -w " + instances + "=512"},
-			raise: map[string]string{instances: "512"},
-		},
-	}
-	for name, test := range tests {
+			raise: map[string]string{instances: "512"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			got, raise := judgeInotify(map[string]string{instances: test.instances, watches: test.watches})
 			test.want.compare(t, got)
@@ -61,28 +51,20 @@ func kernel(t *testing.T, values map[string]string) host {
 }
 
 func TestRaiseAndLowerLimits(t *testing.T) {
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		since string // what the first limit is by the time of the undo; "": as it was raised
 		want  string // what it is after the undo
 		steps []string
 	}{
-		"unchanged": {
-			want:  "128",
-			steps: []string{"setting " + instances + " back from 512 to 128", "setting " + watches + " back from 524288 to 192536"},
-		},
-		"rebooted": {
-			since: "128", want: "128",
-			steps: []string{"setting " + watches + " back from 524288 to 192536"},
-		},
-		"set by the owner": {
-			since: "8192", want: "8192",
-			steps: []string{
-				"leaving " + instances + " at 8192: it was changed after it was set to 512",
-				"setting " + watches + " back from 524288 to 192536",
-			},
-		},
-	}
-	for name, test := range tests {
+		"unchanged": {want: "128",
+			steps: []string{"setting " + instances + " back from 512 to 128", "setting " + watches + " back from 524288 to 192536"}},
+		"rebooted": {since: "128", want: "128",
+			steps: []string{"setting " + watches + " back from 524288 to 192536"}},
+		"set by the owner": {since: "8192", want: "8192", steps: []string{
+			"leaving " + instances + " at 8192: it was changed after it was set to 512",
+			"setting " + watches + " back from 524288 to 192536",
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			h := kernel(t, map[string]string{instances: "128", watches: "192536"})
 			var steps []string

@@ -31,7 +31,7 @@ func (v verdict) compare(t *testing.T, got Check) {
 
 func TestJudgePackages(t *testing.T) {
 	const dpkg = "debootstrap installed\nqemu-system-x86 config-files\n"
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		wanted  []string
 		dpkg    string
 		apt     bool
@@ -40,18 +40,13 @@ func TestJudgePackages(t *testing.T) {
 	}{
 		"none wanted": {want: verdict{OK, "none needed", ""}},
 		"installed":   {wanted: []string{"debootstrap"}, dpkg: dpkg, apt: true, want: verdict{OK, "all of: debootstrap", ""}},
-		"removed, its configuration left": {
-			wanted: []string{"debootstrap", "qemu-system-x86"}, dpkg: dpkg, apt: true,
+		"removed, its configuration left": {wanted: []string{"debootstrap", "qemu-system-x86"}, dpkg: dpkg, apt: true,
 			want:    verdict{Curable, "missing: qemu-system-x86", "apt-get install --yes --no-install-recommends --no-remove qemu-system-x86"},
-			missing: []string{"qemu-system-x86"},
-		},
-		"another distribution": {
-			wanted:  []string{"debootstrap"},
+			missing: []string{"qemu-system-x86"}},
+		"another distribution": {wanted: []string{"debootstrap"},
 			want:    verdict{Fatal, "no apt-get", "use Debian or Ubuntu, or install debootstrap there"},
-			missing: []string{"debootstrap"},
-		},
-	}
-	for name, test := range tests {
+			missing: []string{"debootstrap"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			got, missing := judgePackages(test.wanted, test.dpkg, test.apt)
 			test.want.compare(t, got)
@@ -68,7 +63,7 @@ func dialError(errno syscall.Errno) error {
 func TestJudgeEngine(t *testing.T) {
 	const socket = "unix:///var/run/docker.sock"
 	const noFile = "connect: no such file or directory"
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		engine  engine
 		apt     bool
 		systemd bool
@@ -89,30 +84,22 @@ func TestJudgeEngine(t *testing.T) {
 				"unset DOCKER_HOST, and start the engine of root (systemctl start docker)",
 			},
 		},
-		"not started": {
-			engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
-			want: verdict{Curable, noFile, "dockerd"},
-		},
+		"not started": {engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, apt: true,
+			want: verdict{Curable, noFile, "dockerd"}},
 		"not started under systemd": {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT), installed: true}, systemd: true,
 			want: verdict{Curable, noFile, "systemctl start docker"},
 		},
-		"not installed": {
-			engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
-			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io"},
-		},
+		"not installed": {engine: engine{address: socket, err: dialError(syscall.ENOENT)}, apt: true,
+			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io"}},
 		"not installed, the command a package of its own": {
 			engine: engine{address: socket, err: dialError(syscall.ENOENT), split: true}, apt: true,
 			want: verdict{Curable, "no Docker is installed", "apt-get install --yes --no-install-recommends --no-remove docker.io docker-cli"},
 		},
-		"not installed, no apt": {
-			engine: engine{address: socket, err: dialError(syscall.ENOENT)},
-			want:   verdict{Fatal, "no Docker is installed", "install Docker"},
-		},
-		"not allowed": {
-			engine: engine{address: socket, err: dialError(syscall.EACCES), installed: true}, apt: true,
-			want: verdict{Fatal, "connect: permission denied", "run it with sudo"},
-		},
+		"not installed, no apt": {engine: engine{address: socket, err: dialError(syscall.ENOENT)},
+			want: verdict{Fatal, "no Docker is installed", "install Docker"}},
+		"not allowed": {engine: engine{address: socket, err: dialError(syscall.EACCES), installed: true}, apt: true,
+			want: verdict{Fatal, "connect: permission denied", "run it with sudo"}},
 		"another socket": {
 			engine: engine{address: "unix:///home/u/.docker/run/docker.sock", err: dialError(syscall.ENOENT), installed: true}, apt: true,
 			want: verdict{Fatal, noFile, "unset DOCKER_HOST, or start the engine at that address"},
@@ -121,14 +108,13 @@ func TestJudgeEngine(t *testing.T) {
 			engine: engine{address: "tcp://build.example.net:2376", version: "28.5.2"},
 			want:   verdict{Fatal, "DOCKER_HOST=tcp://build.example.net:2376", "unset DOCKER_HOST"},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeEngine(test.engine, test.apt, test.systemd)) })
 	}
 }
 
 func TestJudgeDockerCommand(t *testing.T) {
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		engine engine
 		apt    bool
 		want   verdict
@@ -138,15 +124,14 @@ func TestJudgeDockerCommand(t *testing.T) {
 		"comes beside Docker": {engine: engine{err: fs.ErrNotExist, split: true}, apt: true, want: verdict{Curable, "none", aptInstall + " docker.io docker-cli"}},
 		"split off":           {engine: engine{installed: true}, apt: true, want: verdict{Curable, "none", aptInstall + " docker-cli"}},
 		"no apt to get it by": {engine: engine{installed: true}, want: verdict{Fatal, "none", "install Docker's command line client"}},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeDockerCommand(test.engine, test.apt)) })
 	}
 }
 
 func TestJudgeCapabilities(t *testing.T) {
 	const leave = "run relapse outside this container, or in a privileged one"
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		missing []string
 		err     error
 		want    verdict
@@ -158,8 +143,7 @@ func TestJudgeCapabilities(t *testing.T) {
 			want:    verdict{Fatal, "not granted: CAP_NET_ADMIN CAP_SYS_PTRACE CAP_SYS_ADMIN", leave},
 		},
 		"no /proc": {err: fs.ErrNotExist, want: verdict{Fatal, fs.ErrNotExist.Error(), "mount /proc"}},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeCapabilities(test.missing, test.err)) })
 	}
 }
@@ -169,7 +153,7 @@ func TestJudgePrivileged(t *testing.T) {
 	refused := errors.New("failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: unable to apply caps: operation not permitted: unknown")
 	const log = "see Docker's log (journalctl -u docker, or /var/log/docker.log)"
 	lacking := []string{"CAP_SYS_RESOURCE"}
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		trial   trial
 		missing []string
 		want    verdict
@@ -187,12 +171,9 @@ func TestJudgePrivileged(t *testing.T) {
 					`containers that need the other runtime can name it (docker run --runtime)`,
 			},
 		},
-		"failed without the shim": {
-			trial{ran: true, err: refused}, lacking,
-			verdict{Curable, refused.Error(), "relapse setup (registers the OCI runtime runc-caps, which does not ask for CAP_SYS_RESOURCE)"},
-		},
-	}
-	for name, test := range tests {
+		"failed without the shim": {trial{ran: true, err: refused}, lacking,
+			verdict{Curable, refused.Error(), "relapse setup (registers the OCI runtime runc-caps, which does not ask for CAP_SYS_RESOURCE)"}},
+	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgePrivileged(test.trial, test.missing)) })
 	}
 }
@@ -212,7 +193,7 @@ func TestJudgeCgroups(t *testing.T) {
 40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
 `
 	const unified = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		mountinfo, controllers string
 		want                   verdict
 	}{
@@ -223,16 +204,11 @@ func TestJudgeCgroups(t *testing.T) {
 			"32 31 0:29 / /sys/fs/cgroup/all rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct,cpuset,memory,devices,pids\n", "",
 			verdict{OK, "v1", ""},
 		},
-		"memory switched off": {
-			v2, "cpuset cpu io hugetlb pids rdma misc\n",
-			verdict{Fatal, "v2, without memory", "boot the kernel with cgroup_enable=memory"},
-		},
-		"none": {
-			"25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw\n", "",
-			verdict{Fatal, "none mounted", "apt-get install --yes --no-install-recommends --no-remove cgroupfs-mount"},
-		},
-	}
-	for name, test := range tests {
+		"memory switched off": {v2, "cpuset cpu io hugetlb pids rdma misc\n",
+			verdict{Fatal, "v2, without memory", "boot the kernel with cgroup_enable=memory"}},
+		"none": {"25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw\n", "",
+			verdict{Fatal, "none mounted", "apt-get install --yes --no-install-recommends --no-remove cgroupfs-mount"}},
+	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, judgeCgroups(test.mountinfo, test.controllers)) })
 	}
 }
@@ -244,7 +220,7 @@ var (
 
 func TestJudgeMachine(t *testing.T) {
 	const larger = "use a larger machine"
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		got  Check
 		want verdict
 	}{
@@ -269,22 +245,15 @@ func TestJudgeMachine(t *testing.T) {
 				"disconnect the VPN or remove the network that the route belongs to, or move the labs' networks: --subnets PREFIX",
 			},
 		},
-		"room": {
-			judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 70_310_000_000}, "free some"),
-			verdict{OK, "70.3 GB free at /var/lib/docker", ""},
-		},
+		"room": {judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 70_310_000_000}, "free some"),
+			verdict{OK, "70.3 GB free at /var/lib/docker", ""}},
 		"just no room": {
 			judgeDisk(disk{what: "Docker's data", path: "/var/lib/docker", bytes: 4_999_999_999}, "free some"),
 			verdict{Fatal, "5.0 GB free at /var/lib/docker", "free some"},
 		},
-		"room unknown": {
-			judgeDisk(disk{what: "Docker's data", path: "/x", err: syscall.EIO}, "free some"),
-			verdict{Fatal, "input/output error", "free some"},
-		},
-		"features": {
-			judgeFeatures([]feature{{name: "bridge"}, {name: "veth"}}),
-			verdict{OK, "bridge, veth", ""},
-		},
+		"room unknown": {judgeDisk(disk{what: "Docker's data", path: "/x", err: syscall.EIO}, "free some"),
+			verdict{Fatal, "input/output error", "free some"}},
+		"features": {judgeFeatures([]feature{{name: "bridge"}, {name: "veth"}}), verdict{OK, "bridge, veth", ""}},
 		"features missing": {
 			judgeFeatures([]feature{{name: "bridge"}, {"veth", syscall.EOPNOTSUPP}, {"overlay", syscall.ENODEV}}),
 			verdict{
@@ -292,8 +261,7 @@ func TestJudgeMachine(t *testing.T) {
 				"boot a distribution's standard kernel with its modules installed",
 			},
 		},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) { test.want.compare(t, test.got) })
 	}
 }

@@ -149,15 +149,11 @@ func TestUndoSaysWhatDockerLeaves(t *testing.T) {
 		want   string
 	}{
 		"not started by the set-up": {},
-		"on a new machine": {
-			&dockerBefore{Forwarding: "0", Detached: true},
+		"on a new machine": {&dockerBefore{Forwarding: "0", Detached: true},
 			"leaving Docker, which the set-up has started; to stop it: kill $(cat /run/docker.pid); its iptables rules stay until the next boot; " +
-				"to remove what else it leaves: rm /var/log/docker.log; ip link delete docker0; sysctl -w net.ipv4.ip_forward=0; iptables -P FORWARD ACCEPT",
-		},
-		"on a router that ran Docker before": {
-			&dockerBefore{Forwarding: "1", Bridge: true},
-			"leaving Docker, which the set-up has started; to stop it: systemctl stop docker.socket docker; its iptables rules stay until the next boot",
-		},
+				"to remove what else it leaves: rm /var/log/docker.log; ip link delete docker0; sysctl -w net.ipv4.ip_forward=0; iptables -P FORWARD ACCEPT"},
+		"on a router that ran Docker before": {&dockerBefore{Forwarding: "1", Bridge: true},
+			"leaving Docker, which the set-up has started; to stop it: systemctl stop docker.socket docker; its iptables rules stay until the next boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := hostIn(t.TempDir())
