@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -55,19 +56,18 @@ func TestRenumber(t *testing.T) {
 		t.Errorf("the pod and Service ranges have moved: %s, %s", c.PodCIDR, c.ServiceCIDR)
 	}
 	// The subnets of a stored run make the same move.
-	again, err := old.Onto(map[string]netip.Prefix{"small": moves[0].To, "large": moves[1].To, "fixed": prefix("10.9.9.0/24"), "gone": prefix("10.0.0.0/8")})
-	if err != nil || len(again) != 2 || again[0] != moves[0] || again[1] != moves[1] {
-		t.Errorf("%v, %v", again, err)
+	stored := map[string]netip.Prefix{
+		"small": moves[0].To, "large": moves[1].To, "fixed": prefix("10.9.9.0/24"), "gone": prefix("10.0.0.0/8"),
 	}
+	must.Equal(t, "of a stored run", moves, must.Get(old.Onto(stored))(t))
 	must.Fail(t, must.Err(old.Onto(map[string]netip.Prefix{"small": prefix("172.16.128.0/24")}))) // of another size
-	if none, err := old.Onto(map[string]netip.Prefix{"small": old.Networks[0].Subnet}); err != nil || len(none) != 0 {
-		t.Errorf("%v, %v: the documented subnets are no move", none, err)
-	}
+	none := must.Get(old.Onto(map[string]netip.Prefix{"small": old.Networks[0].Subnet}))(t)
+	must.Equal(t, "moves to the documented subnets", 0, len(none))
 }
 
 func TestWithinRefuses(t *testing.T) {
 	for prefix, says := range map[string]string{
-		"10.200.0.0/22": "", // the /25, and the /23 after it
+		"10.200.0.0/22": "<nil>", // the /25, and the /23 after it
 		"10.200.0.0/23": "10.200.0.0/23 is too small: the networks of three need a /22",
 		"10.200.0.0/24": "10.200.0.0/24 is too small: the networks of three need a /22",
 		"10.8.0.0/14":   "10.8.0.0/14 overlaps 10.10.0.0/16, the pod range of three, which stays: choose another prefix",
@@ -79,13 +79,7 @@ func TestWithinRefuses(t *testing.T) {
 		"198.51.0.0/16": "198.51.0.0/16 is not private: expected a prefix in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 (RFC 1918)",
 		"fd00::/64":     "fd00::/64 is not an IPv4 prefix: expected one such as 10.200.0.0/16",
 	} {
-		_, err := three().Within(netip.MustParsePrefix(prefix))
-		if said := ""; err != nil {
-			said = err.Error()
-			must.Equal(t, prefix, says, said)
-		} else if says != "" {
-			t.Errorf("%s is accepted, want %q", prefix, says)
-		}
+		must.Equal(t, prefix, says, fmt.Sprint(must.Err(three().Within(netip.MustParsePrefix(prefix)))))
 	}
 	none := three()
 	none.Networks = none.Networks[1:2]
@@ -96,18 +90,13 @@ func TestWithinRefuses(t *testing.T) {
 func TestSplit(t *testing.T) {
 	one := Topology{Name: "one", Networks: []Network{NewNetwork("nodes", "10.1.0.0/24")}}
 	all := []Topology{one, three(), one}
-	parts, err := Split(prefix("10.200.0.0/20"), all...)
-	must.NoError(t, err)
+	parts := must.Get(Split(prefix("10.200.0.0/20"), all...))(t)
 	for i, want := range []string{"10.200.0.0/24", "10.200.4.0/22", "10.200.8.0/24"} {
-		if parts[i].String() != want {
-			t.Errorf("part %d is %s, want %s", i, parts[i], want)
-		}
+		must.Equal(t, i, want, parts[i].String())
 		must.Get(all[i].Within(parts[i]))(t)
 	}
-	_, err = Split(prefix("10.200.0.0/21"), all...)
-	if want := "10.200.0.0/21 is too small for 3 labs: no /24 is left for that of one"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
-	}
+	must.Equal(t, "", "10.200.0.0/21 is too small for 3 labs: no /24 is left for that of one",
+		fmt.Sprint(must.Err(Split(prefix("10.200.0.0/21"), all...))))
 	// The part of the first one overlaps nothing, and the prefix does.
 	must.Fail(t, must.Err(Split(prefix("10.8.0.0/14"), one, three())), "the pod range of three")
 }

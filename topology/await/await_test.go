@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,13 +15,11 @@ func TestUntil(t *testing.T) {
 	const interval, bound = time.Millisecond, 50 * time.Millisecond
 	t.Run("done", func(t *testing.T) {
 		polls := 0
-		err := Until(t.Context(), "the third poll", interval, time.Minute, func(context.Context) (bool, string, error) {
+		must.NoError(t, Until(t.Context(), "the third poll", interval, time.Minute, func(context.Context) (bool, string, error) {
 			polls++
 			return polls == 3, "", nil
-		})
-		if err != nil || polls != 3 {
-			t.Fatalf("polls = %d, err = %v; want 3 polls and no error", polls, err)
-		}
+		}))
+		must.Equal(t, "polls", 3, polls)
 	})
 	t.Run("bound says what was seen last", func(t *testing.T) {
 		err := Until(t.Context(), "a route", interval, bound, func(context.Context) (bool, string, error) {
@@ -41,10 +38,8 @@ func TestUntil(t *testing.T) {
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := Until(ctx, "nothing", interval, time.Minute, func(context.Context) (bool, string, error) { return false, "", nil })
-		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("err = %v; want the cancellation", err)
-		}
+		never := func(context.Context) (bool, string, error) { return false, "", nil }
+		must.Is(t, Until(ctx, "nothing", interval, time.Minute, never), context.Canceled)
 	})
 }
 
@@ -57,16 +52,11 @@ func TestWatch(t *testing.T) {
 		polls++
 		return polls == 4, []string{"one", "one", "two", ""}[polls-1], nil
 	}))
-	var got []string
-	for _, s := range reported {
-		if s.What != "the fourth poll" || !s.Began.Equal(reported[0].Began) {
-			t.Errorf("%+v", s)
-		}
-		got = append(got, s.Saw)
+	want := []Sight{{}, {Saw: "one"}, {Saw: "two"}, {Saw: "two", Over: true}}
+	for i := range want {
+		want[i].What, want[i].Began = "the fourth poll", reported[0].Began
 	}
-	if want := []string{"", "one", "two", "two"}; !slices.Equal(got, want) || !reported[len(reported)-1].Over || reported[2].Over {
-		t.Errorf("reported %+v, want %q and then the end", reported, want)
-	}
+	must.Equal(t, "reported", want, reported)
 }
 
 // See asks for a description once a second, and never for a wait that is not watched.

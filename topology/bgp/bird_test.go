@@ -70,9 +70,8 @@ func TestBIRDProtocolsForms(t *testing.T) {
 				must.Fail(t, err, c.err)
 				return
 			}
-			if err != nil || len(got) != 1 || got[0] != c.want {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
-			}
+			must.NoError(t, err)
+			must.Equal(t, "protocols", []BIRDProtocol{c.want}, got, byValue)
 		})
 	}
 }

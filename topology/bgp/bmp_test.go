@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bmp"
 
@@ -56,6 +55,15 @@ func withdrawal(t testing.TB, h bmp.BMPPeerHeader, p string) []byte {
 
 func endOf(t testing.TB, h bmp.BMPPeerHeader) []byte {
 	return encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(nil, nil, nil)))
+}
+
+func feedOf(t testing.TB, messages ...[]byte) *Feed {
+	t.Helper()
+	f := NewFeed()
+	for _, m := range messages {
+		must.NoError(t, f.Add(m))
+	}
+	return f
 }
 
 func TestFeed(t *testing.T) {
@@ -108,19 +116,34 @@ func TestFeed(t *testing.T) {
 		{"a part of the Loc-RIB", [][]byte{fedRoute(t, filtered, one, []uint32{64513}, "10.5.112.0/24")}, first[:1], nil, View{LocRIB: true, IPv4: true, Filtered: true, Endless: true}, false, "[] []"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := NewFeed()
-			for _, m := range test.feed {
-				must.NoError(t, f.Add(m))
-			}
+			f := feedOf(t, test.feed...)
 			must.Equal(t, "paths", test.paths, told(f.RIB()))
 			must.Equal(t, "peers", test.peers, peersTold(f.Neighbors()))
-			if d := cmp.Diff(test.view, f.View()); d != "" || f.Ended() != test.ended {
-				t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
-			}
-			if missing, late := f.Unended(); fmt.Sprint(missing, " ", late) != test.unended {
-				t.Errorf("no End-of-RIB of %v, late %v, want %s", missing, late, test.unended)
-			}
+			must.Equal(t, "view", test.view, f.View())
+			must.Equal(t, "ended", test.ended, f.Ended())
+			missing, late := f.Unended()
+			must.Equal(t, "without an End-of-RIB, and late", test.unended, fmt.Sprint(missing, " ", late))
 		})
+	}
+}
+
+// The End-of-RIB of IPv4 does not stand for that of IPv6, and a peer whose Peer Up was not fed is not whole
+// before its End-of-RIB.
+func TestFeedUnended(t *testing.T) {
+	const peer = "192.0.2.2"
+	h := header(bmp.BMP_PEER_TYPE_GLOBAL, bmp.BMP_PEER_FLAG_POST_POLICY, peer, 64513)
+	oneOfMany := encoded(t, bmp.NewBMPRouteMonitoring(h, bgp.NewBGPUpdateMessage(nil, []bgp.PathAttributeInterface{
+		bgp.NewPathAttributeOrigin(0), bgp.NewPathAttributeAsPath(nil),
+		bgp.NewPathAttributeMpReachNLRI("2001:db8::2", []bgp.AddrPrefixInterface{bgp.NewIPv6AddrPrefix(64, "2001:db8:1::")}),
+	}, nil)))
+	for name, f := range map[string]*Feed{
+		"IPv6": feedOf(t, peerUp(t, peer, 64513, bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapMultiProtocol(bgp.RF_IPv6_UC)),
+			endOf(t, h), oneOfMany),
+		"no Peer Up": feedOf(t, fedRoute(t, h, peer, nil, "10.5.112.0/24")),
+	} {
+		if missing, late := f.Unended(); f.Ended() || len(missing) == 0 {
+			t.Errorf("%s: ended %t, missing %v, late %v, view %+v", name, f.Ended(), missing, late, f.View())
+		}
 	}
 }
 
@@ -129,17 +152,11 @@ func TestFeedUnfed(t *testing.T) {
 	const one, two = "192.0.2.2", "192.0.2.3"
 	h := header(bmp.BMP_PEER_TYPE_GLOBAL, 0, two, 64513)
 	down := encoded(t, bmp.NewBMPPeerDownNotification(h, bmp.BMP_PEER_DOWN_REASON_PEER_DE_CONFIGURED, nil, nil))
-	f := NewFeed()
-	for _, m := range [][]byte{peerUp(t, one, 64513), fedRoute(t, header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), one, []uint32{64513}, "10.5.112.0/24"), peerUp(t, two, 64513), down} {
-		must.NoError(t, f.Add(m))
-	}
-	if got := fmt.Sprint(f.Unfed(), f.Young(time.Minute)); got != "[192.0.2.3] []" {
-		t.Error(got)
-	}
+	route := fedRoute(t, header(bmp.BMP_PEER_TYPE_GLOBAL, 0, one, 64513), one, []uint32{64513}, "10.5.112.0/24")
+	f := feedOf(t, peerUp(t, one, 64513), route, peerUp(t, two, 64513), down)
+	must.Equal(t, "", "[192.0.2.3] []", fmt.Sprint(f.Unfed(), f.Young(time.Minute)))
 	must.NoError(t, f.Add(peerUp(t, two, 64513)))
-	if got := fmt.Sprint(f.Unfed(), f.Young(time.Minute), f.Young(0)); got != "[] [192.0.2.3] []" {
-		t.Error(got)
-	}
+	must.Equal(t, "", "[] [192.0.2.3] []", fmt.Sprint(f.Unfed(), f.Young(time.Minute), f.Young(0)))
 }
 
 // A real FRR has fed its Loc-RIB, and what it has of the policy's routes. Of those of IPv6 it has
@@ -162,16 +179,14 @@ func TestFeedOfFRR(t *testing.T) {
 	must.Equal(t, "peers", []string{
 		"198.18.77.3 AS 64513 established", "2001:db8:77::3 AS 64513 established", "2001:db8:77::9 AS 64513 idle",
 	}, peersTold(f.Neighbors()))
-	if d := cmp.Diff(View{LocRIB: true, IPv4: true, IPv6: true}, f.View()); d != "" || !f.Ended() {
-		t.Errorf("ended %t (-want +got):\n%s", f.Ended(), d)
-	}
+	must.Equal(t, "view", View{LocRIB: true, IPv4: true, IPv6: true}, f.View())
+	must.Equal(t, "ended", true, f.Ended())
 }
 
 // A peer that sends several paths to a prefix names each.
 func TestFeedAddPath(t *testing.T) {
 	both := bgp.NewCapAddPath([]*bgp.CapAddPathTuple{bgp.NewCapAddPathTuple(bgp.RF_IPv4_UC, bgp.BGP_ADD_PATH_BOTH)})
-	f, h := NewFeed(), header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
-	must.NoError(t, f.Add(peerUp(t, "192.0.2.2", 64513, both)))
+	f, h := feedOf(t, peerUp(t, "192.0.2.2", 64513, both)), header(bmp.BMP_PEER_TYPE_GLOBAL, 0, "192.0.2.2", 64513)
 	options := &bgp.MarshallingOption{AddPath: map[bgp.RouteFamily]bgp.BGPAddPathMode{bgp.RF_IPv4_UC: bgp.BGP_ADD_PATH_BOTH}}
 	for id, hop := range []string{"192.0.2.2", "192.0.2.7"} {
 		nlri := bgp.NewIPAddrPrefix(24, "10.5.112.0")
@@ -214,15 +229,8 @@ func TestFeedUnreadable(t *testing.T) {
 		{"lengths", broken, "192.0.2.2 ("},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := NewFeed()
-			add := func(texts ...[]byte) {
-				t.Helper()
-				for _, text := range texts {
-					must.NoError(t, f.Add(text))
-				}
-			}
-			add(peerUp(t, "0.0.0.0", 64524), peerUp(t, "192.0.2.2", 64513), route(), test.text, route())
-			add(fedRoute(t, other, "192.0.2.3", []uint32{64513}, "10.5.113.0/24"))
+			f := feedOf(t, peerUp(t, "0.0.0.0", 64524), peerUp(t, "192.0.2.2", 64513), route(), test.text, route(),
+				fedRoute(t, other, "192.0.2.3", []uint32{64513}, "10.5.113.0/24"))
 			if got := f.Unread(); len(got) != 1 || !strings.HasPrefix(got[0], test.want) {
 				t.Errorf("unread %q, want %q", got, test.want)
 			}
@@ -232,7 +240,8 @@ func TestFeedUnreadable(t *testing.T) {
 			if n := f.Neighbors(); len(n) != 2 || n[0].State != StateUnknown || !f.HasOwnPeer() {
 				t.Errorf("neighbours %+v and the router's own: %t, want two and its own passed over", n, f.HasOwnPeer())
 			}
-			add(peerUp(t, "192.0.2.2", 64513), route())
+			must.NoError(t, f.Add(peerUp(t, "192.0.2.2", 64513)))
+			must.NoError(t, f.Add(route()))
 			if got := f.Unread(); len(got) != 0 || len(f.RIB()) != 2 {
 				t.Errorf("unread %q with the next session, RIB %+v", got, f.RIB())
 			}

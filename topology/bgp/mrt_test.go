@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v3/pkg/packet/mrt"
 
@@ -34,6 +34,13 @@ func told(paths []Path) (lines []string) {
 func peersTold(neighbors []Neighbor) (lines []string) {
 	for _, n := range neighbors {
 		lines = append(lines, fmt.Sprintf("%s AS %d %s", n.Address, n.AS, n.State))
+	}
+	return lines
+}
+
+func routesTold(routes []Route) (lines []string) {
+	for _, r := range routes {
+		lines = append(lines, r.String())
 	}
 	return lines
 }
@@ -68,9 +75,7 @@ func TestMRT(t *testing.T) {
 			d := must.Get(MRT(strings.NewReader(read(t, test.file))))(t)
 			must.Equal(t, "paths", test.paths, told(d.Paths))
 			must.Equal(t, "peers", test.peers, peersTold(d.Neighbors))
-			if day := d.Time.Format("2006-01-02"); day != "2026-11-25" || !d.IPv4 || !d.IPv6 {
-				t.Errorf("of %s, IPv4 %t, IPv6 %t", d.Time, d.IPv4, d.IPv6)
-			}
+			must.Equal(t, "day, IPv4, IPv6", [3]any{"2026-11-25", true, true}, [3]any{d.Time.Format(time.DateOnly), d.IPv4, d.IPv6})
 		})
 	}
 }
@@ -78,8 +83,7 @@ func TestMRT(t *testing.T) {
 func record(t testing.TB, kind mrt.MRTSubTypeTableDumpv2, body mrt.Body) []byte {
 	t.Helper()
 	m := must.Get(mrt.NewMRTMessage(1767323045, mrt.TABLE_DUMPv2, kind, body))(t)
-	text := must.Get(m.Serialize())(t)
-	return text
+	return must.Get(m.Serialize())(t)
 }
 
 // ribOf is the record of a prefix with paths of peers, by their places in the table.
@@ -111,9 +115,8 @@ func TestMRTTables(t *testing.T) {
 		"10.5.112.0/24 via 192.0.2.2 from 192.0.2.3 as [64513 2] internal",
 		"10.5.113.0/24 via 192.0.2.2 from invalid IP as [64513 3] best multipath",
 	}, told(d.Paths))
-	if diff := cmp.Diff([]string{"192.0.2.2 AS 64513 established", "192.0.2.3 AS 64524 established", "192.0.2.4 AS 64513 unknown"}, peersTold(d.Neighbors)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Equal(t, "", []string{"192.0.2.2 AS 64513 established", "192.0.2.3 AS 64524 established", "192.0.2.4 AS 64513 unknown"},
+		peersTold(d.Neighbors))
 }
 
 func TestMRTRefusals(t *testing.T) {
@@ -163,10 +166,10 @@ func TestMRTOthers(t *testing.T) {
 		{"updates and a table of version 1", "3, the first of type 16, subtype 4", [][]byte{raw(16, 4), raw(12, 1), raw(16, 4)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d, err := MRT(bytes.NewReader(bytes.Join(append([][]byte{indexOf(t, ""), ribOf(t, "10.5.112.0", 24, 0)}, test.records...), nil)))
-			if err != nil || d.Others != test.want || len(d.Paths) != 1 {
-				t.Errorf("others %q, want %q; %d paths, %v", d.Others, test.want, len(d.Paths), err)
-			}
+			text := bytes.Join(append([][]byte{indexOf(t, ""), ribOf(t, "10.5.112.0", 24, 0)}, test.records...), nil)
+			d := must.Get(MRT(bytes.NewReader(text)))(t)
+			must.Equal(t, "others", test.want, d.Others)
+			must.Equal(t, "paths", 1, len(d.Paths))
 		})
 	}
 }

@@ -1,8 +1,8 @@
 package bgp
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,29 +35,19 @@ func TestFRROutside(t *testing.T) {
 func TestFRRForms(t *testing.T) {
 	for _, test := range []struct {
 		name, path string
-		neighbor   string // invalid if empty
-		as         []uint32
+		want       string // its neighbour, and the AS path
 	}{
-		{"AS with dots", `"peerId":"192.0.2.2","path":"1.4 64513"`, "192.0.2.2", []uint32{1<<16 + 4, 64513}},
-		{"on an interface, by address", `"peerId":"fe80::11","path":"64513"`, "fe80::11", []uint32{64513}},
-		{"on an interface, by name", `"peerId":"swp1","path":"64513"`, "192.0.2.7", []uint32{64513}},
-		{"imported, with an AS path", `"peerId":"(unspec)","path":"64513"`, "192.0.2.7", []uint32{64513}},
-		{"imported, with a VRF", `"peerId":"(unspec)","path":"","nhVrfName":"tenant"`, "192.0.2.7", nil},
-		{"the router's own", `"peerId":"(unspec)","path":""`, "", nil},
-		{"an aggregate", `"peerId":"(unspec)","path":"64513","nexthops":[{"ip":"0.0.0.0"}]`, "", []uint32{64513}},
+		{"AS with dots", `"peerId":"192.0.2.2","path":"1.4 64513"`, "192.0.2.2 [65540 64513]"},
+		{"on an interface, by address", `"peerId":"fe80::11","path":"64513"`, "fe80::11 [64513]"},
+		{"on an interface, by name", `"peerId":"swp1","path":"64513"`, "192.0.2.7 [64513]"},
+		{"imported, with an AS path", `"peerId":"(unspec)","path":"64513"`, "192.0.2.7 [64513]"},
+		{"imported, with a VRF", `"peerId":"(unspec)","path":"","nhVrfName":"tenant"`, "192.0.2.7 []"},
+		{"the router's own", `"peerId":"(unspec)","path":""`, "invalid IP []"},
+		{"an aggregate", `"peerId":"(unspec)","path":"64513","nexthops":[{"ip":"0.0.0.0"}]`, "invalid IP [64513]"},
 	} {
-		paths, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"bestpath":true,"nexthops":[{"ip":"192.0.2.7"}],` + test.path + `}]}}`)
-		if err != nil {
-			t.Errorf("%s: %v", test.name, err)
-			continue
-		}
-		want := netip.Addr{}
-		if test.neighbor != "" {
-			want = addr(test.neighbor)
-		}
-		if p := paths[0]; p.Neighbor != want || !slices.Equal(p.ASPath, test.as) {
-			t.Errorf("%s: from %s by AS %v, want %s by %v", test.name, p.Neighbor, p.ASPath, want, test.as)
-		}
+		path := `{"bestpath":true,"nexthops":[{"ip":"192.0.2.7"}],` + test.path + `}`
+		paths := must.Get(FRRPaths(`{"routes":{"10.0.0.0/8":[` + path + `]}}`))(t)
+		must.Equal(t, test.name, test.want, fmt.Sprint(paths[0].Neighbor, paths[0].ASPath))
 	}
 
 	neighbors := must.Get(FRRNeighbors(`{"vrfName":"default",
@@ -117,10 +107,8 @@ func TestBIRDOutside(t *testing.T) {
 			}}
 			must.Equal(t, "paths", want, paths, byValue)
 			neighbors := must.Get(birdNeighbors(protocols, nil))(t)
-			up := Neighbor{
-				Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
-				Received: 1, Accepted: 1,
-			}
+			up := Neighbor{Address: addr("198.18.77.2"), AS: 64524, RouterID: addr("192.0.2.1"), State: StateEstablished,
+				Received: 1, Accepted: 1}
 			must.Equal(t, "neighbours", []Neighbor{up, {Address: addr("198.18.77.44"), AS: 64524, State: "active"}}, neighbors, byValue)
 		})
 	}
@@ -135,16 +123,12 @@ func TestIPv6Outside(t *testing.T) {
 		}
 		return p
 	}
-	paths, err := FRRPaths(read(t, "frr-10.3-rib6-plain.json"))
-	must.NoError(t, err)
 	must.Equal(t, "FRR", []Path{
 		to("2001:db8:cb::/48", "::", ""),
 		to("fd00:10:5:112::/64", "2001:db8:77::3", "2001:db8:77::3", 64513),
 		to("fd00:10:5:113::/64", "2001:db8:77::8", "2001:db8:77::3", 64513),
-	}, paths, byValue)
-	if paths, err = BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")); err != nil {
-		t.Fatal(err)
-	}
+	}, must.Get(FRRPaths(read(t, "frr-10.3-rib6-plain.json")))(t), byValue)
+	paths := must.Get(BIRDPaths(read(t, "bird-2.17-routes-both.txt"), read(t, "bird-2.17-protocols-both.txt")))(t)
 	must.Equal(t, "BIRD", []Path{
 		to("203.0.113.0/24", "198.18.77.2", "198.18.77.2", 64524), to("2001:db8:cb::/48", "2001:db8:77::2", "2001:db8:77::2", 64524),
 	}, paths, byValue)
@@ -213,25 +197,19 @@ func TestKernelRoutes(t *testing.T) {
 			if strings.HasPrefix(file, "ip6") {
 				ipv4, ipv6 = ipv6, ipv4
 			}
-			routes := must.Get(KernelRoutes(ipv4, ipv6))(t)
-			var got []string
-			for _, r := range routes {
-				got = append(got, r.String())
-			}
-			must.Equal(t, "routes", want, got)
+			must.Equal(t, "routes", want, routesTold(must.Get(KernelRoutes(ipv4, ipv6))(t)))
 		})
 	}
 }
 
 // A route of IPv4 over an unnumbered session has a gateway of IPv6.
 func TestKernelRouteViaIPv6(t *testing.T) {
-	routes, err := KernelRoutes(`[{"dst":"10.0.0.0/8","via":{"family":"inet6","host":"fe80::1"},"dev":"swp1","protocol":"186","metric":20},
-		{"dst":"10.1.0.0/16","protocol":"186","metric":20,"nexthops":[{"via":{"family":"inet6","host":"fe80::2"},"dev":"swp2"},{"gateway":"192.0.2.2","dev":"eth0"}]}]`, "[]")
-	must.NoError(t, err)
-	want := []string{"10.0.0.0/8 via fe80::1 dev swp1 proto bgp metric 20", "10.1.0.0/16 via 192.0.2.2 dev eth0 via fe80::2 dev swp2 proto bgp metric 20"}
-	for i, r := range routes {
-		must.Equal(t, r, want[i], r.String())
-	}
+	routes := must.Get(KernelRoutes(`[{"dst":"10.0.0.0/8","via":{"family":"inet6","host":"fe80::1"},"dev":"swp1","protocol":"186","metric":20},
+		{"dst":"10.1.0.0/16","protocol":"186","metric":20,"nexthops":[{"via":{"family":"inet6","host":"fe80::2"},"dev":"swp2"},{"gateway":"192.0.2.2","dev":"eth0"}]}]`, "[]"))(t)
+	must.Equal(t, "", []string{
+		"10.0.0.0/8 via fe80::1 dev swp1 proto bgp metric 20",
+		"10.1.0.0/16 via 192.0.2.2 dev eth0 via fe80::2 dev swp2 proto bgp metric 20",
+	}, routesTold(routes))
 }
 
 // What cannot be read whole is an error: a path that is left out would be a route that the
@@ -243,50 +221,35 @@ func TestOutsideRefusals(t *testing.T) {
 	)
 	for _, test := range []struct {
 		name string
-		err  func() error
+		err  error
 		want string
 	}{
-		{"vtysh refuses", func() error { _, err := FRRPaths("% Unknown command: show bgp\n"); return err }, "refused: % Unknown command: show bgp"},
-		{"no BGP", func() error { _, err := FRRPaths(`{"warning":"Default BGP instance not found"}`); return err }, "Default BGP instance not found"},
-		{"no VRFs", func() error { _, err := FRRVRFs(`{}`); return err }, "the answer has no vrfs"},
-		{"a RIB that is cut off", func() error { _, err := FRRPaths(`{"routes":{"10.0.0.0/8":[]`); return err }, "EOF"},
-		{"a RIB and more", func() error { _, err := FRRPaths(`{"routes":{}} {}`); return err }, "there is more after the end of the JSON"},
-		{"routes that are none", func() error { _, err := FRRPaths(`{"routes":[]}`); return err }, "want {, got ["},
-		{"a FIB that is cut off", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8"}`, "[]"); return err }, "EOF"},
-		{"no routes", func() error { _, err := FRRPaths(`{}`); return err }, "the answer has no routes"},
-		{"path without a next hop", func() error { _, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1"}]}}`); return err }, `the path to 10.0.0.0/8 from "swp1" has no next hop`},
-		{"AS with two dots", func() error {
-			_, err := FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"192.0.2.2","path":"1.2.3","nexthops":[{"ip":"192.0.2.2"}]}]}}`)
-			return err
-		}, `AS path "1.2.3" of 10.0.0.0/8`},
-		{"neighbours refused", func() error { _, err := FRRNeighbors("no"); return err }, `want JSON, got "no"`},
-		{"time", func() error {
-			_, err := birdNeighbors(header+"p BGP --- up 16:30:05.661 Established\n  BGP state: Established\n  Neighbor address: 192.0.2.2\n", birdTimes)
-			return err
-		}, "protocol p of BIRD: since"},
-		{"number", func() error {
-			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 16:35:45.444] * (100) [i]\n\tBGP.med: much\n", header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
-			return err
-		}, `of BIRD's routes: strconv.ParseUint: parsing "much"`},
-		{"route that the kernel has not", func() error {
-			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 16:35:45.444] ! (100) [i]\n", header)
-			return err
-		}, "the kernel has refused it"},
-		{"BIRD 3", func() error {
-			_, err := BIRDPaths(ready+"10.0.0.0/8 unicast [p 10:00:00] * (100) [i]\n\tbgp_next_hop: 192.0.2.2\n",
-				header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")
-			return err
-		}, "has no BGP.next_hop, which BIRD 2 prints"},
-		{"BIRD 1", func() error {
-			_, err := BIRDPaths(ready+"10.0.0.0/8 via 192.0.2.2 on eth0 [p 10:00] * (100) [i]\n", header)
-			return err
-		}, "it is no route"},
-		{"no routes of BIRD", func() error { _, err := BIRDPaths("", header); return err }, `want "BIRD " first, got ""`},
-		{"no protocols of BIRD", func() error { _, err := birdNeighbors(ready, nil); return err }, "no table of protocols"},
-		{"no routes of ip", func() error { _, err := KernelRoutes("[]", "Object \"route\" is unknown"); return err }, "reading the routes of ip(8)"},
-		{"names for numbers", func() error { _, err := KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]"); return err }, `the route to "10.0.0.0/8"`},
+		{"vtysh refuses", must.Err(FRRPaths("% Unknown command: show bgp\n")), "refused: % Unknown command: show bgp"},
+		{"no BGP", must.Err(FRRPaths(`{"warning":"Default BGP instance not found"}`)), "Default BGP instance not found"},
+		{"no VRFs", must.Err(FRRVRFs(`{}`)), "the answer has no vrfs"},
+		{"a RIB that is cut off", must.Err(FRRPaths(`{"routes":{"10.0.0.0/8":[]`)), "EOF"},
+		{"a RIB and more", must.Err(FRRPaths(`{"routes":{}} {}`)), "there is more after the end of the JSON"},
+		{"routes that are none", must.Err(FRRPaths(`{"routes":[]}`)), "want {, got ["},
+		{"a FIB that is cut off", must.Err(KernelRoutes(`[{"dst":"10.0.0.0/8"}`, "[]")), "EOF"},
+		{"no routes", must.Err(FRRPaths(`{}`)), "the answer has no routes"},
+		{"path without a next hop", must.Err(FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"swp1"}]}}`)), `the path to 10.0.0.0/8 from "swp1" has no next hop`},
+		{"AS with two dots", must.Err(FRRPaths(`{"routes":{"10.0.0.0/8":[{"peerId":"192.0.2.2","path":"1.2.3","nexthops":[{"ip":"192.0.2.2"}]}]}}`)),
+			`AS path "1.2.3" of 10.0.0.0/8`},
+		{"neighbours refused", must.Err(FRRNeighbors("no")), `want JSON, got "no"`},
+		{"time", must.Err(birdNeighbors(header+"p BGP --- up 16:30:05.661 Established\n  BGP state: Established\n  Neighbor address: 192.0.2.2\n", birdTimes)),
+			"protocol p of BIRD: since"},
+		{"number", must.Err(BIRDPaths(ready+"10.0.0.0/8 unicast [p 16:35:45.444] * (100) [i]\n\tBGP.med: much\n",
+			header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")), `of BIRD's routes: strconv.ParseUint: parsing "much"`},
+		{"route that the kernel has not", must.Err(BIRDPaths(ready+"10.0.0.0/8 unicast [p 16:35:45.444] ! (100) [i]\n", header)), "the kernel has refused it"},
+		{"BIRD 3", must.Err(BIRDPaths(ready+"10.0.0.0/8 unicast [p 10:00:00] * (100) [i]\n\tbgp_next_hop: 192.0.2.2\n",
+			header+"p BGP --- up 10:00:00 Established\n  Neighbor address: 192.0.2.2\n")), "has no BGP.next_hop, which BIRD 2 prints"},
+		{"BIRD 1", must.Err(BIRDPaths(ready+"10.0.0.0/8 via 192.0.2.2 on eth0 [p 10:00] * (100) [i]\n", header)), "it is no route"},
+		{"no routes of BIRD", must.Err(BIRDPaths("", header)), `want "BIRD " first, got ""`},
+		{"no protocols of BIRD", must.Err(birdNeighbors(ready, nil)), "no table of protocols"},
+		{"no routes of ip", must.Err(KernelRoutes("[]", "Object \"route\" is unknown")), "reading the routes of ip(8)"},
+		{"names for numbers", must.Err(KernelRoutes(`[{"dst":"10.0.0.0/8","protocol":"bgp"}]`, "[]")), `the route to "10.0.0.0/8"`},
 	} {
-		t.Run(test.name, func(t *testing.T) { must.Fail(t, test.err(), test.want) })
+		t.Run(test.name, func(t *testing.T) { must.Fail(t, test.err, test.want) })
 	}
 }
 
@@ -309,7 +272,6 @@ func TestFRRNeighborsBFD(t *testing.T) {
  "192.0.2.1": {"remoteAs": 64513, "bgpState": "Established", "peerBfdInfo": {"type": "single hop", "status": "Up", "lastUpdate": "0:00:00:09"}},
  "192.0.2.2": {"remoteAs": 64513, "bgpState": "Active"}
 }`))(t)
-	if len(there) != 2 || there[0].BFD != "up" || there[1].BFD != "" {
-		t.Errorf("%+v", there)
-	}
+	must.Equal(t, "neighbours", 2, len(there))
+	must.Equal(t, "BFD", [2]string{"up", ""}, [2]string{there[0].BFD, there[1].BFD})
 }

@@ -1,8 +1,8 @@
 package bgp
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -30,14 +30,10 @@ func read(t testing.TB, name string) string {
 // 64524). The next hop of 10.5.115.0/24 was on no link. BIRD had a static route to
 // 10.5.113.0/24, which does not change the best path.
 func TestParsePaths(t *testing.T) {
-	external := Path{
-		NextHop: addr("192.0.2.2"), Neighbor: addr("192.0.2.2"), ASPath: []uint32{64513}, Origin: "igp", LocalPref: 100,
-		Best: true, Multipath: true,
-	}
-	internal := Path{
-		NextHop: addr("192.0.2.130"), Neighbor: addr("192.0.2.130"), Origin: "igp", LocalPref: 90, Internal: true,
-		Best: true, Multipath: true,
-	}
+	external := Path{NextHop: addr("192.0.2.2"), Neighbor: addr("192.0.2.2"), ASPath: []uint32{64513}, Origin: "igp",
+		LocalPref: 100, Best: true, Multipath: true}
+	internal := Path{NextHop: addr("192.0.2.130"), Neighbor: addr("192.0.2.130"), Origin: "igp", LocalPref: 90, Internal: true,
+		Best: true, Multipath: true}
 	to := func(prefix string, p Path, changes ...func(*Path)) Path {
 		p.Prefix = netip.MustParsePrefix(prefix)
 		for _, change := range changes {
@@ -46,17 +42,14 @@ func TestParsePaths(t *testing.T) {
 		return p
 	}
 	notBest := func(p *Path) { p.Best, p.Multipath = false, false }
-	both := []Path{
+	paths := must.Get(BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt")))(t)
+	must.Equal(t, "paths", []Path{
 		to("10.5.112.0/24", external),
 		to("10.5.112.0/24", internal, notBest),
 		to("10.5.113.0/24", external),
 		to("10.5.114.0/24", external, func(p *Path) { p.ASPath, p.Origin, p.MED = []uint32{64513, 64998, 64999}, "incomplete", 50 }),
 		to("10.5.116.0/24", internal),
-	}
-	t.Run("BIRD", func(t *testing.T) {
-		paths := must.Get(BIRDPaths(birdBanner+read(t, "bird-2.17-routes.txt"), birdBanner+read(t, "bird-2.17-protocols.txt")))(t)
-		must.Equal(t, "paths", both, paths, byValue)
-	})
+	}, paths, byValue)
 }
 
 func birdTimes(text string) (time.Time, error) {
@@ -65,10 +58,8 @@ func birdTimes(text string) (time.Time, error) {
 
 func TestParseNeighbors(t *testing.T) {
 	neighbor := func(address string, as uint32, prefixes uint64) Neighbor {
-		return Neighbor{
-			Address: addr(address), AS: as, RouterID: addr(address), State: StateEstablished,
-			Received: prefixes, Accepted: prefixes,
-		}
+		return Neighbor{Address: addr(address), AS: as, RouterID: addr(address), State: StateEstablished,
+			Received: prefixes, Accepted: prefixes}
 	}
 	check := func(t *testing.T, want, got []Neighbor) {
 		t.Helper()
@@ -90,32 +81,23 @@ func TestParseNeighbors(t *testing.T) {
 		check(t, []Neighbor{neighbor("192.0.2.2", 64513, 3), neighbor("192.0.2.130", 64524, 2)}, got)
 	})
 	t.Run("without a session", func(t *testing.T) {
-		got, err := FRRNeighbors(read(t, "frr-10.3-neighbors-down.json"))
-		must.NoError(t, err)
-		check(t, []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}, got)
-		if got, err = birdNeighbors(birdBanner+read(t, "bird-2.17-protocols-down.txt"), birdTimes); err != nil {
-			t.Fatal(err)
-		}
-		check(t, []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}, got)
+		want := []Neighbor{{Address: addr("192.0.2.2"), AS: 64513, State: "active"}}
+		check(t, want, must.Get(FRRNeighbors(read(t, "frr-10.3-neighbors-down.json")))(t))
+		check(t, want, must.Get(birdNeighbors(birdBanner+read(t, "bird-2.17-protocols-down.txt"), birdTimes))(t))
 	})
 }
 
 // An AS_SET counts as one in the length of a path, and its members are listed.
 func TestBIRDPathOfSet(t *testing.T) {
-	for text, want := range map[string]struct {
-		path   []uint32
-		length int
-	}{
-		"64513 {64998 64999} 64514":   {[]uint32{64513, 64998, 64999, 64514}, 3},
-		"64513 { 64998 64999 } 64514": {[]uint32{64513, 64998, 64999, 64514}, 3},
-		"{64998}":                     {[]uint32{64998}, 1},
-		"":                            {nil, 0},
+	for text, want := range map[string]string{ // the path, and its length
+		"64513 {64998 64999} 64514":   "[64513 64998 64999 64514] 3",
+		"64513 { 64998 64999 } 64514": "[64513 64998 64999 64514] 3",
+		"{64998}":                     "[64998] 1",
+		"":                            "[] 0",
 	} {
 		var p ranked
 		must.NoError(t, p.birdDetail("BGP.as_path: "+text))
-		if !slices.Equal(p.ASPath, want.path) || p.rank.asPathLen != want.length {
-			t.Errorf("%q: path %v of length %d, want %v of %d", text, p.ASPath, p.rank.asPathLen, want.path, want.length)
-		}
+		must.Equal(t, text, want, fmt.Sprint(p.ASPath, p.rank.asPathLen))
 	}
 }
 

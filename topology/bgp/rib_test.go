@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -30,63 +31,38 @@ func sequence(as ...uint32) bgp.PathAttributeInterface {
 
 func TestPathsOf(t *testing.T) {
 	const localAS = 64524
+	const one, two = "10.4.94.32", "10.4.94.21"
 	igp := bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
-	a, b := bgp.NewPathAttributeNextHop("10.4.94.32"), bgp.NewPathAttributeNextHop("10.4.94.21")
-	want := func(neighbor, nextHop string, change func(*Path)) Path {
-		p := Path{
-			Prefix: prefix("10.5.112.0/24"), NextHop: addr(nextHop), Origin: "igp",
-			ASPath: []uint32{64513}, LocalPref: 100,
-		}
-		if neighbor != "" {
-			p.Neighbor = addr(neighbor)
-		}
+	a, b := bgp.NewPathAttributeNextHop(one), bgp.NewPathAttributeNextHop(two)
+	want := func(nextHop string, change func(*Path)) Path {
+		p := Path{Prefix: prefix("10.5.112.0/24"), NextHop: addr(nextHop), Neighbor: addr(nextHop),
+			Origin: "igp", ASPath: []uint32{64513}, LocalPref: 100}
 		change(&p)
 		return p
 	}
-	best := func(p *Path) { p.Best, p.Multipath = true, true }
-
+	first := announcement(t, one, 64513, true, igp, sequence(64513), a)
+	second := announcement(t, two, 64513, false, igp, sequence(64513), b)
+	best, plain := func(p *Path) { p.Best, p.Multipath = true, true }, func(*Path) {}
 	for _, tt := range []struct {
-		name  string
-		paths []*api.Path
-		want  []Path
+		name           string
+		first, second  *api.Path
+		ofOne, ofOther func(*Path) // what each has beside its neighbour
 	}{
-		{name: "equally good from two neighbours", paths: []*api.Path{
-			announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
-			announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b),
-		},
-			want: []Path{want("10.4.94.32", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(p *Path) { p.Multipath = true })}},
-		{name: "longer AS path", paths: []*api.Path{
-			announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
-			announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513, 64513), b),
-		},
-			want: []Path{
-				want("10.4.94.32", "10.4.94.32", best),
-				want("10.4.94.21", "10.4.94.21", func(p *Path) { p.ASPath = []uint32{64513, 64513} }),
-			}},
-		{name: "higher MED", paths: []*api.Path{
-			announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
-			announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b, bgp.NewPathAttributeMultiExitDisc(5)),
-		},
-			want: []Path{want("10.4.94.32", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(p *Path) { p.MED = 5 })}},
-		{name: "iBGP and eBGP", paths: []*api.Path{
-			announcement(t, "10.4.94.32", 64513, true, igp, sequence(64513), a),
-			announcement(t, "10.4.94.21", localAS, false, igp, sequence(64513), b, bgp.NewPathAttributeLocalPref(100)),
-		},
-			want: []Path{want("10.4.94.32", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(p *Path) { p.Internal = true })}},
-		{name: "the router's own is best", paths: []*api.Path{
-			announcement(t, "<nil>", 0, true, igp, sequence(64513), a),
-			announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b),
-		},
-			want: []Path{want("", "10.4.94.32", best), want("10.4.94.21", "10.4.94.21", func(*Path) {})}},
-		{name: "none is best", paths: []*api.Path{
-			announcement(t, "10.4.94.32", 64513, false, igp, sequence(64513), a),
-			announcement(t, "10.4.94.21", 64513, false, igp, sequence(64513), b),
-		},
-			want: []Path{want("10.4.94.32", "10.4.94.32", func(*Path) {}), want("10.4.94.21", "10.4.94.21", func(*Path) {})}},
+		{"equally good from two neighbours", first, second, best, func(p *Path) { p.Multipath = true }},
+		{"longer AS path", first, announcement(t, two, 64513, false, igp, sequence(64513, 64513), b),
+			best, func(p *Path) { p.ASPath = []uint32{64513, 64513} }},
+		{"higher MED", first, announcement(t, two, 64513, false, igp, sequence(64513), b, bgp.NewPathAttributeMultiExitDisc(5)),
+			best, func(p *Path) { p.MED = 5 }},
+		{"iBGP and eBGP", first, announcement(t, two, localAS, false, igp, sequence(64513), b, bgp.NewPathAttributeLocalPref(100)),
+			best, func(p *Path) { p.Internal = true }},
+		{"the router's own is best", announcement(t, "<nil>", 0, true, igp, sequence(64513), a), second,
+			func(p *Path) { best(p); p.Neighbor = netip.Addr{} }, plain},
+		{"none is best", announcement(t, one, 64513, false, igp, sequence(64513), a), second, plain, plain},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := must.Get(GoBGPPaths(&api.Destination{Prefix: "10.5.112.0/24", Paths: tt.paths}, localAS))(t)
-			must.Equal(t, "paths", tt.want, got, byValue)
+			d := &api.Destination{Prefix: "10.5.112.0/24", Paths: []*api.Path{tt.first, tt.second}}
+			got := must.Get(GoBGPPaths(d, localAS))(t)
+			must.Equal(t, "paths", []Path{want(one, tt.ofOne), want(two, tt.ofOther)}, got, byValue)
 		})
 	}
 }
