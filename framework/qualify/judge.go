@@ -287,7 +287,7 @@ func (in Inputs) notTested(rows []Row) []string {
 			}
 		}
 	}
-	sliced := each.Where(in.Incidents, func(i Incident) bool { 
+	sliced := each.Where(in.Incidents, func(i Incident) bool {
 		return i.Form == "slice" && i.NotAsked == "" && !(i.To.Known && (i.OfUpgrade || i.From.Known))
 	})
 	if len(sliced) > 0 {
