@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -27,9 +28,7 @@ func TestCiliumVersions(t *testing.T) {
 			continue
 		}
 		must.NoError(t, err)
-		if all := u.ImagesOf(test.from, test.to); !slices.Contains(all, test.image) {
-			t.Errorf("%q has no %s", all, test.image)
-		}
+		must.Contain(t, strings.Join(u.ImagesOf(test.from, test.to), " ")+" ", test.image+" ")
 	}
 }
 
@@ -54,13 +53,9 @@ func TestMigration(t *testing.T) {
 		for d, want := range map[direction]bool{upgrading: test.want, rollingBack: false} {
 			steps := u.rolloutSteps(d, test.from, test.to)
 			last := steps[len(steps)-1]
-			if got := last.id.Kind == kindMigrate; got != want {
-				t.Errorf("%s of %s to %s ends with %q", d, test.from, test.to, last.name)
-			}
+			must.Equal(t, fmt.Sprint(d, test), want, last.id.Kind == kindMigrate)
 		}
-		if got := strings.Contains(u.about(), "become objects of cilium.io/v2"); got != test.want {
-			t.Errorf("%s to %s is about %s", test.from, test.to, u.about())
-		}
+		must.Equal(t, u.about(), test.want, strings.Contains(u.about(), "become objects of cilium.io/v2"))
 	}
 }
 
@@ -89,63 +84,49 @@ func TestCiliumManifests(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != test.want {
-			t.Errorf("%s to %s: %q, want %q", test.from, test.to, got, test.want)
-		}
+		must.Equal(t, test.from+" to "+test.to, test.want, got)
 		// Where nobody has said which graceful restart the user has, both are tried.
-		if unsaid := got == release.DefaultRestart; (u.Otherwise != nil) != unsaid || unsaid && u.Otherwise.Under != release.GracefulRestart {
-			t.Errorf("%s to %s: otherwise %v", test.from, test.to, u.Otherwise)
-		}
+		unsaid := got == release.DefaultRestart
+		must.Equal(t, got, unsaid, u.Otherwise != nil && u.Otherwise.Under == release.GracefulRestart)
+		must.Equal(t, got, unsaid, u.Otherwise != nil)
 	}
-}
-
-// modes are the values of the chart's modes that are tried, by the name of their file.
-func modes(t *testing.T) map[string]map[string]any {
-	t.Helper()
-	all := map[string]map[string]any{"": nil}
-	for _, name := range []string{"cilium-native-bgp", "cilium-tunnel-iptables"} {
-		all[name] = ReadValues(t, name)
-	}
-	return all
 }
 
 // The values decide what is measured and what runs beside it.
 func TestCiliumModes(t *testing.T) {
-	kubeProxy := "registry.k8s.io/kube-proxy"
-	for name, values := range modes(t) {
+	for _, name := range []string{"", "cilium-native-bgp", "cilium-tunnel-iptables"} {
 		t.Run(name, func(t *testing.T) {
-			whole := declared(t, "cilium", "1.18.4", "1.19.3", Settings{Values: values})
+			var s Settings
+			if name != "" {
+				s.Values = ReadValues(t, name)
+			}
+			whole := declared(t, "cilium", "1.18.4", "1.19.3", s)
 			kinds := each.Of(whole.Paths, func(k PathKind) string { return k.Name })
 			native := name == "cilium-native-bgp"
 			for _, kind := range []string{
 				"outside to pod", "new connections, outside to pod", "UDP one way, outside to pod",
 				"LoadBalancer address, outside, UDP", "LoadBalancer address, outside, new connections", "LoadBalancer address, outside, long-lived TCP",
 			} {
-				if slices.Contains(kinds, kind) != native {
-					t.Errorf("%q is measured: %t", kind, !native)
-				}
+				must.Equal(t, kind+" is measured", native, slices.Contains(kinds, kind))
 			}
 			for _, kind := range []string{"pod to outside", "pod to pod, other node", "cluster IP", "node port", "long-lived TCP", SourcePath, "DNS through CoreDNS, a Service's name"} {
-				if !slices.Contains(kinds, kind) {
-					t.Errorf("%q is not measured", kind)
-				}
+				must.Equal(t, kind+" is measured", true, slices.Contains(kinds, kind))
 			}
 			for _, e := range whole.Ends {
-				reached := slices.ContainsFunc(whole.probes(), func(p probe.Probe) bool { return p.From == outside && p.To == beside.Name })
-				if e.Name == loadBalancer && (e.Pod == nil || *e.Pod != beside || reached) {
-					t.Errorf("the pod behind the LoadBalancer address is reached from outside by its own address as well: %+v", e)
+				if e.Name == loadBalancer { // its pod is not reached from outside by its own address as well
+					must.Equal(t, e, true, e.Pod != nil && *e.Pod == beside)
+					own := func(p probe.Probe) bool { return p.From == outside && p.To == beside.Name }
+					must.Equal(t, e, false, slices.ContainsFunc(whole.probes(), own))
 				}
 			}
 			for _, p := range whole.probes() {
-				if !slices.ContainsFunc(whole.Ends, func(e framework.Endpoint) bool { return e.Name == p.To }) {
-					t.Errorf("%s goes to no endpoint", p.Name)
-				}
-				if p.From == outside && !strings.HasPrefix(p.To, "node port") && !native {
-					t.Errorf("%s is probed through a tunnel", p.Name)
-				}
+				is := func(e framework.Endpoint) bool { return e.Name == p.To }
+				must.Equal(t, "has an endpoint: "+p.Name, true, slices.ContainsFunc(whole.Ends, is))
+				tunnelled := p.From == outside && !strings.HasPrefix(p.To, "node port") && !native
+				must.Equal(t, "is probed through a tunnel: "+p.Name, false, tunnelled)
 			}
-			proxy := slices.ContainsFunc(whole.Images("1.18.4"), func(ref string) bool { return strings.HasPrefix(ref, kubeProxy) })
-			must.Equal(t, "kube-proxy runs", (name == ""), proxy)
+			images := strings.Join(whole.Images("1.18.4"), " ")
+			must.Equal(t, images, name == "", strings.Contains(images, "registry.k8s.io/kube-proxy"))
 			must.Contain(t, whole.about(), "envoy.enabled=false", "hubble.enabled=false")
 		})
 	}

@@ -33,20 +33,16 @@ func FakeTrip(t *testing.T, dir string, refuses func(probe.Probe) bool) Measures
 	}
 	declarations[FakeComponent] = func(string, string, Settings) (Upgrade, error) { return w.upgrade, nil }
 	t.Cleanup(func() { delete(declarations, FakeComponent) })
-	m := must.Get(w.run(t.Context(), t, dir))(t)
-	return m
+	return must.Get(w.run(t.Context(), t, dir))(t)
 }
 
 func declared(t *testing.T, component, from, to string, s Settings) Upgrade {
 	t.Helper()
-	u := must.Get(Of(component, from, to, s))(t)
-	return u
+	return must.Get(Of(component, from, to, s))(t)
 }
 
 // ReadValues reads values of a chart from a file in testdata.
 func ReadValues(t *testing.T, name string) map[string]any {
 	t.Helper()
-	text := must.Read(t, "testdata/"+name+".yaml")
-	values := must.Get(placeholder.Values{}.Map(text))(t)
-	return values
+	return must.Get(placeholder.Values{}.Map(must.Read(t, "testdata/"+name+".yaml")))(t)
 }

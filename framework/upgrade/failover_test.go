@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/probe"
 	"github.com/relapse-dev/relapse/framework/snapshot"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -20,13 +23,9 @@ func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		vip := netip.MustParseAddr("10.0.0.99")
-		entry := func(address netip.Addr, mac string, answers ...snapshot.Answer) snapshot.LinkNeighbor {
-			return snapshot.LinkNeighbor{Address: address, MAC: mac, Answers: answers}
-		}
 		answers := func(mac string, also ...snapshot.Answer) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.links = []snapshot.LinkNeighbor{entry(node1, "m1"), entry(node2, "m2"), entry(vip, mac, also...)}
+			nodes := []snapshot.LinkNeighbor{{Address: node1, MAC: "m1"}, {Address: node2, MAC: "m2"}}
+			w.do(func() { w.links = append(nodes, snapshot.LinkNeighbor{Address: vip, MAC: mac, Answers: also}) })
 		}
 		answers("m1", snapshot.Answer{MAC: "m2", Gratuitous: 3, Announced: time.Now()})
 		w.upgrade.Paths = append(w.upgrade.Paths, PathKind{Name: "vip, outside, UDP", Probes: []probe.Probe{{From: "out", To: "vip"}}})
@@ -53,19 +52,14 @@ func TestFailover(t *testing.T) {
 			t.Fatalf("%+v, undone %d times; stopped %q", m.Failovers, undone, m.Stopped)
 		}
 		old, now := m.Failovers[0], m.Failovers[1]
-		if old.MovedMS < 2500 || old.MovedMS > 2500+pollEvery.Milliseconds() || old.Paths[0].LongestGapMS != 3000 {
-			t.Errorf("%+v", old)
-		}
-		old.Began, old.Paths, old.MovedMS = time.Time{}, nil, 0
+		moved := old.MovedMS >= 2500 && old.MovedMS <= 2500+pollEvery.Milliseconds()
+		must.Equal(t, old, [...]any{true, int64(3000)}, [...]any{moved, old.Paths[0].LongestGapMS})
+		ignored := cmpopts.IgnoreFields(Failover{}, "Began", "Paths", "MovedMS")
 		want := Failover{Name: "lost", Version: "1", From: "one", To: "two", AnsweredMS: 1000, Announced: 2}
-		must.Equal(t, "", want, old)
-		if now.Version != "2" || now.From != "one" || now.To != "" || !now.NotBack {
-			t.Errorf("%+v", now)
-		}
+		must.Equal(t, "", want, old, ignored)
+		must.Equal(t, now, [...]any{"2", "one", "", true}, [...]any{now.Version, now.From, now.To, now.NotBack})
 		for _, phase := range []Phase{m.Resting, m.Upgrade.During, m.Back.After} {
-			if p := pathOf(t, phase, "vip, outside, UDP"); p.Lost > 0 {
-				t.Errorf("what a failover loses is counted elsewhere: %+v", p)
-			}
+			must.Equal(t, "what a failover loses is counted elsewhere", 0, pathOf(t, phase, "vip, outside, UDP").Lost)
 		}
 	})
 }
@@ -79,10 +73,8 @@ func TestFailoverIsNotDone(t *testing.T) {
 				return nil, errors.New("no")
 			},
 		}}
-		m := w.measures(t)
-		if len(m.Failovers) != 2 || m.Failovers[0].NotDone != "no node answers for 10.0.0.1: nobody does" {
-			t.Errorf("%+v", m.Failovers)
-		}
+		f := w.measures(t).Failovers
+		must.Equal(t, f, [...]any{2, "no node answers for 10.0.0.1: nobody does"}, [...]any{len(f), f[0].NotDone})
 	})
 }
 
@@ -94,63 +86,46 @@ func TestConnectionsByARPAreOmitted(t *testing.T) {
 	} {
 		must.Equal(t, what, want, l.normalize(said)("connection", what))
 	}
-	if got := l.normalize(said)("rule", "from a to 10.0.0.99:1"); got == "" {
-		t.Error("a rule is omitted")
-	}
+	must.Equal(t, "a rule", false, l.normalize(said)("rule", "from a to 10.0.0.99:1") == "")
 }
 
-// Several stations that answer for longer than a change takes are told once.
-func TestTwoAnswerers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		vip := netip.MustParseAddr("10.0.0.99")
-		answer := func(macs ...string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			l := snapshot.LinkNeighbor{Address: vip, MAC: "m1"}
-			for _, mac := range macs { // they go on
-				l.Answers = append(l.Answers, snapshot.Answer{MAC: mac, Replied: time.Now().Add(time.Hour)})
-			}
-			w.links = []snapshot.LinkNeighbor{{Address: node1, MAC: "m1"}, l}
-		}
-		answer("m1")
-		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
+// The router's view of who answers changes in a rollout. Several stations that answer for longer than a change takes
+// are told once.
+func TestAnswerers(t *testing.T) {
+	vip := netip.MustParseAddr("10.0.0.99")
+	for _, test := range []struct {
+		says      string
+		answerers [2]int // others, and several
+		upgrade   func(answer func(mac string, all ...string))
+	}{
+		{"10.0.0.99 is answered for by m9, and was by one", [2]int{1, 0}, func(answer func(string, ...string)) {
+			time.Sleep(time.Second)
+			answer("m9")
+			time.Sleep(time.Second)
+		}},
+		{"10.0.0.99 is answered for by m9 and one at once", [2]int{0, 1}, func(answer func(string, ...string)) {
 			for _, lasts := range []time.Duration{time.Second, 10 * time.Second} {
-				if node == "one" && version == "2" {
-					answer("m1", "m9")
-				}
+				answer("m1", "m1", "m9")
 				time.Sleep(lasts)
-				answer("m1")
+				answer("m1", "m1")
 				time.Sleep(time.Second)
 			}
-			return nil
-		}
-		r := w.measures(t).Upgrade.During.Routers[0]
-		if len(r.Events) != 1 || r.Events[0].Says != "10.0.0.99 is answered for by m9 and one at once" || len(r.TwoAnswerers) != 1 {
-			t.Errorf("%+v", r)
-		}
-	})
-}
-
-// The router's view of who answers changes in a rollout.
-func TestAnswerers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		vip := netip.MustParseAddr("10.0.0.99")
-		w.links = []snapshot.LinkNeighbor{{Address: node1, MAC: "m1"}, {Address: vip, MAC: "m1"}}
-		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
-			time.Sleep(time.Second)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if node == "one" && version == "2" {
-				w.links = []snapshot.LinkNeighbor{{Address: node1, MAC: "m1"}, {Address: vip, MAC: "m9"}}
+		}},
+	} {
+		inBubble(t, test.says, func(t *testing.T) {
+			w := newWorld()
+			answer := func(mac string, all ...string) {
+				l := snapshot.LinkNeighbor{Address: vip, MAC: mac}
+				for _, mac := range all { // they go on
+					l.Answers = append(l.Answers, snapshot.Answer{MAC: mac, Replied: time.Now().Add(time.Hour)})
+				}
+				w.do(func() { w.links = []snapshot.LinkNeighbor{{Address: node1, MAC: "m1"}, l} })
 			}
-			return nil
-		}
-		m := w.measures(t)
-		r := m.Upgrade.During.Routers[0]
-		if len(r.Events) != 1 || r.Events[0].Says != "10.0.0.99 is answered for by m9, and was by one" || len(r.Answerers) != 1 {
-			t.Errorf("%+v", r)
-		}
-	})
+			answer("m1")
+			w.upgrading("one", func() { test.upgrade(answer) })
+			r := w.measures(t).Upgrade.During.Routers[0]
+			must.Equal(t, "events", []string{test.says}, each.Of(r.Events, func(e RouterEvent) string { return e.Says }))
+			must.Equal(t, r, test.answerers, [...]int{len(r.Answerers), len(r.TwoAnswerers)})
+		})
+	}
 }

@@ -52,10 +52,7 @@ type world struct {
 var (
 	node1, node2 = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	range1       = netip.MustParsePrefix("10.1.1.0/24")
-)
-
-// fakePod is the address of the pod on the first node, to which the probes send.
-var (
+	// fakePod is the address of the pod on the first node, to which the probes send.
 	fakePod = netip.MustParseAddr("10.1.1.7")
 	targets = map[string]netip.Addr{"one": fakePod}
 )
@@ -99,10 +96,7 @@ func newWorld() *world {
 func (w *world) run(ctx context.Context, t *testing.T, dir string) (Measures, error) {
 	t.Helper()
 	live, err := Run(ctx, w.upgrade, "1", "2", w, engine.Options{Output: dir})
-	stored, failed := Stored(dir, w.upgrade, "1", "2")
-	if failed != nil {
-		t.Fatal(failed)
-	}
+	stored := must.Get(Stored(dir, w.upgrade, "1", "2"))(t)
 	must.Equal(t, "the record gives other measures", live, stored, cmpopts.EquateComparable(netip.Addr{}))
 	return live, err
 }
@@ -143,10 +137,7 @@ func (l fakeLab) Stop(context.Context, ...string) error         { l.stopped = tr
 func (l fakeLab) Start(context.Context) error                   { l.started = time.Now(); return nil }
 
 func (l fakeLab) Probes(context.Context, *framework.Run, []framework.Endpoint, []probe.Probe) (engine.Probes, error) {
-	if l.noProbes != nil {
-		return nil, l.noProbes
-	}
-	return l, nil
+	return l, l.noProbes
 }
 
 func (l fakeLab) Open(context.Context, []snapshot.Source, []string) (engine.Reader, error) {
@@ -170,11 +161,26 @@ func (w *world) loses(name string, lasting time.Duration) {
 	w.lost[name] = append(w.lost[name], span{time.Now(), time.Now().Add(lasting)})
 }
 
-func (w *world) announced(routes map[netip.Prefix][]netip.Addr) {
+// do changes what is polled.
+func (w *world) do(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.routes = routes
+	change()
 }
+
+func (w *world) announced(routes map[netip.Prefix][]netip.Addr) { w.do(func() { w.routes = routes }) }
+
+// upgrading does something when a node gets version 2.
+func (w *world) upgrading(node string, do func()) {
+	w.upgrade.Roll = func(_ context.Context, _ *framework.Run, on, version string) error {
+		if on == node && version == "2" {
+			do()
+		}
+		return nil
+	}
+}
+
+func lasted(p Phase) time.Duration { return p.Ended.Sub(p.Began) }
 
 func (w *world) poll() snapshot.Snapshot {
 	r := snapshot.Router{Name: "tor"}

@@ -66,15 +66,7 @@ func TestUpgrade(t *testing.T) {
 	if trip.manifests != "" {
 		settings.Manifests = string(must.Read(t, "testdata/"+trip.manifests+".yaml"))
 	}
-	u := must.Get(upgrade.Of(trip.component, trip.from, trip.to, settings))(t)
-	o := options(t)
-	m, err := upgrade.Run(t.Context(), u, trip.from, trip.to, suite.Labs(o), o.Options)
-	in := qualify.Inputs{Component: trip.component, From: trip.from, To: trip.to, Upgrade: qualify.Upgrade{Measures: &m}}
-	in.Configuration.NotAsked = "the upgrade alone is judged"
-	t.Log(qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify").Text())
-	if err != nil || m.Stopped != "" {
-		t.Fatalf("%v; stopped: %s", err, m.Stopped)
-	}
+	u, m, _ := tried(t, trip.component, trip.from, trip.to, settings)
 	// How much a path loses depends on the component. That it was measured does not.
 	for _, p := range []upgrade.Phase{m.Resting, m.Upgrade.During, m.Upgrade.After, m.Back.During, m.Back.After} {
 		for _, path := range p.Paths {
@@ -95,13 +87,30 @@ func TestUpgrade(t *testing.T) {
 	}
 	for _, r := range []*upgrade.Rollout{m.Upgrade, m.Back} {
 		changed := slices.ContainsFunc(r.During.Routers, func(r upgrade.Router) bool { return len(r.Resets) > 0 })
-		if len(r.Nodes) != len(u.Nodes) || changed != trip.sessions {
-			t.Errorf("%s to %s: %d nodes were changed, and the router saw %+v", r.From, r.To, len(r.Nodes), r.During.Routers)
-		}
+		must.Equal(t, r.During.Routers, [...]any{len(u.Nodes), trip.sessions}, [...]any{len(r.Nodes), changed})
 	}
-	if m.Left == nil {
-		t.Error("what is left was not checked")
-	}
+	must.Equal(t, "what is left was checked", true, m.Left != nil)
+}
+
+// tried makes an upgrade, which must come to its end, and judges it.
+func tried(t *testing.T, component, from, to string, s upgrade.Settings) (upgrade.Upgrade, upgrade.Measures, qualify.Qualification) {
+	t.Helper()
+	u, o := must.Get(upgrade.Of(component, from, to, s))(t), options(t)
+	m, err := upgrade.Run(t.Context(), u, from, to, suite.Labs(o), o.Options)
+	q := judgedAlone(t, component, from, to, &m)
+	must.NoError(t, err)
+	must.Equal(t, "stopped", "", m.Stopped)
+	return u, m, q
+}
+
+// judgedAlone is what follows from the measures of an upgrade.
+func judgedAlone(t *testing.T, component, from, to string, m *upgrade.Measures) qualify.Qualification {
+	t.Helper()
+	in := qualify.Inputs{Component: component, From: from, To: to, Upgrade: qualify.Upgrade{Measures: m}}
+	in.Configuration.NotAsked = "the upgrade alone is judged"
+	q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
+	t.Log(q.Text())
+	return q
 }
 
 // TestInstall installs whole Cilium under values that people have for clusters of their own, to
@@ -138,9 +147,8 @@ func TestInstall(t *testing.T) {
 				}
 			}
 			o := options(t)
-			if _, err := upgrade.Run(t.Context(), u, version, "1.19.5", suite.Labs(o), o.Options); !errors.Is(err, installed) {
-				t.Error(err)
-			}
+			_, err = upgrade.Run(t.Context(), u, version, "1.19.5", suite.Labs(o), o.Options)
+			must.Equal(t, err, true, errors.Is(err, installed))
 		})
 	}
 }
@@ -149,19 +157,8 @@ func TestInstall(t *testing.T) {
 // default: the router forgets the pods of a node while its agent is replaced, and that is a NO-GO
 // for what comes from outside, and for nothing between pods.
 func TestWithoutGracefulRestart(t *testing.T) {
-	u := must.Get(upgrade.Of("cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")}))(t)
-	o := options(t)
-	m, err := upgrade.Run(t.Context(), u, "1.18.4", "1.19.3", suite.Labs(o), o.Options)
-	if err != nil || m.Stopped != "" {
-		t.Fatalf("%v; stopped: %s", err, m.Stopped)
-	}
-	in := qualify.Inputs{Component: "cilium", From: "1.18.4", To: "1.19.3", Upgrade: qualify.Upgrade{Measures: &m}}
-	in.Configuration.NotAsked = "the upgrade alone is judged"
-	q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
-	t.Log(q.Text())
-	if q.Verdict != qualify.NoGo {
-		t.Errorf("%s", q.Heading())
-	}
+	u, m, q := tried(t, "cilium", "1.18.4", "1.19.3", upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp")})
+	must.Equal(t, q.Heading(), qualify.NoGo, q.Verdict)
 	for _, row := range q.Rows {
 		between := strings.HasPrefix(row.Name, "pod to pod") || strings.HasPrefix(row.Name, "new connections, pod to pod")
 		if fails := row.State == qualify.Fails; row.Name == "outside to pod" && !fails || between && fails {
@@ -180,28 +177,16 @@ func TestLostPermission(t *testing.T) {
 	for to, lost := range map[string]bool{"1.19.3": true, "1.19.5": false} {
 		t.Run(to, func(t *testing.T) {
 			manifests := string(must.Read(t, "testdata/cilium-bgp.yaml"))
-			u := must.Get(upgrade.Of("cilium", "1.18.4", to, upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp"), Manifests: manifests}))(t)
-			o := options(t)
-			m, err := upgrade.Run(t.Context(), u, "1.18.4", to, suite.Labs(o), o.Options)
-			if err != nil || m.Stopped != "" {
-				t.Fatalf("%v; stopped: %s", err, m.Stopped)
-			}
-			in := qualify.Inputs{Component: "cilium", From: "1.18.4", To: to, Upgrade: qualify.Upgrade{Measures: &m}}
-			in.Configuration.NotAsked = "the upgrade alone is judged"
-			q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
-			t.Log(q.Text())
+			s := upgrade.Settings{Values: upgrade.ReadValues(t, "cilium-native-bgp"), Manifests: manifests}
+			_, m, q := tried(t, "cilium", "1.18.4", to, s)
 			states := map[string]qualify.State{}
 			for _, row := range q.Rows {
 				states[row.Name] = row.State
 			}
 			for _, name := range []string{"restart in the middle", "outside to pod"} {
-				if fails := states[name] == qualify.Fails; fails != lost {
-					t.Errorf("%s is %s", name, states[name])
-				}
+				must.Equal(t, name+" fails", lost, states[name] == qualify.Fails)
 			}
-			if noGo := q.Verdict == qualify.NoGo; noGo != lost {
-				t.Errorf("%s", q.Heading())
-			}
+			must.Equal(t, q.Heading(), lost, q.Verdict == qualify.NoGo)
 			if m.Back.Restart == nil || m.Back.Restart.Ready.IsZero() {
 				t.Errorf("on the rollback %s was restarted: %+v", to, m.Back.Restart)
 			}
@@ -235,10 +220,7 @@ func TestInterruptedUpgrade(t *testing.T) {
 			t.Errorf("%s: %d packets due, %d answered, %d lost", path.Name, path.Due, path.Answered, path.Lost)
 		}
 	}
-	left, err := kindlab.Exists(t.Context(), o.Docker, u.Topology.Name)
-	if err != nil || left {
-		t.Errorf("the lab is left: %t, %v", left, err)
-	}
+	must.Equal(t, "the lab is left", false, must.Get(kindlab.Exists(t.Context(), o.Docker, u.Topology.Name))(t))
 }
 
 func options(t *testing.T) suite.Options {
@@ -246,9 +228,6 @@ func options(t *testing.T) suite.Options {
 	docker := must.Get(client.New(client.FromEnv))(t)
 	t.Cleanup(func() { docker.Close() })
 	catalogue := must.Get(images.Open("../.."))(t)
-	output := os.Getenv("RELAPSE_REPORTS")
-	if output == "" {
-		output = t.TempDir()
-	}
+	output := cmp.Or(os.Getenv("RELAPSE_REPORTS"), t.TempDir())
 	return suite.Options{Options: engine.Options{Output: output}, Docker: docker, Images: catalogue}
 }

@@ -98,9 +98,7 @@ func TestSources(t *testing.T) {
 		} {
 			got := slices.Clone(pathOf(t, c.phase, "source").Sources)
 			for i := range got {
-				if got[i].Packets == 0 || got[i].Probe != out.Name {
-					t.Errorf("%s: %+v", c.name, got[i])
-				}
+				must.Equal(t, got[i], [...]any{true, out.Name}, [...]any{got[i].Packets > 0, got[i].Probe})
 				got[i].Probe = ""
 				if i < len(c.want) && c.want[i].Packets == 0 {
 					got[i].Packets = 0 // as long as it takes
@@ -108,9 +106,7 @@ func TestSources(t *testing.T) {
 			}
 			must.Equal(t, c.name, c.want, got, cmpopts.EquateComparable(netip.Addr{}))
 		}
-		if s := pathOf(t, m.Resting, "in").Sources; s != nil {
-			t.Errorf("a path that is not about sources has %v", s)
-		}
+		must.Equal(t, "of a path that is not about sources", nil, pathOf(t, m.Resting, "in").Sources)
 	})
 }
 
@@ -136,20 +132,15 @@ func TestPassing(t *testing.T) {
 			if c.rested {
 				w.announced(two)
 			}
-			w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
-				if node == "one" && version == "2" {
-					w.announced(two)
-					time.Sleep(time.Second)
-					w.announced(one)
-					time.Sleep(time.Second)
-				}
-				return nil
-			}
+			w.upgrading("one", func() {
+				w.announced(two)
+				time.Sleep(time.Second)
+				w.announced(one)
+				time.Sleep(time.Second)
+			})
 			got := w.measures(t).Upgrade.During.Routers[0]
 			must.Equal(t, got.Withdrawals, c.want, len(got.Withdrawals))
-			if c.want == 0 && (len(got.TwoOrigins) > 0 || len(got.Events) > 0) {
-				t.Errorf("%+v", got)
-			}
+			must.Equal(t, got, false, c.want == 0 && len(got.TwoOrigins)+len(got.Events) > 0)
 		})
 	}
 }
@@ -187,20 +178,9 @@ func TestRouters(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := routersOf(newWorld().upgrade.Topology, c.polls, span{time.Unix(0, 0), time.Unix(1, 0)}, func(netip.Prefix) bool { return false })[0]
-			if got.Polls != c.seen || got.Due != 5 {
-				t.Errorf("%d polls of %d, want %d of 5", got.Polls, got.Due, c.seen)
-			}
-			for _, list := range []struct {
-				what      string
-				got, want []string
-			}{
-				{"withdrawals", got.Withdrawals, c.withdrawals}, {"next hops", got.NextHops, c.nextHops},
-				{"resets", got.Resets, c.resets}, {"two origins", got.TwoOrigins, c.twoOrigin},
-			} {
-				if !slices.Equal(list.got, list.want) {
-					t.Errorf("%s %v, want %v", list.what, list.got, list.want)
-				}
-			}
+			want := Router{Name: "tor", Polls: c.seen, Due: 5, Withdrawals: c.withdrawals, NextHops: c.nextHops, Resets: c.resets,
+				TwoOrigins: c.twoOrigin}
+			must.Equal(t, "", want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Router{}, "Events"))
 		})
 	}
 }
@@ -245,9 +225,7 @@ func TestDifferences(t *testing.T) {
 			must.Equal(t, "", c.want, got)
 		})
 	}
-	if _, err := u.differences(map[string]string{"one": "sh: not found\n"}, nil); err == nil {
-		t.Error("text that is no kernel state has no differences")
-	}
+	must.Fail(t, must.Err(u.differences(map[string]string{"one": "sh: not found\n"}, nil)), "")
 }
 
 // Pods of the component are replaced, and have other addresses and interfaces: that is not

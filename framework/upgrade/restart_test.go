@@ -5,16 +5,17 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/workload"
 	"github.com/relapse-dev/relapse/framework/snapshot"
 	"github.com/relapse-dev/relapse/topology/await"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/must"
 )
 
@@ -39,25 +40,32 @@ func TestRestart(t *testing.T) {
 			return func(context.Context) error { time.Sleep(2 * time.Second); return nil }, nil
 		}
 		m := w.measures(t)
-		if want := []string{"one gets 2", "1 crashes on two", "two gets 2", "one gets 1", "2 crashes on two", "two gets 1", "two gets 2", "two gets 1"}; !slices.Equal(did, want) || m.Stopped != "" {
-			t.Errorf("did %v, want %v; stopped %q", did, want, m.Stopped)
+		want := []string{
+			"one gets 2", "1 crashes on two", "two gets 2", "one gets 1", "2 crashes on two", "two gets 1", "two gets 2", "two gets 1",
 		}
-		for name, r := range map[string]*Rollout{"upgrade": m.Upgrade, "rollback": m.Back} {
-			if r.Restart == nil || r.Restart.Node != "two" || r.Restart.NotBack != "" || r.Restart.NotDone != "" || r.Restart.Ready.Sub(r.Restart.Began) != 2*time.Second {
-				t.Fatalf("%s: %+v", name, r.Restart)
-			}
-			if lasted := r.Restart.Phase.Ended.Sub(r.Restart.Phase.Began); lasted < 4*time.Second+settleFor || lasted > 5*time.Second+settleFor { // it is asked twice
-				t.Errorf("%s: it was watched for %s", name, lasted)
-			}
+		must.Equal(t, "", want, did)
+		must.Equal(t, "stopped", "", m.Stopped)
+		for name, rollout := range map[string]*Rollout{"upgrade": m.Upgrade, "rollback": m.Back} {
+			r := rollout.Restart
+			must.Equal(t, name, Restart{Node: "two"}, *r, outcome)
+			must.Equal(t, name, 2*time.Second, r.Ready.Sub(r.Began))
+			watched(t, r.Phase, 4*time.Second+settleFor, 5*time.Second+settleFor) // it is asked twice
 		}
-		if p := pathOf(t, m.Upgrade.Restart.Phase, "in"); p.Lost != 30 || p.LongestGapMS != 300 {
-			t.Errorf("%+v", p)
-		}
+		p, back := pathOf(t, m.Upgrade.Restart.Phase, "in"), pathOf(t, m.Back.During, "in")
+		must.Equal(t, p, [...]int{30, 300}, [...]int{p.Lost, int(p.LongestGapMS)})
 		must.Equal(t, "", []LostIn{{"1 restarted on two", 30, 300}}, pathOf(t, m.Upgrade.During, "in").LostIn)
-		if p := pathOf(t, m.Back.During, "in"); p.Lost != 0 || p.LostIn != nil {
-			t.Errorf("%+v", p)
-		}
+		must.Equal(t, back, [...]int{0, 0}, [...]int{back.Lost, len(back.LostIn)})
 	})
+}
+
+// outcome compares how restarts have ended, and not when.
+var outcome = cmpopts.IgnoreFields(Restart{}, "Began", "Ready", "Phase")
+
+func watched(t *testing.T, p Phase, least, most time.Duration) {
+	t.Helper()
+	if d := lasted(p); d < least || d > most {
+		t.Errorf("it was watched for %s, want %s to %s", d, least, most)
+	}
 }
 
 // An agent that crashed does not come back. The router keeps its routes for two minutes, and
@@ -72,9 +80,7 @@ func TestRestartThatFails(t *testing.T) {
 			if version == "2" {
 				return nil, errors.New("no such pod")
 			}
-			w.mu.Lock()
-			w.sessions = map[netip.Addr]time.Time{node1: w.sessions[node1]}
-			w.mu.Unlock()
+			w.do(func() { w.sessions = map[netip.Addr]time.Time{node1: w.sessions[node1]} })
 			go func() {
 				time.Sleep(2 * time.Minute)
 				w.announced(map[netip.Prefix][]netip.Addr{range1: {node1}})
@@ -82,29 +88,17 @@ func TestRestartThatFails(t *testing.T) {
 			}()
 			return func(ctx context.Context) error { <-ctx.Done(); return errors.New("no session with two") }, nil
 		}
-		w.upgrade.Roll = func(_ context.Context, _ *framework.Run, node, version string) error {
-			if node == "two" && version == "2" {
-				w.announced(both)
-			}
-			return nil
-		}
+		w.upgrading("two", func() { w.announced(both) })
 		m := w.measures(t)
-		r := m.Upgrade.Restart
-		if r == nil || !r.Ready.IsZero() || r.NotBack != "no session with two; "+w.ending || r.NotDone != "" {
-			t.Fatalf("%+v", r)
-		}
-		if lasted := r.Phase.Ended.Sub(r.Phase.Began); lasted < 2*time.Minute+restFor || lasted > 2*time.Minute+restFor+2*time.Second {
-			t.Errorf("it was watched for %s", lasted)
-		}
-		if p := pathOf(t, r.Phase, "in"); p.GapProbe != "out->two" || p.LongestGapMS < restFor.Milliseconds()-1000 {
-			t.Errorf("%+v", p)
-		}
-		if m.Stopped != "" || len(m.Upgrade.Nodes) != 2 || m.Upgrade.Nodes[1].Ready.IsZero() || !slices.Equal(m.Upgrade.During.Routers[0].Withdrawals, []string{range2.String()}) {
-			t.Errorf("%+v", m.Upgrade)
-		}
-		if back := m.Back.Restart; back == nil || back.NotDone != "no such pod" || back.NotBack != "" || !back.Ready.IsZero() {
-			t.Errorf("the rollback: %+v", back)
-		}
+		r, back := m.Upgrade.Restart, m.Back.Restart
+		must.Equal(t, "upgrade", Restart{Node: "two", NotBack: "no session with two; " + w.ending}, *r, outcome)
+		must.Equal(t, "rollback", Restart{Node: "two", NotDone: "no such pod"}, *back, outcome)
+		must.Equal(t, "ready", [...]bool{false, false}, [...]bool{!r.Ready.IsZero(), !back.Ready.IsZero()})
+		watched(t, r.Phase, 2*time.Minute+restFor, 2*time.Minute+restFor+2*time.Second)
+		p, nodes := pathOf(t, r.Phase, "in"), m.Upgrade.Nodes
+		must.Equal(t, p, [...]any{"out->two", true}, [...]any{p.GapProbe, p.LongestGapMS >= restFor.Milliseconds()-1000})
+		must.Equal(t, nodes, [...]any{"", 2, false}, [...]any{m.Stopped, len(nodes), nodes[1].Ready.IsZero()})
+		must.Equal(t, "withdrawals", []string{range2.String()}, m.Upgrade.During.Routers[0].Withdrawals)
 	})
 }
 
@@ -123,16 +117,12 @@ func TestRestartForAMoment(t *testing.T) {
 			}, nil
 		}
 		m := w.measures(t)
-		r := m.Upgrade.Restart
-		if r == nil || r.Ready.Sub(r.Began) != time.Second || r.NotBack != "pod p on two was ready, and ended once more: agent" || r.NotDone != "" {
-			t.Fatalf("%+v", r)
-		}
-		if lasted := r.Phase.Ended.Sub(r.Phase.Began); lasted < settleFor+restFor {
-			t.Errorf("what is lost without it was watched for %s", lasted)
-		}
-		if back := m.Back.Restart; back == nil || back.Ready.IsZero() || back.NotBack != "" {
-			t.Errorf("the rollback: %+v", back)
-		}
+		r, back := m.Upgrade.Restart, m.Back.Restart
+		must.Equal(t, "upgrade", Restart{Node: "two", NotBack: "pod p on two was ready, and ended once more: agent"}, *r, outcome)
+		must.Equal(t, "ready after", time.Second, r.Ready.Sub(r.Began))
+		watched(t, r.Phase, settleFor+restFor, time.Hour) // for what is lost without it
+		must.Equal(t, "rollback", Restart{Node: "two"}, *back, outcome)
+		must.Equal(t, "the rollback is ready", false, back.Ready.IsZero())
 	})
 }
 
@@ -143,9 +133,7 @@ func TestRestartThatCannotBeAsked(t *testing.T) {
 		w.upgrade.Crash = func(context.Context, *framework.Run, string, string) (func(context.Context) error, error) {
 			return func(context.Context) error { return errors.New("connection refused") }, nil
 		}
-		if r := w.measures(t).Upgrade.Restart; r == nil || r.NotBack != "" || r.NotDone != "connection refused" {
-			t.Errorf("%+v", r)
-		}
+		must.Equal(t, "", Restart{Node: "two", NotDone: "connection refused"}, *w.measures(t).Upgrade.Restart, outcome)
 	})
 }
 
@@ -175,9 +163,7 @@ func TestVersionThatDoesNotWork(t *testing.T) {
 			}
 			w.upgrade.Works = func(_ context.Context, _ *framework.Run, node, version string, began time.Time) error {
 				time.Sleep(time.Second)
-				if time.Since(began) < time.Second {
-					t.Errorf("began %s ago", time.Since(began))
-				}
+				must.Equal(t, time.Since(began), false, time.Since(began) < time.Second)
 				if node == "two" && version == "2" {
 					return c.works
 				}
@@ -193,21 +179,12 @@ func TestVersionThatDoesNotWork(t *testing.T) {
 				}, nil
 			}
 			m := w.measures(t)
-			if got := m.Upgrade.NotWorking; !strings.HasPrefix(got, c.notWorking) || (got == "") != (c.notWorking == "") {
-				t.Errorf("not working: %q", got)
-			}
-			if !strings.Contains(m.Stopped, c.stopped) || (m.Stopped == "") != (c.stopped == "") {
-				t.Errorf("stopped: %q", m.Stopped)
-			}
-			rolled := 0
-			for _, n := range m.Upgrade.Nodes {
-				if !n.Ready.IsZero() {
-					rolled++
-				}
-			}
-			if rolled != c.rolled || m.Back == nil || m.Back.NotWorking != "" || len(m.Back.Nodes) != 2 {
-				t.Errorf("%d nodes; %+v", rolled, m.Back)
-			}
+			must.Contain(t, "begins "+m.Upgrade.NotWorking, "begins "+c.notWorking)
+			must.Contain(t, m.Stopped, c.stopped)
+			silent := [...]bool{m.Upgrade.NotWorking == "", m.Stopped == ""}
+			must.Equal(t, m, [...]bool{c.notWorking == "", c.stopped == ""}, silent)
+			rolled := len(each.Where(m.Upgrade.Nodes, func(n NodeStep) bool { return !n.Ready.IsZero() }))
+			must.Equal(t, m.Back, [...]any{c.rolled, "", 2}, [...]any{rolled, m.Back.NotWorking, len(m.Back.Nodes)})
 		})
 	}
 }
@@ -239,9 +216,7 @@ func TestNoRestart(t *testing.T) {
 				return nil
 			}
 			w.measures(t)
-			if !slices.Equal(crashed, c.want) {
-				t.Errorf("agents of %v crashed, want %v", crashed, c.want)
-			}
+			must.Equal(t, "agents that crashed", c.want, crashed)
 		})
 	}
 }
@@ -272,11 +247,10 @@ func TestRestartOfReplica(t *testing.T) {
 			if half != nil {
 				want = []string{"half all 2", "half all 1", "roll all 1"}
 			}
-			if !slices.Equal(did, want) || (m.Stopped == "") != (half == nil) {
-				t.Errorf("did %v, want %v; stopped %q", did, want, m.Stopped)
-			}
-			if half == nil && (len(m.Upgrade.Nodes) != 1 || m.Upgrade.Restart == nil || m.Upgrade.Restart.Node != "all") {
-				t.Errorf("%+v", m.Upgrade)
+			must.Equal(t, m.Stopped, want, did)
+			must.Equal(t, m.Stopped, half == nil, m.Stopped == "")
+			if half == nil {
+				must.Equal(t, m.Upgrade, [...]any{1, "all"}, [...]any{len(m.Upgrade.Nodes), m.Upgrade.Restart.Node})
 			}
 		})
 	}
@@ -291,12 +265,9 @@ func TestRestartThatIsInterrupted(t *testing.T) {
 			return func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }, nil
 		}
 		m, err := w.run(ctx, t, t.TempDir())
-		if err == nil {
-			t.Error("no error")
-		}
-		if m.Upgrade.Restart == nil || m.Upgrade.Restart.NotDone == "" || m.Upgrade.Restart.NotBack != "" || m.Back != nil || len(m.Upgrade.Nodes) != 1 {
-			t.Errorf("%+v", m.Upgrade)
-		}
+		r := m.Upgrade.Restart
+		must.Equal(t, err, [...]bool{true, true}, [...]bool{err != nil, r.NotDone != ""})
+		must.Equal(t, m.Upgrade, [...]any{"", true, 1}, [...]any{r.NotBack, m.Back == nil, len(m.Upgrade.Nodes)})
 	})
 }
 
@@ -310,13 +281,4 @@ func TestKeeping(t *testing.T) {
 	delete(w.routes, range2)
 	must.Equal(t, "without a route", "", keeping(w.upgrade.Topology, pollOf(w.poll()), "two"))
 	must.Contain(t, keeping(w.upgrade.Topology, pollOf(snapshot.Snapshot{}), "two"), "was not read")
-}
-
-// Each component is restarted in the middle of a rollout.
-func TestEachComponentRestarts(t *testing.T) {
-	for _, d := range declaredUpgrades {
-		if u := declared(t, d.component, d.from, d.to, Settings{}); u.Crash == nil {
-			t.Errorf("%s %s is never restarted in the middle of a rollout", d.component, d.from)
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,15 +53,12 @@ func TestTrip(t *testing.T) {
 			return nil
 		}
 		m := w.measures(t)
-		if m.Stopped != "" || m.Component != "thing" || m.Form != "whole" || !w.stopped {
-			t.Errorf("%+v", m)
-		}
+		must.Equal(t, "", [...]any{"", "thing", "whole", true}, [...]any{m.Stopped, m.Component, m.Form, w.stopped})
 		none := func(name string, p Phase) {
 			t.Helper()
 			for _, path := range p.Paths {
-				if path.Lost+path.Broken+path.NotJudged != 0 || path.LongestGapMS != 0 || path.LongestSilenceMS != 0 || path.GapProbe != "" || path.Answered == 0 {
-					t.Errorf("%s: %+v", name, path)
-				}
+				lost := path.Lost + path.Broken + path.NotJudged + int(path.LongestGapMS+path.LongestSilenceMS)
+				must.Equal(t, path, [...]any{0, "", true}, [...]any{lost, path.GapProbe, path.Answered > 0})
 			}
 			want := []Router{{Name: "tor", Due: p.Routers[0].Due, Polls: p.Routers[0].Polls,
 				Withdrawals: []string{}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{}, Events: []RouterEvent{}}}
@@ -72,38 +68,27 @@ func TestTrip(t *testing.T) {
 		none("after the upgrade", m.Upgrade.After)
 		none("the rollback", m.Back.During)
 		none("after the rollback", m.Back.After)
-		if d := m.Resting.Ended.Sub(m.Resting.Began); d != restFor || m.Resting.Routers[0].Due != 100 || m.Resting.Routers[0].Polls < 99 {
-			t.Errorf("%s at rest, with %+v", d, m.Resting.Routers)
+		must.Equal(t, "polls at rest", [...]any{100, true}, [...]any{m.Resting.Routers[0].Due, m.Resting.Routers[0].Polls >= 99})
+		for _, p := range []Phase{m.Resting, m.Upgrade.After, m.Back.After} {
+			must.Equal(t, "it was watched for", restFor, lasted(p))
 		}
-
-		for _, p := range []Phase{m.Upgrade.After, m.Back.After} {
-			if p.Ended.Sub(p.Began) != m.Resting.Ended.Sub(m.Resting.Began) {
-				t.Errorf("it was watched from %s to %s, which is not as long as at rest", p.Began, p.Ended)
-			}
-		}
-
 		during := m.Upgrade.During
-		in := pathOf(t, during, "in")
-		must.Equal(t, "the upgrade took", 8*time.Second, during.Ended.Sub(during.Began))
-		want := Path{Name: "in", Probes: []string{"out->one", "out->two"}, Due: 1600, Sent: 1600, Answered: 1570, Lost: 30, LongestGapMS: 300, GapProbe: "out->one", LongestSilenceMS: 300, SilenceProbe: "out->one"}
-		must.Equal(t, "", want, in)
-		if one := pathOf(t, during, "in, one way"); one.Lost != 30 || one.Due != 800 || one.LongestGapMS != 300 {
-			t.Errorf("%+v", one)
-		}
-		if long := pathOf(t, during, "long"); long.Broken != 1 || long.Lost != 0 {
-			t.Errorf("%+v", long)
-		}
+		must.Equal(t, "the upgrade took", 8*time.Second, lasted(during))
+		want := Path{Name: "in", Probes: []string{"out->one", "out->two"}, Due: 1600, Sent: 1600, Answered: 1570, Lost: 30,
+			LongestGapMS: 300, GapProbe: "out->one", LongestSilenceMS: 300, SilenceProbe: "out->one"}
+		must.Equal(t, "", want, pathOf(t, during, "in"))
+		one, long := pathOf(t, during, "in, one way"), pathOf(t, during, "long")
+		must.Equal(t, one, [...]int{30, 800, 300}, [...]int{one.Lost, one.Due, int(one.LongestGapMS)})
+		must.Equal(t, long, [...]int{1, 0}, [...]int{long.Broken, long.Lost})
 		wantRouter := Router{
 			Name: "tor", Due: 40, Polls: 40, Withdrawals: []string{"10.1.1.0/24"}, NextHops: []string{}, Resets: []string{}, TwoOrigins: []string{},
 			Events: []RouterEvent{{Says: "10.1.1.0/24 is withdrawn"}, {Says: "10.1.1.0/24 is announced by two"}},
 		}
 		must.Equal(t, "", wantRouter, during.Routers[0], cmpopts.IgnoreFields(RouterEvent{}, "At"))
-		if got := m.Upgrade.Nodes; len(got) != 2 || got[0].Node != "one" || got[0].Ready.Sub(got[0].Began) != 5*time.Second || m.Upgrade.From != "1" || m.Upgrade.To != "2" {
-			t.Errorf("%+v", m.Upgrade)
-		}
-		if m.Back.From != "2" || m.Back.To != "1" || len(m.Back.Nodes) != 2 {
-			t.Errorf("%+v", m.Back)
-		}
+		first := m.Upgrade.Nodes[0]
+		must.Equal(t, m.Upgrade, [...]any{"one", 5 * time.Second}, [...]any{first.Node, first.Ready.Sub(first.Began)})
+		must.Equal(t, m.Upgrade, [...]any{"1", "2", 2}, [...]any{m.Upgrade.From, m.Upgrade.To, len(m.Upgrade.Nodes)})
+		must.Equal(t, m.Back, [...]any{"2", "1", 2}, [...]any{m.Back.From, m.Back.To, len(m.Back.Nodes)})
 		must.Equal(t, "", []Difference{{Node: "two", Kind: "rule", What: "ip rule 9: from all lookup 77", Added: true}}, m.Left)
 	})
 }
@@ -125,24 +110,16 @@ func TestTripThatFails(t *testing.T) {
 			return nil
 		}
 		m := w.measures(t)
-		if want := "thing 2 took the place of 1 on 0 of 2 nodes: node one: it does not start (it took longer than 5s)"; m.Stopped != want {
-			t.Errorf("stopped: %s", m.Stopped)
-		}
-		if m.Upgrade.Ends != w.ending || m.Back.Ends != "" {
-			t.Errorf("it ends: %q, and after the rollback %q", m.Upgrade.Ends, m.Back.Ends)
-		}
-		if want := []string{"one 2", "one 1"}; !slices.Equal(rolled, want) {
-			t.Errorf("rolled %v, want %v", rolled, want)
-		}
-		if len(m.Upgrade.Nodes) != 1 || !m.Upgrade.Nodes[0].Ready.IsZero() || !m.Upgrade.After.Ended.IsZero() || len(m.Upgrade.After.Paths) != 0 {
-			t.Errorf("%+v", m.Upgrade)
-		}
-		if d := m.Upgrade.During.Ended.Sub(m.Upgrade.During.Began); d != 5*time.Second || pathOf(t, m.Upgrade.During, "in").Answered == 0 {
-			t.Errorf("%+v", m.Upgrade.During)
-		}
-		if m.Back == nil || m.Back.After.Ended.IsZero() || m.Left == nil || len(m.Left) != 0 {
-			t.Errorf("%+v, left %v", m.Back, m.Left)
-		}
+		const stopped = "thing 2 took the place of 1 on 0 of 2 nodes: node one: it does not start (it took longer than 5s)"
+		must.Equal(t, "stopped", stopped, m.Stopped)
+		must.Equal(t, "it ends, and after the rollback", [...]string{w.ending, ""}, [...]string{m.Upgrade.Ends, m.Back.Ends})
+		must.Equal(t, "rolled", []string{"one 2", "one 1"}, rolled)
+		nodes, during, after := m.Upgrade.Nodes, m.Upgrade.During, m.Upgrade.After
+		must.Equal(t, nodes, [...]any{1, true}, [...]any{len(nodes), nodes[0].Ready.IsZero()})
+		must.Equal(t, after, [...]any{true, 0}, [...]any{after.Ended.IsZero(), len(after.Paths)})
+		must.Equal(t, during, [...]any{5 * time.Second, true}, [...]any{lasted(during), pathOf(t, during, "in").Answered > 0})
+		must.Equal(t, "rolled back", false, m.Back.After.Ended.IsZero())
+		must.Equal(t, "left", []Difference{}, m.Left)
 	})
 }
 
@@ -154,7 +131,7 @@ func TestTripThatIsInterrupted(t *testing.T) {
 		holds func(m Measures) bool
 	}{
 		{"at rest", 6 * time.Second, func(m Measures) bool {
-			rested := m.Resting.Ended.Sub(m.Resting.Began)
+			rested := lasted(m.Resting)
 			return m.Upgrade == nil && rested > time.Second && rested < restFor && m.Resting.Paths[0].Answered > 0
 		}},
 		{"in the upgrade", 28 * time.Second, func(m Measures) bool {
@@ -188,9 +165,9 @@ func TestTripThatDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.loses("out->one", time.Hour)
-		if m := w.measures(t); !strings.Contains(m.Stopped, "before the upgrade not every path was clean") || !strings.Contains(m.Stopped, "out->one: ") || m.Upgrade != nil || m.Left != nil || !w.stopped {
-			t.Errorf("%+v", m)
-		}
+		m := w.measures(t)
+		must.Contain(t, m.Stopped, "before the upgrade not every path was clean", "out->one: ")
+		must.Equal(t, m, [...]bool{true, true, true}, [...]bool{m.Upgrade == nil, m.Left == nil, w.stopped})
 		w = newWorld()
 		delete(w.kernels, "two")
 		must.Fail(t, must.Err(w.run(t.Context(), t, t.TempDir())), "reading the kernel of two")
@@ -209,12 +186,9 @@ func TestTripThatIsUndoneAtOnce(t *testing.T) {
 			return nil
 		}
 		m := w.measures(t)
-		if u := m.Undone; rolls != 6 || m.Stopped != "" || u == nil || u.Node != "two" || u.NotDone != "" || pathOf(t, m.Back.After, "in").Lost != 0 {
-			t.Fatalf("%d, %+v", rolls, m)
-		}
-		if p := pathOf(t, m.Undone.Phase, "in"); p.Lost != 500 || p.Answered != 500 {
-			t.Errorf("%+v", p)
-		}
+		u, p := m.Undone, pathOf(t, m.Undone.Phase, "in")
+		must.Equal(t, m, [...]any{6, "", "two", ""}, [...]any{rolls, m.Stopped, u.Node, u.NotDone})
+		must.Equal(t, p, [...]int{0, 500, 500}, [...]int{pathOf(t, m.Back.After, "in").Lost, p.Lost, p.Answered})
 		for _, fails := range []int{5, 6} { // on the way there, and on the way back
 			w, rolls = newWorld(), 0
 			w.upgrade.Roll = func(context.Context, *framework.Run, string, string) error {
@@ -223,9 +197,8 @@ func TestTripThatIsUndoneAtOnce(t *testing.T) {
 				}
 				return nil
 			}
-			if u := w.measures(t).Undone; u == nil || u.NotDone != "no such image" || u.Phase.Paths != nil {
-				t.Errorf("%d: %+v", fails, u)
-			}
+			u := w.measures(t).Undone
+			must.Equal(t, fails, [...]any{"no such image", 0}, [...]any{u.NotDone, len(u.Phase.Paths)})
 		}
 	})
 }
@@ -236,9 +209,10 @@ func TestTripFromVersionThatDoesNotServeOnePath(t *testing.T) {
 		w := newWorld()
 		w.loses("out->one", time.Hour)
 		w.loses("out->two", time.Hour)
-		if m := w.measures(t); m.Stopped != "" || m.Back == nil || !pathOf(t, m.Resting, "in").Unserved() || pathOf(t, m.Resting, "long").Unserved() {
-			t.Errorf("%+v", m)
-		}
+		m := w.measures(t)
+		must.Equal(t, m, [...]any{"", true}, [...]any{m.Stopped, m.Back != nil})
+		unserved := [...]bool{pathOf(t, m.Resting, "in").Unserved(), pathOf(t, m.Resting, "long").Unserved()}
+		must.Equal(t, m.Resting, [...]bool{true, false}, unserved)
 	})
 }
 
@@ -247,13 +221,9 @@ func TestStoredRefuses(t *testing.T) {
 	w := newWorld()
 	w.noLab = errors.New("no lab")
 	dir := t.TempDir()
-	if _, err := w.run(t.Context(), t, dir); err == nil {
-		t.Fatal("there is a lab")
-	}
+	must.Fail(t, must.Err(w.run(t.Context(), t, dir)), "no lab")
 	must.Fail(t, must.Err(Stored(dir, w.upgrade, "1", "3")), "is of thing 1 to 2, not of thing 1 to 3")
-	if _, err := Stored(t.TempDir(), w.upgrade, "1", "2"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no record: %v", err)
-	}
+	must.Equal(t, "no record", true, errors.Is(must.Err(Stored(t.TempDir(), w.upgrade, "1", "2")), fs.ErrNotExist))
 }
 
 // declaredUpgrades are an upgrade of each kind.
@@ -270,31 +240,23 @@ func TestDeclarations(t *testing.T) {
 		components[component] = true
 		u := declared(t, component, d.from, d.to, Settings{})
 		must.Equal(t, "", component, u.Component)
-		if err := u.Topology.Validate(); err != nil {
-			t.Errorf("%s: %v", component, err)
-		}
-		if len(u.ImagesOf(d.from, d.to)) < 3 || !strings.Contains(u.about(), "worker2") {
-			t.Errorf("%s: images %v on %s", component, u.ImagesOf(d.from, d.to), u.about())
-		}
+		must.NoError(t, u.Topology.Validate())
+		must.Equal(t, "has three images: "+component, true, len(u.ImagesOf(d.from, d.to)) >= 3)
+		must.Contain(t, u.about(), "worker2")
+		must.Equal(t, "is restarted in the middle of a rollout: "+component, true, u.Crash != nil)
 		names := map[string]bool{}
 		for _, e := range u.Ends {
 			names[e.Name] = true
 		}
 		for _, p := range u.probes() {
-			if err := p.Validate(); err != nil || !names[p.From] || !names[p.To] {
-				t.Errorf("%s: %s: %v", component, p.Name, err)
-			}
+			must.NoError(t, p.Validate())
+			must.Equal(t, p, [...]bool{true, true}, [...]bool{names[p.From], names[p.To]})
 		}
 		for _, node := range u.Nodes {
-			if _, there := u.Topology.AddressOn(node, "nodes"); !there {
-				t.Errorf("%s: no node %s", component, node)
-			}
+			_, there := u.Topology.AddressOn(node, "nodes")
+			must.Equal(t, component+" on "+node, true, there)
 		}
 	}
-	if got := slices.Sorted(maps.Keys(components)); !slices.Equal(got, Components()) {
-		t.Errorf("components %v", Components())
-	}
-	if Has("ciliun") {
-		t.Error("a component that is none has an upgrade")
-	}
+	must.Equal(t, "components", slices.Sorted(maps.Keys(components)), Components())
+	must.Equal(t, "has a component that is none", false, Has("ciliun"))
 }

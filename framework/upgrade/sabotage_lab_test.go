@@ -155,16 +155,10 @@ func TestSabotagedUpgrade(t *testing.T) {
 			if err != nil || !strings.Contains(m.Stopped, test.stopped) || (m.Stopped == "") != (test.stopped == "") {
 				t.Fatalf("%v; stopped: %s", err, m.Stopped)
 			}
-			if !strings.Contains(m.Upgrade.Ends, test.ends) || (m.Upgrade.Ends == "") != (test.ends == "") {
-				t.Errorf("it ends: %q, want %q", m.Upgrade.Ends, test.ends)
-			}
-			in := qualify.Inputs{Component: test.component, From: test.from, To: test.to, Upgrade: qualify.Upgrade{Measures: &m}}
-			in.Configuration.NotAsked = "the upgrade alone is judged"
-			q := qualify.Judge(in, qualify.Thresholds{MaxGapMS: 1000, MaxLost: 0.001}, "relapse qualify")
-			t.Log(q.Text())
-			if q.Verdict != qualify.NoGo && test.warns == nil {
-				t.Errorf("%s", q.Heading())
-			}
+			must.Contain(t, m.Upgrade.Ends, test.ends)
+			must.Equal(t, m.Upgrade.Ends, test.ends == "", m.Upgrade.Ends == "")
+			q := judgedAlone(t, test.component, test.from, test.to, &m)
+			must.Equal(t, q.Heading(), true, q.Verdict == qualify.NoGo || test.warns != nil)
 			for _, row := range q.Rows {
 				fails := row.State == qualify.Fails
 				if slices.Contains(test.warns, row.Name) && (row.State != qualify.Warning || !strings.Contains(row.Says, "at once")) ||
@@ -173,9 +167,7 @@ func TestSabotagedUpgrade(t *testing.T) {
 				}
 			}
 			for _, name := range slices.Concat(test.fails, test.fine, test.warns) {
-				if !slices.ContainsFunc(q.Rows, func(r qualify.Row) bool { return r.Name == name }) {
-					t.Errorf("there is no row %q", name)
-				}
+				must.Equal(t, "has row "+name, true, slices.ContainsFunc(q.Rows, func(r qualify.Row) bool { return r.Name == name }))
 			}
 		})
 	}

@@ -1,13 +1,12 @@
 package upgrade_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/relapse-dev/relapse/framework/history"
 	"github.com/relapse-dev/relapse/framework/probe"
@@ -52,15 +51,12 @@ func TestRefusedNewConnections(t *testing.T) {
 				dir := t.TempDir()
 				m := upgrade.FakeTrip(t, filepath.Join(dir, qualify.PartUpgrade), func(p probe.Probe) bool { return opens(p) && test.refuses(p) })
 				q := judged(&m)
-				if q.Verdict != test.verdict {
-					t.Errorf("%s, want %s", q.Heading(), test.verdict)
-				}
+				must.Equal(t, q.Heading(), test.verdict, q.Verdict)
 				must.NoError(t, q.Write(dir))
 				then, now, err := qualify.Rejudge(dir)
 				must.NoError(t, err)
-				if then.Verdict != test.verdict || cmp.Diff(then.Rows, now.Rows) != "" {
-					t.Errorf("the record gives another result (-then +now):\n%s", cmp.Diff(then.Rows, now.Rows))
-				}
+				must.Equal(t, "of the record", test.verdict, then.Verdict)
+				must.Equal(t, "of the record", then.Rows, now.Rows)
 			})
 		})
 	}
@@ -86,12 +82,8 @@ func TestRecordThatEndsEarly(t *testing.T) {
 			if !complete {
 				early++
 			}
-			if (now.Verdict == qualify.Go) != complete {
-				t.Errorf("%d/20 of the record: %s", part, now.Heading())
-			}
+			must.Equal(t, fmt.Sprintf("%d/20: %s", part, now.Heading()), complete, now.Verdict == qualify.Go)
 		}
-		if early < 10 {
-			t.Errorf("only %d of 19 records end before the end of the watch", early)
-		}
+		must.Equal(t, "ten of 19 records end before the end of the watch", true, early >= 10)
 	})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/relapse-dev/relapse/framework"
 	"github.com/relapse-dev/relapse/framework/component/metallb"
+	"github.com/relapse-dev/relapse/topology"
+	"github.com/relapse-dev/relapse/topology/each"
 	"github.com/relapse-dev/relapse/topology/host"
 	"github.com/relapse-dev/relapse/topology/must"
 )
@@ -49,15 +51,10 @@ func TestOf(t *testing.T) {
 			must.Fail(t, err, test.err)
 			continue
 		}
-		guests := 0
-		for _, n := range u.Topology.Clusters[0].Nodes {
-			if n.Kernel != "" {
-				guests++
-			}
-		}
-		if err != nil || u.Mode != test.mode || len(u.changed()) != test.nodes || guests != test.guests {
-			t.Errorf("%s %s %+v: %v; mode %q, %v are changed, %d guests", test.component, test.from, test.settings, err, u.Mode, u.changed(), guests)
-		}
+		must.NoError(t, err)
+		guests := each.Where(u.Topology.Clusters[0].Nodes, func(n topology.Node) bool { return n.Kernel != "" })
+		got := [...]any{u.Mode, len(u.changed()), len(guests)}
+		must.Equal(t, test.component, [...]any{test.mode, test.nodes, test.guests}, got)
 	}
 }
 
@@ -101,14 +98,10 @@ func TestFamilies(t *testing.T) {
 				name, six := strings.CutSuffix(k.Name, ", IPv6")
 				beside := slices.ContainsFunc(u.Paths, func(o PathKind) bool { return o.Name == name+", IPv6" && len(o.Probes) == len(k.Probes) })
 				ofIPv4 := strings.HasPrefix(name, "address by ARP") || strings.HasPrefix(name, "DNS")
-				if beside != (test.dual && !ofIPv4) || k.Probes[0].V6 != six {
-					t.Errorf("%s: one of IPv6 beside it: %t; %+v", k.Name, beside, k.Probes[0])
-				}
+				must.Equal(t, k, [...]bool{test.dual && !ofIPv4, six}, [...]bool{beside, k.Probes[0].V6})
 			}
-			unfit := (*host.UnfitError)(nil)
-			if refused := u.Fit != nil && errors.As(u.Fit(), &unfit); refused != (u.Mode == metallb.Native && test.settings.Family == framework.Dual) {
-				t.Errorf("refused: %t", refused)
-			}
+			refused := u.Fit != nil && errors.As(u.Fit(), new(*host.UnfitError))
+			must.Equal(t, "refused", u.Mode == metallb.Native && test.settings.Family == framework.Dual, refused)
 		})
 	}
 }

@@ -1,9 +1,10 @@
 package upgrade
 
 import (
-	"github.com/relapse-dev/relapse/topology/must"
 	"net/netip"
 	"testing"
+
+	"github.com/relapse-dev/relapse/topology/must"
 )
 
 // A connection is of an endpoint if that one has answered. An address has none if a connection is
